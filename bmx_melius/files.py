@@ -1,0 +1,34 @@
+"""Writing files so that a reader sees the old content or the new one, never half of it."""
+import contextlib
+import os
+import tempfile
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Yield a temporary path beside `path`; when the block ends well, it becomes `path` in one step.
+
+    The content is flushed to the disk before the rename, so neither a killed process nor a crash leaves a torn file. When the
+    block raises, the temporary file is removed and `path` is untouched.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The final name. Its folder must exist. The temporary name keeps the suffix, because many writers choose a format by it.
+    """
+    path = os.fspath(path)
+    folder, name = os.path.split(path)
+    handle, temporary = tempfile.mkstemp(prefix='.', suffix='-' + name, dir=folder or '.')
+    os.close(handle)
+    try:
+        yield temporary
+        with open(temporary, 'rb') as written:
+            os.fsync(written.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes files only the owner can read
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
