@@ -1,0 +1,109 @@
+"""From an image to the numbers a network sees: one definition for validation, export and prediction."""
+import dataclasses
+
+import mxnet as mx
+
+from .errors import UserError
+
+_BILINEAR = 1  # OpenCV's INTER_LINEAR, which ImageRecordIter uses by default
+
+
+@dataclasses.dataclass(frozen=True)
+class InputSpec:
+    """What a network expects of its input, and the validation preprocessing that follows from it.
+
+    An image is resized so that its short side is `resize` (bilinear), the centre of `size` x `size` is cropped, and every channel c
+    becomes ``(pixel - mean[c]) / std[c]``. It is what `mx.io.ImageRecordIter` does for a validation set.
+
+    Parameters
+    ----------
+    channels : {3, 1}
+        RGB or gray.
+    size : int
+        Height and width of the input in pixels.
+    resize : int or None
+        Length of the short side before the crop, at least `size`; None resizes straight to `size` x `size` and crops nothing.
+    mean, std : tuple of float
+        One value a channel, in units of 0..255 pixels. The defaults are those of ImageNet.
+
+    Raises
+    ------
+    UserError
+        When the values do not fit together.
+    """
+
+    channels: int = 3
+    size: int = 224
+    resize: 'int | None' = 256
+    mean: tuple = (123.68, 116.779, 103.939)
+    std: tuple = (58.393, 57.12, 57.375)
+
+    def __post_init__(self):
+        if self.channels not in (1, 3):
+            raise UserError(f'an input has 3 (RGB) or 1 (gray) channels, not {self.channels}')
+        for name in ('mean', 'std'):
+            values = tuple(float(value) for value in getattr(self, name))
+            object.__setattr__(self, name, values)  # lists, as JSON gives them, become tuples
+            if len(values) != self.channels:
+                raise UserError(f'{name} needs one value for each of the {self.channels} channels, not {len(values)}')
+        if min(self.std) <= 0:
+            raise UserError(f'std must be positive, not {self.std}')
+        if self.size < 1:
+            raise UserError(f'the input size must be positive, not {self.size}')
+        if self.resize is not None and self.resize < self.size:
+            raise UserError(f'cannot crop {self.size} pixels from a short side of {self.resize}: make resize at least size')
+
+    @property
+    def shape(self):
+        """(channels, size, size): the shape of one input."""
+        return (self.channels, self.size, self.size)
+
+    def to_json(self):
+        """The fields as an object that `json` can write."""
+        return {**dataclasses.asdict(self), 'mean': list(self.mean), 'std': list(self.std)}
+
+    @classmethod
+    def from_json(cls, fields):
+        """The inverse of `to_json`. Raises `UserError` when a field is unknown, missing or malformed."""
+        try:
+            names = {field.name for field in dataclasses.fields(cls)}
+            if set(fields) != names:
+                raise UserError(f'an input description has the fields {sorted(names)}, not {sorted(fields)}')
+            return cls(**fields)
+        except TypeError as error:
+            raise UserError(f'this is no input description: {error}') from error
+
+    def read(self, path):
+        """Decode an image file to (height, width, channels), uint8.
+
+        Raises
+        ------
+        OSError
+            When the file cannot be read.
+        UserError
+            When it is no image that OpenCV knows.
+        """
+        with open(path, 'rb') as file:
+            content = file.read()
+        try:
+            return mx.image.imdecode(content, flag=0 if self.channels == 1 else 1)
+        except (mx.MXNetError, ValueError) as error:
+            raise UserError(f'{path} is no image that can be decoded (JPEG, PNG, ...)') from error
+
+    def crop(self, image):
+        """Resize and crop the centre: (height, width, channels) uint8 -> (size, size, channels) uint8."""
+        if self.resize is None:
+            return mx.image.imresize(image, self.size, self.size, interp=_BILINEAR)
+        return mx.image.center_crop(mx.image.resize_short(image, self.resize, interp=_BILINEAR), (self.size, self.size))[0]
+
+    def normalize(self, image):
+        """(..., height, width, channels) uint8 -> (..., channels, height, width) float32 with mean and deviation taken out."""
+        pixels = image.astype('float32')
+        mean, std = (mx.nd.array(values, ctx=pixels.context) for values in (self.mean, self.std))
+        pixels = (pixels - mean) / std
+        leading = tuple(range(pixels.ndim - 3))
+        return pixels.transpose((*leading, pixels.ndim - 1, pixels.ndim - 3, pixels.ndim - 2))
+
+    def load(self, path):
+        """Read an image file as the network sees it in validation: (1, channels, size, size) float32. Raises as `read` does."""
+        return self.normalize(self.crop(self.read(path))).expand_dims(0)
