@@ -1,0 +1,99 @@
+"""RAdam, the optimizer MeliusNet was trained with, registered with `mx.optimizer` under the name ``'radam'``."""
+import math
+
+import mxnet as mx
+
+from .errors import UserError
+
+
+@mx.optimizer.register
+class RAdam(mx.optimizer.Optimizer):
+    r"""Adam whose adaptive step is rectified, and left out while its variance is unknown.
+
+    With the gradient :math:`g_t` (rescaled, weight decay :math:`wd\,w` added, then clipped), per parameter and update :math:`t = 1, 2, \dots`:
+
+    .. math::
+
+        m_t &= \beta_1 m_{t-1} + (1 - \beta_1) g_t \qquad v_t = \beta_2 v_{t-1} + (1 - \beta_2) g_t^2 \\
+        N_\infty &= 2 / (1 - \beta_2) - 1 \qquad N_t = N_\infty - 2 t \beta_2^t / (1 - \beta_2^t) \\
+        w_t &= w_{t-1} - \frac{lr}{1 - \beta_1^t} \cdot \begin{cases}
+            \sqrt{(1 - \beta_2^t) \frac{(N_t - 4)(N_t - 2) N_\infty}{(N_\infty - 4)(N_\infty - 2) N_t}} \cdot \frac{m_t}{\sqrt{v_t} + \epsilon}
+                & N_t > \text{threshold} \\
+            m_t & \text{otherwise (a plain momentum step)}
+        \end{cases}
+
+    Source: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", ICLR 2020, Algorithm 2; the place of epsilon and the
+    threshold are those of its authors' program. The defaults are the training protocol of MeliusNet.
+
+    Parameters
+    ----------
+    learning_rate : float, optional
+        Step size. Default: the base rate of `lr_scheduler` if there is one, else 0.002.
+    beta1, beta2 : float
+        Decay rates of the moving averages of the gradient and of its square, in [0, 1).
+    epsilon : float
+        Added to the root of `v`, not under it; positive, because a weight that never had a gradient has v = 0.
+    n_sma_threshold : float
+        The length of the approximated simple moving average above which the step is rectified; at least 4, where the variance ends.
+    **kwargs
+        Arguments of `mx.optimizer.Optimizer`: `wd`, `rescale_grad`, `clip_gradient`, `lr_scheduler`, `multi_precision` ...
+
+    Raises
+    ------
+    UserError
+        For an argument outside its range; by the first update, if the weight or its gradient is sparse.
+
+    Examples
+    --------
+    >>> trainer = gluon.Trainer(net.collect_params(), 'radam', {'learning_rate': 0.002})
+    """
+
+    def __init__(self, learning_rate=None, beta1=0.95, beta2=0.999, epsilon=1e-5, n_sma_threshold=5, **kwargs):
+        for name, beta in (('beta1', beta1), ('beta2', beta2)):
+            if not 0 <= beta < 1:
+                raise UserError(f'RAdam: {name} must be at least 0 and below 1, not {beta}')
+        if not epsilon > 0:
+            raise UserError(f'RAdam: epsilon must be positive, not {epsilon}')
+        if not n_sma_threshold >= 4:
+            raise UserError(f'RAdam: n_sma_threshold must be at least 4 (below, the variance is not defined), not {n_sma_threshold}')
+        if learning_rate is None and kwargs.get('lr_scheduler') is None:
+            learning_rate = 0.002
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.beta1 = beta1
+        self.beta2 = beta2
+        self.epsilon = epsilon
+        self.n_sma_threshold = n_sma_threshold
+
+    def create_state(self, index, weight):
+        """Return the moving averages (m, v), zeros of the weight's shape, dtype and device."""
+        return tuple(mx.nd.zeros(weight.shape, ctx=weight.context, dtype=weight.dtype) for _ in range(2))
+
+    def update(self, index, weight, grad, state):
+        """Update `weight` and `state` in place with the dense gradient `grad`, all of one shape and dtype."""
+        if weight.stype != 'default' or grad.stype != 'default':
+            name = self.param_dict[index].name if index in self.param_dict else self.idx2name.get(index, index)
+            raise UserError(
+                f'RAdam: parameter {name} has a {weight.stype} weight and a {grad.stype} gradient, but only dense ones are supported; '
+                "use grad_stype='default' (sparse_grad=False in an Embedding) or another optimizer"
+            )
+        self._update_count(index)
+        momentum_rate, adaptive_rate = self._rates(self._get_lr(index), self._index_update_count[index])
+        mean, variance = state
+        # One fused pass over m, v and w; at rate 0 it leaves w alone. The few momentum steps of a run take a second one.
+        mx.nd.adam_update(
+            weight, grad, mean, variance, out=weight,
+            lr=adaptive_rate, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, wd=self._get_wd(index),
+            rescale_grad=self.rescale_grad, clip_gradient=-1 if self.clip_gradient is None else self.clip_gradient,
+        )
+        if momentum_rate:
+            mx.nd.sgd_update(weight, mean, out=weight, lr=momentum_rate, wd=0)
+
+    def _rates(self, lr, t):
+        """Return the factors of `m` and of `m / (sqrt(v) + epsilon)` in update number `t`; one of them is 0."""
+        n_infinity = 2 / (1 - self.beta2) - 1
+        decay = self.beta2 ** t
+        n_t = n_infinity - 2 * t * decay / (1 - decay)
+        lr = lr / (1 - self.beta1 ** t)
+        if n_t <= self.n_sma_threshold:
+            return lr, 0
+        return 0, lr * math.sqrt((1 - decay) * (n_t - 4) * (n_t - 2) * n_infinity / ((n_infinity - 4) * (n_infinity - 2) * n_t))
