@@ -1,0 +1,186 @@
+"""Quantizers: the one definition of binarization and of its k-bit relatives, with their gradients.
+
+A quantizer is a pair: a *surrogate*, an ordinary differentiable function, and a *rounding* of it. Forward gives the rounded value,
+backward the gradient of the surrogate (the straight-through estimator, Bengio et al. 2013, arXiv:1308.3432)::
+
+    q(x) = rounded(x) + surrogate(x) - BlockGrad(surrogate(x))
+
+The last two terms cancel exactly, so the value is ``rounded(x)`` bit for bit. With ``bits=32`` nothing is rounded and the surrogate
+itself is the result. Everything is written in MXNet's stock operators, chosen for speed on the CPU: comparisons, minima and maxima run
+at memory speed there, while ``clip``, ``sign`` and ``contrib.sign_ste`` branch on every element and ``contrib.sign_ste`` has sign(0) = 0.
+
+Every function takes ``F`` (``mx.nd`` or ``mx.sym``) and an array or symbol ``x`` of any shape, float32 or float64, and returns the same
+shape and dtype.
+"""
+import dataclasses
+from typing import Callable, Optional, Sequence
+
+from .errors import UserError
+
+FULL_PRECISION = 32  # the number of bits that stands for "not quantized"
+
+
+def clip(F, x, low, high):
+    """min(max(x, low), high). Gradient: 1 where low <= x <= high, both ends included, else 0; infinities give 0, not NaN."""
+    return F.maximum(F.minimum(x, high), low)
+
+
+def zero_with_gradient(F, surrogate):
+    """An array of zeros whose gradient is that of `surrogate`: added to a rounded value it makes the straight-through estimator."""
+    return surrogate - F.BlockGrad(surrogate)
+
+
+def cancel_gradient(F, x, threshold):
+    """x, with gradient 1[|x| <= threshold] (Hubara et al. 2016, arXiv:1602.02830); without a threshold x itself, gradient 1."""
+    return x if threshold is None else F.BlockGrad(x) + zero_with_gradient(F, clip(F, x, -threshold, threshold))
+
+
+def clipped_identity(F, x, threshold):
+    """clip(x, -t, t): the gradient of `cancel_gradient` in fewer passes, for where the value is not needed."""
+    return x if threshold is None else clip(F, x, -threshold, threshold)
+
+
+# --- binary: sign(x) = +1 if x >= 0 else -1; both zeros give +1, NaN gives -1 ---------------------------------------------------------
+
+
+def sign(F, x):
+    """sign(x) in {-1, +1}, without a gradient (MeliusNet, section 3.1)."""
+    return (x >= 0) * 2 - 1
+
+
+def quadratic(F, x):
+    """2x - x|x|: a smooth stand-in for sign on [-1, 1]; gradient 2 - 2|x| (Bi-Real Net, Liu et al. 2018, arXiv:1808.00278, eq. 5).
+
+    It is not clipped here: BMXNet-v2 cancels its gradient only beyond the activation's threshold, and never for weights.
+    """
+    return x * (2 - F.abs(x))
+
+
+# --- k bits ---------------------------------------------------------------------------------------------------------------------------
+
+
+def round_to_levels(F, x, bits):
+    """round(x (2^k - 1)) / (2^k - 1): the nearest of 2^k levels of [0, 1], halves away from zero; without a gradient."""
+    steps = 2**bits - 1
+    return F.round(x * steps) / steps
+
+
+def unit_interval(F, x):
+    """clip(x, 0, 1); gradient 1[0 <= x <= 1]."""
+    return clip(F, x, 0, 1)
+
+
+def normalized_tanh(F, x):
+    """tanh(x) / max|tanh(x)|, the maximum over the whole array (DoReFa-Net, Zhou et al. 2016, arXiv:1606.06160, eq. 9).
+
+    The gradient flows through the maximum too.
+    """
+    squashed = F.tanh(x)
+    return F.broadcast_div(squashed, F.max(F.abs(squashed)))
+
+
+# --- the quantizers by name -----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantizer:
+    """One row of the table of quantizers.
+
+    Attributes
+    ----------
+    bits : sequence of int
+        The numbers of bits this quantizer rounds to, beside 32 (no rounding).
+    surrogate : callable (F, x, threshold) -> array, or None
+        The differentiable function whose gradient is used backward, cancelled where |x| > threshold.
+    rounded : callable (F, x, surrogate, bits) -> array, or None
+        The forward value, given the input and the surrogate's value.
+    full_precision : callable (F, x) -> array
+        The result with ``bits=32``: the part of the surrogate that is a function in its own right.
+    """
+
+    bits: Sequence
+    surrogate: Optional[Callable]
+    rounded: Optional[Callable]
+    full_precision: Callable
+
+
+BINARY = range(1, 2)
+MULTI_BIT = range(1, 17)
+
+QUANTIZERS = {
+    'sign': Quantizer(
+        bits=BINARY,
+        surrogate=clipped_identity,
+        rounded=lambda F, x, surrogate, bits: sign(F, x),
+        full_precision=lambda F, x: x,
+    ),
+    'approx_sign': Quantizer(
+        bits=BINARY,
+        surrogate=lambda F, x, threshold: quadratic(F, clipped_identity(F, x, threshold)),
+        rounded=lambda F, x, surrogate, bits: sign(F, x),
+        full_precision=lambda F, x: quadratic(F, clip(F, x, -1, 1)),
+    ),
+    'round': Quantizer(
+        bits=MULTI_BIT,
+        surrogate=lambda F, x, threshold: unit_interval(F, cancel_gradient(F, x, threshold)),
+        rounded=lambda F, x, surrogate, bits: round_to_levels(F, surrogate, bits),
+        full_precision=unit_interval,
+    ),
+    'dorefa': Quantizer(
+        bits=MULTI_BIT,
+        surrogate=lambda F, x, threshold: normalized_tanh(F, cancel_gradient(F, x, threshold)),
+        rounded=lambda F, x, surrogate, bits: 2 * round_to_levels(F, surrogate / 2 + 0.5, bits) - 1,
+        full_precision=normalized_tanh,
+    ),
+    'clip': Quantizer(bits=(), surrogate=None, rounded=None, full_precision=lambda F, x: clip(F, x, -1, 1)),
+    'identity': Quantizer(bits=(), surrogate=None, rounded=None, full_precision=lambda F, x: x),
+}
+
+
+def check_quantizer(method, bits, threshold=None):
+    """Raise UserError unless `method` is a known quantizer that can round to `bits` bits and the threshold is positive or None."""
+    if method not in QUANTIZERS:
+        raise UserError(f'unknown quantizer {method!r}; known: {", ".join(QUANTIZERS)}')
+    choices = [*QUANTIZERS[method].bits, FULL_PRECISION]
+    if bits not in choices:
+        raise UserError(f'quantizer {method!r} cannot round to {bits!r} bits; choose from {", ".join(map(str, choices))}')
+    if threshold is not None and not threshold > 0:
+        raise UserError(f'the threshold must be positive (or None for a gradient that is never cancelled), not {threshold!r}')
+
+
+def quantize_in_parts(F, x, method, bits, threshold=None, encoding='sign'):
+    """`quantize` as two terms to add: the rounded values without a gradient, and zeros that carry the gradient.
+
+    With ``encoding='bit'`` the values of a binary quantizer q are (q(x) + 1) / 2 in {0, 1}, the bit that stands for the sign, with half
+    of q's gradient: for a convolution of bits, MXNet's native padding with 0 *is* padding with -1.
+    """
+    quantizer = QUANTIZERS[method]
+    surrogate = quantizer.surrogate(F, x, threshold)
+    if encoding == 'bit':
+        return F.BlockGrad(x >= 0), zero_with_gradient(F, surrogate * 0.5)
+    return F.BlockGrad(quantizer.rounded(F, x, surrogate, bits)), zero_with_gradient(F, surrogate)
+
+
+def quantize(F, x, method, bits, threshold=None):
+    """Quantize `x` to `bits` bits with the quantizer named `method`.
+
+    Parameters
+    ----------
+    x : NDArray or Symbol
+        Any shape, finite where no threshold is given.
+    method : str
+        A key of `QUANTIZERS`: ``sign``, ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``.
+    bits : int
+        1 for the binary quantizers, 1 to 16 for ``round`` and ``dorefa``, 32 for no rounding.
+    threshold : float or None
+        The gradient is cancelled where |x| > threshold; None never cancels it (weights). Without effect for 32 bits.
+
+    Returns
+    -------
+    NDArray or Symbol of the same shape and dtype: ``sign`` and ``approx_sign`` give {-1, +1}, ``round`` 2^bits levels of [0, 1],
+    ``dorefa`` 2^bits levels of [-1, 1].
+    """
+    if bits == FULL_PRECISION:
+        return QUANTIZERS[method].full_precision(F, x)
+    value, gradient = quantize_in_parts(F, x, method, bits, threshold)
+    return value + gradient
