@@ -28,13 +28,13 @@ def _plain_layout(F, x):
     return F.slice_axis(x, axis=1, begin=0, end=None)
 
 
-def _sum_per_filter(F, weight):
-    """The sum of each filter's weights: (O, ...) -> (O,).
+def _sum_per_filter(F, weight, filters):
+    """The sum of each filter's weights: (filters, ...) -> (filters,).
 
     A batched product, because a sum over axes is several times slower in MXNet and a plain product hides the shape that
     deferred initialization needs.
     """
-    rows = F.reshape(weight, shape=(1, 0, -1))
+    rows = F.reshape(weight, shape=(1, filters, -1))
     ones = F.ones_like(F.slice_axis(rows, axis=1, begin=0, end=1))
     return F.reshape(F.batch_dot(rows, ones, transpose_b=True), shape=(-1,))
 
@@ -87,11 +87,11 @@ def _check_encoding(encoding, bits):
         raise UserError(f"encoding='bit' stands for one bit, not for bits={bits}; leave encoding='sign'")
 
 
-def _filter_constant(F, weight, pad_value, offset):
-    """What must be added to the products of each filter: p sum(w), or (n + p sum(w)) / 2 with the offset. Shape (O,)."""
+def _filter_constant(F, weight, filters, pad_value, offset):
+    """What must be added to the products of each filter: p sum(w), or (n + p sum(w)) / 2 with the offset. Shape (filters,)."""
     if offset:
-        return _sum_per_filter(F, (1 + weight * pad_value) * 0.5)
-    return _sum_per_filter(F, weight) * pad_value
+        return _sum_per_filter(F, (1 + weight * pad_value) * 0.5, filters)
+    return _sum_per_filter(F, weight, filters) * pad_value
 
 
 class _QuantizedConvolution:
@@ -169,7 +169,7 @@ class _QuantizedConvolution:
 
     def _convolve(self, F, x, quantized):
         """(h + n) / 2 or h, by the identity at the top of this file."""
-        constant = _filter_constant(F, quantized, self.pad_value, self.offset) if self.offset or self.pad_value else None
+        constant = _filter_constant(F, quantized, self._channels, self.pad_value, self.offset) if self.offset or self.pad_value else None
         if self.encoding == 'sign' and self.pad_value:
             with mark(CONVOLUTION_INPUT, pad_value=self.pad_value):
                 x = x - self.pad_value
@@ -237,7 +237,7 @@ class QDense(nn.Dense):
             return super().hybrid_forward(F, x, weight, bias)
         quantized = quantize(F, weight, self.quantization, self.bits)
         shift = -1 if self.encoding == 'bit' else 0  # bits are signs moved by one and halved, as in a padded convolution
-        constant = _filter_constant(F, quantized, shift, self.offset) if self.offset or shift else None
+        constant = _filter_constant(F, quantized, self._units, shift, self.offset) if self.offset or shift else None
         factor = (0.5 if self.offset else 1) * (2 if self.encoding == 'bit' else 1)
         inputs = [v for v in (x, quantized if factor == 1 else quantized * factor, constant) if v is not None]
         with mark(DENSE, bits=self.bits, method=self.quantization, encoding=self.encoding, offset=int(self.offset)):

@@ -76,7 +76,8 @@ def normalized_tanh(F, x):
     The gradient flows through the maximum too.
     """
     squashed = F.tanh(x)
-    return F.broadcast_div(squashed, F.max(F.abs(squashed)))
+    largest = F.max(F.abs(squashed), keepdims=True)
+    return squashed / F.broadcast_like(largest, squashed)  # broadcast_div would hide the shape that deferred initialization needs
 
 
 # --- the quantizers by name -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,166 @@
+"""MeliusNet (Bethge et al. 2020, arXiv:2001.05936): Dense Blocks and Improvement Blocks in alternation.
+
+A Dense Block appends `growth_rate` new channels to its input, an Improvement Block improves just these by addition; between stages a
+transition halves the map and reduces the channels by a full-precision 1x1 convolution.
+"""
+import dataclasses
+import functools
+from typing import Tuple, Union
+
+from mxnet.gluon import HybridBlock, nn
+
+from bmx_melius import BinaryConv2D, ChannelShuffle, GroupedConv2D, UserError
+
+from .registry import register
+from .stems import add_stem
+
+SHUFFLE_GROUPS = 16  # of every transition with a grouped convolution, whatever its number of groups
+WIDTH_MULTIPLE = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """A row of the table of networks (paper, tables 2 and 4).
+
+    Attributes
+    ----------
+    block_numbers : tuple of int
+        Pairs of Dense and Improvement Block in each stage.
+    transitions : tuple of int or float
+        Between stages: the channels after it, or, below 1, the fraction of channels kept, rounded to a multiple of 32.
+    groups : int
+        Of the transitions' convolutions; above 1 the channels are shuffled before.
+    """
+
+    block_numbers: Tuple[int, ...]
+    transitions: Tuple[Union[int, float], ...]
+    groups: int = 1
+
+
+SPECS = {
+    'meliusnet22': Spec((4, 5, 4, 4), (160, 224, 256)),
+    'meliusnet29': Spec((4, 6, 8, 6), (128, 192, 256)),
+    'meliusnet42': Spec((5, 8, 14, 10), (160, 256, 416)),
+    'meliusnet59': Spec((6, 12, 24, 12), (192, 320, 544)),
+    'meliusneta': Spec((4, 5, 5, 6), (160, 256, 288), groups=4),
+    'meliusnetb': Spec((4, 6, 8, 6), (160, 224, 320), groups=2),
+    'meliusnetc': Spec((3, 5, 10, 6), (128, 192, 288), groups=4),
+}
+
+
+class MeliusBlock(HybridBlock):
+    """A Dense Block and the Improvement Block that follows it (paper, figure 2 and section 3.1).
+
+    y = conv(BN(x)) are the new channels, z = conv(BN([x, y])) their improvement; the output is [x, y + z]. This is the paper's
+    [x, y] + [0, z] with one concatenation less.
+
+    Input (N, C, H, W), output (N, C + growth_rate, H, W).
+    """
+
+    def __init__(self, growth_rate, norm, clip_threshold, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.dense_norm = norm()
+            self.dense_conv = self._conv(growth_rate, clip_threshold)
+            self.improvement_norm = norm()
+            self.improvement_conv = self._conv(growth_rate, clip_threshold)
+
+    @staticmethod
+    def _conv(channels, clip_threshold):
+        return BinaryConv2D(channels, kernel_size=3, padding=1, threshold=clip_threshold, prefix='')
+
+    def hybrid_forward(self, F, x):
+        new = self.dense_conv(self.dense_norm(x))
+        improvement = self.improvement_conv(self.improvement_norm(F.concat(x, new, dim=1)))
+        return F.concat(x, new + improvement, dim=1)
+
+
+class MeliusNet(HybridBlock):
+    """A MeliusNet of any size.
+
+    Parameters
+    ----------
+    block_numbers, transitions, groups
+        As in `Spec`.
+    growth_rate : int
+        Channels a Dense Block adds.
+    init_features : int
+        Channels after the stem.
+    classes : int
+        Number of outputs.
+    initial_layers : str
+        The stem: ``grouped_stem``, ``imagenet`` or ``thumbnail``, see `model_zoo.stems`.
+    clip_threshold : float
+        The gradient of a sign is cancelled where its input's magnitude exceeds this (paper, section 4.1).
+    norm_layer, norm_kwargs : HybridBlock class and dict
+        The normalization and its arguments, as in GluonCV.
+
+    Input (N, 3, H, W) of any size, float32; output (N, classes) logits. ``features`` and ``output`` as in GluonCV.
+    """
+
+    def __init__(
+        self, block_numbers, transitions, groups=1, growth_rate=64, init_features=64, classes=1000, initial_layers='grouped_stem',
+        clip_threshold=1.3, norm_layer=nn.BatchNorm, norm_kwargs=None, **kwargs,
+    ):  # fmt: skip
+        super().__init__(**kwargs)
+        if len(transitions) != len(block_numbers) - 1:
+            raise UserError(f'{len(block_numbers)} stages need {len(block_numbers) - 1} transitions, not {len(transitions)}')
+        norm = functools.partial(norm_layer, **(norm_kwargs or {}))
+        with self.name_scope():
+            self.features = nn.HybridSequential(prefix='')
+            add_stem(initial_layers, self.features, init_features, norm)
+            channels = init_features
+            for number, blocks in enumerate(block_numbers, start=1):
+                stage = nn.HybridSequential(prefix=f'stage{number}_')
+                with stage.name_scope():
+                    for _ in range(blocks):
+                        stage.add(MeliusBlock(growth_rate, norm, clip_threshold, prefix=''))
+                self.features.add(stage)
+                channels += blocks * growth_rate
+                if number <= len(transitions):
+                    width = _transition_width(transitions[number - 1], channels)
+                    self.features.add(_transition(channels, width, groups, norm))
+                    channels = width
+            self.features.add(norm(), nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
+            self.output = nn.Dense(classes, in_units=channels)
+
+    def hybrid_forward(self, F, x):
+        return self.output(self.features(x))
+
+
+def _transition_width(width_or_fraction, channels):
+    if width_or_fraction >= 1:
+        return int(width_or_fraction)
+    return int(round(channels * width_or_fraction / WIDTH_MULTIPLE)) * WIDTH_MULTIPLE
+
+
+def _transition(channels, width, groups, norm):
+    """BN, 2x2 max pooling, ReLU and a 1x1 convolution (paper, section 3.3); pooling before the ReLU costs a quarter of the ReLUs."""
+    layers = nn.HybridSequential(prefix='')
+    layers.add(norm(), nn.MaxPool2D(pool_size=2, strides=2), nn.Activation('relu'))
+    if groups > 1:
+        if channels % SHUFFLE_GROUPS or channels % groups or width % groups:
+            raise UserError(
+                f'a transition from {channels} to {width} channels cannot have {groups} groups: both numbers must be multiples of it, '
+                f'and the first one of the {SHUFFLE_GROUPS} groups of the channel shuffle'
+            )
+        layers.add(ChannelShuffle(SHUFFLE_GROUPS), GroupedConv2D(width, kernel_size=1, groups=groups, use_bias=False))
+    else:
+        layers.add(nn.Conv2D(width, kernel_size=1, use_bias=False))
+    return layers
+
+
+def _register(name, spec):
+    @register(name)
+    def build(**kwargs):
+        return MeliusNet(spec.block_numbers, spec.transitions, spec.groups, **kwargs)
+
+
+for _name, _spec in SPECS.items():
+    _register(_name, _spec)
+
+
+@register('meliusnet_flex')
+def meliusnet_flex(block_numbers=(4, 4, 4, 3), transitions=(1 / 2, 1 / 2, 1 / 2), **kwargs):
+    """A MeliusNet of one's own: every argument of `MeliusNet`, with defaults for the numbers of blocks and the transitions."""
+    return MeliusNet(block_numbers, transitions, **kwargs)

@@ -1,0 +1,75 @@
+"""The registry of networks: names, and functions that build them."""
+import functools
+import os
+
+import gluoncv
+import mxnet as mx
+
+from bmx_melius import UserError
+
+DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
+_NETWORKS = {}  # canonical name -> (name, function that builds the network)
+
+
+def canonical_name(name):
+    """`name` in lower case without underscores: ``meliusnetA``, ``meliusneta`` and ``meliusnet_a`` are one network."""
+    return name.lower().replace('_', '')
+
+
+def register(name):
+    """Decorator: make a function that builds a network known under `name`, here and in ``gluoncv.model_zoo.get_model``."""
+
+    def add(build):
+        key = canonical_name(name)
+        if key in _NETWORKS:
+            raise ValueError(f'two networks are called {key!r}')
+        _NETWORKS[key] = name, build
+        for alias in {key, name}:
+            gluoncv.model_zoo.model_zoo._models[alias] = functools.partial(get_model, name)
+        return build
+
+    return add
+
+
+def get_model_list():
+    """The names of all networks, sorted."""
+    return sorted(name for name, _ in _NETWORKS.values())
+
+
+def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_ROOT, **kwargs):  # noqa: B008
+    """Build a network by its name, as in GluonCV.
+
+    Parameters
+    ----------
+    name : str
+        One of `get_model_list()`; case and underscores do not matter.
+    pretrained : bool
+        No weights are published with this project: True raises UserError, which says how to load existing ones.
+    classes : int
+        Number of outputs.
+    ctx : mx.Context
+        As in GluonCV: where pretrained weights are loaded to.
+    root : str
+        As in GluonCV: the folder of pretrained weights.
+    **kwargs
+        Of the network, see `model_zoo.meliusnet.MeliusNet`: ``initial_layers``, ``clip_threshold``, ``norm_layer``, ``norm_kwargs``.
+
+    Returns
+    -------
+    gluon.HybridBlock with ``features`` and ``output``, not initialized. Input (N, 3, H, W) float32, output (N, classes) logits.
+
+    Raises
+    ------
+    UserError (a ValueError)
+        For an unknown name, listing the known ones, or for weights that do not exist.
+    """
+    key = canonical_name(name)
+    if key not in _NETWORKS:
+        raise UserError(f'unknown network {name!r}; known: {", ".join(get_model_list())}')
+    if pretrained:
+        raise UserError(
+            f'no weights are published for {key}, neither in {root} nor elsewhere: train it with train_imagenet.py and use '
+            'net.load_parameters(file), or read a BMXNet-v2 checkpoint with bmx_melius.load_reference_parameters(net, file)'
+        )
+    _, build = _NETWORKS[key]
+    return build(classes=classes, **kwargs)
