@@ -1,0 +1,155 @@
+"""How many operations, parameters and bytes a network has: totals, layer by layer, and by kind of layer."""
+import dataclasses
+import math
+
+from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, count_layers
+from .graph import Graph
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """The layers of one kind together: how many, their MACs and OPs, and the share of the network's OPs (0 to 1)."""
+
+    kind: str
+    layers: int
+    macs: int
+    ops: float
+    share: float
+    parameters: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """The counts of a network, for one pass of the input shape they were asked for. ``print(summary)`` shows the table.
+
+    Attributes
+    ----------
+    layers : tuple of Layer
+        In the order of the graph.
+    running_statistics : int
+        Number of running means and variances, which no other count includes.
+    """
+
+    layers: tuple
+    running_statistics: int
+
+    def _total(self, field):
+        return sum(getattr(layer, field) for layer in self.layers)
+
+    @property
+    def bops(self):
+        """Binary operations of convolutions."""
+        return self._total('bops')
+
+    @property
+    def flops(self):
+        """Float MACs of convolutions."""
+        return self._total('flops')
+
+    @property
+    def ops(self):
+        """BOPs / 64 + FLOPs."""
+        return self.bops / BOPS_PER_OP + self.flops
+
+    @property
+    def binary_params(self):
+        """Number of 1-bit parameters."""
+        return self._total('binary_params')
+
+    @property
+    def quantized_params(self):
+        """Number of parameters with 2 to 31 bits."""
+        return self._total('quantized_params')
+
+    @property
+    def float_params(self):
+        """Number of 32-bit parameters."""
+        return self._total('float_params')
+
+    @property
+    def size_bytes(self):
+        """Bytes of the parameters, each with the bits it needs; running statistics excluded, as in the paper."""
+        return math.ceil(self._total('size_bits') / 8)
+
+    @property
+    def size_bytes_with_running(self):
+        """`size_bytes` and 4 bytes for each running mean and variance."""
+        return self.size_bytes + self.running_statistics * FLOAT_BITS // 8
+
+    @property
+    def counts(self):
+        """The totals by name."""
+        return {name: getattr(self, name) for name in ('bops', 'flops', 'ops', 'binary_params', 'quantized_params', 'float_params',
+                                                       'size_bytes', 'size_bytes_with_running')}
+
+    def by_kind(self):
+        """Where the operations are (the paper's section 3.2): one `Kind` for each kind that occurs, in the order of `KINDS`."""
+        rows = []
+        for kind in KINDS:
+            layers = [layer for layer in self.layers if layer.kind == kind]
+            ops = sum(layer.ops for layer in layers)
+            if layers:
+                rows.append(Kind(kind=kind, layers=len(layers), macs=sum(layer.macs for layer in layers), ops=ops,
+                                 share=ops / self.ops if self.ops else 0., parameters=sum(layer.parameters for layer in layers)))
+        return rows
+
+    def to_json(self):
+        """The totals and the rows as an object that `json` can write."""
+        return {**self.counts, 'layers': [layer.to_json() for layer in self.layers]}
+
+    def table_by_kind(self):
+        """`by_kind` as text, with the totals below."""
+        rows = [(row.kind, row.layers, row.macs, round(row.ops), f'{row.share:.1%}', row.parameters) for row in self.by_kind()]
+        return _table(('kind', 'layers', 'MACs', 'OPs', 'share of OPs', 'parameters'), rows, left=1) + '\n\n' + self._totals()
+
+    def __str__(self):
+        rows = [(layer.name, layer.kind, layer.operator, ' x '.join(map(str, layer.output_shape)), layer.bits, layer.parameters, layer.macs,
+                 round(layer.ops)) for layer in self.layers]
+        return _table(('name', 'kind', 'operator', 'output shape', 'bits', 'parameters', 'MACs', 'OPs'), rows, left=4) + '\n\n' + self._totals()
+
+    def _totals(self):
+        parameters = [f'{number:,} {word}' for number, word in ((self.binary_params, 'binary'), (self.quantized_params, 'k-bit'),
+                                                                (self.float_params, 'float')) if number]
+        return '\n'.join((
+            f'BOPs        {self.bops:,}',
+            f'FLOPs       {self.flops:,}',
+            f'OPs         {self.ops:,.0f} = BOPs / {BOPS_PER_OP} + FLOPs, convolutions only',
+            f'parameters  {" + ".join(parameters) or 0}',
+            f'size        {self.size_bytes:,} bytes = {self.size_bytes / 2**20:.2f} MB of {2**20:,} bytes',
+        ))
+
+
+def summary(network, input_shape=(1, 3, 224, 224)):
+    """Count operations, parameters and bytes of a network, layer by layer.
+
+    Only the graph is looked at: nothing is computed, and the network stays as it was, initialized or not.
+
+    Parameters
+    ----------
+    network : mxnet.gluon.Block, mxnet.sym.Symbol or path of an exported ``-symbol.json``
+        Quantized layers are known by the marks that the layers of this package leave in the graph.
+    input_shape : tuple of int, or dict of str to tuple of int
+        With the batch axis; operations are those of the whole batch. A dict names the inputs of a network with several.
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    OSError
+        When a file cannot be read.
+    UserError
+        When the network cannot be traced, shapes are unknown or do not fit, or an operator cannot be counted; it names the node.
+    """
+    graph = Graph.read(network, input_shape)
+    return Summary(layers=tuple(count_layers(graph)), running_statistics=sum(math.prod(node.shape) for node in graph.statistics))
+
+
+def _table(headings, rows, left):
+    """Text columns, the first `left` of them flush left; integers with thousands separators."""
+    cells = [list(headings)] + [[f'{cell:,}' if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ['  '.join(cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))).rstrip()
+             for line in cells]
+    return '\n'.join([lines[0], '  '.join('-' * width for width in widths), *lines[1:]])
