@@ -57,17 +57,12 @@ class MeliusBlock(HybridBlock):
     Input (N, C, H, W), output (N, C + growth_rate, H, W).
     """
 
-    def __init__(self, growth_rate, norm, clip_threshold, **kwargs):
+    def __init__(self, growth_rate, norm, clip_threshold, bits, **kwargs):
         super().__init__(**kwargs)
+        conv = functools.partial(BinaryConv2D, growth_rate, kernel_size=3, padding=1, threshold=clip_threshold, bits=bits, prefix='')
         with self.name_scope():
-            self.dense_norm = norm()
-            self.dense_conv = self._conv(growth_rate, clip_threshold)
-            self.improvement_norm = norm()
-            self.improvement_conv = self._conv(growth_rate, clip_threshold)
-
-    @staticmethod
-    def _conv(channels, clip_threshold):
-        return BinaryConv2D(channels, kernel_size=3, padding=1, threshold=clip_threshold, prefix='')
+            self.dense_norm, self.dense_conv = norm(), conv()
+            self.improvement_norm, self.improvement_conv = norm(), conv()
 
     def hybrid_forward(self, F, x):
         new = self.dense_conv(self.dense_norm(x))
@@ -92,6 +87,8 @@ class MeliusNet(HybridBlock):
         The stem: ``grouped_stem``, ``imagenet`` or ``thumbnail``, see `model_zoo.stems`.
     clip_threshold : float
         The gradient of a sign is cancelled where its input's magnitude exceeds this (paper, section 4.1).
+    bits : int
+        1, or 32 for the network's float twin: the same layers without quantization.
     norm_layer, norm_kwargs : HybridBlock class and dict
         The normalization and its arguments, as in GluonCV.
 
@@ -100,7 +97,7 @@ class MeliusNet(HybridBlock):
 
     def __init__(
         self, block_numbers, transitions, groups=1, growth_rate=64, init_features=64, classes=1000, initial_layers='grouped_stem',
-        clip_threshold=1.3, norm_layer=nn.BatchNorm, norm_kwargs=None, **kwargs,
+        clip_threshold=1.3, bits=1, norm_layer=nn.BatchNorm, norm_kwargs=None, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
         if len(transitions) != len(block_numbers) - 1:
@@ -114,7 +111,7 @@ class MeliusNet(HybridBlock):
                 stage = nn.HybridSequential(prefix=f'stage{number}_')
                 with stage.name_scope():
                     for _ in range(blocks):
-                        stage.add(MeliusBlock(growth_rate, norm, clip_threshold, prefix=''))
+                        stage.add(MeliusBlock(growth_rate, norm, clip_threshold, bits, prefix=''))
                 self.features.add(stage)
                 channels += blocks * growth_rate
                 if number <= len(transitions):

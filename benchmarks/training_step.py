@@ -1,0 +1,74 @@
+"""Time a training step of a binary network against its float twin, the same graph with the quantizers replaced by identity.
+
+Both networks take turns in one process, so that other load on the machine meets both alike; the figure that counts is the ratio of the
+medians. Run: ``python benchmarks/training_step.py`` (``--help`` for sizes).
+"""
+import argparse
+import json
+import os
+import statistics
+import time
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--model', default='meliusnet22', help='name in the zoo (default: %(default)s)')
+    parser.add_argument('--batch-size', type=int, default=16, help='images a step (default: %(default)s)')
+    parser.add_argument('--input-size', type=int, default=224, help='height and width (default: %(default)s)')
+    parser.add_argument('--threads', type=int, default=2, help='OpenMP threads (default: %(default)s)')
+    parser.add_argument('--repetitions', type=int, default=15, help='timed steps of each network (default: %(default)s)')
+    parser.add_argument('--json', action='store_true', help='print one JSON object and nothing else')
+    return parser.parse_args()
+
+
+def make_step(model, batch_size, input_size, bits):
+    """A function that runs forward and backward once and waits for it."""
+    import mxnet as mx
+
+    from model_zoo import get_model
+
+    mx.random.seed(0)
+    net = get_model(model, bits=bits)
+    net.initialize(mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2))
+    net.hybridize(static_alloc=True, static_shape=True)
+    images = mx.nd.random.normal(shape=(batch_size, 3, input_size, input_size))
+    labels = mx.nd.random.randint(0, 1000, shape=(batch_size,)).astype('float32')
+    loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+    loss.hybridize(static_alloc=True, static_shape=True)
+
+    def step():
+        with mx.autograd.record():
+            value = loss(net(images), labels)
+        value.backward()
+        mx.nd.waitall()
+
+    return step
+
+
+def main():
+    args = parse_arguments()
+    os.environ['OMP_NUM_THREADS'] = str(args.threads)  # read when MXNet is imported, hence the late imports
+    steps = {name: make_step(args.model, args.batch_size, args.input_size, bits) for name, bits in (('binary', 1), ('twin', 32))}
+    seconds = {name: [] for name in steps}
+    for _ in range(2):  # warm-up: memory is planned in the first step
+        for step in steps.values():
+            step()
+    for _ in range(args.repetitions):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            seconds[name].append(time.perf_counter() - start)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    result = {
+        'model': args.model, 'batch_size': args.batch_size, 'input_size': args.input_size, 'threads': args.threads,
+        'binary_ms': medians['binary'] * 1e3, 'twin_ms': medians['twin'] * 1e3, 'ratio': medians['binary'] / medians['twin'],
+    }  # fmt: skip
+    if args.json:
+        print(json.dumps(result))
+    else:
+        print(f'{args.model}, batch {args.batch_size}, {args.input_size}x{args.input_size}, {args.threads} threads, forward + backward:')
+        print(f'binary {result["binary_ms"]:.0f} ms, float twin {result["twin_ms"]:.0f} ms, ratio {result["ratio"]:.3f}')
+
+
+if __name__ == '__main__':
+    main()
