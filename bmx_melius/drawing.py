@@ -75,7 +75,8 @@ def draw(graph, title=''):
         if _is_box(node, arrivals, layers):
             _add_box(drawing, node, layers.get(node.name))
             for box, words in dict.fromkeys(arrivals):
-                drawing.edge(str(box.index), str(node.index), label='\\n'.join(words))
+                # the longer an arrow, the straighter: long networks would drift to the side otherwise
+                drawing.edge(str(box.index), str(node.index), label=_beside(words), weight=str(node.index - box.index))
             origin[node] = (node, ())
         else:
             box, words = max(arrivals, key=lambda arrival: len(arrival[1]))
@@ -85,7 +86,7 @@ def draw(graph, title=''):
         if node in origin:
             box, words = origin[node]
             drawing.node(f'output{node.index}', f'output\n{_size(node)}', fillcolor='white')
-            drawing.edge(str(box.index), f'output{node.index}', label='\\n'.join(words))
+            drawing.edge(str(box.index), f'output{node.index}', label=_beside(words))
     return drawing
 
 
@@ -131,6 +132,10 @@ def _word(node):
     if node.operator in ('slice_axis', 'slice') and node.shape == node.inputs[0].shape:
         return None  # it selects everything
     return _WORDS.get(node.operator)
+
+
+def _beside(words):
+    return ''.join(f'  {word}\\l' for word in words)  # flush left, with a distance from the arrow
 
 
 def _size(node):
