@@ -10,15 +10,16 @@ from .errors import UserError
 class RAdam(mx.optimizer.Optimizer):
     r"""Adam whose adaptive step is rectified, and left out while its variance is unknown.
 
-    With the gradient :math:`g_t` (rescaled, weight decay :math:`wd\,w` added, then clipped), per parameter and update :math:`t = 1, 2, \dots`:
+    With the gradient :math:`g_t` (rescaled, weight decay :math:`wd\,w` added, then clipped), per parameter and update
+    :math:`t = 1, 2, \dots`:
 
     .. math::
 
         m_t &= \beta_1 m_{t-1} + (1 - \beta_1) g_t \qquad v_t = \beta_2 v_{t-1} + (1 - \beta_2) g_t^2 \\
         N_\infty &= 2 / (1 - \beta_2) - 1 \qquad N_t = N_\infty - 2 t \beta_2^t / (1 - \beta_2^t) \\
+        r_t &= \sqrt{\frac{(N_t - 4)(N_t - 2) N_\infty}{(N_\infty - 4)(N_\infty - 2) N_t}} \\
         w_t &= w_{t-1} - \frac{lr}{1 - \beta_1^t} \cdot \begin{cases}
-            \sqrt{(1 - \beta_2^t) \frac{(N_t - 4)(N_t - 2) N_\infty}{(N_\infty - 4)(N_\infty - 2) N_t}} \cdot \frac{m_t}{\sqrt{v_t} + \epsilon}
-                & N_t > \text{threshold} \\
+            r_t \sqrt{1 - \beta_2^t} \cdot m_t / (\sqrt{v_t} + \epsilon) & N_t > \text{threshold} \\
             m_t & \text{otherwise (a plain momentum step)}
         \end{cases}
 

@@ -1,0 +1,2 @@
+"""The version of the project; everything else (setup.py, the command line) reads it here."""
+__version__ = '0.1.0'

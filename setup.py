@@ -1,0 +1,49 @@
+"""Packaging of bmx-melius; pyproject.toml names the build backend and configures the development tools."""
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+HERE = pathlib.Path(__file__).parent
+VERSION = re.search(r"^__version__ = '(.+)'$", (HERE / 'bmx_melius' / '_version.py').read_text(), re.MULTILINE).group(1)
+README = HERE / 'README.md'
+
+setup(
+    name='bmx-melius',
+    version=VERSION,
+    description='Train, count, export and deploy the binary networks of the MeliusNet paper on stock MXNet',
+    long_description=README.read_text(encoding='utf-8') if README.exists() else '',
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    keywords='binary neural networks, quantization, MeliusNet, MXNet, Gluon',
+    classifiers=[
+        'Development Status :: 4 - Beta',
+        'Intended Audience :: Developers',
+        'Intended Audience :: Science/Research',
+        'License :: OSI Approved :: Apache Software License',
+        'Operating System :: POSIX :: Linux',
+        'Programming Language :: Python :: 3.8',
+        'Programming Language :: Python :: 3.9',
+        'Programming Language :: Python :: 3.10',
+        'Programming Language :: Python :: 3.11',
+        'Topic :: Scientific/Engineering :: Artificial Intelligence',
+    ],
+    packages=find_packages(include=['bmx_melius', 'bmx_melius.*', 'model_zoo', 'model_zoo.*']),
+    python_requires='>=3.8,<3.12',  # MXNet 1.9.1 needs numpy below 1.24, which does not exist for Python 3.12
+    install_requires=[
+        'mxnet>=1.9.1,<2',
+        'numpy<1.24',  # MXNet 1.9.1 uses names that numpy 1.24 removed
+        'gluoncv>=0.10.5',
+        'tqdm',
+        'matplotlib',
+        'graphviz',  # MXNet fixes the range
+    ],
+    extras_require={
+        'demo': ['scikit-learn'],
+        'test': ['hypothesis', 'packaging', 'pytest', 'scikit-learn'],
+        'bench': ['scikit-learn'],
+        'lint': ['clang-format', 'import-linter', 'ruff'],
+    },
+    entry_points={'console_scripts': ['bmx-melius = bmx_melius.__main__:main']},
+    zip_safe=False,
+)

@@ -1,0 +1,43 @@
+"""What holds for every test: short or full counts, fixed seeds, and MXNet's delayed errors raised where they belong.
+
+`make test-long` sets BMX_MELIUS_TEST_LONG=1: tests marked `long` run, and hypothesis tries many more and other examples.
+A test that has cheap and full counts of its own asks the fixture `long_run`.
+"""
+import os
+import random
+
+os.environ.setdefault('MPLBACKEND', 'Agg')  # plots go to files, no display is needed
+
+import mxnet as mx
+import numpy as np
+import pytest
+from hypothesis import settings
+
+LONG_RUN = bool(os.environ.get('BMX_MELIUS_TEST_LONG'))
+
+settings.register_profile('short', deadline=None, derandomize=True, max_examples=30)
+settings.register_profile('long', deadline=None, max_examples=500, print_blob=True)
+settings.load_profile('long' if LONG_RUN else 'short')
+
+
+def pytest_collection_modifyitems(items):
+    if not LONG_RUN:
+        for item in items:
+            if item.get_closest_marker('long'):
+                item.add_marker(pytest.mark.skip(reason='a long check: make test-long'))
+
+
+@pytest.fixture(scope='session')
+def long_run():
+    """Whether the full counts of long checks are wanted."""
+    return LONG_RUN
+
+
+@pytest.fixture(autouse=True)
+def _seeds_and_delayed_errors():
+    """Start each test from the same random state; MXNet computes late, so wait: an error belongs to the test that made it."""
+    random.seed(0)
+    np.random.seed(0)
+    mx.random.seed(0)
+    yield
+    mx.nd.waitall()

@@ -1,0 +1,156 @@
+"""What packaging, pins and documents promise: nothing forgotten, nothing said twice with different words."""
+import importlib
+import importlib.metadata
+import os
+import pathlib
+import pkgutil
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import bmx_melius
+import model_zoo
+from bmx_melius._version import __version__
+
+ROOT = pathlib.Path(__file__).parent.parent
+PACKAGES = ('bmx_melius', 'model_zoo')
+PYTHONS = ('3.8', '3.9', '3.10', '3.11')
+SUBSTITUTES = {'opencv-python': 'opencv-python-headless'}  # the same module without the need for the system's libGL
+
+
+@pytest.fixture(scope='module')
+def distribution():
+    """What setup.py tells setuptools, as a dict of its keyword arguments."""
+    program = (
+        'import json, setuptools, runpy\n'
+        'setuptools.setup = lambda **arguments: print(json.dumps(arguments))\n'
+        "runpy.run_path('setup.py')\n"
+    )
+    output = subprocess.run([sys.executable, '-c', program], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True).stdout
+    return yaml.safe_load(output)
+
+
+def read_pins(name):
+    return [Requirement(line.split('#')[0]) for line in (ROOT / name).read_text().splitlines() if line.split('#')[0].strip()]
+
+
+def pins_for(python, *names):
+    """Return the pinned versions that count for a Python version: canonical package name -> version."""
+    environment = {'python_version': python, 'python_full_version': f'{python}.0'}
+    versions = {}
+    for pin in (pin for name in names for pin in read_pins(name)):
+        (specifier,) = pin.specifier
+        assert specifier.operator == '==', f'{pin} is no exact version'
+        if pin.marker is None or pin.marker.evaluate(environment):
+            assert versions.setdefault(canonicalize_name(pin.name), specifier.version) == specifier.version, f'{pin.name} is pinned twice'
+    return versions
+
+
+def unsatisfied(requirements, versions):
+    missing = []
+    for requirement in requirements:
+        name = canonicalize_name(requirement.name)
+        version = versions.get(SUBSTITUTES.get(name, name))
+        if version is None or not requirement.specifier.contains(version):
+            missing.append(f'{requirement} (pinned: {version})')
+    return missing
+
+
+def test_the_version_stands_in_one_place(distribution):
+    assert distribution['version'] == bmx_melius.__version__ == __version__
+    assert yaml.safe_load((ROOT / 'CITATION.cff').read_text())['version'] == __version__
+    assert __version__ in re.search(r'^## .*$', (ROOT / 'CHANGELOG.md').read_text(), re.MULTILINE).group()
+    for name in ('setup.py', 'pyproject.toml', 'bmx_melius/__init__.py'):
+        assert __version__ not in (ROOT / name).read_text()
+
+
+def test_the_console_script_resolves(distribution):
+    (script,) = distribution['entry_points']['console_scripts']
+    name, module, function = re.fullmatch(r'(\S+) = (\S+):(\S+)', script).groups()
+    assert name == 'bmx-melius'
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_the_installed_console_script_runs():
+    script = pathlib.Path(sys.executable).parent / 'bmx-melius'
+    if not script.exists():
+        pytest.skip(f'this project is not installed in the environment of {sys.executable}')
+    shown = subprocess.run([str(script), '--help'], stdout=subprocess.PIPE, check=True, text=True).stdout
+    assert 'bmx-melius' in shown
+
+
+def test_every_folder_with_code_is_a_package_that_is_shipped(distribution):
+    folders = {path.parent.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob('*.py')}
+    assert sorted(distribution['packages']) == sorted('.'.join(folder.parts) for folder in folders)
+
+
+@pytest.mark.parametrize('module', sorted(
+    module.name for package in (bmx_melius, model_zoo) for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.')
+))
+def test_module_imports_and_says_what_it_is(module):
+    assert importlib.import_module(module).__doc__
+
+
+@pytest.mark.parametrize('python', PYTHONS)
+def test_pins_satisfy_the_ranges_of_setup_py(distribution, python):
+    extras = distribution['extras_require']
+    wanted = distribution['install_requires'] + [one for extra in ('demo', 'test', 'bench') for one in extras[extra]]
+    assert unsatisfied(map(Requirement, wanted), pins_for(python, 'requirements.txt')) == []
+    assert unsatisfied(map(Requirement, extras['lint']), pins_for(python, 'requirements.txt', 'requirements-lint.txt')) == []
+
+
+def test_pinned_packages_miss_nothing_they_require():
+    python = '{}.{}'.format(*sys.version_info)
+    pins = pins_for(python, 'requirements.txt')
+    for name, version in pins.items():
+        try:
+            installed = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            installed = None
+        if installed != version:
+            pytest.skip(f'{sys.executable} has {name} {installed}, not the pinned {version}; the environment of `make test` has')
+    for name in pins:
+        needed = map(Requirement, importlib.metadata.requires(name) or [])
+        assert unsatisfied([one for one in needed if one.marker is None or one.marker.evaluate({'extra': ''})], pins) == [], name
+
+
+def test_supported_pythons_are_the_same_everywhere(distribution):
+    assert distribution['python_requires'] == '>=3.8,<3.12'
+    listed = [one.rsplit(' ', 1)[1] for one in distribution['classifiers'] if one.startswith('Programming Language :: Python :: ')]
+    assert tuple(listed) == PYTHONS
+
+
+def test_license_and_citation_are_there(distribution):
+    license_text = (ROOT / 'LICENSE').read_text()
+    assert 'Apache License' in license_text and 'END OF TERMS AND CONDITIONS' in license_text
+    citation = yaml.safe_load((ROOT / 'CITATION.cff').read_text())
+    assert citation['license'] == distribution['license'] == 'Apache-2.0'
+    assert citation['preferred-citation']['title'].startswith('MeliusNet')
+
+
+def make_environment(tmp_path, interpreter, folder):
+    """Run the set-up with a made-up interpreter; return its exit status and the lines of its standard error."""
+    fake = tmp_path / 'python'
+    fake.write_text(f'#!/bin/sh\n{interpreter}\n')
+    fake.chmod(0o755)
+    done = subprocess.run(['tools/make_venv.sh', str(folder)], cwd=ROOT, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, 'PYTHON': str(fake)})
+    return done.returncode, done.stderr.splitlines()
+
+
+@pytest.mark.parametrize('interpreter,expected', [
+    ('case "$2" in *platform*) echo 3.12.1 ;; *) exit 1 ;; esac', r'Python 3.8, 3.9, 3.10 or 3.11 is needed.*is Python 3.12.1'),
+    ('exit 127', r'Python 3.8, 3.9, 3.10 or 3.11 is needed.*no working .*python found'),
+    ('case "$2" in *platform*) echo 3.11.2 ;; *ensurepip*) exit 1 ;; *-venv*) echo python3.11-venv ;; esac',
+     r'cannot make virtual environments.*apt-get install python3.11-venv'),
+], ids=['unsupported', 'broken', 'without venv'])
+def test_a_python_that_will_not_do_is_named_in_one_line(tmp_path, interpreter, expected):
+    status, (line,) = make_environment(tmp_path, interpreter, tmp_path / 'venv')
+    assert status == 1
+    assert line.startswith('error: ') and re.search(expected, line)
+    assert not (tmp_path / 'venv').exists()

@@ -1,0 +1,61 @@
+#!/bin/sh
+# Builds the virtual environment FOLDER from scratch: the pinned packages, then this project, editable. Called by the Makefile.
+# Environment: PYTHON, the interpreter to use (default: the newest supported one in PATH that works).
+set -eu
+
+folder=$1
+
+fail() {
+    echo "error: $1" >&2
+    exit 1
+}
+
+supported='import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 11))'
+version='import platform; print(platform.python_version())'
+
+# A name in PATH proves nothing (version managers leave launchers that fail when run): only what runs counts.
+find_python() {
+    python=
+    found=
+    without_venv=
+    for candidate in "$@"; do
+        if ! found_version=$("$candidate" -c "$version" 2>/dev/null); then
+            continue
+        elif ! "$candidate" -c "$supported"; then
+            found="${found:+$found, }$candidate is Python $found_version"
+        elif ! "$candidate" -c 'import ensurepip, venv' 2>/dev/null; then
+            without_venv=${without_venv:-$candidate}
+        else
+            python=$candidate
+            return
+        fi
+    done
+}
+
+if [ -n "${PYTHON:-}" ]; then
+    find_python "$PYTHON"
+else
+    find_python python3.11 python3.10 python3.9 python3.8 python3 python
+fi
+if [ -z "$python" ] && [ -n "$without_venv" ]; then
+    fail "$without_venv cannot make virtual environments; on Debian and Ubuntu: apt-get install $("$without_venv" -c \
+        'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
+elif [ -z "$python" ]; then
+    fail "Python 3.8, 3.9, 3.10 or 3.11 is needed, because MXNet 1.9.1 supports no other (${found:-no working ${PYTHON:-python3} found});\
+ name one: make PYTHON=/path/to/python3.11"
+fi
+
+echo "Setting up $folder with Python $("$python" -c "$version"), once, takes about a minute ..." >&2
+"$python" -m venv --clear "$folder"
+pip() {
+    "$folder/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps "$@" ||
+        fail 'pip could not install the packages (its messages are above); a second run starts the set-up anew'
+}
+pip --requirement requirements.txt
+pip --no-build-isolation --editable .
+if ! message=$("$folder/bin/python" -W ignore -c 'import mxnet' 2>&1); then
+    case $message in
+        *libgomp*) fail 'MXNet needs the OpenMP library of the system; on Debian and Ubuntu: apt-get install libgomp1' ;;
+        *) fail "MXNet cannot be imported: $(echo "$message" | tail -n 1)" ;;
+    esac
+fi
