@@ -7,6 +7,7 @@ Parameters take the bits of their quantizer if they have one and 32 otherwise; r
 Beyond the paper: a convolution of k-bit weights with m-bit activations takes k * m binary operations a MAC (DoReFa-Net, Zhou et al.
 2016, equation 3), and one of quantized weights with float activations is float.
 """
+
 import dataclasses
 import math
 
@@ -30,8 +31,11 @@ KINDS = (FIRST_CONVOLUTION, LARGE_CONVOLUTION, POINTWISE_CONVOLUTION, BINARY, QU
 
 # Operators that multiply by weights -> which of their inputs the weights are.
 _WEIGHT_INPUT = {
-    'Convolution': 1, 'Convolution_v1': 1, 'Deconvolution': 1,
-    '_contrib_DeformableConvolution': 2, '_contrib_ModulatedDeformableConvolution': 3,
+    'Convolution': 1,
+    'Convolution_v1': 1,
+    'Deconvolution': 1,
+    '_contrib_DeformableConvolution': 2,
+    '_contrib_ModulatedDeformableConvolution': 3,
     'FullyConnected': 1,
 }
 _DENSE_OPERATORS = {'FullyConnected'}
@@ -93,7 +97,7 @@ class Layer:
 
 
 def count_layers(graph):
-    """One `Layer` for each node of a `Graph` that holds parameters or multiplies by weights, in the graph's order.
+    """Node -> `Layer`, for the nodes of a `Graph` that hold parameters or multiply by weights, in the graph's order.
 
     Raises `UserError` for a convolution of a sort that is not known here and for a malformed mark; it names the node.
     """
@@ -102,11 +106,11 @@ def count_layers(graph):
     owned = _owned_parameters(graph, behind)
     multiplying = [node for node in graph.nodes if _multiplies(node)]
     last = _last(graph, multiplying)
-    layers = []
+    layers = {}
     for node in graph.nodes:
         if node in owned or _multiplies(node):
             kind = _kind(node, is_first=node in multiplying[:1], is_last=node in last)
-            layers.append(_layer(node, owned.get(node, ()), bits, kind))
+            layers[node] = _layer(node, owned.get(node, ()), bits, kind)
     return layers
 
 
@@ -168,7 +172,9 @@ def _quantized_weights(graph, behind):
         if _multiplies(node) and _weight_bits(node) < FLOAT_BITS:
             weights = behind.get(node.inputs[_WEIGHT_INPUT[node.operator]], ())
             if len(weights) != 1:
-                raise UserError(f'node {node.name} is marked as a quantized layer, but its weight is computed from {len(weights)} parameters, not one')
+                raise UserError(
+                    f'node {node.name} is marked as a quantized layer, but its weight is computed from {len(weights)} parameters, not one'
+                )
             bits.update({weight: _weight_bits(node) for weight in weights})
     return bits
 
@@ -227,12 +233,21 @@ def _layer(node, parameters, bits, kind):
         elif node.operator not in _DENSE_OPERATORS:
             flops = macs
     sizes = [(bits.get(parameter, FLOAT_BITS), math.prod(parameter.shape)) for parameter in parameters]
-    return Layer(name=node.name, kind=kind, operator=node.operator or 'parameter', output_shape=node.shape, macs=macs, bits=layer_bits,
-                 activation_bits=activation_bits, bops=bops, flops=flops,
-                 binary_params=sum(number for width, number in sizes if width == 1),
-                 quantized_params=sum(number for width, number in sizes if 1 < width < FLOAT_BITS),
-                 float_params=sum(number for width, number in sizes if width == FLOAT_BITS),
-                 size_bits=sum(width * number for width, number in sizes))
+    return Layer(
+        name=node.name,
+        kind=kind,
+        operator=node.operator or 'parameter',
+        output_shape=node.shape,
+        macs=macs,
+        bits=layer_bits,
+        activation_bits=activation_bits,
+        bops=bops,
+        flops=flops,
+        binary_params=sum(number for width, number in sizes if width == 1),
+        quantized_params=sum(number for width, number in sizes if 1 < width < FLOAT_BITS),
+        float_params=sum(number for width, number in sizes if width == FLOAT_BITS),
+        size_bits=sum(width * number for width, number in sizes),
+    )
 
 
 def _macs(node):

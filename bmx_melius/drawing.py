@@ -1,25 +1,50 @@
 """A network as a picture: its layers, poolings and joins as boxes, all else as words on the arrows between them."""
+
 import os
 
 import graphviz
 
-from .counting import (
-    BINARY, DENSE, FIRST_CONVOLUTION, FLOAT_BITS, LARGE_CONVOLUTION, OUTPUT, POINTWISE_CONVOLUTION, QUANTIZED, count_layers, kernel, marked_bits,
-)
+from . import counting, marks
 from .errors import UserError
 from .files import replacing
-from .marks import ACTIVATION, ROLE
 
 SOURCE_SUFFIXES = ('.gv', '.dot')
 PICTURE_SUFFIXES = ('.pdf', '.png', '.svg')
 
-_COLOURS = {BINARY: '#a9cce8', QUANTIZED: '#cfe3c8', FIRST_CONVOLUTION: '#f2b48c', LARGE_CONVOLUTION: '#f7cfa8',
-            POINTWISE_CONVOLUTION: '#fbe6b8', DENSE: '#e3d0ea', OUTPUT: '#e3d0ea'}
-_NAMES = {BINARY: 'binary ', QUANTIZED: '{bits}-bit '}
-_WORDS = {'BatchNorm': 'BN', 'BatchNorm_v1': 'BN', '_contrib_SyncBatchNorm': 'BN', 'LayerNorm': 'LN', 'Dropout': 'dropout', 'softmax': 'softmax',
-          'SoftmaxOutput': 'softmax', 'slice_axis': 'slice', 'slice': 'slice', 'SwapAxis': 'swap axes', 'transpose': 'transpose', 'Flatten': 'flatten', 'clip': 'clip'}
-_JOINS = {'Concat': 'concat', 'elemwise_add': '+', 'broadcast_add': '+', 'elemwise_mul': '\u00d7', 'broadcast_mul': '\u00d7', 'elemwise_sub': '\u2212',
-          'broadcast_sub': '\u2212'}
+_COLOURS = {
+    counting.BINARY: '#a9cce8',
+    counting.QUANTIZED: '#cfe3c8',
+    counting.FIRST_CONVOLUTION: '#f2b48c',
+    counting.LARGE_CONVOLUTION: '#f7cfa8',
+    counting.POINTWISE_CONVOLUTION: '#fbe6b8',
+    counting.DENSE: '#e3d0ea',
+    counting.OUTPUT: '#e3d0ea',
+}
+_NAMES = {counting.BINARY: 'binary ', counting.QUANTIZED: '{bits}-bit '}
+_WORDS = {
+    'BatchNorm': 'BN',
+    'BatchNorm_v1': 'BN',
+    '_contrib_SyncBatchNorm': 'BN',
+    'LayerNorm': 'LN',
+    'Dropout': 'dropout',
+    'softmax': 'softmax',
+    'SoftmaxOutput': 'softmax',
+    'slice_axis': 'slice',
+    'slice': 'slice',
+    'SwapAxis': 'swap axes',
+    'transpose': 'transpose',
+    'Flatten': 'flatten',
+    'clip': 'clip',
+}
+_JOINS = {
+    'Concat': 'concat',
+    'elemwise_add': '+',
+    'broadcast_add': '+',
+    'elemwise_mul': '\u00d7',
+    'broadcast_mul': '\u00d7',
+    'elemwise_sub': '\u2212',
+    'broadcast_sub': '\u2212',
+}
 
 
 def check_path(path):
@@ -46,8 +71,10 @@ def save(drawing, path):
         try:
             content = drawing.pipe(format=suffix[1:])
         except graphviz.ExecutableNotFound as error:
-            raise UserError(f'drawing {path} needs the program `dot`: install graphviz (apt-get install graphviz, brew install graphviz), '
-                            f'or give a name that ends with {SOURCE_SUFFIXES[0]} to write the source without it') from error
+            raise UserError(
+                f'drawing {path} needs the program `dot`: install graphviz (apt-get install graphviz, brew install graphviz), '
+                f'or give a name that ends with {SOURCE_SUFFIXES[0]} to write the source without it'
+            ) from error
     with replacing(path) as temporary, open(temporary, 'wb') as file:
         file.write(content)
 
@@ -62,18 +89,27 @@ def draw(graph, title=''):
     -------
     graphviz.Digraph
     """
-    drawing = graphviz.Digraph(graph_attr={'label': title, 'labelloc': 't', 'fontname': 'Helvetica', 'fontsize': '20', 'nodesep': '0.3', 'ranksep': '0.3'},
-                               node_attr={'shape': 'box', 'style': 'rounded,filled', 'fillcolor': '#eeeeee', 'fontname': 'Helvetica', 'fontsize': '11',
-                                          'margin': '0.12,0.05', 'height': '0.3'},
-                               edge_attr={'fontname': 'Helvetica', 'fontsize': '9', 'fontcolor': '#555555', 'arrowsize': '0.6'})
-    layers = {layer.name: layer for layer in count_layers(graph)}
+    drawing = graphviz.Digraph(
+        graph_attr={'label': title, 'labelloc': 't', 'fontname': 'Helvetica', 'fontsize': '20', 'nodesep': '0.3', 'ranksep': '0.3'},
+        node_attr={
+            'shape': 'box',
+            'style': 'rounded,filled',
+            'fillcolor': '#eeeeee',
+            'fontname': 'Helvetica',
+            'fontsize': '11',
+            'margin': '0.12,0.05',
+            'height': '0.3',
+        },
+        edge_attr={'fontname': 'Helvetica', 'fontsize': '9', 'fontcolor': '#555555', 'arrowsize': '0.6'},
+    )
+    layers = {node: layer for node, layer in counting.count_layers(graph).items() if layer.macs}
     origin = {}  # node that depends on data -> (the box its value comes from, the words on the way)
     for node in graph.nodes:
         if not node.depends_on_data:
             continue
         arrivals = [origin[source] for source in node.inputs if source in origin]
         if _is_box(node, arrivals, layers):
-            _add_box(drawing, node, layers.get(node.name))
+            _add_box(drawing, node, layers.get(node))
             for box, words in dict.fromkeys(arrivals):
                 # the longer an arrow, the straighter: long networks would drift to the side otherwise
                 drawing.edge(str(box.index), str(node.index), label=_beside(words), weight=str(node.index - box.index))
@@ -91,14 +127,14 @@ def draw(graph, title=''):
 
 
 def _is_box(node, arrivals, layers):
-    multiplies = node.name in layers and layers[node.name].macs > 0
-    return node.operator in (None, 'Pooling') or multiplies or len({box for box, _ in arrivals}) > 1 or node.operator in ('Concat', 'stack')
+    paths_meet = len({box for box, _ in arrivals}) > 1
+    return node in layers or paths_meet or node.operator in (None, 'Pooling', 'Concat')
 
 
 def _add_box(drawing, node, layer):
     if node.operator is None:
         drawing.node(str(node.index), f'{node.name}\n{_size(node)}', fillcolor='white')
-    elif layer is not None and layer.macs > 0:
+    elif layer is not None:
         name = _NAMES.get(layer.kind, '').format(bits=layer.bits) + _describe(node)
         operations = f'\n{_short(layer.ops)} OPs' if layer.ops else ''
         drawing.node(str(node.index), f'{name}\n{_size(node)}{operations}', fillcolor=_COLOURS[layer.kind])
@@ -107,7 +143,9 @@ def _add_box(drawing, node, layer):
         name = f'global {kind} pool' if node.attributes.get('global_pool') in ('True', '1') else f'{kind} pool {_window(node)}'
         drawing.node(str(node.index), f'{name}\n{_size(node)}')
     else:
-        drawing.node(str(node.index), f'{_JOINS.get(node.operator, node.operator)}\n{_size(node)}', fillcolor='white', color='#999999', height='0.2')
+        drawing.node(
+            str(node.index), f'{_JOINS.get(node.operator, node.operator)}\n{_size(node)}', fillcolor='white', color='#999999', height='0.2'
+        )
 
 
 def _describe(node):
@@ -120,13 +158,13 @@ def _describe(node):
 
 def _window(node):
     """'3 x 3', with the strides behind a slash where there are any: '3 x 3 / 2'."""
-    strides = set(kernel(node, 'stride')) - {1}
-    return ' \u00d7 '.join(map(str, kernel(node))) + (f' / {max(strides)}' if strides else '')
+    strides = set(counting.kernel(node, 'stride')) - {1}
+    return ' \u00d7 '.join(map(str, counting.kernel(node))) + (f' / {max(strides)}' if strides else '')
 
 
 def _word(node):
-    if node.marks.get(ROLE) == ACTIVATION:
-        return node.marks['method'] if marked_bits(node) < FLOAT_BITS else None
+    if node.marks.get(marks.ROLE) == marks.ACTIVATION:
+        return node.marks['method'] if counting.marked_bits(node) < counting.FLOAT_BITS else None
     if node.operator in ('Activation', 'LeakyReLU'):
         return node.attributes.get('act_type', 'leaky')
     if node.operator in ('slice_axis', 'slice') and node.shape == node.inputs[0].shape:

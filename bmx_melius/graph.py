@@ -3,6 +3,7 @@
 Read from a live Gluon block, a symbol or an exported file alike. Whoever looks at a trained network starts here, and sees nothing
 of the Python classes that built it.
 """
+
 import dataclasses
 import json
 import os
@@ -84,13 +85,14 @@ class Graph:
         UserError
             When the file is no symbol, the block cannot be traced, or the shapes do not fit or do not follow from those given.
         """
-        shapes = {name: tuple(shape) for name, shape in (
-            input_shape.items() if isinstance(input_shape, dict) else [('data', input_shape)])}
+        shapes = {name: tuple(shape) for name, shape in (input_shape.items() if isinstance(input_shape, dict) else [('data', input_shape)])}
         symbol = _symbol_of(network, list(shapes))
         arguments = symbol.list_arguments()
         for name in shapes:
             if name not in arguments:
-                raise UserError(f'the network has no input {name!r}; name its inputs in input_shape, as in {{{arguments[0]!r}: (1, 3, 224, 224)}}')
+                raise UserError(
+                    f'the network has no input {name!r}; name its inputs in input_shape, as in {{{arguments[0]!r}: (1, 3, 224, 224)}}'
+                )
         internals = symbol.get_internals()
         described = json.loads(internals.tojson())
         output_shapes = _infer(internals, shapes)
@@ -102,11 +104,20 @@ class Graph:
         for index, entry in enumerate(described['nodes']):
             inputs = [graph.nodes[source] for source, _, _ in entry['inputs']]
             is_variable = entry['op'] == 'null'
-            node = Node(index=index, name=entry['name'], operator=None if is_variable else entry['op'], attributes=entry.get('attrs', {}),
-                        marks=read_marks(entry.get('attrs', {})), inputs=inputs, shape=first_output[index],
-                        depends_on_data=entry['name'] in shapes if is_variable else any(source.depends_on_data for source in inputs))
+            node = Node(
+                index=index,
+                name=entry['name'],
+                operator=None if is_variable else entry['op'],
+                attributes=entry.get('attrs', {}),
+                marks=read_marks(entry.get('attrs', {})),
+                inputs=inputs,
+                shape=first_output[index],
+                depends_on_data=entry['name'] in shapes if is_variable else any(source.depends_on_data for source in inputs),
+            )
             if 'subgraphs' in entry:
-                raise UserError(f'node {node.name} ({node.operator}) holds a graph of its own (a loop or a fused operator), which cannot be read')
+                raise UserError(
+                    f'node {node.name} ({node.operator}) holds a graph of its own (a loop or a fused operator), which cannot be read'
+                )
             if not is_variable and node.operator.endswith('Output'):  # SoftmaxOutput and its kin compare with a label
                 labels.update(source.name for source in inputs[1:])
             graph.nodes.append(node)
@@ -140,8 +151,10 @@ def _symbol_of(network, input_names):
     try:
         outputs = network(*[mx.sym.var(name) for name in input_names])
     except Exception as error:  # whatever a forward written for arrays does to a symbol
-        raise UserError(f'{type(network).__name__} cannot be traced with the inputs {", ".join(input_names)}; '
-                        f'it must be hybridizable, or exported first: {error}'.splitlines()[0]) from error
+        raise UserError(
+            f'{type(network).__name__} cannot be traced with the inputs {", ".join(input_names)}; '
+            f'it must be hybridizable, or exported first: {error}'.splitlines()[0]
+        ) from error
     return mx.sym.Group(_flatten(outputs))
 
 
@@ -167,8 +180,10 @@ def _require_known_shapes(graph, shapes):
     for node in graph.nodes:
         if node.operator is not None and not _is_known(node.shape):
             unknown = ', '.join(source.name for source in node.inputs if not _is_known(source.shape))
-            raise UserError(f'the shapes at node {node.name} ({node.operator}) do not follow from the input shape {_spell(shapes)}'
-                            + (f': unknown there: {unknown}' if unknown else ''))
+            raise UserError(
+                f'the shapes at node {node.name} ({node.operator}) do not follow from the input shape {_spell(shapes)}'
+                + (f': unknown there: {unknown}' if unknown else '')
+            )
 
 
 def _is_known(shape):

@@ -1,4 +1,5 @@
 """How many operations, parameters and bytes a network has: totals, layer by layer, and by kind of layer."""
+
 import dataclasses
 import math
 
@@ -32,6 +33,11 @@ class Summary:
 
     layers: tuple
     running_statistics: int
+
+    @classmethod
+    def of(cls, graph):
+        """The counts of a `Graph`. Raises as `summary` does."""
+        return cls(layers=tuple(count_layers(graph).values()), running_statistics=sum(math.prod(node.shape) for node in graph.statistics))
 
     def _total(self, field):
         return sum(getattr(layer, field) for layer in self.layers)
@@ -79,8 +85,19 @@ class Summary:
     @property
     def counts(self):
         """The totals by name."""
-        return {name: getattr(self, name) for name in ('bops', 'flops', 'ops', 'binary_params', 'quantized_params', 'float_params',
-                                                       'size_bytes', 'size_bytes_with_running')}
+        return {
+            name: getattr(self, name)
+            for name in (
+                'bops',
+                'flops',
+                'ops',
+                'binary_params',
+                'quantized_params',
+                'float_params',
+                'size_bytes',
+                'size_bytes_with_running',
+            )
+        }
 
     def by_kind(self):
         """Where the operations are (the paper's section 3.2): one `Kind` for each kind that occurs, in the order of `KINDS`."""
@@ -89,8 +106,16 @@ class Summary:
             layers = [layer for layer in self.layers if layer.kind == kind]
             ops = sum(layer.ops for layer in layers)
             if layers:
-                rows.append(Kind(kind=kind, layers=len(layers), macs=sum(layer.macs for layer in layers), ops=ops,
-                                 share=ops / self.ops if self.ops else 0., parameters=sum(layer.parameters for layer in layers)))
+                rows.append(
+                    Kind(
+                        kind=kind,
+                        layers=len(layers),
+                        macs=sum(layer.macs for layer in layers),
+                        ops=ops,
+                        share=ops / self.ops if self.ops else 0.0,
+                        parameters=sum(layer.parameters for layer in layers),
+                    )
+                )
         return rows
 
     def to_json(self):
@@ -103,20 +128,40 @@ class Summary:
         return _table(('kind', 'layers', 'MACs', 'OPs', 'share of OPs', 'parameters'), rows, left=1) + '\n\n' + self._totals()
 
     def __str__(self):
-        rows = [(layer.name, layer.kind, layer.operator, ' x '.join(map(str, layer.output_shape)), layer.bits, layer.parameters, layer.macs,
-                 round(layer.ops)) for layer in self.layers]
-        return _table(('name', 'kind', 'operator', 'output shape', 'bits', 'parameters', 'MACs', 'OPs'), rows, left=4) + '\n\n' + self._totals()
+        rows = [
+            (
+                layer.name,
+                layer.kind,
+                layer.operator,
+                ' x '.join(map(str, layer.output_shape)),
+                layer.bits,
+                layer.parameters,
+                layer.macs,
+                round(layer.ops),
+            )
+            for layer in self.layers
+        ]
+        return (
+            _table(('name', 'kind', 'operator', 'output shape', 'bits', 'parameters', 'MACs', 'OPs'), rows, left=4)
+            + '\n\n'
+            + self._totals()
+        )
 
     def _totals(self):
-        parameters = [f'{number:,} {word}' for number, word in ((self.binary_params, 'binary'), (self.quantized_params, 'k-bit'),
-                                                                (self.float_params, 'float')) if number]
-        return '\n'.join((
-            f'BOPs        {self.bops:,}',
-            f'FLOPs       {self.flops:,}',
-            f'OPs         {self.ops:,.0f} = BOPs / {BOPS_PER_OP} + FLOPs, convolutions only',
-            f'parameters  {" + ".join(parameters) or 0}',
-            f'size        {self.size_bytes:,} bytes = {self.size_bytes / 2**20:.2f} MB of {2**20:,} bytes',
-        ))
+        parameters = [
+            f'{number:,} {word}'
+            for number, word in ((self.binary_params, 'binary'), (self.quantized_params, 'k-bit'), (self.float_params, 'float'))
+            if number
+        ]
+        return '\n'.join(
+            (
+                f'BOPs        {self.bops:,}',
+                f'FLOPs       {self.flops:,}',
+                f'OPs         {self.ops:,.0f} = BOPs / {BOPS_PER_OP} + FLOPs, convolutions only',
+                f'parameters  {" + ".join(parameters) or 0}',
+                f'size        {self.size_bytes:,} bytes = {self.size_bytes / 2**20:.2f} MB of {2**20:,} bytes',
+            )
+        )
 
 
 def summary(network, input_shape=(1, 3, 224, 224)):
@@ -142,14 +187,15 @@ def summary(network, input_shape=(1, 3, 224, 224)):
     UserError
         When the network cannot be traced, shapes are unknown or do not fit, or an operator cannot be counted; it names the node.
     """
-    graph = Graph.read(network, input_shape)
-    return Summary(layers=tuple(count_layers(graph)), running_statistics=sum(math.prod(node.shape) for node in graph.statistics))
+    return Summary.of(Graph.read(network, input_shape))
 
 
 def _table(headings, rows, left):
     """Text columns, the first `left` of them flush left; integers with thousands separators."""
     cells = [list(headings)] + [[f'{cell:,}' if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = ['  '.join(cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))).rstrip()
-             for line in cells]
+    lines = [
+        '  '.join(cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))).rstrip()
+        for line in cells
+    ]
     return '\n'.join([lines[0], '  '.join('-' * width for width in widths), *lines[1:]])

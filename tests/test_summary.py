@@ -1,4 +1,5 @@
 """Counts of networks against the authors' figures, and of single layers against plain arithmetic."""
+
 import json
 from pathlib import Path
 
@@ -38,17 +39,28 @@ def marked(role, **facts):
 
 
 def test_reference_rows_of_all_seven_meliusnets_with_two_stems_are_checked():
-    assert {(row['model'], row['stem']) for row in BINARY_NETWORKS} >= {(name, stem) for name in MELIUSNETS for stem in ('imagenet', 'grouped_stem')}
+    assert {(row['model'], row['stem']) for row in BINARY_NETWORKS} >= {
+        (name, stem) for name in MELIUSNETS for stem in ('imagenet', 'grouped_stem')
+    }
 
 
 @pytest.mark.parametrize('row', BINARY_NETWORKS, ids=named)
 def test_counts_of_a_binary_network_equal_the_reference(row):
     counted = summary(model_zoo.get_model(row['model'], initial_layers=row['stem']))
     convolutions = [layer for layer in counted.layers if layer.operator == 'Convolution']
-    assert dict(bops=counted.bops, flops=counted.flops, ops=counted.ops, n_binary_params=counted.binary_params, n_fp_params=counted.float_params,
-                n_params=sum(layer.parameters for layer in counted.layers), n_binary_conv=sum(layer.bits == 1 for layer in convolutions),
-                n_conv_layers=len(convolutions), size_bytes=counted.size_bytes, size_MiB=counted.size_bytes / 2**20,
-                size_bytes_with_running=counted.size_bytes_with_running) == {key: row[key] for key in row if key not in ('model', 'stem')}
+    assert dict(
+        bops=counted.bops,
+        flops=counted.flops,
+        ops=counted.ops,
+        n_binary_params=counted.binary_params,
+        n_fp_params=counted.float_params,
+        n_params=sum(layer.parameters for layer in counted.layers),
+        n_binary_conv=sum(layer.bits == 1 for layer in convolutions),
+        n_conv_layers=len(convolutions),
+        size_bytes=counted.size_bytes,
+        size_MiB=counted.size_bytes / 2**20,
+        size_bytes_with_running=counted.size_bytes_with_running,
+    ) == {key: row[key] for key in row if key not in ('model', 'stem')}
 
 
 @pytest.mark.parametrize('row', FLOAT_NETWORKS, ids=named)
@@ -98,11 +110,22 @@ def test_convolutions_of_any_dimension_count_one_mac_for_each_tap_of_each_output
 
     dimensions, groups, bits = draw(1, 3), draw(1, 3), data.draw(st.sampled_from([1, 2, 4, 32]))
     ins, outs = groups * draw(1, 4), groups * draw(1, 4)
-    kernel, stride, pad, dilation, size = ([draw(low, high) for _ in range(dimensions)] for low, high in ((1, 3), (1, 3), (0, 2), (1, 2), (5, 8)))
+    kernel, stride, pad, dilation, size = (
+        [draw(low, high) for _ in range(dimensions)] for low, high in ((1, 3), (1, 3), (0, 2), (1, 2), (5, 8))
+    )
     batch, bias = draw(1, 2), data.draw(st.booleans())
     layer = {1: QConv1D, 2: QConv2D, 3: QConv3D}[dimensions](
-        outs, tuple(kernel), tuple(stride), tuple(pad), tuple(dilation), groups, in_channels=ins, use_bias=bias, bits=bits,
-        quantization='sign' if bits == 1 else 'round')
+        outs,
+        tuple(kernel),
+        tuple(stride),
+        tuple(pad),
+        tuple(dilation),
+        groups,
+        in_channels=ins,
+        use_bias=bias,
+        bits=bits,
+        quantization='sign' if bits == 1 else 'round',
+    )
 
     counted = summary(layer, (batch, ins, *size))
 
@@ -129,13 +152,24 @@ def test_transposed_convolution_counts_as_much_as_the_convolution_it_transposes(
 def test_dense_layers_show_their_macs_but_count_no_operations():
     counted = summary(sequential(QActivation(), QDense(7), nn.Dense(5)), (2, 11))
     assert [(row.kind, row.macs, row.bops, row.flops) for row in counted.layers] == [
-        ('binary layer', 2 * 11 * 7, 0, 0), ('output layer', 2 * 7 * 5, 0, 0)]
+        ('binary layer', 2 * 11 * 7, 0, 0),
+        ('output layer', 2 * 7 * 5, 0, 0),
+    ]
     assert (counted.binary_params, counted.float_params) == (77, 40)
 
 
-@pytest.mark.parametrize('before, activation_bits', [
-    ([], 1), ([QActivation()], 1), ([QActivation(), nn.MaxPool2D(2)], 1), ([QActivation(bits=3, method='round')], 3),
-    ([nn.BatchNorm(), QActivation(bits=32)], 32), ([nn.BatchNorm()], 32), ([QActivation(), nn.Conv2D(4, 1)], 32)])
+@pytest.mark.parametrize(
+    'before, activation_bits',
+    [
+        ([], 1),
+        ([QActivation()], 1),
+        ([QActivation(), nn.MaxPool2D(2)], 1),
+        ([QActivation(bits=3, method='round')], 3),
+        ([nn.BatchNorm(), QActivation(bits=32)], 32),
+        ([nn.BatchNorm()], 32),
+        ([QActivation(), nn.Conv2D(4, 1)], 32),
+    ],
+)
 def test_binary_weights_give_binary_operations_only_with_quantized_activations(before, activation_bits):
     layer = next(row for row in summary(sequential(*before, QConv2D(4, 1, in_channels=4)), (1, 4, 8, 8)).layers if row.bits == 1)
     assert layer.activation_bits == activation_bits
@@ -184,20 +218,26 @@ def test_what_cannot_be_counted_is_an_error_that_names_the_node(tmp_path):
         bad_mark = mx.sym.Convolution(data, num_filter=4, kernel=(3, 3), name='spoilt')
     with marked('convolution', bits=1):
         no_weight = mx.sym.Convolution(data, mx.sym.ones((4, 3, 3, 3)), num_filter=4, kernel=(3, 3), no_bias=True, name='constant')
+
     class Array(mx.gluon.Block):
         def forward(self, x):
             return x.asnumpy()
+
     (tmp_path / 'no-symbol.json').write_text('{"a": 1}')
     for network, shape, words in (
-            (bad_mark, IMAGE, ['spoilt', 'many']),
-            (no_weight, IMAGE, ['constant', 'parameters']),
-            (mx.sym.Convolution(data, num_filter=4, kernel=(3, 3), name='first'), (1, 3, 32), ['first', '(1, 3, 32)']),
-            (mx.sym.Convolution(data, num_filter=4, kernel=(3, 3), name='first'), (1, 3, 2, 2), ['first']),
-            (mx.sym.Convolution(data + mx.sym.var('other').reshape((-1, 3, 8, 8)), num_filter=4, kernel=(3, 3)),
-             (1, 0, 8, 8), ['other', 'Reshape']),
-            (mx.sym.var('picture') * 2, IMAGE, ['data', 'picture']),
-            (Array(), IMAGE, ['Array', 'asnumpy']),
-            (tmp_path / 'no-symbol.json', IMAGE, ['no-symbol.json'])):
+        (bad_mark, IMAGE, ['spoilt', 'many']),
+        (no_weight, IMAGE, ['constant', 'parameters']),
+        (mx.sym.Convolution(data, num_filter=4, kernel=(3, 3), name='first'), (1, 3, 32), ['first', '(1, 3, 32)']),
+        (mx.sym.Convolution(data, num_filter=4, kernel=(3, 3), name='first'), (1, 3, 2, 2), ['first']),
+        (
+            mx.sym.Convolution(data + mx.sym.var('other').reshape((-1, 3, 8, 8)), num_filter=4, kernel=(3, 3)),
+            (1, 0, 8, 8),
+            ['other', 'Reshape'],
+        ),
+        (mx.sym.var('picture') * 2, IMAGE, ['data', 'picture']),
+        (Array(), IMAGE, ['Array', 'asnumpy']),
+        (tmp_path / 'no-symbol.json', IMAGE, ['no-symbol.json']),
+    ):
         with pytest.raises(UserError) as caught:
             summary(network, shape)
         assert all(word in str(caught.value) for word in words) and '\n' not in str(caught.value), caught.value

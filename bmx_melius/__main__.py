@@ -1,0 +1,75 @@
+"""The command line: ``bmx-melius``, or ``python -m bmx_melius``. The only file of the library that knows the zoo."""
+
+import contextlib
+import os
+import sys
+
+from ._version import __version__
+from .commands import info, predict, summary
+from .commands.arguments import Parser
+from .errors import UserError
+
+_USER_ERROR = 2  # exit status; argparse's, too
+_DESCRIPTION = 'Binary neural networks on MXNet: count what a network costs, and use what was trained.'
+_EXAMPLES = """\
+examples:
+  bmx-melius summary meliusnet22              # operations, parameters and size, layer by layer
+  bmx-melius predict out/best photo.jpg       # classify with an exported network
+  bmx-melius info                             # versions, processor, known networks
+
+bmx-melius COMMAND --help explains a command. Training is python train_imagenet.py --help.
+"""
+
+
+def get_model(name, **kwargs):
+    """`model_zoo.get_model`, imported when it is called: the zoo brings GluonCV, for which --help should not wait."""
+    import model_zoo
+
+    return model_zoo.get_model(name, **kwargs)
+
+
+def get_model_list():
+    """`model_zoo.get_model_list`, imported when it is called."""
+    import model_zoo
+
+    return model_zoo.get_model_list()
+
+
+def build_parser():
+    """The parser of the whole command line; the parsed arguments hold the function `run(arguments, output)` of their command."""
+    parser = Parser(prog='bmx-melius', description=_DESCRIPTION, epilog=_EXAMPLES)
+    parser.add_argument('--version', action='version', version=__version__)
+    commands = parser.add_subparsers(metavar='COMMAND', required=True)
+    summary.add_parser(commands, get_model)
+    predict.add_parser(commands)
+    info.add_parser(commands, get_model_list)
+    return parser
+
+
+def main(argv=None):
+    """Run a command and return the exit status: 0, or 2 after a mistake of the user's, told in one line on standard error."""
+    output = sys.stdout
+    try:
+        try:
+            arguments = build_parser().parse_args(argv)
+            with contextlib.redirect_stdout(sys.stderr):  # what libraries print must not mix with the results
+                arguments.run(arguments, output)
+        finally:
+            output.flush()
+        return 0
+    except BrokenPipeError:  # the reader has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())  # or the interpreter's own flush at exit would fail again
+        return 128 + 13  # as a program that SIGPIPE ended
+    except KeyboardInterrupt:
+        return 128 + 2
+    except UserError as error:
+        print(f'error: {error}', file=sys.stderr)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f'error: {error.filename}: {error.strerror}', file=sys.stderr)
+    return _USER_ERROR
+
+
+if __name__ == '__main__':
+    sys.exit(main())

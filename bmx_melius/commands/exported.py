@@ -1,0 +1,58 @@
+"""An exported network on the disk: ``PREFIX-symbol.json``, ``PREFIX-0000.params`` and, where there is one, ``PREFIX-summary.json``."""
+
+import json
+import os
+
+from ..errors import UserError
+
+_SYMBOL = '-symbol.json'
+
+
+class Exported:
+    """The files that share a prefix.
+
+    Parameters
+    ----------
+    prefix : str
+        The name of the symbol file will do, too.
+    """
+
+    def __init__(self, prefix):
+        self.prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
+
+    @property
+    def symbol_file(self):
+        """Path of the symbol."""
+        return self.prefix + _SYMBOL
+
+    def parameter_file(self, epoch):
+        """Path of the parameters that were exported with the number `epoch`."""
+        return f'{self.prefix}-{epoch:04d}.params'
+
+    @property
+    def description_file(self):
+        """Path of what training wrote down about the network: its input, the names of its classes, its counts."""
+        return self.prefix + '-summary.json'
+
+    def description(self):
+        """The content of `description_file`, a dict; an empty one where the file is missing. Raises `UserError` if it is malformed."""
+        if not os.path.exists(self.description_file):
+            return {}
+        try:
+            with open(self.description_file, encoding='utf-8') as file:
+                fields = json.load(file)
+        except ValueError as error:  # no JSON, or no text at all
+            raise UserError(f'{self.description_file} is damaged ({error}); export the network again, or remove the file') from error
+        if not isinstance(fields, dict):
+            raise UserError(f'{self.description_file} holds no JSON object; export the network again, or remove the file')
+        return fields
+
+    def input_spec(self):
+        """The `InputSpec` that training wrote down, or None."""
+        from ..preprocessing import InputSpec
+
+        fields = self.description().get('input')
+        try:
+            return None if fields is None else InputSpec.from_json(fields)
+        except UserError as error:
+            raise UserError(f'{self.description_file}: {error}') from error

@@ -1,0 +1,93 @@
+"""``bmx-melius info``: what this machine and this installation offer."""
+
+import functools
+import json
+import os
+import platform
+
+from .._version import __version__
+from .arguments import add_json_flag
+
+_EXAMPLES = """\
+examples:
+  bmx-melius info             # attach this to a report of a defect
+  bmx-melius info --json
+"""
+_FEATURES = ('MKLDNN', 'OPENMP', 'CUDA', 'CUDNN', 'OPENCV')  # of MXNet: what decides how fast it runs and whether it decodes images
+
+
+def add_parser(commands, get_model_list):
+    """Add the command; `get_model_list()` gives the names of the zoo."""
+    parser = commands.add_parser(
+        'info',
+        help='versions, processor and known networks',
+        epilog=_EXAMPLES,
+        description='Show versions, the features of MXNet, the processor and the known networks.',
+    )
+    add_json_flag(parser)
+    parser.set_defaults(run=functools.partial(run, get_model_list=get_model_list))
+
+
+def run(arguments, output, get_model_list):
+    """Print the table or the JSON object."""
+    import gluoncv
+    import mxnet as mx
+    import numpy as np
+
+    features = mx.runtime.Features()
+    facts = {
+        'versions': {
+            'bmx-melius': __version__,
+            'python': platform.python_version(),
+            'mxnet': mx.__version__,
+            'gluoncv': gluoncv.__version__,
+            'numpy': np.__version__,
+        },
+        'mxnet_features': {name: features.is_enabled(name) for name in _FEATURES},
+        'gpus': mx.context.num_gpus(),
+        'cpu': {
+            'model': _processor(),
+            'architecture': platform.machine(),
+            'cores': os.cpu_count(),
+            'usable_cores': _usable_cores(),
+            'OMP_NUM_THREADS': os.environ.get('OMP_NUM_THREADS'),
+        },
+        'networks': get_model_list(),
+    }
+    if arguments.json:
+        json.dump(facts, output, indent=1)
+        print(file=output)
+    else:
+        print(_text(facts), file=output)
+
+
+def _text(facts):
+    cpu = facts['cpu']
+    lines = [(name, version) for name, version in facts['versions'].items()]
+    lines += [
+        (
+            'MXNet with',
+            ', '.join(name for name, enabled in facts['mxnet_features'].items() if enabled) or 'none of ' + ', '.join(_FEATURES),
+        ),
+        ('MXNet without', ', '.join(name for name, enabled in facts['mxnet_features'].items() if not enabled) or '-'),
+        ('GPUs', facts['gpus']),
+        ('CPU', f'{cpu["model"]} ({cpu["architecture"]})'),
+        ('cores', f'{cpu["usable_cores"]} of {cpu["cores"]} usable, OMP_NUM_THREADS {cpu["OMP_NUM_THREADS"] or "not set"}'),
+        ('networks', ', '.join(facts['networks'])),
+    ]
+    return '\n'.join(f'{name:<14} {value}' for name, value in lines)
+
+
+def _processor():
+    """The processor's name; Python itself knows it on few systems."""
+    if os.path.exists('/proc/cpuinfo'):
+        with open('/proc/cpuinfo', encoding='utf-8', errors='replace') as file:
+            for line in file:
+                if line.startswith('model name'):
+                    return line.partition(':')[2].strip()
+    return platform.processor() or 'unknown'
+
+
+def _usable_cores():
+    """Cores that this process may run on: fewer than there are inside a container or under taskset."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()

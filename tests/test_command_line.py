@@ -1,0 +1,295 @@
+"""The command line: what it prints, what it writes, and how it fails."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import cv2
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.gluon import nn
+
+import model_zoo
+from bmx_melius import BinaryConv2D
+from bmx_melius.__main__ import main
+from bmx_melius.preprocessing import InputSpec
+from bmx_melius.summary import summary
+
+COMMAND = [sys.executable, '-m', 'bmx_melius']
+SPEC = InputSpec(size=24, resize=28)
+NAMES = ['cat', 'dog', 'fish', 'bird', 'crab', 'frog', 'newt']
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line in this process: (exit status, standard output, standard error)."""
+
+    def call(*arguments):
+        status = main([str(argument) for argument in arguments])
+        return (status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def fails(run):
+    """Run the command line, which must fail with one line that has all the words given."""
+
+    def call(arguments, *words):
+        status, output, errors = run(*arguments)
+        assert status == 2 and output == ''
+        lines = [line for line in errors.splitlines() if not line.startswith('note:')]
+        assert len(lines) == 1 and lines[0].startswith('error: ') and all(word in lines[0] for word in words), errors
+
+    return call
+
+
+@pytest.fixture(scope='module')
+def network():
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(8, 3, 2), nn.BatchNorm(), BinaryConv2D(16, 3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(len(NAMES)))
+    mx.random.seed(1)
+    net.initialize(mx.init.Normal(0.3))
+    net.hybridize()
+    net(mx.nd.zeros((1, *SPEC.shape)))
+    return net
+
+
+@pytest.fixture
+def exported(network, tmp_path):
+    """The prefix of an exported network with a description beside it."""
+    prefix = tmp_path / 'net'
+    network.export(str(prefix))
+    describe(prefix)
+    return prefix
+
+
+def describe(prefix, **changes):
+    fields = {'model': {}, 'input': SPEC.to_json(), 'class_names': NAMES, 'counts': {}, 'metrics': {}, **changes}
+    (prefix.parent / 'net-summary.json').write_text(json.dumps(fields))
+
+
+def write_image(path, channels=3, height=40, width=50, seed=0):
+    shape = (height, width, channels) if channels > 1 else (height, width)
+    pixels = np.random.RandomState(seed).randint(0, 256, shape, np.uint8)
+    assert cv2.imwrite(str(path), cv2.resize(pixels, (width, height)))
+    return path
+
+
+def softmax(logits):
+    exponentials = np.exp(logits.astype(np.float64) - logits.max())
+    return exponentials / exponentials.sum()
+
+
+# --- summary --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_summary_of_a_model_is_the_summary_of_its_block(run):
+    counted = summary(model_zoo.get_model('meliusnet22', classes=10, initial_layers='thumbnail'), (1, 3, 64, 64))
+    arguments = ('summary', 'MeliusNet_22', '--classes', 10, '--initial-layers', 'thumbnail', '--input-size', 64)
+    status, output, _ = run(*arguments, '--json')
+    fields = json.loads(output)
+    assert status == 0 and {key: fields[key] for key in counted.counts} == counted.counts
+    assert [{**row, 'name': None} for row in fields['layers']] == [{**layer.to_json(), 'name': None} for layer in counted.layers]
+    assert fields['input_shape'] == [1, 3, 64, 64]
+    status, output, _ = run(*arguments)
+    assert status == 0 and f'{counted.ops:,.0f}' in output and len(output.splitlines()) > len(counted.layers)
+
+
+def test_summary_by_kind_shows_the_share_of_each_kind(run):
+    status, output, _ = run('summary', 'meliusnet22', '--by', 'kind', '--json')
+    fields = json.loads(output)
+    assert status == 0 and fields['bops'] == 4624220160 and 'layers' not in fields
+    assert [row['kind'] for row in fields['kinds']] == [
+        'first convolution', 'other k x k convolution', '1x1 convolution', 'binary layer', 'output layer', 'normalization']  # fmt: skip
+    assert sum(row['share'] for row in fields['kinds']) == pytest.approx(1)
+    assert fields['kinds'][0]['macs'] == 112 * 112 * 32 * 3 * 9
+    _, output, _ = run('summary', 'meliusnet22', '--by', 'kind')
+    assert '34.7%' in output  # binary layers: 4624220160 / 64 / 208130048
+
+
+def test_summary_of_an_exported_symbol_takes_the_input_from_its_description(run, network, exported):
+    for name in (f'{exported}-symbol.json', exported):
+        status, output, _ = run('summary', name, '--json')
+        assert status == 0 and json.loads(output)['input_shape'] == [1, 3, 24, 24]
+        assert json.loads(output)['ops'] == summary(network, (1, 3, 24, 24)).ops
+    _, output, _ = run('summary', exported, '--json', '--input-shape', '2,3,30,30')
+    assert json.loads(output)['ops'] == summary(network, (2, 3, 30, 30)).ops
+
+
+def test_summary_draws_the_network(run, tmp_path):
+    status, output, errors = run('summary', 'meliusnet22', '--json', '--plot', tmp_path / 'net.gv')
+    assert status == 0 and json.loads(output)['bops'] == 4624220160 and 'net.gv' in errors
+    assert '208.1 M OPs, 3.88 MB' in (tmp_path / 'net.gv').read_text()
+
+
+def test_mistakes_in_the_arguments_of_summary_are_one_line(fails, exported, tmp_path):
+    fails(['summary', 'meliusnet23'], 'meliusnet23', 'meliusnet22')
+    fails(['summary', tmp_path / 'none-symbol.json'], 'none-symbol.json', 'No such file')
+    fails(['summary', 'meliusnet22', '--input-size', '0'], '--input-size', "'0'", '--help')
+    fails(['summary', 'meliusnet22', '--input-shape', '1,3,x'], '--input-shape', "'x'")
+    fails(['summary', 'meliusnet22', '--input-shape', '1,3,224'], 'node', '(1, 3, 224)')
+    fails(['summary', 'meliusnet22', '--initial-layers', 'stemless'], 'stemless', 'grouped_stem')
+    fails(['summary', exported, '--classes', '3'], '--classes')
+    fails(['summary', 'meliusnet22', '--plot', tmp_path / 'net.jpeg'], 'net.jpeg', '.pdf')
+    fails(['summary', 'meliusnet22', '--plot', tmp_path / 'none' / 'net.gv'], 'none')
+    fails(['summary'], 'MODEL')
+    fails(['sumary'], 'sumary', 'summary')
+    (tmp_path / 'net-summary.json').write_text('{"input": ')
+    fails(['summary', exported], 'net-summary.json', 'damaged')
+
+
+# --- predict --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_predict_gives_the_most_probable_classes_of_the_network(run, network, exported, tmp_path):
+    images = [write_image(tmp_path / f'{seed}.png', seed=seed) for seed in range(2)]
+    status, output, errors = run('predict', exported, *images, '--top', 3, '--json')
+    assert status == 0 and errors == ''
+    for image, prediction in zip(images, json.loads(output)['predictions']):
+        expected = softmax(network(SPEC.load(image)).asnumpy()[0])
+        assert prediction['image'] == str(image)
+        assert [row['class'] for row in prediction['top']] == list(np.argsort(-expected)[:3])
+        assert [row['name'] for row in prediction['top']] == [NAMES[row['class']] for row in prediction['top']]
+        assert [row['probability'] for row in prediction['top']] == pytest.approx(sorted(expected, reverse=True)[:3], rel=1e-5)
+    status, output, _ = run('predict', f'{exported}-symbol.json', images[0], '--top', 99)
+    assert status == 0 and output.splitlines()[0] == str(images[0])
+    assert len(output.splitlines()) == 1 + len(NAMES) and all(name in output for name in NAMES)
+
+
+def test_predict_without_a_description_uses_the_options_and_imagenet(run, network, exported, tmp_path):
+    image = write_image(tmp_path / 'image.jpg')
+    os.remove(f'{exported}-summary.json')
+
+    def probabilities(*options):
+        status, output, errors = run('predict', exported, image, '--json', '--top', 7, *options)
+        assert status == 0 and ('ImageNet' in errors) == (not options)
+        return {row['class']: row['probability'] for row in json.loads(output)['predictions'][0]['top']}
+
+    for options, spec in (
+        ((), InputSpec()),
+        (('--input-size', 28), InputSpec(size=28, resize=32)),
+        (
+            ('--input-size', 24, '--resize', 0, '--mean=1,2,3', '--std=4,5,6'),
+            InputSpec(size=24, resize=None, mean=(1, 2, 3), std=(4, 5, 6)),
+        ),
+    ):
+        expected = softmax(network(spec.load(image)).asnumpy()[0])
+        assert probabilities(*options) == pytest.approx(dict(enumerate(expected)), rel=1e-5)
+
+
+def test_predict_takes_gray_and_transparent_images_for_what_they_show(run, network, exported, tmp_path):
+    gray = write_image(tmp_path / 'gray.png', channels=1)
+    transparent = write_image(tmp_path / 'transparent.png', channels=4)
+    rgb = write_image(tmp_path / 'rgb.png')
+    cv2.imwrite(str(rgb), cv2.imread(str(transparent), cv2.IMREAD_UNCHANGED)[..., :3])
+    colours = tmp_path / 'gray-in-colour.png'
+    cv2.imwrite(str(colours), cv2.cvtColor(cv2.imread(str(gray), cv2.IMREAD_GRAYSCALE), cv2.COLOR_GRAY2BGR))
+    _, output, _ = run('predict', exported, gray, colours, transparent, rgb, '--json')
+    a, b, c, d = (prediction['top'] for prediction in json.loads(output)['predictions'])
+    assert a == b and c == d and a != c
+
+
+def test_predict_does_not_apply_softmax_to_what_is_one(run, network, exported, tmp_path):
+    image = write_image(tmp_path / 'image.png')
+    before = run('predict', exported, image, '--json')[1]
+    mx.sym.softmax(mx.sym.load(f'{exported}-symbol.json')).save(f'{exported}-symbol.json')
+    after = run('predict', exported, image, '--json')[1]
+    rows = [[row['probability'] for row in json.loads(text)['predictions'][0]['top']] for text in (before, after)]
+    assert rows[1] == pytest.approx(rows[0], rel=1e-4)
+
+
+def test_predict_names_classes_from_a_file(run, fails, exported, tmp_path):
+    image, names = write_image(tmp_path / 'image.png'), tmp_path / 'names.txt'
+    names.write_text('\n'.join(f'kind {i}' for i in range(7)) + '\n\n')
+    _, output, _ = run('predict', exported, image, '--classes-file', names)
+    assert output.count('kind ') == 5 and not any(name in output for name in NAMES)
+    names.write_text('one\ntwo\n')
+    fails(['predict', exported, image, '--classes-file', names], 'names.txt', '2 classes', 'has 7')
+    fails(['predict', exported, image, '--classes-file', tmp_path / 'none.txt'], 'none.txt')
+    describe(exported, class_names=['one'])
+    fails(['predict', exported, image], 'net-summary.json', '1 classes')
+
+
+def test_mistakes_in_what_predict_reads_are_one_line(fails, exported, tmp_path):
+    image = write_image(tmp_path / 'image.png')
+    (tmp_path / 'noise.jpg').write_bytes(b'\xff\xd8 no image')
+    fails(['predict', tmp_path / 'none', image], 'none-symbol.json')
+    fails(['predict', exported, tmp_path / 'none.png'], 'none.png', 'No such file')
+    fails(['predict', exported, tmp_path / 'noise.jpg'], 'noise.jpg', 'no image')
+    fails(['predict', exported, tmp_path], str(tmp_path))
+    fails(['predict', exported, image, '--epoch', '7'], 'net-0007.params')
+    fails(['predict', exported, image, '--top', '-1'], '--top')
+    fails(['predict', exported, image, '--mean', '1,2'], 'mean', '3 channels')
+    describe(exported, input={'size': 24})
+    fails(['predict', exported, image], 'net-summary.json', 'fields')
+    describe(exported, class_names='cat')
+    fails(['predict', exported, image], 'net-summary.json', 'class_names')
+    describe(exported)
+
+    parameters = mx.nd.load(f'{exported}-0000.params')
+    name = next(name for name, array in parameters.items() if array.shape == (8, 3, 3, 3))
+    for changed, words in (
+        ({key: value for key, value in parameters.items() if key != name}, ['it lacks', name[4:]]),
+        ({**parameters, name: mx.nd.zeros((8, 1, 3, 3))}, [name[4:], '(8, 1, 3, 3)', '(8, 3, 3, 3)']),
+        ({**parameters, 'arg:stranger': mx.nd.zeros(1)}, ['stranger', 'unknown']),
+        ({**parameters, name: mx.nd.full((8, 3, 3, 3), np.nan)}, ['not finite', 'image.png']),
+        (list(parameters.values()), ['without names']),
+    ):
+        mx.nd.save(f'{exported}-0000.params', changed)
+        fails(['predict', exported, image], *words)
+    (tmp_path / 'net-0000.params').write_bytes(b'no parameters at all')
+    fails(['predict', exported, image], 'net-0000.params', 'damaged')
+    (tmp_path / 'net-symbol.json').write_text('{}')
+    fails(['predict', exported, image], 'net-symbol.json')
+
+
+# --- info, help and the process -------------------------------------------------------------------------------------------------------
+
+
+def test_info_tells_versions_features_processor_and_networks(run):
+    status, output, _ = run('info', '--json')
+    facts = json.loads(output)
+    assert status == 0 and facts['versions']['mxnet'] == mx.__version__ and facts['versions']['numpy'] == np.__version__
+    assert facts['mxnet_features']['OPENMP'] == mx.runtime.Features().is_enabled('OPENMP')
+    assert facts['cpu']['usable_cores'] >= 1 and set(facts['networks']) == set(model_zoo.get_model_list())
+    _, output, _ = run('info')
+    assert mx.__version__ in output and facts['cpu']['model'] in output and 'meliusnet22' in output
+
+
+@pytest.mark.parametrize('arguments', [[], ['summary'], ['predict'], ['info']], ids=' '.join)
+def test_help_teaches_by_examples(capsys, arguments):
+    with pytest.raises(SystemExit) as left:
+        main([*arguments, '--help'])
+    output = capsys.readouterr().out
+    assert left.value.code == 0 and ' '.join(['examples:\n  bmx-melius', *arguments]) in output
+
+
+def test_what_libraries_print_does_not_reach_standard_output(capsys, monkeypatch):
+    def chatty(*args, **kwargs):
+        print('WARNING: a library talks')
+        return nn.Conv2D(1, 3)
+
+    monkeypatch.setattr('bmx_melius.__main__.get_model', chatty)
+    assert main(['summary', 'anything', '--json']) == 0
+    output, errors = capsys.readouterr()
+    assert json.loads(output)['flops'] == 222 * 222 * 27 and 'a library talks' in errors
+
+
+def test_a_process_prints_one_json_object_and_leaves_with_the_status(tmp_path):
+    done = subprocess.run([*COMMAND, 'summary', 'meliusnetA', '--json'], capture_output=True, text=True)
+    assert done.returncode == 0 and json.loads(done.stdout)['flops'] == 86729216
+    done = subprocess.run([*COMMAND, 'predict', tmp_path / 'none', 'image.png'], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == '' and done.stderr.splitlines()[-1].startswith('error: ')
+    assert 'Traceback' not in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which('bash'), reason='needs bash')
+def test_a_reader_that_stops_early_ends_the_program_quietly():
+    script = f'{sys.executable} -m bmx_melius summary meliusnet59 | head -1; echo ${{PIPESTATUS[0]}}'
+    done = subprocess.run(['bash', '-c', script], capture_output=True, text=True)
+    first, status = done.stdout.splitlines()
+    assert first.startswith('meliusnet59') and status in ('0', '141') and 'Traceback' not in done.stderr and 'BrokenPipe' not in done.stderr
