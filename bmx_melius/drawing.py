@@ -35,6 +35,8 @@ _WORDS = {
     'transpose': 'transpose',
     'Flatten': 'flatten',
     'clip': 'clip',
+    'mean': 'mean',
+    '_contrib_AdaptiveAvgPooling2D': 'average',
 }
 _JOINS = {
     'Concat': 'concat',

@@ -91,7 +91,7 @@ class Graph:
         for name in shapes:
             if name not in arguments:
                 raise UserError(
-                    f'the network has no input {name!r}; name its inputs in input_shape, as in {{{arguments[0]!r}: (1, 3, 224, 224)}}'
+                    f'the network has no input {name!r}: give shapes by name, {{name: shape}}; its variables are {_some(arguments)}'
                 )
         internals = symbol.get_internals()
         described = json.loads(internals.tojson())
@@ -184,6 +184,10 @@ def _require_known_shapes(graph, shapes):
                 f'the shapes at node {node.name} ({node.operator}) do not follow from the input shape {_spell(shapes)}'
                 + (f': unknown there: {unknown}' if unknown else '')
             )
+
+
+def _some(names):
+    return ', '.join(names[:3]) + (', ...' if len(names) > 3 else '') or 'none'
 
 
 def _is_known(shape):
