@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LINT_READY := $(VENV)/.ready-lint
 
-# An environment whose interpreter no longer starts (Python was upgraded, the folder copied) is built anew.
-REBUILD := $(shell test ! -e $(READY) || $(BIN)/python -c '' 2>/dev/null || echo rebuild)
+# An environment whose interpreter no longer starts (Python was upgraded, the folder copied) or is not the one asked for is built anew.
+VERSION := -c 'import sys; print(sys.version)'
+REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)' $(VERSION) 2>/dev/null)" = \
+	"$$($(BIN)/python $(VERSION) 2>/dev/null || echo none)" || echo rebuild)
 
 .PHONY: help demo test test-long lint format clean rebuild
 
@@ -35,10 +37,8 @@ clean: ## remove the environment and everything built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-# The stamp is written last: what was interrupted is begun anew.
 $(READY): requirements.txt setup.py pyproject.toml bmx_melius/_version.py tools/make_venv.sh $(REBUILD)
 	@PYTHON='$(PYTHON)' tools/make_venv.sh $(VENV)
-	@touch $@
 
 $(LINT_READY): requirements-lint.txt $(READY)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement requirements-lint.txt

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Builds the virtual environment FOLDER from scratch: the pinned packages, then this project, editable. Called by the Makefile.
+# FOLDER/.ready is removed first and written last, so that an interrupted set-up is never taken for a finished one.
 # Environment: PYTHON, the interpreter to use (default: the newest supported one in PATH that works).
 set -eu
 
@@ -46,6 +47,7 @@ elif [ -z "$python" ]; then
 fi
 
 echo "Setting up $folder with Python $("$python" -c "$version"), once, takes about a minute ..." >&2
+rm -f "$folder"/.ready*
 "$python" -m venv --clear "$folder"
 pip() {
     "$folder/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps "$@" ||
@@ -59,3 +61,4 @@ if ! message=$("$folder/bin/python" -W ignore -c 'import mxnet' 2>&1); then
         *) fail "MXNet cannot be imported: $(echo "$message" | tail -n 1)" ;;
     esac
 fi
+touch "$folder/.ready"
