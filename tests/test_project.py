@@ -154,3 +154,20 @@ def test_a_python_that_will_not_do_is_named_in_one_line(tmp_path, interpreter, e
     assert status == 1
     assert line.startswith('error: ') and re.search(expected, line)
     assert not (tmp_path / 'venv').exists()
+
+
+# An interpreter that makes an environment in which everything works, except that MXNet finds no OpenMP.
+WITHOUT_OPENMP = r"""
+case "$*" in
+    *platform*) echo 3.11.2 ;;
+    '-m venv'*) mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
+    *'import mxnet'*) echo 'OSError: libgomp.so.1: cannot open shared object file' >&2; exit 1 ;;
+esac
+"""
+
+
+def test_a_missing_system_library_is_named_and_the_environment_is_not_taken_for_ready(tmp_path):
+    status, (_, line) = make_environment(tmp_path, WITHOUT_OPENMP, tmp_path / 'venv')
+    assert status == 1
+    assert line.startswith('error: ') and 'apt-get install libgomp1 libquadmath0' in line
+    assert not (tmp_path / 'venv' / '.ready').exists()

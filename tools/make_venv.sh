@@ -57,7 +57,8 @@ pip --requirement requirements.txt
 pip --no-build-isolation --editable .
 if ! message=$("$folder/bin/python" -W ignore -c 'import mxnet' 2>&1); then
     case $message in
-        *libgomp*) fail 'MXNet needs the OpenMP library of the system; on Debian and Ubuntu: apt-get install libgomp1' ;;
+        *libgomp* | *libquadmath*)
+            fail 'MXNet needs two libraries of the compiler; on Debian and Ubuntu: apt-get install libgomp1 libquadmath0' ;;
         *) fail "MXNet cannot be imported: $(echo "$message" | tail -n 1)" ;;
     esac
 fi
