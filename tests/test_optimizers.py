@@ -198,6 +198,26 @@ def test_a_resumed_trainer_continues_identically(tmp_path, first_steps, update_o
         np.testing.assert_array_equal(resumed[name], expected)
 
 
+def test_copies_on_two_devices_stay_equal_to_one_on_a_single_device():
+    random = np.random.RandomState(0)
+    batches = [random.randn(8, 3) for _ in range(12)]
+
+    def run(devices):
+        layer = Affine()
+        layer.collect_params().reset_ctx(devices)
+        trainer = gluon.Trainer(layer.collect_params(), 'radam')
+        for batch in batches:
+            with mx.autograd.record():
+                losses = [(layer(x) - 1).square() for x in gluon.utils.split_and_load(mx.nd.array(batch), devices)]
+            mx.autograd.backward(losses)
+            trainer.step(8)
+        return [copy.asnumpy() for copy in layer.weight.list_data()]
+
+    (alone,) = run([mx.cpu()])
+    for copy in run([mx.cpu(0), mx.cpu(1)]):
+        np.testing.assert_allclose(copy, alone, rtol=1e-6)
+
+
 def test_multi_precision_keeps_small_updates_that_float16_would_lose():
     gradients = np.ones((50, 1), np.float32)
     exact, _ = trajectory(create(learning_rate=1e-5), np.ones(1), gradients)
