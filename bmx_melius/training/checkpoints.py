@@ -1,0 +1,172 @@
+"""The state of a run on the disk: everything needed to continue as if nothing had happened, and always one consistent set."""
+import contextlib
+import dataclasses
+import json
+import os
+from typing import Optional
+
+import mxnet as mx
+
+from ..errors import UserError
+from ..files import replacing
+
+FORMAT = 1
+
+
+@dataclasses.dataclass
+class Progress:
+    """How far a run is, apart from the network and the optimizer.
+
+    Attributes
+    ----------
+    epoch, batch : int
+        The next batch is number `batch` of `epoch`, both counted from 0. After the last batch of an epoch, validation is next.
+    loss, correct, seen : float, int, int
+        Sums over the images of the running epoch so far.
+    history : list of dict
+        One row for each finished epoch: `epoch` (finished epochs, this one included), `loss`, `train_top1`, `top1` ...
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    loss: float = 0.
+    correct: int = 0
+    seen: int = 0
+    history: list = dataclasses.field(default_factory=list)
+
+    def add(self, outputs, labels, losses):
+        """Count the batch that was just trained: a list of logits, labels and losses for each device."""
+        for output, label, loss in zip(outputs, labels, losses):
+            self.loss += float(loss.sum().asscalar())
+            self.correct += int((output.argmax(axis=1) == label).sum().asscalar())
+            self.seen += len(label)
+        self.batch += 1
+
+    @property
+    def mean_loss(self):
+        """Over the images of the running epoch."""
+        return self.loss / self.seen
+
+    @property
+    def accuracy(self):
+        """Top-1 on the images of the running epoch as they were trained on, 0 to 1."""
+        return self.correct / self.seen
+
+    def end_epoch(self, **results):
+        """Note the finished epoch in the history, with further `results`, and move to the start of the next one."""
+        self.history.append({'epoch': self.epoch + 1, 'loss': self.mean_loss, 'train_top1': self.accuracy, **results})
+        self.epoch, self.batch, self.loss, self.correct, self.seen = self.epoch + 1, 0, 0., 0, 0
+
+    @property
+    def best(self) -> Optional[dict]:
+        """The first row of the best top-1 accuracy, None before the first epoch is over."""
+        return max(self.history, key=lambda row: row['top1'], default=None)
+
+
+class Checkpoints:
+    """The checkpoint in a folder.
+
+    The state is ``checkpoint.json``; it names the files of weights (``.params``, for `load_parameters`) and of the optimizer
+    (``.states``, for `Trainer.load_states`) that belong to it. Each checkpoint writes files of new names and then replaces
+    ``checkpoint.json``, so a kill at any time leaves the old set or the new one. Files of older checkpoints are deleted after that,
+    except the weights of the best epoch and of every `keep_every`-th.
+
+    Parameters
+    ----------
+    folder : str
+        Made when needed.
+    options : dict
+        What the run was asked to do; `json` must know the values.
+    keep_every : int
+        0 keeps only the best and the last.
+    writes : bool
+        False on all machines but one of several that train together: `save` does nothing.
+    """
+
+    STATE = 'checkpoint.json'
+
+    def __init__(self, folder, options, keep_every=0, writes=True):
+        self._folder, self._options, self._keep_every, self._writes = folder, options, keep_every, writes
+
+    @classmethod
+    def read(cls, folder):
+        """The content of the checkpoint in `folder`, None where there is none.
+
+        Raises
+        ------
+        UserError
+            When there is one that cannot be read.
+        """
+        path = os.path.join(folder, cls.STATE)
+        try:
+            with open(path, encoding='utf-8') as file:
+                state = json.load(file)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise UserError(f'{path} is damaged: {error}') from error
+        if state.get('format') != FORMAT:
+            raise UserError(f'{path} was written by another version of this program (format {state.get("format")}, not {FORMAT})')
+        return state
+
+    def save(self, net, trainer, progress):
+        """Write the state between two batches.
+
+        Parameters
+        ----------
+        net : gluon.Block
+        trainer : gluon.Trainer
+        progress : Progress
+        """
+        if not self._writes:
+            return
+        os.makedirs(self._folder, exist_ok=True)
+        weights = self._weights(progress.epoch, progress.batch)
+        states = weights[:-len('params')] + 'states'
+        with replacing(self.path(weights)) as temporary:
+            net.save_parameters(temporary)
+        with replacing(self.path(states)) as temporary:
+            trainer.save_states(temporary)
+        old = self.read(self._folder)
+        state = {'format': FORMAT, 'options': self._options, 'weights': weights, 'states': states, 'kept': self._kept(progress),
+                 'progress': dataclasses.asdict(progress)}
+        with replacing(self.path(self.STATE)) as temporary, open(temporary, 'w', encoding='utf-8') as file:
+            json.dump(state, file, indent=1)
+        if old:
+            for file in {old['weights'], old['states'], *old['kept']} - {weights, states, *state['kept']}:
+                with contextlib.suppress(FileNotFoundError):  # a kill may have left them half deleted
+                    os.unlink(self.path(file))
+
+    def load(self, net, trainer):
+        """Bring network and optimizer into the saved state; return the saved `Progress`.
+
+        Raises
+        ------
+        UserError
+            When files are missing or damaged.
+        """
+        state = self.read(self._folder)
+        schedule = trainer.optimizer.lr_scheduler
+        try:
+            net.load_parameters(self.path(state['weights']), ctx=net.collect_params().list_ctx())
+            trainer.load_states(self.path(state['states']))
+        except (OSError, mx.MXNetError, EOFError) as error:
+            raise UserError(f'{self.path(self.STATE)} belongs to files that are missing or damaged: {error}') from error
+        trainer.optimizer.lr_scheduler = schedule
+        return Progress(**state['progress'])
+
+    def best_weights(self, progress):
+        """Path of the weights of the best epoch."""
+        return self.path(self._weights(progress.best['epoch']))
+
+    def path(self, file):
+        """Path of one of the files."""
+        return os.path.join(self._folder, file)
+
+    def _weights(self, epoch, batch=0):
+        """The name of the weights before batch `batch` of `epoch`: ``epoch-0003.params`` after three epochs."""
+        return f'epoch-{epoch:04d}' + (f'-{batch:06d}' if batch else '') + '.params'
+
+    def _kept(self, progress):
+        epochs = {row['epoch'] for row in progress.history if self._keep_every and row['epoch'] % self._keep_every == 0}
+        return sorted(map(self._weights, epochs | ({progress.best['epoch']} if progress.best else set())))

@@ -1,0 +1,61 @@
+"""From the flags to the source of training data they describe."""
+import os
+
+from ..errors import UserError
+from .datasets import DATASETS
+from .digits import CLASSES, open_digits
+from .folders import open_folders
+from .image_source import ImageSource
+from .record_source import RecordSource
+from .records import RecordFile
+
+
+def open_source(options, part=0, parts=1):
+    """Find and check the data.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Of train_imagenet.py: `dataset`, `data_dir`, `use_rec`, `rec_train`, `rec_train_idx`, `rec_val`, `rec_val_idx`, `input_size`,
+        `crop_ratio`, `augmentation`, `num_workers`, `seed`, `batch_size`, `num_gpus`.
+    part, parts : int
+        This machine's number, and the number of machines.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    UserError
+        When there is no data, which says what to do, or when something is wrong with it.
+    """
+    dataset = DATASETS[options.dataset]
+    spec = dataset.input_spec(options.input_size, options.crop_ratio)
+    common = {'spec': spec, 'augmentation': dataset.augmentations[options.augmentation], 'part': part, 'parts': parts, 'seed': options.seed,
+              'batch_size': options.batch_size * max(1, options.num_gpus)}
+    if options.dataset == 'digits':
+        train, validation = open_digits()
+        return ImageSource(train, validation, len(CLASSES), list(CLASSES), workers=options.num_workers, **common)
+    if options.use_rec:
+        train = _open_records(options.rec_train, options.rec_train_idx, '--rec-train')
+        validation = _open_records(options.rec_val, options.rec_val_idx, '--rec-val')
+        return RecordSource(train, validation, threads=max(1, options.num_workers), **common)
+    data_dir = os.path.expanduser(options.data_dir)
+    for folder in ('train', 'val'):
+        if not os.path.isdir(os.path.join(data_dir, folder)):
+            raise UserError(f'there is no folder {os.path.join(data_dir, folder)}: point --data-dir to a folder with train/CLASS/*.jpg and '
+                            'val/CLASS/*.jpg, or --rec-train and --rec-val to record files of im2rec, or take --dataset digits, which '
+                            'needs nothing')
+    train, validation = open_folders(data_dir, spec)
+    return ImageSource(train, validation, len(train.synsets), train.synsets, workers=options.num_workers, **common)
+
+
+def _open_records(path, index_path, flag):
+    path = os.path.expanduser(path)
+    index_path = os.path.expanduser(index_path or os.path.splitext(path)[0] + '.idx')
+    if not os.path.isfile(path):
+        raise UserError(f'there is no record file {path}: point {flag} to one (python -m mxnet.tools.im2rec packs it)')
+    if not os.path.isfile(index_path):
+        raise UserError(f'there is no index {index_path}: im2rec writes it beside {path}; point {flag}-idx to it')
+    return RecordFile(path, index_path)

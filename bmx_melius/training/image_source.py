@@ -1,0 +1,107 @@
+"""Batches from single images, through Gluon's `DataLoader`."""
+import mxnet as mx
+import numpy as np
+from mxnet import gluon
+
+from .seeding import seed_for, seed_python
+from .source import DataError, Source
+
+
+class ImageSource(Source):
+    """Training and validation images of two datasets.
+
+    Every image's augmentation is seeded on its own, so batches do not depend on the number of worker processes.
+
+    Parameters
+    ----------
+    train, validation : gluon.data.Dataset
+        Of pairs (image, label): (height, width, channels) uint8, NDArray, and int.
+    classes : int
+    class_names : list of str
+    spec : InputSpec
+    augmentation : Augmentation
+    batch_size, part, parts : int
+        As of `Source`.
+    workers : int
+        Processes that read and augment; 0 does it in this one.
+    seed : int
+    """
+
+    def __init__(self, train, validation, classes, class_names, spec, augmentation, batch_size, part, parts, workers, seed):
+        super().__init__(spec, classes, class_names, len(train), len(validation), batch_size, part, parts)
+        self._order = _ShuffledBatches(len(train), batch_size, part, parts, seed)
+        self._train = gluon.data.DataLoader(
+            _Augmented(train, augmentation.augmenters(spec)), batch_sampler=self._order, num_workers=workers)
+        self._validation = gluon.data.DataLoader(_Cropped(validation, spec), batch_size=batch_size, num_workers=workers)
+
+    def train(self, epoch, first=0):
+        self._order.begin(epoch, first)
+        yield from self._normalized(self._train)
+
+    def validation(self):
+        yield from self._normalized(self._validation)
+
+    def _normalized(self, batches):
+        for images, labels in batches:
+            yield self.spec.normalize(images), labels.astype('float32')
+
+
+class _ShuffledBatches(gluon.data.Sampler):
+    """Batches of keys (seed, index) of one epoch at a time: the seed is that of this image's augmentation in this epoch."""
+
+    def __init__(self, images, batch_size, part, parts, seed):
+        self._images, self._batch_size, self._part, self._parts, self._seed = images, batch_size, part, parts, seed
+        self.begin(0, 0)
+
+    def begin(self, epoch, first):
+        """Let the next iteration yield the batches of `epoch` from number `first` on."""
+        self._epoch, self._first = epoch, first
+
+    def __len__(self):
+        return self._images // (self._batch_size * self._parts)
+
+    def __iter__(self):
+        order = np.random.RandomState(seed_for(self._seed, self._epoch)).permutation(self._images)[self._part::self._parts]
+        for number in range(self._first, len(self)):
+            batch = order[number * self._batch_size:(number + 1) * self._batch_size]
+            yield [(seed_for(self._seed, self._epoch, index), int(index)) for index in batch]
+
+
+class _Augmented(gluon.data.Dataset):
+    """Images by the keys of `_ShuffledBatches`, augmented."""
+
+    def __init__(self, images, augmenters):
+        self._images, self._augmenters = images, augmenters
+
+    def __len__(self):
+        return len(self._images)
+
+    def __getitem__(self, key):
+        seed, index = key
+        image, label = read(self._images, index)
+        seed_python(seed)
+        for augmenter in self._augmenters:
+            image = augmenter(image)
+        return image, label
+
+
+class _Cropped(gluon.data.Dataset):
+    """Images as in validation."""
+
+    def __init__(self, images, spec):
+        self._images, self._spec = images, spec
+
+    def __len__(self):
+        return len(self._images)
+
+    def __getitem__(self, index):
+        image, label = read(self._images, index)
+        return self._spec.crop(image), label
+
+
+def read(images, index):
+    """The image and label at `index`; `DataError` where it cannot be read."""
+    try:
+        return images[index]
+    except (OSError, ValueError, mx.MXNetError) as error:
+        raise DataError(str(error)) from error

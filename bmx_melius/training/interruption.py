@@ -1,0 +1,37 @@
+"""Ctrl-C, and the signal that batch systems send before they kill: stop at the next good place."""
+import signal
+import sys
+
+
+class Interruption:
+    """Within ``with Interruption() as interruption``, the first SIGINT or SIGTERM only sets `interruption.signal`; another one does
+    what it always does.
+
+    Attributes
+    ----------
+    signal : int or None
+        The number of the signal that came.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self):
+        self.signal = None
+        self._handlers = {}
+
+    def __enter__(self):
+        self._handlers = {number: signal.signal(number, self._remember) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, *_):
+        self._restore()
+
+    def _remember(self, number, _):
+        self.signal = number
+        self._restore()
+        print('\nstopping after this batch (once more: at once)', file=sys.stderr)
+
+    def _restore(self):
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}

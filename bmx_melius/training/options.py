@@ -1,0 +1,152 @@
+"""What follows from the flags of train_imagenet.py: defaults that depend on other flags, and everything that cannot be honoured."""
+import argparse
+import dataclasses
+import os
+
+import mxnet as mx
+
+from ..errors import UserError
+from .checkpoints import Checkpoints
+from .datasets import DATASETS
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerDefaults:
+    """Defaults of flags for one optimizer, and the arguments that have no flag."""
+
+    lr: float
+    wd: float
+    warmup_epochs: int
+    momentum: 'float | None' = None  # None: it has none
+    arguments: dict = dataclasses.field(default_factory=dict)
+
+
+# The row of radam is the protocol of the MeliusNet paper, section 4.1, which also warms up adam and sgd for 5 epochs.
+OPTIMIZERS = {
+    'radam': OptimizerDefaults(lr=.002, wd=0., warmup_epochs=0, arguments={'beta1': .95, 'beta2': .999, 'epsilon': 1e-5}),
+    'adam': OptimizerDefaults(lr=.001, wd=0., warmup_epochs=5),
+    'sgd': OptimizerDefaults(lr=.1, wd=1e-4, warmup_epochs=5, momentum=.9),
+    'nag': OptimizerDefaults(lr=.1, wd=1e-4, warmup_epochs=5, momentum=.9),
+}
+INITIALIZERS = {
+    'gaussian': mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2),
+    'msraprelu': mx.init.MSRAPrelu(),
+    'xavier': mx.init.Xavier(),
+}
+KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync')
+
+# Flags of GluonCV's scripts that ask for something this program does not do.
+REFUSED = {
+    '--use-dali': 'NVIDIA DALI is not supported; record files are read by MXNet (--use-rec)',
+    '--dali-cpu': 'NVIDIA DALI is not supported; record files are read by MXNet (--use-rec)',
+    '--mixup': 'mixup is not implemented',
+    '--label-smoothing': 'label smoothing is not implemented',
+    '--teacher': 'knowledge distillation is not implemented',
+    '--last-gamma': 'no network of this zoo has residual blocks whose last gamma could be zero',
+    '--use_se': 'no network of this zoo has squeeze-and-excitation layers',
+    '--use-gn': 'group normalization is not implemented',
+    '--batch-norm': 'every network of this zoo has batch normalization',
+}
+
+# A resumed run may change these: they decide neither what is computed nor on what. (For record files see RecordSource on threads.)
+CHANGEABLE = {'resume', 'dry_run', 'log_interval', 'logging_file', 'save_frequency', 'save_dir', 'num_workers', 'data_dir', 'rec_train',
+              'rec_train_idx', 'rec_val', 'rec_val_idx'}
+
+
+class Refuse(argparse.Action):
+    """The action of a flag in `REFUSED`."""
+
+    def __call__(self, parser, namespace, values, flag=None):
+        parser.error(f'{flag}: {REFUSED[flag]}')
+
+
+def parse(make_parser, arguments):
+    """Flags as a complete namespace, those of an earlier run included if it is resumed.
+
+    Parameters
+    ----------
+    make_parser : function without arguments that returns an `argparse.ArgumentParser`
+    arguments : list of str or None
+        None takes those of the process.
+
+    Raises
+    ------
+    UserError
+        For every flag that cannot be honoured, alone or beside the others.
+    """
+    options = make_parser().parse_args(arguments)
+    saved = Checkpoints.read(options.save_dir)
+    if not options.resume:
+        if saved and not options.dry_run:
+            raise UserError(f'{options.save_dir} holds a run already: continue it with --resume, or choose another --save-dir')
+        _complete(options)
+        return options
+    if not saved:
+        raise UserError(f'there is no run to resume in {options.save_dir}: point --save-dir to one')
+    parser = make_parser()
+    parser.set_defaults(**saved['options'])
+    options = parser.parse_args(arguments)
+    _complete(options)
+    changed = [name for name, value in saved['options'].items() if name not in CHANGEABLE and getattr(options, name) != value]
+    if changed:
+        flags = ', '.join(f'--{name.replace("_", "-")} {saved["options"][name]}' for name in changed)
+        raise UserError(f'the run in {options.save_dir} was started with {flags}; leave that as it is, or start a new run from its weights '
+                        'with --resume-params and another --save-dir')
+    return options
+
+
+def _complete(options):
+    """Fill in defaults that depend on other flags, then check."""
+    if not options.model:
+        raise UserError('which network? Give --model, for example --model meliusnet22')
+    options.use_rec = bool(options.use_rec or options.rec_train or options.rec_val)
+    records = os.path.join(options.data_dir, 'rec')
+    options.rec_train = options.rec_train or os.path.join(records, 'train.rec')
+    options.rec_val = options.rec_val or os.path.join(records, 'val.rec')
+    dataset, optimizer = DATASETS[options.dataset], OPTIMIZERS[options.optimizer]
+    _default(options, 'input_size', dataset.input.size)
+    _default(options, 'crop_ratio', dataset.crop_ratio)
+    _default(options, 'initial_layers', dataset.initial_layers)
+    _default(options, 'num_epochs', dataset.num_epochs)
+    _default(options, 'num_workers', dataset.num_workers)
+    _default(options, 'lr', optimizer.lr)
+    _default(options, 'wd', optimizer.wd)
+    _default(options, 'warmup_epochs', min(optimizer.warmup_epochs, options.num_epochs - 1))
+    if options.momentum is not None and optimizer.momentum is None:
+        raise UserError(f'--momentum {options.momentum:g}: {options.optimizer} has no momentum of this kind; leave it out, or take sgd or nag')
+    _default(options, 'momentum', optimizer.momentum)
+    _default(options, 'logging_file', os.path.join(options.save_dir, 'train_imagenet.log'))
+    _check(options)
+
+
+def _default(options, name, value):
+    if getattr(options, name) is None:
+        setattr(options, name, value)
+
+
+def _check(options):
+    if options.dtype != 'float32':
+        raise UserError(f'--dtype {options.dtype}: only float32 is supported')
+    if options.dataset == 'digits' and options.use_rec:
+        raise UserError('--use-rec: the digits come from scikit-learn, not from record files; leave out --use-rec or --dataset digits')
+    features = mx.runtime.Features()
+    if options.num_gpus > mx.context.num_gpus():
+        raise UserError(f'--num-gpus {options.num_gpus}: ' + (
+            f'this machine has {mx.context.num_gpus()}' if features.is_enabled('CUDA') else 'this MXNet was built without CUDA; '
+            'install a build with it, or leave the flag out'))
+    if options.kvstore == 'nccl' and not features.is_enabled('NCCL'):
+        raise UserError('--kvstore nccl: this MXNet was built without NCCL; take --kvstore device')
+    if options.kvstore.startswith('dist') and 'DMLC_ROLE' not in os.environ:
+        raise UserError(f"--kvstore {options.kvstore}: start one process on each machine with MXNet's tools/launch.py")
+    if options.resume_states and not options.resume_params or options.resume_epoch and not options.resume_params:
+        raise UserError('--resume-states and --resume-epoch go with --resume-params (to continue a run as it was, use --resume alone)')
+    for name in ('resume_params', 'resume_states'):
+        if getattr(options, name) and not os.path.isfile(getattr(options, name)):
+            raise UserError(f'--{name.replace("_", "-")}: there is no file {getattr(options, name)}')
+    if options.resume_epoch >= options.num_epochs:
+        raise UserError(f'--resume-epoch {options.resume_epoch}: only {options.num_epochs} epochs are to be trained (--num-epochs)')
+    for name in ('lr', 'warmup_lr', 'wd', 'clip_threshold', 'crop_ratio', 'lr_decay'):
+        if not getattr(options, name) >= 0:
+            raise UserError(f'--{name.replace("_", "-")} must not be negative')
+    if not 0 < options.crop_ratio <= 1:
+        raise UserError(f'--crop-ratio must be above 0 and at most 1, not {options.crop_ratio:g}')

@@ -1,0 +1,141 @@
+"""RecordIO files of images, as MXNet's im2rec packs them, checked before MXNet's reader, which a broken one can crash, opens them."""
+import mmap
+import os
+
+import mxnet as mx
+import numpy as np
+from tqdm import tqdm
+
+from ..errors import UserError
+from .images import TAIL, has_known_start, is_cut_off
+
+MAGIC = 0xced7230a
+LENGTH_BITS = 29  # of the second word of a frame; the upper 3 tell whether the record goes on in another part
+FRAME = 8  # bytes before each part of a record: the two words, magic and length
+LABEL_HEADER = 24  # flag, label, id, id2 of mx.recordio.IRHeader
+HEAD = FRAME + LABEL_HEADER + 8  # with the first bytes of the image
+CHUNK = 20000  # records looked at in one step
+NAMED = 5  # so many bad records are named in a message
+
+
+class RecordFile:
+    """A record file and its index.
+
+    Opening looks at the first and last bytes of every record: the index must fit, every record must be complete, with one label, and
+    start like an image. Images are not decoded, apart from those that start strangely.
+
+    Parameters
+    ----------
+    path, index_path : str
+        The ``.rec`` file and the ``.idx`` file that im2rec writes beside it.
+
+    Attributes
+    ----------
+    keys : numpy.ndarray of int64
+        The records' numbers in the index, in the order of the file.
+    labels : numpy.ndarray of int64
+    cut_off : list of int
+        Keys of images that lack their end: MXNet decodes them, with the missing part gray.
+
+    Raises
+    ------
+    OSError
+        When a file cannot be read.
+    UserError
+        When something is wrong with them: names the file, the record and what to do.
+    """
+
+    def __init__(self, path, index_path):
+        self.path, self.index_path = path, index_path
+        self._size = os.path.getsize(path)
+        self.keys, self._offsets = self._read_index()
+        self._ends = np.append(self._offsets[1:], self._size)
+        self.labels, self.cut_off = np.zeros(len(self.keys), np.int64), []
+        suspects = self._check_records()
+        undecodable = self._undecodable(suspects) if suspects else []
+        if undecodable:
+            raise UserError(self.describe(undecodable))
+
+    def __len__(self):
+        return len(self.keys)
+
+    def _read_index(self):
+        try:
+            index = np.loadtxt(self.index_path, dtype=np.int64, delimiter='\t', ndmin=2)
+        except ValueError as error:
+            raise UserError(f'{self.index_path} is no index of a record file (lines of number, tab, offset): {error}') from error
+        if index.shape[1] != 2:
+            raise UserError(f'{self.index_path} holds no records: pack the images again with im2rec')
+        index = index[np.argsort(index[:, 1], kind='stable')]
+        return index[:, 0], index[:, 1]
+
+    def _check_records(self):
+        """Look at every record; return the positions of those whose image starts strangely."""
+        self._refuse(slice(None), self._offsets + HEAD > self._size, 'the file is truncated')
+        suspects = []
+        with open(self.path, 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if hasattr(content, 'madvise'):
+                content.madvise(mmap.MADV_RANDOM)  # read the pages that are touched, not their neighbours
+            view = np.frombuffer(content, np.uint8)
+            try:
+                for first in tqdm(range(0, len(self), CHUNK), desc=f'checking {os.path.basename(self.path)}', leave=False,
+                                  disable=True if len(self) <= CHUNK else None):
+                    suspects += self._check_chunk(view, slice(first, first + CHUNK))
+            finally:
+                del view  # a map that is looked at cannot be closed
+        return suspects
+
+    def _check_chunk(self, view, chunk):
+        offsets, ends = self._offsets[chunk], self._ends[chunk]
+        heads = view[offsets[:, None] + np.arange(HEAD)]
+        magic, frame, flag, label = heads[:, :FRAME + 8].copy().view(np.uint32).T
+        length = (frame & (1 << LENGTH_BITS) - 1).astype(np.int64)
+        in_one_part = frame >> LENGTH_BITS == 0
+        labels = label.copy().view(np.float32)
+        self._refuse(chunk, magic != MAGIC, 'it does not start with the mark of a record')
+        self._refuse(chunk, in_one_part & (offsets + FRAME + (length + 3) // 4 * 4 != ends),
+                     'it is not as long as it says; the file is truncated, or not the one of the index')
+        self._refuse(chunk, flag != 0, 'it has several labels (im2rec --pack-label), where one is needed')
+        self._refuse(chunk, ~(labels >= 0) | (labels != np.floor(labels)), 'its label is no class number')
+        self.labels[chunk] = labels.astype(np.int64)
+        tails = view[np.maximum(ends[:, None] - np.arange(TAIL, 0, -1), 0)]
+        suspects = []
+        for position, (head, tail) in enumerate(zip(heads[:, FRAME + LABEL_HEADER:], tails), start=chunk.start):
+            start = head.tobytes()
+            if not has_known_start(start):
+                suspects.append(position)
+            elif is_cut_off(start, tail.tobytes()):
+                self.cut_off.append(int(self.keys[position]))
+        return suspects
+
+    def _refuse(self, chunk, wrong, why):
+        """Raise the error that names the first of the records of `chunk` that are `wrong`."""
+        if wrong.any():
+            key, offset = self.keys[chunk][wrong][0], self._offsets[chunk][wrong][0]
+            raise UserError(f'{self.path}: record {key} (at byte {offset}) is broken: {why}. Copy the file again, or pack it with im2rec')
+
+    def undecodable(self):
+        """Decode every image, which takes as long as reading the whole file; return the keys of those that cannot be decoded."""
+        return self._undecodable(range(len(self)))
+
+    def _undecodable(self, positions):
+        bad = []
+        reader = mx.recordio.MXIndexedRecordIO(self.index_path, self.path, 'r')
+        for position in tqdm(positions, desc=f'decoding {os.path.basename(self.path)}', unit='image', leave=False, disable=None):
+            key = int(self.keys[position])
+            try:
+                mx.image.imdecode(mx.recordio.unpack(reader.read_idx(key))[1])
+            except (mx.MXNetError, ValueError):
+                bad.append(key)
+        reader.close()
+        return bad
+
+    def describe(self, keys):
+        """One line that names records with these keys as undecodable and says what to do."""
+        return (f'{self.path}: no image can be decoded from record {name_some(keys)}; pack the file again without '
+                f'{"it" if len(keys) == 1 else "them"} (im2rec leaves out what it cannot decode, unless told to --pass-through)')
+
+
+def name_some(keys):
+    """The first few of a list of record numbers, as text."""
+    return ', '.join(map(str, keys[:NAMED])) + (f' and {len(keys) - NAMED} more' if len(keys) > NAMED else '')

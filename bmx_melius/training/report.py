@@ -1,0 +1,62 @@
+"""What the user sees of a run: a log, on the screen and in a file, and a progress bar."""
+import contextlib
+import logging
+import os
+import sys
+
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+LOG = logging.getLogger('bmx_melius')
+
+
+@contextlib.contextmanager
+def logging_to(path):
+    """Within the block, messages of the level INFO and above go to standard output and, with the time, to the end of the file `path`.
+
+    `path` may be None: no file.
+    """
+    handlers = [logging.StreamHandler(sys.stdout)]
+    if path:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        handlers.append(logging.FileHandler(path, encoding='utf-8'))
+        handlers[1].setFormatter(logging.Formatter('%(asctime)s %(message)s'))
+    level = LOG.level
+    LOG.setLevel(logging.INFO)
+    for handler in handlers:
+        LOG.addHandler(handler)
+    try:
+        yield
+    finally:
+        LOG.setLevel(level)
+        for handler in handlers:
+            LOG.removeHandler(handler)
+            handler.close()
+
+
+class Bar:
+    """A bar over all images of a run, with the time left; drawn only where standard error is a terminal.
+
+    Parameters
+    ----------
+    total, done : int
+        Images of the whole run, and of the part of it that is over.
+    """
+
+    def __init__(self, total, done):
+        self._bar = tqdm(total=total, initial=done, unit=' images', unit_scale=True, dynamic_ncols=True, smoothing=.1, disable=None)
+        self._redirection = logging_redirect_tqdm([LOG])
+
+    def __enter__(self):
+        self._redirection.__enter__()
+        return self
+
+    def __exit__(self, *exception):
+        self._redirection.__exit__(*exception)
+        self._bar.close()
+
+    def advance(self, images, description, **values):
+        """`images` more are done; `description` and `values` are shown beside the bar."""
+        self._bar.set_description(description, refresh=False)
+        self._bar.set_postfix(values, refresh=False)
+        self._bar.update(images)

@@ -1,0 +1,296 @@
+#!/usr/bin/env python
+"""Train a binary network: on ImageNet, on images of your own, or on handwritten digits."""
+import argparse
+import json
+import math
+import os
+import signal
+import sys
+import time
+
+import mxnet as mx
+from mxnet import autograd, gluon
+
+import bmx_melius
+from bmx_melius import UserError
+from bmx_melius.commands.arguments import Parser, positive_int
+from bmx_melius.training import options as flags
+from bmx_melius.training.checkpoints import Checkpoints, Progress
+from bmx_melius.training.data import open_source
+from bmx_melius.training.datasets import DATASETS, LEVELS
+from bmx_melius.training.export import export
+from bmx_melius.training.interruption import Interruption
+from bmx_melius.training.report import LOG, Bar, logging_to
+from bmx_melius.training.schedules import MODES, decay_epochs, make_schedule
+from bmx_melius.training.seeding import seed_all, seed_for
+from bmx_melius.training.source import DataError
+from model_zoo import get_model, get_model_list
+from model_zoo.registry import canonical_name
+
+EPILOG = """\
+examples:
+  train_imagenet.py --model meliusnetc --dataset digits            handwritten digits, nothing to download
+  train_imagenet.py --model meliusnet22 --use-rec                  the paper's protocol, ~/.mxnet/datasets/imagenet/rec/{train,val}.rec
+  train_imagenet.py --model meliusnetA --data-dir photos           folders photos/train/CLASS/*.jpg and photos/val/CLASS/*.jpg
+  train_imagenet.py --model meliusnet22 --use-rec --dry-run        show what would be done, check the data, train nothing
+  train_imagenet.py --resume --save-dir params                     continue a run that was killed; no other flag is needed
+
+Ctrl-C stops after the running batch; --resume goes on from there. A run that was stopped or killed and resumed ends with the weights of
+the uninterrupted one, bit for bit (record files: with -j 1, see bmx_melius/training/record_source.py).
+"""
+
+
+def make_parser():
+    """The flags. Names and meaning are those of GluonCV's script where it has them."""
+    parser = Parser(description=__doc__, epilog=EPILOG, allow_abbrev=False)
+
+    group = parser.add_argument_group('network')
+    group.add_argument('--model', type=canonical_name, help='one of ' + ', '.join(get_model_list()))
+    group.add_argument('--initial-layers', metavar='STEM', help='grouped_stem, imagenet or thumbnail (default: grouped_stem; digits: thumbnail)')
+    group.add_argument('--clip-threshold', type=float, default=1.3, metavar='T',
+                       help='cancel the gradient of a sign where its input exceeds this (default: %(default)s)')
+    group.add_argument('--model-options', type=json_object, default={}, metavar='JSON',
+                       help="further arguments of the network, for example '{\"block_numbers\": [2, 2], \"transitions\": [0.5]}' of meliusnet_flex")
+    group.add_argument('--use-pretrained', action='store_true', help='start from published weights')
+    group.add_argument('--initialization', choices=flags.INITIALIZERS, default='gaussian',
+                       help='of the weights; gaussian is Xavier(gaussian, in, 2) (default: %(default)s)')
+    group.add_argument('--mode', choices=('hybrid', 'imperative'), default='hybrid', help='hybrid is faster (default: %(default)s)')
+    group.add_argument('--dtype', default='float32', help='float32')
+
+    group = parser.add_argument_group('data')
+    group.add_argument('--dataset', choices=DATASETS, default='imagenet',
+                       help='imagenet stands for any images of yours; digits come with scikit-learn (default: %(default)s)')
+    group.add_argument('--data-dir', default=os.path.join('~', '.mxnet', 'datasets', 'imagenet'), metavar='DIR',
+                       help='folder with train/CLASS/*.jpg and val/CLASS/*.jpg (default: %(default)s)')
+    group.add_argument('--use-rec', action='store_true', help='read record files, packed with: python -m mxnet.tools.im2rec')
+    group.add_argument('--rec-train', metavar='FILE', help='training record file (default: DATA_DIR/rec/train.rec)')
+    group.add_argument('--rec-train-idx', metavar='FILE', help='its index (default: the same name, .idx)')
+    group.add_argument('--rec-val', metavar='FILE', help='validation record file (default: DATA_DIR/rec/val.rec)')
+    group.add_argument('--rec-val-idx', metavar='FILE', help='its index (default: the same name, .idx)')
+    group.add_argument('-j', '--num-data-workers', dest='num_workers', type=int, metavar='N',
+                       help='processes (record files: threads) that decode and augment (default: 4; digits: 0, no extra process)')
+    group.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input (default: 224; digits: 8)')
+    group.add_argument('--crop-ratio', type=float, metavar='R',
+                       help='validation crops INPUT_SIZE from images of INPUT_SIZE / R (default: 0.875; digits: 0.8)')
+    group.add_argument('--augmentation', choices=LEVELS, default='medium',
+                       help='low: crop and mirror; medium: resized crop and mirror; high: colours too; digits are not mirrored (default: %(default)s)')
+
+    group = parser.add_argument_group('training')
+    group.add_argument('--num-epochs', type=positive_int, metavar='N', help='(default: 120; digits: 12)')
+    group.add_argument('--batch-size', type=positive_int, default=64, metavar='N', help='for each device (default: %(default)s)')
+    group.add_argument('--num-gpus', type=int, default=0, metavar='N', help='0 trains on the CPU (default: %(default)s)')
+    group.add_argument('--kvstore', choices=flags.KVSTORES, default='device', help='how devices exchange gradients (default: %(default)s)')
+    group.add_argument('--optimizer', choices=flags.OPTIMIZERS, default='radam', help='(default: %(default)s)')
+    group.add_argument('--lr', type=float, help='base learning rate (default: radam 0.002, adam 0.001, sgd and nag 0.1)')
+    group.add_argument('--wd', type=float, help='weight decay; binary weights have none (default: radam and adam 0, sgd and nag 0.0001)')
+    group.add_argument('--no-wd', action='store_true', help='no weight decay on biases and normalization')
+    group.add_argument('--momentum', type=float, help='of sgd and nag (default: 0.9)')
+    group.add_argument('--lr-mode', choices=MODES, default='cosine', help='(default: %(default)s)')
+    group.add_argument('--lr-decay', type=float, default=.1, metavar='F', help='factor of mode step (default: %(default)s)')
+    group.add_argument('--lr-decay-epoch', type=epochs, default=[40, 60], metavar='E,E', help='epochs at which it is applied (default: 40,60)')
+    group.add_argument('--lr-decay-period', type=int, default=0, metavar='N', help='or: apply it every N epochs (default: 0, off)')
+    group.add_argument('--warmup-epochs', type=int, metavar='N', help='of linearly growing rate (default: radam 0, others 5)')
+    group.add_argument('--warmup-lr', type=float, default=0., metavar='LR', help='rate the warm-up starts from (default: %(default)s)')
+    group.add_argument('--seed', type=int, default=0, help='of every random number (default: %(default)s)')
+
+    group = parser.add_argument_group('saving and resuming')
+    group.add_argument('--save-dir', default='params', metavar='DIR',
+                       help='checkpoint (each epoch), log and the exported network go there (default: %(default)s)')
+    group.add_argument('--save-frequency', type=int, default=10, metavar='N',
+                       help='besides the last and the best weights keep those of every N-th epoch, 0: none (default: %(default)s)')
+    group.add_argument('--resume', action='store_true', help='continue the run in SAVE_DIR, with its flags')
+    group.add_argument('--resume-params', metavar='FILE', help='start a new run from these weights')
+    group.add_argument('--resume-states', metavar='FILE', help='... and this state of the optimizer (a pickle: load only what you trust)')
+    group.add_argument('--resume-epoch', type=int, default=0, metavar='N', help='... as if N epochs were over (default: %(default)s)')
+    group.add_argument('--log-interval', type=int, default=50, metavar='N', help='log every N updates, 0: only epochs (default: %(default)s)')
+    group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/train_imagenet.log)')
+    group.add_argument('--dry-run', action='store_true', help='check flags and data, show the plan, train and write nothing')
+    for flag in flags.REFUSED:
+        parser.add_argument(flag, nargs='?', action=flags.Refuse, help=argparse.SUPPRESS)
+    return parser
+
+
+def epochs(text):
+    """'40,60' -> [40, 60]."""
+    return [int(epoch) for epoch in text.split(',')]
+
+
+def json_object(text):
+    """'{"a": 1}' -> {'a': 1}."""
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError
+    return value
+
+
+def train(options):
+    """Train as the flags say; return the exit status."""
+    devices = [mx.gpu(number) for number in range(options.num_gpus)] or [mx.cpu()]
+    store = mx.kv.create(options.kvstore) if options.kvstore.startswith('dist') else options.kvstore
+    rank, machines = (0, 1) if isinstance(store, str) else (store.rank, store.num_workers)
+    source = open_source(options, rank, machines)
+    updates, images_per_update = source.updates_per_epoch, source.batch_size * machines
+    model = {'name': options.model, 'classes': source.classes, 'initial_layers': options.initial_layers,
+             'clip_threshold': options.clip_threshold, **options.model_options}
+    net = make_network(options, model, source.spec, devices)
+    trainer = make_trainer(options, net, updates, store)
+    counts = bmx_melius.summary(net, input_shape=(1, *source.spec.shape)).counts
+    LOG.info(describe(options, source, counts, trainer.optimizer.lr_scheduler, images_per_update))
+    if options.dry_run:
+        LOG.info('nothing was trained (--dry-run)')
+        return 0
+
+    checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, writes=rank == 0)
+    progress = start(options, checkpoints, net, trainer)
+    cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
+    done = (progress.epoch * updates + progress.batch) * images_per_update
+    with Interruption() as interruption, Bar(options.num_epochs * updates * images_per_update, done) as bar:
+        for epoch in range(progress.epoch, options.num_epochs):
+            started = time.time()
+            try:
+                for images, labels in source.train(epoch, progress.batch):
+                    mx.random.seed(seed_for(options.seed, epoch, progress.batch))  # for layers that draw, such as dropout
+                    images, labels = (gluon.utils.split_and_load(array, devices) for array in (images, labels))
+                    with autograd.record():
+                        outputs = [net(x) for x in images]
+                        losses = [cross_entropy(output, y) for output, y in zip(outputs, labels)]
+                    autograd.backward(losses)
+                    trainer.step(images_per_update)
+                    progress.add(outputs, labels, losses)
+                    show(bar, options, progress, images_per_update, updates, trainer.learning_rate)
+                    if interruption.signal:
+                        break
+                top1, top5 = evaluate(net, source.validation(), devices, interruption)
+            except DataError as error:
+                checkpoints.save(net, trainer, progress)
+                raise UserError(f'{error}; then go on with --resume --save-dir {options.save_dir}, nothing is lost') from error
+            if interruption.signal:
+                checkpoints.save(net, trainer, progress)
+                LOG.info('stopped in epoch %d after update %d; go on with --resume --save-dir %s', epoch + 1, progress.batch, options.save_dir)
+                return 128 + interruption.signal
+            progress.end_epoch(top1=top1, top5=top5, learning_rate=trainer.learning_rate, seconds=round(time.time() - started, 1))
+            LOG.info('epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
+                     '{seconds:.0f} s'.format(**progress.history[-1]))
+            checkpoints.save(net, trainer, progress)
+
+    if rank == 0:
+        net.load_parameters(checkpoints.best_weights(progress), ctx=devices)
+        export_network(options, net, source, model, counts, metrics=progress.best)
+    return 0
+
+
+def make_network(options, model, spec, devices):
+    """The network `model` (arguments of get_model), initialized."""
+    seed_all(seed_for(options.seed))
+    net = get_model(pretrained=options.use_pretrained, **model)
+    net.initialize(flags.INITIALIZERS[options.initialization], ctx=devices)
+    for device in devices:
+        net(mx.nd.zeros((1, *spec.shape), ctx=device))  # settles the shapes of all parameters
+    if options.mode == 'hybrid':
+        net.hybridize(static_alloc=True, static_shape=True)
+    if options.no_wd:
+        for parameter in net.collect_params('.*beta|.*gamma|.*bias').values():
+            parameter.wd_mult = 0.
+    return net
+
+
+def make_trainer(options, net, updates, store):
+    """The optimizer, with the learning rates of the whole run."""
+    arguments = {
+        'learning_rate': options.lr, 'wd': options.wd, 'begin_num_update': options.resume_epoch * updates,
+        'lr_scheduler': make_schedule(
+            options.lr_mode, options.lr, options.num_epochs, updates, options.warmup_epochs, options.warmup_lr, options.lr_decay,
+            decay_epochs(options.lr_decay_epoch, options.lr_decay_period, options.num_epochs)),
+        **flags.OPTIMIZERS[options.optimizer].arguments,
+    }
+    if options.momentum is not None:
+        arguments['momentum'] = options.momentum
+    return gluon.Trainer(net.collect_params(), options.optimizer, arguments, kvstore=store, update_on_kvstore=False)
+
+
+def start(options, checkpoints, net, trainer):
+    """Bring network and optimizer to where the run starts or goes on; return the `Progress` there."""
+    if options.resume:
+        progress = checkpoints.load(net, trainer)
+        LOG.info('going on at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
+        return progress
+    schedule = trainer.optimizer.lr_scheduler
+    if options.resume_params:
+        net.load_parameters(options.resume_params, ctx=net.collect_params().list_ctx())
+    if options.resume_states:
+        trainer.load_states(options.resume_states)
+        trainer.optimizer.lr_scheduler = schedule
+    progress = Progress(epoch=options.resume_epoch)
+    checkpoints.save(net, trainer, progress)  # whatever happens from now on, there is something to resume
+    return progress
+
+
+def evaluate(net, batches, devices, interruption):
+    """Top-1 and top-5 accuracy, 0 to 1."""
+    metrics = mx.metric.Accuracy(), mx.metric.TopKAccuracy(5)
+    for images, labels in batches:
+        if interruption.signal:
+            break
+        images, labels = (gluon.utils.split_and_load(array, devices, even_split=False) for array in (images, labels))
+        outputs = [net(x) for x in images]
+        for metric in metrics:
+            metric.update(labels, outputs)
+    return tuple(float(metric.get()[1]) for metric in metrics)
+
+
+def show(bar, options, progress, images, updates, learning_rate):
+    """Report the update that is just over; raise `UserError` where there is no point in going on."""
+    bar.advance(images, f'epoch {progress.epoch + 1}/{options.num_epochs}', loss=f'{progress.mean_loss:.3f}',
+                top1=f'{progress.accuracy:.1%}', lr=f'{learning_rate:.2g}')
+    if options.log_interval and progress.batch % options.log_interval == 0:
+        LOG.info('epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, learning rate %.3g', progress.epoch + 1, progress.batch, updates,
+                 progress.mean_loss, 100 * progress.accuracy, learning_rate)
+    if not math.isfinite(progress.loss):
+        raise UserError(f'training diverged in epoch {progress.epoch + 1}: the loss is {progress.loss}; start again with a lower --lr')
+
+
+def export_network(options, net, source, model, counts, metrics):
+    """Write the network to SAVE_DIR as files for any MXNet."""
+    net.hybridize(static_alloc=True, static_shape=True)
+    net(mx.nd.zeros((1, *source.spec.shape), ctx=net.collect_params().list_ctx()[0]))
+    prefix = os.path.join(options.save_dir, options.model)
+    export(net, prefix, {'model': model, 'input': source.spec.to_json(), 'class_names': source.class_names, 'counts': counts,
+                         'metrics': metrics})
+    LOG.info('the best network is that of epoch %d: top-1 %.2f %%, top-5 %.2f %%; exported to %s-symbol.json and %s-0000.params',
+             metrics['epoch'], 100 * metrics['top1'], 100 * metrics['top5'], prefix, prefix)
+
+
+def describe(options, source, counts, schedule, images_per_update):
+    """The plan of a run as text."""
+    spec, updates = source.spec, source.updates_per_epoch
+    total = updates * options.num_epochs
+    rates = ', '.join(f'{schedule(update):.3g} in update {update}' for update in sorted({1, total // 2, total}))
+    return '\n'.join((
+        f'network    {options.model}, {options.initial_layers}, {source.classes} classes: {counts["ops"]:,.0f} OPs, '
+        f'{counts["size_bytes"] / 2**20:.2f} MB',
+        f'data       {options.dataset}: {source.train_images:,} training and {source.validation_images:,} validation images; '
+        f'augmentation {options.augmentation}',
+        f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
+        f'updates    {options.num_epochs} epochs of {updates:,} updates of {images_per_update} images',
+        f'optimizer  {options.optimizer}, weight decay {options.wd:g}, seed {options.seed}',
+        f'rate       {options.lr_mode}, {options.warmup_epochs} epochs of warm-up: {rates}',
+        f'results    {options.save_dir}',
+    ))
+
+
+def main(arguments=None):
+    """Run the program; return the exit status."""
+    try:
+        options = flags.parse(make_parser, arguments)
+        with logging_to(None if options.dry_run else options.logging_file):
+            return train(options)
+    except KeyboardInterrupt:
+        print('stopped at once; --resume goes on from the last checkpoint', file=sys.stderr)
+        return 128 + signal.SIGINT
+    except (UserError, OSError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+
+
+if __name__ == '__main__':
+    sys.exit(main())
