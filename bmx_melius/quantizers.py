@@ -18,10 +18,11 @@ from typing import Callable, Optional, Sequence
 from .errors import UserError
 
 FULL_PRECISION = 32  # the number of bits that stands for "not quantized"
+FINITE = 6e4  # stands for infinity: no quantizer tells larger inputs apart, and float16 can hold it
 
 
 def clip(F, x, low, high):
-    """min(max(x, low), high). Gradient: 1 where low <= x <= high, both ends included, else 0; infinities give 0, not NaN."""
+    """min(max(x, low), high). Gradient: 1 where low <= x <= high, both ends included, else 0."""
     return F.maximum(F.minimum(x, high), low)
 
 
@@ -30,17 +31,23 @@ def zero_with_gradient(F, surrogate):
     return surrogate - F.BlockGrad(surrogate)
 
 
+def cancelled(F, x, threshold, scale=1):
+    """scale x where |x| <= threshold, else 0, with gradient scale 1[|x| <= threshold] (Hubara et al. 2016, arXiv:1602.02830).
+
+    A stand-in for x in a surrogate whose value is not needed. Without a threshold: scale x. x must be finite: an infinity gives NaN.
+    """
+    if threshold is None:
+        return x if scale == 1 else x * scale
+    mask = F.abs(x) <= threshold
+    return x * F.BlockGrad(mask if scale == 1 else mask * scale)
+
+
 def cancel_gradient(F, x, threshold):
-    """x, with gradient 1[|x| <= threshold] (Hubara et al. 2016, arXiv:1602.02830); without a threshold x itself, gradient 1."""
-    return x if threshold is None else F.BlockGrad(x) + zero_with_gradient(F, clip(F, x, -threshold, threshold))
+    """The value of x with the gradient of `cancelled`."""
+    return x if threshold is None else F.BlockGrad(x) + zero_with_gradient(F, cancelled(F, x, threshold))
 
 
-def clipped_identity(F, x, threshold):
-    """clip(x, -t, t): the gradient of `cancel_gradient` in fewer passes, for where the value is not needed."""
-    return x if threshold is None else clip(F, x, -threshold, threshold)
-
-
-# --- binary: sign(x) = +1 if x >= 0 else -1; both zeros give +1, NaN gives -1 ---------------------------------------------------------
+# --- binary: sign(x) = +1 if x >= 0 else -1; both zeros give +1 -----------------------------------------------------------------------
 
 
 def sign(F, x):
@@ -91,8 +98,8 @@ class Quantizer:
     ----------
     bits : sequence of int
         The numbers of bits this quantizer rounds to, beside 32 (no rounding).
-    surrogate : callable (F, x, threshold) -> array, or None
-        The differentiable function whose gradient is used backward, cancelled where |x| > threshold.
+    surrogate : callable (F, x, threshold, scale) -> array, or None
+        `scale` times the differentiable function whose gradient is used backward, cancelled where |x| > threshold.
     rounded : callable (F, x, surrogate, bits) -> array, or None
         The forward value, given the input and the surrogate's value.
     full_precision : callable (F, x) -> array
@@ -111,25 +118,25 @@ MULTI_BIT = range(1, 17)
 QUANTIZERS = {
     'sign': Quantizer(
         bits=BINARY,
-        surrogate=clipped_identity,
+        surrogate=cancelled,
         rounded=lambda F, x, surrogate, bits: sign(F, x),
         full_precision=lambda F, x: x,
     ),
     'approx_sign': Quantizer(
         bits=BINARY,
-        surrogate=lambda F, x, threshold: quadratic(F, clipped_identity(F, x, threshold)),
+        surrogate=lambda F, x, threshold, scale: quadratic(F, cancelled(F, x, threshold)) * scale,
         rounded=lambda F, x, surrogate, bits: sign(F, x),
         full_precision=lambda F, x: quadratic(F, clip(F, x, -1, 1)),
     ),
     'round': Quantizer(
         bits=MULTI_BIT,
-        surrogate=lambda F, x, threshold: unit_interval(F, cancel_gradient(F, x, threshold)),
+        surrogate=lambda F, x, threshold, scale: unit_interval(F, cancel_gradient(F, x, threshold)) * scale,
         rounded=lambda F, x, surrogate, bits: round_to_levels(F, surrogate, bits),
         full_precision=unit_interval,
     ),
     'dorefa': Quantizer(
         bits=MULTI_BIT,
-        surrogate=lambda F, x, threshold: normalized_tanh(F, cancel_gradient(F, x, threshold)),
+        surrogate=lambda F, x, threshold, scale: normalized_tanh(F, cancel_gradient(F, x, threshold)) * scale,
         rounded=lambda F, x, surrogate, bits: 2 * round_to_levels(F, surrogate / 2 + 0.5, bits) - 1,
         full_precision=normalized_tanh,
     ),
@@ -153,12 +160,15 @@ def quantize_in_parts(F, x, method, bits, threshold=None, encoding='sign'):
     """`quantize` as two terms to add: the rounded values without a gradient, and zeros that carry the gradient.
 
     With ``encoding='bit'`` the values of a binary quantizer q are (q(x) + 1) / 2 in {0, 1}, the bit that stands for the sign, with half
-    of q's gradient: for a convolution of bits, MXNet's native padding with 0 *is* padding with -1.
+    of q's gradient: for a convolution of bits, MXNet's native padding with 0 *is* padding with -1. It spares the passes that make
+    infinities finite: they give NaN there, +1 and -1 otherwise.
     """
     quantizer = QUANTIZERS[method]
-    surrogate = quantizer.surrogate(F, x, threshold)
     if encoding == 'bit':
-        return F.BlockGrad(x >= 0), zero_with_gradient(F, surrogate * 0.5)
+        return F.BlockGrad(x >= 0), zero_with_gradient(F, quantizer.surrogate(F, x, threshold, 0.5))
+    if threshold is not None:
+        x = clip(F, x, -FINITE, FINITE)
+    surrogate = quantizer.surrogate(F, x, threshold, 1)
     return F.BlockGrad(quantizer.rounded(F, x, surrogate, bits)), zero_with_gradient(F, surrogate)
 
 
@@ -168,7 +178,7 @@ def quantize(F, x, method, bits, threshold=None):
     Parameters
     ----------
     x : NDArray or Symbol
-        Any shape, finite where no threshold is given.
+        Any shape; finite if there is no threshold.
     method : str
         A key of `QUANTIZERS`: ``sign``, ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``.
     bits : int

@@ -5,10 +5,25 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from mxnet import autograd, nd
 from mxnet.gluon import nn
 
-from bmx_melius import BinaryConv2D, ChannelShuffle, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D, UserError
+from bmx_melius import (
+    BinaryConv2D,
+    ChannelShuffle,
+    GroupedConv2D,
+    QActivation,
+    QConv1D,
+    QConv2D,
+    QConv3D,
+    QDense,
+    ScaledBinaryConv2D,
+    UserError,
+)
+from bmx_melius.marks import read_marks
+from bmx_melius.quantizers import quantize, quantize_in_parts
 
 DATA = Path(__file__).parent / 'data'
 ARRAYS = np.load(DATA / 'layers.npz')
@@ -59,3 +74,209 @@ def test_layer_and_gradients_equal_the_reference(case, hybridize):
     arrays = {name.split('/', 1)[1]: ARRAYS[name] for name in ARRAYS.files if name.startswith(case + '/')}
     for name, value in run(reference_layer(case), arrays, hybridize).items():
         np.testing.assert_allclose(value.asnumpy(), arrays[name], rtol=1e-5, atol=2e-5, err_msg=name)
+
+
+# --- convolutions of any dimension, against MXNet's float convolution of signs padded by NumPy -----------------------------------------
+
+CONVOLUTIONS = {1: QConv1D, 2: QConv2D, 3: QConv3D}
+shapes = st.fixed_dictionaries(
+    {
+        'dimensions': st.sampled_from([1, 2, 3]),
+        'groups': st.sampled_from([1, 1, 2, 3]),
+        'kernel_size': st.integers(1, 3),
+        'strides': st.integers(1, 2),
+        'padding': st.integers(0, 2),
+        'dilation': st.integers(1, 2),
+        'pad_value': st.sampled_from([-1, 0, 1]),
+        'no_offset': st.booleans(),
+        'use_bias': st.booleans(),
+        'deferred': st.booleans(),
+        'hybridize': st.booleans(),
+        'seed': st.integers(0, 2**16),
+    }
+)
+
+
+def signs(values):
+    return np.where(values >= 0, 1.0, -1.0).astype(np.float32)
+
+
+def padded_convolution(x, weight, pad_value, padding, strides, dilation, groups):
+    """The float convolution of `x` padded with `pad_value`, by MXNet's own operator on an array that NumPy padded."""
+    dimensions = x.ndim - 2
+    x = np.pad(x, [(0, 0), (0, 0)] + [(padding, padding)] * dimensions, constant_values=pad_value)
+    return nd.Convolution(
+        nd.array(x), nd.array(weight), no_bias=True, kernel=weight.shape[2:], num_filter=len(weight), num_group=groups,
+        stride=(strides,) * dimensions, dilate=(dilation,) * dimensions,
+    ).asnumpy()  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(shapes)
+def test_quantized_convolution_equals_the_float_convolution_of_signs_exactly(case):
+    rng = np.random.RandomState(case['seed'])
+    dimensions, groups = case['dimensions'], case['groups']
+    channels, in_channels = groups * rng.randint(1, 4), groups * rng.randint(1, 4)
+    extent = (case['kernel_size'] - 1) * case['dilation'] + 1
+    x = signs(rng.randn(2, in_channels, *[extent + rng.randint(4) for _ in range(dimensions)]))
+    arguments = {k: case[k] for k in ('kernel_size', 'strides', 'padding', 'dilation', 'groups', 'pad_value', 'no_offset', 'use_bias')}
+    layer = CONVOLUTIONS[dimensions](channels, in_channels=0 if case['deferred'] else in_channels, **arguments)
+    layer.initialize(mx.init.Normal(1))
+    if case['hybridize']:
+        layer.hybridize()
+    y = layer(nd.array(x)).asnumpy()
+    weight = layer.weight.data().asnumpy()
+    bias = rng.randn(channels).astype(np.float32)
+    if case['use_bias']:
+        layer.bias.set_data(nd.array(bias))
+        y = layer(nd.array(x)).asnumpy() - bias.reshape((1, -1) + (1,) * dimensions)
+
+    geometry = {k: case[k] for k in ('padding', 'strides', 'dilation', 'groups')}
+    expected = padded_convolution(x, signs(weight), case['pad_value'], **geometry)
+    if not case['no_offset']:
+        expected = (expected + weight[0].size) / 2
+    if case['use_bias']:
+        np.testing.assert_allclose(y, expected, atol=1e-4)
+    else:
+        np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize('bits', [2, 4])
+@pytest.mark.parametrize('quantization', ['dorefa', 'round'])
+def test_k_bit_weights_need_no_input_channels_in_advance(quantization, bits):
+    layer = QConv2D(4, 3, bits=bits, quantization=quantization)
+    layer.initialize()
+    assert layer(nd.ones((1, 5, 6, 6))).shape == (1, 4, 4, 4)
+
+
+@pytest.mark.parametrize('pad_value', [-1, 0, 1])
+@pytest.mark.parametrize('no_offset', [False, True])
+@pytest.mark.parametrize('method', ['sign', 'approx_sign'])
+def test_binary_convolution_equals_activation_then_convolution_with_gradients(pad_value, no_offset, method):
+    x, dy = nd.random.normal(scale=1.5, shape=(2, 8, 6, 7)), nd.random.normal(shape=(2, 5, 6, 7))
+    x[0, 0, 0] = nd.array([0, -0.0, 1.3, -1.3, np.nextafter(np.float32(1.3), np.float32(2)), 1, -1])
+    arguments = dict(padding=1, pad_value=pad_value, no_offset=no_offset)
+    fused = BinaryConv2D(5, 3, activation_method=method, **arguments)
+    separate = nn.HybridSequential()
+    separate.add(QActivation(method=method), QConv2D(5, 3, **arguments))
+    results = []
+    for layer in (fused, separate):
+        layer.initialize()
+        layer(x)
+        weight = next(iter(layer.collect_params().values()))
+        weight.set_data(nd.array(np.random.RandomState(0).randn(*weight.shape)))
+        data = x.copy()
+        data.attach_grad()
+        with autograd.record():
+            y = layer(data)
+        y.backward(dy)
+        results.append((y.asnumpy(), data.grad.asnumpy(), weight.grad().asnumpy()))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    for fused_gradient, gradient in zip(results[0][1:], results[1][1:]):
+        np.testing.assert_allclose(fused_gradient, gradient, rtol=1e-5, atol=1e-4)
+
+
+def test_gradient_threshold_is_inclusive_to_the_last_bit():
+    t = np.float32(1.3)
+    x = nd.array([t, -t, np.nextafter(t, np.float32(2)), -np.nextafter(t, np.float32(2)), 0, 5, np.inf, -np.inf])
+    x.attach_grad()
+    layer = QActivation(threshold=1.3)
+    with autograd.record():
+        y = layer(x)
+    y.backward()
+    np.testing.assert_array_equal(y.asnumpy(), [1, -1, 1, -1, 1, 1, 1, -1])
+    np.testing.assert_array_equal(x.grad.asnumpy(), [1, 1, 0, 0, 1, 0, 0, 0])
+
+
+@pytest.mark.parametrize('value', [1e-38, 1e-9, 0.3, 0.999, 1.7, 5.3, 123.4, 1e8])
+def test_binary_values_are_exact_whatever_the_magnitude_of_the_input(value):
+    x = nd.array([value, -value])
+    assert quantize(nd, x, 'sign', 1).asnumpy().tolist() == [1, -1]
+    bits, gradient = quantize_in_parts(nd, x, 'sign', 1, threshold=1.3, encoding='bit')
+    assert (bits + gradient).asnumpy().tolist() == [1, 0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 40), st.integers(1, 5), st.booleans(), st.booleans(), st.sampled_from(['sign', 'bit']))
+def test_quantized_dense_equals_numpy(batch, inputs, units, no_offset, hybridize, encoding):
+    rng = np.random.RandomState(inputs)
+    x = signs(rng.randn(batch, inputs))
+    layer = QDense(units, no_offset=no_offset, encoding=encoding)
+    layer.initialize(mx.init.Normal(1))
+    if hybridize:
+        layer.hybridize()
+    y = layer(nd.array(x if encoding == 'sign' else (x + 1) / 2)).asnumpy()
+    h = x @ signs(layer.weight.data().asnumpy()).T
+    np.testing.assert_array_equal(y, h if no_offset else (h + inputs) / 2)
+
+
+def test_quantized_dense_keeps_leading_axes_without_flatten():
+    layer = QDense(3, flatten=False)
+    layer.initialize()
+    assert layer(nd.ones((2, 5, 7))).shape == (2, 5, 3)
+
+
+@pytest.mark.parametrize('layer', [QConv1D, QConv2D, QConv3D])
+def test_full_precision_equals_the_ordinary_layer(layer):
+    twin = {QConv1D: nn.Conv1D, QConv2D: nn.Conv2D, QConv3D: nn.Conv3D}[layer](4, 3, padding=1, in_channels=2, use_bias=False)
+    quantized = layer(4, 3, padding=1, in_channels=2, bits=32)
+    twin.initialize()
+    quantized.initialize()
+    quantized.weight.set_data(twin.weight.data())
+    x = nd.random.normal(shape=(2, 2) + (5,) * len(twin.weight.shape[2:]))
+    np.testing.assert_array_equal(quantized(x).asnumpy(), twin(x).asnumpy())
+
+
+def test_fused_activation_is_applied_last():
+    layer = QConv2D(4, 3, activation='relu', no_offset=True, use_bias=True, bias_initializer=mx.init.Constant(-100))
+    layer.initialize()
+    assert layer(nd.ones((1, 2, 4, 4))).asnumpy().max() == 0
+
+
+def test_weight_decay_spares_quantized_weights():
+    assert QConv2D(4, 3).weight.wd_mult == 0 and QDense(4).weight.wd_mult == 0
+    assert QConv2D(4, 3, bits=32).weight.wd_mult == 1
+
+
+@pytest.mark.parametrize('groups', [1, 4])
+def test_grouped_convolution_equals_the_ordinary_one(groups):
+    x = nd.random.normal(shape=(2, 8, 5, 5))
+    grouped, ordinary = (layer(12, 3, padding=1, groups=groups, in_channels=8) for layer in (GroupedConv2D, nn.Conv2D))
+    for layer in (grouped, ordinary):
+        layer.initialize()
+        layer.weight.set_data(nd.array(np.random.RandomState(0).randn(12, 8 // groups, 3, 3)))
+    np.testing.assert_array_equal(grouped(x).asnumpy(), ordinary(x).asnumpy())
+
+
+def test_marks_survive_export_and_import(tmp_path):
+    net = nn.HybridSequential()
+    net.add(BinaryConv2D(4, 3, padding=1), nn.Flatten(), QActivation(), QDense(3))
+    net.initialize()
+    net.hybridize()
+    net(nd.ones((1, 2, 5, 5)))
+    net.export(str(tmp_path / 'net'))
+    symbol = mx.sym.load(str(tmp_path / 'net-symbol.json'))
+    marks = [read_marks(attributes) for attributes in symbol.attr_dict().values()]
+    roles = sorted(found['role'] for found in marks if found)
+    assert roles == ['activation', 'activation', 'activation_input', 'activation_input', 'convolution', 'dense']
+    convolution = next(found for found in marks if found.get('role') == 'convolution')
+    assert convolution == dict(role='convolution', bits='1', method='sign', encoding='bit', pad_value='-1', offset='1')
+
+
+@pytest.mark.parametrize(
+    'make, words',
+    [
+        (lambda: QActivation(method='det_sign'), 'unknown quantizer'),
+        (lambda: QActivation(bits=2), "'sign' cannot round to 2 bits"),
+        (lambda: QActivation(threshold=0), 'threshold must be positive'),
+        (lambda: QActivation(encoding='bytes'), 'unknown encoding'),
+        (lambda: QActivation(method='dorefa', bits=2, encoding='bit'), 'one bit'),
+        (lambda: QConv2D(4, 3, layout='NHWC'), 'NCHW alone'),
+        (lambda: QConv2D(4, 3, pad_value=0, encoding='bit'), 'pads with -1'),
+        (lambda: ScaledBinaryConv2D(4, 3, dilation=2), 'no dilation'),
+        (lambda: ChannelShuffle(0), 'at least 1'),
+    ],
+)
+def test_wrong_arguments_are_named(make, words):
+    with pytest.raises(UserError, match=words):
+        make()
