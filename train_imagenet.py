@@ -20,7 +20,7 @@ from bmx_melius.training.data import open_source
 from bmx_melius.training.datasets import DATASETS, LEVELS
 from bmx_melius.training.export import export
 from bmx_melius.training.interruption import Interruption
-from bmx_melius.training.report import LOG, Bar, logging_to
+from bmx_melius.training.report import LOG, Bar, logging_to_file, logging_to_screen
 from bmx_melius.training.schedules import MODES, decay_epochs, make_schedule
 from bmx_melius.training.seeding import seed_all, seed_for
 from bmx_melius.training.source import DataError
@@ -123,28 +123,39 @@ def json_object(text):
     return value
 
 
-def train(options):
-    """Train as the flags say; return the exit status."""
+def run(options):
+    """Prepare, train and export as the flags say; return the exit status."""
     devices = [mx.gpu(number) for number in range(options.num_gpus)] or [mx.cpu()]
     store = mx.kv.create(options.kvstore) if options.kvstore.startswith('dist') else options.kvstore
     rank, machines = (0, 1) if isinstance(store, str) else (store.rank, store.num_workers)
     source = open_source(options, rank, machines)
-    updates, images_per_update = source.updates_per_epoch, source.batch_size * machines
     model = {'name': options.model, 'classes': source.classes, 'initial_layers': options.initial_layers,
              'clip_threshold': options.clip_threshold, **options.model_options}
     net = make_network(options, model, source.spec, devices)
-    trainer = make_trainer(options, net, updates, store)
+    trainer = make_trainer(options, net, source.updates_per_epoch, store)
     counts = bmx_melius.summary(net, input_shape=(1, *source.spec.shape)).counts
-    LOG.info(describe(options, source, counts, trainer.optimizer.lr_scheduler, images_per_update))
+    plan = describe(options, source, counts, trainer.optimizer.lr_scheduler)
     if options.dry_run:
-        LOG.info('nothing was trained (--dry-run)')
+        LOG.info('%s\nnothing was trained (--dry-run)', plan)
         return 0
 
-    checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, writes=rank == 0)
-    progress = start(options, checkpoints, net, trainer)
+    with logging_to_file(options.logging_file):
+        LOG.info(plan)
+        checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, writes=rank == 0)
+        progress = start(options, checkpoints, net, trainer)
+        status = train(options, net, trainer, source, checkpoints, progress, devices)
+        if status == 0 and rank == 0:
+            net.load_parameters(checkpoints.best_weights(progress), ctx=devices)
+            export_network(options, net, source, model, counts, metrics=progress.best)
+        return status
+
+
+def train(options, net, trainer, source, checkpoints, progress, devices):
+    """Train from where `progress` is to the last epoch; return 0, or the exit status of a run that was stopped."""
     cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
-    done = (progress.epoch * updates + progress.batch) * images_per_update
-    with Interruption() as interruption, Bar(options.num_epochs * updates * images_per_update, done) as bar:
+    images_per_epoch = source.updates_per_epoch * source.images_per_update
+    done = progress.epoch * images_per_epoch + progress.batch * source.images_per_update
+    with Interruption() as interruption, Bar(options.num_epochs * images_per_epoch, done) as bar:
         for epoch in range(progress.epoch, options.num_epochs):
             started = time.time()
             try:
@@ -155,12 +166,12 @@ def train(options):
                         outputs = [net(x) for x in images]
                         losses = [cross_entropy(output, y) for output, y in zip(outputs, labels)]
                     autograd.backward(losses)
-                    trainer.step(images_per_update)
+                    trainer.step(source.images_per_update)
                     progress.add(outputs, labels, losses)
-                    show(bar, options, progress, images_per_update, updates, trainer.learning_rate)
+                    show(bar, options, progress, source, trainer.learning_rate)
                     if interruption.signal:
                         break
-                top1, top5 = evaluate(net, source.validation(), devices, interruption)
+                top1, top5 = evaluate(net, source, devices, interruption)
             except DataError as error:
                 checkpoints.save(net, trainer, progress)
                 raise UserError(f'{error}; then go on with --resume --save-dir {options.save_dir}, nothing is lost') from error
@@ -172,10 +183,6 @@ def train(options):
             LOG.info('epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
                      '{seconds:.0f} s'.format(**progress.history[-1]))
             checkpoints.save(net, trainer, progress)
-
-    if rank == 0:
-        net.load_parameters(checkpoints.best_weights(progress), ctx=devices)
-        export_network(options, net, source, model, counts, metrics=progress.best)
     return 0
 
 
@@ -225,10 +232,10 @@ def start(options, checkpoints, net, trainer):
     return progress
 
 
-def evaluate(net, batches, devices, interruption):
-    """Top-1 and top-5 accuracy, 0 to 1."""
-    metrics = mx.metric.Accuracy(), mx.metric.TopKAccuracy(5)
-    for images, labels in batches:
+def evaluate(net, source, devices, interruption):
+    """Top-1 and top-5 accuracy on the validation images, 0 to 1."""
+    metrics = mx.metric.Accuracy(), mx.metric.TopKAccuracy(min(5, source.classes))
+    for images, labels in source.validation():
         if interruption.signal:
             break
         images, labels = (gluon.utils.split_and_load(array, devices, even_split=False) for array in (images, labels))
@@ -238,13 +245,13 @@ def evaluate(net, batches, devices, interruption):
     return tuple(float(metric.get()[1]) for metric in metrics)
 
 
-def show(bar, options, progress, images, updates, learning_rate):
+def show(bar, options, progress, source, learning_rate):
     """Report the update that is just over; raise `UserError` where there is no point in going on."""
-    bar.advance(images, f'epoch {progress.epoch + 1}/{options.num_epochs}', loss=f'{progress.mean_loss:.3f}',
+    bar.advance(source.images_per_update, f'epoch {progress.epoch + 1}/{options.num_epochs}', loss=f'{progress.mean_loss:.3f}',
                 top1=f'{progress.accuracy:.1%}', lr=f'{learning_rate:.2g}')
     if options.log_interval and progress.batch % options.log_interval == 0:
-        LOG.info('epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, learning rate %.3g', progress.epoch + 1, progress.batch, updates,
-                 progress.mean_loss, 100 * progress.accuracy, learning_rate)
+        LOG.info('epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, learning rate %.3g', progress.epoch + 1, progress.batch,
+                 source.updates_per_epoch, progress.mean_loss, 100 * progress.accuracy, learning_rate)
     if not math.isfinite(progress.loss):
         raise UserError(f'training diverged in epoch {progress.epoch + 1}: the loss is {progress.loss}; start again with a lower --lr')
 
@@ -260,7 +267,7 @@ def export_network(options, net, source, model, counts, metrics):
              metrics['epoch'], 100 * metrics['top1'], 100 * metrics['top5'], prefix, prefix)
 
 
-def describe(options, source, counts, schedule, images_per_update):
+def describe(options, source, counts, schedule):
     """The plan of a run as text."""
     spec, updates = source.spec, source.updates_per_epoch
     total = updates * options.num_epochs
@@ -268,10 +275,10 @@ def describe(options, source, counts, schedule, images_per_update):
     return '\n'.join((
         f'network    {options.model}, {options.initial_layers}, {source.classes} classes: {counts["ops"]:,.0f} OPs, '
         f'{counts["size_bytes"] / 2**20:.2f} MB',
-        f'data       {options.dataset}: {source.train_images:,} training and {source.validation_images:,} validation images; '
+        f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
         f'augmentation {options.augmentation}',
         f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
-        f'updates    {options.num_epochs} epochs of {updates:,} updates of {images_per_update} images',
+        f'updates    {options.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
         f'optimizer  {options.optimizer}, weight decay {options.wd:g}, seed {options.seed}',
         f'rate       {options.lr_mode}, {options.warmup_epochs} epochs of warm-up: {rates}',
         f'results    {options.save_dir}',
@@ -282,8 +289,8 @@ def main(arguments=None):
     """Run the program; return the exit status."""
     try:
         options = flags.parse(make_parser, arguments)
-        with logging_to(None if options.dry_run else options.logging_file):
-            return train(options)
+        with logging_to_screen():
+            return run(options)
     except KeyboardInterrupt:
         print('stopped at once; --resume goes on from the last checkpoint', file=sys.stderr)
         return 128 + signal.SIGINT

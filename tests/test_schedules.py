@@ -41,7 +41,7 @@ def rates_of_a_run(schedule, updates, optimizer='sgd'):
 @pytest.mark.parametrize('warmup_epochs', [0, 1, 3])
 @pytest.mark.parametrize('mode', ['cosine', 'poly', 'step'])
 def test_every_update_of_a_run_has_the_rate_of_the_formula_and_none_has_rate_zero(mode, warmup_epochs):
-    updates_per_epoch, num_epochs, epochs = 7, 6, (3, 5)
+    updates_per_epoch, num_epochs, epochs = 7, 6, (4, 5)
     total = updates_per_epoch * num_epochs
     schedule = make_schedule(mode, LR, num_epochs, updates_per_epoch, warmup_epochs, WARMUP_LR, .1, epochs)
     expected = [formula(mode, update, updates_per_epoch, num_epochs, warmup_epochs, .1, epochs) for update in range(total)]

@@ -1,5 +1,6 @@
 """Random changes of training images: one description, carried out by MXNet's record iterator or by its image augmenters."""
 import dataclasses
+import random
 from typing import Optional, Tuple
 
 import mxnet as mx
@@ -64,7 +65,20 @@ class Augmentation:
             (mx.image.BrightnessJitterAug, self.brightness), (mx.image.ContrastJitterAug, self.contrast),
             (mx.image.SaturationJitterAug, self.saturation)) if amount]
         if jitter:
-            steps.append(mx.image.RandomOrderAug(jitter))
+            steps.append(_InRandomOrder(jitter))
         if self.pca_noise:
             steps.append(mx.image.LightingAug(self.pca_noise, COLOUR_EIGENVALUES, COLOUR_EIGENVECTORS))
         return steps
+
+
+class _InRandomOrder(mx.image.Augmenter):
+    """All of some augmenters. (`mx.image.RandomOrderAug` shuffles anew what it shuffled last, so that it depends on earlier images.)"""
+
+    def __init__(self, augmenters):
+        super().__init__()
+        self._augmenters = augmenters
+
+    def __call__(self, image):
+        for augmenter in random.sample(self._augmenters, len(self._augmenters)):
+            image = augmenter(image)
+        return image

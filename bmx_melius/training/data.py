@@ -36,7 +36,7 @@ def open_source(options, part=0, parts=1):
               'batch_size': options.batch_size * max(1, options.num_gpus)}
     if options.dataset == 'digits':
         train, validation = open_digits()
-        return ImageSource(train, validation, len(CLASSES), list(CLASSES), workers=options.num_workers, **common)
+        return ImageSource(train, validation, list(CLASSES), 'digits of scikit-learn', workers=options.num_workers, **common)
     if options.use_rec:
         train = _open_records(options.rec_train, options.rec_train_idx, '--rec-train')
         validation = _open_records(options.rec_val, options.rec_val_idx, '--rec-val')
@@ -48,7 +48,7 @@ def open_source(options, part=0, parts=1):
                             'val/CLASS/*.jpg, or --rec-train and --rec-val to record files of im2rec, or take --dataset digits, which '
                             'needs nothing')
     train, validation = open_folders(data_dir, spec)
-    return ImageSource(train, validation, len(train.synsets), train.synsets, workers=options.num_workers, **common)
+    return ImageSource(train, validation, train.synsets, data_dir, workers=options.num_workers, **common)
 
 
 def _open_records(path, index_path, flag):

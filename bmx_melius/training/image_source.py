@@ -16,19 +16,17 @@ class ImageSource(Source):
     ----------
     train, validation : gluon.data.Dataset
         Of pairs (image, label): (height, width, channels) uint8, NDArray, and int.
-    classes : int
     class_names : list of str
-    spec : InputSpec
-    augmentation : Augmentation
-    batch_size, part, parts : int
+    origin, spec, batch_size, part, parts
         As of `Source`.
+    augmentation : Augmentation
     workers : int
         Processes that read and augment; 0 does it in this one.
     seed : int
     """
 
-    def __init__(self, train, validation, classes, class_names, spec, augmentation, batch_size, part, parts, workers, seed):
-        super().__init__(spec, classes, class_names, len(train), len(validation), batch_size, part, parts)
+    def __init__(self, train, validation, class_names, origin, spec, augmentation, batch_size, part, parts, workers, seed):
+        super().__init__(origin, spec, len(class_names), class_names, len(train), len(validation), batch_size, part, parts)
         self._order = _ShuffledBatches(len(train), batch_size, part, parts, seed)
         self._train = gluon.data.DataLoader(
             _Augmented(train, augmentation.augmenters(spec)), batch_sampler=self._order, num_workers=workers)

@@ -21,10 +21,9 @@ class RecordSource(Source):
     Parameters
     ----------
     train, validation : RecordFile
-    spec : InputSpec
-    augmentation : Augmentation
-    batch_size, part, parts : int
+    spec, batch_size, part, parts
         As of `Source`.
+    augmentation : Augmentation
     threads : int
         Decoding threads. MXNet uses fewer on a small machine.
     seed : int
@@ -32,39 +31,44 @@ class RecordSource(Source):
 
     def __init__(self, train, validation, spec, augmentation, batch_size, part, parts, threads, seed):
         classes = int(train.labels.max()) + 1
-        super().__init__(spec, classes, None, len(train), len(validation), batch_size, part, parts)
+        super().__init__(train.path, spec, classes, None, len(train), len(validation), batch_size, part, parts)
         if validation.labels.max() >= classes:
             raise UserError(f'{validation.path} has labels up to {validation.labels.max()}, {train.path} only up to {classes - 1}: '
                             'pack both from lists with the same classes')
         for records in (train, validation):
             if records.cut_off:
                 LOG.warning('%s: the image of record %s is cut off; its missing part is gray', records.path, name_some(records.cut_off))
-        self._train, self._validation, self._augmentation = train, validation, augmentation
-        self._threads, self._seed = threads, seed
+        self._train, self._validation, self._threads, self._seed = train, validation, threads, seed
+        self._training_arguments = augmentation.record_arguments(spec)
+        self._validation_arguments = {'resize': spec.resize or spec.size}
+        for records, arguments in ((train, self._training_arguments), (validation, self._validation_arguments)):
+            # Where ImageRecordIter resizes first, an undecodable image ends the process with SIGFPE; else with an exception.
+            bad = records.undecodable(threads) if 'resize' in arguments else []
+            if bad:
+                raise UserError(records.describe(bad))
 
     def train(self, epoch, first=0):
         if first == self.updates_per_epoch:
             return
         passes = (self._read(
             self._train, self.batch_size, shuffle=True, seed=seed_for(self._seed, epoch), num_parts=self.parts, part_index=self.part,
-            **self._augmentation.record_arguments(self.spec)) for _ in itertools.count())  # the last part may be a batch short
+            **self._training_arguments) for _ in itertools.count())  # the last part may be a batch short
         for number, batch in zip(range(self.updates_per_epoch), itertools.chain.from_iterable(passes)):
             if number >= first:
                 yield batch.data[0], batch.label[0]
 
     def validation(self):
-        for batch in self._read(self._validation, min(self.batch_size, len(self._validation)), resize=self.spec.resize):
+        for batch in self._read(self._validation, min(self.batch_size, len(self._validation)), **self._validation_arguments):
             images = batch.data[0].shape[0] - batch.pad  # `pad` is right in the first pass of an iterator only
             yield batch.data[0][:images], batch.label[0][:images]
 
     def _read(self, records, batch_size, **arguments):
         normalization = {f'{name}_{channel}': value for name in ('mean', 'std')
                          for channel, value in zip('rgb', getattr(self.spec, name))}
-        iterator = mx.io.ImageRecordIter(
-            path_imgrec=records.path, path_imgidx=records.index_path, data_shape=self.spec.shape, batch_size=batch_size,
-            preprocess_threads=self._threads, verbose=False, **normalization, **arguments)
         try:
-            yield from iterator
+            yield from mx.io.ImageRecordIter(
+                path_imgrec=records.path, path_imgidx=records.index_path, data_shape=self.spec.shape, batch_size=batch_size,
+                preprocess_threads=self._threads, verbose=False, **normalization, **arguments)
         except mx.MXNetError as error:
-            bad = records.undecodable()
+            bad = records.undecodable(self._threads)
             raise DataError(records.describe(bad) if bad else f'{records.path}: MXNet cannot go on reading: {error}') from error

@@ -1,6 +1,7 @@
 """RecordIO files of images, as MXNet's im2rec packs them, checked before MXNet's reader, which a broken one can crash, opens them."""
 import mmap
 import os
+from multiprocessing.pool import ThreadPool
 
 import mxnet as mx
 import numpy as np
@@ -15,6 +16,7 @@ FRAME = 8  # bytes before each part of a record: the two words, magic and length
 LABEL_HEADER = 24  # flag, label, id, id2 of mx.recordio.IRHeader
 HEAD = FRAME + LABEL_HEADER + 8  # with the first bytes of the image
 CHUNK = 20000  # records looked at in one step
+BLOCK = 256  # images decoded in one step
 NAMED = 5  # so many bad records are named in a message
 
 
@@ -71,18 +73,16 @@ class RecordFile:
 
     def _check_records(self):
         """Look at every record; return the positions of those whose image starts strangely."""
-        self._refuse(slice(None), self._offsets + HEAD > self._size, 'the file is truncated')
+        self._refuse(slice(None), np.append(self._offsets[1:], self._offsets[-1] + HEAD) > self._size, 'the file is truncated')
+        with open(self.path, 'rb') as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(content, 'madvise'):
+            content.madvise(mmap.MADV_RANDOM)  # read the pages that are touched, not their neighbours
+        view = np.frombuffer(content, np.uint8)
         suspects = []
-        with open(self.path, 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if hasattr(content, 'madvise'):
-                content.madvise(mmap.MADV_RANDOM)  # read the pages that are touched, not their neighbours
-            view = np.frombuffer(content, np.uint8)
-            try:
-                for first in tqdm(range(0, len(self), CHUNK), desc=f'checking {os.path.basename(self.path)}', leave=False,
-                                  disable=True if len(self) <= CHUNK else None):
-                    suspects += self._check_chunk(view, slice(first, first + CHUNK))
-            finally:
-                del view  # a map that is looked at cannot be closed
+        for first in tqdm(range(0, len(self), CHUNK), desc=f'checking {os.path.basename(self.path)}', leave=False,
+                          disable=True if len(self) <= CHUNK else None):
+            suspects += self._check_chunk(view, slice(first, first + CHUNK))
         return suspects
 
     def _check_chunk(self, view, chunk):
@@ -114,19 +114,20 @@ class RecordFile:
             key, offset = self.keys[chunk][wrong][0], self._offsets[chunk][wrong][0]
             raise UserError(f'{self.path}: record {key} (at byte {offset}) is broken: {why}. Copy the file again, or pack it with im2rec')
 
-    def undecodable(self):
-        """Decode every image, which takes as long as reading the whole file; return the keys of those that cannot be decoded."""
-        return self._undecodable(range(len(self)))
+    def undecodable(self, threads):
+        """Decode every image in so many threads (a millisecond each); return the keys of those that cannot be decoded."""
+        return self._undecodable(range(len(self)), threads)
 
-    def _undecodable(self, positions):
+    def _undecodable(self, positions, threads=1):
         bad = []
         reader = mx.recordio.MXIndexedRecordIO(self.index_path, self.path, 'r')
-        for position in tqdm(positions, desc=f'decoding {os.path.basename(self.path)}', unit='image', leave=False, disable=None):
-            key = int(self.keys[position])
-            try:
-                mx.image.imdecode(mx.recordio.unpack(reader.read_idx(key))[1])
-            except (mx.MXNetError, ValueError):
-                bad.append(key)
+        with ThreadPool(threads) as pool, tqdm(total=len(positions), desc=f'decoding {os.path.basename(self.path)}', unit=' images',
+                                               leave=False, disable=None) as bar:
+            for first in range(0, len(positions), BLOCK):
+                keys = [int(self.keys[position]) for position in positions[first:first + BLOCK]]
+                images = [mx.recordio.unpack(reader.read_idx(key))[1] for key in keys]
+                bad += [key for key, sound in zip(keys, pool.map(_can_be_decoded, images)) if not sound]
+                bar.update(len(keys))
         reader.close()
         return bad
 
@@ -134,6 +135,14 @@ class RecordFile:
         """One line that names records with these keys as undecodable and says what to do."""
         return (f'{self.path}: no image can be decoded from record {name_some(keys)}; pack the file again without '
                 f'{"it" if len(keys) == 1 else "them"} (im2rec leaves out what it cannot decode, unless told to --pass-through)')
+
+
+def _can_be_decoded(image):
+    try:
+        mx.image.imdecode(image, flag=0)
+    except (mx.MXNetError, ValueError):
+        return False
+    return True
 
 
 def name_some(keys):

@@ -11,27 +11,38 @@ LOG = logging.getLogger('bmx_melius')
 
 
 @contextlib.contextmanager
-def logging_to(path):
-    """Within the block, messages of the level INFO and above go to standard output and, with the time, to the end of the file `path`.
+def logging_to_screen():
+    """Within the block, messages of the level INFO and above go to standard output."""
+    with _handling(logging.StreamHandler(sys.stdout), logging.INFO):
+        yield
 
-    `path` may be None: no file.
-    """
-    handlers = [logging.StreamHandler(sys.stdout)]
-    if path:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        handlers.append(logging.FileHandler(path, encoding='utf-8'))
-        handlers[1].setFormatter(logging.Formatter('%(asctime)s %(message)s'))
-    level = LOG.level
-    LOG.setLevel(logging.INFO)
-    for handler in handlers:
-        LOG.addHandler(handler)
+
+@contextlib.contextmanager
+def logging_to_file(path):
+    """Within the block, all messages go to the end of the file `path`, with the time; and so does the error that ends the block."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    handler = logging.FileHandler(path, encoding='utf-8')
+    handler.setFormatter(logging.Formatter('%(asctime)s %(message)s'))
+    with _handling(handler, logging.DEBUG):
+        try:
+            yield
+        except BaseException as error:
+            LOG.debug('%s: %s', type(error).__name__, error)
+            raise
+
+
+@contextlib.contextmanager
+def _handling(handler, level):
+    handler.setLevel(level)
+    LOG.addHandler(handler)
+    before = LOG.level
+    LOG.setLevel(logging.DEBUG)
     try:
         yield
     finally:
-        LOG.setLevel(level)
-        for handler in handlers:
-            LOG.removeHandler(handler)
-            handler.close()
+        LOG.setLevel(before)
+        LOG.removeHandler(handler)
+        handler.close()
 
 
 class Bar:

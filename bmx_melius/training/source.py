@@ -16,6 +16,8 @@ class Source(abc.ABC):
 
     Parameters
     ----------
+    origin : str
+        Where the images come from, in words.
     spec : InputSpec
     classes : int
     class_names : list of str or None
@@ -29,16 +31,19 @@ class Source(abc.ABC):
     Raises
     ------
     UserError
-        When there are fewer training images than an update needs.
+        When there is only one class, or too few images.
     """
 
-    def __init__(self, spec, classes, class_names, train_images, validation_images, batch_size, part, parts):
-        self.spec, self.classes, self.class_names = spec, classes, class_names
+    def __init__(self, origin, spec, classes, class_names, train_images, validation_images, batch_size, part, parts):
+        self.origin, self.spec, self.classes, self.class_names = origin, spec, classes, class_names
         self.train_images, self.validation_images = train_images, validation_images
         self.batch_size, self.part, self.parts = batch_size, part, parts
-        self.updates_per_epoch = train_images // (batch_size * parts)
+        if classes < 2:
+            raise UserError('all images are of one class: there is nothing to learn')
+        self.images_per_update = batch_size * parts
+        self.updates_per_epoch = train_images // self.images_per_update
         if not self.updates_per_epoch:
-            raise UserError(f'{train_images} training images do not fill a batch of {batch_size * parts}: lower --batch-size')
+            raise UserError(f'{train_images} training images do not fill a batch of {self.images_per_update}: lower --batch-size')
         if not validation_images:
             raise UserError('there are no validation images')
 

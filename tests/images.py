@@ -1,0 +1,62 @@
+"""Small images that tests train on, as folders and as record files that MXNet's own im2rec packs."""
+import os
+import struct
+import subprocess
+import sys
+
+import cv2
+import mxnet as mx
+import numpy as np
+
+CLASSES, TRAIN, VALIDATION = 3, 10, 4  # images of each class
+
+
+def make_folders(root):
+    """ROOT/{train,val}/CLASS/*.jpg: noise, in which the class's colour channel is bright."""
+    random = np.random.RandomState(0)
+    for part, number in (('train', TRAIN), ('val', VALIDATION)):
+        for label in range(CLASSES):
+            os.makedirs(f'{root}/{part}/class{label}')
+            for index in range(number):
+                image = cv2.resize(random.randint(0, 256, (4, 5, 3)).astype(np.uint8), (60 + index, 50))
+                image[..., label] = 255
+                cv2.imwrite(f'{root}/{part}/class{label}/{index}.jpg', image)
+
+
+def pack_folders(root):
+    """ROOT/rec/{train,val}.{lst,rec,idx} from the folders."""
+    os.makedirs(f'{root}/rec')
+    for part in ('train', 'val'):
+        for flags in (['--list', '--recursive'], ['--pass-through']):
+            subprocess.run([sys.executable, '-m', 'mxnet.tools.im2rec', *flags, f'{root}/rec/{part}', f'{root}/{part}'], check=True,
+                           stdout=subprocess.DEVNULL)
+
+
+def write_records(prefix, images, labels=None):
+    """PREFIX.rec and PREFIX.idx of encoded images; labels are their numbers unless given."""
+    file = mx.recordio.MXIndexedRecordIO(f'{prefix}.idx', f'{prefix}.rec', 'w')
+    for number, image in enumerate(images):
+        label = number if labels is None else labels[number]
+        file.write_idx(number, mx.recordio.pack(mx.recordio.IRHeader(0, label, number, 0), image))
+    file.close()
+
+
+def encode(image, suffix='.png'):
+    """RGB pixels to the bytes of an image file."""
+    return cv2.imencode(suffix, image[..., ::-1])[1].tobytes()
+
+
+def record_span(prefix, number):
+    """(offset, length) of the image of a record in PREFIX.rec, behind its frame and label header."""
+    with open(f'{prefix}.idx') as index:
+        offset = int(index.read().splitlines()[number].split('\t')[1])
+    with open(f'{prefix}.rec', 'rb') as file:
+        file.seek(offset + 4)
+        return offset + 32, struct.unpack('<I', file.read(4))[0] - 24
+
+
+def overwrite(path, offset, content):
+    """Change bytes in the middle of a file."""
+    with open(path, 'r+b') as file:
+        file.seek(offset)
+        file.write(content)

@@ -1,0 +1,326 @@
+"""The sources of training data: what they yield, and what they say about broken files."""
+import collections
+import os
+
+import mxnet as mx
+import numpy as np
+import pytest
+from images import encode, make_folders, overwrite, record_span, write_records
+
+from bmx_melius.errors import UserError
+from bmx_melius.preprocessing import InputSpec
+from bmx_melius.training.augmentation import Augmentation
+from bmx_melius.training.datasets import DATASETS, LEVELS
+from bmx_melius.training.digits import open_digits
+from bmx_melius.training.folders import open_folders
+from bmx_melius.training.image_source import ImageSource
+from bmx_melius.training.record_source import RecordSource
+from bmx_melius.training.records import RecordFile
+from bmx_melius.training.source import DataError
+
+PLAIN = InputSpec(size=8, resize=8, mean=(0, 0, 0), std=(1, 1, 1))
+MIRROR_ONLY = Augmentation(mirror=True)
+
+
+def numbered_images(number):
+    """Encoded images of 8x8 pixels; all pixels of image n have the value n."""
+    return [encode(np.full((8, 8, 3), n, np.uint8)) for n in range(number)]
+
+
+def open_numbered(folder, number=20, validation=7, parts=1, part=0, batch_size=6, seed=0, kind='records', workers=0):
+    """A source of `numbered_images`, whose labels are their numbers modulo 10."""
+    arguments = {'spec': PLAIN, 'augmentation': MIRROR_ONLY, 'batch_size': batch_size, 'part': part, 'parts': parts, 'seed': seed}
+    if kind == 'images':
+        datasets = [[(mx.nd.full((8, 8, 3), n, dtype='uint8'), n % 10) for n in range(size)] for size in (number, validation)]
+        return ImageSource(*datasets, [str(n) for n in range(10)], 'test', workers=workers, **arguments)
+    files = []
+    for name, size in (('train', number), ('val', validation)):
+        write_records(folder / name, numbered_images(size), [n % 10 for n in range(size)])
+        files.append(RecordFile(f'{folder / name}.rec', f'{folder / name}.idx'))
+    return RecordSource(*files, threads=1, **arguments)
+
+
+def numbers(batches):
+    """The numbers of the images in each batch, checked against their labels."""
+    result = []
+    for images, labels in batches:
+        assert images.dtype == labels.dtype == np.float32 and images.shape[1:] == (3, 8, 8)
+        result.append(images.asnumpy()[:, 0, 0, 0].astype(int).tolist())
+        assert labels.asnumpy().tolist() == [number % 10 for number in result[-1]]
+    return result
+
+
+@pytest.mark.parametrize('kind', ['records', 'images'])
+def test_an_epoch_is_a_shuffle_in_full_batches_that_depends_on_seed_and_epoch_alone(tmp_path, kind):
+    source = open_numbered(tmp_path, kind=kind)
+    epochs = [numbers(source.train(epoch)) for epoch in range(3)]
+    for batches in epochs:
+        assert [len(batch) for batch in batches] == [6] * source.updates_per_epoch == [6] * 3
+        assert len(set(sum(batches, []))) == 18, 'no image twice'
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    assert [numbers(open_numbered(tmp_path, kind=kind).train(epoch)) for epoch in (2, 0)] == [epochs[2], epochs[0]]
+    assert numbers(open_numbered(tmp_path, kind=kind, seed=1).train(0)) != epochs[0]
+
+
+@pytest.mark.parametrize('kind', ['records', 'images'])
+def test_an_epoch_can_begin_at_any_batch_and_is_the_same_to_the_last_bit(tmp_path, kind):
+    source = open_numbered(tmp_path, kind=kind)
+    whole = [(images.asnumpy(), labels.asnumpy()) for images, labels in source.train(1)]
+    for first in range(4):
+        rest = [(images.asnumpy(), labels.asnumpy()) for images, labels in source.train(1, first)]
+        np.testing.assert_equal(rest, whole[first:])
+
+
+@pytest.mark.parametrize('kind', ['records', 'images'])
+def test_validation_yields_every_image_once_in_order(tmp_path, kind):
+    source = open_numbered(tmp_path, kind=kind)
+    for _ in range(2):
+        assert numbers(source.validation()) == [[0, 1, 2, 3, 4, 5], [6]]
+    assert sum(numbers(open_numbered(tmp_path, kind=kind, validation=4).validation()), []) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize('kind', ['records', 'images'])
+def test_machines_share_the_images_of_an_epoch(tmp_path, kind):
+    shares = []
+    for part in range(3):
+        source = open_numbered(tmp_path, kind=kind, number=21, parts=3, part=part, batch_size=3)
+        assert source.updates_per_epoch == 2 and source.images_per_update == 9
+        shares.append(set(sum(numbers(source.train(0)), [])))
+        assert len(shares[-1]) == 6
+    assert len(set.union(*shares)) == 18
+
+
+def test_too_few_images_or_classes_are_refused(tmp_path):
+    for kind in ('records', 'images'):
+        with pytest.raises(UserError, match='--batch-size'):
+            open_numbered(tmp_path, kind=kind, number=5)
+    with pytest.raises(UserError, match='one class'):
+        ImageSource([], [], ['a'], 'test', PLAIN, MIRROR_ONLY, 1, 0, 1, workers=0, seed=0)
+
+
+def test_batches_do_not_depend_on_the_number_of_workers(tmp_path):
+    make_folders(tmp_path)
+    spec = InputSpec(size=16, resize=20)
+    epochs = []
+    for workers in (0, 2):
+        train, validation = open_folders(tmp_path, spec)
+        source = ImageSource(train, validation, train.synsets, 'test', spec, DATASETS['imagenet'].augmentations['high'], 8, 0, 1, workers, 5)
+        epochs.append([images.asnumpy() for epoch in range(2) for images, _ in source.train(epoch)]
+                      + [images.asnumpy() for images, _ in source.validation()])
+    np.testing.assert_equal(*epochs)
+
+
+def crops(augmentation, spec, size, number, kind, folder):
+    """Augment an image of `size` x `size` whose red is its column and green its row; return (left, top, width, height, mirrored) rows."""
+    row, column = np.mgrid[:size, :size]
+    image = np.stack([column, row, np.zeros_like(row)], axis=-1).astype(np.uint8)
+    if kind == 'records':
+        write_records(folder / 'train', [encode(image)] * number, [n % 2 for n in range(number)])
+        write_records(folder / 'val', [encode(image)])
+        train, val = (RecordFile(f'{folder / name}.rec', f'{folder / name}.idx') for name in ('train', 'val'))
+        source = RecordSource(train, val, spec, augmentation, number // 10, 0, 1, threads=1, seed=0)
+    else:
+        images = [(mx.nd.array(image, dtype='uint8'), 0)] * number
+        source = ImageSource(images, images[:1], ['a', 'b'], 'test', spec, augmentation, number // 10, 0, 1, workers=0, seed=0)
+    found = []
+    for images, _ in source.train(0):
+        for red, green, _ in images.asnumpy():
+            left, right = red[:, [0, -1]].mean(axis=0)
+            top, bottom = green[[0, -1]].mean(axis=1)
+            stretch = spec.size / (spec.size - 1)  # a crop's outer pixels lie half a pixel inside it
+            found.append((min(left, right), top, abs(right - left) * stretch, (bottom - top) * stretch, left > right))
+    return np.array(found).T
+
+
+@pytest.mark.parametrize('kind', ['records', 'images'])
+@pytest.mark.parametrize('dataset,level', [('imagenet', 'medium'), ('digits', 'medium')])
+def test_resized_crops_have_the_range_of_area_and_aspect_and_are_mirrored_half_of_the_time(tmp_path, kind, dataset, level):
+    augmentation = DATASETS[dataset].augmentations[level]
+    spec = InputSpec(size=32, resize=40, mean=(0, 0, 0), std=(1, 1, 1))
+    _, _, width, height, mirrored = crops(augmentation, spec, 200, 1000, kind, tmp_path)
+    area, aspect = width * height / 200 ** 2, width / height
+    low, high = augmentation.area
+    assert abs(area.min() - low) < .03 and abs(area.max() - high) < .06 and area.max() < high * 1.03
+    # uniform in area, but large crops do not fit more often, and are drawn again
+    assert (low + high) / 2 - .12 < np.median(area) < (low + high) / 2 + .03
+    assert abs(aspect.min() - 3 / 4) < .05 and abs(aspect.max() - 4 / 3) < .08
+    assert abs(mirrored.mean() - .5) < .06 if augmentation.mirror else not mirrored.any()
+
+
+@pytest.mark.parametrize('kind', ['records', 'images'])
+def test_plain_crops_have_the_size_of_validation_and_any_place(tmp_path, kind):
+    spec = InputSpec(size=32, resize=40, mean=(0, 0, 0), std=(1, 1, 1))
+    left, top, width, height, mirrored = crops(DATASETS['imagenet'].augmentations['low'], spec, 200, 1000, kind, tmp_path)
+    np.testing.assert_allclose(np.concatenate([width, height]), 200 * 32 / 40, rtol=.03)
+    for edge in (left, top):
+        assert len(np.unique(np.round(edge))) == 9 and edge.min() < 4 and edge.max() > 36  # 40 - 32 + 1 places
+    assert abs(mirrored.mean() - .5) < .06
+
+
+@pytest.mark.parametrize('kind', ['records', 'images'])
+def test_high_augmentation_changes_brightness_within_its_range(tmp_path, kind):
+    spec = InputSpec(size=8, resize=8, mean=(0, 0, 0), std=(1, 1, 1))
+    gray = np.full((8, 8, 3), 100, np.uint8)
+    high = Augmentation(brightness=.4)
+    if kind == 'records':
+        write_records(tmp_path / 'a', [encode(gray)] * 300, [n % 2 for n in range(300)])
+        file = RecordFile(f'{tmp_path}/a.rec', f'{tmp_path}/a.idx')
+        source = RecordSource(file, file, spec, high, 50, 0, 1, threads=1, seed=0)
+    else:
+        images = [(mx.nd.array(gray, dtype='uint8'), 0)] * 300
+        source = ImageSource(images, images, ['a', 'b'], 'test', spec, high, 50, 0, 1, workers=0, seed=0)
+    values = np.concatenate([images.asnumpy()[:, 0, 0, 0] for images, _ in source.train(0)])
+    assert 59 <= values.min() < 65 and 135 < values.max() <= 141 and abs(values.mean() - 100) < 4
+
+
+def test_levels_only_add_to_each_other_and_digits_are_never_mirrored():
+    for name, dataset in DATASETS.items():
+        assert set(dataset.augmentations) == set(LEVELS)
+        assert all(level.mirror == (name != 'digits') for level in dataset.augmentations.values())
+    assert DATASETS['imagenet'].augmentations['high'] == Augmentation((.08, 1.), (3 / 4, 4 / 3), True, .4, .4, .4, .1)
+    assert DATASETS['imagenet'].input_spec() == InputSpec() and DATASETS['imagenet'].input_spec(32).resize == 37
+
+
+def test_digits_are_split_by_class_and_always_alike():
+    from sklearn.datasets import load_digits
+    train, validation = open_digits()
+    assert (len(train), len(validation)) == (1433, 364)
+    labels = collections.Counter(label for _, label in validation)
+    assert min(labels.values()) >= 35 and max(labels.values()) <= 37
+    images = [image.asnumpy()[..., 0] for dataset in (train, validation) for image, _ in dataset]
+    assert images[0].shape == (10, 10) and images[0].dtype == np.uint8
+    original = sorted(image.astype(int).tolist() for image in load_digits().images)
+    inner = sorted(np.rint(image[1:-1, 1:-1] / 255 * 16).astype(int).tolist() for image in images)
+    assert inner == original, 'every digit is in one of the parts, once'
+    spec = DATASETS['digits'].input_spec()
+    np.testing.assert_array_equal(spec.crop(validation[0][0]).asnumpy()[..., 0], images[len(train)][1:-1, 1:-1])
+
+
+# ---- files that are not as they should be ----
+
+
+@pytest.fixture
+def record_file(tmp_path):
+    """Prefix of a record file of 20 JPEGs, with smooth content of about 1 kB each."""
+    random = np.random.RandomState(0)
+    images = [mx.image.imresize(mx.nd.array(random.randint(0, 256, (4, 4, 3)), dtype='uint8'), 40, 40).asnumpy() for _ in range(20)]
+    write_records(tmp_path / 'a', [encode(image, '.jpg') for image in images], [n % 4 for n in range(20)])
+    return str(tmp_path / 'a')
+
+
+def open_records(prefix):
+    return RecordFile(prefix + '.rec', prefix + '.idx')
+
+
+def test_a_sound_file_gives_keys_and_labels(record_file):
+    records = open_records(record_file)
+    assert len(records) == 20 and records.keys.tolist() == list(range(20)) and records.labels.tolist() == [n % 4 for n in range(20)]
+    assert records.cut_off == [] and records.undecodable(2) == []
+
+
+def test_a_record_that_contains_the_mark_of_a_record_is_sound(tmp_path):
+    image = encode(np.zeros((8, 8, 3), np.uint8)) + b'\0' * 200
+    image = image[:(len(image) - 100) // 4 * 4] + b'\x0a\x23\xd7\xce' * 3 + image[-64:]  # recordio splits records there
+    write_records(tmp_path / 'a', [image] * 3, [0, 1, 0])
+    assert open_records(str(tmp_path / 'a')).labels.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize('inside', [5, 100])
+@pytest.mark.parametrize('number', [0, 13, 19])
+def test_a_truncated_file_is_named_with_its_first_missing_record(record_file, number, inside):
+    offset, _ = record_span(record_file, number)
+    with open(record_file + '.rec', 'r+b') as file:
+        file.truncate(offset - 32 + inside)
+    with pytest.raises(UserError, match=rf'a\.rec: record {number} .*truncated'):
+        open_records(record_file)
+
+
+def test_the_index_of_another_file_is_refused(record_file, tmp_path):
+    write_records(tmp_path / 'b', numbered_images(20))
+    with pytest.raises(UserError, match=r'a\.rec: record 1 .*broken'):
+        RecordFile(record_file + '.rec', str(tmp_path / 'b.idx'))
+    write_records(tmp_path / 'c', numbered_images(3))
+    with pytest.raises(UserError, match='index'):
+        RecordFile(str(tmp_path / 'b.rec'), str(tmp_path / 'c.idx'))
+
+
+@pytest.mark.parametrize('content', ['', 'no numbers', '1\n2\n'])
+def test_a_file_that_is_no_index_is_named(record_file, content):
+    with open(record_file + '.idx', 'w') as file:
+        file.write(content)
+    with pytest.raises(UserError, match=r'a\.idx'):
+        open_records(record_file)
+
+
+@pytest.mark.parametrize('label', [[1., 2.], -1., .5])
+def test_labels_that_are_no_class_are_refused(tmp_path, label):
+    write_records(tmp_path / 'a', numbered_images(3), [0., 1., label])
+    with pytest.raises(UserError, match=r'record 2 .*label'):
+        open_records(str(tmp_path / 'a'))
+
+
+def test_an_image_that_is_overwritten_is_named(record_file):
+    for number in (3, 7):
+        offset, length = record_span(record_file, number)
+        overwrite(record_file + '.rec', offset, b'\0' * length)
+    with pytest.raises(UserError, match=r'a\.rec: no image can be decoded from record 3, 7;'):
+        open_records(record_file)
+
+
+def test_other_formats_than_jpeg_and_png_are_no_error(tmp_path):
+    write_records(tmp_path / 'a', [encode(np.full((8, 8, 3), n, np.uint8), '.bmp') for n in range(3)])
+    assert open_records(str(tmp_path / 'a')).cut_off == []
+
+
+def test_a_cut_off_image_is_named_in_the_log_and_can_be_trained_on(tmp_path, caplog):
+    images = [encode(np.random.RandomState(n).randint(0, 256, (30, 30, 3)).astype(np.uint8), '.jpg') for n in range(4)]
+    write_records(tmp_path / 'a', [images[0], images[1][:len(images[1]) // 2], *images[2:]], [0, 1, 0, 1])
+    records = open_records(str(tmp_path / 'a'))
+    assert records.cut_off == [1]
+    source = RecordSource(records, records, PLAIN, MIRROR_ONLY, 4, 0, 1, threads=1, seed=0)
+    assert 'a.rec: the image of record 1 is cut off' in caplog.text
+    assert len(list(source.train(0))) == 1
+
+
+def test_an_undecodable_record_is_named_when_it_is_read(record_file):
+    offset, length = record_span(record_file, 13)
+    medium = DATASETS['imagenet'].augmentations['medium']
+    source = RecordSource(open_records(record_file), open_records(record_file), PLAIN, medium, 5, 0, 1, threads=1, seed=0)
+    overwrite(record_file + '.rec', offset + 8, b'\0' * (length - 10))
+    with pytest.raises(DataError, match=r'a\.rec.* record 13;'):
+        list(source.train(0))
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_an_undecodable_file_is_named_when_it_is_read(tmp_path, workers):
+    make_folders(tmp_path)
+    broken = tmp_path / 'train' / 'class1' / '4.jpg'
+    overwrite(broken, 8, b'\0' * (broken.stat().st_size - 10))
+    train, validation = open_folders(tmp_path, PLAIN)
+    source = ImageSource(train, validation, train.synsets, 'test', PLAIN, MIRROR_ONLY, 6, 0, 1, workers=workers, seed=0)
+    with pytest.raises(DataError, match='class1/4.jpg'):
+        list(source.train(0))
+
+
+@pytest.mark.parametrize('damaged', ['train', 'val'])
+def test_images_that_would_crash_the_reader_are_found_before_the_first_epoch(record_file, damaged):
+    offset, length = record_span(record_file, 13)
+    sound = open_records(record_file)
+    overwrite(record_file + '.rec', offset + 8, b'\0' * (length - 10))
+    files = (open_records(record_file), sound) if damaged == 'train' else (sound, open_records(record_file))
+    with pytest.raises(UserError, match='record 13;'):
+        RecordSource(*files, PLAIN, MIRROR_ONLY if damaged == 'train' else DATASETS['imagenet'].augmentations['medium'], 4, 0, 1, 2, 0)
+
+
+def test_folders_with_different_classes_are_refused(tmp_path):
+    make_folders(tmp_path)
+    os.rename(tmp_path / 'val' / 'class1', tmp_path / 'val' / 'klass1')
+    with pytest.raises(UserError, match='same classes'):
+        open_folders(tmp_path, PLAIN)
+
+
+def test_an_empty_folder_is_named(tmp_path):
+    for part in ('train', 'val'):
+        (tmp_path / part / 'a').mkdir(parents=True)
+    with pytest.raises(UserError, match='train'):
+        open_folders(tmp_path, PLAIN)
