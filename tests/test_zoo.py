@@ -1,0 +1,143 @@
+"""Every registered network: it builds, runs in both modes, exports to stock operators and loads back; names, stems, errors."""
+import subprocess
+import sys
+
+import gluoncv
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import nd
+from mxnet.gluon import nn
+
+from bmx_melius import UserError
+from model_zoo import get_model, get_model_list
+from model_zoo.meliusnet import MeliusBlock
+from model_zoo.stems import STEMS
+
+SMALL = (1, 3, 64, 64)
+
+# Loads an exported network with nothing but MXNet, and says which of its operators MXNet does not ship.
+STOCK_ONLY = """
+import json, sys
+import mxnet as mx, numpy as np
+prefix, data, result = sys.argv[1:]
+net = mx.gluon.SymbolBlock.imports(prefix + '-symbol.json', ['data'], prefix + '-0000.params')
+np.save(result, net(mx.nd.array(np.load(data))).asnumpy())
+assert not {'bmx_melius', 'model_zoo'} & set(sys.modules)
+"""
+
+
+def in_stock_mxnet(prefix, x, folder):
+    """The output of an exported network in a new process that does not import this project."""
+    np.save(folder / 'x.npy', x.asnumpy())
+    subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', STOCK_ONLY, str(prefix), str(folder / 'x.npy'), str(folder / 'y.npy')], check=True, cwd=folder
+    )
+    return np.load(folder / 'y.npy')
+
+
+@pytest.mark.parametrize('initial_layers', STEMS)
+@pytest.mark.parametrize('name', get_model_list())
+def test_network_gives_the_same_logits_imperatively_hybridized_and_imported(name, initial_layers, tmp_path):
+    x = nd.random.normal(shape=SMALL if initial_layers != 'thumbnail' else (1, 3, 16, 16))
+    net = get_model(name, classes=7, initial_layers=initial_layers)
+    net.initialize()
+    imperative = net(x).asnumpy()
+    assert imperative.shape == (1, 7)
+    net.hybridize()
+    np.testing.assert_array_equal(net(x).asnumpy(), imperative)
+    net.export(str(tmp_path / 'net'))
+    imported = mx.gluon.SymbolBlock.imports(str(tmp_path / 'net-symbol.json'), ['data'], str(tmp_path / 'net-0000.params'))
+    np.testing.assert_array_equal(imported(x).asnumpy(), imperative)
+
+
+def test_exported_network_runs_where_this_project_is_not_imported(tmp_path):
+    net = get_model('meliusneta', classes=5)
+    net.initialize()
+    net.hybridize()
+    x = nd.random.normal(shape=SMALL)
+    y = net(x).asnumpy()
+    net.export(str(tmp_path / 'net'))
+    np.testing.assert_array_equal(in_stock_mxnet(tmp_path / 'net', x, tmp_path), y)
+
+
+def test_hybridizing_before_the_first_forward_changes_nothing():
+    x = nd.random.normal(shape=SMALL)
+    logits = []
+    for first in (False, True):
+        mx.random.seed(3)
+        net = get_model('meliusnet_flex', block_numbers=(1, 1), transitions=(1 / 2,), classes=3)
+        net.initialize()
+        if first:
+            net.hybridize()
+        logits.append(net(x).asnumpy())
+    np.testing.assert_array_equal(*logits)
+
+
+@pytest.mark.parametrize('name', ['meliusnetA', 'meliusneta', 'meliusnet_a', 'MeliusNet_A'])
+def test_case_and_underscores_do_not_matter_in_names(name):
+    net = get_model(name)
+    assert net.output.weight.shape == (1000, 288 + 6 * 64)
+
+
+def test_gluoncv_knows_the_networks():
+    for name in ['meliusnet22', 'meliusneta', *get_model_list()]:
+        assert type(gluoncv.model_zoo.get_model(name, classes=10)) is type(get_model(name))
+    assert gluoncv.model_zoo.get_model('meliusnet22', classes=10).output.weight.shape[0] == 10
+
+
+def test_unknown_names_and_missing_weights_say_what_there_is():
+    with pytest.raises(ValueError, match='unknown network .*meliusnet23.*meliusnet22.*meliusneta'):
+        get_model('meliusnet23')
+    with pytest.raises(UserError, match='load_reference_parameters'):
+        get_model('meliusnet22', pretrained=True)
+    with pytest.raises(UserError, match='unknown initial_layers .*grouped_stem, imagenet, thumbnail'):
+        get_model('meliusnet22', initial_layers='7x7')
+
+
+def test_flex_network_takes_fractions_widths_groups_and_growth():
+    net = get_model(
+        'meliusnet_flex', block_numbers=(2, 1, 1), transitions=(1 / 2, 96), groups=2, growth_rate=32, init_features=32, classes=4,
+        initial_layers='thumbnail',
+    )  # fmt: skip
+    net.initialize()
+    assert net(nd.ones((1, 3, 8, 8))).shape == (1, 4)
+    convolutions = [layer for layer in net.features if isinstance(layer, nn.HybridSequential) and isinstance(layer[-1], nn.Conv2D)]
+    # 32 + 2 * 32 = 96 channels, a half of which rounds to 64 (48 is halfway and Python rounds to even); then 64 + 32 = 96, kept at 96
+    assert [layer[-1].weight.shape for layer in convolutions] == [(64, 48, 1, 1), (96, 48, 1, 1)]
+    assert net.output.weight.shape == (4, 128)
+
+
+@pytest.mark.parametrize(
+    'arguments, words',
+    [
+        (dict(transitions=(1 / 2,)), '4 stages need 3 transitions, not 1'),
+        (dict(groups=3), 'cannot have 3 groups'),
+        (dict(groups=2, init_features=40, growth_rate=20), 'channel shuffle'),
+    ],
+)
+def test_impossible_flex_networks_are_named(arguments, words):
+    with pytest.raises(UserError, match=words):
+        get_model('meliusnet_flex', **arguments)
+
+
+def test_norm_layer_and_its_arguments_are_used_throughout():
+    net = get_model('meliusnet22', norm_layer=nn.BatchNorm, norm_kwargs={'momentum': 0.5})
+    norms = []
+    net.apply(lambda layer: norms.append(layer) if isinstance(layer, nn.BatchNorm) else None)
+    assert len(norms) == 41 and all(layer._kwargs['momentum'] == 0.5 for layer in norms)
+
+
+def test_block_equals_dense_then_improvement_block_of_the_paper():
+    block = MeliusBlock(8, nn.BatchNorm, 1.3, 1)
+    block.initialize()
+    x = nd.random.normal(shape=(2, 16, 5, 5))
+    dense = nd.concat(x, block.dense_conv(block.dense_norm(x)), dim=1)
+    z = block.improvement_conv(block.improvement_norm(dense))
+    expected = nd.concat(dense[:, :16], dense[:, 16:] + z, dim=1)
+    np.testing.assert_array_equal(block(x).asnumpy(), expected.asnumpy())
+
+
+def test_twin_of_32_bits_has_the_same_parameters():
+    names = [[name.split('_', 1)[1] for name in get_model('meliusnetc', bits=bits).collect_params()] for bits in (1, 32)]
+    assert names[0] == names[1]
