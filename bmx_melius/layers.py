@@ -72,9 +72,9 @@ class QActivation(HybridBlock):
         # The reshape changes nothing but the memory layout: once here instead of once in each elementwise pass below.
         with mark(ACTIVATION_INPUT):
             x = F.reshape(x, shape=(-2,))
-        value, gradient = quantize_in_parts(F, x, self.method, self.bits, self.threshold, self.encoding)
+        terms = quantize_in_parts(F, x, self.method, self.bits, self.threshold, self.encoding)
         with mark(ACTIVATION, method=self.method, bits=self.bits, encoding=self.encoding):
-            return value + gradient
+            return terms[0] + terms[1]
 
     def __repr__(self):
         return f'{type(self).__name__}({self.method}, bits={self.bits}, threshold={self.threshold}, encoding={self.encoding})'

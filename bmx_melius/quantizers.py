@@ -152,20 +152,24 @@ def check_quantizer(method, bits, threshold=None):
     choices = [*QUANTIZERS[method].bits, FULL_PRECISION]
     if bits not in choices:
         raise UserError(f'quantizer {method!r} cannot round to {bits!r} bits; choose from {", ".join(map(str, choices))}')
-    if threshold is not None and not threshold > 0:
-        raise UserError(f'the threshold must be positive (or None for a gradient that is never cancelled), not {threshold!r}')
+    if threshold is not None and not 0 < threshold < FINITE:
+        raise UserError(f'the threshold must be positive and below {FINITE:g} (or None for a gradient that is never cancelled), not {threshold!r}')
 
 
 def quantize_in_parts(F, x, method, bits, threshold=None, encoding='sign'):
-    """`quantize` as two terms to add: the rounded values without a gradient, and zeros that carry the gradient.
+    """`quantize` as two terms whose sum is the result: the caller adds them, and so decides which node is the last one.
 
-    With ``encoding='bit'`` the values of a binary quantizer q are (q(x) + 1) / 2 in {0, 1}, the bit that stands for the sign, with half
-    of q's gradient: for a convolution of bits, MXNet's native padding with 0 *is* padding with -1. It spares the passes that make
-    infinities finite: they give NaN there, +1 and -1 otherwise.
+    With ``encoding='bit'`` the result of a binary quantizer q is (q(x) + 1) / 2 in {0, 1}, the bit that stands for the sign, with half
+    of q's gradient: for a convolution of bits, MXNet's native padding with 0 *is* padding with -1. This is the form that training
+    spends its time in. It spares the passes that make infinities finite, so that they give NaN.
     """
     quantizer = QUANTIZERS[method]
     if encoding == 'bit':
-        return F.BlockGrad(x >= 0), zero_with_gradient(F, quantizer.surrogate(F, x, threshold, 0.5))
+        surrogate = quantizer.surrogate(F, x, threshold, 0.5)
+        if threshold is not None:
+            # surrogate + (bit - surrogate) is the bit exactly, because |surrogate| <= threshold / 2 is small; it is faster than zeros
+            return surrogate, F.BlockGrad((x >= 0) - surrogate)
+        return F.BlockGrad(x >= 0), zero_with_gradient(F, surrogate)
     if threshold is not None:
         x = clip(F, x, -FINITE, FINITE)
     surrogate = quantizer.surrogate(F, x, threshold, 1)

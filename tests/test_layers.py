@@ -192,8 +192,16 @@ def test_gradient_threshold_is_inclusive_to_the_last_bit():
 def test_binary_values_are_exact_whatever_the_magnitude_of_the_input(value):
     x = nd.array([value, -value])
     assert quantize(nd, x, 'sign', 1).asnumpy().tolist() == [1, -1]
-    bits, gradient = quantize_in_parts(nd, x, 'sign', 1, threshold=1.3, encoding='bit')
-    assert (bits + gradient).asnumpy().tolist() == [1, 0]
+    for threshold in (1.3, 5e4, None):
+        terms = quantize_in_parts(nd, x, 'sign', 1, threshold, encoding='bit')
+        assert (terms[0] + terms[1]).asnumpy().tolist() == [1, 0]
+
+
+def test_bits_are_exact_for_every_input_within_the_threshold():
+    x = np.random.RandomState(0).uniform(-1, 1, 10**6) * 10.0 ** np.random.RandomState(1).uniform(-30, 4.5, 10**6)
+    x = x.astype(np.float32)
+    terms = quantize_in_parts(nd, nd.array(x), 'sign', 1, 5e4, encoding='bit')
+    np.testing.assert_array_equal((terms[0] + terms[1]).asnumpy(), x >= 0)
 
 
 @settings(max_examples=30, deadline=None)
