@@ -153,7 +153,9 @@ def check_quantizer(method, bits, threshold=None):
     if bits not in choices:
         raise UserError(f'quantizer {method!r} cannot round to {bits!r} bits; choose from {", ".join(map(str, choices))}')
     if threshold is not None and not 0 < threshold < FINITE:
-        raise UserError(f'the threshold must be positive and below {FINITE:g} (or None for a gradient that is never cancelled), not {threshold!r}')
+        raise UserError(
+            f'the threshold must be positive and below {FINITE:g} (or None for a gradient that is never cancelled), not {threshold!r}'
+        )
 
 
 def quantize_in_parts(F, x, method, bits, threshold=None, encoding='sign'):

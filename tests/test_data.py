@@ -104,7 +104,8 @@ def test_batches_do_not_depend_on_the_number_of_workers(tmp_path):
     epochs = []
     for workers in (0, 2):
         train, validation = open_folders(tmp_path, spec)
-        source = ImageSource(train, validation, train.synsets, 'test', spec, DATASETS['imagenet'].augmentations['high'], 8, 0, 1, workers, 5)
+        augmentation = DATASETS['imagenet'].augmentations['high']
+        source = ImageSource(train, validation, train.synsets, 'test', spec, augmentation, 8, 0, 1, workers, 5)
         epochs.append([images.asnumpy() for epoch in range(2) for images, _ in source.train(epoch)]
                       + [images.asnumpy() for images, _ in source.validation()])
     np.testing.assert_equal(*epochs)

@@ -43,7 +43,9 @@ def reference_layer(case):
     facts = dict(CASES[case])
     facts.pop('note', None)
     make = LAYERS[facts.pop('layer')]
-    arguments = {RENAMED.get(k, k): tuple(v) if isinstance(v, list) else METHODS.get(v, v) if isinstance(v, str) else v for k, v in facts.items()}
+    arguments = {
+        RENAMED.get(k, k): tuple(v) if isinstance(v, list) else METHODS.get(v, v) if isinstance(v, str) else v for k, v in facts.items()
+    }
     if case.endswith('xnorcfg'):
         arguments['scaling_gradient'] = False
     if case.startswith('qconv_dorefa') or case.startswith('qdense_dorefa'):
@@ -59,13 +61,13 @@ def run(layer, arrays, hybridize):
     x = nd.array(arrays['x'])
     x.attach_grad()
     layer(x)
-    weights = list(layer.collect_params('.*weight').values())
+    weights = list(layer.collect_params('.*weight').values())  # one, or none in an activation
     for weight in weights:
         weight.set_data(nd.array(arrays['weight']))
     with autograd.record():
         y = layer(x)
     y.backward(nd.array(arrays['dy']))
-    return dict(y=y, dx=x.grad, **{'dweight': weight.grad() for weight in weights})
+    return dict(y=y, dx=x.grad, **({'dweight': weights[0].grad()} if weights else {}))
 
 
 @pytest.mark.parametrize('hybridize', [False, True], ids=['imperative', 'hybridized'])
@@ -111,7 +113,7 @@ def padded_convolution(x, weight, pad_value, padding, strides, dilation, groups)
     ).asnumpy()  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(shapes)
 def test_quantized_convolution_equals_the_float_convolution_of_signs_exactly(case):
     rng = np.random.RandomState(case['seed'])
@@ -204,7 +206,6 @@ def test_bits_are_exact_for_every_input_within_the_threshold():
     np.testing.assert_array_equal((terms[0] + terms[1]).asnumpy(), x >= 0)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 40), st.integers(1, 5), st.booleans(), st.booleans(), st.sampled_from(['sign', 'bit']))
 def test_quantized_dense_equals_numpy(batch, inputs, units, no_offset, hybridize, encoding):
     rng = np.random.RandomState(inputs)

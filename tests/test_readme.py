@@ -37,6 +37,9 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     assert names['block'](mx.nd.ones((1, 8, 4, 4))).shape == (1, 64, 4, 4)
 
 
-@pytest.mark.parametrize('path', sorted(set(re.findall(r'\]\(([\w./-]+)\)', README) + re.findall(r'`((?:benchmarks|examples)/[\w.]+)`', README))))
+NAMED_FILES = re.findall(r'\]\(([\w./-]+)\)', README) + re.findall(r'`((?:benchmarks|examples)/[\w.]+)`', README)
+
+
+@pytest.mark.parametrize('path', sorted(set(NAMED_FILES)))
 def test_files_the_readme_names_exist(path):
     assert (ROOT / path).exists()

@@ -30,9 +30,8 @@ assert not {'bmx_melius', 'model_zoo'} & set(sys.modules)
 def in_stock_mxnet(prefix, x, folder):
     """The output of an exported network in a new process that does not import this project."""
     np.save(folder / 'x.npy', x.asnumpy())
-    subprocess.run(
-        [sys.executable, '-W', 'ignore', '-c', STOCK_ONLY, str(prefix), str(folder / 'x.npy'), str(folder / 'y.npy')], check=True, cwd=folder
-    )
+    arguments = [str(prefix), str(folder / 'x.npy'), str(folder / 'y.npy')]
+    subprocess.run([sys.executable, '-W', 'ignore', '-c', STOCK_ONLY, *arguments], check=True, cwd=folder)
     return np.load(folder / 'y.npy')
 
 

@@ -72,7 +72,7 @@ class Augmentation:
 
 
 class _InRandomOrder(mx.image.Augmenter):
-    """All of some augmenters. (`mx.image.RandomOrderAug` shuffles anew what it shuffled last, so that it depends on earlier images.)"""
+    """All of some augmenters. `mx.image.RandomOrderAug` shuffles anew what it shuffled last, so that it depends on earlier images."""
 
     def __init__(self, augmenters):
         super().__init__()

@@ -4,8 +4,9 @@ import sys
 
 
 class Interruption:
-    """Within ``with Interruption() as interruption``, the first SIGINT or SIGTERM only sets `interruption.signal`; another one does
-    what it always does.
+    """Turns the first SIGINT or SIGTERM within ``with Interruption() as interruption`` into `interruption.signal`, no more.
+
+    Another one does what it always does.
 
     Attributes
     ----------

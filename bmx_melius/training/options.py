@@ -113,7 +113,9 @@ def _complete(options):
     _default(options, 'wd', optimizer.wd)
     _default(options, 'warmup_epochs', min(optimizer.warmup_epochs, options.num_epochs - 1))
     if options.momentum is not None and optimizer.momentum is None:
-        raise UserError(f'--momentum {options.momentum:g}: {options.optimizer} has no momentum of this kind; leave it out, or take sgd or nag')
+        raise UserError(
+            f'--momentum {options.momentum:g}: {options.optimizer} has no momentum of this kind; leave it out, or take sgd or nag'
+        )
     _default(options, 'momentum', optimizer.momentum)
     _default(options, 'logging_file', os.path.join(options.save_dir, 'train_imagenet.log'))
     _check(options)

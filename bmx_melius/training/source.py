@@ -61,5 +61,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def validation(self):
-        """Yield all validation images in order, once each, preprocessed as `InputSpec` says: (images, labels) as in `train`; the last
-        batch may be smaller. Raises `DataError`."""
+        """Yield all validation images in order, once each, preprocessed as `InputSpec` says.
+
+        Batches are (images, labels) as in `train`; the last one may be smaller. Raises `DataError`.
+        """
