@@ -1,9 +1,11 @@
 #!/usr/bin/env python
 """Train a binary network: on ImageNet, on images of your own, or on handwritten digits."""
 import argparse
+import functools
 import json
 import math
 import os
+import pickle
 import signal
 import sys
 import time
@@ -15,11 +17,12 @@ import bmx_melius
 from bmx_melius import UserError
 from bmx_melius.commands.arguments import Parser, positive_int
 from bmx_melius.training import options as flags
-from bmx_melius.training.checkpoints import Checkpoints, Progress
+from bmx_melius.training.checkpoints import Checkpoints, Progress, load_optimizer
 from bmx_melius.training.data import open_source
 from bmx_melius.training.datasets import DATASETS, LEVELS
 from bmx_melius.training.export import export
 from bmx_melius.training.interruption import Interruption
+from bmx_melius.training.messages import last_line
 from bmx_melius.training.report import LOG, Bar, logging_to_file, logging_to_screen
 from bmx_melius.training.schedules import MODES, decay_epochs, make_schedule
 from bmx_melius.training.seeding import seed_all, seed_for
@@ -45,7 +48,7 @@ def make_parser():
     parser = Parser(description=__doc__, epilog=EPILOG, allow_abbrev=False)
 
     group = parser.add_argument_group('network')
-    group.add_argument('--model', type=canonical_name, help='one of ' + ', '.join(get_model_list()))
+    group.add_argument('--model', type=network, help='one of ' + ', '.join(get_model_list()))
     group.add_argument('--initial-layers', metavar='STEM', help='grouped_stem, imagenet or thumbnail (default: grouped_stem; digits: thumbnail)')
     group.add_argument('--clip-threshold', type=float, default=1.3, metavar='T',
                        help='cancel the gradient of a sign where its input exceeds this (default: %(default)s)')
@@ -108,6 +111,14 @@ def make_parser():
     for flag in flags.REFUSED:
         parser.add_argument(flag, nargs='?', action=flags.Refuse, help=argparse.SUPPRESS)
     return parser
+
+
+def network(name):
+    """'meliusnetA' -> 'meliusneta'."""
+    key = canonical_name(name)
+    if key not in map(canonical_name, get_model_list()):
+        raise argparse.ArgumentTypeError(f'unknown network {name!r}; known: {", ".join(get_model_list())}')
+    return key
 
 
 def epochs(text):
@@ -188,11 +199,15 @@ def train(options, net, trainer, source, checkpoints, progress, devices):
 
 def make_network(options, model, spec, devices):
     """The network `model` (arguments of get_model), initialized."""
+    try:
+        net = get_model(pretrained=options.use_pretrained, prefix=f'{options.model}_', **model)
+    except TypeError as error:
+        if not options.model_options:
+            raise
+        raise UserError(f'--model-options do not fit {options.model}: {error}') from error
+    net.infer_shape(mx.nd.zeros((1, *spec.shape)))
     seed_all(seed_for(options.seed))
-    net = get_model(pretrained=options.use_pretrained, **model)
     net.initialize(flags.INITIALIZERS[options.initialization], ctx=devices)
-    for device in devices:
-        net(mx.nd.zeros((1, *spec.shape), ctx=device))  # settles the shapes of all parameters
     if options.mode == 'hybrid':
         net.hybridize(static_alloc=True, static_shape=True)
     if options.no_wd:
@@ -221,12 +236,15 @@ def start(options, checkpoints, net, trainer):
         progress = checkpoints.load(net, trainer)
         LOG.info('going on at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
         return progress
-    schedule = trainer.optimizer.lr_scheduler
-    if options.resume_params:
-        net.load_parameters(options.resume_params, ctx=net.collect_params().list_ctx())
-    if options.resume_states:
-        trainer.load_states(options.resume_states)
-        trainer.optimizer.lr_scheduler = schedule
+    for flag, file, load in (
+        ('--resume-params', options.resume_params, functools.partial(net.load_parameters, ctx=net.collect_params().list_ctx())),
+        ('--resume-states', options.resume_states, functools.partial(load_optimizer, trainer)),
+    ):
+        try:
+            if file:
+                load(file)
+        except (AssertionError, ValueError, EOFError, pickle.UnpicklingError, mx.MXNetError) as error:
+            raise UserError(f'{flag} {file} is damaged or of another network: {last_line(error)}') from error
     progress = Progress(epoch=options.resume_epoch)
     checkpoints.save(net, trainer, progress)  # whatever happens from now on, there is something to resume
     return progress

@@ -24,12 +24,15 @@ def make_folders(root):
 
 
 def pack_folders(root):
-    """ROOT/rec/{train,val}.{lst,rec,idx} from the folders."""
+    """ROOT/rec/{train,val}.{lst,rec,idx} from the folders, packed by MXNet's im2rec."""
     os.makedirs(f'{root}/rec')
-    for part in ('train', 'val'):
-        for flags in (['--list', '--recursive'], ['--pass-through']):
-            subprocess.run([sys.executable, '-m', 'mxnet.tools.im2rec', *flags, f'{root}/rec/{part}', f'{root}/{part}'], check=True,
-                           stdout=subprocess.DEVNULL)
+    for part, number in (('train', TRAIN), ('val', VALIDATION)):
+        with open(f'{root}/rec/{part}.lst', 'w') as file:
+            for label in range(CLASSES):
+                for index in range(number):
+                    file.write(f'{label * number + index}\t{label}\t{part}/class{label}/{index}.jpg\n')
+    subprocess.run([sys.executable, '-m', 'mxnet.tools.im2rec', f'{root}/rec/', str(root), '--pass-through'], check=True,
+                   stdout=subprocess.DEVNULL)
 
 
 def write_records(prefix, images, labels=None):

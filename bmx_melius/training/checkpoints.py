@@ -3,12 +3,14 @@ import contextlib
 import dataclasses
 import json
 import os
+import pickle
 from typing import Optional
 
 import mxnet as mx
 
 from ..errors import UserError
 from ..files import replacing
+from .messages import last_line
 
 FORMAT = 1
 
@@ -146,13 +148,11 @@ class Checkpoints:
             When files are missing or damaged.
         """
         state = self.read(self._folder)
-        schedule = trainer.optimizer.lr_scheduler
         try:
             net.load_parameters(self.path(state['weights']), ctx=net.collect_params().list_ctx())
-            trainer.load_states(self.path(state['states']))
-        except (OSError, mx.MXNetError, EOFError) as error:
-            raise UserError(f'{self.path(self.STATE)} belongs to files that are missing or damaged: {error}') from error
-        trainer.optimizer.lr_scheduler = schedule
+            load_optimizer(trainer, self.path(state['states']))
+        except (OSError, EOFError, pickle.UnpicklingError, mx.MXNetError) as error:
+            raise UserError(f'{self.path(self.STATE)} belongs to files that are missing or damaged: {last_line(error)}') from error
         return Progress(**state['progress'])
 
     def best_weights(self, progress):
@@ -170,3 +170,10 @@ class Checkpoints:
     def _kept(self, progress):
         epochs = {row['epoch'] for row in progress.history if self._keep_every and row['epoch'] % self._keep_every == 0}
         return sorted(map(self._weights, epochs | ({progress.best['epoch']} if progress.best else set())))
+
+
+def load_optimizer(trainer, path):
+    """Bring the optimizer of `trainer` into a state that `Trainer.save_states` wrote, but for its schedule, which stays as it is."""
+    schedule = trainer.optimizer.lr_scheduler
+    trainer.load_states(path)
+    trainer.optimizer.lr_scheduler = schedule

@@ -38,8 +38,8 @@ def open_source(options, part=0, parts=1):
         train, validation = open_digits()
         return ImageSource(train, validation, list(CLASSES), 'digits of scikit-learn', workers=options.num_workers, **common)
     if options.use_rec:
-        train = _open_records(options.rec_train, options.rec_train_idx, '--rec-train')
-        validation = _open_records(options.rec_val, options.rec_val_idx, '--rec-val')
+        train = _open_records(options, 'train')
+        validation = _open_records(options, 'val')
         return RecordSource(train, validation, threads=max(1, options.num_workers), **common)
     data_dir = os.path.expanduser(options.data_dir)
     for folder in ('train', 'val'):
@@ -51,9 +51,11 @@ def open_source(options, part=0, parts=1):
     return ImageSource(train, validation, train.synsets, data_dir, workers=options.num_workers, **common)
 
 
-def _open_records(path, index_path, flag):
-    path = os.path.expanduser(path)
-    index_path = os.path.expanduser(index_path or os.path.splitext(path)[0] + '.idx')
+def _open_records(options, part):
+    """The record file of part 'train' or 'val'."""
+    flag = f'--rec-{part}'
+    path = os.path.expanduser(getattr(options, f'rec_{part}') or os.path.join(options.data_dir, 'rec', f'{part}.rec'))
+    index_path = os.path.expanduser(getattr(options, f'rec_{part}_idx') or os.path.splitext(path)[0] + '.idx')
     if not os.path.isfile(path):
         raise UserError(f'there is no record file {path}: point {flag} to one (python -m mxnet.tools.im2rec packs it)')
     if not os.path.isfile(index_path):

@@ -3,6 +3,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
+from .messages import last_line
 from .seeding import seed_for, seed_python
 from .source import DataError, Source
 
@@ -102,4 +103,4 @@ def read(images, index):
     try:
         return images[index]
     except (OSError, ValueError, mx.MXNetError) as error:
-        raise DataError(str(error)) from error
+        raise DataError(last_line(error)) from error

@@ -100,9 +100,6 @@ def _complete(options):
     if not options.model:
         raise UserError('which network? Give --model, for example --model meliusnet22')
     options.use_rec = bool(options.use_rec or options.rec_train or options.rec_val)
-    records = os.path.join(options.data_dir, 'rec')
-    options.rec_train = options.rec_train or os.path.join(records, 'train.rec')
-    options.rec_val = options.rec_val or os.path.join(records, 'val.rec')
     dataset, optimizer = DATASETS[options.dataset], OPTIMIZERS[options.optimizer]
     _default(options, 'input_size', dataset.input.size)
     _default(options, 'crop_ratio', dataset.crop_ratio)

@@ -4,6 +4,7 @@ import itertools
 import mxnet as mx
 
 from ..errors import UserError
+from .messages import last_line
 from .records import name_some
 from .seeding import seed_for
 from .source import LOG, DataError, Source
@@ -71,4 +72,4 @@ class RecordSource(Source):
                 preprocess_threads=self._threads, verbose=False, **normalization, **arguments)
         except mx.MXNetError as error:
             bad = records.undecodable(self._threads)
-            raise DataError(records.describe(bad) if bad else f'{records.path}: MXNet cannot go on reading: {error}') from error
+            raise DataError(records.describe(bad) if bad else f'{records.path}: MXNet cannot go on reading: {last_line(error)}') from error

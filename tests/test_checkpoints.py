@@ -1,0 +1,166 @@
+"""Checkpoints: they bring back everything, and a kill at any moment leaves a whole one."""
+import json
+import os
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import autograd, gluon
+
+import bmx_melius  # noqa: F401  registers radam
+from bmx_melius.errors import UserError
+from bmx_melius.training import checkpoints as module
+from bmx_melius.training.checkpoints import Checkpoints, Progress
+from bmx_melius.training.schedules import make_schedule
+
+OPTIONS = {'model': 'test', 'lr': .01}
+
+
+def make(optimizer='radam', seed=0):
+    """A small network with running statistics, and its trainer."""
+    mx.random.seed(seed)
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(4, in_units=3), gluon.nn.BatchNorm(in_channels=4), gluon.nn.Dense(2, in_units=4))
+    net.initialize(mx.init.Normal(1))
+    arguments = {'learning_rate': .01, 'lr_scheduler': make_schedule('cosine', .01, 5, 4)}
+    return net, gluon.Trainer(net.collect_params(), optimizer, arguments, update_on_kvstore=False)
+
+
+def step(net, trainer, number):
+    """One update with data that depends on `number`."""
+    x = mx.nd.array(np.random.RandomState(number).randn(6, 3))
+    with autograd.record():
+        loss = (net(x) ** 2).sum()
+    loss.backward()
+    trainer.step(6)
+
+
+def weights(net):
+    return [value.data().asnumpy() for _, value in sorted(net._collect_params_with_prefix().items())]
+
+
+def finish_epoch(progress, top1):
+    progress.loss, progress.correct, progress.seen = 1., 1, 2
+    progress.end_epoch(top1=top1)
+
+
+@pytest.mark.parametrize('optimizer', ['radam', 'adam', 'sgd', 'nag'])
+def test_network_and_optimizer_go_on_as_if_nothing_had_happened(tmp_path, optimizer):
+    net, trainer = make(optimizer)
+    for number in range(7):
+        step(net, trainer, number)
+    progress = Progress(epoch=1, batch=3, loss=.1 + .2, correct=5, seen=18, history=[{'epoch': 1, 'top1': .3}])
+    Checkpoints(tmp_path, OPTIONS).save(net, trainer, progress)
+    other, other_trainer = make(optimizer, seed=1)
+    assert Checkpoints(tmp_path, OPTIONS).load(other, other_trainer) == progress
+    for number in range(7, 11):
+        for a, b in ((net, trainer), (other, other_trainer)):
+            step(a, b, number)
+        assert trainer.learning_rate == other_trainer.learning_rate
+    np.testing.assert_equal(weights(net), weights(other))
+
+
+def test_the_last_the_best_and_every_nth_epoch_are_kept(tmp_path):
+    net, trainer = make()
+    checkpoints, progress = Checkpoints(tmp_path, OPTIONS, keep_every=4), Progress()
+    best = None
+    for epoch, top1 in enumerate([.1, .2, .5, .3, .5, .4, .4, .2, .1], start=1):
+        step(net, trainer, epoch)
+        finish_epoch(progress, top1)
+        checkpoints.save(net, trainer, progress)
+        best = weights(net) if epoch == 3 else best
+    assert sorted(os.listdir(tmp_path)) == ['checkpoint.json', 'epoch-0003.params', 'epoch-0004.params', 'epoch-0008.params',
+                                            'epoch-0009.params', 'epoch-0009.states']
+    assert progress.best['epoch'] == 3, 'the first of equals'
+    net.load_parameters(checkpoints.best_weights(progress))
+    np.testing.assert_equal(weights(net), best)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize('operation', ['replace', 'unlink', 'fsync'])
+def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_whole(tmp_path, monkeypatch, operation):
+    """Every place where saving touches the disk is reached, with a kill before and after it."""
+    moments = 0
+    for moment in range(100):
+        folder = tmp_path / str(moment)
+        net, trainer = make()
+        checkpoints, progress, saved = Checkpoints(folder, OPTIONS), Progress(), {}
+
+        def save(number):
+            step(net, trainer, number)
+            finish_epoch(progress, .1 * number)
+            saved[progress.epoch] = weights(net)
+            checkpoints.save(net, trainer, progress)
+
+        save(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(module.os, operation, kill_at(moment, getattr(os, operation)))
+            try:
+                save(2)
+            except Killed:
+                moments += 1
+            else:
+                break
+        other, other_trainer = make(seed=1)
+        found = Checkpoints(folder, OPTIONS).load(other, other_trainer)
+        assert found.epoch in (1, 2)
+        np.testing.assert_equal(weights(other), saved[found.epoch])
+        other.load_parameters(checkpoints.best_weights(found))
+        np.testing.assert_equal(weights(other), saved[found.epoch], 'the best weights are there, too')
+        progress = found
+        net, trainer = other, other_trainer
+        save(3)  # and the run can go on
+        assert Checkpoints.read(folder)['progress']['epoch'] == found.epoch
+    assert moments >= 4
+
+
+def kill_at(moment, function):
+    """`function`, but the process ends before (even moments) or after (odd moments) its call number moment // 2."""
+    calls = iter(range(1000))
+
+    def call(*arguments):
+        number = next(calls)
+        if moment == 2 * number:
+            raise Killed
+        result = function(*arguments)
+        if moment == 2 * number + 1:
+            raise Killed
+        return result
+    return call
+
+
+def test_no_checkpoint_is_none_and_a_damaged_one_is_named(tmp_path):
+    assert Checkpoints.read(tmp_path) is None
+    (tmp_path / 'checkpoint.json').write_text('{"format":')
+    with pytest.raises(UserError, match='checkpoint.json'):
+        Checkpoints.read(tmp_path)
+    (tmp_path / 'checkpoint.json').write_text('{"format": 99}')
+    with pytest.raises(UserError, match='version'):
+        Checkpoints.read(tmp_path)
+
+
+@pytest.mark.parametrize('content', [None, b'', b'no weights'])
+@pytest.mark.parametrize('suffix', ['params', 'states'])
+def test_missing_or_damaged_files_are_named(tmp_path, suffix, content):
+    net, trainer = make()
+    Checkpoints(tmp_path, OPTIONS).save(net, trainer, Progress())
+    file = tmp_path / f'epoch-0000.{suffix}'
+    file.unlink() if content is None else file.write_bytes(content)
+    with pytest.raises(UserError, match='checkpoint.json'):
+        Checkpoints(tmp_path, OPTIONS).load(net, trainer)
+
+
+def test_the_options_of_the_run_are_kept(tmp_path):
+    net, trainer = make()
+    Checkpoints(tmp_path, OPTIONS).save(net, trainer, Progress())
+    assert Checkpoints.read(tmp_path)['options'] == OPTIONS
+    assert json.loads((tmp_path / 'checkpoint.json').read_text())['options'] == OPTIONS
+
+
+def test_only_one_of_several_machines_writes(tmp_path):
+    net, trainer = make()
+    Checkpoints(tmp_path / 'a', OPTIONS, writes=False).save(net, trainer, Progress())
+    assert not os.listdir(tmp_path)

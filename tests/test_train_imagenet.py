@@ -1,0 +1,354 @@
+"""train_imagenet.py as its users run it: training, kills and resuming, broken data, wrong flags, the exported network."""
+import collections
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import mxnet as mx
+import numpy as np
+import pytest
+from images import make_folders, overwrite, pack_folders, record_span
+
+import train_imagenet
+from bmx_melius.preprocessing import InputSpec
+from bmx_melius.training.digits import open_digits
+
+SCRIPT = train_imagenet.__file__
+TINY = ['--model', 'meliusnet_flex', '--model-options', '{"block_numbers": [1, 1], "transitions": [0.5]}', '--initial-layers', 'thumbnail',
+        '--log-interval', '1']
+SMALL = [*TINY, '--input-size', '16', '--batch-size', '8', '--num-epochs', '3']  # 30 images: 3 updates an epoch
+
+
+@pytest.fixture(scope='module')
+def images(tmp_path_factory):
+    """A folder with images of three classes, in folders and in record files packed by MXNet's im2rec."""
+    root = tmp_path_factory.mktemp('images')
+    make_folders(root)
+    pack_folders(root)
+    return root
+
+
+@pytest.fixture(scope='module')
+def data_flags(images):
+    """The flags that name each kind of data."""
+    return {
+        'records': [*SMALL, '--use-rec', '--rec-train', f'{images}/rec/train.rec', '--rec-val', f'{images}/rec/val.rec', '-j', '1'],
+        'folders': [*SMALL, '--data-dir', str(images), '-j', '2', '--augmentation', 'high'],
+        'digits': [*TINY, '--dataset', 'digits', '--num-epochs', '2', '--batch-size', '128'],
+    }
+
+
+def train(*arguments, status=0):
+    """Run the program in this process and check its exit status."""
+    assert train_imagenet.main([str(argument) for argument in arguments]) == status
+
+
+def train_until(line, number, *arguments):
+    """Run the program in a process of its own; when it prints a line that begins so, send it a signal. Return (status, output)."""
+    command = [sys.executable, SCRIPT, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        output = []
+        for printed in process.stdout:
+            output.append(printed)
+            if printed.startswith(line):
+                process.send_signal(number)
+                line = 'never again'
+    assert line == 'never again', ''.join(output)
+    return process.returncode, ''.join(output)
+
+
+def error_of(capsys):
+    """The one line that was printed to standard error, as a user sees it."""
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith('error: '), lines
+    return lines[0]
+
+
+def assert_same_end(folder, other):
+    """Two finished runs have the same weights, optimizer and history, bit for bit, and exported the same network."""
+    states = [json.loads((path / 'checkpoint.json').read_text()) for path in (folder, other)]
+    for state in states:
+        for row in state['progress']['history']:
+            row.pop('seconds')
+        state['options'] = None
+    assert states[0] == states[1]
+    for name in (states[0]['weights'], states[0]['states'], 'meliusnetflex-0000.params'):
+        assert (folder / name).read_bytes() == (other / name).read_bytes(), name
+    assert (folder / 'meliusnetflex-symbol.json').exists()
+
+
+@pytest.fixture(scope='module')
+def finished(data_flags, tmp_path_factory):
+    """The folders of uninterrupted runs, by kind of data, made when first asked for."""
+    class Finished(dict):
+        def __missing__(self, kind):
+            self[kind] = tmp_path_factory.mktemp('finished') / kind
+            train(*data_flags[kind], '--save-dir', self[kind])
+            return self[kind]
+    return Finished()
+
+
+@pytest.mark.parametrize('kind', ['records', 'folders', 'digits'])
+def test_a_run_killed_in_its_second_epoch_and_resumed_ends_like_the_uninterrupted_one(data_flags, finished, tmp_path, kind):
+    status, output = train_until('epoch 2, update 2', signal.SIGKILL, *data_flags[kind], '--save-dir', tmp_path / 'run')
+    assert status == -signal.SIGKILL and 'epoch 2:' not in output
+    train('--resume', '--save-dir', tmp_path / 'run')
+    assert_same_end(tmp_path / 'run', finished[kind])
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_keeps_its_updates_and_ends_like_the_uninterrupted_one(data_flags, finished, tmp_path, number):
+    status, output = train_until('epoch 2, update 1', number, *data_flags['records'], '--save-dir', tmp_path / 'run')
+    assert status == 128 + number and '--resume' in output
+    position = json.loads((tmp_path / 'run' / 'checkpoint.json').read_text())['progress']
+    assert position['epoch'] == 1 and position['batch'] >= 1
+    train('--resume', '--save-dir', tmp_path / 'run')
+    assert_same_end(tmp_path / 'run', finished['records'])
+
+
+def test_a_run_killed_before_its_first_checkpoint_of_an_epoch_can_be_resumed(data_flags, finished, tmp_path):
+    train_until('epoch 1, update 1', signal.SIGKILL, *data_flags['records'], '--save-dir', tmp_path / 'run')
+    train('--resume', '--save-dir', tmp_path / 'run')
+    assert_same_end(tmp_path / 'run', finished['records'])
+
+
+def test_a_finished_run_that_is_resumed_exports_again_and_trains_nothing(finished, tmp_path, capsys):
+    shutil.copytree(finished['records'], tmp_path / 'run')
+    for file in (tmp_path / 'run').glob('meliusnetflex*'):
+        file.unlink()
+    train('--resume', '--save-dir', tmp_path / 'run')
+    assert 'update 1 of' not in capsys.readouterr().out
+    assert_same_end(tmp_path / 'run', finished['records'])
+
+
+def test_the_seed_decides_and_imperative_mode_computes_the_same(data_flags, finished, tmp_path):
+    train(*data_flags['records'], '--save-dir', tmp_path / 'seed', '--seed', '1')
+    train(*data_flags['records'], '--save-dir', tmp_path / 'imperative', '--mode', 'imperative')
+    losses = [[row['loss'] for row in json.loads((folder / 'checkpoint.json').read_text())['progress']['history']]
+              for folder in (finished['records'], tmp_path / 'seed', tmp_path / 'imperative')]
+    assert abs(losses[0][0] - losses[1][0]) > 1e-3
+    np.testing.assert_allclose(losses[2], losses[0], rtol=1e-3)
+
+
+IN_ANOTHER_PROCESS = """
+import sys, warnings
+import mxnet as mx, numpy as np
+prefix, inputs, outputs = sys.argv[1:]
+net = mx.gluon.SymbolBlock.imports(prefix + '-symbol.json', ['data'], prefix + '-0000.params')
+np.save(outputs, net(mx.nd.array(np.load(inputs))).asnumpy())
+assert not [name for name in sys.modules if name.startswith(('bmx_melius', 'model_zoo', 'gluoncv'))]
+"""
+
+
+def test_the_exported_network_is_the_best_one_and_runs_without_this_project(finished, tmp_path):
+    prefix = finished['digits'] / 'meliusnetflex'
+    description = json.loads((finished['digits'] / 'meliusnetflex-summary.json').read_text())
+    spec = InputSpec.from_json(description['input'])
+    _, validation = open_digits()
+    inputs = mx.nd.concat(*(spec.normalize(spec.crop(image)).expand_dims(0) for image, _ in validation), dim=0)
+    np.save(tmp_path / 'inputs.npy', inputs.asnumpy())
+    subprocess.run([sys.executable, '-c', IN_ANOTHER_PROCESS, str(prefix), 'inputs.npy', 'outputs.npy'], check=True, cwd=tmp_path)
+    logits = np.load(tmp_path / 'outputs.npy')
+    top1 = np.mean(logits.argmax(axis=1) == [label for _, label in validation])
+    assert top1 == pytest.approx(description['metrics']['top1'])
+    history = json.loads((finished['digits'] / 'checkpoint.json').read_text())['progress']['history']
+    assert description['metrics']['top1'] == max(row['top1'] for row in history)
+
+    net = train_imagenet.get_model(**description['model'])
+    net.load_parameters(str(finished['digits'] / f'epoch-{description["metrics"]["epoch"]:04d}.params'))
+    np.testing.assert_allclose(net(inputs).asnumpy(), logits, atol=1e-4)
+    counts = train_imagenet.bmx_melius.summary(net, (1, *spec.shape)).counts
+    assert description['counts'] == counts and description['class_names'] == list('0123456789')
+
+
+# ---- broken data ----
+
+
+def damage(path, number):
+    """Overwrite the image of a record behind its first bytes; return what was there."""
+    offset, length = record_span(path[:-len('.rec')], number)
+    with open(path, 'rb') as file:
+        file.seek(offset + 8)
+        before = file.read(length - 10)
+    overwrite(path, offset + 8, b'\0' * (length - 10))
+    return offset + 8, before
+
+
+@pytest.mark.parametrize('kind', ['records', 'folders'])
+def test_an_image_that_cannot_be_decoded_is_named_and_the_run_goes_on_once_it_is_mended(data_flags, images, finished, tmp_path, kind, capsys):
+    shutil.copytree(images, tmp_path / 'images')
+    flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]
+    if kind == 'records':
+        file, name = str(tmp_path / 'images' / 'rec' / 'train.rec'), 'train.rec: no image can be decoded from record 17;'
+        offset, content = damage(file, 17)
+    else:
+        file, offset, name = tmp_path / 'images' / 'train' / 'class2' / '7.jpg', 8, 'class2/7.jpg'
+        content = file.read_bytes()[8:]
+        overwrite(file, 8, b'\0' * len(content))
+    train(*flags, '--save-dir', tmp_path / 'run', status=2)
+    message = error_of(capsys)
+    assert name in message and '--resume' in message
+    assert name in (tmp_path / 'run' / 'train_imagenet.log').read_text()
+    train('--resume', '--save-dir', tmp_path / 'run', status=2)
+    overwrite(file, offset, content)
+    train('--resume', '--save-dir', tmp_path / 'run')
+    assert_same_end(tmp_path / 'run', finished[kind])
+
+
+@pytest.mark.parametrize('part', ['train', 'val'])
+def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tmp_path, part, capsys):
+    shutil.copytree(images / 'rec', tmp_path / 'rec')
+    file = tmp_path / 'rec' / f'{part}.rec'
+    os.truncate(file, file.stat().st_size * 3 // 4)
+    flags = [flag.replace(str(images), str(tmp_path)) for flag in data_flags['records']]
+    train(*flags, '--save-dir', tmp_path / 'run', status=2)
+    message = error_of(capsys)
+    assert f'{part}.rec: record ' in message and 'truncated' in message
+    assert not (tmp_path / 'run').exists()
+
+
+# ---- flags ----
+
+
+@pytest.mark.parametrize('flags,words', [
+    ([], '--model'),
+    (['--model', 'meliusnet23'], 'meliusnet22'),
+    (['--model', 'meliusnetA'], '--data-dir'),
+    (['--model', 'meliusnetA', '--use-rec'], 'im2rec'),
+    (['--model', 'meliusnetA', '--rec-train', 'nothing.rec'], 'nothing.rec'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--num-gpus', '2'], 'CUDA'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'float32'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--use-rec'], '--use-rec'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--use-pretrained'], 'no weights'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--initial-layers', 'tiny'], 'thumbnail'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '[1]'], '--model-options'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '{"depth": 3}'], 'depth'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--batch-size', '2000'], '--batch-size'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--batch-size', '0'], '--batch-size'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--num-epochs', '5', '--warmup-epochs', '5'], '--warmup-epochs'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--momentum', '0.9'], '--momentum'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--lr', '-1'], '--lr'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--crop-ratio', '1.5'], '--crop-ratio'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'nccl'], 'NCCL'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_sync'], 'launch.py'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_async'], '--kvstore'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--mode', 'symbolic'], '--mode'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--resume'], 'no run'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-epoch', '3'], '--resume-params'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-params', 'nothing.params'], 'nothing.params'),
+    (['--model', 'meliusnetA', '--use-dali'], 'DALI'),
+    (['--model', 'meliusnetA', '--mixup'], 'mixup'),
+    (['--model', 'meliusnetA', '--learning-rate', '3'], '--learning-rate'),
+])
+def test_a_flag_that_cannot_be_honoured_ends_in_one_line_before_any_work(flags, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('HOME', str(tmp_path))  # no images there
+    train(*flags, status=2)
+    assert words in error_of(capsys)
+    assert not os.listdir(tmp_path)
+
+
+def test_a_run_is_not_overwritten_and_not_resumed_with_other_flags(data_flags, finished, capsys):
+    folder = finished['records']
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    capsys.readouterr()
+    train(*data_flags['records'], '--save-dir', folder, status=2)
+    assert '--resume' in error_of(capsys)
+    train('--resume', '--save-dir', folder, '--lr', '0.1', status=2)
+    assert '--lr 0.002' in error_of(capsys)
+    assert before == {path: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize('kind', ['records', 'folders', 'digits'])
+def test_a_dry_run_shows_the_plan_and_writes_nothing(data_flags, tmp_path, kind, capsys):
+    train(*data_flags[kind], '--save-dir', tmp_path / 'run', '--dry-run')
+    plan = capsys.readouterr().out
+    assert 'OPs' in plan and 'nothing was trained' in plan
+    assert ('1,433 training and 364 validation' if kind == 'digits' else '30 training and 12 validation') in plan
+    assert not (tmp_path / 'run').exists()
+
+
+def test_weights_and_optimizer_of_another_run_can_be_started_from(data_flags, finished, tmp_path, capsys):
+    weights, states = finished['records'] / 'epoch-0003.params', finished['records'] / 'epoch-0003.states'
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '5', '--resume-epoch', '3', '--resume-params', weights,
+          '--resume-states', states)
+    printed = capsys.readouterr().out
+    assert 'epoch 4, update 1 of 3' in printed and 'epoch 3, update' not in printed
+    rates = [float(line.rsplit(' ', 1)[1]) for line in printed.splitlines() if line.startswith('epoch 4, update')]
+    expected = [.002 * (1 + np.cos(np.pi * update / 15)) / 2 for update in (9, 10, 11)]
+    np.testing.assert_allclose(rates, expected, rtol=.01)
+
+
+@pytest.mark.parametrize('flag', ['--resume-params', '--resume-states'])
+def test_files_of_another_network_are_refused(data_flags, finished, tmp_path, flag, capsys):
+    capsys.readouterr()
+    (tmp_path / 'file').write_bytes(b'nonsense')
+    flags = ['--resume-params', finished['records'] / 'epoch-0003.params', flag, tmp_path / 'file']
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *flags, status=2)
+    assert flag in error_of(capsys)
+
+
+@pytest.mark.parametrize('flags', [
+    ['--optimizer', 'sgd', '--no-wd', '--lr-mode', 'step', '--lr-decay-epoch', '1,2'],
+    ['--optimizer', 'adam', '--lr-mode', 'poly', '--warmup-epochs', '1', '--initialization', 'msraprelu'],
+    ['--optimizer', 'nag', '--lr-decay-period', '1', '--lr-mode', 'step', '--augmentation', 'low', '--save-frequency', '1'],
+])
+def test_other_optimizers_schedules_and_augmentations_train(data_flags, tmp_path, flags):
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *flags)
+    history = json.loads((tmp_path / 'run' / 'checkpoint.json').read_text())['progress']['history']
+    assert len(history) == 3 and all(np.isfinite(row['loss']) and row['learning_rate'] > 0 for row in history)
+    assert len(list((tmp_path / 'run').glob('epoch-*.params'))) == 3 or '--save-frequency' not in flags
+
+
+def test_a_diverging_run_ends_with_its_reason(data_flags, tmp_path, capsys):
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--optimizer', 'sgd', '--warmup-epochs', '0', '--lr', '1e30', status=2)
+    assert 'diverged in epoch 1' in error_of(capsys)
+
+
+def test_several_devices_of_a_machine_train_one_network(data_flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(mx.context, 'num_gpus', lambda: 2)
+    monkeypatch.setattr(mx, 'gpu', mx.cpu)  # two contexts of the CPU stand for two GPUs
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-gpus', '2', '--batch-size', '4')
+    assert 'updates of 8 images' in capsys.readouterr().out
+    assert (tmp_path / 'run' / 'meliusnetflex-0000.params').exists()
+
+
+def test_two_machines_train_one_network(data_flags, tmp_path):
+    """A scheduler, a server and two workers on this machine: both workers must compute the same weights from different images."""
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, 'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_PS_ROOT_PORT': str(port), 'DMLC_NUM_WORKER': '2',
+                   'DMLC_NUM_SERVER': '1', 'OMP_NUM_THREADS': '1'}
+    processes = []
+    for role in ('scheduler', 'server', 'worker', 'worker'):
+        folder = tmp_path / f'{role}{len(processes)}'
+        command = [sys.executable, SCRIPT, *data_flags['records'], '--kvstore', 'dist_sync', '--batch-size', '4', '--num-epochs', '1',
+                   '--save-dir', tmp_path / 'run', '--logging-file', folder / 'log']
+        processes.append(subprocess.Popen(list(map(str, command)), env={**environment, 'DMLC_ROLE': role}, stdout=subprocess.PIPE,
+                                          stderr=subprocess.STDOUT, text=True))
+    try:
+        outputs = [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0, 0, 0], outputs
+    assert 'updates of 8 images' in outputs[2] and 'updates of 8 images' in outputs[3]
+    lines = [next(line for line in output.splitlines() if line.startswith('epoch 1, update 3')) for output in outputs[2:]]
+    assert lines[0] != lines[1], 'different images'
+    assert collections.Counter(path.suffix for path in (tmp_path / 'run').glob('epoch-0001*')) == {'.params': 1, '.states': 1}
+
+
+def test_the_help_shows_every_flag_with_its_default_and_examples(capsys):
+    with pytest.raises(SystemExit) as ended:
+        train_imagenet.main(['--help'])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for word in ('--rec-train', '--augmentation', '--resume', 'examples:', 'default: 64', '--dataset digits'):
+        assert word in text
+    assert '--use-dali' not in text and pathlib.Path(SCRIPT).name in text
