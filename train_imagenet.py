@@ -1,7 +1,9 @@
 #!/usr/bin/env python
 """Train a binary network: on ImageNet, on images of your own, or on handwritten digits."""
 import argparse
+import contextlib
 import functools
+import io
 import json
 import math
 import os
@@ -32,14 +34,15 @@ from model_zoo.registry import canonical_name
 
 EPILOG = """\
 examples:
-  train_imagenet.py --model meliusnetc --dataset digits            handwritten digits, nothing to download
+  train_imagenet.py --model meliusnet22 --dataset digits           handwritten digits, nothing to download
   train_imagenet.py --model meliusnet22 --use-rec                  the paper's protocol, ~/.mxnet/datasets/imagenet/rec/{train,val}.rec
   train_imagenet.py --model meliusnetA --data-dir photos           folders photos/train/CLASS/*.jpg and photos/val/CLASS/*.jpg
   train_imagenet.py --model meliusnet22 --use-rec --dry-run        show what would be done, check the data, train nothing
   train_imagenet.py --resume --save-dir params                     continue a run that was killed; no other flag is needed
 
 Ctrl-C stops after the running batch; --resume goes on from there. A run that was stopped or killed and resumed ends with the weights of
-the uninterrupted one, bit for bit (record files: with -j 1, see bmx_melius/training/record_source.py).
+the uninterrupted one, bit for bit, on the same machine with the same number of threads. Record files need -j 1 for that: with several
+decoding threads MXNet's ImageRecordIter draws random numbers for augmentation in the order in which the threads come to it.
 """
 
 
@@ -49,11 +52,13 @@ def make_parser():
 
     group = parser.add_argument_group('network')
     group.add_argument('--model', type=network, help='one of ' + ', '.join(get_model_list()))
-    group.add_argument('--initial-layers', metavar='STEM', help='grouped_stem, imagenet or thumbnail (default: grouped_stem; digits: thumbnail)')
+    group.add_argument('--initial-layers', metavar='STEM',
+                       help='grouped_stem, imagenet or thumbnail (default: grouped_stem; digits: thumbnail)')
     group.add_argument('--clip-threshold', type=float, default=1.3, metavar='T',
                        help='cancel the gradient of a sign where its input exceeds this (default: %(default)s)')
     group.add_argument('--model-options', type=json_object, default={}, metavar='JSON',
-                       help="further arguments of the network, for example '{\"block_numbers\": [2, 2], \"transitions\": [0.5]}' of meliusnet_flex")
+                       help='further arguments of the network, for example of meliusnet_flex '
+                            '\'{"block_numbers": [2, 2], "transitions": [0.5]}\'')
     group.add_argument('--use-pretrained', action='store_true', help='start from published weights')
     group.add_argument('--initialization', choices=flags.INITIALIZERS, default='gaussian',
                        help='of the weights; gaussian is Xavier(gaussian, in, 2) (default: %(default)s)')
@@ -76,21 +81,23 @@ def make_parser():
     group.add_argument('--crop-ratio', type=float, metavar='R',
                        help='validation crops INPUT_SIZE from images of INPUT_SIZE / R (default: 0.875; digits: 0.8)')
     group.add_argument('--augmentation', choices=LEVELS, default='medium',
-                       help='low: crop and mirror; medium: resized crop and mirror; high: colours too; digits are not mirrored (default: %(default)s)')
+                       help='low: crop and mirror; medium: resized crop and mirror; high: colours too; digits are never mirrored '
+                            '(default: %(default)s)')
 
     group = parser.add_argument_group('training')
-    group.add_argument('--num-epochs', type=positive_int, metavar='N', help='(default: 120; digits: 12)')
+    group.add_argument('--num-epochs', type=positive_int, metavar='N', help='(default: 120; digits: 10)')
     group.add_argument('--batch-size', type=positive_int, default=64, metavar='N', help='for each device (default: %(default)s)')
     group.add_argument('--num-gpus', type=int, default=0, metavar='N', help='0 trains on the CPU (default: %(default)s)')
     group.add_argument('--kvstore', choices=flags.KVSTORES, default='device', help='how devices exchange gradients (default: %(default)s)')
     group.add_argument('--optimizer', choices=flags.OPTIMIZERS, default='radam', help='(default: %(default)s)')
-    group.add_argument('--lr', type=float, help='base learning rate (default: radam 0.002, adam 0.001, sgd and nag 0.1)')
+    group.add_argument('--lr', type=float, help='base learning rate (default: radam 0.002, adam 0.001, sgd and nag 0.1; digits: 4 times that)')
     group.add_argument('--wd', type=float, help='weight decay; binary weights have none (default: radam and adam 0, sgd and nag 0.0001)')
     group.add_argument('--no-wd', action='store_true', help='no weight decay on biases and normalization')
     group.add_argument('--momentum', type=float, help='of sgd and nag (default: 0.9)')
     group.add_argument('--lr-mode', choices=MODES, default='cosine', help='(default: %(default)s)')
     group.add_argument('--lr-decay', type=float, default=.1, metavar='F', help='factor of mode step (default: %(default)s)')
-    group.add_argument('--lr-decay-epoch', type=epochs, default=[40, 60], metavar='E,E', help='epochs at which it is applied (default: 40,60)')
+    group.add_argument('--lr-decay-epoch', type=epochs, default=[40, 60], metavar='E,E',
+                       help='epochs at which it is applied (default: 40,60)')
     group.add_argument('--lr-decay-period', type=int, default=0, metavar='N', help='or: apply it every N epochs (default: 0, off)')
     group.add_argument('--warmup-epochs', type=int, metavar='N', help='of linearly growing rate (default: radam 0, others 5)')
     group.add_argument('--warmup-lr', type=float, default=0., metavar='LR', help='rate the warm-up starts from (default: %(default)s)')
@@ -105,7 +112,8 @@ def make_parser():
     group.add_argument('--resume-params', metavar='FILE', help='start a new run from these weights')
     group.add_argument('--resume-states', metavar='FILE', help='... and this state of the optimizer (a pickle: load only what you trust)')
     group.add_argument('--resume-epoch', type=int, default=0, metavar='N', help='... as if N epochs were over (default: %(default)s)')
-    group.add_argument('--log-interval', type=int, default=50, metavar='N', help='log every N updates, 0: only epochs (default: %(default)s)')
+    group.add_argument('--log-interval', type=int, default=50, metavar='N',
+                       help='log every N updates, 0: only epochs (default: %(default)s)')
     group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/train_imagenet.log)')
     group.add_argument('--dry-run', action='store_true', help='check flags and data, show the plan, train and write nothing')
     for flag in flags.REFUSED:
@@ -188,7 +196,8 @@ def train(options, net, trainer, source, checkpoints, progress, devices):
                 raise UserError(f'{error}; then go on with --resume --save-dir {options.save_dir}, nothing is lost') from error
             if interruption.signal:
                 checkpoints.save(net, trainer, progress)
-                LOG.info('stopped in epoch %d after update %d; go on with --resume --save-dir %s', epoch + 1, progress.batch, options.save_dir)
+                LOG.info('stopped in epoch %d after update %d; go on with --resume --save-dir %s', epoch + 1, progress.batch,
+                         options.save_dir)
                 return 128 + interruption.signal
             progress.end_epoch(top1=top1, top5=top5, learning_rate=trainer.learning_rate, seconds=round(time.time() - started, 1))
             LOG.info('epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
@@ -205,7 +214,12 @@ def make_network(options, model, spec, devices):
         if not options.model_options:
             raise
         raise UserError(f'--model-options do not fit {options.model}: {error}') from error
-    net.infer_shape(mx.nd.zeros((1, *spec.shape)))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # where MXNet prints the arguments when this fails
+            net.infer_shape(mx.nd.zeros((1, *spec.shape)))
+    except mx.MXNetError as error:
+        raise UserError(f'--input-size {spec.size} is too small for {options.model} with --initial-layers '
+                        f'{options.initial_layers}: {last_line(error)}') from error
     seed_all(seed_for(options.seed))
     net.initialize(flags.INITIALIZERS[options.initialization], ctx=devices)
     if options.mode == 'hybrid':
@@ -266,7 +280,7 @@ def evaluate(net, source, devices, interruption):
 def show(bar, options, progress, source, learning_rate):
     """Report the update that is just over; raise `UserError` where there is no point in going on."""
     bar.advance(source.images_per_update, f'epoch {progress.epoch + 1}/{options.num_epochs}', loss=f'{progress.mean_loss:.3f}',
-                top1=f'{progress.accuracy:.1%}', lr=f'{learning_rate:.2g}')
+                top1=f'{progress.accuracy:.1%}', lr=f'{learning_rate:.1e}')
     if options.log_interval and progress.batch % options.log_interval == 0:
         LOG.info('epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, learning rate %.3g', progress.epoch + 1, progress.batch,
                  source.updates_per_epoch, progress.mean_loss, 100 * progress.accuracy, learning_rate)
@@ -281,7 +295,7 @@ def export_network(options, net, source, model, counts, metrics):
     prefix = os.path.join(options.save_dir, options.model)
     export(net, prefix, {'model': model, 'input': source.spec.to_json(), 'class_names': source.class_names, 'counts': counts,
                          'metrics': metrics})
-    LOG.info('the best network is that of epoch %d: top-1 %.2f %%, top-5 %.2f %%; exported to %s-symbol.json and %s-0000.params',
+    LOG.info('the best network is that of epoch %d: top-1 %.2f%%, top-5 %.2f%%; exported to %s-symbol.json and %s-0000.params',
              metrics['epoch'], 100 * metrics['top1'], 100 * metrics['top5'], prefix, prefix)
 
 

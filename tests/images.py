@@ -27,12 +27,16 @@ def pack_folders(root):
     """ROOT/rec/{train,val}.{lst,rec,idx} from the folders, packed by MXNet's im2rec."""
     os.makedirs(f'{root}/rec')
     for part, number in (('train', TRAIN), ('val', VALIDATION)):
-        with open(f'{root}/rec/{part}.lst', 'w') as file:
-            for label in range(CLASSES):
-                for index in range(number):
-                    file.write(f'{label * number + index}\t{label}\t{part}/class{label}/{index}.jpg\n')
-    subprocess.run([sys.executable, '-m', 'mxnet.tools.im2rec', f'{root}/rec/', str(root), '--pass-through'], check=True,
-                   stdout=subprocess.DEVNULL)
+        pack_list(root, f'{root}/rec/{part}', [f'{label * number + index}\t{label}\t{part}/class{label}/{index}.jpg\n'
+                                               for label in range(CLASSES) for index in range(number)])
+
+
+def pack_list(root, prefix, lines):
+    """PREFIX.{lst,rec,idx} from the lines of a list whose images are in `root`, packed by MXNet's im2rec."""
+    with open(f'{prefix}.lst', 'w') as file:
+        file.writelines(lines)
+    command = [sys.executable, '-m', 'mxnet.tools.im2rec', str(prefix), str(root), '--pass-through']
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def write_records(prefix, images, labels=None):

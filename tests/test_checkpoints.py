@@ -80,41 +80,43 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
+class Run:
+    """A run whose epochs have one update; it remembers the weights it saved after each."""
+
+    def __init__(self, folder):
+        self.net, self.trainer = make()
+        self.checkpoints, self.progress, self.saved = Checkpoints(folder, OPTIONS), Progress(), {}
+
+    def train_and_save(self, number):
+        step(self.net, self.trainer, number)
+        finish_epoch(self.progress, .1 * number)
+        self.saved[self.progress.epoch] = weights(self.net)
+        self.checkpoints.save(self.net, self.trainer, self.progress)
+
+
 @pytest.mark.parametrize('operation', ['replace', 'unlink', 'fsync'])
 def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_whole(tmp_path, monkeypatch, operation):
     """Every place where saving touches the disk is reached, with a kill before and after it."""
-    moments = 0
     for moment in range(100):
-        folder = tmp_path / str(moment)
-        net, trainer = make()
-        checkpoints, progress, saved = Checkpoints(folder, OPTIONS), Progress(), {}
-
-        def save(number):
-            step(net, trainer, number)
-            finish_epoch(progress, .1 * number)
-            saved[progress.epoch] = weights(net)
-            checkpoints.save(net, trainer, progress)
-
-        save(1)
+        run = Run(tmp_path / str(moment))
+        run.train_and_save(1)
         with monkeypatch.context() as patch:
             patch.setattr(module.os, operation, kill_at(moment, getattr(os, operation)))
             try:
-                save(2)
-            except Killed:
-                moments += 1
-            else:
+                run.train_and_save(2)
                 break
-        other, other_trainer = make(seed=1)
-        found = Checkpoints(folder, OPTIONS).load(other, other_trainer)
-        assert found.epoch in (1, 2)
-        np.testing.assert_equal(weights(other), saved[found.epoch])
-        other.load_parameters(checkpoints.best_weights(found))
-        np.testing.assert_equal(weights(other), saved[found.epoch], 'the best weights are there, too')
-        progress = found
-        net, trainer = other, other_trainer
-        save(3)  # and the run can go on
-        assert Checkpoints.read(folder)['progress']['epoch'] == found.epoch
-    assert moments >= 4
+            except Killed:
+                pass
+        resumed = Run(tmp_path / str(moment))
+        resumed.progress = resumed.checkpoints.load(resumed.net, resumed.trainer)
+        epoch = resumed.progress.epoch
+        assert epoch in (1, 2)
+        np.testing.assert_equal(weights(resumed.net), run.saved[epoch])
+        resumed.net.load_parameters(resumed.checkpoints.best_weights(resumed.progress))
+        np.testing.assert_equal(weights(resumed.net), run.saved[epoch], 'the best weights are there, too')
+        resumed.train_and_save(3)  # and the run can go on
+        assert Checkpoints.read(tmp_path / str(moment))['progress']['epoch'] == epoch + 1
+    assert moment >= 4
 
 
 def kill_at(moment, function):

@@ -12,7 +12,7 @@ import sys
 import mxnet as mx
 import numpy as np
 import pytest
-from images import make_folders, overwrite, pack_folders, record_span
+from images import make_folders, overwrite, pack_folders, pack_list, record_span
 
 import train_imagenet
 from bmx_melius.preprocessing import InputSpec
@@ -180,7 +180,7 @@ def damage(path, number):
 
 
 @pytest.mark.parametrize('kind', ['records', 'folders'])
-def test_an_image_that_cannot_be_decoded_is_named_and_the_run_goes_on_once_it_is_mended(data_flags, images, finished, tmp_path, kind, capsys):
+def test_an_undecodable_image_is_named_and_the_run_goes_on_once_it_is_mended(data_flags, images, finished, tmp_path, kind, capsys):
     shutil.copytree(images, tmp_path / 'images')
     flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]
     if kind == 'records':
@@ -198,6 +198,18 @@ def test_an_image_that_cannot_be_decoded_is_named_and_the_run_goes_on_once_it_is
     overwrite(file, offset, content)
     train('--resume', '--save-dir', tmp_path / 'run')
     assert_same_end(tmp_path / 'run', finished[kind])
+
+
+def test_a_run_goes_on_with_a_record_file_packed_without_the_broken_image(data_flags, images, tmp_path, capsys):
+    shutil.copytree(images / 'rec', tmp_path / 'rec')
+    damage(str(tmp_path / 'rec' / 'train.rec'), 17)
+    flags = [flag.replace(str(images), str(tmp_path)) for flag in data_flags['records']]
+    train(*flags, '--save-dir', tmp_path / 'run', status=2)
+    assert 'record 17;' in error_of(capsys)
+    listed = (images / 'rec' / 'train.lst').read_text().splitlines(keepends=True)
+    pack_list(images, tmp_path / 'rec' / 'train', [line for line in listed if not line.startswith('17\t')])
+    train('--resume', '--save-dir', tmp_path / 'run')
+    assert '29 training' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('part', ['train', 'val'])
@@ -241,6 +253,8 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
     (['--model', 'meliusnetA', '--dataset', 'digits', '--resume'], 'no run'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-epoch', '3'], '--resume-params'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-params', 'nothing.params'], 'nothing.params'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--input-size', '4'], '--input-size 4'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--seed', '-1'], '--seed'),
     (['--model', 'meliusnetA', '--use-dali'], 'DALI'),
     (['--model', 'meliusnetA', '--mixup'], 'mixup'),
     (['--model', 'meliusnetA', '--learning-rate', '3'], '--learning-rate'),

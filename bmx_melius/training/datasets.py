@@ -22,6 +22,8 @@ class Dataset:
         For each of `LEVELS`.
     initial_layers : str
         The stem that suits the size of the images.
+    lr_factor : float
+        Times the optimizer's default learning rate, which is one for ImageNet.
     num_epochs, num_workers : int
     """
 
@@ -29,6 +31,7 @@ class Dataset:
     crop_ratio: float
     augmentations: Dict[str, Augmentation]
     initial_layers: str
+    lr_factor: float
     num_epochs: int
     num_workers: int
 
@@ -49,6 +52,7 @@ DATASETS = {
             'high': Augmentation(area=(.08, 1.), mirror=True, brightness=.4, contrast=.4, saturation=.4, pca_noise=.1),
         },
         initial_layers='grouped_stem',
+        lr_factor=1.,
         num_epochs=120,
         num_workers=4,
     ),
@@ -62,7 +66,8 @@ DATASETS = {
             'high': Augmentation(area=(.5, .8), brightness=.4),
         },
         initial_layers='thumbnail',
-        num_epochs=12,
+        lr_factor=4.,  # there are few updates
+        num_epochs=10,
         num_workers=0,
     ),
 }

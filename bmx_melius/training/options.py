@@ -106,7 +106,7 @@ def _complete(options):
     _default(options, 'initial_layers', dataset.initial_layers)
     _default(options, 'num_epochs', dataset.num_epochs)
     _default(options, 'num_workers', dataset.num_workers)
-    _default(options, 'lr', optimizer.lr)
+    _default(options, 'lr', optimizer.lr * dataset.lr_factor)
     _default(options, 'wd', optimizer.wd)
     _default(options, 'warmup_epochs', min(optimizer.warmup_epochs, options.num_epochs - 1))
     if options.momentum is not None and optimizer.momentum is None:
@@ -124,6 +124,10 @@ def _default(options, name, value):
 
 
 def _check(options):
+    for name in ('lr', 'warmup_lr', 'wd', 'clip_threshold', 'crop_ratio', 'lr_decay', 'seed', 'num_gpus', 'num_workers', 'warmup_epochs',
+                 'lr_decay_period', 'save_frequency', 'log_interval', 'resume_epoch'):
+        if not getattr(options, name) >= 0:
+            raise UserError(f'--{name.replace("_", "-")} must not be negative')
     if options.dtype != 'float32':
         raise UserError(f'--dtype {options.dtype}: only float32 is supported')
     if options.dataset == 'digits' and options.use_rec:
@@ -144,8 +148,5 @@ def _check(options):
             raise UserError(f'--{name.replace("_", "-")}: there is no file {getattr(options, name)}')
     if options.resume_epoch >= options.num_epochs:
         raise UserError(f'--resume-epoch {options.resume_epoch}: only {options.num_epochs} epochs are to be trained (--num-epochs)')
-    for name in ('lr', 'warmup_lr', 'wd', 'clip_threshold', 'crop_ratio', 'lr_decay'):
-        if not getattr(options, name) >= 0:
-            raise UserError(f'--{name.replace("_", "-")} must not be negative')
     if not 0 < options.crop_ratio <= 1:
         raise UserError(f'--crop-ratio must be above 0 and at most 1, not {options.crop_ratio:g}')

@@ -1,6 +1,7 @@
 """RecordIO files of images, as MXNet's im2rec packs them, checked before MXNet's reader, which a broken one can crash, opens them."""
 import mmap
 import os
+import warnings
 from multiprocessing.pool import ThreadPool
 
 import mxnet as mx
@@ -63,7 +64,9 @@ class RecordFile:
 
     def _read_index(self):
         try:
-            index = np.loadtxt(self.index_path, dtype=np.int64, delimiter='\t', ndmin=2)
+            with warnings.catch_warnings():
+                warnings.filterwarnings('ignore', message='.*no data', category=UserWarning)  # that is an error below
+                index = np.loadtxt(self.index_path, dtype=np.int64, delimiter='\t', ndmin=2)
         except ValueError as error:
             raise UserError(f'{self.index_path} is no index of a record file (lines of number, tab, offset): {error}') from error
         if index.shape[1] != 2:
