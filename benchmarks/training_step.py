@@ -47,7 +47,9 @@ def make_step(model, batch_size, input_size, bits):
 
 def main():
     args = parse_arguments()
-    os.environ['OMP_NUM_THREADS'] = str(args.threads)  # read when MXNet is imported, hence the late imports
+    # Read when MXNet is imported, hence the late imports; the settings of train_imagenet.py.
+    os.environ['OMP_NUM_THREADS'] = str(args.threads)
+    os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
     steps = {name: make_step(args.model, args.batch_size, args.input_size, bits) for name, bits in (('binary', 1), ('twin', 32))}
     seconds = {name: [] for name in steps}
     for _ in range(2):  # warm-up: memory is planned in the first step
