@@ -12,6 +12,11 @@ import signal
 import sys
 import time
 
+# MXNet reads these when it is imported. Without them it computes elementwise operators, a third of a binary network's training step, in
+# one thread: its tuning judges other threads too dear, and it keeps a core for itself where their number was not set by hand.
+os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
+os.environ.setdefault('OMP_NUM_THREADS', str(len(os.sched_getaffinity(0))))
+
 import mxnet as mx
 from mxnet import autograd, gluon
 
@@ -90,7 +95,8 @@ def make_parser():
     group.add_argument('--num-gpus', type=int, default=0, metavar='N', help='0 trains on the CPU (default: %(default)s)')
     group.add_argument('--kvstore', choices=flags.KVSTORES, default='device', help='how devices exchange gradients (default: %(default)s)')
     group.add_argument('--optimizer', choices=flags.OPTIMIZERS, default='radam', help='(default: %(default)s)')
-    group.add_argument('--lr', type=float, help='base learning rate (default: radam 0.002, adam 0.001, sgd and nag 0.1; digits: 4 times that)')
+    group.add_argument('--lr', type=float,
+                       help='base learning rate (default: radam 0.002, adam 0.001, sgd and nag 0.1; digits: 4 times that)')
     group.add_argument('--wd', type=float, help='weight decay; binary weights have none (default: radam and adam 0, sgd and nag 0.0001)')
     group.add_argument('--no-wd', action='store_true', help='no weight decay on biases and normalization')
     group.add_argument('--momentum', type=float, help='of sgd and nag (default: 0.9)')
