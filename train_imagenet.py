@@ -16,6 +16,7 @@ import time
 # one thread: its tuning judges other threads too dear, and it keeps a core for itself where their number was not set by hand.
 os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
 os.environ.setdefault('OMP_NUM_THREADS', str(len(os.sched_getaffinity(0))))
+os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')  # threads that wait leave their core to other programs instead of spinning
 
 import mxnet as mx
 from mxnet import autograd, gluon

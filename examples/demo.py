@@ -38,7 +38,7 @@ def main():
     FOLDER.mkdir(parents=True)
 
     headline('Training a binary network')
-    subprocess.run([sys.executable, HERE.parent / 'train_imagenet.py', *FLAGS, '--save-dir', RUN], check=True)
+    run(HERE.parent / 'train_imagenet.py', *FLAGS, '--save-dir', RUN)
     description = json.loads(pathlib.Path(f'{PREFIX}-summary.json').read_text())
     spec = InputSpec.from_json(description['input'])
 
@@ -50,8 +50,7 @@ def main():
     images, labels = zip(*held_back)
     inputs = np.stack([spec.normalize(spec.crop(image)).asnumpy() for image in images])
     np.save(FOLDER / 'inputs.npy', inputs)
-    command = [sys.executable, HERE / 'classify_with_stock_mxnet.py', PREFIX, FOLDER / 'inputs.npy', FOLDER / 'outputs.npy']
-    subprocess.run(command, check=True, cwd=FOLDER)
+    run(HERE / 'classify_with_stock_mxnet.py', PREFIX, FOLDER / 'inputs.npy', FOLDER / 'outputs.npy')
     logits = np.load(FOLDER / 'outputs.npy')
     predictions = logits.argmax(axis=1)
     trained = logits_as_trained(description, inputs)
@@ -76,6 +75,13 @@ def main():
 
 def headline(text):
     print(f'\n--- {text} ---\n', flush=True)
+
+
+def run(*command):
+    """Run a Python program in a process of its own; end like it does where it fails."""
+    status = subprocess.run([sys.executable, *command]).returncode
+    if status:
+        sys.exit(status)
 
 
 def show_costs(description, spec):
@@ -125,4 +131,7 @@ def shorten(path):
 
 
 if __name__ == '__main__':
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit('stopped')
