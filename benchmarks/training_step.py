@@ -50,6 +50,7 @@ def main():
     # Read when MXNet is imported, hence the late imports; the settings of train_imagenet.py.
     os.environ['OMP_NUM_THREADS'] = str(args.threads)
     os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
+    os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
     steps = {name: make_step(args.model, args.batch_size, args.input_size, bits) for name, bits in (('binary', 1), ('twin', 32))}
     seconds = {name: [] for name in steps}
     for _ in range(2):  # warm-up: memory is planned in the first step
