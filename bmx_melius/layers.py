@@ -90,7 +90,7 @@ def _check_encoding(encoding, bits):
 def _filter_constant(F, weight, filters, pad_value, offset):
     """What must be added to the products of each filter: p sum(w), or (n + p sum(w)) / 2 with the offset. Shape (filters,)."""
     if offset:
-        return _sum_per_filter(F, (1 + weight * pad_value) * 0.5, filters)
+        return _sum_per_filter(F, weight * (pad_value / 2) + 0.5, filters)
     return _sum_per_filter(F, weight, filters) * pad_value
 
 
