@@ -82,7 +82,7 @@ def make_parser():
     group.add_argument('--rec-val', metavar='FILE', help='validation record file (default: DATA_DIR/rec/val.rec)')
     group.add_argument('--rec-val-idx', metavar='FILE', help='its index (default: the same name, .idx)')
     group.add_argument('-j', '--num-data-workers', dest='num_workers', type=int, metavar='N',
-                       help='processes (record files: threads) that decode and augment (default: 4; digits: 0, no extra process)')
+                       help='threads that decode and augment (default: 4; digits: 0, none beside the training)')
     group.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input (default: 224; digits: 8)')
     group.add_argument('--crop-ratio', type=float, metavar='R',
                        help='validation crops INPUT_SIZE from images of INPUT_SIZE / R (default: 0.875; digits: 0.8)')
@@ -165,7 +165,7 @@ def run(options):
         LOG.info('%s\nnothing was trained (--dry-run)', plan)
         return 0
 
-    with logging_to_file(options.logging_file):
+    with logging_to_file(options.logging_file + (f'.{rank}' if rank else '')):
         LOG.info(plan)
         checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, writes=rank == 0)
         progress = start(options, checkpoints, net, trainer)
@@ -277,7 +277,8 @@ def evaluate(net, source, devices, interruption):
     for images, labels in source.validation():
         if interruption.signal:
             break
-        images, labels = (gluon.utils.split_and_load(array, devices, even_split=False) for array in (images, labels))
+        used = devices[:len(images)]  # the last batch may be smaller than their number
+        images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
         outputs = [net(x) for x in images]
         for metric in metrics:
             metric.update(labels, outputs)

@@ -27,12 +27,12 @@ def numbered_images(number):
     return [encode(np.full((8, 8, 3), n, np.uint8)) for n in range(number)]
 
 
-def open_numbered(folder, number=20, validation=7, parts=1, part=0, batch_size=6, seed=0, kind='records', workers=0):
+def open_numbered(folder, number=20, validation=7, parts=1, part=0, batch_size=6, seed=0, kind='records', threads=0):
     """A source of `numbered_images`, whose labels are their numbers modulo 10."""
     arguments = {'spec': PLAIN, 'augmentation': MIRROR_ONLY, 'batch_size': batch_size, 'part': part, 'parts': parts, 'seed': seed}
     if kind == 'images':
         datasets = [[(mx.nd.full((8, 8, 3), n, dtype='uint8'), n % 10) for n in range(size)] for size in (number, validation)]
-        return ImageSource(*datasets, [str(n) for n in range(10)], 'test', workers=workers, **arguments)
+        return ImageSource(*datasets, [str(n) for n in range(10)], 'test', threads=0, **arguments)
     files = []
     for name, size in (('train', number), ('val', validation)):
         write_records(folder / name, numbered_images(size), [n % 10 for n in range(size)])
@@ -95,17 +95,17 @@ def test_too_few_images_or_classes_are_refused(tmp_path):
         with pytest.raises(UserError, match='--batch-size'):
             open_numbered(tmp_path, kind=kind, number=5)
     with pytest.raises(UserError, match='one class'):
-        ImageSource([], [], ['a'], 'test', PLAIN, MIRROR_ONLY, 1, 0, 1, workers=0, seed=0)
+        ImageSource([], [], ['a'], 'test', PLAIN, MIRROR_ONLY, 1, 0, 1, threads=0, seed=0)
 
 
-def test_batches_do_not_depend_on_the_number_of_workers(tmp_path):
+def test_batches_do_not_depend_on_the_number_of_threads(tmp_path):
     make_folders(tmp_path)
     spec = InputSpec(size=16, resize=20)
     epochs = []
-    for workers in (0, 2):
+    for threads in (0, 2):
         train, validation = open_folders(tmp_path, spec)
         augmentation = DATASETS['imagenet'].augmentations['high']
-        source = ImageSource(train, validation, train.synsets, 'test', spec, augmentation, 8, 0, 1, workers, 5)
+        source = ImageSource(train, validation, train.synsets, 'test', spec, augmentation, 8, 0, 1, threads, 5)
         epochs.append([images.asnumpy() for epoch in range(2) for images, _ in source.train(epoch)]
                       + [images.asnumpy() for images, _ in source.validation()])
     np.testing.assert_equal(*epochs)
@@ -122,7 +122,7 @@ def crops(augmentation, spec, size, number, kind, folder):
         source = RecordSource(train, val, spec, augmentation, number // 10, 0, 1, threads=1, seed=0)
     else:
         images = [(mx.nd.array(image, dtype='uint8'), 0)] * number
-        source = ImageSource(images, images[:1], ['a', 'b'], 'test', spec, augmentation, number // 10, 0, 1, workers=0, seed=0)
+        source = ImageSource(images, images[:1], ['a', 'b'], 'test', spec, augmentation, number // 10, 0, 1, threads=0, seed=0)
     found = []
     for images, _ in source.train(0):
         for red, green, _ in images.asnumpy():
@@ -169,9 +169,36 @@ def test_high_augmentation_changes_brightness_within_its_range(tmp_path, kind):
         source = RecordSource(file, file, spec, high, 50, 0, 1, threads=1, seed=0)
     else:
         images = [(mx.nd.array(gray, dtype='uint8'), 0)] * 300
-        source = ImageSource(images, images, ['a', 'b'], 'test', spec, high, 50, 0, 1, workers=0, seed=0)
+        source = ImageSource(images, images, ['a', 'b'], 'test', spec, high, 50, 0, 1, threads=0, seed=0)
     values = np.concatenate([images.asnumpy()[:, 0, 0, 0] for images, _ in source.train(0)])
     assert 59 <= values.min() < 65 and 135 < values.max() <= 141 and abs(values.mean() - 100) < 4
+
+
+def test_contrast_keeps_the_mean_luminance_and_saturation_every_pixels_own():
+    image = np.random.RandomState(0).randint(0, 256, (8, 8, 3)).astype(np.uint8)
+    weights = np.array([.299, .587, .114])
+    factors = []
+    for seed in range(200):
+        contrast, saturation = (Augmentation(**{name: .4})(image, PLAIN, np.random.default_rng(seed))
+                                for name in ('contrast', 'saturation'))
+        np.testing.assert_allclose((contrast @ weights).mean(), (image @ weights).mean(), rtol=1e-5)
+        np.testing.assert_allclose(saturation @ weights, image @ weights, rtol=1e-4)
+        factors.append((np.ptp(contrast) / np.ptp(image), np.ptp(saturation - (image @ weights)[..., None])
+                        / np.ptp(image - (image @ weights)[..., None])))
+    low, high = np.min(factors, axis=0), np.max(factors, axis=0)
+    np.testing.assert_allclose([low, high], [[.6, .6], [1.4, 1.4]], atol=.03)
+    assert low.min() > .6 - 1e-4 and high.max() < 1.4 + 1e-4
+
+
+def test_noise_moves_all_pixels_together_along_the_principal_components():
+    image = np.random.RandomState(0).randint(0, 256, (8, 8, 3)).astype(np.uint8)
+    moves = []
+    for seed in range(2000):
+        move = Augmentation(pca_noise=.1)(image, PLAIN, np.random.default_rng(seed)) - image
+        np.testing.assert_allclose(move, np.broadcast_to(move[0, 0], move.shape), atol=1e-3)
+        moves.append(move[0, 0])
+    deviations = np.sqrt(np.linalg.eigvalsh(np.cov(np.transpose(moves))))
+    np.testing.assert_allclose(deviations, [.1 * 1.148, .1 * 4.794, .1 * 55.46], rtol=.06)
 
 
 def test_levels_only_add_to_each_other_and_digits_are_never_mirrored():
@@ -292,13 +319,13 @@ def test_an_undecodable_record_is_named_when_it_is_read(record_file):
         list(source.train(0))
 
 
-@pytest.mark.parametrize('workers', [0, 2])
-def test_an_undecodable_file_is_named_when_it_is_read(tmp_path, workers):
+@pytest.mark.parametrize('threads', [0, 2])
+def test_an_undecodable_file_is_named_when_it_is_read(tmp_path, threads):
     make_folders(tmp_path)
     broken = tmp_path / 'train' / 'class1' / '4.jpg'
     overwrite(broken, 8, b'\0' * (broken.stat().st_size - 10))
     train, validation = open_folders(tmp_path, PLAIN)
-    source = ImageSource(train, validation, train.synsets, 'test', PLAIN, MIRROR_ONLY, 6, 0, 1, workers=workers, seed=0)
+    source = ImageSource(train, validation, train.synsets, 'test', PLAIN, MIRROR_ONLY, 6, 0, 1, threads=threads, seed=0)
     with pytest.raises(DataError, match='class1/4.jpg'):
         list(source.train(0))
 

@@ -113,14 +113,14 @@ def test_a_run_killed_in_its_second_epoch_and_resumed_ends_like_the_uninterrupte
     assert_same_end(tmp_path / 'run', finished[kind])
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_keeps_its_updates_and_ends_like_the_uninterrupted_one(data_flags, finished, tmp_path, number):
-    status, output = train_until('epoch 2, update 1', number, *data_flags['records'], '--save-dir', tmp_path / 'run')
+@pytest.mark.parametrize('kind,number', [('records', signal.SIGINT), ('folders', signal.SIGTERM)])
+def test_an_interrupted_run_keeps_its_updates_and_ends_like_the_uninterrupted_one(data_flags, finished, tmp_path, kind, number):
+    status, output = train_until('epoch 2, update 1', number, *data_flags[kind], '--save-dir', tmp_path / 'run')
     assert status == 128 + number and '--resume' in output
     position = json.loads((tmp_path / 'run' / 'checkpoint.json').read_text())['progress']
     assert position['epoch'] == 1 and position['batch'] >= 1
     train_apart('--resume', '--save-dir', tmp_path / 'run')
-    assert_same_end(tmp_path / 'run', finished['records'])
+    assert_same_end(tmp_path / 'run', finished[kind])
 
 
 def test_a_run_killed_before_its_first_checkpoint_of_an_epoch_can_be_resumed(data_flags, finished, tmp_path):

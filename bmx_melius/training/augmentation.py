@@ -1,12 +1,12 @@
-"""Random changes of training images: one description, carried out by MXNet's record iterator or by its image augmenters."""
+"""Random changes of training images: one description, carried out by MXNet's record iterator or here, image by image."""
 import dataclasses
-import random
 from typing import Optional, Tuple
 
-import mxnet as mx
+import cv2
 import numpy as np
 
-BILINEAR = 1
+ATTEMPTS = 10  # at a part of the image that fits
+LUMINANCE = np.array([.299, .587, .114], np.float32)  # of R, G, B (ITU-R BT.601)
 # Principal components of the colours of ImageNet's pixels (Krizhevsky et al. 2012, section 4.1), in units of 0..255 pixels.
 COLOUR_EIGENVALUES = np.array([55.46, 4.794, 1.148])
 COLOUR_EIGENVECTORS = np.array([[-.5675, .7192, .4009], [-.5808, -.0045, -.8140], [-.5836, -.6948, .4203]])
@@ -26,9 +26,10 @@ class Augmentation:
     mirror : bool
         Swap left and right in half of the images.
     brightness, contrast, saturation : float
-        Each is multiplied by a factor from [1 - value, 1 + value].
+        The pixels, their difference from the image's mean luminance, and their difference from their own luminance are multiplied by a
+        factor from [1 - value, 1 + value], in random order.
     pca_noise : float
-        Standard deviation of the noise along the principal components of colour.
+        Standard deviation of the noise along the principal components of colour; for RGB images.
     """
 
     area: Optional[Tuple[float, float]] = None
@@ -40,7 +41,7 @@ class Augmentation:
     pca_noise: float = 0.
 
     def record_arguments(self, spec):
-        """The same as arguments of `mx.io.ImageRecordIter`, for an `InputSpec`."""
+        """The augmentation as arguments of `mx.io.ImageRecordIter`, for an `InputSpec`."""
         arguments = {'rand_mirror': self.mirror, 'brightness': self.brightness, 'contrast': self.contrast, 'saturation': self.saturation,
                      'pca_noise': self.pca_noise}
         if self.area is None:
@@ -48,37 +49,72 @@ class Augmentation:
         return {**arguments, 'random_resized_crop': True, 'min_random_area': self.area[0], 'max_random_area': self.area[1],
                 'min_aspect_ratio': self.aspect[0], 'max_aspect_ratio': self.aspect[1]}
 
-    def augmenters(self, spec):
-        """The same as a list of `mx.image.Augmenter`, each (height, width, channels) to (height, width, channels).
+    def __call__(self, image, spec, random):
+        """Augment one image.
 
-        The first takes uint8 pixels, the last gives float32 ones. They draw from the generators of Python and NumPy.
+        Only `random` is drawn from, unlike in `mx.image`, whose augmenters share the generators of the process: so an image can have a
+        seed of its own, whichever thread treats it.
+
+        Parameters
+        ----------
+        image : numpy.ndarray
+            (height, width, channels) uint8.
+        spec : InputSpec
+        random : numpy.random.Generator
+
+        Returns
+        -------
+        numpy.ndarray, (size, size, channels) float32, in units of 0..255 pixels, which jitter and noise may leave.
         """
-        size = (spec.size, spec.size)
-        if self.area is None:
-            steps = [mx.image.ResizeAug(spec.resize or spec.size, BILINEAR), mx.image.RandomCropAug(size, BILINEAR)]
-        else:
-            steps = [mx.image.RandomSizedCropAug(size, self.area, self.aspect, BILINEAR)]
-        if self.mirror:
-            steps.append(mx.image.HorizontalFlipAug(.5))
-        steps.append(mx.image.CastAug())
-        jitter = [make(amount) for make, amount in (
-            (mx.image.BrightnessJitterAug, self.brightness), (mx.image.ContrastJitterAug, self.contrast),
-            (mx.image.SaturationJitterAug, self.saturation)) if amount]
-        if jitter:
-            steps.append(_InRandomOrder(jitter))
+        image = self._random_part(image, spec, random) if self.area else _random_square(image, spec, random)
+        if self.mirror and random.random() < .5:
+            image = image[:, ::-1]
+        image = image.astype(np.float32)
+        jitter = [(factor, center) for factor, center in (
+            (self.brightness, _black), (self.contrast, _mean_luminance), (self.saturation, _luminance)) if factor]
+        for index in random.permutation(len(jitter)):
+            amount, center = jitter[index]
+            reference = center(image)
+            image = reference + (image - reference) * np.float32(random.uniform(1 - amount, 1 + amount))
         if self.pca_noise:
-            steps.append(mx.image.LightingAug(self.pca_noise, COLOUR_EIGENVALUES, COLOUR_EIGENVECTORS))
-        return steps
-
-
-class _InRandomOrder(mx.image.Augmenter):
-    """All of some augmenters. `mx.image.RandomOrderAug` shuffles anew what it shuffled last, so that it depends on earlier images."""
-
-    def __init__(self, augmenters):
-        super().__init__()
-        self._augmenters = augmenters
-
-    def __call__(self, image):
-        for augmenter in random.sample(self._augmenters, len(self._augmenters)):
-            image = augmenter(image)
+            image = image + (COLOUR_EIGENVECTORS @ (random.normal(0, self.pca_noise, 3) * COLOUR_EIGENVALUES)).astype(np.float32)
         return image
+
+    def _random_part(self, image, spec, random):
+        """A part of random area and aspect, resized; the centre as in validation where none is found that fits."""
+        height, width = image.shape[:2]
+        for _ in range(ATTEMPTS):
+            area = random.uniform(*self.area) * height * width
+            aspect = np.exp(random.uniform(*np.log(self.aspect)))
+            part_width, part_height = int(round(np.sqrt(area * aspect))), int(round(np.sqrt(area / aspect)))
+            if 0 < part_width <= width and 0 < part_height <= height:
+                left, top = random.integers(width - part_width + 1), random.integers(height - part_height + 1)
+                return _resize(image[top:top + part_height, left:left + part_width], spec.size, spec.size)
+        side = min(height, width)
+        left, top = (width - side) // 2, (height - side) // 2
+        return _resize(image[top:top + side, left:left + side], spec.size, spec.size)
+
+
+def _random_square(image, spec, random):
+    height, width = image.shape[:2]
+    short, target = min(height, width), spec.resize or spec.size
+    image = _resize(image, width * target // short, height * target // short)
+    left, top = random.integers(image.shape[1] - spec.size + 1), random.integers(image.shape[0] - spec.size + 1)
+    return image[top:top + spec.size, left:left + spec.size]
+
+
+def _resize(image, width, height):
+    """Bilinear; OpenCV drops the axis of a single channel."""
+    return cv2.resize(image, (width, height)).reshape(height, width, image.shape[2])
+
+
+def _black(_):
+    return np.float32(0)
+
+
+def _luminance(image):
+    return (image @ LUMINANCE)[..., None] if image.shape[2] == 3 else image
+
+
+def _mean_luminance(image):
+    return _luminance(image).mean()

@@ -36,7 +36,7 @@ def open_source(options, part=0, parts=1):
               'batch_size': options.batch_size * max(1, options.num_gpus)}
     if options.dataset == 'digits':
         train, validation = open_digits()
-        return ImageSource(train, validation, list(CLASSES), 'digits of scikit-learn', workers=options.num_workers, **common)
+        return ImageSource(train, validation, list(CLASSES), 'digits of scikit-learn', threads=options.num_workers, **common)
     if options.use_rec:
         train = _open_records(options, 'train')
         validation = _open_records(options, 'val')
@@ -48,7 +48,7 @@ def open_source(options, part=0, parts=1):
                             'val/CLASS/*.jpg, or --rec-train and --rec-val to record files of im2rec, or take --dataset digits, which '
                             'needs nothing')
     train, validation = open_folders(data_dir, spec)
-    return ImageSource(train, validation, train.synsets, data_dir, workers=options.num_workers, **common)
+    return ImageSource(train, validation, train.synsets, data_dir, threads=options.num_workers, **common)
 
 
 def _open_records(options, part):

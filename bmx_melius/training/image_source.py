@@ -4,14 +4,14 @@ import numpy as np
 from mxnet import gluon
 
 from .messages import last_line
-from .seeding import seed_for, seed_python
+from .seeding import seed_for
 from .source import DataError, Source
 
 
 class ImageSource(Source):
     """Training and validation images of two datasets.
 
-    Every image's augmentation is seeded on its own, so batches do not depend on the number of worker processes.
+    Every image's augmentation has a seed of its own, so batches do not depend on the number of threads.
 
     Parameters
     ----------
@@ -21,17 +21,19 @@ class ImageSource(Source):
     origin, spec, batch_size, part, parts
         As of `Source`.
     augmentation : Augmentation
-    workers : int
-        Processes that read and augment; 0 does it in this one.
+    threads : int
+        That read and augment; 0 does it between the updates. Threads, not processes as is the `DataLoader`'s habit: decoding and resizing
+        release Python's lock, and a signal to the whole group leaves no half-dead workers that the program would wait for.
     seed : int
     """
 
-    def __init__(self, train, validation, class_names, origin, spec, augmentation, batch_size, part, parts, workers, seed):
+    def __init__(self, train, validation, class_names, origin, spec, augmentation, batch_size, part, parts, threads, seed):
         super().__init__(origin, spec, len(class_names), class_names, len(train), len(validation), batch_size, part, parts)
         self._order = _ShuffledBatches(len(train), batch_size, part, parts, seed)
         self._train = gluon.data.DataLoader(
-            _Augmented(train, augmentation.augmenters(spec)), batch_sampler=self._order, num_workers=workers)
-        self._validation = gluon.data.DataLoader(_Cropped(validation, spec), batch_size=batch_size, num_workers=workers)
+            _Augmented(train, augmentation, spec), batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_stack)
+        self._validation = gluon.data.DataLoader(
+            _Cropped(validation, spec), batch_size=batch_size, num_workers=threads, thread_pool=True, batchify_fn=_stack)
 
     def train(self, epoch, first=0):
         self._order.begin(epoch, first)
@@ -42,7 +44,12 @@ class ImageSource(Source):
 
     def _normalized(self, batches):
         for images, labels in batches:
-            yield self.spec.normalize(images), labels.astype('float32')
+            yield self.spec.normalize(images), labels
+
+
+def _stack(samples):
+    images, labels = zip(*samples)
+    return mx.nd.array(np.stack(images)), mx.nd.array(labels)
 
 
 class _ShuffledBatches(gluon.data.Sampler):
@@ -69,19 +76,16 @@ class _ShuffledBatches(gluon.data.Sampler):
 class _Augmented(gluon.data.Dataset):
     """Images by the keys of `_ShuffledBatches`, augmented."""
 
-    def __init__(self, images, augmenters):
-        self._images, self._augmenters = images, augmenters
+    def __init__(self, images, augmentation, spec):
+        self._images, self._augmentation, self._spec = images, augmentation, spec
 
     def __len__(self):
         return len(self._images)
 
     def __getitem__(self, key):
         seed, index = key
-        image, label = read(self._images, index)
-        seed_python(seed)
-        for augmenter in self._augmenters:
-            image = augmenter(image)
-        return image, label
+        image, label = _read(self._images, index)
+        return self._augmentation(image.asnumpy(), self._spec, np.random.default_rng(seed)), label
 
 
 class _Cropped(gluon.data.Dataset):
@@ -94,11 +98,11 @@ class _Cropped(gluon.data.Dataset):
         return len(self._images)
 
     def __getitem__(self, index):
-        image, label = read(self._images, index)
-        return self._spec.crop(image), label
+        image, label = _read(self._images, index)
+        return self._spec.crop(image).asnumpy(), label
 
 
-def read(images, index):
+def _read(images, index):
     """The image and label at `index`; `DataError` where it cannot be read."""
     try:
         return images[index]

@@ -16,10 +16,5 @@ def seed_for(seed, *place):
 def seed_all(value):
     """Set the generators of MXNet, NumPy and Python."""
     mx.random.seed(value)
-    seed_python(value)
-
-
-def seed_python(value):
-    """Set the generators of NumPy and Python, which `mx.image` draws from. MXNet's own is left alone: setting it takes a millisecond."""
     random.seed(value)
     np.random.seed(value)
