@@ -165,7 +165,8 @@ def run(options):
         LOG.info('%s\nnothing was trained (--dry-run)', plan)
         return 0
 
-    with logging_to_file(options.logging_file + (f'.{rank}' if rank else '')):
+    log = options.logging_file or os.path.join(options.save_dir, 'train_imagenet.log')
+    with logging_to_file(log + (f'.{rank}' if rank else '')):
         LOG.info(plan)
         checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, writes=rank == 0)
         progress = start(options, checkpoints, net, trainer)

@@ -131,10 +131,11 @@ def test_a_run_killed_before_its_first_checkpoint_of_an_epoch_can_be_resumed(dat
 
 def test_a_finished_run_that_is_resumed_exports_again_and_trains_nothing(finished, tmp_path, capsys):
     shutil.copytree(finished['records'], tmp_path / 'run')
-    for file in (tmp_path / 'run').glob('meliusnetflex*'):
+    for file in [*(tmp_path / 'run').glob('meliusnetflex*'), tmp_path / 'run' / 'train_imagenet.log']:
         file.unlink()
     train('--resume', '--save-dir', tmp_path / 'run')
     assert 'update 1 of' not in capsys.readouterr().out
+    assert 'exported to' in (tmp_path / 'run' / 'train_imagenet.log').read_text(), 'the folder was moved, and the log is there'
     assert_same_end(tmp_path / 'run', finished['records'])
 
 

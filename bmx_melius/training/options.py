@@ -114,7 +114,6 @@ def _complete(options):
             f'--momentum {options.momentum:g}: {options.optimizer} has no momentum of this kind; leave it out, or take sgd or nag'
         )
     _default(options, 'momentum', optimizer.momentum)
-    _default(options, 'logging_file', os.path.join(options.save_dir, 'train_imagenet.log'))
     _check(options)
 
 
@@ -144,7 +143,7 @@ def _check(options):
     if options.resume_states and not options.resume_params or options.resume_epoch and not options.resume_params:
         raise UserError('--resume-states and --resume-epoch go with --resume-params (to continue a run as it was, use --resume alone)')
     for name in ('resume_params', 'resume_states'):
-        if getattr(options, name) and not os.path.isfile(getattr(options, name)):
+        if getattr(options, name) and not options.resume and not os.path.isfile(getattr(options, name)):
             raise UserError(f'--{name.replace("_", "-")}: there is no file {getattr(options, name)}')
     if options.resume_epoch >= options.num_epochs:
         raise UserError(f'--resume-epoch {options.resume_epoch}: only {options.num_epochs} epochs are to be trained (--num-epochs)')
