@@ -32,7 +32,7 @@ setup(
     install_requires=[
         'mxnet>=1.9.1,<2',
         'numpy<1.24',  # MXNet 1.9.1 uses names that numpy 1.24 removed
-        'gluoncv>=0.10.5',
+        'gluoncv>=0.10.5',  # brings OpenCV along, which images are read with
         'tqdm',
         'matplotlib',
         'graphviz',  # MXNet fixes the range
