@@ -11,7 +11,8 @@ blocked layout back to the plain one, 36 the last addition, 33 + 31 product and 
 Tried in its place, ratios beside that of the form in use in the same run:
 
 - MXNet's default threads for elementwise operators (one): 1.57 against 1.32. Hence the environment variables below.
-- maxima and minima for the mask, which need no care for infinities: 1.45 against 1.31; ``clip``: 1.61 against 1.52; ``where``: 1.53 against 1.38
+- maxima and minima for the mask, which need no care for infinities: 1.45 against 1.31; ``clip``: 1.61 against 1.52;
+  ``where``: 1.53 against 1.38
 - zeros that carry the gradient, added to the bits: 1.42 against 1.37; one ``add_n`` of three terms: equal
 - halving the gradient at the output by ``gradientmultiplier`` instead of in the mask: equal
 - no reshape to the plain layout (each operator converts for itself): 1.58 against 1.52; ``x + 0`` in its place: 1.39 against 1.30
