@@ -87,11 +87,19 @@ def _check_encoding(encoding, bits):
         raise UserError(f"encoding='bit' stands for one bit, not for bits={bits}; leave encoding='sign'")
 
 
-def _filter_constant(F, weight, filters, pad_value, offset):
-    """What must be added to the products of each filter: p sum(w), or (n + p sum(w)) / 2 with the offset. Shape (filters,)."""
+def _weight_and_constant(F, quantized, filters, pad_value, offset, encoding):
+    """The weight to multiply x - p with, and the constant of each filter to add, by the identity at the top of this file.
+
+    The constant is p sum(w), or (n + p sum(w)) / 2 with the offset, of shape (filters,), and None where it would be 0. The weight is
+    halved with the offset, and doubled for an input of bits, which are half of x - p.
+    """
+    constant = None
     if offset:
-        return _sum_per_filter(F, weight * (pad_value / 2) + 0.5, filters)
-    return _sum_per_filter(F, weight, filters) * pad_value
+        constant = _sum_per_filter(F, quantized * (pad_value / 2) + 0.5, filters)
+    elif pad_value:
+        constant = _sum_per_filter(F, quantized, filters) * pad_value
+    factor = (0.5 if offset else 1) * (2 if encoding == 'bit' else 1)
+    return (quantized if factor == 1 else quantized * factor), constant
 
 
 class _QuantizedConvolution:
@@ -169,20 +177,17 @@ class _QuantizedConvolution:
 
     def _convolve(self, F, x, quantized):
         """(h + n) / 2 or h, by the identity at the top of this file."""
-        constant = _filter_constant(F, quantized, self._channels, self.pad_value, self.offset) if self.offset or self.pad_value else None
+        scaled, constant = _weight_and_constant(F, quantized, self._channels, self.pad_value, self.offset, self.encoding)
         if self.encoding == 'sign' and self.pad_value:
             with mark(CONVOLUTION_INPUT, pad_value=self.pad_value):
                 x = x - self.pad_value
-        factor = (0.5 if self.offset else 1) * (2 if self.encoding == 'bit' else 1)
-        if factor != 1:
-            quantized = quantized * factor
         grouped = self._kwargs['num_group'] > 1
         if grouped:
             x = _plain_layout(F, x)
         arguments = dict(self._kwargs, no_bias=constant is None)
         facts = dict(bits=self.bits, method=self.quantization, encoding=self.encoding, pad_value=self.pad_value, offset=int(self.offset))
         with mark(CONVOLUTION, **facts):
-            y = F.Convolution(*[v for v in (x, quantized, constant) if v is not None], name='fwd', **arguments)
+            y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name='fwd', **arguments)
         return _plain_layout(F, y) if grouped else y
 
     def _per_channel(self, F, vector):
@@ -237,9 +242,8 @@ class QDense(nn.Dense):
             return super().hybrid_forward(F, x, weight, bias)
         quantized = quantize(F, weight, self.quantization, self.bits)
         shift = -1 if self.encoding == 'bit' else 0  # bits are signs moved by one and halved, as in a padded convolution
-        constant = _filter_constant(F, quantized, self._units, shift, self.offset) if self.offset or shift else None
-        factor = (0.5 if self.offset else 1) * (2 if self.encoding == 'bit' else 1)
-        inputs = [v for v in (x, quantized if factor == 1 else quantized * factor, constant) if v is not None]
+        scaled, constant = _weight_and_constant(F, quantized, self._units, shift, self.offset, self.encoding)
+        inputs = [v for v in (x, scaled, constant) if v is not None]
         with mark(DENSE, bits=self.bits, method=self.quantization, encoding=self.encoding, offset=int(self.offset)):
             y = F.FullyConnected(*inputs, no_bias=constant is None, num_hidden=self._units, flatten=self._flatten, name='fwd')
         if bias is not None:
