@@ -24,13 +24,13 @@ from mxnet import autograd, gluon
 import bmx_melius
 from bmx_melius import UserError
 from bmx_melius.commands.arguments import Parser, positive_int
+from bmx_melius.errors import last_line
 from bmx_melius.training import options as flags
 from bmx_melius.training.checkpoints import Checkpoints, Progress, load_optimizer
 from bmx_melius.training.data import open_source
 from bmx_melius.training.datasets import DATASETS, LEVELS
 from bmx_melius.training.export import export
 from bmx_melius.training.interruption import Interruption
-from bmx_melius.training.messages import last_line
 from bmx_melius.training.report import LOG, Bar, logging_to_file, logging_to_screen
 from bmx_melius.training.schedules import MODES, decay_epochs, make_schedule
 from bmx_melius.training.seeding import seed_all, seed_for

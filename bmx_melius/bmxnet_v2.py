@@ -10,7 +10,7 @@ import re
 import mxnet as mx
 from mxnet.gluon.parameter import DeferredInitializationError
 
-from .errors import UserError
+from .errors import UserError, last_line
 
 _DUPLICATE = 'current_stage.'
 _KINDS = ('weight', 'bias', 'gamma', 'beta', 'running_mean', 'running_var')
@@ -55,7 +55,7 @@ def _read(filename):
     try:
         arrays = mx.nd.load(filename)
     except (mx.MXNetError, OSError) as error:
-        raise UserError(f'cannot read {filename} as an MXNet parameter file: {str(error).strip().splitlines()[-1]}') from error
+        raise UserError(f'cannot read {filename} as an MXNet parameter file: {last_line(error)}') from error
     if not isinstance(arrays, dict) or not arrays:
         raise UserError(f'{filename} holds no named parameters')
     return arrays

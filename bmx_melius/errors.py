@@ -1,4 +1,4 @@
-"""The one exception that stands for a mistake of the user's."""
+"""The one exception that stands for a mistake of the user's, and what its messages quote of other errors."""
 
 
 class UserError(ValueError):
@@ -6,3 +6,8 @@ class UserError(ValueError):
 
     The command line prints the message alone and exits with status 2; every other exception is a defect and keeps its traceback.
     """
+
+
+def last_line(error):
+    """The last line of an error's message: MXNet puts a traceback of its C++ before it."""
+    return (str(error).strip() or type(error).__name__).splitlines()[-1]

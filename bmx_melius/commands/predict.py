@@ -6,7 +6,7 @@ import math
 import sys
 import warnings
 
-from ..errors import UserError
+from ..errors import UserError, last_line
 from .arguments import add_json_flag, numbers, positive_int
 from .exported import Exported
 
@@ -153,7 +153,7 @@ class _Classifier:
             values = self.network(array).asnumpy().astype(np.float64).ravel()
         except mx.MXNetError as error:
             raise UserError(
-                f'{self.exported.prefix} does not run on an input of shape {array.shape}: {str(error).splitlines()[0]}'
+                f'{self.exported.prefix} does not run on an input of shape {array.shape}: {last_line(error)}'
             ) from error
         if not np.isfinite(values).all():
             raise UserError(

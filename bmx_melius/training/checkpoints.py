@@ -8,9 +8,8 @@ from typing import Optional
 
 import mxnet as mx
 
-from ..errors import UserError
+from ..errors import UserError, last_line
 from ..files import replacing
-from .messages import last_line
 
 FORMAT = 1
 

@@ -3,7 +3,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
-from .messages import last_line
+from ..errors import last_line
 from .seeding import seed_for
 from .source import DataError, Source
 

@@ -3,8 +3,7 @@ import itertools
 
 import mxnet as mx
 
-from ..errors import UserError
-from .messages import last_line
+from ..errors import UserError, last_line
 from .records import name_some
 from .seeding import seed_for
 from .source import LOG, DataError, Source
