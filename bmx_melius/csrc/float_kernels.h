@@ -2,6 +2,9 @@
 //
 // Two layouts: *planar*, a row of pixels of one channel contiguous (the user's NCHW; lanes are pixels), and *pixels*,
 // the channels of one pixel contiguous (NHWC; lanes are channels).
+//
+// The same table gives the same bits for an element, however a map is split into rows, columns, channels or calls: each
+// is summed in one order, whatever lies around it. Prepared weights are aligned to 64 bytes; nothing else need be.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,12 +28,11 @@ struct PlanarConv {  // what is fixed when a program is loaded
 struct PlanarRow {
     const PlanarConv* conv;
     const void* weights;  // made by planar_prepare
-    const float* const*
-        input;  // kernel_h pointers: the rows under the taps, of channel 0, at the element under tap column 0 of output
-                // column 0. Left and right padding are in the row; rows outside the map point to zeros.
-    ptrdiff_t input_channel;  // elements between the same rows of neighbouring channels (0 is allowed, for a row of
-                              // zeros: see input_is_zero)
-    const bool* input_is_zero;  // kernel_h flags: that tap row lies outside the map and is to be skipped
+    // kernel_h pointers: the rows under the taps, of channel 0, at the element under tap column 0 of output column 0.
+    // Left and right padding are in the row.
+    const float* const* input;
+    ptrdiff_t input_channel;    // elements between the same rows of neighbouring channels
+    const bool* input_is_zero;  // kernel_h flags: that tap row lies outside the map and is skipped, its pointer unused
     int columns;                // of the output row
     float* output;              // of channel 0, column 0
     ptrdiff_t output_channel;   // elements between neighbouring channels of the output row
@@ -65,7 +67,8 @@ struct PoolRow {
     ptrdiff_t output_pixel;  // elements between neighbouring output pixels
 };
 
-// A buffer read by these kernels has at least this many bytes that may be read (not used) after its end.
+// The rows that planar_row and planar_max_pool read are followed by at least this many bytes that may be read (and are
+// not used). Nothing else is read, and nothing at all is written, outside of what is described.
 constexpr size_t kFloatReadAhead = 256;
 
 struct FloatKernels {
@@ -94,7 +97,7 @@ struct FloatKernels {
     void (*planar_max_pool)(const float* const* rows, int window_h, ptrdiff_t input_channel, int window_w, int stride_w,
                             int columns, int channels, float* y, ptrdiff_t pixel_stride);
 
-    // sums[c] += sum over pixels of act(x[c] * scale[c] + shift[c]): global average pooling
+    // sums[c] += act(x[c] * scale[c] + shift[c]), one pixel after the other: global average pooling
     void (*sum_pixels)(Number number, const void* x, ptrdiff_t stride, int pixels, int channels,
                        const Epilogue& epilogue, float* sums);
 };
