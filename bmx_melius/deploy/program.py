@@ -45,6 +45,7 @@ C is the number of input channels; *geometry* is kernel, stride, pad and dilatio
 ``max_pool``, ``avg_pool`` x
     Over windows of the geometry. ``ceil``: the last window may hang over (MXNet's pooling convention *full*). Padding never wins a
     maximum. An average divides by the number of elements in the window; with ``count_pad`` it counts padding too (within the padded map).
+    Every window must hold an element of the map.
 ``global_avg_pool`` x
     Mean over height and width, which become 1.
 ``add`` x y; ``concat`` x y ... (along channels, one to many); ``slice`` x (channels begin to end - 1); ``flatten`` x (row-major, flat)
@@ -221,6 +222,11 @@ def result_of(operation, inputs):
             f'{operation.name} with a pad as large as its kernel has windows without an element',
         )
         height, width = _windows(operation, x, ceil=bool(attributes['ceil']))
+        _require(
+            (height - 1) * attributes['stride_h'] - attributes['pad_h'] < x.height
+            and (width - 1) * attributes['stride_w'] - attributes['pad_w'] < x.width,
+            f'{operation.name} has a last window without an element of the map',
+        )
     elif operation.name == 'global_avg_pool':
         height = width = 1
     elif operation.name == 'add':
