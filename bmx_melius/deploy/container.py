@@ -1,0 +1,138 @@
+"""MXNet's parameter files (``PREFIX-0000.params``) without MXNet: named arrays, read and written.
+
+Everything is little-endian::
+
+    uint64 0x112, uint64 0, uint64 number of arrays
+    each array    uint32 magic, int32 storage type (0: dense), int32 rank, int64 for each axis,
+                  int32 device type, int32 device number, int32 data type, data
+    uint64 number of names
+    each name     uint64 length, bytes (UTF-8)
+"""
+
+import os
+import struct
+
+import numpy as np
+
+from ..errors import UserError
+from ..files import replacing
+
+_FILE_MAGIC = 0x112
+_ARRAY_MAGIC = 0xF993FAC9  # MXNet 1.x; the next one is written under NumPy's semantics of shapes, otherwise it is the same
+_NUMPY_ARRAY_MAGIC = 0xF993FACA
+_DENSE = 0
+_CPU = 1
+_MAX_RANK = 32  # NumPy's
+_DTYPES = {0: '<f4', 1: '<f8', 2: '<f2', 3: '|u1', 4: '<i4', 5: '|i1', 6: '<i8', 7: '|b1'}
+_CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
+
+
+def write_parameters(path, arrays):
+    """Write a file that ``mx.nd.load`` reads.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    arrays : dict of str to numpy.ndarray
+        Names as MXNet writes them: ``arg:NAME`` and ``aux:NAME``. Each array has at least one axis and one element.
+    """
+    with replacing(path) as temporary, open(temporary, 'wb') as file:
+        file.write(struct.pack('<QQQ', _FILE_MAGIC, 0, len(arrays)))
+        for name, array in arrays.items():
+            if array.ndim == 0 or array.size == 0:
+                raise ValueError(f'{name} is an array of shape {array.shape}, which the format does not know')
+            code = _CODES[array.dtype.newbyteorder('<')]
+            file.write(struct.pack(f'<Iii{array.ndim}q', _ARRAY_MAGIC, _DENSE, array.ndim, *array.shape))
+            file.write(struct.pack('<iii', _CPU, 0, code))
+            file.write(np.ascontiguousarray(array, dtype=_DTYPES[code]).tobytes())
+        file.write(struct.pack('<Q', len(arrays)))
+        for name in arrays:
+            encoded = name.encode()
+            file.write(struct.pack('<Q', len(encoded)) + encoded)
+
+
+def read_parameters(path):
+    """Read a file that ``mx.nd.save`` or `write_parameters` wrote.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+
+    Raises
+    ------
+    UserError
+        Naming the file and what is wrong with it: damaged, cut short, or of a kind that no exported network has.
+    """
+    path = os.fspath(path)
+    with open(path, 'rb') as file:
+        return _Reader(path, file.read()).arrays()
+
+
+class _Reader:
+    """Takes bytes one after the other, and never one that is not there."""
+
+    def __init__(self, path, content):
+        self.path, self.content, self.position = path, content, 0
+
+    def error(self, message):
+        return UserError(f'{self.path} {message}')
+
+    def skip(self, count):
+        """Go on by `count` bytes; return where they begin."""
+        begin = self.position
+        if not 0 <= count <= len(self.content) - begin:
+            raise self.error(f'is damaged: byte {begin} announces {count} more bytes, {len(self.content) - begin} are there')
+        self.position += count
+        return begin
+
+    def take(self, form):
+        return struct.unpack_from(form, self.content, self.skip(struct.calcsize(form)))
+
+    def count(self, what):
+        """A number of things that are still to come, each of at least 8 bytes."""
+        (number,) = self.take('<Q')
+        if number > (len(self.content) - self.position) // 8:
+            raise self.error(f'is damaged: it announces {number} {what}, and ends too early for them')
+        return number
+
+    def arrays(self):
+        if len(self.content) < 24 or self.take('<QQ') != (_FILE_MAGIC, 0):
+            raise self.error('is no parameter file of MXNet')
+        arrays = [self.array() for _ in range(self.count('arrays'))]
+        names = [self.name() for _ in range(self.count('names'))]
+        if not names and arrays:
+            raise self.error('holds arrays without names; a parameter file of an exported network is needed')
+        if len(names) != len(arrays) or len(set(names)) != len(names):
+            raise self.error(f'is damaged: it has {len(arrays)} arrays and {len(set(names))} different names')
+        if self.position != len(self.content):
+            raise self.error(f'is damaged: {len(self.content) - self.position} bytes follow its end')
+        return dict(zip(names, arrays))
+
+    def array(self):
+        place = f'the array at byte {self.position}'
+        magic, storage, rank = self.take('<Iii')
+        if magic not in (_ARRAY_MAGIC, _NUMPY_ARRAY_MAGIC):
+            raise self.error(f'is damaged or from an old MXNet: {place} does not begin as one; load and save it again with MXNet 1.9')
+        if storage != _DENSE:
+            raise self.error(f'holds a sparse array ({place}); only dense ones can be read')
+        if not 1 <= rank <= _MAX_RANK:
+            raise self.error(f'is damaged: {place} has rank {rank}')
+        shape = self.take(f'<{rank}q')
+        _, _, code = self.take('<iii')
+        if code not in _DTYPES:
+            raise self.error(f'is damaged, or holds a data type that cannot be read: {place} has type {code}')
+        dtype, size = np.dtype(_DTYPES[code]), 1
+        for length in shape:
+            if length < 1:
+                raise self.error(f'is damaged: {place} has the shape {shape}')
+            size *= length
+        begin = self.skip(size * dtype.itemsize)
+        return np.frombuffer(self.content, dtype, size, begin).reshape(shape)
+
+    def name(self):
+        (length,) = self.take('<Q')
+        begin = self.skip(length)
+        try:
+            return self.content[begin : self.position].decode()
+        except UnicodeDecodeError as error:
+            raise self.error(f'is damaged: the name at byte {begin} is no text') from error

@@ -1,0 +1,90 @@
+"""Parameter files: what MXNet writes is read, what is written MXNet reads, and no damaged file does more than say so."""
+import pathlib
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from bmx_melius.deploy.container import read_parameters, write_parameters
+from bmx_melius.errors import UserError
+
+DTYPES = ('float32', 'float64', 'float16', 'uint8', 'int32', 'int8', 'int64')
+
+
+def examples():
+    arrays = {f'arg:{dtype}': (np.random.randn(2, 3, 1) * 50).astype(dtype) for dtype in DTYPES}
+    arrays['aux:größe'] = np.arange(5, dtype=np.float32)
+    return arrays
+
+
+def assert_equal(actual, expected):
+    assert list(actual) == list(expected)
+    for name, array in expected.items():
+        assert actual[name].dtype == array.dtype and actual[name].shape == array.shape
+        np.testing.assert_array_equal(actual[name], array)
+
+
+def test_mxnet_reads_what_is_written(tmp_path):
+    arrays = examples()
+    arrays['arg:transposed'] = np.arange(6, dtype=np.float32).reshape(2, 3).T
+    write_parameters(tmp_path / 'a.params', arrays)
+    loaded = mx.nd.load(str(tmp_path / 'a.params'))
+    assert_equal({name: array.asnumpy() for name, array in loaded.items()}, arrays)
+
+
+@pytest.mark.parametrize('numpy_shapes', [False, True])
+def test_what_mxnet_writes_is_read(tmp_path, numpy_shapes):
+    arrays = examples()
+    path = str(tmp_path / 'a.params')
+    with mx.util.np_shape(numpy_shapes):
+        mx.nd.save(path, {name: mx.nd.array(array, dtype=array.dtype) for name, array in arrays.items()})
+    assert_equal(read_parameters(path), arrays)
+
+
+def test_the_bytes_are_those_that_mxnet_writes(tmp_path):
+    arrays = examples()
+    ours, theirs = tmp_path / 'a.params', tmp_path / 'b.params'
+    write_parameters(ours, arrays)
+    mx.nd.save(str(theirs), {name: mx.nd.array(array, dtype=array.dtype) for name, array in arrays.items()})
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize('save,message', [
+    (lambda path: mx.nd.save(path, [mx.nd.zeros(3)]), 'arrays without names'),
+    (lambda path: mx.nd.save(path, {'a': mx.nd.zeros((3, 2)).tostype('csr')}), 'sparse'),
+    (lambda path: pathlib.Path(path).write_text(''), 'no parameter file'),
+    (lambda path: pathlib.Path(path).write_text('{"nodes": [], "arg_nodes": []}'), 'no parameter file'),
+])
+def test_other_files_are_named_with_what_is_wrong(tmp_path, save, message):
+    path = str(tmp_path / 'a.params')
+    save(path)
+    with pytest.raises(UserError, match=f'^{path} .*{message}'):
+        read_parameters(path)
+
+
+def test_a_cut_file_is_an_error_wherever_it_is_cut(tmp_path):
+    path = tmp_path / 'a.params'
+    write_parameters(path, examples())
+    content = path.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(UserError, match='a.params'):
+            read_parameters(path)
+
+
+def test_no_damage_does_more_than_raise_an_error(tmp_path, long_run):
+    path = tmp_path / 'a.params'
+    write_parameters(path, examples())
+    content = path.read_bytes()
+    random = np.random.RandomState(0)
+    for _ in range(10000 if long_run else 1000):
+        damaged = bytearray(content)
+        begin = random.randint(len(content))
+        damaged[begin : begin + random.randint(1, 9)] = random.choice([b'\xff', b'\x7f', b'\0', b'\x01']) * random.randint(0, 9)
+        path.write_bytes(damaged)
+        try:
+            arrays = read_parameters(path)
+        except UserError as error:
+            assert len(str(error).splitlines()) == 1
+        else:  # only names or data were hit
+            assert sum(array.nbytes for array in arrays.values()) <= len(damaged)
