@@ -1,0 +1,319 @@
+// Every binary kernel against plain loops, bit for bit, on random and edge shapes.
+//
+//     binary_kernels_test [CASES]
+//
+// Each case draws a layer, a map and a part of the output, computes what must come out with a dot product of +1 and -1
+// over unpacked elements, and compares every available kernel table with it, the reference among them. Buffers end
+// exactly where the contract says, so that AddressSanitizer finds what reaches beyond. To add a case that matters, add
+// a line to kEdgeCases.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "binary_kernel_tables.h"
+
+namespace {
+
+using namespace bmx;
+
+struct Case {
+    BinaryConv conv;
+    int rows, columns;  // of the output computed
+    int margin;         // pixels of the map on each side that the computed part does not touch
+    int gap;            // units that follow each pixel and pixels that follow each row, not part of the map
+    bool addend;
+    Number number;
+    int first_step, last_step;  // of the range of filters, in sixteenths of all filter steps
+    unsigned seed;
+};
+
+std::string describe(const Case& c) {
+    char text[400];
+    const BinaryConv& v = c.conv;
+    std::snprintf(text, sizeof(text),
+                  "channels %d filters %d kernel %dx%d stride %dx%d dilation %dx%d groups %d offset %d, output %dx%d, "
+                  "margin %d gap %d addend %d %s filters %d/16 to %d/16 seed %u",
+                  v.in_channels, v.out_channels, v.kernel_h, v.kernel_w, v.stride_h, v.stride_w, v.dilation_h,
+                  v.dilation_w, v.groups, v.offset, c.rows, c.columns, c.margin, c.gap, c.addend,
+                  c.number == Number::f32 ? "f32" : "i16", c.first_step, c.last_step, c.seed);
+    return text;
+}
+
+// in, out, kernel, stride, dilation, groups | output | margin gap
+const Case kEdgeCases[] = {
+    {{64, 64, 3, 3, 1, 1, 1, 1, 1, false}, 56, 56, 0, 0, false, Number::i16, 0, 16, 1},
+    {{64, 64, 3, 3, 1, 1, 1, 1, 1, true}, 7, 7, 0, 0, true, Number::i16, 0, 16, 2},
+    {{160, 64, 3, 3, 1, 1, 1, 1, 1, false}, 14, 14, 0, 0, true, Number::f32, 0, 16, 3},
+    {{512, 64, 3, 3, 1, 1, 1, 1, 1, false}, 7, 7, 0, 0, false, Number::i16, 0, 16, 4},
+    {{3584, 64, 3, 3, 1, 1, 1, 1, 1, false}, 2, 3, 0, 0, false, Number::i16, 0, 16, 5},  // n near the limit of i16
+    {{1, 1, 1, 1, 1, 1, 1, 1, 1, false}, 1, 1, 0, 0, false, Number::f32, 0, 16, 6},
+    {{256, 130, 1, 1, 1, 1, 1, 1, 1, true}, 1, 1, 0, 0, true, Number::f32, 0, 16, 7},  // a dense layer
+    {{64, 64, 3, 3, 2, 2, 1, 1, 1, false}, 28, 28, 0, 0, false, Number::i16, 0, 16, 8},
+    {{64, 64, 1, 1, 2, 2, 1, 1, 1, false}, 9, 9, 0, 0, false, Number::i16, 0, 16, 9},
+    {{64, 64, 3, 3, 1, 1, 2, 2, 1, false}, 14, 14, 0, 0, false, Number::i16, 0, 16, 10},
+    {{96, 96, 3, 3, 1, 1, 1, 1, 96, false}, 5, 33, 0, 0, true, Number::i16, 0, 16, 11},  // depthwise
+    {{128, 48, 3, 3, 1, 1, 1, 1, 2, false}, 4, 17, 0, 0, true, Number::i16, 0, 16, 12},
+    {{64, 64, 3, 3, 1, 1, 1, 1, 1, false}, 1, 56, 2, 0, false, Number::i16, 8, 16, 13},
+    {{64, 40, 7, 7, 2, 2, 1, 1, 1, false}, 20, 21, 0, 0, false, Number::f32, 4, 16, 14},
+    {{48, 64, 3, 3, 1, 1, 1, 1, 1, false}, 14, 14, 1, 1, false, Number::i16, 0, 16, 15},
+    {{32, 16, 5, 2, 1, 1, 1, 1, 1, false}, 3, 200, 0, 0, false, Number::i16, 0, 16, 16},
+};
+
+class Random {
+  public:
+    explicit Random(unsigned seed) : engine_(seed) {}
+    int between(int low, int high) { return low + static_cast<int>(engine_() % (high - low + 1u)); }
+    bool once_in(int n) { return engine_() % n == 0; }
+    uint32_t word() { return static_cast<uint32_t>(engine_()); }
+
+  private:
+    std::mt19937 engine_;
+};
+
+Case random_case(unsigned seed) {
+    Random r(seed);
+    Case c;
+    BinaryConv& v = c.conv;
+    v.groups = r.once_in(4) ? r.between(2, 6) : 1;
+    const bool round_channels = r.once_in(2);  // the fast paths
+    const int most = v.groups == 1 ? 200 : 70;
+    v.in_channels = v.groups * (round_channels ? 32 * r.between(1, most / 32) : r.between(1, most));
+    v.out_channels = v.groups * (r.once_in(2) ? 16 * r.between(1, 5) : r.between(1, v.groups == 1 ? 130 : 40));
+    v.kernel_h = r.once_in(2) ? 3 : r.between(1, 7);
+    v.kernel_w = r.once_in(2) ? v.kernel_h : r.between(1, 7);
+    v.stride_h = r.once_in(3) ? r.between(1, 3) : 1;
+    v.stride_w = r.once_in(3) ? r.between(1, 3) : v.stride_h;
+    v.dilation_h = r.once_in(4) ? r.between(1, 3) : 1;
+    v.dilation_w = r.once_in(4) ? r.between(1, 3) : 1;
+    v.offset = r.once_in(3);
+    c.rows = r.between(1, r.once_in(2) ? 4 : 16);
+    c.columns = r.between(1, r.once_in(2) ? 16 : 60);
+    if (r.once_in(3)) c.columns = c.rows;
+    c.margin = r.once_in(3) ? r.between(1, 3) : 0;
+    c.gap = r.once_in(5) ? r.between(1, 3) : 0;
+    c.addend = r.once_in(2);
+    c.number = r.once_in(2) ? Number::f32 : Number::i16;
+    c.first_step = r.once_in(3) ? r.between(0, 15) : 0;
+    c.last_step = r.once_in(3) ? r.between(c.first_step, 16) : 16;
+    c.seed = seed;
+    return c;
+}
+
+// Elements exactly as long as asked for, `read_ahead` bytes included.
+template <typename T>
+std::vector<T> exact(size_t size) {
+    std::vector<T> buffer(size);
+    buffer.shrink_to_fit();
+    return buffer;
+}
+
+// 64-byte aligned and exactly as long as asked for.
+class Aligned {
+  public:
+    explicit Aligned(size_t size) : data_(nullptr) {
+        if (posix_memalign(&data_, 64, size ? size : 1)) std::abort();
+    }
+    ~Aligned() { std::free(data_); }
+    Aligned(const Aligned&) = delete;
+    Aligned& operator=(const Aligned&) = delete;
+    uint8_t* get() const { return static_cast<uint8_t*>(data_); }
+
+  private:
+    void* data_;
+};
+
+bool fail(const BinaryKernels& table, const Case& c, const char* what, long at, double is, double must_be) {
+    std::printf("FAILED: %s, %s: %s at %ld is %g, must be %g\n", table.name, describe(c).c_str(), what, at, is,
+                must_be);
+    return false;
+}
+
+// A layer with unpacked elements and what must come out.
+struct Example {
+    explicit Example(const Case& c);
+    int element(int y, int x, int channel) const { return elements[(size_t(y) * width + x) * channels + channel]; }
+
+    Case c;
+    int channels, height, width;   // of the map
+    std::vector<int8_t> elements;  // 0 or 1
+    std::vector<int8_t> weights;   // +1 or -1: (out, kernel_h, kernel_w, in / groups)
+    std::vector<uint32_t> words;   // the same as in the file
+    std::vector<int> result;       // (rows, columns, out)
+};
+
+Example::Example(const Case& which) : c(which) {
+    const BinaryConv& v = c.conv;
+    Random r(c.seed);
+    channels = v.in_channels;
+    height = (c.rows - 1) * v.stride_h + (v.kernel_h - 1) * v.dilation_h + 1 + 2 * c.margin;
+    width = (c.columns - 1) * v.stride_w + (v.kernel_w - 1) * v.dilation_w + 1 + 2 * c.margin;
+    elements.resize(size_t(height) * width * channels);
+    const int kind = r.between(0, 7);  // mostly random, sometimes all alike
+    for (auto& e : elements) e = kind == 0 ? 0 : kind == 1 ? 1 : r.word() >> 7 & 1;
+
+    const int group_channels = v.in_channels / v.groups;
+    words.assign(size_t(v.out_channels) * v.kernel_h * v.kernel_w * v.group_units(), 0);
+    for (size_t tap = 0; tap < size_t(v.out_channels) * v.kernel_h * v.kernel_w; ++tap) {
+        for (int i = 0; i < group_channels; ++i) {
+            const bool set = kind == 2 ? true : kind == 3 ? false : r.word() >> 7 & 1;
+            weights.push_back(set ? 1 : -1);
+            words[tap * v.group_units() + i / 32] |= uint32_t(set) << i % 32;
+        }
+    }
+
+    const int n = static_cast<int>(v.weights_per_output());
+    for (int row = 0; row < c.rows; ++row) {
+        for (int column = 0; column < c.columns; ++column) {
+            for (int filter = 0; filter < v.out_channels; ++filter) {
+                const int first = filter / (v.out_channels / v.groups) * group_channels;
+                const int8_t* w = weights.data() + int64_t(filter) * n;
+                int h = 0;
+                for (int y = 0; y < v.kernel_h; ++y) {
+                    for (int x = 0; x < v.kernel_w; ++x) {
+                        const int my = c.margin + row * v.stride_h + y * v.dilation_h;
+                        const int mx = c.margin + column * v.stride_w + x * v.dilation_w;
+                        for (int i = 0; i < group_channels; ++i) h += (2 * element(my, mx, first + i) - 1) * *w++;
+                    }
+                }
+                result.push_back(v.offset ? (h + n) / 2 : h);
+            }
+        }
+    }
+}
+
+template <typename T>
+bool check_convolve(const BinaryKernels& table, const Example& e) {
+    const Case& c = e.c;
+    const BinaryConv& v = c.conv;
+    Random r(c.seed + 1);
+
+    const ptrdiff_t pixel_bytes = ptrdiff_t(v.units() + c.gap) * table.unit_bytes;
+    const ptrdiff_t row_bytes = (e.width + c.gap) * pixel_bytes;
+    const size_t map_bytes = row_bytes * (e.height - 1) + pixel_bytes * (e.width - 1) + v.units() * table.unit_bytes;
+    Aligned map(map_bytes + kReadAhead);
+    for (size_t i = 0; i < map_bytes + kReadAhead; ++i) map.get()[i] = static_cast<uint8_t>(r.word());
+    for (int y = 0; y < e.height; ++y) {
+        for (int x = 0; x < e.width; ++x) {
+            uint8_t* pixel = map.get() + y * row_bytes + x * pixel_bytes;
+            std::memset(pixel, 0, v.units() * table.unit_bytes);
+            for (int channel = 0; channel < e.channels; ++channel) {
+                const int group_channels = e.channels / v.groups;
+                const int at = channel / group_channels * v.group_units() * 32 + channel % group_channels;
+                if (table.unit_bytes == 4) {
+                    pixel[at / 8] |= e.element(y, x, channel) << at % 8;
+                } else {
+                    pixel[at] = e.element(y, x, channel);
+                }
+            }
+        }
+    }
+
+    Aligned prepared(table.weights_bytes(v));
+    {
+        const std::vector<uint32_t> words = e.words;
+        table.prepare_weights(v, words.data(), prepared.get());
+    }
+
+    const int steps = (v.out_channels + table.filter_step - 1) / table.filter_step;
+    const int begin = steps * c.first_step / 16 * table.filter_step;
+    const int end = std::min(v.out_channels, (steps * c.last_step + 15) / 16 * table.filter_step);
+    const ptrdiff_t output_pixel = v.out_channels + c.gap;
+    const ptrdiff_t output_row = c.columns * output_pixel + c.gap;
+    const size_t output_size = output_row * (c.rows - 1) + output_pixel * (c.columns - 1) + v.out_channels;
+    auto output = exact<T>(output_size), addend = exact<T>(output_size);
+    for (auto& x : output) x = T(r.between(-100, 100));
+    for (auto& x : addend) x = T(r.between(-100, 100)) / T(c.number == Number::f32 ? 8 : 1);
+    std::vector<T> expected = output;
+    for (int row = 0; row < c.rows; ++row) {
+        for (int column = 0; column < c.columns; ++column) {
+            for (int filter = begin; filter < end; ++filter) {
+                const ptrdiff_t at = row * output_row + column * output_pixel + filter;
+                const int result = e.result[(size_t(row) * c.columns + column) * v.out_channels + filter];
+                expected[at] = c.addend ? T(T(result) + addend[at]) : T(result);
+            }
+        }
+    }
+
+    const uint8_t* input = map.get() + c.margin * (row_bytes + pixel_bytes);
+    table.convolve({&v, prepared.get(), input, row_bytes, pixel_bytes, c.rows, c.columns, begin, end, c.number,
+                    output.data(), output_row, output_pixel, c.addend ? addend.data() : nullptr});
+    for (size_t i = 0; i < output_size; ++i) {
+        if (output[i] != expected[i]) return fail(table, c, "output", i, output[i], expected[i]);
+    }
+    return true;
+}
+
+float special(float, Random& r) {
+    const float infinity = std::numeric_limits<float>::infinity();
+    const float values[] = {0.f, -0.f, infinity, -infinity, std::nanf(""), 1e-45f, -1e-45f, 3e38f};
+    return values[r.between(0, 7)];
+}
+
+int16_t special(int16_t, Random& r) {
+    const int16_t values[] = {0, -1, 1, 32767, -32768, -32767, 255, 256};
+    return values[r.between(0, 7)];
+}
+
+template <typename T>
+bool check_pack(const BinaryKernels& table,
+                void (*pack)(const T*, ptrdiff_t, int, int, const T*, const uint32_t*, uint8_t*, ptrdiff_t),
+                const Case& c) {
+    Random r(c.seed + 2);
+    const int channels = c.conv.in_channels, pixels = c.columns, units = (channels + 31) / 32;
+    const ptrdiff_t stride = channels + c.gap, packed_stride = ptrdiff_t(units + c.gap) * table.unit_bytes;
+    auto x = exact<T>(stride * (pixels - 1) + channels), threshold = exact<T>(channels);
+    auto flip = exact<uint32_t>(units);
+    const auto draw = [&] { return r.once_in(8) ? special(T(), r) : T(r.between(-20, 20)); };
+    for (auto& value : x) value = draw();
+    for (auto& value : threshold) value = draw();
+    for (int i = 0; i < channels; ++i) flip[i / 32] |= (r.word() >> 7 & 1) << i % 32;
+
+    auto packed = exact<uint8_t>(packed_stride * (pixels - 1) + units * table.unit_bytes);
+    for (auto& byte : packed) byte = static_cast<uint8_t>(r.word());
+    std::vector<uint8_t> expected = packed;
+    for (int pixel = 0; pixel < pixels; ++pixel) {
+        uint8_t* to = expected.data() + pixel * packed_stride;
+        std::memset(to, 0, units * table.unit_bytes);
+        for (int i = 0; i < channels; ++i) {
+            const bool bit = (x[pixel * stride + i] >= threshold[i]) != (flip[i / 32] >> i % 32 & 1);
+            if (table.unit_bytes == 4) {
+                to[i / 8] |= bit << i % 8;
+            } else {
+                to[i] = bit;
+            }
+        }
+    }
+    pack(x.data(), stride, pixels, channels, threshold.data(), flip.data(), packed.data(), packed_stride);
+    for (size_t i = 0; i < packed.size(); ++i) {
+        if (packed[i] != expected[i]) return fail(table, c, "packed byte", i, packed[i], expected[i]);
+    }
+    return true;
+}
+
+bool check(const Case& c) {
+    const Example example(c);
+    bool good = true;
+    for (const BinaryKernels* table : available_tables()) {
+        const bool is_float = c.number == Number::f32;
+        good &= is_float ? check_convolve<float>(*table, example) : check_convolve<int16_t>(*table, example);
+        good &= check_pack<float>(*table, table->pack_f32, c) && check_pack<int16_t>(*table, table->pack_i16, c);
+    }
+    return good;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int cases = argc > 1 ? std::atoi(argv[1]) : 200;
+    bool good = true;
+    for (const Case& c : kEdgeCases) good &= check(c);
+    for (int i = 0; i < cases && good; ++i) good &= check(random_case(i));
+    for (const BinaryKernels* table : available_tables()) std::printf("%s ", table->name);
+    std::printf("%s\n", good ? "passed" : "FAILED");
+    return good ? 0 : 1;
+}
