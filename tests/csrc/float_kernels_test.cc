@@ -1,0 +1,372 @@
+// Sweeps every float kernel of the tables named on the command line over random shapes against double-precision loops.
+//
+// To add a case: a function `check_KERNEL(const FloatKernels&)` that makes one random call, and a line in `main`.
+// Every buffer is as large as the kernels' contract says and not a byte more, so that AddressSanitizer sees what is
+// read or written outside; gaps between rows hold a number that must stay.
+#include "float_kernels.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace bmx;
+
+constexpr float kGap = 12345.5f;
+constexpr double kTolerance = 1e-5;  // of the sum of the terms' magnitudes
+
+std::mt19937 generator(1);
+
+int pick(int least, int most) { return std::uniform_int_distribution<int>(least, most)(generator); }
+int pick(std::initializer_list<int> choices) { return choices.begin()[pick(0, int(choices.size()) - 1)]; }
+bool toss() { return pick(0, 1); }
+
+using Reals = std::vector<float>;
+
+Reals random_reals(size_t count) {
+    std::normal_distribution<float> normal;
+    Reals result(count);
+    for (float& x : result) x = normal(generator);
+    return result;
+}
+
+std::vector<int16_t> random_integers(size_t count) {
+    const int range = pick({3, 300, 32767});
+    std::vector<int16_t> result(count);
+    for (int16_t& x : result) x = int16_t(pick(-range - (range == 32767), range));
+    return result;
+}
+
+// Random numbers followed by what planar kernels may read, which is NaN.
+Reals planar_reals(size_t count) {
+    Reals result = random_reals(count);
+    result.insert(result.end(), kFloatReadAhead / sizeof(float), std::numeric_limits<float>::quiet_NaN());
+    return result;
+}
+
+[[noreturn]] void fail(const char* table, const char* what) {
+    std::printf("%s: %s\n", table, what);
+    std::exit(1);
+}
+
+struct Prepared {  // a buffer that is aligned to 64 bytes and ends where its allocation ends
+    explicit Prepared(size_t bytes) {
+        if (posix_memalign(&data, 64, bytes)) std::abort();
+    }
+    ~Prepared() { std::free(data); }
+    Prepared(const Prepared&) = delete;
+    void* data;
+};
+
+struct RandomEpilogue {
+    explicit RandomEpilogue(int channels) : scale(random_reals(channels)), shift(random_reals(channels)) {
+        if (toss()) scale[pick(0, channels - 1)] = 0;
+        const bool normalize = toss();
+        epilogue = {normalize ? scale.data() : nullptr, normalize ? shift.data() : nullptr, toss()};
+    }
+    double normalized(int c, double x) const { return epilogue.scale ? x * scale[c] + shift[c] : x; }
+    double finished(int c, double x) const {
+        const double y = normalized(c, x);
+        return epilogue.relu && y < 0 ? 0 : y;
+    }
+    double magnitude(int c, double sum) const {
+        return epilogue.scale ? sum * std::fabs(scale[c]) + std::fabs(shift[c]) : sum;
+    }
+    Reals scale, shift;
+    Epilogue epilogue;
+};
+
+void expect_close(const char* table, const char* what, float got, double wanted, double magnitude) {
+    if (!(std::fabs(got - wanted) <= kTolerance * magnitude + 1e-30)) {
+        std::printf("%s: %s: %.9g instead of %.9g\n", table, what, got, wanted);
+        std::exit(1);
+    }
+}
+
+void expect_equal(const char* table, const char* what, const Reals& got, const Reals& wanted) {
+    if (got.size() != wanted.size() || std::memcmp(got.data(), wanted.data(), got.size() * sizeof(float))) {
+        fail(table, what);
+    }
+}
+
+// Rows `stride` apart of `count` elements: what lies between them must still be kGap.
+void expect_gaps(const char* table, const char* what, const Reals& buffer, ptrdiff_t stride, int count) {
+    for (size_t i = 0; i < buffer.size(); ++i) {
+        if (ptrdiff_t(i) % stride >= count && buffer[i] != kGap) fail(table, what);
+    }
+}
+
+// Elements of `rows` rows, the last one without a gap after it.
+size_t extent(int rows, ptrdiff_t stride, int count) { return (rows - 1) * stride + count; }
+
+void check_planar_row(const FloatKernels& kernels) {
+    PlanarConv conv;
+    conv.groups = pick({1, 1, 2, 4, 8});
+    const int group_inputs = pick({1, 2, 3, 4, 5, 8, 30}), group_outputs = pick({1, 2, 3, 4, 5, 7, 8, 9, 16, 19});
+    conv.in_channels = conv.groups * group_inputs;
+    conv.out_channels = conv.groups * group_outputs;
+    conv.kernel_h = pick({1, 2, 3, 3, 5, 7});
+    conv.kernel_w = pick({1, 2, 3, 3, 5, 7});
+    conv.stride_h = pick({1, 2, 3});
+    conv.stride_w = pick({1, 1, 2, 2, 3, 5});
+    conv.dilation_h = pick({1, 1, 2});
+    conv.dilation_w = pick({1, 1, 1, 2, 4});
+    const int columns = pick({pick(1, 9), pick(1, 70), 112, pick(100, 260)});
+    const int width = (columns - 1) * conv.stride_w + (conv.kernel_w - 1) * conv.dilation_w + 1;
+
+    // One buffer a tap row, its channels `input_channel` apart.
+    const ptrdiff_t input_channel = width + pick(0, 5);
+    std::vector<Reals> buffers;
+    std::vector<const float*> rows;
+    std::unique_ptr<bool[]> zero(new bool[conv.kernel_h]);
+    const int left_out = toss() ? pick(0, conv.kernel_h) : 0;  // at the beginning or the end, or anywhere
+    const int where = pick(0, 2);
+    for (int y = 0; y < conv.kernel_h; ++y) {
+        zero[y] = where == 0 ? y < left_out : where == 1 ? y >= conv.kernel_h - left_out : pick(0, 3) < left_out;
+        buffers.push_back(planar_reals(extent(conv.in_channels, input_channel, width)));
+        rows.push_back(zero[y] ? nullptr : buffers[y].data());
+    }
+    const int taps = group_inputs * conv.kernel_h * conv.kernel_w;
+    const Reals weights = random_reals(size_t(conv.out_channels) * taps);
+    Prepared prepared(kernels.planar_weights_bytes(conv));
+    kernels.planar_prepare(conv, weights.data(), prepared.data);
+
+    const RandomEpilogue random(conv.out_channels);
+    const ptrdiff_t output_channel = columns + pick(0, 5);
+    Reals output(extent(conv.out_channels, output_channel, columns), kGap);
+    PlanarRow row = {&conv,   prepared.data, rows.data(),    input_channel,  zero.get(),
+                     columns, output.data(), output_channel, random.epilogue};
+    kernels.planar_row(row);
+    expect_gaps(kernels.name, "planar_row wrote between rows", output, output_channel, columns);
+
+    for (int o = 0; o < conv.out_channels; ++o) {
+        for (int x = 0; x < columns; ++x) {
+            double sum = 0, magnitude = 0;
+            for (int c = 0; c < group_inputs; ++c) {
+                for (int y = 0; y < conv.kernel_h; ++y) {
+                    if (zero[y]) continue;
+                    const float* input = rows[y] + (o / group_outputs * group_inputs + c) * input_channel;
+                    for (int t = 0; t < conv.kernel_w; ++t) {
+                        const double weight = weights[((o * group_inputs + c) * conv.kernel_h + y) * conv.kernel_w + t];
+                        const double term = weight * input[x * conv.stride_w + t * conv.dilation_w];
+                        sum += term;
+                        magnitude += std::fabs(term);
+                    }
+                }
+            }
+            expect_close(kernels.name, "planar_row", output[o * output_channel + x], random.finished(o, sum),
+                         random.magnitude(o, magnitude));
+        }
+    }
+
+    // A part of the columns gives the same bits.
+    const int begin = pick(0, columns - 1), part = pick(1, columns - begin);
+    Reals again(extent(conv.out_channels, output_channel, columns), kGap);
+    for (const float*& pointer : rows) {
+        if (pointer) pointer += begin * conv.stride_w;
+    }
+    row.columns = part;
+    row.output = again.data() + begin;
+    kernels.planar_row(row);
+    Reals expected(again.size(), kGap);
+    for (int o = 0; o < conv.out_channels; ++o) {
+        for (int x = begin; x < begin + part; ++x) expected[o * output_channel + x] = output[o * output_channel + x];
+    }
+    expect_equal(kernels.name, "planar_row gives other bits for a part of a row", again, expected);
+}
+
+void check_gemm(const FloatKernels& kernels) {
+    const int m = pick({1, 1, 2, 7, 12, 13, 25, pick(1, 60)}), n = pick({1, 8, 16, 17, 31, 32, 40, 48, pick(1, 130)});
+    const int k = pick({1, 2, 3, 16, 80, pick(1, 200)}), width = k + pick(0, 9);
+    const ptrdiff_t lda = width + pick(0, 3), ldw = k + pick(0, 3), ldc = n + pick(0, 3);
+    const bool indexed = toss();
+    std::vector<int32_t> column(k);
+    for (int i = 0; i < k; ++i) column[i] = indexed ? pick(0, width - 1) : i;
+    const Reals a = random_reals(extent(m, lda, indexed ? width : k)), weights = random_reals(extent(n, ldw, k));
+    Prepared prepared(kernels.gemm_weights_bytes(n, k));
+    kernels.gemm_prepare(n, k, weights.data(), ldw, prepared.data);
+    const RandomEpilogue random(n);
+    Reals c(extent(m, ldc, n), kGap);
+    Gemm gemm = {
+        m, n, k, a.data(), lda, indexed ? column.data() : nullptr, prepared.data, c.data(), ldc, random.epilogue};
+    kernels.gemm(gemm);
+    expect_gaps(kernels.name, "gemm wrote between rows", c, ldc, n);
+    for (int i = 0; i < m; ++i) {
+        for (int j = 0; j < n; ++j) {
+            double sum = 0, magnitude = 0;
+            for (int l = 0; l < k; ++l) {
+                const double term = double(a[i * lda + column[l]]) * weights[j * ldw + l];
+                sum += term;
+                magnitude += std::fabs(term);
+            }
+            expect_close(kernels.name, "gemm", c[i * ldc + j], random.finished(j, sum), random.magnitude(j, magnitude));
+        }
+    }
+
+    const int begin = pick(0, m - 1);
+    gemm.m = pick(1, m - begin);
+    gemm.a += begin * lda;
+    Reals again(c.size(), kGap), expected = again;
+    gemm.c = again.data() + begin * ldc;
+    kernels.gemm(gemm);
+    for (int i = begin; i < begin + gemm.m; ++i) {
+        for (int j = 0; j < n; ++j) expected[i * ldc + j] = c[i * ldc + j];
+    }
+    expect_equal(kernels.name, "gemm gives other bits for a part of the rows", again, expected);
+}
+
+struct PixelInput {  // pixels of either kind of number
+    PixelInput(size_t count, Number number)
+        : number(number),
+          reals(number == Number::f32 ? random_reals(count) : Reals()),
+          integers(number == Number::i16 ? random_integers(count) : std::vector<int16_t>()) {}
+    const void* at(ptrdiff_t i) const {
+        return number == Number::f32 ? static_cast<const void*>(reals.data() + i) : integers.data() + i;
+    }
+    double operator[](ptrdiff_t i) const { return number == Number::f32 ? double(reals[i]) : integers[i]; }
+    Number number;
+    Reals reals;
+    std::vector<int16_t> integers;
+};
+
+void check_pool_row(const FloatKernels& kernels) {
+    const Number number = toss() ? Number::f32 : Number::i16;
+    const int channels = pick({1, 16, 32, 64, pick(1, 100)}), pixels = pick(1, 20);
+    const int window_h = pick(1, 3), window_w = pick(1, 3), stride = pick(1, 3);
+    const ptrdiff_t pixel = channels + pick(0, 4), line = pixel * ((pixels - 1) * stride + window_w) + pick(0, 4);
+    std::vector<ptrdiff_t> window;
+    for (int y = 0; y < window_h; ++y) {
+        for (int x = 0; x < window_w; ++x) window.push_back(y * line + x * pixel);
+    }
+    const PixelInput x((pixels - 1) * stride * pixel + window.back() + channels, number);
+    const RandomEpilogue random(channels);
+    const ptrdiff_t output_pixel = channels + pick(0, 4);
+    Reals output(extent(pixels, output_pixel, channels), kGap);
+    kernels.pool_row({number, x.at(0), stride * pixel, window.data(), int(window.size()), pixels, channels,
+                      random.epilogue, output.data(), output_pixel});
+    expect_gaps(kernels.name, "pool_row wrote between pixels", output, output_pixel, channels);
+    for (int i = 0; i < pixels; ++i) {
+        for (int c = 0; c < channels; ++c) {
+            double best = -INFINITY, magnitude = 0;
+            for (ptrdiff_t offset : window) {
+                const double value = x[i * stride * pixel + offset + c];
+                best = std::fmax(best, random.finished(c, value));
+                magnitude = std::fmax(magnitude, random.magnitude(c, std::fabs(value)));
+            }
+            expect_close(kernels.name, "pool_row", output[i * output_pixel + c], best, magnitude);
+        }
+    }
+}
+
+void check_sum_pixels(const FloatKernels& kernels) {
+    const Number number = toss() ? Number::f32 : Number::i16;
+    const int channels = pick({1, 16, 64, pick(1, 150)}), pixels = pick(1, 60);
+    const ptrdiff_t stride = channels + pick(0, 4);
+    const PixelInput x(extent(pixels, stride, channels), number);
+    const RandomEpilogue random(channels);
+    const Reals start = random_reals(channels);
+    Reals sums = start;
+    kernels.sum_pixels(number, x.at(0), stride, pixels, channels, random.epilogue, sums.data());
+    for (int c = 0; c < channels; ++c) {
+        double sum = start[c], magnitude = std::fabs(start[c]);
+        for (int i = 0; i < pixels; ++i) {
+            sum += random.finished(c, x[i * stride + c]);
+            magnitude += random.magnitude(c, std::fabs(x[i * stride + c]));
+        }
+        expect_close(kernels.name, "sum_pixels", sums[c], sum, magnitude);
+    }
+
+    const int part = pick(0, pixels);
+    Reals again = start;
+    kernels.sum_pixels(number, x.at(0), stride, part, channels, random.epilogue, again.data());
+    if (part < pixels) {
+        kernels.sum_pixels(number, x.at(part * stride), stride, pixels - part, channels, random.epilogue, again.data());
+    }
+    expect_equal(kernels.name, "sum_pixels gives other bits in two parts", again, sums);
+}
+
+void check_planar_to_pixels(const FloatKernels& kernels) {
+    const int channels = pick({1, 3, 16, 32, pick(1, 70)}), columns = pick(1, 70);
+    const ptrdiff_t channel_stride = columns + pick(0, 4), pixel_stride = channels + pick(0, 4);
+    const Reals x = random_reals(extent(channels, channel_stride, columns));
+    Reals y(extent(columns, pixel_stride, channels), kGap), expected = y;
+    kernels.planar_to_pixels(x.data(), channel_stride, columns, channels, y.data(), pixel_stride);
+    for (int i = 0; i < columns; ++i) {
+        for (int c = 0; c < channels; ++c) expected[i * pixel_stride + c] = x[c * channel_stride + i];
+    }
+    expect_equal(kernels.name, "planar_to_pixels", y, expected);
+}
+
+void check_planar_max_pool(const FloatKernels& kernels) {
+    const int channels = pick({1, 16, 64, pick(1, 70)}), columns = pick({1, 56, pick(1, 70)});
+    const int window_h = pick(1, 3), window_w = pick({1, 2, 3, 3, 5}), stride = pick({1, 2, 2, 3});
+    const int width = (columns - 1) * stride + window_w;
+    const ptrdiff_t input_channel = width + pick(0, 5), pixel_stride = channels + pick(0, 4);
+    std::vector<Reals> buffers;
+    std::vector<const float*> rows;
+    for (int y = 0; y < window_h; ++y) {
+        buffers.push_back(planar_reals(extent(channels, input_channel, width)));
+        for (int c = 0; c < channels; ++c) {
+            if (window_w > 1) buffers[y][c * input_channel] = -INFINITY;  // padding
+        }
+        rows.push_back(buffers[y].data());
+    }
+    Reals output(extent(columns, pixel_stride, channels), kGap), expected = output;
+    kernels.planar_max_pool(rows.data(), window_h, input_channel, window_w, stride, columns, channels, output.data(),
+                            pixel_stride);
+    for (int i = 0; i < columns; ++i) {
+        for (int c = 0; c < channels; ++c) {
+            float best = -INFINITY;
+            for (const float* row : rows) {
+                for (int w = 0; w < window_w; ++w) best = std::fmax(best, row[c * input_channel + i * stride + w]);
+            }
+            expected[i * pixel_stride + c] = best;
+        }
+    }
+    expect_equal(kernels.name, "planar_max_pool", output, expected);
+}
+
+// NaN must not vanish in a rectifier.
+void check_nan(const FloatKernels& kernels) {
+    const float x[] = {NAN, -1, 1}, scale[] = {1, 1, 1}, shift[] = {0, 0, 0};
+    const ptrdiff_t window[] = {0};
+    float output[3];
+    kernels.pool_row({Number::f32, x, 3, window, 1, 1, 3, {scale, shift, true}, output, 3});
+    if (!std::isnan(output[0]) || output[1] != 0 || output[2] != 1) fail(kernels.name, "relu of NaN, -1, 1");
+}
+
+const FloatKernels& table_of(const std::string& name) {
+    if (name == "reference") return float_kernels_reference();
+#ifdef BMX_HAVE_AVX2
+    if (name == "avx2" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return float_kernels_avx2();
+#endif
+#ifdef BMX_HAVE_AVX512
+    if (name == "avx512" && __builtin_cpu_supports("avx512vpopcntdq")) return float_kernels_avx512();
+#endif
+    std::printf("%s: not in this build or not on this CPU\n", name.c_str());
+    std::exit(77);
+}
+
+}  // namespace
+
+// Arguments: table, number of shapes of each kernel.
+int main(int, char** arguments) {
+    const FloatKernels& kernels = table_of(arguments[1]);
+    check_nan(kernels);
+    for (int i = std::atoi(arguments[2]); i-- > 0;) {
+        check_planar_row(kernels);
+        check_gemm(kernels);
+        check_pool_row(kernels);
+        check_sum_pixels(kernels);
+        check_planar_to_pixels(kernels);
+        check_planar_max_pool(kernels);
+    }
+    std::printf("%s: ok\n", kernels.name);
+}
