@@ -4,6 +4,7 @@ Read from a live Gluon block, a symbol or an exported file alike. Whoever looks 
 of the Python classes that built it.
 """
 
+import collections
 import dataclasses
 import json
 import os
@@ -31,8 +32,10 @@ class Node:
     marks : dict of str to str
         What the layer that made the node says about it, see `bmx_melius.marks`.
     inputs : list of Node
-    shape : tuple of int
-        Shape of the node's first output.
+    input_slots : list of int
+        Which output of each input is used; 0 but for operators with several.
+    shapes : list of tuple of int
+        Shapes of the node's outputs.
     depends_on_data : bool
         False for parameters and for what is computed from parameters alone, such as a binarized weight.
     """
@@ -43,8 +46,14 @@ class Node:
     attributes: dict
     marks: dict
     inputs: list = dataclasses.field(repr=False)  # printing them would print all the nodes upstream, many times over
-    shape: tuple
+    input_slots: list
+    shapes: list
     depends_on_data: bool
+
+    @property
+    def shape(self):
+        """Shape of the first output."""
+        return self.shapes[0]
 
 
 @dataclasses.dataclass(eq=False)
@@ -60,12 +69,15 @@ class Graph:
     statistics : list of Node
         The auxiliary variables: running means and variances.
     outputs : list of Node
+    output_slots : list of int
+        Which output of each of them it is.
     """
 
     nodes: list
     parameters: list
     statistics: list
     outputs: list
+    output_slots: list
 
     @classmethod
     def read(cls, network, input_shape):
@@ -98,8 +110,10 @@ class Graph:
         output_shapes = _infer(internals, shapes)
 
         statistics = set(symbol.list_auxiliary_states())
-        graph = cls(nodes=[], parameters=[], statistics=[], outputs=[])
-        first_output = {node: shape for (node, output, _), shape in zip(described['heads'], output_shapes) if output == 0}
+        graph = cls(nodes=[], parameters=[], statistics=[], outputs=[], output_slots=[])
+        shapes_of = collections.defaultdict(list)
+        for (index, _, _), shape in zip(described['heads'], output_shapes):  # the outputs of a node follow each other in order
+            shapes_of[index].append(shape)
         labels = set()
         for index, entry in enumerate(described['nodes']):
             inputs = [graph.nodes[source] for source, _, _ in entry['inputs']]
@@ -111,7 +125,8 @@ class Graph:
                 attributes=entry.get('attrs', {}),
                 marks=read_marks(entry.get('attrs', {})),
                 inputs=inputs,
-                shape=first_output[index],
+                input_slots=[slot for _, slot, _ in entry['inputs']],
+                shapes=shapes_of[index],
                 depends_on_data=entry['name'] in shapes if is_variable else any(source.depends_on_data for source in inputs),
             )
             if 'subgraphs' in entry:
@@ -126,7 +141,9 @@ class Graph:
                 graph.statistics.append(node)
             elif node.operator is None and node.name not in shapes and node.name not in labels:
                 graph.parameters.append(node)
-        graph.outputs = [graph.nodes[index] for index, _, _ in json.loads(symbol.tojson())['heads']]
+        heads = json.loads(symbol.tojson())['heads']
+        graph.outputs = [graph.nodes[index] for index, _, _ in heads]
+        graph.output_slots = [slot for _, slot, _ in heads]
         _require_known_shapes(graph, shapes)
         return graph
 
