@@ -1,0 +1,236 @@
+#include "engine.h"
+
+#include <omp.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+
+#include "error.h"
+
+namespace bmx {
+namespace {
+
+constexpr int kMostThreads = 256;
+constexpr size_t kMostFreeWorkplaces = 4;  // of an engine, kept for later runs
+constexpr size_t kPage = 4096;
+
+// A child of fork() has neither this process's OpenMP threads nor those that might hold a mutex: it computes with one
+// thread, and no mutex is held while a process forks.
+class Forking {
+  public:
+    static Forking& instance() {
+        static Forking forking;
+        return forking;
+    }
+    std::mutex& mutex() { return mutex_; }
+    bool in_child() const { return in_child_; }
+
+  private:
+    Forking() {
+        pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                       [] {
+                           instance().in_child_ = true;
+                           instance().mutex_.unlock();
+                       });
+    }
+
+    std::mutex mutex_;
+    std::atomic<bool> in_child_{false};
+};
+
+int usable_threads(int threads) {
+    if (Forking::instance().in_child()) return 1;
+    return std::min(std::max(threads > 0 ? threads : omp_get_max_threads(), 1), kMostThreads);
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+class Arena {
+  public:
+    explicit Arena(size_t bytes) : data_(static_cast<uint8_t*>(std::aligned_alloc(kPage, round_up(bytes, kPage)))) {
+        if (!data_) throw Error("not enough memory: a run needs " + std::to_string(bytes) + " bytes");
+    }
+    Arena(Arena&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
+    ~Arena() { std::free(data_); }
+    uint8_t* data() const { return data_; }
+
+  private:
+    uint8_t* data_;
+};
+
+// How the threads divide the work: each computes images of its own, or all of them the same one.
+struct Division {
+    bool by_images;
+    int threads;
+
+    int arenas() const { return by_images ? threads : 1; }
+    int team() const { return by_images ? 1 : threads; }
+};
+
+Division divide(int64_t batch, int threads) {
+    threads = usable_threads(threads);
+    return {threads > 1 && batch >= threads, threads};
+}
+
+}  // namespace
+
+// Memory for one run at a time, on inputs of one size.
+struct Engine::Workplace {
+    std::vector<std::pair<int64_t, int64_t>> maps;
+    int team;
+    Layout layout;
+    std::vector<Arena> arenas;
+};
+
+// A workplace for the time of a run: a free one that fits, or a new one.
+class Engine::Lease {
+  public:
+    Lease(const Engine& engine, const InputSizes& sizes, const Division& division) : engine_(engine) {
+        {
+            std::lock_guard<std::mutex> lock(Forking::instance().mutex());
+            for (auto& free : engine.free_) {
+                if (free->maps != sizes.maps || free->team != division.team()) continue;
+                workplace_ = std::move(free);
+                engine.free_.erase(engine.free_.begin() + (&free - engine.free_.data()));
+                break;
+            }
+        }
+        if (!workplace_)
+            workplace_.reset(
+                new Workplace{sizes.maps,
+                              division.team(),
+                              make_layout(engine.plan_, engine.program_.infer(sizes.maps), division.team()),
+                              {}});
+        while (workplace_->arenas.size() < static_cast<size_t>(division.arenas()))
+            workplace_->arenas.emplace_back(workplace_->layout.bytes);
+    }
+
+    ~Lease() {
+        std::unique_ptr<Workplace> oldest;  // is freed after the mutex
+        std::lock_guard<std::mutex> lock(Forking::instance().mutex());
+        engine_.free_.push_back(std::move(workplace_));
+        if (engine_.free_.size() <= kMostFreeWorkplaces) return;
+        oldest = std::move(engine_.free_.front());
+        engine_.free_.erase(engine_.free_.begin());
+    }
+
+    const Workplace& operator*() const { return *workplace_; }
+
+  private:
+    const Engine& engine_;
+    std::unique_ptr<Workplace> workplace_;
+};
+
+Engine::Engine(const int32_t* words, size_t count)
+    : program_(words, count), plan_(make_plan(program_, words, chosen_instruction_set())) {
+    Forking::instance();
+}
+
+Engine::~Engine() = default;
+
+// One thread's part of computing one image. `seconds`: of each step, by thread 0; or nullptr.
+void Engine::work(const Workplace& workplace, const Team& team, uint8_t* arena, const float* const* inputs,
+                  float* const* outputs, double* seconds) const {
+    const Layout& layout = workplace.layout;
+    Memory memory = {&layout.values, &plan_.buffers, &layout.buffers, arena, nullptr, inputs, outputs};
+    double begin = seconds ? now() : 0;
+    for (size_t i = 0; i < plan_.steps.size(); i++) {
+        const Step& step = *plan_.steps[i];
+        memory.scratch = arena + layout.scratches[i];
+        for (int phase = 0; phase < step.phases(); phase++) {
+            step.run(memory, team, phase);
+            if (team.threads > 1) {
+#pragma omp barrier
+            }
+        }
+        if (!seconds || team.thread) continue;
+        const double end = now();
+        seconds[i] += end - begin;
+        begin = end;
+    }
+}
+
+void Engine::run_divided(const InputSizes& sizes, const float* const* inputs, float* const* outputs, bool by_images,
+                         int threads, double* seconds) const {
+    const Division division = {by_images, threads};
+    const Lease lease(*this, sizes, division);
+    const Workplace& workplace = *lease;
+    const std::vector<Value>& values = workplace.layout.values;
+
+    // Where each image lies in the user's arrays.
+    const size_t input_count = program_.inputs().size(), output_count = program_.outputs().size();
+    std::vector<const float*> image_inputs(sizes.batch * input_count);
+    std::vector<float*> image_outputs(sizes.batch * output_count);
+    for (int64_t image = 0; image < sizes.batch; image++) {
+        for (size_t i = 0; i < input_count; i++)
+            image_inputs[image * input_count + i] = inputs[i] + image * values[i].elements();
+        for (size_t i = 0; i < output_count; i++)
+            image_outputs[image * output_count + i] = outputs[i] + image * values[program_.outputs()[i]].elements();
+    }
+    auto images = [&](int begin, int end, const Team& team, int arena) {
+        for (int image = begin; image < end; image++)
+            work(workplace, team, workplace.arenas[arena].data(), image_inputs.data() + image * input_count,
+                 image_outputs.data() + image * output_count, seconds);
+    };
+    const int batch = static_cast<int>(sizes.batch);
+    if (threads == 1) {
+        images(0, batch, {0, 1}, 0);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    {
+        const Team team = {omp_get_thread_num(), omp_get_num_threads()};
+        if (by_images)
+            images(team.begin(batch), team.end(batch), {0, 1}, team.thread);
+        else
+            images(0, batch, team, 0);
+    }
+}
+
+void Engine::run(const InputSizes& sizes, const float* const* inputs, float* const* outputs, int threads) const {
+    const Division division = divide(sizes.batch, threads);
+    run_divided(sizes, inputs, outputs, division.by_images, division.threads, nullptr);
+}
+
+std::vector<StepReport> Engine::profile(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
+                                        int threads) const {
+    std::vector<double> seconds(plan_.steps.size());
+    run_divided(sizes, inputs, outputs, false, usable_threads(threads), seconds.data());
+    const std::vector<Value> values = program_.infer(sizes.maps);
+    std::vector<StepReport> reports;
+    for (size_t i = 0; i < plan_.steps.size(); i++) reports.push_back(report(*plan_.steps[i], values, sizes.batch));
+    for (size_t i = 0; i < reports.size(); i++) reports[i].seconds = seconds[i];
+    return reports;
+}
+
+StepReport Engine::report(const Step& step, const std::vector<Value>& values, int64_t batch) const {
+    StepReport report = {step.operations.empty() ? "layout" : "", 0, 0, false};
+    for (int i : step.operations) {
+        const Operation& operation = program_.operations()[i];
+        const Value& result = values[program_.value_of(i)];
+        report.name += (report.name.empty() ? "" : "+") + std::string(name_of(operation.op));
+        if (operation.op != Op::conv && operation.op != Op::binary_conv) continue;
+        const Attributes& a = operation.attributes;
+        report.macs += batch * result.elements() * (values[operation.inputs[0]].channels / a.groups) * a.taps();
+        report.binary = operation.op == Op::binary_conv;
+    }
+    if (!step.operations.empty()) {
+        const Value& result = values[program_.value_of(step.operations.back())];
+        report.name += " " + std::to_string(result.channels);
+        if (!result.flat) report.name += "x" + std::to_string(result.height) + "x" + std::to_string(result.width);
+    }
+    return report;
+}
+
+int64_t Engine::working_memory(const InputSizes& sizes, int threads) const {
+    const Division division = divide(sizes.batch, threads);
+    const Layout layout = make_layout(plan_, program_.infer(sizes.maps), division.team());
+    return static_cast<int64_t>(layout.bytes) * division.arenas();
+}
+
+}  // namespace bmx

@@ -1,0 +1,263 @@
+#include "map_steps.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace bmx {
+namespace {
+
+int channels_of(const Source& source) {
+    int channels = 0;
+    for (const Slab& slab : source.slabs) channels += slab.channels;
+    return channels;
+}
+
+void add_buffers(Step& step, const Source& source) {
+    for (const Slab& slab : source.slabs) step.buffers.push_back(slab.buffer);
+}
+
+float* floats(uint8_t* data) { return reinterpret_cast<float*>(data); }
+
+// Calls visit(pointer, view, channel) for each slab of a source, with a pointer of its number type.
+template <class Visit>
+void for_each_slab(const Memory& memory, const Source& source, const Visit& visit) {
+    int channel = 0;
+    for (const Slab& slab : source.slabs) {
+        const View view = memory.view(slab);
+        if (view.number == Number::f32)
+            visit(reinterpret_cast<const float*>(view.data), view, channel);
+        else
+            visit(reinterpret_cast<const int16_t*>(view.data), view, channel);
+        channel += slab.channels;
+    }
+}
+
+// Planes of channels from pixels, rows `begin` to `end` - 1.
+template <class From, class To>
+void pixels_to_planes(const From* from, const View& view, const Value& map, int begin, int end, To* to) {
+    for (int c = 0; c < view.channels; c++)
+        for (int y = begin; y < end; y++) {
+            const From* x = from + y * view.row + c;
+            To* plane = to + (static_cast<int64_t>(c) * map.height + y) * map.width;
+            for (int i = 0; i < map.width; i++) plane[i] = static_cast<To>(x[i * view.pixel]);
+        }
+}
+
+}  // namespace
+
+// --- in and out ----------------------------------------------------------------------------------
+
+InputStep::InputStep(const FloatKernels* kernels, int input, Slab output)
+    : kernels_(kernels), input_(input), output_(output) {
+    buffers = {output.buffer};
+}
+
+void InputStep::run(const Memory& memory, const Team& team, int) const {
+    const Value& map = memory.value(input_);
+    const View view = memory.view(output_);
+    const float* from = memory.inputs[input_];
+    if (map.height * map.width == 1) {
+        if (team.thread == 0) std::memcpy(view.data, from, sizeof(float) * map.channels);
+        return;
+    }
+    for (int y = team.begin(map.height); y < team.end(map.height); y++)
+        kernels_->planar_to_pixels(from + y * map.width, map.height * map.width, static_cast<int>(map.width),
+                                   static_cast<int>(map.channels), floats(view.at(y * view.row)), view.pixel);
+}
+
+OutputStep::OutputStep(Source source, int output) : source_(std::move(source)), output_(output) {
+    add_buffers(*this, source_);
+}
+
+void OutputStep::run(const Memory& memory, const Team& team, int) const {
+    const Value& map = memory.value(source_.value);
+    float* to = memory.outputs[output_];
+    for_each_slab(memory, source_, [&](const auto* from, const View& view, int channel) {
+        pixels_to_planes(from, view, map, team.begin(map.height), team.end(map.height),
+                         to + channel * map.height * map.width);
+    });
+}
+
+// --- pooling -------------------------------------------------------------------------------------
+
+PoolStep::PoolStep(const FloatKernels* kernels, Source source, const PoolWindow& window, Normalization normalization,
+                   int result, Slab output)
+    : kernels_(kernels),
+      source_(std::move(source)),
+      window_(window),
+      normalization_(std::move(normalization)),
+      result_(result),
+      output_(output) {
+    add_buffers(*this, source_);
+    buffers.push_back(output.buffer);
+}
+
+size_t PoolStep::scratch_bytes(const std::vector<Value>&, int threads) const {
+    return threads * window_.offsets_bytes();
+}
+
+void PoolStep::run(const Memory& memory, const Team& team, int) const {
+    const Value& result = memory.value(result_);
+    const View output = memory.view(output_);
+    ptrdiff_t* offsets = reinterpret_cast<ptrdiff_t*>(memory.scratch + team.thread * window_.offsets_bytes());
+    for (int y = team.begin(result.height); y < team.end(result.height); y++)
+        pool_pixels(*kernels_, memory, source_, window_, normalization_, y, 0, static_cast<int>(result.width),
+                    floats(output.at(y * output.row)), output.pixel, offsets);
+}
+
+AveragePoolStep::AveragePoolStep(Source source, const Attributes& attributes, int result, Slab output)
+    : source_(std::move(source)),
+      attributes_(attributes),
+      channels_(channels_of(source_)),
+      result_(result),
+      output_(output) {
+    add_buffers(*this, source_);
+    buffers.push_back(output.buffer);
+}
+
+size_t AveragePoolStep::scratch_bytes(const std::vector<Value>&, int) const { return 0; }
+
+void AveragePoolStep::run(const Memory& memory, const Team& team, int) const {
+    const Attributes& a = attributes_;
+    const Value& map = memory.value(source_.value);
+    const Value& result = memory.value(result_);
+    const View output = memory.view(output_);
+    for (int y = team.begin(result.height); y < team.end(result.height); y++)
+        for (int x = 0; x < result.width; x++) {
+            const int64_t top = int64_t(y) * a.stride_h - a.pad_h, left = int64_t(x) * a.stride_w - a.pad_w;
+            const int64_t y_begin = std::max<int64_t>(top, 0), y_end = std::min(top + a.kernel_h, map.height);
+            const int64_t x_begin = std::max<int64_t>(left, 0), x_end = std::min(left + a.kernel_w, map.width);
+            float* sums = floats(output.at(y * output.row + x * output.pixel));
+            std::fill_n(sums, channels_, 0.0f);
+            for_each_slab(memory, source_, [&](const auto* from, const View& view, int channel) {
+                for (int64_t i = y_begin; i < y_end; i++)
+                    for (int64_t j = x_begin; j < x_end; j++) {
+                        const auto* pixel = from + i * view.row + j * view.pixel;
+                        for (int c = 0; c < view.channels; c++) sums[channel + c] += static_cast<float>(pixel[c]);
+                    }
+            });
+            // Padding is counted as far as the padded map reaches.
+            const int64_t rows = a.count_pad ? std::min(top + a.kernel_h, map.height + a.pad_h) - top : y_end - y_begin;
+            const int64_t columns =
+                a.count_pad ? std::min(left + a.kernel_w, map.width + a.pad_w) - left : x_end - x_begin;
+            const float counted = static_cast<float>(rows * columns);
+            for (int c = 0; c < channels_; c++) sums[c] /= counted;
+        }
+}
+
+namespace {
+constexpr int kSummedPixels = 64;  // in float32; such sums are then added in float64
+}
+
+GlobalPoolStep::GlobalPoolStep(const FloatKernels* kernels, Source source, Normalization normalization, Slab output)
+    : kernels_(kernels),
+      source_(std::move(source)),
+      normalization_(std::move(normalization)),
+      channels_(channels_of(source_)),
+      output_(output) {
+    add_buffers(*this, source_);
+    buffers.push_back(output.buffer);
+}
+
+size_t GlobalPoolStep::scratch_bytes(const std::vector<Value>&, int) const {
+    return round_up(channels_ * (sizeof(float) + sizeof(double)) + kFloatReadAhead, 64);
+}
+
+void GlobalPoolStep::run(const Memory& memory, const Team& team, int) const {
+    const Value& map = memory.value(source_.value);
+    const int64_t pixels = map.height * map.width;
+    double* const sums = reinterpret_cast<double*>(memory.scratch);
+    float* const parts = reinterpret_cast<float*>(sums + channels_);
+    float* const means = floats(memory.view(output_).data);
+    const int begin = team.begin(source_.slabs.size()), end = team.end(source_.slabs.size());
+    int channel = 0;
+    for (int i = 0; i < end; channel += source_.slabs[i++].channels) {
+        if (i < begin) continue;
+        const View view = memory.view(source_.slabs[i]);
+        std::fill_n(sums + channel, view.channels, 0.0);
+        for (int64_t pixel = 0; pixel < pixels; pixel += kSummedPixels) {
+            std::fill_n(parts + channel, view.channels, 0.0f);
+            kernels_->sum_pixels(view.number, view.at(pixel * view.pixel), view.pixel,
+                                 static_cast<int>(std::min<int64_t>(kSummedPixels, pixels - pixel)), view.channels,
+                                 normalization_.from(channel), parts + channel);
+            for (int c = channel; c < channel + view.channels; c++) sums[c] += parts[c];
+        }
+        for (int c = channel; c < channel + view.channels; c++)
+            means[c] = static_cast<float>(sums[c] / static_cast<double>(pixels));
+    }
+}
+
+// --- the rest ------------------------------------------------------------------------------------
+
+FlattenStep::FlattenStep(Source source, Slab output) : source_(std::move(source)), output_(output) {
+    add_buffers(*this, source_);
+    buffers.push_back(output.buffer);
+}
+
+void FlattenStep::run(const Memory& memory, const Team& team, int) const {
+    const Value& map = memory.value(source_.value);
+    const View output = memory.view(output_);
+    const int begin = team.begin(map.height), end = team.end(map.height);
+    for_each_slab(memory, source_, [&](const auto* from, const View& view, int channel) {
+        uint8_t* to = output.at(channel * map.height * map.width);
+        if (output.number == Number::f32)
+            pixels_to_planes(from, view, map, begin, end, floats(to));
+        else
+            pixels_to_planes(from, view, map, begin, end, reinterpret_cast<int16_t*>(to));
+    });
+}
+
+RowStep::RowStep(std::vector<Source> sources, Slab output)
+    : sources_(std::move(sources)), channels_(channels_of(sources_[0])), output_(output) {
+    for (const Source& source : sources_) add_buffers(*this, source);
+    buffers.push_back(output.buffer);
+}
+
+size_t RowStep::row_bytes(const std::vector<Value>& values) const {
+    return round_up(sizeof(float) * values[sources_[0].value].width * channels_ + kFloatReadAhead, 64);
+}
+
+size_t RowStep::scratch_bytes(const std::vector<Value>& values, int threads) const {
+    return 2 * threads * row_bytes(values);
+}
+
+void RowStep::run(const Memory& memory, const Team& team, int) const {
+    const Value& map = memory.value(sources_[0].value);
+    const int width = static_cast<int>(map.width);
+    uint8_t* scratch = memory.scratch + 2 * team.thread * row_bytes(*memory.values);
+    float* x = floats(scratch);
+    float* y = floats(scratch + row_bytes(*memory.values));
+    for (int row = team.begin(map.height); row < team.end(map.height); row++) {
+        gather_row(memory, sources_[0], row, x, channels_);
+        if (sources_.size() > 1) gather_row(memory, sources_[1], row, y, channels_);
+        change(x, y, width, channels_);
+        scatter_row(x, channels_, width, memory.view(output_), row);
+    }
+}
+
+void AddStep::change(float* x, float* y, int pixels, int channels) const {
+    for (int64_t i = 0; i < int64_t(pixels) * channels; i++) x[i] += y[i];
+}
+
+void ShuffleStep::change(float* x, float* y, int pixels, int channels) const {
+    const int in_group = channels / groups_;
+    std::copy_n(x, int64_t(pixels) * channels, y);
+    for (int i = 0; i < pixels; i++, x += channels, y += channels)
+        for (int group = 0; group < groups_; group++)
+            for (int j = 0; j < in_group; j++) x[j * groups_ + group] = y[group * in_group + j];
+}
+
+void ThresholdStep::change(float* x, float*, int pixels, int channels) const {
+    for (int i = 0; i < pixels; i++, x += channels)
+        for (int c = 0; c < channels; c++) {
+            const bool flip = flips_[c / 32] >> c % 32 & 1;
+            x[c] = (x[c] >= thresholds_[c]) != flip ? 1.0f : 0.0f;
+        }
+}
+
+void ExpandStep::change(float* x, float*, int pixels, int channels) const {
+    for (int64_t i = 0; i < int64_t(pixels) * channels; i++)
+        if (x[i] == 0) x[i] = static_cast<float>(low_);
+}
+
+}  // namespace bmx
