@@ -29,10 +29,18 @@ struct Lanes {
     static Real multiply_add(Real a, Real b, Real c) { return _mm512_fmadd_ps(a, b, c); }
     static Real max(Real a, Real b) { return _mm512_max_ps(a, b); }  // b if either is NaN
 
-    // x[0], x[2], ... x[2 * width - 2]; reads x[2 * width - 1] too.
-    static Real load_even(const float* x) {
-        const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-        return _mm512_permutex2var_ps(load(x), even, load(x + width));
+    // Every other element of a and then b, from the first or the second one on.
+    static Real even(Real a, Real b) {
+        const __m512i which = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        return _mm512_permutex2var_ps(a, which, b);
+    }
+    static Real odd(Real a, Real b) {
+        const __m512i which = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+        return _mm512_permutex2var_ps(a, which, b);
+    }
+    // All elements of a but the first, and then the first one of b.
+    static Real shifted(Real a, Real b) {
+        return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), 1));
     }
 
     static void transpose(Real (&x)[width]) {

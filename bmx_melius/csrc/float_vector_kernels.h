@@ -1,5 +1,8 @@
 // The float kernels for vectors of any width: an instruction set's file defines `Lanes` in an anonymous namespace and
 // then includes this one, so that each gets code of its own. What Lanes offers is best seen in float_avx512.cc.
+#include <type_traits>
+#include <utility>
+
 #include "float_kernels.h"
 
 namespace bmx {
@@ -7,6 +10,16 @@ namespace {
 
 using Real = Lanes::Real;
 constexpr int kWidth = Lanes::width;
+
+// Calls body(0), ... body(count - 1), as constants: arrays that are indexed by nothing else live in registers.
+template <class Body, int... i>
+[[gnu::always_inline]] inline void unrolled(const Body& body, std::integer_sequence<int, i...>) {
+    (body(std::integral_constant<int, i>()), ...);
+}
+template <int count, class Body>
+[[gnu::always_inline]] inline void unrolled(const Body& body) {
+    unrolled(body, std::make_integer_sequence<int, count>());
+}
 
 int smaller(int a, int b) { return a < b ? a : b; }
 int divided_up(int a, int b) { return (a + b - 1) / b; }
@@ -16,6 +29,15 @@ Real load(const float* x, int count) { return count >= kWidth ? Lanes::load(x) :
 
 void store(float* x, Real value, int count) {
     count >= kWidth ? Lanes::store(x, value) : Lanes::store_first(x, value, count);
+}
+
+// Every stride-th element from x on. Beyond the last of the `count` elements that are wanted up to 2 kWidth are read.
+Real load_strided(const float* x, int stride, int count) {
+    if (stride == 1) return Lanes::load(x);
+    if (stride == 2) return Lanes::even(Lanes::load(x), Lanes::load(x + kWidth));
+    float elements[kWidth] = {};
+    for (int i = 0; i < smaller(count, kWidth); ++i) elements[i] = x[ptrdiff_t(i) * stride];
+    return Lanes::load(elements);
 }
 
 // max(x, 0), and NaN stays NaN.
@@ -36,65 +58,86 @@ struct Normalization {
 
 // --- planar convolution: lanes are columns ---------------------------------------------------------------------------
 
-constexpr int kMostTaps = 160;  // summed in one pass, in between the sums are in the output row
-constexpr int kScratch = 7168;  // floats, for rows whose stride has been taken out
 constexpr int kTileOutputs = Lanes::planar_outputs, kTileVectors = Lanes::planar_vectors;
+constexpr int kMostTaps = 256;  // summed in one pass, at least a row of a kernel; in between the sums are in the output
+constexpr int kScratch = kMostTaps * kTileVectors * kWidth;  // floats, for inputs whose stride has been taken out
 
 // A tap is an input of a group under a weight; taps are ordered by tap row, input, tap column, because the tap rows
 // outside of the map are then left out of a row's taps at their beginning and end.
 struct Pass {
-    int taps;
-    const float* input[kMostTaps];  // of each tap, at output column 0, in group 0
+    int strips;                     // of so many taps, whose inputs are neighbours in memory, as in planar_tile
+    const float* input[kMostTaps];  // of each strip's first tap, at output column 0, in group 0
     bool first, last;
 };
 
 // A tile of a pass: `outputs` outputs of one group, from `output` on, and `vectors` vectors of columns from `column`
 // on. The inputs are `shift` elements after those in the pass.
-template <int outputs, int vectors>
+template <int strip, bool first, int outputs, int vectors>
 void planar_tile(const PlanarRow& row, const Pass& pass, const float* weights, int output, ptrdiff_t shift, int column,
                  int end) {
     Real sum[outputs][vectors];
-    float* result = row.output + output * row.output_channel + column;
-    for (int o = 0; o < outputs; ++o) {
-        for (int v = 0; v < vectors; ++v) {
-            sum[o][v] = pass.first ? Lanes::zero()
-                                   : load(result + o * row.output_channel + v * kWidth, end - column - v * kWidth);
-        }
-    }
-    for (int t = 0; t < pass.taps; ++t, weights += outputs) {
+    const ptrdiff_t channel = row.output_channel;
+    float* result = row.output + output * channel + column;
+    const int rest = end - column - (vectors - 1) * kWidth;  // columns of the last vector
+    const auto each = [&](const auto& body) {
+        unrolled<outputs>([&](auto o) { unrolled<vectors>([&](auto v) { body(o, v); }); });
+    };
+    each([&](auto o, auto v) {
+        sum[o][v] = first ? Lanes::zero() : load(result + o * channel + v * kWidth, v == vectors - 1 ? rest : kWidth);
+    });
+    for (int t = 0; t < pass.strips; ++t, weights += strip * outputs) {
         const float* input = pass.input[t] + shift;
-        Real x[vectors];
-        for (int v = 0; v < vectors; ++v) x[v] = Lanes::load(input + v * kWidth);
-        for (int o = 0; o < outputs; ++o) {
-            const Real weight = Lanes::broadcast(weights[o]);
-            for (int v = 0; v < vectors; ++v) sum[o][v] = Lanes::multiply_add(x[v], weight, sum[o][v]);
-        }
+        unrolled<strip>([&](auto tap) {
+            Real x[vectors];
+            unrolled<vectors>([&](auto v) { x[v] = Lanes::load(input + tap + v * kWidth); });
+            unrolled<outputs>([&](auto o) {
+                const Real weight = Lanes::broadcast(weights[tap * outputs + o]);
+                unrolled<vectors>([&](auto v) { sum[o][v] = Lanes::multiply_add(x[v], weight, sum[o][v]); });
+            });
+        });
     }
     const Epilogue& epilogue = row.epilogue;
-    for (int o = 0; o < outputs; ++o) {
-        for (int v = 0; v < vectors; ++v) {
-            Real y = sum[o][v];
-            if (pass.last && epilogue.scale) {
-                y = Lanes::multiply_add(y, Lanes::broadcast(epilogue.scale[output + o]),
-                                        Lanes::broadcast(epilogue.shift[output + o]));
-            }
-            if (pass.last && epilogue.relu) y = rectified(y);
-            store(result + o * row.output_channel + v * kWidth, y, end - column - v * kWidth);
-        }
+    if (pass.last && epilogue.scale) {
+        unrolled<outputs>([&](auto o) {
+            const Real scale = Lanes::broadcast(epilogue.scale[output + o]);
+            const Real offset = Lanes::broadcast(epilogue.shift[output + o]);
+            unrolled<vectors>([&](auto v) { sum[o][v] = Lanes::multiply_add(sum[o][v], scale, offset); });
+        });
     }
+    if (pass.last && epilogue.relu) each([&](auto o, auto v) { sum[o][v] = rectified(sum[o][v]); });
+    each(
+        [&](auto o, auto v) { store(result + o * channel + v * kWidth, sum[o][v], v == vectors - 1 ? rest : kWidth); });
 }
 
-using PlanarTile = decltype(&planar_tile<1, 1>);
+using PlanarTile = decltype(&planar_tile<1, true, 1, 1>);
 
-template <int outputs, int vectors>
+// The tile with at most these outputs (halved until there are so few) and exactly these vectors.
+template <int strip, bool first, int outputs, int vectors>
 PlanarTile planar_tile_of(int wanted_outputs, int wanted_vectors) {
     if constexpr (outputs > 1) {
-        if (wanted_outputs < outputs) return planar_tile_of<outputs - 1, vectors>(wanted_outputs, wanted_vectors);
+        if (wanted_outputs < outputs) {
+            return planar_tile_of<strip, first, outputs / 2, vectors>(wanted_outputs, wanted_vectors);
+        }
     }
     if constexpr (vectors > 1) {
-        if (wanted_vectors < vectors) return planar_tile_of<outputs, vectors - 1>(wanted_outputs, wanted_vectors);
+        if (wanted_vectors < vectors) {
+            return planar_tile_of<strip, first, outputs, vectors - 1>(wanted_outputs, wanted_vectors);
+        }
     }
-    return planar_tile<outputs, vectors>;
+    return planar_tile<strip, first, outputs, vectors>;
+}
+
+template <int strip>
+PlanarTile planar_tile_of(bool first, int outputs, int vectors) {
+    return first ? planar_tile_of<strip, true, kTileOutputs, kTileVectors>(outputs, vectors)
+                 : planar_tile_of<strip, false, kTileOutputs, kTileVectors>(outputs, vectors);
+}
+
+// Outputs of the next tile where so many are left.
+int tile_outputs(int left) {
+    int outputs = kTileOutputs;
+    while (outputs > left) outputs /= 2;
+    return outputs;
 }
 
 int taps_of_group(const PlanarConv& conv) { return conv.in_channels / conv.groups * conv.kernel_h * conv.kernel_w; }
@@ -107,8 +150,8 @@ void planar_prepare(const PlanarConv& conv, const float* weights, void* prepared
     const ptrdiff_t taps = taps_of_group(conv), area = conv.kernel_h * conv.kernel_w;
     float* result = static_cast<float*>(prepared);
     for (int group = 0; group < conv.groups; ++group) {
-        for (int tile = 0; tile < group_outputs; tile += kTileOutputs) {
-            const int outputs = smaller(kTileOutputs, group_outputs - tile);
+        for (int tile = 0, outputs; tile < group_outputs; tile += outputs) {
+            outputs = tile_outputs(group_outputs - tile);
             const float* from = weights + (ptrdiff_t(group) * group_outputs + tile) * taps;
             for (int y = 0; y < conv.kernel_h; ++y) {
                 for (int c = 0; c < group_inputs; ++c) {
@@ -121,13 +164,16 @@ void planar_prepare(const PlanarConv& conv, const float* weights, void* prepared
     }
 }
 
-// A row being convolved; `scratch` holds the inputs of a pass without gaps where the stride leaves some.
+// A row being convolved.
 struct PlanarWork {
     const PlanarRow& row;
     const PlanarConv& conv;
-    int group_inputs, group_outputs, taps;
-    bool strided;
-    alignas(64) float scratch[kScratch + 3 * kWidth];
+    const int group_inputs, group_outputs, taps;
+    const bool strided;
+    const int strip;  // taps
+    Pass pass;
+    const float* source[kMostTaps];       // inputs of the pass, where they are strided
+    alignas(64) float scratch[kScratch];  // and these inputs without gaps
 
     explicit PlanarWork(const PlanarRow& row)
         : row(row),
@@ -135,49 +181,43 @@ struct PlanarWork {
           group_inputs(conv.in_channels / conv.groups),
           group_outputs(conv.out_channels / conv.groups),
           taps(taps_of_group(conv)),
-          strided(conv.stride_w > 1) {}
+          strided(conv.stride_w > 1),
+          strip(!strided && conv.dilation_w == 1 && conv.kernel_w == 3 ? 3 : 1) {}
 
-    // The widest block of columns, in vectors, whose inputs fit into the scratch.
-    int block_vectors() const {
+    // Into how many blocks of columns the row is divided so that the inputs of many taps fit into the scratch.
+    int blocks() const {
         const int vectors = divided_up(row.columns, kWidth);
-        if (!strided) return vectors;
-        const int fitting = kScratch / kWidth / smaller(taps, kMostTaps);
-        return smaller(vectors, fitting > kTileVectors ? fitting / kTileVectors * kTileVectors : kTileVectors);
+        const int fitting = kScratch / kWidth / smaller(taps, kMostTaps) / kTileVectors * kTileVectors;
+        return strided ? divided_up(vectors, fitting) : 1;
     }
 
-    // Copies every stride_w-th element of the taps' inputs.
-    void take_stride_out(const Pass& pass, ptrdiff_t shift, int columns) {
-        const int width = divided_up(columns, kWidth) * kWidth;
-        for (int t = 0; t < pass.taps; ++t) {
-            const float* from = pass.input[t] + shift;
-            float* to = scratch + t * width;
-            if (conv.stride_w == 2) {
-                for (int x = 0; x < columns; x += kWidth) Lanes::store(to + x, Lanes::load_even(from + 2 * x));
-            } else {
-                for (int x = 0; x < columns; ++x) to[x] = from[ptrdiff_t(x) * conv.stride_w];
+    // Copies every stride_w-th element.
+    void take_stride_out(ptrdiff_t shift, int columns) {
+        float* to = scratch;
+        for (int t = 0; t < pass.strips; ++t) {
+            const float* from = source[t] + shift;
+            for (int x = 0; x < columns; x += kWidth, to += kWidth, from += kWidth * conv.stride_w) {
+                Lanes::store(to, load_strided(from, conv.stride_w, columns - x));
             }
         }
     }
 
-    // Adds the taps of a pass to columns begin to end - 1 of all outputs. first_tap: its number among the weights.
-    void add(const Pass& pass, int first_tap, int begin, int end) {
-        Pass local = pass;
-        const int width = divided_up(end - begin, kWidth) * kWidth;
-        if (strided) {
-            for (int t = 0; t < pass.taps; ++t) local.input[t] = scratch + t * width;
-        }
+    // Adds the taps of the pass to columns begin to end - 1 of all outputs. first_tap: its number among the weights.
+    void add(int first_tap, int begin, int end) {
         const int vectors = divided_up(end - begin, kWidth), tiles = divided_up(vectors, kTileVectors);
         for (int group = 0; group < conv.groups; ++group) {
-            const ptrdiff_t shift = group * group_inputs * row.input_channel;
-            if (strided) take_stride_out(pass, shift + ptrdiff_t(begin) * conv.stride_w, end - begin);
-            for (int tile = 0; tile < group_outputs; tile += kTileOutputs) {
-                const int outputs = smaller(kTileOutputs, group_outputs - tile), output = group * group_outputs + tile;
+            const ptrdiff_t shift = group * group_inputs * row.input_channel + ptrdiff_t(begin) * conv.stride_w;
+            if (strided) take_stride_out(shift, end - begin);
+            for (int tile = 0, outputs; tile < group_outputs; tile += outputs) {
+                outputs = tile_outputs(group_outputs - tile);
+                const int output = group * group_outputs + tile;
                 const float* weights =
                     static_cast<const float*>(row.weights) + ptrdiff_t(output) * taps + ptrdiff_t(first_tap) * outputs;
                 for (int i = 0, vector = 0; i < tiles; ++i) {
-                    const int next = vectors * (i + 1) / tiles, column = begin + vector * kWidth;
-                    planar_tile_of<kTileOutputs, kTileVectors>(outputs, next - vector)(
-                        row, local, weights, output, strided ? vector * kWidth : shift + column, column, end);
+                    const int next = vectors * (i + 1) / tiles, column = vector * kWidth;
+                    const PlanarTile run = strip == 3 ? planar_tile_of<3>(pass.first, outputs, next - vector)
+                                                      : planar_tile_of<1>(pass.first, outputs, next - vector);
+                    run(row, pass, weights, output, strided ? column : shift + column, begin + column, end);
                     vector = next;
                 }
             }
@@ -185,40 +225,47 @@ struct PlanarWork {
     }
 
     void convolve(int begin, int end) {
-        Pass pass;
-        pass.taps = 0;
+        const int vectors = divided_up(end - begin, kWidth);
+        const int most = strided ? smaller(kMostTaps, kScratch / (vectors * kWidth)) : kMostTaps;
+        const float** inputs = strided ? source : pass.input;
+        if (strided) {
+            for (int t = 0; t < most; ++t) pass.input[t] = scratch + t * vectors * kWidth;
+        }
         pass.first = true;
-        int first_tap = 0, number = 0;
-        const int most =
-            strided ? smaller(kMostTaps, kScratch / (divided_up(end - begin, kWidth) * kWidth)) : kMostTaps;
+        pass.last = false;
+        int first_tap = 0, number = 0, strips = 0;
+        const auto finish = [&] {
+            pass.strips = strips;
+            add(first_tap, begin, end);
+            pass.first = false;
+        };
         for (int y = 0; y < conv.kernel_h; ++y) {
             if (row.input_is_zero[y]) {
                 number += group_inputs * conv.kernel_w;
                 continue;
             }
-            for (int c = 0; c < group_inputs; ++c) {
-                for (int x = 0; x < conv.kernel_w; ++x, ++number) {
-                    if (pass.taps == most || (pass.taps && first_tap + pass.taps != number)) {
-                        pass.last = false;
-                        add(pass, first_tap, begin, end);
-                        pass.first = false;
-                        pass.taps = 0;
-                    }
-                    if (pass.taps == 0) first_tap = number;
-                    pass.input[pass.taps++] = row.input[y] + c * row.input_channel + x * conv.dilation_w;
+            const float* input = row.input[y];
+            for (int c = 0; c < group_inputs; ++c, input += row.input_channel, number += conv.kernel_w) {
+                if (strips * strip + conv.kernel_w > most || first_tap + strips * strip != number) {
+                    if (strips) finish();
+                    strips = 0;
+                    first_tap = number;
                 }
+                for (int x = 0; x < conv.kernel_w; x += strip) inputs[strips++] = input + x * conv.dilation_w;
             }
         }
         pass.last = true;
-        add(pass, first_tap, begin, end);
+        finish();
     }
 };
 
 void planar_row(const PlanarRow& row) {
     PlanarWork work(row);
-    const int columns = work.block_vectors() * kWidth;
-    for (int begin = 0; begin < row.columns; begin += columns) {
-        work.convolve(begin, smaller(begin + columns, row.columns));
+    const int vectors = divided_up(row.columns, kWidth), blocks = work.blocks();
+    for (int i = 0, begin = 0; i < blocks; ++i) {
+        const int end = smaller(int64_t(vectors) * (i + 1) / blocks * kWidth, row.columns);
+        work.convolve(begin, end);
+        begin = end;
     }
 }
 
@@ -248,26 +295,26 @@ void gemm_tile(const Gemm& gemm, int m, int n) {
     const float* a[pointers];
     for (int p = 0; p < pointers; ++p) a[p] = gemm.a + (m + p * kPointerRows) * lda;
     Real sum[rows][blocks];
-    for (int r = 0; r < rows; ++r) {
-        for (int j = 0; j < blocks; ++j) sum[r][j] = Lanes::zero();
-    }
+    unrolled<rows>([&](auto r) { unrolled<blocks>([&](auto j) { sum[r][j] = Lanes::zero(); }); });
+#pragma GCC unroll 4
     for (int i = 0; i < gemm.k; ++i, b += kWidth) {
         const ptrdiff_t column = indexed ? gemm.column[i] : i;
         Real weight[blocks];
-        for (int j = 0; j < blocks; ++j) weight[j] = Lanes::load(b + j * block_size);
-        for (int r = 0; r < rows; ++r) {
+        unrolled<blocks>([&](auto j) { weight[j] = Lanes::load(b + j * block_size); });
+        unrolled<rows>([&](auto r) {
             const Real x = Lanes::broadcast(a[r / kPointerRows][column + r % kPointerRows * lda]);
-            for (int j = 0; j < blocks; ++j) sum[r][j] = Lanes::multiply_add(x, weight[j], sum[r][j]);
-        }
+            unrolled<blocks>([&](auto j) { sum[r][j] = Lanes::multiply_add(x, weight[j], sum[r][j]); });
+        });
     }
-    for (int j = 0; j < blocks; ++j, n += kWidth) {
-        const Normalization normalized(gemm.epilogue, n, gemm.n - n);
-        for (int r = 0; r < rows; ++r) {
-            Real y = normalized(sum[r][j]);
-            if (gemm.epilogue.relu) y = rectified(y);
-            store(gemm.c + (m + r) * gemm.ldc + n, y, gemm.n - n);
-        }
-    }
+    unrolled<blocks>([&](auto j) {
+        const int first = n + j * kWidth, count = gemm.n - first;
+        const Normalization normalized(gemm.epilogue, first, count);
+        float* c = gemm.c + m * gemm.ldc + first;
+        unrolled<rows>([&](auto r) {
+            const Real y = normalized(sum[r][j]);
+            store(c + r * gemm.ldc, gemm.epilogue.relu ? rectified(y) : y, count);
+        });
+    });
 }
 
 template <bool indexed, int rows, int blocks>
@@ -301,18 +348,18 @@ void gemm(const Gemm& gemm) {
 // --- pooling and sums: lanes are channels ----------------------------------------------------------------------------
 
 // kWidth channels, or the first `count`, of the largest number in a window after normalization.
-Real pooled(const float* x, const PoolRow& row, int count, const Normalization& normalized) {
-    Real best = normalized(load(x + row.window[0], count));
-    for (int w = 1; w < row.window_size; ++w) best = Lanes::max(best, normalized(load(x + row.window[w], count)));
+Real pooled(const float* x, const ptrdiff_t* window, int window_size, int count, const Normalization& normalized) {
+    Real best = normalized(load(x + window[0], count));
+    for (int w = 1; w < window_size; ++w) best = Lanes::max(best, normalized(load(x + window[w], count)));
     return best;
 }
 
 // As a scale keeps or reverses the order, the largest or the smallest integer gives the largest result.
-Real pooled(const int16_t* x, const PoolRow& row, int count, const Normalization& normalized) {
+Real pooled(const int16_t* x, const ptrdiff_t* window, int window_size, int count, const Normalization& normalized) {
     using Integers = Lanes::Integers;
-    Integers high = Lanes::load_integers(x + row.window[0], count), low = high;
-    for (int w = 1; w < row.window_size; ++w) {
-        const Integers next = Lanes::load_integers(x + row.window[w], count);
+    Integers high = Lanes::load_integers(x + window[0], count), low = high;
+    for (int w = 1; w < window_size; ++w) {
+        const Integers next = Lanes::load_integers(x + window[w], count);
         high = Lanes::max(high, next);
         low = Lanes::min(low, next);
     }
@@ -320,18 +367,25 @@ Real pooled(const int16_t* x, const PoolRow& row, int count, const Normalization
     return normalized(Lanes::to_real(Lanes::negative(normalized.scale, low, high)));
 }
 
-template <class T>
-void pool_row_of(const PoolRow& row) {
-    for (int c = 0; c < row.channels; c += kWidth) {
-        const int count = row.channels - c;
-        const Normalization normalized(row.epilogue, c, count);
-        const T* x = static_cast<const T*>(row.x) + c;
-        float* output = row.output + c;
-        for (int i = 0; i < row.pixels; ++i, x += row.step, output += row.output_pixel) {
-            const Real best = pooled(x, row, count, normalized);
-            store(output, row.epilogue.relu ? rectified(best) : best, count);
+// constant_size: of the window; 0 for any.
+template <class T, int constant_size>
+void pool_pixels(const PoolRow& row) {
+    const int size = constant_size ? constant_size : row.window_size;
+    const T* x = static_cast<const T*>(row.x);
+    float* output = row.output;
+    for (int i = 0; i < row.pixels; ++i, x += row.step, output += row.output_pixel) {
+        for (int c = 0; c < row.channels; c += kWidth) {
+            const int count = row.channels - c;
+            const Real best = pooled(x + c, row.window, size, count, Normalization(row.epilogue, c, count));
+            store(output + c, row.epilogue.relu ? rectified(best) : best, count);
         }
     }
+}
+
+template <class T>
+void pool_row_of(const PoolRow& row) {
+    constexpr int common = 4;
+    row.window_size == common ? pool_pixels<T, common>(row) : pool_pixels<T, 0>(row);
 }
 
 void pool_row(const PoolRow& row) { row.number == Number::f32 ? pool_row_of<float>(row) : pool_row_of<int16_t>(row); }
@@ -385,17 +439,28 @@ void planar_to_pixels(const float* x, ptrdiff_t channel_stride, int columns, int
               [=](int c, int i, int count) { return load(x + c * channel_stride + i, count); });
 }
 
-// Every stride-th element from x on; up to `count` of them are wanted.
-Real load_strided(const float* x, int stride, int count) {
-    if (stride == 1) return Lanes::load(x);
-    if (stride == 2) return Lanes::load_even(x);
-    float elements[kWidth] = {};
-    for (int i = 0; i < count; ++i) elements[i] = x[ptrdiff_t(i) * stride];
-    return Lanes::load(elements);
+// kWidth columns of a maximum over windows three wide and two apart.
+Real pooled_by_two(const float* const* rows, int window_h, ptrdiff_t corner) {
+    Real first = Lanes::load(rows[0] + corner), second = Lanes::load(rows[0] + corner + kWidth);
+    Real next = Lanes::broadcast(rows[0][corner + 2 * kWidth]);
+    for (int h = 1; h < window_h; ++h) {
+        const float* row = rows[h] + corner;
+        first = Lanes::max(first, Lanes::load(row));
+        second = Lanes::max(second, Lanes::load(row + kWidth));
+        next = Lanes::max(next, Lanes::broadcast(row[2 * kWidth]));
+    }
+    const Real even = Lanes::even(first, second);
+    return Lanes::max(Lanes::max(even, Lanes::odd(first, second)), Lanes::shifted(even, next));
 }
 
 void planar_max_pool(const float* const* rows, int window_h, ptrdiff_t input_channel, int window_w, int stride_w,
                      int columns, int channels, float* y, ptrdiff_t pixel_stride) {
+    if (window_w == 3 && stride_w == 2) {
+        to_pixels(columns, channels, y, pixel_stride, [=](int c, int i, int) {
+            return pooled_by_two(rows, window_h, c * input_channel + 2 * ptrdiff_t(i));
+        });
+        return;
+    }
     to_pixels(columns, channels, y, pixel_stride, [=](int c, int i, int count) {
         const ptrdiff_t corner = c * input_channel + ptrdiff_t(i) * stride_w;
         Real best = load_strided(rows[0] + corner, stride_w, count);
