@@ -5,7 +5,7 @@ import os
 import sys
 
 from ._version import __version__
-from .commands import info, predict, summary
+from .commands import convert, info, predict, summary
 from .commands.arguments import Parser
 from .errors import UserError
 
@@ -14,6 +14,7 @@ _DESCRIPTION = 'Binary neural networks on MXNet: count what a network costs, and
 _EXAMPLES = """\
 examples:
   bmx-melius summary meliusnet22              # operations, parameters and size, layer by layer
+  bmx-melius convert a-symbol.json a-0000.params a-packed --input-shape 1,3,224,224     # to bit instructions
   bmx-melius predict out/best photo.jpg       # classify with an exported network
   bmx-melius info                             # versions, processor, known networks
 
@@ -41,6 +42,7 @@ def build_parser():
     parser.add_argument('--version', action='version', version=__version__)
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
     summary.add_parser(commands, get_model)
+    convert.add_parser(commands)
     predict.add_parser(commands)
     info.add_parser(commands, get_model_list)
     return parser

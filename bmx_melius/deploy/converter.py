@@ -28,6 +28,7 @@ from .lowering import batch_norm_of, inputs_meant_as_signs, lower
 from .network import Entry, Network
 from .packed_operator import NAME, operator_attributes
 from .partition import divide, is_binary_layer
+from .program import Program
 from .verification import Verification, verify
 
 _MXNET_VERSION = ['int', 10901]  # whose format the symbol has
@@ -230,15 +231,15 @@ def pack(symbol, arrays, shapes, verification, half):
     partition = divide(network, folded)
     if not partition.regions:
         raise UserError(f'there is nothing to convert: {_why_nothing(network, partition)}')
-    programs = {}
+    programs, words = {}, {}
     for region in partition.regions:
         lowered = lower(network, region.nodes, region.outputs, folded)
         program, number_of = folding.fold_affines(lowered.program, into_convolutions=not half)
+        words[region] = (folding.halve(program) if half else program).to_words()
         origins = {number_of[number]: entry for number, entry in lowered.origins.items() if number in number_of}
-        program = folding.halve(program) if half else program
-        programs[region] = dataclasses.replace(lowered, program=program, origins=origins)
+        programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins)
     checked = verify(network, list(programs.values()), sample, half) if verification else None
-    symbol_json, packed_arrays, kept = _assemble(network, partition, programs)
+    symbol_json, packed_arrays, kept = _assemble(network, partition, programs, words)
     report = Report(
         packed_operators=len(programs),
         binary_layers=sum(is_binary_layer(node) for node in partition.region_of),
@@ -257,6 +258,8 @@ def pack(symbol, arrays, shapes, verification, half):
 
 
 def _why_nothing(network, partition):
+    if any(NAME in (node.operator, node.attributes.get('op_type')) for node in network.graph.nodes):
+        return 'the network is packed already'
     for node in network.graph.nodes:
         if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE) and node in partition.reasons:
             return f'{node.name} cannot be packed, {partition.reasons[node]}'
@@ -281,9 +284,12 @@ def _shapes(symbol, arrays, input_shape):
     }
     names = [name for name in symbol.list_arguments() if name not in arrays and name not in labels]
     if len(names) != 1:
+        some = ', '.join(names[:4]) + (', ...' if len(names) > 4 else '')
         raise UserError(
-            'all variables of the symbol but its input must be in the parameter file; '
-            + (f'these are not: {", ".join(names[:4])}: give the shape of each input by its name' if names else 'none is left')
+            f'the parameter file lacks {some}: give the one that was exported with this symbol, and the shape of each input by its name '
+            'where there are several'
+            if names
+            else 'the parameter file holds all variables of the symbol, so none is left to be the input'
         )
     return {names[0]: tuple(input_shape)}
 
@@ -335,8 +341,8 @@ class _Thresholds:
 # --- assembly -------------------------------------------------------------------------------------------------------------------------
 
 
-def _assemble(network, partition, programs):
-    """The new symbol as JSON, its arrays, and the nodes that were kept."""
+def _assemble(network, partition, programs, words):
+    """The new symbol as JSON, its arrays, and the nodes that were kept; `programs` and `words` by region."""
     nodes, arrays, position, kept = [], {}, {}, set()
 
     def add(node):
@@ -355,14 +361,13 @@ def _assemble(network, partition, programs):
                 kind = 'aux:' if item in network.graph.statistics else 'arg:'
                 arrays[kind + item.name] = network.arrays[item.name]
             return
-        lowered = programs[item]
-        words = lowered.program.to_words()
+        lowered, vector = programs[item], words[item]
         name = lowered.outputs[-1].node.name
         inputs = [reference(entry) for entry in lowered.inputs]
-        attributes = {'__dtype__': '4', '__shape__': f'({len(words)},)'}  # 4: int32
+        attributes = {'__dtype__': '4', '__shape__': f'({len(vector)},)'}  # 4: int32
         inputs.append([add({'op': 'null', 'name': f'{name}_program', 'attrs': attributes, 'inputs': []}), 0, 0])
-        arrays[f'arg:{name}_program'] = words
-        position[item] = add({'op': NAME, 'name': name, 'attrs': operator_attributes(lowered.program, words), 'inputs': inputs})
+        arrays[f'arg:{name}_program'] = vector
+        position[item] = add({'op': NAME, 'name': name, 'attrs': operator_attributes(lowered.program, vector), 'inputs': inputs})
 
     def reference(entry):
         region = partition.region_of.get(entry.node)

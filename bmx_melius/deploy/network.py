@@ -57,11 +57,11 @@ class Network:
             array = self.arrays.get(node.name)
             if array is None:
                 raise UserError(
-                    f'the parameter {node.name} is missing: give the parameter file that was exported with this symbol, '
-                    'or the shape of every input'
+                    f'the parameter {node.name} is missing: give the parameters that were exported with this symbol, '
+                    'and the shape of it where it is an input'
                 )
             if array.shape != node.shape:
-                raise UserError(f'the parameter {node.name} has the shape {array.shape}; the network and its input need {node.shape}')
+                raise UserError(f'the parameter {node.name} has the shape {array.shape}; with this input the network needs {node.shape}')
             if array.dtype.kind == 'f' and array.dtype != np.float32:
                 raise UserError(f'the parameter {node.name} is {array.dtype}: cast the network to float32 before it is exported')
             if not np.isfinite(array).all():

@@ -14,6 +14,7 @@ layers before it; `layout_in_use` tells it from an input and the result.
 """
 
 import dataclasses
+import functools
 
 import mxnet as mx
 import numpy as np
@@ -53,11 +54,17 @@ class BatchNorm:
     def __call__(self, x, layout=PLAIN):
         x = mx.nd.array(x, dtype=np.float32)
         if layout == BLOCKED:
-            # a convolution with the identity, which changes nothing but the layout
-            identity = mx.nd.expand_dims(mx.nd.expand_dims(mx.nd.eye(self.channels), axis=2), axis=3)
-            x = mx.nd.Convolution(x, identity, kernel=(1, 1), num_filter=self.channels, no_bias=True)
-        parameters = [mx.nd.array(array, dtype=np.float32) for array in (self.gamma, self.beta, self.mean, self.variance)]
-        return mx.nd.BatchNorm(x, *parameters, eps=self.eps, fix_gamma=self.fix_gamma, use_global_stats=True).asnumpy()
+            # a convolution that changes nothing but the layout
+            x = mx.nd.Convolution(x, self._identity, kernel=(1, 1), num_filter=self.channels, no_bias=True)
+        return mx.nd.BatchNorm(x, *self._parameters, eps=self.eps, fix_gamma=self.fix_gamma, use_global_stats=True).asnumpy()
+
+    @functools.cached_property
+    def _parameters(self):
+        return [mx.nd.array(array, dtype=np.float32) for array in (self.gamma, self.beta, self.mean, self.variance)]
+
+    @functools.cached_property
+    def _identity(self):
+        return mx.nd.eye(self.channels).reshape((self.channels, self.channels, 1, 1))
 
     def affine(self):
         """Scale and shift (channels,) float64, so that the result is about x scale + shift."""
@@ -73,9 +80,9 @@ def layout_in_use(batch_norm, x, y):
     """
     if x.ndim == 4:
         x, y = x[:1, :, :_SIDE, :_SIDE], y[:1, :, :_SIDE, :_SIDE]
-    if np.array_equal(batch_norm(x), y):
+    if np.array_equal(batch_norm(x), y, equal_nan=True):
         return PLAIN
-    if x.ndim == 4 and np.array_equal(batch_norm(x, BLOCKED), y):
+    if x.ndim == 4 and np.array_equal(batch_norm(x, BLOCKED), y, equal_nan=True):
         return BLOCKED
     return None
 
@@ -130,9 +137,11 @@ def switching_points(is_set, channels):
         position += step * changed.argmax(axis=1)[:, None]
     flip = first != constant
     threshold = np.where(constant, np.float32(-np.inf), _float(position)) + np.float32(0)  # -0.0 becomes 0.0
-    for x in (np.nextafter(threshold, np.float32(-np.inf)), threshold, np.where(threshold == 0, -threshold, threshold)):
-        x = np.where(np.isfinite(x), x, np.finfo(np.float32).max)
-        _require(is_set(x.repeat(256, axis=1))[:, 0] == ((x >= threshold) != flip)[:, 0])
+    neighbours = np.nextafter(threshold, np.float32(-np.inf)), threshold, np.where(threshold == 0, -threshold, threshold)
+    x = np.concatenate(neighbours, axis=1)
+    x = np.where(np.isfinite(x), x, np.finfo(np.float32).max)
+    found = is_set(np.pad(x, ((0, 0), (0, 256 - x.shape[1])), mode='edge'))[:, : x.shape[1]]
+    _require(np.all(found == ((x >= threshold) != flip), axis=1))
     return threshold[:, 0], flip[:, 0]
 
 
