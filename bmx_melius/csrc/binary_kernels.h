@@ -24,7 +24,7 @@ struct BinaryConvRun {
     const void* weights;   // made by prepare_weights
     const uint8_t* input;  // the element under tap (0, 0) of the first output: padding is in the map, clear bits for -1
                            // and set for +1
-    ptrdiff_t row_bytes, pixel_bytes;    // between neighbours of the packed map
+    ptrdiff_t row_bytes, pixel_bytes;    // between neighbours of the packed map; pixel_bytes is units * unit_bytes
     int rows, columns;                   // of the output
     int filter_begin, filter_end;        // the outputs to compute, multiples of filter_step or the last filter
     Number number;                       // of the output

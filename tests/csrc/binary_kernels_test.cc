@@ -192,7 +192,7 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     const BinaryConv& v = c.conv;
     Random r(c.seed + 1);
 
-    const ptrdiff_t pixel_bytes = ptrdiff_t(v.units() + c.gap) * table.unit_bytes;
+    const ptrdiff_t pixel_bytes = ptrdiff_t(v.units()) * table.unit_bytes;
     const ptrdiff_t row_bytes = (e.width + c.gap) * pixel_bytes;
     const size_t map_bytes = row_bytes * (e.height - 1) + pixel_bytes * (e.width - 1) + v.units() * table.unit_bytes;
     Aligned map(map_bytes + kReadAhead);

@@ -1,0 +1,450 @@
+// Binary layers on the tile unit of AMX: activations are bytes 0 or 1, weights are bytes +-1 (or +-2 where the result
+// is h), and a tile instruction multiplies 16 pixels of 64 elements with 64 elements of 16 filters.
+//
+// With u the activation's bit, the number of agreeing elements is sum(u w) + (number of weights -1), and h is twice
+// that minus n; the second term is what the sums start from, so that they end as the result.
+//
+// The rows of a tile are neighbouring pixels. Where the stride is 1, all rows of the map are taken as one line of
+// pixels: windows that hang over the end of a row are computed and not stored, and small maps still fill tiles.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "binary_kernels.h"
+#include "binary_strips.h"
+
+namespace bmx {
+namespace {
+
+constexpr int kUnitBytes = 32;
+constexpr int kTileRows = 16, kChunk = 64;  // a tile has up to 16 rows of 64 bytes
+constexpr int kTileBytes = kTileRows * kChunk;
+
+// --- packing
+
+__m512i bytes_of(__mmask64 bits) { return _mm512_maskz_set1_epi8(bits, 1); }
+
+uint64_t bits_of(const float* x, const float* threshold, uint64_t lanes) {
+    uint64_t bits = 0;
+    for (int i = 0; i < 64; i += 16) {
+        const __mmask16 part = static_cast<__mmask16>(lanes >> i);
+        const __m512 value = _mm512_maskz_loadu_ps(part, x + i), limit = _mm512_maskz_loadu_ps(part, threshold + i);
+        bits |= uint64_t(_mm512_mask_cmp_ps_mask(part, value, limit, _CMP_GE_OQ)) << i;
+    }
+    return bits;
+}
+
+uint64_t bits_of(const int16_t* x, const int16_t* threshold, uint64_t lanes) {
+    uint64_t bits = 0;
+    for (int i = 0; i < 64; i += 32) {
+        const __mmask32 part = static_cast<__mmask32>(lanes >> i);
+        const __m512i value = _mm512_maskz_loadu_epi16(part, x + i),
+                      limit = _mm512_maskz_loadu_epi16(part, threshold + i);
+        bits |= uint64_t(_mm512_mask_cmpge_epi16_mask(part, value, limit)) << i;
+    }
+    return bits;
+}
+
+template <typename T>
+void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
+          uint8_t* packed, ptrdiff_t packed_stride) {
+    const int whole = channels / 64 * 64;
+    const uint64_t rest = (uint64_t(1) << (channels - whole)) - 1;
+    const bool one_unit = channels - whole <= 32;
+    for (int pixel = 0; pixel < pixels; ++pixel, x += stride, packed += packed_stride) {
+        for (int c = 0; c < whole; c += 64) {
+            const uint64_t flips = flip[c / 32] | uint64_t(flip[c / 32 + 1]) << 32;
+            _mm512_storeu_si512(packed + c, bytes_of(bits_of(x + c, threshold + c, ~uint64_t(0)) ^ flips));
+        }
+        if (!rest) continue;
+        uint64_t bits = bits_of(x + whole, threshold + whole, rest) ^ flip[whole / 32];
+        if (one_unit) {
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(packed + whole), _mm512_castsi512_si256(bytes_of(bits)));
+        } else {
+            bits ^= uint64_t(flip[whole / 32 + 1]) << 32;
+            _mm512_storeu_si512(packed + whole, bytes_of(bits));
+        }
+    }
+}
+
+// --- weights: for each strip the tiles in the order of use, then for each strip the values that sums start from
+
+// The parts of a window that lie in one piece in the map: rows of taps where they touch each other, else single taps.
+struct Pieces {
+    int rows, columns;  // down and across the window
+    int bytes;          // of one piece
+    int chunks() const { return (bytes + kChunk - 1) / kChunk; }
+    int tiles() const { return rows * columns * chunks(); }  // of a strip
+};
+
+Pieces pieces_of(const BinaryConv& conv) {
+    const int tap_bytes = conv.group_units() * kUnitBytes;
+    if (conv.groups == 1 && conv.dilation_w == 1) return {conv.kernel_h, 1, conv.kernel_w * tap_bytes};
+    return {conv.kernel_h, conv.kernel_w, tap_bytes};
+}
+
+size_t tiles_bytes(const BinaryConv& conv) { return size_t(count_strips(conv)) * pieces_of(conv).tiles() * kTileBytes; }
+
+size_t weights_bytes(const BinaryConv& conv) {
+    return tiles_bytes(conv) + count_strips(conv) * kLanes * sizeof(int32_t);
+}
+
+void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
+    const Pieces pieces = pieces_of(conv);
+    const int units = conv.group_units();
+    const int group_channels = conv.in_channels / conv.groups;
+    const size_t filter_words = size_t(conv.kernel_h) * conv.kernel_w * units;
+    const int piece_words = pieces.bytes / kUnitBytes;
+    const int scale = conv.offset ? 1 : 2;
+    int8_t* tiles = static_cast<int8_t*>(prepared);
+    int32_t* starts = reinterpret_cast<int32_t*>(tiles + tiles_bytes(conv));
+    std::memset(prepared, 0, weights_bytes(conv));
+    for_each_strip(conv, [&](const Strip& strip) {
+        for (int filter = strip.begin; filter < strip.end; ++filter) {
+            const int lane = filter - strip.begin;
+            int negative = 0;
+            for (size_t i = 0; i < filter_words; ++i) {
+                const uint32_t word = words[filter * filter_words + i];
+                const size_t piece = i / piece_words, first = i % piece_words * 32;
+                const int elements = std::min(32, group_channels - static_cast<int>(i % units) * 32);
+                for (int e = 0; e < elements; ++e) {
+                    const size_t k = first + e, chunk = piece * pieces.chunks() + k / kChunk;
+                    const bool positive = word >> e & 1;
+                    tiles[chunk * kTileBytes + k % kChunk / 4 * kChunk + lane * 4 + k % 4] = positive ? scale : -scale;
+                    negative += !positive;
+                }
+            }
+            *starts++ = conv.offset ? negative : 2 * negative - static_cast<int>(conv.weights_per_output());
+        }
+        starts += kLanes - (strip.end - strip.begin);
+        tiles += size_t(pieces.tiles()) * kTileBytes;
+    });
+}
+
+// --- tiles (the numbers of tiles are part of an instruction; the intrinsics take only literals)
+
+struct alignas(64) TileShapes {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {};
+    uint8_t rows[16] = {};
+};
+
+// (gcc's own intrinsic tells the optimizer of the first 8 bytes only)
+void configure_tiles(const TileShapes& shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
+
+template <int tile>
+void load_tile(const void* from, ptrdiff_t stride) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
+}
+
+template <int tile>
+void store_tile(void* to, ptrdiff_t stride) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(tile) : "memory");
+}
+
+template <int sums, int activations, int weights>
+void multiply_tiles() {
+    asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sums), "i"(activations), "i"(weights));
+}
+
+constexpr int kSumTiles = 0, kActivationTiles = 4, kWeightTiles = 6;  // four, two and two
+
+// --- convolution
+
+// The output as lines of pixels whose windows are equally far apart, cut into tiles of nearly equal numbers of rows.
+// The last tile of a line ends with the line and repeats some rows of the one before.
+struct Lines {
+    int length, count;
+    int pitch;        // pixels of an output row within a line: more than columns where windows hang over
+    int tiles, rows;  // tiles of a line, rows of a tile
+    ptrdiff_t line_step, pixel_step;  // bytes between windows in the map
+};
+
+int tiles_of(ptrdiff_t pixels) { return static_cast<int>((pixels + kTileRows - 1) / kTileRows); }
+
+Lines lines_of(const BinaryConvRun& run) {
+    const ptrdiff_t row_step = run.conv->stride_h * run.row_bytes, pixel_step = run.conv->stride_w * run.pixel_bytes;
+    Lines lines = {run.columns, run.rows, run.columns, 0, 0, row_step, pixel_step};
+    if (row_step % pixel_step == 0) {
+        const ptrdiff_t pitch = row_step / pixel_step, length = (run.rows - 1) * pitch + run.columns;
+        if (tiles_of(length) < ptrdiff_t(run.rows) * tiles_of(run.columns)) {
+            lines.length = static_cast<int>(length);
+            lines.count = 1;
+            lines.pitch = static_cast<int>(pitch);
+        }
+    }
+    lines.tiles = tiles_of(lines.length);
+    lines.rows = (lines.length + lines.tiles - 1) / lines.tiles;
+    return lines;
+}
+
+// A few tiles of pixels that are computed together.
+struct Group {
+    static constexpr int kMostTiles = 4;
+    int tiles = 0;
+    const uint8_t* windows[kMostTiles];  // of the first rows
+    int pixels = 0;                      // to store: rows that hang over or are repeated are left out
+    int source[kMostTiles * kTileRows];  // index of a pixel's sums
+    ptrdiff_t output[kMostTiles * kTileRows];
+};
+
+class Groups {
+  public:
+    explicit Groups(const BinaryConvRun& run) : run_(run), lines_(lines_of(run)) {}
+
+    // The next group of at most so many tiles; none when all are done.
+    void next(int most, Group& group) {
+        group.tiles = group.pixels = 0;
+        for (; group.tiles < most && line_ < lines_.count; ++group.tiles) {
+            const int first = std::min(tile_ * lines_.rows, lines_.length - lines_.rows);
+            group.windows[group.tiles] = run_.input + line_ * lines_.line_step + first * lines_.pixel_step;
+            for (int row = tile_ * lines_.rows - first; row < lines_.rows; ++row) {
+                if (column_ < run_.columns) {
+                    group.source[group.pixels] = sums_at(group.tiles, 0) + row * kLanes;
+                    group.output[group.pixels++] = output_;
+                }
+                output_ += run_.output_pixel;
+                if (++column_ == lines_.pitch) {
+                    column_ = 0;
+                    output_ += run_.output_row - lines_.pitch * run_.output_pixel;
+                }
+            }
+            if (++tile_ == lines_.tiles) {
+                tile_ = 0;
+                ++line_;
+            }
+        }
+    }
+
+    static int sums_at(int tile, int strip) { return (2 * tile + strip) * kTileRows * kLanes; }
+
+  private:
+    const BinaryConvRun& run_;
+    const Lines lines_;
+    int line_ = 0, tile_ = 0, column_ = 0;  // where the next group begins
+    ptrdiff_t output_ = 0;
+};
+
+__m512i load_sums(const int32_t* sums) { return _mm512_load_si512(sums); }
+
+void store(__m512i sums, float* output, const float* addend, __mmask16 lanes) {
+    __m512 result = _mm512_cvtepi32_ps(sums);
+    if (addend) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(lanes, addend));
+    _mm512_mask_storeu_ps(output, lanes, result);
+}
+
+void store(__m512i sums, int16_t* output, const int16_t* addend, __mmask16 lanes) {
+    __m256i result = _mm512_cvtepi32_epi16(sums);
+    if (addend) result = _mm256_add_epi16(result, _mm256_maskz_loadu_epi16(lanes, addend));
+    _mm256_mask_storeu_epi16(output, lanes, result);
+}
+
+// The sums of a block on their way to the output. They are stored a few at a time while the tile unit works on the next
+// block: what it wrote is slow to read back at once, and it leaves the vector units idle.
+template <typename T>
+class Results {
+  public:
+    explicit Results(const BinaryConvRun& run)
+        : output_(static_cast<T*>(run.output)), addend_(static_cast<const T*>(run.addend)) {}
+
+    int32_t* sums(int tile, int strip) { return sums_ + Groups::sums_at(tile, strip); }
+    int left() const { return pixels_ - next_; }
+
+    void begin(const Group& group, const Strip* strips, int strip_count) {
+        group_ = &group;
+        pixels_ = group.pixels;
+        next_ = 0;
+        strip_count_ = strip_count;
+        for (int s = 0; s < strip_count; ++s) {
+            filter_[s] = strips[s].begin;
+            lanes_[s] = (1u << (strips[s].end - strips[s].begin)) - 1;
+        }
+    }
+
+    void store_pixels(int count) {
+        const int begin = next_;
+        next_ = std::min(next_ + count, pixels_);
+        if (strip_count_ == 2) {
+            addend_ ? store_pixels<2, true>(begin, next_) : store_pixels<2, false>(begin, next_);
+        } else {
+            addend_ ? store_pixels<1, true>(begin, next_) : store_pixels<1, false>(begin, next_);
+        }
+    }
+
+  private:
+    template <int kStrips, bool kAddend>
+    void store_pixels(int begin, int end) const {
+        for (int i = begin; i < end; ++i) {
+            const int32_t* sums = sums_ + group_->source[i];
+            for (int s = 0; s < kStrips; ++s) {
+                const ptrdiff_t at = group_->output[i] + filter_[s];
+                store(load_sums(sums + Groups::sums_at(0, s)), output_ + at, kAddend ? addend_ + at : nullptr,
+                      lanes_[s]);
+            }
+        }
+    }
+
+    alignas(64) int32_t sums_[2 * Group::kMostTiles * kTileRows * kLanes];
+    T* const output_;
+    const T* const addend_;
+    const Group* group_ = nullptr;
+    int pixels_ = 0, next_ = 0, strip_count_ = 0;
+    ptrdiff_t filter_[2];
+    __mmask16 lanes_[2];
+};
+
+template <typename T>
+class Convolution {
+    // A tile store that comes more than some 2000 cycles after the one before takes 1000 cycles more (measured on a
+    // Xeon of the fourth generation). So one is done at least every so many steps, of at least 64 cycles each.
+    static constexpr int kStoreEvery = 8;
+    static constexpr size_t kWeightsThatStay = 24 << 10;
+
+  public:
+    explicit Convolution(const BinaryConvRun& run)
+        : run_(run),
+          pixel_step_(run.conv->stride_w * run.pixel_bytes),
+          pieces_(pieces_of(*run.conv)),
+          strip_bytes_(size_t(pieces_.tiles()) * kTileBytes),
+          weights_(static_cast<const uint8_t*>(run.weights)),
+          starts_(weights_ + tiles_bytes(*run.conv)),
+          results_(run) {
+        TileShapes shapes;
+        for (int tile = 0; tile < 8; ++tile) {
+            shapes.rows[tile] = tile < kWeightTiles ? lines_of(run).rows : kTileRows;
+            shapes.row_bytes[tile] = kChunk;
+        }
+        configure_tiles(shapes);
+    }
+    ~Convolution() { _tile_release(); }
+    Convolution(const Convolution&) = delete;
+    Convolution& operator=(const Convolution&) = delete;
+
+    // Weights of two strips that fit into the first cache stay there while all pixels pass; otherwise pixels stay while
+    // all weights pass.
+    void compute() {
+        const bool weights_stay = 2 * strip_bytes_ <= kWeightsThatStay;
+        if (weights_stay) {
+            for_each_strip_block<2>(run_, [&](const Strip* strips, int count) {
+                for (Groups groups(run_); const Group* group = next_group(groups);) block(strips, count, *group);
+            });
+        } else {
+            for (Groups groups(run_); const Group* group = next_group(groups);) {
+                for_each_strip_block<2>(run_, [&](const Strip* strips, int count) { block(strips, count, *group); });
+            }
+        }
+        results_.store_pixels(results_.left());
+    }
+
+  private:
+    const Group* next_group(Groups& groups) {
+        Group& group = group_buffers_[next_buffer_];
+        groups.next(2, group);
+        if (group.tiles == 0) return nullptr;
+        next_buffer_ ^= 1;
+        return &group;
+    }
+
+    void block(const Strip* strips, int strip_count, const Group& group) {
+        if (group.tiles == 2) {
+            strip_count == 2 ? block<2, 2>(strips, group) : block<2, 1>(strips, group);
+        } else {
+            strip_count == 2 ? block<1, 2>(strips, group) : block<1, 1>(strips, group);
+        }
+    }
+
+    template <int kPixels, int kStrips>
+    void block(const Strip* strips, const Group& group) {
+        const BinaryConv& conv = *run_.conv;
+        const ptrdiff_t first_unit = strips[0].group * conv.group_units() * kUnitBytes;
+        const uint8_t* weights = weights_ + strips[0].index * strip_bytes_;
+        const int pixels_a_step = (results_.left() + pieces_.tiles() - 1) / pieces_.tiles();
+        start<kPixels, kStrips>(starts_ + strips[0].index * kLanes * sizeof(int32_t));
+        for (int y = 0; y < pieces_.rows; ++y) {
+            for (int x = 0; x < pieces_.columns; ++x) {
+                const ptrdiff_t begin =
+                    first_unit + y * conv.dilation_h * run_.row_bytes + x * conv.dilation_w * run_.pixel_bytes;
+                for (ptrdiff_t at = begin; at < begin + pieces_.bytes; at += kChunk, weights += kTileBytes) {
+                    multiply<kPixels, kStrips>(group.windows, at, weights);
+                    results_.store_pixels(pixels_a_step);
+                    if (++steps_ % kStoreEvery == 0) store_tile<kActivationTiles>(unused_, kChunk);
+                }
+            }
+        }
+        keep<kPixels, kStrips>();
+        results_.begin(group, strips, kStrips);
+    }
+
+    template <int kPixels, int kStrips>
+    void start(const uint8_t* starts) const {
+        load_tile<kSumTiles>(starts, 0);
+        if constexpr (kPixels > 1) load_tile<kSumTiles + 1>(starts, 0);
+        if constexpr (kPixels > 2) load_tile<kSumTiles + 2>(starts, 0);
+        if constexpr (kPixels > 3) load_tile<kSumTiles + 3>(starts, 0);
+        if constexpr (kStrips > 1) load_tile<kSumTiles + 2>(starts + kChunk, 0);
+        if constexpr (kStrips > 1 && kPixels > 1) load_tile<kSumTiles + 3>(starts + kChunk, 0);
+    }
+
+    template <int kPixels, int kStrips>
+    void multiply(const uint8_t* const* windows, ptrdiff_t at, const uint8_t* weights) const {
+        load_tile<kWeightTiles>(weights, kChunk);
+        load_tile<kActivationTiles>(windows[0] + at, pixel_step_);
+        multiply_tiles<kSumTiles, kActivationTiles, kWeightTiles>();
+        if constexpr (kPixels > 1) {
+            load_tile<kActivationTiles + 1>(windows[1] + at, pixel_step_);
+            multiply_tiles<kSumTiles + 1, kActivationTiles + 1, kWeightTiles>();
+        }
+        if constexpr (kStrips > 1) {
+            load_tile<kWeightTiles + 1>(weights + strip_bytes_, kChunk);
+            multiply_tiles<kSumTiles + 2, kActivationTiles, kWeightTiles + 1>();
+            if constexpr (kPixels > 1) multiply_tiles<kSumTiles + 3, kActivationTiles + 1, kWeightTiles + 1>();
+        }
+        if constexpr (kPixels > 2) {
+            load_tile<kActivationTiles>(windows[2] + at, pixel_step_);
+            multiply_tiles<kSumTiles + 2, kActivationTiles, kWeightTiles>();
+        }
+        if constexpr (kPixels > 3) {
+            load_tile<kActivationTiles + 1>(windows[3] + at, pixel_step_);
+            multiply_tiles<kSumTiles + 3, kActivationTiles + 1, kWeightTiles>();
+        }
+    }
+
+    template <int kPixels, int kStrips>
+    void keep() {
+        store_tile<kSumTiles>(results_.sums(0, 0), kChunk);
+        if constexpr (kPixels > 1) store_tile<kSumTiles + 1>(results_.sums(1, 0), kChunk);
+        if constexpr (kPixels > 2) store_tile<kSumTiles + 2>(results_.sums(2, 0), kChunk);
+        if constexpr (kPixels > 3) store_tile<kSumTiles + 3>(results_.sums(3, 0), kChunk);
+        if constexpr (kStrips > 1) store_tile<kSumTiles + 2>(results_.sums(0, 1), kChunk);
+        if constexpr (kStrips > 1 && kPixels > 1) store_tile<kSumTiles + 3>(results_.sums(1, 1), kChunk);
+    }
+
+    const BinaryConvRun& run_;
+    const ptrdiff_t pixel_step_;
+    const Pieces pieces_;
+    const size_t strip_bytes_;
+    const uint8_t *weights_, *starts_;
+    Results<T> results_;
+    Group group_buffers_[2];  // the one computed and the one being stored
+    int next_buffer_ = 0, steps_ = 0;
+    alignas(64) uint8_t unused_[kTileBytes];
+};
+
+void convolve(const BinaryConvRun& run) {
+    if (run.number == Number::f32) {
+        Convolution<float>(run).compute();
+    } else {
+        Convolution<int16_t>(run).compute();
+    }
+}
+
+}  // namespace
+
+const BinaryKernels& binary_kernels_amx() {
+    static const BinaryKernels kernels = {"amx",         kUnitBytes,    kLanes,          pack<float>,
+                                          pack<int16_t>, weights_bytes, prepare_weights, convolve};
+    return kernels;
+}
+
+}  // namespace bmx

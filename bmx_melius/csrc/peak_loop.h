@@ -1,0 +1,35 @@
+// Measures a loop body: the rate of the fastest of many short stretches, because other load only ever slows them.
+#pragma once
+#include <chrono>
+
+namespace bmx {
+namespace {  // each instruction set compiles its own copy with its own flags
+
+// body(iterations) does `macs` multiply-accumulates an iteration.
+template <typename Body>
+double fastest_rate(double seconds, double macs, const Body& body) {
+    using Clock = std::chrono::steady_clock;
+    constexpr long kIterations = 20000;
+    const auto start = Clock::now();
+    double best = 0;
+    for (auto begin = start; std::chrono::duration<double>(begin - start).count() < seconds;) {
+        body(kIterations);
+        const auto end = Clock::now();
+        const double rate = macs * kIterations / std::chrono::duration<double>(end - begin).count();
+        best = rate > best ? rate : best;
+        begin = end;
+    }
+    return best;
+}
+
+}  // namespace
+
+double peak_binary_reference(double seconds);
+double peak_float_reference(double seconds);
+double peak_binary_avx2(double seconds);
+double peak_float_avx2(double seconds);
+double peak_binary_avx512(double seconds);
+double peak_float_avx512(double seconds);
+double peak_tiles_amx(double seconds);
+
+}  // namespace bmx
