@@ -1,20 +1,28 @@
 """The engine against the NumPy interpreter: random programs, damaged programs, damaged files, threads, every instruction set."""
 import ctypes
+import json
 import os
 import pathlib
+import random as randoms
 import shutil
 import struct
+import subprocess
+import sys
 import threading
 import zlib
 
+import mxnet as mx
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bmx_melius import load_reference_parameters
 from bmx_melius.deploy import native, reference
-from bmx_melius.deploy.container import write_parameters
-from bmx_melius.deploy.program import BITS_KIND, OPERATIONS, REAL_KIND, Operation, Program, ProgramError, Value, array_shapes, result_of
+from bmx_melius.deploy.container import read_parameters, write_parameters
+from bmx_melius.deploy.converter import convert
+from bmx_melius.deploy.program import OPERATIONS, REAL_KIND, Operation, Program, ProgramError, Value, array_shapes, result_of
+from model_zoo import get_model
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason='the engine has not been compiled')
 
@@ -71,6 +79,11 @@ class Engine:
 
     def run(self, inputs, threads=1):
         return self.call(self.library.bmx_program_run, inputs, threads)
+
+    def profile(self, inputs, threads=1):
+        steps = []
+        callback = STEP(lambda context, name, seconds, macs, binary: steps.append((name.decode(), seconds, macs, binary)))
+        return self.call(self.library.bmx_program_profile, inputs, threads, callback, None), steps
 
     def memory(self, inputs, threads=1):
         return self.library.bmx_program_working_memory(self.handle, sizes_of(inputs), threads)
@@ -287,3 +300,251 @@ def test_floats_differ_by_rounding_alone_and_not_by_threads(libraries, random):
         for image in range(len(inputs[0])):
             for y, one in zip(engine.run([array[image : image + 1] for array in inputs]), single):
                 np.testing.assert_array_equal(y[0], one[image], f'{name}, image {image} alone')
+
+
+# --- networks -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def meliusnet22(tmp_path_factory):
+    """MeliusNet22 with parameters whose logits are known, packed: program, parameters file, input, logits."""
+    folder = tmp_path_factory.mktemp('network')
+    stored = np.load(pathlib.Path(__file__).parent / 'data' / 'meliusnet22.npz')
+    net = get_model('meliusnet22', classes=40)
+    mx.nd.save(str(folder / 'reference.params'), parameters_of(stored))
+    load_reference_parameters(net, str(folder / 'reference.params'))
+    net.hybridize()
+    net(mx.nd.array(stored['x']))
+    net.export(str(folder / 'net'))
+    prefix = str(folder / 'packed')
+    convert(str(folder / 'net-symbol.json'), str(folder / 'net-0000.params'), prefix, (1, 3, 224, 224), verify=False)
+    (words,) = (array for name, array in read_parameters(f'{prefix}-0000.params').items() if name.endswith('_program'))
+    return Program.from_words(words), f'{prefix}-0000.params', stored['x'], stored['logits']
+
+
+def parameters_of(stored):
+    """The parameters in tests/data/meliusnet22.npz under the names of an exported network."""
+    arrays = {}
+    for parameter in json.loads(bytes(stored['meta']))['params']:
+        name, shape = parameter['prefix'], parameter['shape']
+        if f'fp/{name}' in stored:
+            values = stored[f'fp/{name}']
+        else:
+            values = np.where(np.unpackbits(stored[f'sign/{name}'])[: np.prod(shape)], 1.0, -1.0)
+            values[stored[f'zero/{name}']] = 0
+        arrays[('aux:' if 'running' in name else 'arg:') + name] = mx.nd.array(values.reshape(shape))
+    return arrays
+
+
+def test_a_whole_network_gives_the_known_logits_on_every_instruction_set(libraries, meliusnet22):
+    program, _, x, logits = meliusnet22
+    for name, library in working(libraries).items():
+        engine = Engine.of(library, program)
+        (single,) = engine.run([x])
+        np.testing.assert_allclose(single, logits, atol=1e-4, err_msg=name)
+        for threads in (2, 3, 4):
+            np.testing.assert_array_equal(engine.run([x], threads)[0], single, f'{name}, {threads} threads')
+
+
+def test_a_whole_network_works_in_less_than_8_mib(libraries, meliusnet22):
+    program, _, x, _ = meliusnet22
+    for name, library in working(libraries).items():
+        for threads in (1, 2):
+            assert 0 < Engine.of(library, program).memory([x[:1]], threads) < 8 << 20, name
+
+
+def test_profiling_names_all_steps_and_counts_all_multiplications(libraries, meliusnet22):
+    program, _, x, logits = meliusnet22
+    for library in working(libraries).values():
+        (y,), steps = Engine.of(library, program).profile([x], 2)
+        np.testing.assert_allclose(y, logits, atol=1e-4)
+        assert all(seconds >= 0 for _, seconds, _, _ in steps)
+        assert sum(macs for *_, macs, binary in steps if binary) == len(x) * 4624220160
+        names = ' '.join(name for name, *_ in steps)
+        assert all(names.count(operation) >= 34 for operation in ('threshold', 'binary_conv'))
+
+
+def test_the_engine_reads_parameter_files_itself(libraries, meliusnet22):
+    program, path, x, logits = meliusnet22
+    library = libraries['reference']
+    handle = library.bmx_program_load(str(path).encode())
+    assert handle, library.bmx_last_error()
+    np.testing.assert_allclose(Engine(library, handle, program).run([x[:1]], 2)[0], logits[:1], atol=1e-4)
+
+
+# --- threads and processes ------------------------------------------------------------------------------------------------------------
+
+
+def some_program(seed=0, operations=12):
+    maker = Maker(randoms.Random(seed), exact=True)
+    program = maker.program(operations)
+    return maker, program, [(value.height, value.width) for value in program.inputs]
+
+
+def test_several_threads_may_run_one_program_at_once(libraries):
+    for library in working(libraries).values():
+        maker, program, sizes = some_program(3)
+        engine = Engine.of(library, program)
+        cases = [maker.data(sizes, batch) for batch in (1, 2, 3, 4)]
+        expected = [reference.run(program, inputs) for inputs in cases]
+        failures = []
+
+        def work(number, engine=engine, cases=cases, expected=expected, failures=failures):
+            for _ in range(20):
+                for y, wanted in zip(engine.run(cases[number], threads=1 + number % 2), expected[number]):
+                    if not np.array_equal(y, wanted):
+                        failures.append(number)
+
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(len(cases))]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert not failures
+
+
+FORK = """
+import ctypes, os, sys
+import numpy as np
+library = ctypes.CDLL(sys.argv[1])
+library.bmx_program_create.restype = ctypes.c_void_p
+library.bmx_program_create.argtypes = ctypes.c_void_p, ctypes.c_size_t
+library.bmx_program_run.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
+words, x = np.load(sys.argv[2]), np.load(sys.argv[3])
+program = library.bmx_program_create(words.ctypes.data, len(words))
+sizes = (ctypes.c_int64 * 4)(*x.shape)
+def run():
+    y = np.zeros(4096, np.float32)
+    assert library.bmx_program_run(program, sizes, (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data), 2) == 0
+    return y
+y = run()
+child = os.fork()
+if not child:
+    os._exit(0 if (run() == y).all() else 1)
+_, status = os.waitpid(child, 0)
+assert status == 0 and (run() == y).all()
+"""
+
+
+def test_a_forked_child_computes_with_one_thread(tmp_path):
+    attributes = {name: 1 for name in OPERATIONS['conv'].attributes}
+    attributes.update(out_channels=8, pad_h=0, pad_w=0, has_bias=0, half=0)
+    weight = np.random.randn(8, 4, 1, 1).astype(np.float32)
+    program = Program([Value(REAL_KIND, 4, 16, 16, False)], [Operation('conv', (0,), attributes, {'weight': weight})], [1])
+    np.save(tmp_path / 'words.npy', program.to_words())
+    np.save(tmp_path / 'x.npy', np.random.randn(1, 4, 16, 16).astype(np.float32))
+    command = [sys.executable, '-c', FORK, str(native.ENGINE_LIBRARY), str(tmp_path / 'words.npy'), str(tmp_path / 'x.npy')]
+    subprocess.run(command, check=True, timeout=60)
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_instruction_set_that_is_not_there_is_an_error_that_lists_those_that_are(libraries):
+    library, words = libraries['vax'], some_program()[1].to_words()
+    assert library.bmx_isa() is None
+    assert not library.bmx_program_create(words.ctypes.data, len(words))
+    message = library.bmx_last_error().decode()
+    assert 'vax' in message and all(name in message for name in working(libraries))
+
+
+def test_inputs_that_do_not_fit_are_refused(libraries):
+    maker, program, sizes = some_program(5)
+    library = libraries['reference']
+    engine = Engine.of(library, program)
+    inputs = maker.data(sizes, 2)
+    for shape in ([0, *inputs[0].shape[1:]], [2, inputs[0].shape[1] + 1, *inputs[0].shape[2:]], [2, inputs[0].shape[1], 1 << 20, 1 << 20]):
+        if len(shape) == 4:
+            numbers = (ctypes.c_int64 * (4 * len(inputs)))(*sizes_of(inputs))
+            numbers[:4] = shape
+            shapes, ranks = (ctypes.c_int64 * 64)(), (ctypes.c_int * 16)()
+            assert library.bmx_program_infer(engine.handle, numbers, shapes, ranks)
+            assert 'input 0' in library.bmx_last_error().decode()
+            assert library.bmx_program_working_memory(engine.handle, numbers, 1) == -1
+
+
+def damaged(random, words):
+    """A copy of a program with some words changed, mostly with the right checksum."""
+    words = words.copy()
+    for _ in range(random.randint(1, 3)):
+        kind, position = random.random(), random.randrange(len(words))
+        if random.random() < 0.5:
+            position = min(position, random.randint(0, 40))
+        if kind < 0.5:
+            words[position] += random.choice((-1, 1, 2, -2))
+        elif kind < 0.7:
+            words[position] = random.choice((0, 1, -1, 2, 255, 256, 1 << 16, 1 << 20, (1 << 20) + 1, -(1 << 31), (1 << 31) - 1))
+        elif kind < 0.8:
+            words[position] ^= np.int32(1 << random.randint(0, 30))
+        elif kind < 0.9:
+            words = np.delete(words, position)
+        else:
+            words = np.insert(words, position, random.randint(-3, 70))
+        if not len(words):
+            return words
+    if len(words) > 8 and random.random() < 0.95:
+        words[2] = len(words)
+        words[3] = np.array(zlib.crc32(words[4:].tobytes()), np.uint32).view(np.int32)
+    return words
+
+
+def accepted(words):
+    try:
+        return Program.from_words(words)
+    except ProgramError:
+        return None
+
+
+def test_both_validators_accept_the_same_words(libraries, long_run):
+    library, random, seen = libraries['reference'], randoms.Random(0), set()
+    with np.errstate(over='ignore'):
+        for number in range(10000 if long_run else 800):
+            if number % 10 == 0:
+                maker, program, _ = some_program(number, 6)
+                words = program.to_words()
+            changed = damaged(random, words)
+            program = accepted(changed)
+            handle = library.bmx_program_create(changed.ctypes.data, len(changed))
+            seen.add(program is not None)
+            message = library.bmx_last_error().decode()
+            assert bool(handle) == (program is not None), f'case {number}: {message}'
+            if not handle:
+                assert message and '\n' not in message
+                continue
+            engine = Engine(library, handle, program)
+            if sum(value.channels * value.height * value.width for value in program.values()) < 1 << 18:
+                inputs = [np.ones((2, *value.shape), np.float32) for value in program.inputs]
+                engine.run(inputs, 2)
+    assert seen == {False, True}
+
+
+def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(libraries, tmp_path, long_run):
+    library, random = libraries['reference'], randoms.Random(0)
+    path = tmp_path / 'network.params'
+    words = some_program(1)[1].to_words()
+    write_parameters(path, {'arg:network_program': words, 'arg:other': np.zeros((2, 3), np.float32)})
+    content = path.read_bytes()
+
+    def load(octets):
+        path.write_bytes(octets)
+        handle = library.bmx_program_load(str(path).encode())
+        if handle:
+            library.bmx_program_destroy(handle)
+            return True
+        message = library.bmx_last_error().decode()
+        assert str(path) in message and '\n' not in message
+        return False
+
+    assert load(content)
+    assert not library.bmx_program_load(str(tmp_path / 'missing.params').encode())
+    assert 'missing.params' in library.bmx_last_error().decode()
+    for end in range(0, len(content), 1 if long_run else 37):
+        assert not load(content[:end])
+    for _ in range(10000 if long_run else 300):
+        octets = bytearray(content)
+        for _ in range(random.randint(1, 3)):
+            position = random.choice((random.randrange(len(octets)), random.randrange(60), len(octets) - 1 - random.randrange(60)))
+            octets[position] = random.choice((0, 1, 255, random.randrange(256)))
+        load(bytes(octets))
+    sizes = struct.pack('<QQQ', 0x112, 0, 1 << 60)
+    assert not load(sizes) and not load(sizes + content[24:])
