@@ -1,4 +1,8 @@
 // The float kernels with 512-bit vectors.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // in the intrinsics' headers of GCC 12, by mistake
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
 #include <immintrin.h>
 
 #include <cstddef>

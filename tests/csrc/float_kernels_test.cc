@@ -3,7 +3,7 @@
 // To add a case: a function `check_KERNEL(const FloatKernels&)` that makes one random call, and a line in `main`.
 // Every buffer is as large as the kernels' contract says and not a byte more, so that AddressSanitizer sees what is
 // read or written outside; gaps between rows hold a number that must stay.
-#include "float_kernels.h"
+#include "../../bmx_melius/csrc/float_kernels.h"
 
 #include <cmath>
 #include <cstdio>
