@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LINT_READY := $(VENV)/.ready-lint
+NATIVE := $(VENV)/.ready-native
 
 # An environment whose interpreter no longer starts (Python was upgraded, the folder copied) or is not the one asked for is built anew.
 VERSION := -c 'import sys; print(sys.version)'
@@ -15,13 +16,13 @@ REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## train a binary MeliusNet on handwritten digits, export it and classify with it
+demo: $(NATIVE) ## train a binary MeliusNet on handwritten digits, export it and classify with it
 	$(BIN)/python examples/demo.py
 
-test: $(READY) ## run the tests (ARGS='-k name' is passed to pytest)
+test: $(NATIVE) ## run the tests (ARGS='-k name' is passed to pytest)
 	$(BIN)/python -m pytest tests $(ARGS)
 
-test-long: $(READY) ## run the tests with the full counts of the long checks
+test-long: $(NATIVE) ## run the tests with the full counts of the long checks
 	BMX_MELIUS_TEST_LONG=1 $(BIN)/python -m pytest tests $(ARGS)
 
 lint: $(LINT_READY) ## check style, the direction of imports and the format of the C++
@@ -34,11 +35,16 @@ format: $(LINT_READY) ## mend what the tools can mend
 	git ls-files '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format -i
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist *.egg-info bmx_melius/*.so .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-$(READY): requirements.txt setup.py pyproject.toml bmx_melius/_version.py tools/make_venv.sh $(REBUILD)
+$(READY): requirements.txt setup.py pyproject.toml bmx_melius/_version.py tools/make_venv.sh tools/build_backend.py $(REBUILD)
 	@PYTHON='$(PYTHON)' tools/make_venv.sh $(VENV)
+
+# The set-up compiles, too, but says nothing; this does again what changed since, and what failed.
+$(NATIVE): $(READY) tools/native_build.py $(wildcard bmx_melius/csrc/*)
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
 
 $(LINT_READY): requirements-lint.txt $(READY)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement requirements-lint.txt

@@ -1,12 +1,17 @@
 """Packaging of bmx-melius; pyproject.toml names the build backend and configures the development tools."""
 import pathlib
 import re
+import sys
 
 from setuptools import find_packages, setup
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / 'tools'))
+from native_build import COMMANDS, extensions  # noqa: E402
+
 VERSION = re.search(r"^__version__ = '(.+)'$", (HERE / 'bmx_melius' / '_version.py').read_text(), re.MULTILINE).group(1)
 README = HERE / 'README.md'
+
 
 setup(
     name='bmx-melius',
@@ -28,6 +33,9 @@ setup(
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
     packages=find_packages(include=['bmx_melius', 'bmx_melius.*', 'model_zoo', 'model_zoo.*']),
+    package_data={'bmx_melius': ['csrc/c_api.h']},  # for programs that use the engine without Python
+    ext_modules=extensions(),
+    cmdclass=COMMANDS,
     python_requires='>=3.8,<3.12',  # MXNet 1.9.1 needs numpy below 1.24, which does not exist for Python 3.12
     install_requires=[
         'mxnet>=1.9.1,<2',
@@ -40,7 +48,11 @@ setup(
     extras_require={
         'demo': ['scikit-learn'],
         'test': ['hypothesis', 'packaging', 'pytest', 'scikit-learn'],
-        'bench': [],  # so far the benchmarks compare with MXNet alone
+        # What `bmx-melius bench --compare` compares with: versions that live with NumPy below 1.24.
+        'bench': [
+            'onnx>=1.16', 'onnxruntime>=1.18', 'openvino<2025', 'tensorflow-cpu<2.14', 'ai-edge-litert ; python_version >= "3.9"',
+            'larq', 'larq-compute-engine ; python_version >= "3.10"',
+        ],
         'lint': ['clang-format', 'import-linter', 'ruff'],
     },
     entry_points={'console_scripts': ['bmx-melius = bmx_melius.__main__:main']},

@@ -1,21 +1,38 @@
-"""Binary neural networks on stock MXNet 1.9.1 / Gluon: quantizers, layers, optimizer, counting.
+"""Binary neural networks on stock MXNet 1.9.1 / Gluon: quantizers, layers, optimizer, counting, conversion to bit instructions.
 
-Importing this package also registers the optimizer ``radam`` with MXNet.
+Importing this package also registers the optimizer ``radam`` and the operator ``bmx_melius_packed`` with MXNet. Where MXNet is not
+installed it offers `Session` alone, which runs packed networks.
 """
+import importlib.util as _importlib_util
+
+from . import deploy
 from ._version import __version__
-from .bmxnet_v2 import load_reference_parameters
+from .deploy.session import Session
 from .errors import UserError
-from .layers import (
-    BinaryConv2D,
-    ChannelShuffle,
-    GroupedConv2D,
-    QActivation,
-    QConv1D,
-    QConv2D,
-    QConv3D,
-    QDense,
-    ScaledBinaryConv2D,
-)
-from .optimizers import RAdam
-from .preprocessing import InputSpec
-from .summary import summary
+
+if _importlib_util.find_spec('mxnet'):
+    from .bmxnet_v2 import load_reference_parameters
+    from .deploy import mxnet_operator as _mxnet_operator
+    from .deploy.converter import convert
+    from .layers import (
+        BinaryConv2D,
+        ChannelShuffle,
+        GroupedConv2D,
+        QActivation,
+        QConv1D,
+        QConv2D,
+        QConv3D,
+        QDense,
+        ScaledBinaryConv2D,
+    )
+    from .optimizers import RAdam
+    from .preprocessing import InputSpec
+    from .summary import summary
+
+    _mxnet_operator.register()
+else:
+
+    def __getattr__(name):
+        if name.startswith('_'):
+            raise AttributeError(name)
+        raise ImportError(f'bmx_melius.{name} needs MXNet, which is not installed (pip install mxnet); without it there is Session')

@@ -6,6 +6,7 @@ import os
 import platform
 
 from .._version import __version__
+from ..deploy import mxnet_operator, native
 from .arguments import add_json_flag
 
 _EXAMPLES = """\
@@ -20,9 +21,9 @@ def add_parser(commands, get_model_list):
     """Add the command; `get_model_list()` gives the names of the zoo."""
     parser = commands.add_parser(
         'info',
-        help='versions, processor and known networks',
+        help='versions, processor, engine and known networks',
         epilog=_EXAMPLES,
-        description='Show versions, the features of MXNet, the processor and the known networks.',
+        description='Show versions, the features of MXNet, the processor, the engine for packed networks and the known networks.',
     )
     add_json_flag(parser)
     parser.set_defaults(run=functools.partial(run, get_model_list=get_model_list))
@@ -52,6 +53,7 @@ def run(arguments, output, get_model_list):
             'usable_cores': _usable_cores(),
             'OMP_NUM_THREADS': os.environ.get('OMP_NUM_THREADS'),
         },
+        'engine': _engine(),
         'networks': get_model_list(),
     }
     if arguments.json:
@@ -62,7 +64,7 @@ def run(arguments, output, get_model_list):
 
 
 def _text(facts):
-    cpu = facts['cpu']
+    cpu, engine = facts['cpu'], facts['engine']
     lines = [(name, version) for name, version in facts['versions'].items()]
     lines += [
         (
@@ -73,9 +75,23 @@ def _text(facts):
         ('GPUs', facts['gpus']),
         ('CPU', f'{cpu["model"]} ({cpu["architecture"]})'),
         ('cores', f'{cpu["usable_cores"]} of {cpu["cores"]} usable, OMP_NUM_THREADS {cpu["OMP_NUM_THREADS"] or "not set"}'),
+        ('engine', engine['problem'] or f'uses {engine["isa"]}, of {", ".join(engine["available_isas"])}'),
+        ('in MXNet', 'compiled operator' if engine['mxnet_operator'] else 'operator in NumPy, slow'),
         ('networks', ', '.join(facts['networks'])),
     ]
     return '\n'.join(f'{name:<14} {value}' for name, value in lines)
+
+
+def _engine():
+    """Whether the compiled libraries are there, and which of the processor's instruction sets they use."""
+    isa, available = native.instruction_sets()
+    return {
+        'isa': isa,
+        'available_isas': available,
+        'problem': native.missing() or None,
+        'mxnet_operator': mxnet_operator.compiled(),
+        'BMX_MELIUS_ISA': os.environ.get('BMX_MELIUS_ISA'),
+    }
 
 
 def _processor():

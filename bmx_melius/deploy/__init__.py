@@ -1,19 +1,17 @@
 """Everything after training: from an exported graph to a packed program, and running it.
 
-Called, ``bmx_melius.deploy(net, input_shape)`` is `converter.deploy`: the packed form of a live network or layer.
+The package can be called: ``bmx_melius.deploy(net, input_shape)`` is `bmx_melius.deploy.converter.deploy`.
 """
+import sys as _sys
+import types as _types
 
-import sys
-import types
 
-
-class _Package(types.ModuleType):
-    """This package, which can be called."""
-
+class _Deploy(_types.ModuleType):
     def __call__(self, net, input_shape):
-        from .converter import deploy  # needs MXNet, which the rest of the package can do without
+        """See `bmx_melius.deploy.converter.deploy`."""
+        from .converter import deploy
 
         return deploy(net, input_shape)
 
 
-sys.modules[__name__].__class__ = _Package
+_sys.modules[__name__].__class__ = _Deploy

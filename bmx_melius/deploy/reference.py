@@ -31,7 +31,7 @@ def run(program, inputs):
     ProgramError
         When the inputs do not fit.
     """
-    check_inputs(program, inputs)
+    _check(program, inputs)
     first = len(program.inputs)
     last_use = {source: first + number for number, operation in enumerate(program.operations) for source in operation.inputs}
     last_use.update(dict.fromkeys(program.outputs))
@@ -46,7 +46,7 @@ def run(program, inputs):
 
 def run_all(program, inputs):
     """Like `run`, but return every value: those of the inputs, then those of the operations."""
-    check_inputs(program, inputs)
+    _check(program, inputs)
     values = list(inputs)
     for operation in program.operations:
         values.append(apply(operation, [values[source] for source in operation.inputs]))
@@ -54,7 +54,7 @@ def run_all(program, inputs):
 
 
 def check_inputs(program, inputs):
-    """Return the `Value` of every input and operation for arrays `inputs`; raise `ProgramError` when they do not fit."""
+    """Raise `ProgramError` when the arrays do not fit the inputs of the program; whether its windows fit the maps is not looked at."""
     if len(inputs) != len(program.inputs):
         raise ProgramError(f'the network has {len(program.inputs)} inputs, {len(inputs)} are given')
     for number, (array, value) in enumerate(zip(inputs, program.inputs)):
@@ -65,7 +65,11 @@ def check_inputs(program, inputs):
             raise ProgramError(f'input {number} must have the shape {expected}, not {array.shape}')
         if array.shape[0] != inputs[0].shape[0]:
             raise ProgramError(f'input {number} has the batch {array.shape[0]}, input 0 has {inputs[0].shape[0]}')
-    return program.values([array.shape[2:] for array in inputs])
+
+
+def _check(program, inputs):
+    check_inputs(program, inputs)
+    program.values([array.shape[2:] for array in inputs])
 
 
 def apply(operation, inputs):

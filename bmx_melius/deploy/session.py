@@ -1,0 +1,125 @@
+"""Running a packed network without MXNet."""
+
+import json
+import os
+
+import numpy as np
+
+from ..errors import UserError
+from .container import read_parameters
+from .native import Runner
+from .packed_operator import NAME
+from .program import Program
+
+_SYMBOL = '-symbol.json'
+
+
+class Session:
+    """A packed network, ready to run; MXNet is not needed. May be used by several threads at once.
+
+    Parameters
+    ----------
+    network : str, os.PathLike or bmx_melius.deploy.program.Program
+        The prefix of what `bmx_melius.convert` wrote, PREFIX-symbol.json and PREFIX-0000.params; the name of the symbol file will do, too.
+    threads : int
+        Threads of a run; by default as many as OpenMP offers.
+
+    Attributes
+    ----------
+    input_names : list of str
+    input_shapes : list of tuple
+        As at conversion, the batch None. Height and width may differ, as far as the network allows.
+
+    Raises
+    ------
+    UserError
+        When the files are not those of a packed network, naming the file and what is wrong.
+    """
+
+    def __init__(self, network, threads=0):
+        if not isinstance(threads, int) or threads < 0:
+            raise UserError(f'threads must be 1 or more, or 0 for as many as there are, not {threads!r}')
+        self._threads = threads
+        if isinstance(network, Program):
+            program, words = network, network.to_words()
+            self.input_names = [f'data{number}' for number in range(len(program.inputs))]
+            self._output_order = range(len(program.outputs))
+        else:
+            prefix = os.fspath(network)
+            prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
+            self.input_names, words_name, self._output_order = _read_symbol(prefix + _SYMBOL)
+            words = _read_words(prefix + '-0000.params', words_name)
+            try:
+                program = Program.from_words(words)
+            except UserError as error:
+                raise UserError(f'{prefix}-0000.params: {error}') from error
+            if (len(program.inputs), len(program.outputs)) != (len(self.input_names), 1 + max(self._output_order)):
+                raise UserError(f'{prefix}{_SYMBOL} and {prefix}-0000.params are not of one conversion: convert the network again')
+        self.input_shapes = [(None, *value.shape) for value in program.inputs]
+        self._runner = Runner(program, words)
+
+    def __call__(self, *inputs):
+        """Run the network.
+
+        Parameters
+        ----------
+        *inputs : numpy.ndarray
+            float32, (batch, channels, height, width) or (batch, channels), one for each input.
+
+        Returns
+        -------
+        numpy.ndarray or list of numpy.ndarray
+            float32; a list where the network has several outputs.
+
+        Raises
+        ------
+        UserError
+            When the inputs do not fit.
+        """
+        outputs = self._runner.run([np.asarray(array) for array in inputs], self._threads)
+        outputs = [outputs[number] for number in self._output_order]
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def profile(self, *inputs):
+        """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step. Needs the compiled engine."""
+        return self._runner.profile([np.asarray(array) for array in inputs], self._threads)
+
+    def working_memory(self, *inputs):
+        """Bytes a run on these inputs takes beside weights, inputs and outputs. Needs the compiled engine."""
+        return self._runner.working_memory([np.asarray(array) for array in inputs], self._threads)
+
+
+def _read_symbol(path):
+    """The names of the inputs, that of the words, and which outputs of the operator are those of the network."""
+    try:
+        with open(path, encoding='utf-8') as file:
+            graph = json.load(file)
+        nodes = graph['nodes']
+        operators = [node for node in nodes if node['op'] != 'null']
+        packed = [node for node in operators if node['op'] == NAME]
+        foreign = sorted({node['op'] for node in operators if node['op'] != NAME})
+        if foreign:
+            beside = f' beside {"a packed one" if len(packed) == 1 else f"{len(packed)} packed ones"}' if packed else ''
+            raise UserError(
+                f'{path} has operators of MXNet{beside} ({", ".join(foreign)}): load it with MXNet,'
+                + (' SymbolBlock.imports' if packed else ' or convert it first')
+            )
+        if len(packed) != 1:
+            raise UserError(f'{path} has {len(packed)} packed operators; a session runs one: load it with MXNet, SymbolBlock.imports')
+        names = [nodes[source]['name'] for source, *_ in packed[0]['inputs']]
+        heads = [(nodes[source] is packed[0], output) for source, output, *_ in graph['heads']]
+        if not names or not heads or not all(is_packed for is_packed, _ in heads):
+            raise UserError(f'{path} has outputs that its packed operator does not make: load it with MXNet')
+        return names[:-1], names[-1], [output for _, output in heads]
+    except UserError:
+        raise
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:  # no JSON, or none of a symbol
+        raise UserError(f'{path} is no symbol of MXNet, or damaged ({error}): convert the network again') from error
+
+
+def _read_words(path, name):
+    arrays = read_parameters(path)
+    words = arrays.get(f'arg:{name}')
+    if words is None:
+        raise UserError(f'{path} has no array arg:{name}, which the symbol asks for: copy both files of one conversion')
+    return words
