@@ -7,6 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import nd
+from reference_network import read_reference_network
 
 from bmx_melius import UserError, load_reference_parameters
 from model_zoo import get_model
@@ -18,21 +19,7 @@ MELIUSNETS = [key for key in NAMES if key.startswith('meliusnet')]
 
 @pytest.fixture(scope='module')
 def reference():
-    """The reference network's parameters by both of their names, an input and its logits (the first 40 classes of 1000)."""
-    stored = np.load(DATA / 'meliusnet22.npz')
-    parameters = json.loads(bytes(stored['meta']))['params']
-
-    def values(name, shape):
-        if 'fp/' + name in stored:
-            return nd.array(stored['fp/' + name])
-        weight = np.where(np.unpackbits(stored['sign/' + name])[: np.prod(shape)], 1.0, -1.0)
-        weight[stored['zero/' + name]] = 0
-        return nd.array(weight.reshape(shape))
-
-    arrays = {p['prefix']: values(p['prefix'], p['shape']) for p in parameters}
-    exported = {('aux:' if 'running' in name else 'arg:') + name: array for name, array in arrays.items()}
-    structural = {name: arrays[p['prefix']] for p in parameters for name in p['structural']}
-    return dict(exported=exported, structural=structural, x=nd.array(stored['x']), logits=stored['logits'])
+    return read_reference_network()
 
 
 @pytest.mark.parametrize('kind', ['exported', 'structural'])
