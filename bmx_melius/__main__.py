@@ -5,7 +5,7 @@ import os
 import sys
 
 from ._version import __version__
-from .commands import convert, info, predict, summary
+from .commands import bench, convert, info, predict, summary
 from .commands.arguments import Parser
 from .errors import UserError
 
@@ -16,6 +16,7 @@ examples:
   bmx-melius summary meliusnet22              # operations, parameters and size, layer by layer
   bmx-melius convert a-symbol.json a-0000.params a-packed --input-shape 1,3,224,224     # to bit instructions
   bmx-melius predict out/best photo.jpg       # classify with an exported network
+  bmx-melius bench meliusnet22 --compare      # how fast it is here, step by step, and beside other libraries
   bmx-melius info                             # versions, processor, known networks
 
 bmx-melius COMMAND --help explains a command. Training is python train_imagenet.py --help.
@@ -43,6 +44,7 @@ def build_parser():
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
     summary.add_parser(commands, get_model)
     convert.add_parser(commands)
+    bench.add_parser(commands, get_model)
     predict.add_parser(commands)
     info.add_parser(commands, get_model_list)
     return parser

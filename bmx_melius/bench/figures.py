@@ -1,0 +1,77 @@
+"""The figures that count, from measured rows and steps. One that cannot be computed, because a row is missing or failed, is None."""
+
+from .rows import BATCH, LAYERS, WIDTHS
+
+FLOAT_FORMS = ('exported', 'folded', 'thresholds')
+
+
+def from_steps(steps, peak_binary, peak_float):
+    """Shares of the machine's peaks in percent.
+
+    Parameters
+    ----------
+    steps : list of Step
+    peak_binary, peak_float : float
+        Multiply-accumulates a second, of as many threads as the steps had.
+    """
+    layers = {step.name: 100 * step.macs / step.seconds / peak_binary for step in steps if step.binary and step.macs}
+    return {
+        'binary_peak_percent': _share([step for step in steps if step.binary], peak_binary),
+        'binary_peak_percent_by_layer': layers,
+        'binary_peak_percent_least': min(layers.values(), default=None),
+        'float_peak_percent': _share([step for step in steps if not step.binary and step.macs], peak_float),
+    }
+
+
+def _share(steps, peak):
+    seconds = sum(step.seconds for step in steps)
+    return 100 * sum(step.macs for step in steps) / seconds / peak if seconds else None
+
+
+def from_rows(results):
+    """Ratios of a comparison. ``speedup``: how many times faster the packed network is; ``time_to``: its time divided by another's.
+
+    Parameters
+    ----------
+    results : dict of row key to {'seconds': ...} or {'error': ...}
+    """
+
+    def seconds(*keys):
+        """Of the fastest of these rows."""
+        return min((results[key]['seconds'] for key in keys if 'seconds' in results.get(key, {})), default=None)
+
+    def ratio(slow, fast):
+        return None if slow is None or fast is None else slow / fast
+
+    packed = seconds('packed')
+    one_thread = seconds('packed one thread') or packed
+    batch = seconds(f'packed batch {BATCH}')
+    figures = {
+        'speedup_over_mxnet_exported': ratio(seconds('mxnet float exported'), packed),
+        'speedup_over_mxnet_float': ratio(seconds(*(f'mxnet float {form}' for form in FLOAT_FORMS)), packed),
+        'speedup_of_two_threads': ratio(one_thread, seconds('packed two threads')),
+        f'throughput_of_batch_{BATCH}_ratio': None if batch is None else ratio(packed, batch / BATCH),
+        'time_in_mxnet_to_session_ratio': ratio(seconds('packed in mxnet'), packed),
+        'time_to_mxnet_resnet18_v1_ratio': ratio(packed, seconds('mxnet resnet18_v1')),
+        'time_to_mxnet_resnet18_v1_fused_ratio': ratio(packed, seconds('mxnet resnet18_v1 fused')),
+    }
+    for width in WIDTHS:
+        for library, forms in (('mxnet', ('', ' fused')), ('onnxruntime', ('', ' int8')), ('litert', ('', ' int8'))):
+            for form in forms:
+                row = f'{library} mobilenet{width}{form}'
+                figures[f'time_to_{row.replace(" ", "_")}_ratio'] = ratio(packed, seconds(row))
+    figures['speedup_over_larq'] = ratio(seconds('larq meliusnet22 default', 'larq meliusnet22 best settings'), packed)
+    for channels, size in LAYERS:
+        name = f'{channels}@{size}'
+        ours = f'layer {name}'
+        figures[f'speedup_over_openvino_{name}'] = ratio(seconds(f'{ours} openvino'), seconds(ours))
+        figures[f'speedup_over_openvino_{name}_convolution_alone'] = ratio(
+            fact(results, f'{ours} openvino', 'convolution_seconds'), fact(results, ours, 'convolution_seconds')
+        )
+        figures[f'speedup_avx2_over_mxnet_avx2_{name}'] = ratio(seconds(f'{ours} mxnet avx2'), seconds(f'{ours} avx2'))
+    return figures
+
+
+def fact(results, key, name):
+    """What a row's worker told beside its times, or None."""
+    return results.get(key, {}).get('facts', {}).get(name)

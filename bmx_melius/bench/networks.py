@@ -1,0 +1,53 @@
+"""Packed networks made for a benchmark: of the zoo with random weights, and single binary layers."""
+
+import numpy as np
+
+_SEED = 0
+_CALIBRATION_IMAGES = 4
+
+
+def export(network, prefix, input_shape):
+    """Give `network` random weights and export it.
+
+    Running statistics are those of random images, scale and shift of each normalization are random, so that bits are mixed as in a
+    trained network. All scales are positive, which lets every form of the float graph be as fast as it can be.
+
+    Parameters
+    ----------
+    network : gluon.HybridBlock, not initialized
+        Its normalization has the momentum 0.
+    prefix : str
+    input_shape : tuple of int
+    """
+    import mxnet as mx
+
+    mx.random.seed(_SEED)
+    random = np.random.default_rng(_SEED)
+    network.initialize(mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2))
+    images = mx.nd.array(random.standard_normal((_CALIBRATION_IMAGES, *input_shape[1:])))
+    network(images)  # learns the shapes of the parameters
+    for name, parameter in network.collect_params().items():
+        if name.endswith('_gamma'):
+            parameter.set_data(mx.nd.array(random.uniform(0.5, 1.5, parameter.shape)))
+        elif name.endswith('_beta'):
+            parameter.set_data(mx.nd.array(random.normal(0, 0.3, parameter.shape)))
+    with mx.autograd.record():
+        result = network(images)
+    result.backward()  # normalization learns its statistics here, all of them at once with a momentum of 0
+    mx.nd.waitall()
+    network.hybridize()
+    network(images[:1])
+    network.export(prefix)
+
+
+def single_layer(channels, size):
+    """A `Program` of one layer: random thresholds, and a 3x3 convolution with padding -1 to as many channels as it is given."""
+    from ..deploy.program import REAL_KIND, Operation, Program, Value
+
+    random = np.random.default_rng(_SEED)
+    arrays = {'threshold': random.normal(0, 0.3, channels).astype(np.float32), 'flip': np.zeros(channels, bool)}
+    geometry = {f'{name}_{axis}': value for name, value in (('kernel', 3), ('stride', 1), ('pad', 1), ('dilation', 1)) for axis in 'hw'}
+    weight = random.integers(0, 2, (channels, 3, 3, channels)).astype(bool)
+    attributes = {'out_channels': channels, **geometry, 'groups': 1, 'pad_value': -1, 'offset': 0}
+    operations = [Operation('threshold', (0,), {}, arrays), Operation('binary_conv', (1,), attributes, {'weight': weight})]
+    return Program([Value(REAL_KIND, channels, size, size, False)], operations, [2])

@@ -1,0 +1,16 @@
+"""The engine of this project as an operator of MXNet: a packed network in a `SymbolBlock`."""
+
+PACKAGES = {'mxnet': 'mxnet'}
+
+
+def prepare(arguments, array, threads):
+    """`arguments`: prefix of the packed files."""
+    import mxnet as mx
+
+    import bmx_melius  # registers the operator
+
+    del bmx_melius
+    network = mx.gluon.SymbolBlock.imports(f'{arguments["prefix"]}-symbol.json', ['data'], f'{arguments["prefix"]}-0000.params')
+    network.hybridize(static_alloc=True, static_shape=True)
+    data = mx.nd.array(array)
+    return lambda: network(data).asnumpy(), {}

@@ -1,0 +1,22 @@
+"""GluonCV's float networks in MXNet, as they are and with the operators that oneDNN can fuse fused."""
+
+PACKAGES = {'mxnet': 'mxnet', 'gluoncv': 'gluoncv'}
+
+
+def prepare(arguments, array, threads):
+    """`arguments`: network (its name in GluonCV), fused."""
+    import gluoncv
+    import mxnet as mx
+
+    from bmx_melius.bench.float_forms import fused, to_block
+
+    mx.random.seed(0)
+    data = mx.nd.array(array)
+    network = gluoncv.model_zoo.get_model(arguments['network'], pretrained=False)
+    network.initialize(mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2))
+    network(data)  # learns the shapes of the parameters
+    network.hybridize(static_alloc=True, static_shape=True)
+    if arguments['fused']:
+        parameters = {name: parameter.data() for name, parameter in network.collect_params().items()}
+        network = to_block(*fused(network(mx.sym.var('data')), parameters))
+    return lambda: network(data).asnumpy(), {}

@@ -1,0 +1,113 @@
+"""Workers that take turns: other load on the machine meets all rows alike, and ratios mean something."""
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+
+from . import worker
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # this package may not be installed
+_WARM_UP = 2  # runs before the first round; one before each turn brings code and weights back into the caches
+
+
+class Worker:
+    """A started process for one `Row`. Its `error` is None as long as it works; `seconds` are all its timed runs, `facts` what it told.
+
+    Parameters
+    ----------
+    row : rows.Row
+    input_file : str
+        A ``.npy`` of float32.
+    """
+
+    def __init__(self, row, input_file):
+        self.row, self.error, self.facts, self.seconds = row, None, {}, []
+        environment = {
+            **os.environ,
+            'OMP_NUM_THREADS': str(row.threads),
+            'PYTHONPATH': os.pathsep.join([_ROOT, *filter(None, [os.environ.get('PYTHONPATH')])]),
+            'PYTHONWARNINGS': 'ignore',
+            **row.environment,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, worker.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            text=True,
+        )
+        request = {'file': row.peer.__file__, 'arguments': row.arguments, 'input': input_file, 'threads': row.threads}
+        self.facts = self._ask(request).get('facts', {})
+
+    def run(self, repetitions, warm_up):
+        """Let it run `repetitions` times, unless it has failed before."""
+        if self.error is None:
+            self.seconds += self._ask({'repetitions': repetitions, 'warm_up': warm_up}).get('seconds', [])
+
+    def close(self):
+        """End the process."""
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+    def _ask(self, request):
+        try:
+            print(json.dumps(request), file=self.process.stdin, flush=True)
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ''
+        answer = json.loads(line) if line else {'error': f'the process ended with status {self.process.wait()}'}
+        self.error = answer.get('error')
+        return answer
+
+
+def measure(rows, input_files, repetitions, rounds, progress):
+    """Time `rows` in turns.
+
+    Parameters
+    ----------
+    rows : list of rows.Row
+    input_files : dict of shape to path
+        The array each row of that shape is given.
+    repetitions : int
+        Timed runs of each row.
+    rounds : int
+        Turns these are divided into.
+    progress : callable (iterable, description) -> iterable
+        Shows how far it is.
+
+    Returns
+    -------
+    dict of row key to {'seconds', 'spread', 'facts'} or {'error'}: the median, and the distance between the quartiles.
+    """
+    workers = []
+    try:
+        for row in progress(rows, 'loading'):
+            workers.append(Worker(row, input_files[row.input_shape]))
+        for each in workers:
+            each.run(0, _WARM_UP)
+        share = math.ceil(repetitions / rounds)
+        for _, each in progress([(number, each) for number in range(rounds) for each in workers], 'timing'):
+            each.run(share, 1)
+    finally:
+        for each in workers:
+            each.close()
+    return {each.row.key: _result(each) for each in workers}
+
+
+def _result(worker):
+    if worker.error is not None:
+        return {'error': worker.error}
+    return {'seconds': statistics.median(worker.seconds), 'spread': spread(worker.seconds), 'facts': worker.facts}
+
+
+def spread(seconds):
+    """The distance between the quartiles; 0 for a single run."""
+    if len(seconds) < 2:
+        return 0.0
+    lower, _, upper = statistics.quantiles(seconds, n=4, method='inclusive')
+    return upper - lower

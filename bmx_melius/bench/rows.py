@@ -1,0 +1,117 @@
+"""What a comparison measures: one row of data for each thing that is timed."""
+
+import dataclasses
+import importlib.util
+from types import ModuleType
+
+from .peers import (
+    larq_meliusnet,
+    litert_mobilenet,
+    mxnet_convolution,
+    mxnet_float,
+    mxnet_packed,
+    mxnet_zoo,
+    onnx_mobilenet,
+    openvino_convolution,
+    session,
+)
+
+WIDTHS = (0.5, 0.75, 1.0)  # of MobileNets
+LAYERS = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels and size of single binary convolutions: those of ResNet's stages
+BATCH = 32  # of the row that shows throughput
+AVX2_ONLY = {'DNNL_MAX_CPU_ISA': 'AVX2', 'MKLDNN_MAX_CPU_ISA': 'AVX2'}  # the variable was renamed in oneDNN's history
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One thing to be timed.
+
+    Attributes
+    ----------
+    key : str
+        Its name in the results.
+    title : str
+        What the table calls it.
+    group : str
+        What `--compare` calls it and its kin.
+    peer : module of `bmx_melius.bench.peers`
+    input_shape : tuple of int
+    threads : int
+    arguments, environment : dict
+        For the peer, and of its process.
+    """
+
+    key: str
+    title: str
+    group: str
+    peer: ModuleType
+    input_shape: tuple
+    threads: int
+    arguments: dict = dataclasses.field(default_factory=dict)
+    environment: dict = dataclasses.field(default_factory=dict)
+
+    def missing_packages(self):
+        """What to install so that it can run: names of packages, none if all are there."""
+        return [package for module, package in self.peer.PACKAGES.items() if importlib.util.find_spec(module) is None]
+
+
+GROUPS = ('packed', 'mxnet', 'onnxruntime', 'litert', 'openvino', 'larq')
+
+
+def network_rows(prefix, exported, input_shape, threads):
+    """The packed network, alone and in MXNet, and the float graph it was made of; `exported` is None where that is not known."""
+    batch = (BATCH, *input_shape[1:])
+    packed = {'prefix': prefix}
+    rows = [
+        Row('packed', 'bmx-melius', 'packed', session, input_shape, threads, packed),
+        Row('packed two threads', 'bmx-melius, two threads', 'packed', session, input_shape, 2, packed),
+        Row(f'packed batch {BATCH}', f'bmx-melius, batch of {BATCH}', 'packed', session, batch, threads, packed),
+        Row('packed in mxnet', 'bmx-melius in MXNet', 'packed', mxnet_packed, input_shape, threads, packed),
+    ]
+    if threads != 1:
+        rows.append(Row('packed one thread', 'bmx-melius, one thread', 'packed', session, input_shape, 1, packed))
+    if exported is not None:
+        forms = {'exported': 'as exported', 'folded': 'weights and activations folded', 'thresholds': 'thresholds folded'}
+        for form, title in forms.items():
+            arguments = {'prefix': exported, 'form': form}
+            rows.append(Row(f'mxnet float {form}', f'MXNet float, {title}', 'mxnet', mxnet_float, input_shape, threads, arguments))
+    return rows
+
+
+def mobilenet_rows(input_shape, threads):
+    """Float and int8 networks of other libraries."""
+    rows = []
+    for network in (*(f'mobilenet{width}' for width in WIDTHS), 'resnet18_v1'):
+        for fused in (False, True):
+            name = f'{network}{" fused" if fused else ""}'
+            arguments = {'network': network, 'fused': fused}
+            rows.append(Row(f'mxnet {name}', f'MXNet {name}', 'mxnet', mxnet_zoo, input_shape, threads, arguments))
+    for library, title, peer in (('onnxruntime', 'ONNX Runtime', onnx_mobilenet), ('litert', 'LiteRT', litert_mobilenet)):
+        for int8 in (False, True):
+            for width in WIDTHS:
+                name = f'mobilenet{width}{" int8" if int8 else ""}'
+                arguments = {'width': width, 'int8': int8}
+                rows.append(Row(f'{library} {name}', f'{title} {name}', library, peer, input_shape, threads, arguments))
+    for best in (False, True):
+        settings = 'best settings' if best else 'default'
+        title = f'Larq Compute Engine meliusnet22, {settings}'
+        rows.append(Row(f'larq meliusnet22 {settings}', title, 'larq', larq_meliusnet, input_shape, threads, {'best': best}))
+    return rows
+
+
+def layer_rows(threads):
+    """Single convolutions, the binary ones with the binarization of their float32 input."""
+    rows = []
+    for channels, size in LAYERS:
+        name, shape = f'{channels}@{size}', (1, channels, size, size)
+        arguments, avx2 = {'channels': channels}, {'BMX_MELIUS_ISA': 'avx2'}
+        rows += [
+            Row(f'layer {name}', f'binary 3x3 {name}, bmx-melius', 'packed', session, shape, threads, arguments),
+            Row(f'layer {name} openvino', f'binary 3x3 {name}, OpenVINO', 'openvino', openvino_convolution, shape, threads),
+            Row(f'layer {name} avx2', f'binary 3x3 {name}, bmx-melius AVX2', 'packed', session, shape, threads, arguments, avx2),
+            Row(
+                f'layer {name} mxnet avx2', f'float 3x3 {name}, MXNet AVX2', 'mxnet', mxnet_convolution, shape, threads, arguments,
+                AVX2_ONLY,
+            ),
+        ]  # fmt: skip
+    return rows

@@ -1,0 +1,236 @@
+import json
+import re
+import subprocess
+import sys
+import types
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+from bmx_melius import UserError
+from bmx_melius.__main__ import build_parser, main
+from bmx_melius.bench import figures, float_forms, networks, report, rows
+from bmx_melius.bench.comparison import compare
+from bmx_melius.bench.peers import mxnet_float
+from bmx_melius.bench.rounds import spread
+from bmx_melius.deploy import native
+from model_zoo import get_model
+
+SHAPE = (1, 3, 32, 32)
+needs_engine = pytest.mark.skipif(bool(native.missing()), reason='the engine is not compiled')
+
+
+def silent(items, description):
+    return items
+
+
+def tiny(**kwargs):
+    return get_model('meliusnet_flex', block_numbers=(1, 1), transitions=(96,), classes=10, **kwargs)
+
+
+@pytest.fixture(scope='module')
+def exported(tmp_path_factory):
+    """The prefix of a tiny exported network with mixed bits."""
+    prefix = str(tmp_path_factory.mktemp('bench') / 'tiny')
+    networks.export(tiny(norm_kwargs={'momentum': 0.0}), prefix, SHAPE)
+    return prefix
+
+
+def outputs(symbol, parameters):
+    x = mx.nd.array(np.random.default_rng(7).standard_normal((2, *SHAPE[1:])))
+    return float_forms.to_block(symbol, parameters)(x).asnumpy()
+
+
+# --- float forms ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('form', sorted(float_forms.FORMS))
+def test_every_float_form_computes_what_the_exported_graph_computes(exported, form):
+    symbol, parameters = float_forms.load_exported(exported)
+    expected = mx.gluon.SymbolBlock.imports(f'{exported}-symbol.json', ['data'], f'{exported}-0000.params')(
+        mx.nd.array(np.random.default_rng(7).standard_normal((2, *SHAPE[1:])))
+    ).asnumpy()
+    np.testing.assert_allclose(outputs(*float_forms.FORMS[form](symbol, parameters)), expected, atol=1e-4)
+
+
+def test_the_fastest_form_has_neither_training_terms_nor_normalization_before_a_sign(exported):
+    symbol, _ = float_forms.thresholds(*float_forms.load_exported(exported))
+    operators = [node['op'] for node in json.loads(symbol.tojson())['nodes']]
+    assert 'BlockGrad' not in operators and 'abs' not in operators
+    assert operators.count('broadcast_greater_equal') == 4  # the binary layers
+
+
+def test_a_channel_with_negative_gamma_keeps_its_normalization(exported):
+    symbol, parameters = float_forms.load_exported(exported)
+    name = next(name for name in parameters if 'stage1' in name and name.endswith('gamma'))
+    parameters[name] = parameters[name].copy()
+    parameters[name][3] *= -1
+    changed, kept = float_forms.thresholds(symbol, parameters)
+    assert name in kept
+    np.testing.assert_allclose(outputs(changed, kept), outputs(symbol, parameters), atol=1e-4)
+
+
+def test_activations_that_give_signs_are_reduced_as_well():
+    import bmx_melius as bmx
+
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.BatchNorm(), bmx.QActivation(), bmx.QConv2D(8, 3, padding=1, in_channels=4))
+    net.initialize(mx.init.Normal(1))
+    x = mx.nd.random.normal(shape=(2, 4, 5, 5))
+    expected = net(x).asnumpy()
+    parameters = {name: parameter.data() for name, parameter in net.collect_params().items()}
+    changed = float_forms.folded(net(mx.sym.var('data')), parameters)
+    assert len(json.loads(changed[0].tojson())['nodes']) < 20
+    np.testing.assert_array_equal(float_forms.to_block(*changed)(x).asnumpy(), expected)
+
+
+# --- comparisons ----------------------------------------------------------------------------------------------------------------------
+
+
+def peer_file(tmp_path, name, content, packages=None):
+    path = tmp_path / f'{name}.py'
+    path.write_text(content)
+    return types.SimpleNamespace(__file__=str(path), PACKAGES=packages or {})
+
+
+def test_rows_are_timed_in_processes_of_their_own_on_the_same_input(tmp_path, exported):
+    content = (
+        'import os\n\ndef prepare(arguments, array, threads):\n'
+        '    return (lambda: None), {"sum": float(array.sum()), "pid": os.getpid()}\n'
+    )
+    peer = peer_file(tmp_path, 'told', content)
+    pair = [rows.Row(key, key, 'test', peer, SHAPE, 1) for key in 'ab']
+    network = rows.Row('c', 'c', 'mxnet', mxnet_float, SHAPE, 1, {'prefix': exported, 'form': 'folded'})
+    results = compare([*pair, network], 3, 2, silent)
+    assert results['a']['facts']['sum'] == results['b']['facts']['sum']
+    assert results['a']['facts']['pid'] != results['b']['facts']['pid']
+    assert all(row['seconds'] > 0 and row['spread'] >= 0 for row in results.values())
+
+
+def test_what_is_absent_or_fails_is_named_and_the_rest_is_shown(tmp_path):
+    absent = peer_file(tmp_path, 'absent', '', {'no_such_module_anywhere': 'no-such-package'})
+    failing = peer_file(tmp_path, 'failing', 'def prepare(*_):\n    print("noise")\n    raise ValueError("a trace\\nthe reason")\n')
+    dying = peer_file(tmp_path, 'dying', 'def prepare(*_):\n    import os\n    os._exit(7)\n')
+    later = peer_file(tmp_path, 'later', 'def prepare(*_):\n    return (lambda: 1 / 0), {}\n')
+    fine = peer_file(tmp_path, 'fine', 'def prepare(*_):\n    return (lambda: None), {}\n')
+    peers = {'absent': absent, 'failing': failing, 'dying': dying, 'later': later, 'fine': fine}
+    results = compare([rows.Row(key, f'row {key}', 'test', peer, SHAPE, 1) for key, peer in peers.items()], 2, 2, silent)
+    assert results['absent']['absent'] == ['no-such-package']
+    assert results['failing']['error'] == 'ValueError: the reason'
+    assert results['dying']['error'] == 'the process ended with status 7'
+    assert results['later']['error'] == 'ZeroDivisionError: division by zero'
+    assert 'error' not in results['fine']
+    table = report.comparison_table(results, 'fine')
+    assert 'pip install no-such-package' in table and 'failed: ValueError: the reason' in table
+    assert all(f'row {key}' in table for key in peers)
+
+
+def test_the_environment_and_threads_of_a_row_reach_its_process(tmp_path):
+    content = (
+        'import os\n\ndef prepare(arguments, array, threads):\n'
+        '    return (lambda: None), {"set": os.environ["BMX_TEST"], "omp": os.environ["OMP_NUM_THREADS"], "threads": threads}\n'
+    )
+    row = rows.Row('a', 'a', 'test', peer_file(tmp_path, 'told', content), SHAPE, 2, {}, {'BMX_TEST': 'here'})
+    assert compare([row], 1, 1, silent)['a']['facts'] == {'set': 'here', 'omp': '2', 'threads': 2}
+
+
+def test_every_row_has_a_key_of_its_own_and_a_known_group():
+    every = [*rows.network_rows('packed', 'exported', SHAPE, 1), *rows.mobilenet_rows(SHAPE, 1), *rows.layer_rows(1)]
+    assert len({row.key for row in every}) == len({row.title for row in every}) == len(every)
+    assert {row.group for row in every} == set(rows.GROUPS)
+
+
+def test_importing_the_rows_imports_no_library_to_compare_with():
+    program = (
+        'import sys, bmx_melius.bench.rows\n'
+        'names = {"onnxruntime", "onnx", "tensorflow", "openvino", "larq", "larq_compute_engine", "ai_edge_litert"}\n'
+        'print(sorted(names & set(sys.modules)))\n'
+    )
+    assert subprocess.run([sys.executable, '-c', program], stdout=subprocess.PIPE, check=True, text=True).stdout.strip() == '[]'
+
+
+# --- figures --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_figures_are_ratios_of_the_rows_they_name():
+    times = {
+        'packed': 2.0, 'packed two threads': 1.0, f'packed batch {rows.BATCH}': 1.6 * rows.BATCH, 'mxnet float exported': 100.0,
+        'mxnet float folded': 60.0, 'mxnet float thresholds': 50.0, 'mxnet mobilenet1.0': 8.0, 'layer 64@56': 1.0,
+        'layer 64@56 openvino': 3.0, 'layer 64@56 avx2': 2.0, 'layer 64@56 mxnet avx2': 18.0,
+    }  # fmt: skip
+    found = figures.from_rows({key: {'seconds': seconds} for key, seconds in times.items()})
+    expected = {
+        'speedup_over_mxnet_exported': 50, 'speedup_over_mxnet_float': 25, 'speedup_of_two_threads': 2,
+        f'throughput_of_batch_{rows.BATCH}_ratio': 1.25, 'time_to_mxnet_mobilenet1.0_ratio': 0.25, 'speedup_over_openvino_64@56': 3,
+        'speedup_avx2_over_mxnet_avx2_64@56': 9,
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert all(value is None for name, value in found.items() if name not in expected)
+    assert found.keys() == figures.from_rows({}).keys()
+
+
+def test_the_spread_is_the_distance_between_the_quartiles():
+    assert spread([1.0]) == 0
+    assert spread([5.0, 1.0, 2.0, 4.0, 3.0]) == 2
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('arguments,expected', [
+    (['meliusnet22', '--compare', 'torch'], r"--compare knows no 'torch'; known: packed, mxnet"),
+    (['meliusnet99'], r"unknown network 'meliusnet99'"),
+    (['meliusnet22', '--input-shape', '1,3,32,32', '--batch', '2'], '--input-shape has the batch in it'),
+    (['meliusnet22', '--threads', '0'], 'expected a positive whole number'),
+])
+@needs_engine
+def test_a_wrong_argument_is_told_in_one_line(capsys, arguments, expected):
+    assert main(['bench', *arguments]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith('error: ')]
+    assert re.search(expected, line)
+
+
+@needs_engine
+def test_json_holds_steps_machine_rows_and_every_figure(capsys, monkeypatch):
+    monkeypatch.setattr(rows, 'mobilenet_rows', lambda *_: [])  # a network for each would take long
+    monkeypatch.setattr(rows, 'LAYERS', ((64, 7),))
+    monkeypatch.setattr('bmx_melius.__main__.get_model', lambda name, **kwargs: tiny(**kwargs))
+    assert main(['bench', 'tiny', '--input-size', '32', '--repetitions', '2', '--compare', 'mxnet', '--json']) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content['machine']['peak_binary_macs_per_second'] > 0
+    assert content['latency']['seconds'] > 0 and content['latency']['images'] == 1
+    assert content['working_memory_bytes'] > 0
+    binary = [step for step in content['steps'] if step['binary']]
+    assert sum(step['macs'] for step in binary) == 9 * 64 * 8 * 8 * (64 + 128) + 9 * 64 * 4 * 4 * (96 + 160)
+    errors = {key: row['error'] for key, row in content['comparison'].items() if 'error' in row}
+    assert not errors
+    assert content['figures'].keys() > figures.from_rows({}).keys()
+    assert content['figures']['binary_peak_percent'] > 0
+    assert content['figures']['speedup_over_mxnet_float'] > 0
+
+
+@needs_engine
+@pytest.mark.parametrize('by', ['step', 'kind'])
+def test_tables_of_a_packed_network_on_the_disk(capsys, exported, by):
+    from bmx_melius.deploy.converter import convert
+
+    convert(f'{exported}-symbol.json', f'{exported}-0000.params', f'{exported}-packed', SHAPE, verify=False)
+    assert main(['bench', f'{exported}-packed', '--batch', '2', '--repetitions', '2', '--by', by]) == 0
+    text = capsys.readouterr().out
+    for part in ('input 2 x 3 x 32 x 32', '% of peak', 'images/s', 'working memory', 'binary_peak_percent', f'\n{by}'):
+        assert part in text
+
+
+def test_without_the_engine_bench_says_what_to_do(monkeypatch):
+    from bmx_melius.bench import machine
+
+    monkeypatch.setattr(native, 'missing', lambda: 'there is no engine: install a compiler')
+    with pytest.raises(UserError, match='install a compiler'):
+        machine.describe()
+
+
+def test_help_names_every_peer():
+    text = build_parser()._subparsers._group_actions[0].choices['bench'].format_help()
+    for name in rows.GROUPS[1:]:
+        assert name in text
