@@ -50,8 +50,9 @@ setup(
         'test': ['hypothesis', 'packaging', 'pytest', 'scikit-learn'],
         # What `bmx-melius bench --compare` compares with: versions that live with NumPy below 1.24.
         'bench': [
-            'onnx>=1.16', 'onnxruntime>=1.18', 'openvino<2025', 'tensorflow-cpu<2.14', 'ai-edge-litert ; python_version >= "3.9"',
-            'larq', 'larq-compute-engine ; python_version >= "3.10"',
+            'onnx>=1.16,<1.18', 'onnxruntime>=1.18,<1.21', 'openvino>=2023.3,<2024', 'tensorflow-cpu>=2.13,<2.14',
+            'ai-edge-litert ; python_version >= "3.9"',
+            'larq ; python_version >= "3.10"', 'larq-compute-engine ; python_version >= "3.10"',
         ],
         'lint': ['clang-format', 'import-linter', 'ruff'],
     },
