@@ -6,6 +6,7 @@ import os
 import platform
 
 from .._version import __version__
+from ..bench import machine
 from ..deploy import mxnet_operator, native
 from .arguments import add_json_flag
 
@@ -47,10 +48,10 @@ def run(arguments, output, get_model_list):
         'mxnet_features': {name: features.is_enabled(name) for name in _FEATURES},
         'gpus': mx.context.num_gpus(),
         'cpu': {
-            'model': _processor(),
+            'model': machine.processor(),
             'architecture': platform.machine(),
             'cores': os.cpu_count(),
-            'usable_cores': _usable_cores(),
+            'usable_cores': machine.usable_cores(),
             'OMP_NUM_THREADS': os.environ.get('OMP_NUM_THREADS'),
         },
         'engine': _engine(),
@@ -92,18 +93,3 @@ def _engine():
         'mxnet_operator': mxnet_operator.compiled(),
         'BMX_MELIUS_ISA': os.environ.get('BMX_MELIUS_ISA'),
     }
-
-
-def _processor():
-    """The processor's name; Python itself knows it on few systems."""
-    if os.path.exists('/proc/cpuinfo'):
-        with open('/proc/cpuinfo', encoding='utf-8', errors='replace') as file:
-            for line in file:
-                if line.startswith('model name'):
-                    return line.partition(':')[2].strip()
-    return platform.processor() or 'unknown'
-
-
-def _usable_cores():
-    """Cores that this process may run on: fewer than there are inside a container or under taskset."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
