@@ -8,7 +8,6 @@
 // pixels: windows that hang over the end of a row are computed and not stored, and small maps still fill tiles.
 #include <immintrin.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "binary_kernels.h"
@@ -20,6 +19,9 @@ namespace {
 constexpr int kUnitBytes = 32;
 constexpr int kTileRows = 16, kChunk = 64;  // a tile has up to 16 rows of 64 bytes
 constexpr int kTileBytes = kTileRows * kChunk;
+
+// (std::min, compiled here, might end up in code for other CPUs)
+int least(int a, int b) { return a < b ? a : b; }
 
 // --- packing
 
@@ -107,7 +109,7 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
             for (size_t i = 0; i < filter_words; ++i) {
                 const uint32_t word = words[filter * filter_words + i];
                 const size_t piece = i / piece_words, first = i % piece_words * 32;
-                const int elements = std::min(32, group_channels - static_cast<int>(i % units) * 32);
+                const int elements = least(32, group_channels - static_cast<int>(i % units) * 32);
                 for (int e = 0; e < elements; ++e) {
                     const size_t k = first + e, chunk = piece * pieces.chunks() + k / kChunk;
                     const bool positive = word >> e & 1;
@@ -197,7 +199,7 @@ class Groups {
     void next(int most, Group& group) {
         group.tiles = group.pixels = 0;
         for (; group.tiles < most && line_ < lines_.count; ++group.tiles) {
-            const int first = std::min(tile_ * lines_.rows, lines_.length - lines_.rows);
+            const int first = least(tile_ * lines_.rows, lines_.length - lines_.rows);
             group.windows[group.tiles] = run_.input + line_ * lines_.line_step + first * lines_.pixel_step;
             for (int row = tile_ * lines_.rows - first; row < lines_.rows; ++row) {
                 if (column_ < run_.columns) {
@@ -264,7 +266,7 @@ class Results {
 
     void store_pixels(int count) {
         const int begin = next_;
-        next_ = std::min(next_ + count, pixels_);
+        next_ = least(next_ + count, pixels_);
         if (strip_count_ == 2) {
             addend_ ? store_pixels<2, true>(begin, next_) : store_pixels<2, false>(begin, next_);
         } else {

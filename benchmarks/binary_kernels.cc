@@ -1,0 +1,119 @@
+// Time the binary kernels on the shapes of MeliusNet's dense blocks (3x3, 64 filters), in one thread.
+//
+// Prints multiply-accumulates a second (padded positions counted) of the convolution alone and with the packing of its
+// input from 16-bit integers, and percent of this instruction set's peak: exclusive or, population count and addition
+// in registers. Shapes take turns and the median counts, so that other load on the machine meets all alike. Built and
+// run by `python benchmarks/binary_kernels.py`.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <random>
+#include <vector>
+
+#include "../bmx_melius/csrc/peak.h"
+#include "../tests/csrc/binary_kernel_tables.h"
+
+namespace {
+
+using namespace bmx;
+
+constexpr int kShapes[][2] = {{64, 56}, {128, 28}, {256, 14}, {320, 56}, {480, 28}, {512, 7}};  // channels, size
+constexpr int kFilters = 64;
+
+// Processor time: what other programs take from this one does not count.
+double now() {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec + 1e-9 * time.tv_nsec;
+}
+
+uint8_t* aligned(size_t size) {
+    void* data = nullptr;
+    if (posix_memalign(&data, 64, size)) std::abort();
+    std::memset(data, 0, size);
+    return static_cast<uint8_t*>(data);
+}
+
+struct Layer {
+    BinaryConv conv;
+    int size;
+    const BinaryKernels* table;
+    ptrdiff_t pixel_bytes, row_bytes;
+    std::vector<int16_t> x, threshold, y;
+    std::vector<uint32_t> flip;
+    uint8_t *map, *weights;  // live as long as the program
+    std::vector<double> packing, convolving;
+
+    Layer(const BinaryKernels* kernels, int channels, int map_size)
+        : conv{channels, kFilters, 3, 3, 1, 1, 1, 1, 1, false}, size(map_size), table(kernels) {
+        std::mt19937 random(1);
+        pixel_bytes = ptrdiff_t(conv.units()) * table->unit_bytes;
+        row_bytes = (size + 2) * pixel_bytes;
+        for (int i = 0; i < size * size * channels; ++i) x.push_back(static_cast<int16_t>(random()));
+        threshold.resize(channels);
+        flip.resize(conv.units());
+        y.resize(size * size * kFilters);
+        map = aligned(row_bytes * (size + 2) + kReadAhead);
+        std::vector<uint32_t> words(size_t(kFilters) * 9 * conv.units());
+        for (auto& word : words) word = static_cast<uint32_t>(random());
+        weights = aligned(table->weights_bytes(conv));
+        table->prepare_weights(conv, words.data(), weights);
+    }
+
+    void pack() {
+        for (int row = 0; row < size; ++row) {
+            table->pack_i16(x.data() + row * size * conv.in_channels, conv.in_channels, size, conv.in_channels,
+                            threshold.data(), flip.data(), map + (row + 1) * row_bytes + pixel_bytes, pixel_bytes);
+        }
+    }
+
+    void convolve() {
+        table->convolve({&conv, weights, map, row_bytes, pixel_bytes, size, size, 0, kFilters, Number::i16, y.data(),
+                         ptrdiff_t(size) * kFilters, kFilters, nullptr});
+    }
+
+    double macs() const { return double(size) * size * kFilters * 9 * conv.in_channels; }
+
+    void time() {
+        const int repetitions = 1 + static_cast<int>(2e8 / macs());
+        const double begin = now();
+        for (int i = 0; i < repetitions; ++i) pack();
+        const double middle = now();
+        for (int i = 0; i < repetitions; ++i) convolve();
+        packing.push_back((middle - begin) / repetitions);
+        convolving.push_back((now() - middle) / repetitions);
+    }
+};
+
+double median(std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
+    const char* only = argc > 2 ? argv[2] : nullptr;
+    for (const BinaryKernels* table : available_tables()) {
+        if (only && std::strcmp(only, table->name) != 0) continue;
+        std::vector<Layer> layers;
+        for (const auto& shape : kShapes) layers.emplace_back(table, shape[0], shape[1]);
+        std::vector<double> peaks;
+        for (int round = 0; round < rounds; ++round) {
+            peaks.push_back(peak_binary(table->name, .005));
+            for (Layer& layer : layers) layer.time();
+        }
+        const double peak = median(peaks);
+        std::printf("%s: peak %.3f e12 MAC/s\n", table->name, peak * 1e-12);
+        for (const Layer& layer : layers) {
+            const double alone = layer.macs() / median(layer.convolving);
+            const double packed = layer.macs() / (median(layer.convolving) + median(layer.packing));
+            std::printf("  %3d channels %2dx%-2d  convolve %.3f e12 (%3.0f %%)  with packing %.3f e12 (%3.0f %%)\n",
+                        layer.conv.in_channels, layer.size, layer.size, alone * 1e-12, 100 * alone / peak,
+                        packed * 1e-12, 100 * packed / peak);
+        }
+    }
+}
