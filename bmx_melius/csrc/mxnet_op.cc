@@ -1,8 +1,8 @@
 // The operator `bmx_melius_packed` for MXNet: runs a packed program. The only file that knows MXNet.
 //
-// Inputs: those of the program, then its words (int32). The attributes are described in deploy/packed_operator.py. MXNet
-// makes no difference between an operator that is run again and a new one, so prepared programs are kept here, for the
-// whole process, and are found by their words.
+// Inputs: those of the program, then its words (int32). The attributes are described in deploy/packed_operator.py.
+// MXNet makes no difference between an operator that is run again and a new one, so prepared programs are kept here,
+// for the whole process, and are found by their words.
 #include <mxnet/lib_api.h>
 #include <pthread.h>
 
@@ -49,7 +49,8 @@ MXReturnValue guarded(const Body& body) {
 
 std::vector<int64_t> numbers(const Attributes& attributes, const char* name, size_t count) {
     auto found = attributes.find(name);
-    if (found == attributes.end()) refuse(std::string("the attribute ") + name + " is missing: convert the network again");
+    if (found == attributes.end())
+        refuse(std::string("the attribute ") + name + " is missing: convert the network again");
     std::istringstream text(found->second);
     std::vector<int64_t> values;
     for (int64_t value; text >> value;) values.push_back(value);
@@ -71,9 +72,7 @@ std::string text_of(const Shape& shape) {
     return text.str();
 }
 
-bool known(const Shape& shape) {
-    return !shape.empty() && std::find(shape.begin(), shape.end(), 0u) == shape.end();
-}
+bool known(const Shape& shape) { return !shape.empty() && std::find(shape.begin(), shape.end(), 0u) == shape.end(); }
 
 int64_t resize(const int64_t* formula, int64_t size) {
     int64_t shift = formula[0], step = formula[1], offset = formula[2];
@@ -96,7 +95,8 @@ void infer_shapes(const Attributes& attributes, std::vector<Shape>* inputs, std:
         if (!known(shape)) return;  // MXNet asks again when it knows more
         size_t rank = channels[i] < 0 ? 2 : 4;
         if (shape.size() != rank || shape[1] != std::abs(channels[i])) {
-            std::string needed = "(batch, " + std::to_string(std::abs(channels[i])) + (rank == 2 ? ")" : ", height, width)");
+            std::string needed =
+                "(batch, " + std::to_string(std::abs(channels[i])) + (rank == 2 ? ")" : ", height, width)");
             refuse("input " + std::to_string(i) + " must have the shape " + needed + ", not " + text_of(shape));
         }
         if (shape[0] != inputs->front()[0]) refuse("the inputs have different batches");
@@ -135,7 +135,8 @@ MXReturnValue infer_type(const Attributes&, std::vector<int>* inputs, std::vecto
         if ((*inputs)[i] == mxnet::ext::kUNSET || (*inputs)[i] == kUnknown) (*inputs)[i] = wanted;
         if ((*inputs)[i] != wanted)
             return fail(words ? "the program must be int32: it has been cast, load the network again"
-                              : "input " + std::to_string(i) + " must be float32: cast it, and leave the network as it is");
+                              : "input " + std::to_string(i) +
+                                    " must be float32: cast it, and leave the network as it is");
     }
     std::fill(outputs->begin(), outputs->end(), int(mxnet::ext::kFloat32));
     return mxnet::ext::MX_SUCCESS;
@@ -149,7 +150,7 @@ using Program = std::shared_ptr<const bmx_program>;
 // this version has not changed, and if another one has taken its place, its header with the checksum differs. Any other
 // array is compared in full.
 class Programs {
-public:
+  public:
     Program find(const int32_t* words, size_t size, size_t version) {
         std::lock_guard<std::mutex> lock(mutex_);
         auto equal = [&](const Entry& entry, size_t length) {
@@ -172,7 +173,7 @@ public:
         return entry.program;
     }
 
-private:
+  private:
     static constexpr size_t kHeaderWords = 8, kMost = 32;
     struct Entry {
         std::shared_ptr<const std::vector<int32_t>> words;
@@ -216,7 +217,8 @@ void run(std::vector<MXTensor>& inputs, std::vector<MXTensor>& outputs) {
         refuse("symbol and parameters do not belong together: load both from one conversion");
     std::vector<int64_t> input_shapes = shapes_of(inputs, data), output_shapes(4 * outputs.size());
     std::vector<int> ranks(outputs.size());
-    if (bmx_program_infer(program.get(), input_shapes.data(), output_shapes.data(), ranks.data())) refuse(bmx_last_error());
+    if (bmx_program_infer(program.get(), input_shapes.data(), output_shapes.data(), ranks.data()))
+        refuse(bmx_last_error());
     if (output_shapes != shapes_of(outputs, outputs.size()))
         refuse("symbol and parameters do not belong together: load both from one conversion");
     std::vector<const float*> from;

@@ -53,7 +53,7 @@ class Session:
                 program = Program.from_words(words)
             except UserError as error:
                 raise UserError(f'{prefix}-0000.params: {error}') from error
-            if (len(program.inputs), len(program.outputs)) != (len(self.input_names), 1 + max(self._output_order)):
+            if len(program.inputs) != len(self.input_names) or max(self._output_order) >= len(program.outputs):
                 raise UserError(f'{prefix}{_SYMBOL} and {prefix}-0000.params are not of one conversion: convert the network again')
         self.input_shapes = [(None, *value.shape) for value in program.inputs]
         self._runner = Runner(program, words)

@@ -1,0 +1,60 @@
+"""Small packed networks that tests run: programs, and files as a conversion writes them."""
+import json
+
+import numpy as np
+
+from bmx_melius.deploy.container import write_parameters
+from bmx_melius.deploy.packed_operator import NAME, operator_attributes
+from bmx_melius.deploy.program import REAL_KIND, Operation, Program, Value
+
+
+def geometry(kernel=1, stride=1, pad=0):
+    return {f'{name}_{axis}': number for name, number in (('kernel', kernel), ('stride', stride), ('pad', pad)) for axis in 'hw'}
+
+
+def make_program(seed=0, channels=5, classes=7):
+    """Sign, a binary convolution, pooling and a dense layer: one input, the class scores and the pooled map as outputs."""
+    random = np.random.RandomState(seed)
+    filters = 40
+    dilation = {'dilation_h': 1, 'dilation_w': 1, 'groups': 1}
+    sign = {'threshold': random.randn(channels).astype('f') * 0.1, 'flip': random.rand(channels) < 0.5}
+    binary = {'out_channels': filters, **geometry(3, pad=1), **dilation, 'pad_value': -1, 'offset': 0}
+    dense = {'out_channels': classes, **geometry(), **dilation, 'has_bias': 1, 'half': 0}
+    scores = {'weight': random.randn(classes, filters, 1, 1).astype('f'), 'bias': random.randn(classes).astype('f')}
+    return Program(
+        [Value(REAL_KIND, channels, 8, 6, False)],
+        [
+            Operation('threshold', (0,), {}, sign),
+            Operation('binary_conv', (1,), binary, {'weight': random.rand(filters, 3, 3, channels) < 0.5}),
+            Operation('max_pool', (2,), {**geometry(3, 2, 1), 'ceil': 0}),
+            Operation('global_avg_pool', (3,)),
+            Operation('flatten', (4,)),
+            Operation('conv', (5,), dense, scores),
+        ],
+        [6, 3],
+    )
+
+
+def make_image(batch=2, channels=5, height=8, width=6, seed=0):
+    return np.random.RandomState(seed).randn(batch, channels, height, width).astype(np.float32)
+
+
+def write_packed(prefix, program, outputs=None):
+    """PREFIX-symbol.json and PREFIX-0000.params; `outputs`: which of the operator's are the network's."""
+    words = program.to_words()
+    names = [f'data{number}' for number in range(len(program.inputs))]
+    nodes = [{'op': 'null', 'name': name, 'inputs': []} for name in names]
+    described = {'__dtype__': '4', '__shape__': f'({len(words)},)'}
+    nodes.append({'op': 'null', 'name': 'net_program', 'attrs': described, 'inputs': []})
+    inputs = [[number, 0, 0] for number in range(len(nodes))]
+    nodes.append({'op': NAME, 'name': 'net', 'attrs': operator_attributes(program, words), 'inputs': inputs})
+    last = len(nodes) - 1
+    graph = {
+        'nodes': nodes,
+        'arg_nodes': list(range(last)),
+        'heads': [[last, output, 0] for output in (range(len(program.outputs)) if outputs is None else outputs)],
+        'attrs': {'mxnet_version': ['int', 10901]},
+    }
+    with open(f'{prefix}-symbol.json', 'w') as file:
+        json.dump(graph, file)
+    write_parameters(f'{prefix}-0000.params', {'arg:net_program': words})

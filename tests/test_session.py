@@ -1,0 +1,212 @@
+"""Packed networks without MXNet: what a session computes, what it refuses, and that MXNet need not be installed."""
+import importlib.util
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from packed import make_image, make_program, write_packed
+
+import bmx_melius as bmx
+from bmx_melius.deploy import native, reference
+from bmx_melius.deploy.program import REAL_KIND, Operation, Program, Value
+
+ROOT = pathlib.Path(__file__).parent.parent
+EXAMPLE = ROOT / 'examples' / 'cpp' / 'run_packed.cc'
+
+
+@pytest.fixture()
+def prefix(tmp_path):
+    write_packed(tmp_path / 'net', make_program())
+    return tmp_path / 'net'
+
+
+def assert_same(outputs, expected):
+    assert len(outputs) == len(expected)
+    for output, wanted in zip(outputs, expected):
+        assert output.dtype == np.float32 and output.shape == wanted.shape
+        np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_session_computes_what_the_reference_does_at_any_batch_and_size(prefix):
+    session = bmx.Session(prefix)
+    assert session.input_names == ['data0'] and session.input_shapes == [(None, 5, 8, 6)]
+    for x in (make_image(), make_image(1), make_image(7, height=3, width=11)):
+        assert_same(session(x), reference.run(make_program(), [x]))
+
+
+@pytest.mark.parametrize('make', [str, lambda prefix: f'{prefix}-symbol.json', lambda prefix: make_program()])
+def test_session_takes_a_prefix_a_symbol_file_or_a_program(prefix, make):
+    assert_same(bmx.Session(make(prefix))(make_image()), reference.run(make_program(), [make_image()]))
+
+
+@pytest.mark.parametrize('outputs', [[0], [1], [1, 0], [0, 0, 1]])
+def test_outputs_are_those_of_the_symbol_and_one_comes_without_a_list(tmp_path, outputs):
+    write_packed(tmp_path / 'net', make_program(), outputs)
+    result = bmx.Session(tmp_path / 'net')(make_image())
+    expected = reference.run(make_program(), [make_image()])
+    assert isinstance(result, list) == (len(outputs) > 1)
+    assert_same(result if len(outputs) > 1 else [result], [expected[output] for output in outputs])
+
+
+def test_several_inputs_are_given_in_order(tmp_path):
+    value = Value(REAL_KIND, 3, 4, 4, False)
+    write_packed(tmp_path / 'net', Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [Operation('add', (0, 1))], [3, 2]))
+    a, b = np.random.randn(2, 5, 3, 7, 1).astype(np.float32)
+    c = np.random.randn(5, 2).astype(np.float32)
+    assert_same(bmx.Session(tmp_path / 'net')(a, b, c), [a + b, c])
+
+
+def test_arrays_that_are_not_contiguous_and_lists_of_floats_are_taken(prefix):
+    x = make_image()
+    assert_same(bmx.Session(prefix)(np.asfortranarray(x)), bmx.Session(prefix)(x))
+    assert_same(bmx.Session(prefix)(x[:, :, ::-1]), bmx.Session(prefix)(x[:, :, ::-1].copy()))
+
+
+@pytest.mark.parametrize('threads', [1, 2])
+def test_threads_of_a_run_can_be_chosen(prefix, threads):
+    assert_same(bmx.Session(prefix, threads=threads)(make_image()), bmx.Session(prefix)(make_image()))
+
+
+def test_threads_that_share_a_session_get_their_own_results(prefix):
+    session, images = bmx.Session(prefix), [make_image(seed=seed) for seed in range(8)]
+    results = [[] for _ in images]
+
+    def run(number):
+        for _ in range(20):
+            results[number].append(session(images[number]))
+
+    workers = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for image, outputs in zip(images, results):
+        expected = session(image)
+        assert len(outputs) == 20
+        assert all(np.array_equal(one, wanted) for output in outputs for one, wanted in zip(output, expected))
+
+
+@pytest.mark.parametrize('inputs,message', [
+    ([], 'has 1 inputs, 0 are given'),
+    ([np.zeros((1, 5, 8, 6))], 'input 0 must be float32, not float64'),
+    ([np.zeros((1, 4, 8, 6), np.float32)], r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
+    ([np.zeros((5, 8, 6), np.float32)], r'not \(5, 8, 6\)'),
+])
+def test_an_input_that_does_not_fit_is_named(prefix, inputs, message):
+    with pytest.raises(bmx.UserError, match=message):
+        bmx.Session(prefix)(*inputs)
+
+
+@pytest.mark.parametrize('threads', [-1, 1.5, '2'])
+def test_a_number_of_threads_that_is_none_is_named(prefix, threads):
+    with pytest.raises(bmx.UserError, match='threads must be'):
+        bmx.Session(prefix, threads=threads)
+
+
+def change_symbol(prefix, change):
+    path = pathlib.Path(f'{prefix}-symbol.json')
+    graph = json.loads(path.read_text())
+    change(graph)
+    path.write_text(json.dumps(graph))
+
+
+def add_foreign(graph):
+    graph['nodes'].append({'op': 'softmax', 'name': 'softmax', 'inputs': [graph['heads'][0]]})
+    graph['heads'] = [[len(graph['nodes']) - 1, 0, 0]]
+
+
+def remove_packed(graph):
+    graph['nodes'] = [{'op': 'relu', 'name': 'relu', 'inputs': []}]
+
+
+@pytest.mark.parametrize('change,message', [
+    (add_foreign, r'beside a packed one \(softmax\): load it with MXNet'),
+    (remove_packed, r'operators of MXNet \(relu\): load it with MXNet, or convert it first'),
+    (lambda graph: graph.pop('heads'), 'no symbol of MXNet, or damaged'),
+    (lambda graph: graph['nodes'].pop(), 'has 0 packed operators'),
+    (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not make'),
+    (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not of one conversion'),
+    (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
+])
+def test_a_symbol_that_a_session_cannot_run_is_named(prefix, change, message):
+    change_symbol(prefix, change)
+    with pytest.raises(bmx.UserError, match=message):
+        bmx.Session(prefix)
+
+
+def test_damaged_files_are_named(prefix):
+    path = pathlib.Path(f'{prefix}-0000.params')
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    with pytest.raises(bmx.UserError, match='net-0000.params: .*damaged'):
+        bmx.Session(prefix)
+    pathlib.Path(f'{prefix}-symbol.json').write_bytes(b'\xff')
+    with pytest.raises(bmx.UserError, match='net-symbol.json is no symbol'):
+        bmx.Session(prefix)
+    with pytest.raises(FileNotFoundError):
+        bmx.Session(f'{prefix}-missing')
+
+
+def run_without_mxnet(program):
+    """Run Python code in a process in which MXNet cannot be imported and is not found."""
+    blocked = (
+        'import sys\n'
+        'class Blocked:\n'
+        '    def find_spec(self, name, *_):\n'
+        "        if name.partition('.')[0] in ('mxnet', 'gluoncv'):\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}')\n"
+        'sys.meta_path.insert(0, Blocked())\n'
+        "import importlib.util; found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *a: None if name == 'mxnet' else found(name, *a)\n"
+    )
+    done = subprocess.run([sys.executable, '-c', blocked + program], cwd=ROOT, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize('engine', [True, False])
+def test_session_runs_where_mxnet_is_not_installed(prefix, tmp_path, engine):
+    np.save(tmp_path / 'x.npy', make_image())
+    hidden = '' if engine else (
+        "import pathlib, bmx_melius.deploy.native as native; native.ENGINE_LIBRARY = pathlib.Path('/nowhere/_engine.so')\n"
+    )
+    done = run_without_mxnet(
+        f'import numpy as np, bmx_melius as bmx\n{hidden}'
+        f'session = bmx.Session({str(prefix)!r})\n'
+        f'a, b = bmx.Session({str(prefix)!r})(np.load({str(tmp_path / "x.npy")!r}))\n'
+        f'np.savez({str(tmp_path / "y.npz")!r}, a=a, b=b)\n'
+        "assert 'mxnet' not in sys.modules\n"
+    )
+    with np.load(tmp_path / 'y.npz') as outputs:
+        assert_same([outputs['a'], outputs['b']], reference.run(make_program(), [make_image()]))
+    if not engine:
+        assert done.stderr.count('has not been compiled') == 1 and 'install a C++ compiler' in done.stderr
+
+
+def test_other_names_say_that_mxnet_is_missing():
+    done = run_without_mxnet(
+        'import bmx_melius\nprint(bmx_melius.__version__, bmx_melius.UserError.__name__)\n'
+        'try:\n    from bmx_melius import QConv2D\nexcept ImportError as error:\n    print(error)\n'
+    )
+    assert 'bmx_melius.QConv2D needs MXNet, which is not installed' in done.stdout and 'UserError' in done.stdout
+
+
+@pytest.mark.skipif(bool(native.missing()) or not shutil.which('g++'), reason='no compiled engine, or no compiler')
+def test_the_example_in_cpp_prints_what_a_session_computes(prefix, tmp_path):
+    x = make_image(1)
+    x.tofile(tmp_path / 'x.bin')
+    package = pathlib.Path(importlib.util.find_spec('bmx_melius').origin).parent
+    program = tmp_path / 'run_packed'
+    subprocess.run(['g++', '-std=c++17', '-Wall', '-Wextra', '-Werror', EXAMPLE, '-I', package / 'csrc', package / '_engine.so',
+                    f'-Wl,-rpath,{package}', '-o', program], check=True)
+    printed = subprocess.run([program, f'{prefix}-0000.params', tmp_path / 'x.bin'], check=True, stdout=subprocess.PIPE, text=True).stdout
+    numbers = np.array(printed.split(), dtype=np.float32)
+    expected = bmx.Session(prefix)(x)[0].ravel()
+    np.testing.assert_allclose(numbers, expected, rtol=1e-5)
+    failed = subprocess.run([program, tmp_path / 'x.bin', tmp_path / 'x.bin'], stderr=subprocess.PIPE, text=True)
+    assert failed.returncode == 1 and len(failed.stderr.splitlines()) == 1
