@@ -33,7 +33,8 @@ def from_rows(results):
 
     Parameters
     ----------
-    results : dict of row key to {'seconds': ...} or {'error': ...}
+    results : dict of row key to dict
+        As `comparison.compare` gives it.
     """
 
     def seconds(*keys):
@@ -44,13 +45,14 @@ def from_rows(results):
         return None if slow is None or fast is None else slow / fast
 
     packed = seconds('packed')
+    images = results.get('packed', {}).get('images', 1)
     one_thread = seconds('packed one thread') or packed
     batch = seconds(f'packed batch {BATCH}')
     figures = {
         'speedup_over_mxnet_exported': ratio(seconds('mxnet float exported'), packed),
         'speedup_over_mxnet_float': ratio(seconds(*(f'mxnet float {form}' for form in FLOAT_FORMS)), packed),
         'speedup_of_two_threads': ratio(one_thread, seconds('packed two threads')),
-        f'throughput_of_batch_{BATCH}_ratio': None if batch is None else ratio(packed, batch / BATCH),
+        f'throughput_of_batch_{BATCH}_ratio': None if None in (packed, batch) else ratio(packed / images, batch / BATCH),
         'time_in_mxnet_to_session_ratio': ratio(seconds('packed in mxnet'), packed),
         'time_to_mxnet_resnet18_v1_ratio': ratio(packed, seconds('mxnet resnet18_v1')),
         'time_to_mxnet_resnet18_v1_fused_ratio': ratio(packed, seconds('mxnet resnet18_v1 fused')),

@@ -55,17 +55,18 @@ def latency_lines(latency, memory):
 
 def comparison_table(results, reference):
     """One line a row, its time an image beside that of the row `reference`; absent and failed rows say why."""
-    base = results.get(reference, {}).get('seconds', math.nan)
+    base = results.get(reference, {}).get('seconds', math.nan) / results[reference]['images']
     width = max(len(row['title']) for row in results.values())
-    lines = [f'{"":<{width}} {"ms":>9} {"+-":>7} {"times":>7}']
+    lines = [f'{"":<{width}} {"ms":>9} {"+-":>7} {"ratio":>7}']
     for key, row in results.items():
         if 'absent' in row:
             text = f'  absent: pip install {" ".join(row["absent"])}'
         elif 'error' in row:
             text = f'  failed: {row["error"]}'
         else:
-            times = row['seconds'] / row['images'] / base
-            text = f' {row["seconds"] * 1e3:9.3f} {row["spread"] * 1e3:7.3f}' + ('' if key.startswith('layer ') else f' {times:7.2f}')
+            text = f' {row["seconds"] * 1e3:9.3f} {row["spread"] * 1e3:7.3f}'
+            if not key.startswith('layer '):
+                text += f' {row["seconds"] / row["images"] / base:7.2f}'
         lines.append(f'{row["title"]:<{width}}{text}')
     return '\n'.join(lines)
 

@@ -19,7 +19,8 @@ from .peers import (
 WIDTHS = (0.5, 0.75, 1.0)  # of MobileNets
 LAYERS = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels and size of single binary convolutions: those of ResNet's stages
 BATCH = 32  # of the row that shows throughput
-AVX2_ONLY = {'DNNL_MAX_CPU_ISA': 'AVX2', 'MKLDNN_MAX_CPU_ISA': 'AVX2'}  # the variable was renamed in oneDNN's history
+_MXNET = {'MXNET_USE_OPERATOR_TUNING': '0'}  # or most of its operators stay in one thread
+_MXNET_AVX2 = {**_MXNET, 'DNNL_MAX_CPU_ISA': 'AVX2', 'MKLDNN_MAX_CPU_ISA': 'AVX2'}  # oneDNN's name, old and new
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +67,7 @@ def network_rows(prefix, exported, input_shape, threads):
         Row('packed', 'bmx-melius', 'packed', session, input_shape, threads, packed),
         Row('packed two threads', 'bmx-melius, two threads', 'packed', session, input_shape, 2, packed),
         Row(f'packed batch {BATCH}', f'bmx-melius, batch of {BATCH}', 'packed', session, batch, threads, packed),
-        Row('packed in mxnet', 'bmx-melius in MXNet', 'packed', mxnet_packed, input_shape, threads, packed),
+        Row('packed in mxnet', 'bmx-melius in MXNet', 'packed', mxnet_packed, input_shape, threads, packed, _MXNET),
     ]
     if threads != 1:
         rows.append(Row('packed one thread', 'bmx-melius, one thread', 'packed', session, input_shape, 1, packed))
@@ -74,7 +75,7 @@ def network_rows(prefix, exported, input_shape, threads):
         forms = {'exported': 'as exported', 'folded': 'weights and activations folded', 'thresholds': 'thresholds folded'}
         for form, title in forms.items():
             arguments = {'prefix': exported, 'form': form}
-            rows.append(Row(f'mxnet float {form}', f'MXNet float, {title}', 'mxnet', mxnet_float, input_shape, threads, arguments))
+            rows.append(Row(f'mxnet float {form}', f'MXNet float, {title}', 'mxnet', mxnet_float, input_shape, threads, arguments, _MXNET))
     return rows
 
 
@@ -85,7 +86,7 @@ def mobilenet_rows(input_shape, threads):
         for fused in (False, True):
             name = f'{network}{" fused" if fused else ""}'
             arguments = {'network': network, 'fused': fused}
-            rows.append(Row(f'mxnet {name}', f'MXNet {name}', 'mxnet', mxnet_zoo, input_shape, threads, arguments))
+            rows.append(Row(f'mxnet {name}', f'MXNet {name}', 'mxnet', mxnet_zoo, input_shape, threads, arguments, _MXNET))
     for library, title, peer in (('onnxruntime', 'ONNX Runtime', onnx_mobilenet), ('litert', 'LiteRT', litert_mobilenet)):
         for int8 in (False, True):
             for width in WIDTHS:
@@ -111,7 +112,7 @@ def layer_rows(threads):
             Row(f'layer {name} avx2', f'binary 3x3 {name}, bmx-melius AVX2', 'packed', session, shape, threads, arguments, avx2),
             Row(
                 f'layer {name} mxnet avx2', f'float 3x3 {name}, MXNet AVX2', 'mxnet', mxnet_convolution, shape, threads, arguments,
-                AVX2_ONLY,
+                _MXNET_AVX2,
             ),
         ]  # fmt: skip
     return rows

@@ -108,6 +108,9 @@ def _packed(arguments, get_model, folder):
             raise UserError(f'{arguments.network} has {len(shapes)} inputs; bench times networks with one')
         return exported.prefix, None, _input_shape(arguments, shapes[0][1:])
 
+    if os.sep in arguments.network:
+        raise UserError(f'there is no {exported.symbol_file}: give the PREFIX of packed files, or the name of a network')
+
     from ..bench.networks import export
     from ..deploy.converter import convert
 

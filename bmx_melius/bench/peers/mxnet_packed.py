@@ -7,10 +7,11 @@ def prepare(arguments, array, threads):
     """`arguments`: prefix of the packed files."""
     import mxnet as mx
 
-    import bmx_melius  # registers the operator
+    import bmx_melius  # also registers the operator
 
-    del bmx_melius
-    network = mx.gluon.SymbolBlock.imports(f'{arguments["prefix"]}-symbol.json', ['data'], f'{arguments["prefix"]}-0000.params')
+    prefix = arguments['prefix']
+    names = bmx_melius.Session(prefix).input_names
+    network = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', names, f'{prefix}-0000.params')
     network.hybridize(static_alloc=True, static_shape=True)
     data = mx.nd.array(array)
     return lambda: network(data).asnumpy(), {}
