@@ -1,4 +1,4 @@
-"""Which parts of a network become packed operators: connected regions of nodes that can be converted, so that no cycles arise."""
+"""Which parts of a network become packed operators: as few as possible, such that no cycles arise."""
 
 import dataclasses
 
@@ -53,12 +53,15 @@ def divide(network, thresholds):
     """
     needs, reasons = _needs(network, thresholds)
     levels = _levels(network, needs, reasons)
-    region_of = _connected(levels, needs, reasons)
-    for region in list(dict.fromkeys(region_of.values())):
-        if not any(is_binary_layer(node) for node in region.nodes):
-            for node in region.nodes:
-                del region_of[node]
-                reasons[node] = 'no binary layer is connected to it'
+    regions, region_of = {}, {}
+    for nodes in _connected(levels, needs):
+        if any(is_binary_layer(node) for node in nodes):
+            key = levels[nodes[0]], nodes[0].shape[0]  # an operator has one batch
+            region = regions.setdefault(key, Region([]))
+            region.nodes = sorted([*region.nodes, *nodes], key=lambda node: node.index)
+            region_of.update(dict.fromkeys(nodes, region))
+        else:
+            reasons.update(dict.fromkeys(nodes, 'no binary layer is connected to it'))
     partition = Partition(region_of, reasons)
     _find_outputs(network, partition, needs)
     return partition
@@ -95,8 +98,8 @@ def _needs(network, thresholds):
 def _levels(network, needs, reasons):
     """Node that can be converted -> how many times the way to it leaves and enters such nodes, at most.
 
-    A path between two nodes of one level never passes a node that stays, so whatever is connected within a level may become one
-    operator: no value leaves it and comes back, and operators only depend on those of lower levels.
+    A path between two nodes of one level never passes a node that stays, so any nodes of a level may become one operator: no value
+    leaves it and comes back, and operators only depend on those of lower levels.
     """
     levels = {}
     for node in network.graph.nodes:
@@ -107,8 +110,8 @@ def _levels(network, needs, reasons):
     return {node: level for node, level in levels.items() if node not in reasons}
 
 
-def _connected(levels, needs, reasons):
-    """Node -> its `Region`: what is connected within one level."""
+def _connected(levels, needs):
+    """Lists of nodes, in topological order, that are connected within one level."""
     parent = {node: node for node in levels}
 
     def root(node):
@@ -121,11 +124,10 @@ def _connected(levels, needs, reasons):
         for source in needs[node]:
             if levels.get(source.node) == level:
                 parent[root(source.node)] = root(node)
-    regions, region_of = {}, {}
+    groups = {}
     for node in levels:
-        region_of[node] = regions.setdefault(root(node), Region([]))
-        region_of[node].nodes.append(node)
-    return region_of
+        groups.setdefault(root(node), []).append(node)
+    return list(groups.values())
 
 
 def _find_outputs(network, partition, needs):

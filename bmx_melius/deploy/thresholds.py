@@ -25,6 +25,7 @@ PLAIN, BLOCKED = 'plain', 'blocked'
 
 _LARGEST = 0x7F7FFFFF  # the bits of the largest finite float32
 _STEPS = (1 << 24, 1 << 16, 1 << 8, 1)
+_LANES = 16  # channels in a block of the widest layout
 _SIDE = 16  # 256 numbers of a channel are tried at once, as a map of 16 x 16
 
 
@@ -54,17 +55,15 @@ class BatchNorm:
     def __call__(self, x, layout=PLAIN):
         x = mx.nd.array(x, dtype=np.float32)
         if layout == BLOCKED:
-            # a convolution that changes nothing but the layout
-            x = mx.nd.Convolution(x, self._identity, kernel=(1, 1), num_filter=self.channels, no_bias=True)
+            # a convolution that changes nothing but the layout; of each channel alone where those are left in the same one
+            groups = self.channels if self.channels % _LANES == 0 else 1
+            identity = mx.nd.ones((self.channels, 1, 1, 1)) if groups > 1 else mx.nd.eye(self.channels).expand_dims(2).expand_dims(3)
+            x = mx.nd.Convolution(x, identity, kernel=(1, 1), num_filter=self.channels, num_group=groups, no_bias=True)
         return mx.nd.BatchNorm(x, *self._parameters, eps=self.eps, fix_gamma=self.fix_gamma, use_global_stats=True).asnumpy()
 
     @functools.cached_property
     def _parameters(self):
         return [mx.nd.array(array, dtype=np.float32) for array in (self.gamma, self.beta, self.mean, self.variance)]
-
-    @functools.cached_property
-    def _identity(self):
-        return mx.nd.eye(self.channels).reshape((self.channels, self.channels, 1, 1))
 
     def affine(self):
         """Scale and shift (channels,) float64, so that the result is about x scale + shift."""

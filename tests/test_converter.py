@@ -1,0 +1,504 @@
+"""Conversion: every network of the zoo, layers alone, foreign operators, half precision, refusals.
+
+Whole networks are compared layer by layer on equal inputs, here with the interpreter's single operations, because a value close to a
+threshold may fall on either side of it by the order of a sum; the reference network alone has no such value.
+"""
+
+import json
+import os
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import nd
+from mxnet.gluon import nn
+from reference_network import read_reference_network
+
+import bmx_melius as bmx
+from bmx_melius import UserError, marks
+from bmx_melius.deploy import reference, thresholds
+from bmx_melius.deploy.container import read_parameters, write_parameters
+from bmx_melius.deploy.packed_operator import NAME
+from bmx_melius.deploy.program import Program
+from bmx_melius.graph import load_symbol
+from model_zoo import get_model, get_model_list
+
+DENORMAL = 1e-40
+
+
+@pytest.fixture
+def export(tmp_path):
+    """Export a block that has run: path of the symbol, path of the parameters."""
+
+    def call(net, name='net'):
+        net.export(str(tmp_path / name))
+        return tmp_path / f'{name}-symbol.json', tmp_path / f'{name}-0000.params'
+
+    return call
+
+
+@pytest.fixture
+def convert(export, tmp_path):
+    """Export and convert a block that has run: the report and the prefix of the new files."""
+
+    def call(net, input_shape, **options):
+        prefix = tmp_path / 'packed'
+        return bmx.convert(*export(net), prefix, input_shape, **options), prefix
+
+    return call
+
+
+def imported(prefix, inputs=('data',)):
+    return mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', list(inputs), f'{prefix}-0000.params')
+
+
+def operators(prefix):
+    return [node for node in json.loads((prefix.parent / f'{prefix.name}-symbol.json').read_text())['nodes'] if node['op'] != 'null']
+
+
+def programs(prefix):
+    arrays = read_parameters(f'{prefix}-0000.params')
+    return [Program.from_words(words) for name, words in arrays.items() if name.endswith('_program')]
+
+
+def initialized(net, shape):
+    net.initialize(mx.init.Normal(0.5))
+    net.hybridize()
+    net(nd.zeros(shape))
+    return net
+
+
+def sequence(*layers):
+    net = nn.HybridSequential()
+    net.add(*layers)
+    return net
+
+
+def signs(*shape):
+    return np.where(np.random.randn(*shape) >= 0, 1, -1).astype(np.float32)
+
+
+# --- every network of the zoo ---------------------------------------------------------------------------------------------------------
+
+
+def make_statistics_hostile(net):
+    """Usual statistics for all batch normalizations, and for those of every third channel before a sign one unusual number."""
+    unusual = {
+        'gamma': [0, -0.0, DENORMAL, -DENORMAL, 1e20, -1e20, -1, 1e-20],
+        'running_var': [0, 1e-38, 1e30, DENORMAL],
+        'beta': [0, -0.0, DENORMAL],
+        'running_mean': [0, -0.0, 1e6],
+    }
+    usual = {'gamma': (0.5, 1.5), 'beta': (-0.5, 0.5), 'running_mean': (-0.5, 0.5), 'running_var': (0.5, 2)}
+    for name, parameter in net.collect_params().items():
+        kind = next((kind for kind in usual if name.endswith(kind)), None)
+        if kind is None:
+            continue
+        values = np.random.uniform(*usual[kind], size=parameter.shape).astype(np.float32)
+        if '_stage' in name:
+            values *= np.random.choice([-1, 1], size=parameter.shape) if kind == 'gamma' else 1
+            places = np.arange(np.random.randint(3), len(values), 3)
+            values[places] = np.resize(np.random.permutation(unusual[kind]), len(places))
+        parameter.set_data(nd.array(values))
+
+
+def binary_layers_of(symbol):
+    """For each binary layer, the values before its batch normalization and after its convolution, as (symbol, symbol)."""
+    internals = symbol.get_internals()
+    nodes = json.loads(internals.tojson())['nodes']
+    value = {name: internals[position] for position, name in enumerate(internals.list_outputs())}
+
+    def up(node, operator):
+        while node['op'] != operator:
+            node = nodes[node['inputs'][0][0]]
+        return node
+
+    for node in nodes:
+        if marks.read_marks(node.get('attrs', {})).get('role') == marks.CONVOLUTION:
+            before = nodes[up(node, 'BatchNorm')['inputs'][0][0]]
+            yield value[before['name'] + '_output'], value[node['name'] + '_output']
+
+
+@pytest.mark.parametrize(
+    'name, initial_layers',
+    [*((name, 'grouped_stem') for name in get_model_list()), ('meliusneta', 'imagenet'), ('meliusnetb', 'thumbnail')],
+)
+def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, convert, tmp_path):
+    shape = (1, 3, 64, 64) if initial_layers != 'thumbnail' else (1, 3, 16, 16)
+    net = initialized(get_model(name, classes=10, initial_layers=initial_layers), shape)
+    make_statistics_hostile(net)
+    report, prefix = convert(net, shape, verify=False)
+    assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left and not report.unclear_thresholds
+    operations = programs(prefix)[0].operations
+
+    symbol = load_symbol(tmp_path / 'net-symbol.json')
+    layers = list(binary_layers_of(symbol))
+    pairs = mx.gluon.SymbolBlock(mx.sym.Group([s for pair in layers for s in pair]), [mx.sym.var('data')])
+    pairs.collect_params().load(str(tmp_path / 'net-0000.params'), ignore_extra=True)
+    pairs.hybridize()
+    values = [value.asnumpy() for value in pairs(nd.random.normal(shape=shape))]
+    folded = [operation for operation in operations if operation.name == 'threshold']
+    convolutions = [operation for operation in operations if operation.name == 'binary_conv']
+    assert len(layers) == len(folded) == len(convolutions) == report.binary_layers
+    for x, y, threshold, convolution in zip(values[::2], values[1::2], folded, convolutions):
+        # an activation of an infinite value is not a number in MXNet, and spreads
+        compared = np.isfinite(y)
+        result = reference.apply(convolution, [reference.apply(threshold, [x])])
+        np.testing.assert_array_equal(result[compared], y[compared])
+        assert compared.mean() > 0.5
+
+
+def test_reference_network_gives_its_logits(convert, tmp_path):
+    known = read_reference_network()
+    mx.nd.save(str(tmp_path / 'reference.params'), known['exported'])
+    net = get_model('meliusnet22', classes=40)
+    bmx.load_reference_parameters(net, str(tmp_path / 'reference.params'))
+    net.hybridize()
+    net(known['x'])
+    _, prefix = convert(net, (1, 3, 224, 224), verify=False)
+    np.testing.assert_allclose(imported(prefix)(known['x']).asnumpy(), known['logits'], atol=1e-3)
+    np.testing.assert_allclose(bmx.Session(prefix)(known['x'].asnumpy()), known['logits'], atol=1e-3)
+
+
+def test_packed_meliusnet22_is_smaller_than_the_paper_says(convert):
+    net = initialized(get_model('meliusnet22'), (1, 3, 32, 32))
+    report, prefix = convert(net, (1, 3, 32, 32), verify=False)
+    assert report.size_after == os.path.getsize(f'{prefix}-0000.params') <= 4_065_568
+    halved, _ = convert(net, (1, 3, 32, 32), half=True)
+    assert halved.size_after < report.size_after - 1_500_000 and 0 < halved.verification.largest_deviation < 2e-3
+
+
+@pytest.mark.parametrize('layout', [thresholds.PLAIN, thresholds.BLOCKED])
+def test_inputs_at_the_tie_fall_on_the_side_of_mxnets_layer(layout, convert):
+    shape = (1, 64, 16, 16)
+    identity = [nn.Conv2D(64, 1, use_bias=False)] if layout == thresholds.BLOCKED else []
+    net = initialized(sequence(*identity, nn.BatchNorm(), bmx.BinaryConv2D(32, 3, padding=1)), shape)
+    if identity:
+        net[0].weight.set_data(nd.array(np.eye(64)[:, :, None, None]))
+    parameters = {kind: getattr(net[-2], kind) for kind in ('gamma', 'beta', 'running_mean', 'running_var')}
+    for kind, parameter in parameters.items():
+        parameter.set_data(nd.random.uniform(0.5, 2, shape=64) if kind == 'running_var' else nd.random.normal(shape=64))
+    report, prefix = convert(net, shape)
+    threshold = next(operation for operation in programs(prefix)[0].operations if operation.name == 'threshold').arrays['threshold']
+    steps = np.arange(-128, 128, dtype=np.float32).reshape(1, 1, 16, 16)
+    x = (threshold[None, :, None, None] + steps * np.spacing(np.abs(threshold))[None, :, None, None]).astype(np.float32)
+    np.testing.assert_array_equal(imported(prefix)(nd.array(x)).asnumpy(), net(nd.array(x)).asnumpy())
+
+
+# --- layers alone ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'layer, shape',
+    [
+        (lambda: bmx.QConv2D(64, 3, padding=1), (2, 64, 7, 7)),
+        (lambda: bmx.QConv2D(8, 3, padding=1), (1, 3, 1, 1)),
+        (lambda: bmx.QConv2D(8, 5, padding=2, pad_value=0), (1, 3, 4, 4)),
+        (lambda: bmx.QConv2D(8, 3, strides=2, padding=1, pad_value=1, no_offset=True), (1, 33, 6, 7)),
+        (lambda: bmx.QConv2D(20, (3, 2), strides=(1, 2), padding=(1, 0), dilation=2, groups=4), (2, 20, 9, 8)),
+        (lambda: bmx.QConv2D(8, 3, apply_scaling=True, use_bias=True, activation='relu'), (1, 16, 5, 5)),
+        (lambda: bmx.QDense(10), (3, 50)),
+        (lambda: bmx.QDense(10, no_offset=True, use_bias=True), (2, 5, 3, 3)),
+        (lambda: bmx.BinaryConv2D(16, 3, padding=1), (2, 8, 5, 5)),
+    ],
+)
+def test_layers_alone_become_packed_blocks(layer, shape):
+    layer = layer()
+    layer.initialize(mx.init.Normal())
+    packed = bmx.deploy(layer, shape)
+    for batch in (shape[0], 4):
+        x = nd.array(signs(batch, *shape[1:]))
+        np.testing.assert_allclose(packed(x).asnumpy(), layer(x).asnumpy(), rtol=1e-6)
+
+
+def test_dense_layers_that_read_bits():
+    layer = bmx.QDense(7, encoding='bit')
+    layer.initialize(mx.init.Normal())
+    x = nd.array(signs(4, 40) > 0)
+    np.testing.assert_array_equal(bmx.deploy(layer, (4, 40))(x).asnumpy(), layer(x).asnumpy())
+
+
+def test_weights_of_zero_count_as_positive():
+    layer = bmx.QConv2D(4, 1)
+    layer.initialize(mx.init.Zero())
+    x = nd.array(signs(1, 8, 2, 2))
+    np.testing.assert_array_equal(bmx.deploy(layer, x.shape)(x).asnumpy(), layer(x).asnumpy())
+
+
+@pytest.mark.parametrize(
+    'layer, shape, words',
+    [
+        (lambda: bmx.QConv1D(4, 3), (1, 3, 8), 'maps and vectors can be packed'),
+        (lambda: bmx.QConv3D(4, 3), (1, 3, 8, 8, 8), 'maps and vectors can be packed'),
+        (lambda: bmx.QConv2D(4, 3, bits=2, quantization='dorefa'), (1, 3, 8, 8), 'its weights have 2 bits'),
+        (lambda: bmx.QConv2D(4, 3, padding=1, pad_value=0.5), (1, 3, 8, 8), 'it pads with 0.5'),
+        (lambda: nn.Dense(3), (1, 8), 'no binary layers'),
+    ],
+)
+def test_layers_that_cannot_be_packed_say_why(layer, shape, words):
+    layer = layer()
+    layer.initialize()
+    with pytest.raises(UserError, match=f'nothing to convert: .*{words}'):
+        bmx.deploy(layer, shape)
+
+
+# --- other networks -------------------------------------------------------------------------------------------------------------------
+
+
+def check_whole(net, shape, convert, left=(), packed=1, atol=1e-4, x=None):
+    """Convert with verification; compare outputs; the operators that stay are those of `left`."""
+    report, prefix = convert(net, shape)
+    assert report.packed_operators == packed and sum(node['op'] in (NAME, 'Custom') for node in operators(prefix)) == packed
+    assert [node['op'] for node in operators(prefix) if node['op'] != NAME] == list(left)
+    assert report.verification.binary_layers == report.binary_layers
+    x = nd.random.normal(shape=shape) if x is None else x
+    np.testing.assert_allclose(imported(prefix)(x).asnumpy(), net(x).asnumpy(), atol=atol, rtol=1e-4)
+    return report
+
+
+class Everything(nn.HybridBlock):
+    """All that can be packed, in ways in which the zoo does not use it."""
+
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.stem = sequence(nn.Conv2D(12, 3, padding=1), nn.BatchNorm(scale=False), nn.Activation('relu'))
+            self.act = bmx.QActivation()
+            self.conv = bmx.QConv2D(12, 3, padding=1, apply_scaling=True, use_bias=True)
+            self.dense = bmx.QDense(12, no_offset=True)
+            self.pools = nn.HybridSequential()
+            self.pools.add(nn.MaxPool2D(3, 2, 1), nn.AvgPool2D(3, 2, 1, ceil_mode=True), nn.AvgPool2D(2, 2, count_include_pad=False))
+            self.output = nn.Dense(5)
+
+    def hybrid_forward(self, F, x):
+        x = self.stem(x)
+        a = self.act(x - 0.25)
+        pooled = self.act.forward(F.Pooling(a, kernel=(2, 2), stride=(1, 1), pool_type='max'))  # a sign of signs
+        y = self.conv(F.Dropout(F.concat(F.slice_axis(a, axis=1, begin=4, end=12), F.slice_axis(a, axis=-3, begin=0, end=-8), dim=1)))
+        parts = F.SliceChannel(y, num_outputs=3, axis=1)
+        y = F.concat(parts[2], parts[0], parts[1], dim=-3)
+        y = F.reshape(F.transpose(F.reshape(y, shape=(0, -4, 3, -1, -2)), axes=(0, 2, 1, 3, 4)), shape=(0, -3, -2))
+        y = F.add_n(y, x, a) * 0.5 + 1 - 0.25
+        y = 2 - y / 4
+        vectors = [F.flatten(pool(y)) for pool in self.pools] + [F.reshape(pooled, shape=(0, -1))]
+        vectors = [self.dense(self.act(F.slice_axis(vector, axis=1, begin=0, end=48))) for vector in vectors]
+        return self.output(F.identity(F.concat(*vectors, dim=1)))
+
+
+def test_everything_that_can_be_packed_becomes_one_operator(convert):
+    check_whole(initialized(Everything(), (2, 3, 6, 6)), (2, 3, 6, 6), convert, x=nd.random.normal(shape=(2, 3, 6, 6)))
+
+
+def test_float_layer_with_binary_weights_keeps_its_input(convert):
+    net = initialized(sequence(nn.Conv2D(8, 3), bmx.QConv2D(8, 3, padding=1), bmx.BinaryConv2D(8, 3)), (1, 3, 9, 9))
+    report, prefix = convert(net, (1, 3, 9, 9))
+    assert [operation.name for operation in programs(prefix)[0].operations] == ['conv', 'conv', 'threshold', 'binary_conv']
+
+
+def test_foreign_operators_stay_between_packed_ones(convert):
+    binary = lambda: bmx.BinaryConv2D(8, 3, padding=1)  # noqa: E731
+    layers = nn.Conv2D(8, 3), binary(), nn.Activation('sigmoid'), nn.BatchNorm(), binary(), nn.Flatten(), nn.Dense(3)
+    net = initialized(sequence(*layers), (1, 3, 8, 8))
+    report = check_whole(net, (1, 3, 8, 8), convert, left=['Activation'], packed=2)
+    assert [(left.operator, left.reason) for left in report.left] == [('Activation', 'the activation sigmoid has no packed form')]
+    assert 'sigmoid' in str(report) and json.dumps(report.to_json())
+
+
+def test_a_value_that_leaves_a_region_and_comes_back_makes_two_regions(convert):
+    class Net(nn.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = bmx.BinaryConv2D(8, 3, padding=1), bmx.BinaryConv2D(8, 3, padding=1)
+
+        def hybrid_forward(self, F, x):
+            y = self.first(x)
+            return self.second(y + F.sigmoid(y) - 30) + y
+
+    check_whole(initialized(Net(), (1, 8, 6, 6)), (1, 8, 6, 6), convert, left=['sigmoid'], packed=2)
+
+
+def test_scaled_and_k_bit_layers_stay_around_packed_ones(convert):
+    net = sequence(
+        nn.Conv2D(8, 3), bmx.ScaledBinaryConv2D(8, 3, padding=1), nn.BatchNorm(), bmx.BinaryConv2D(8, 3), bmx.QActivation(2, 'dorefa'),
+        bmx.QConv2D(8, 3, bits=2, quantization='dorefa'), nn.Dense(3),
+    )  # fmt: skip
+    report, prefix = convert(initialized(net, (2, 3, 12, 12)), (2, 3, 12, 12))
+    assert report.packed_operators == report.binary_layers == report.verification.binary_layers == 2
+    assert {'2 bits' in left.reason for left in report.left} == {True, False}
+    x = nd.random.normal(shape=(2, 3, 12, 12))
+    np.testing.assert_allclose(imported(prefix)(x).asnumpy(), net(x).asnumpy(), rtol=1e-4, atol=1e-4)
+
+
+class TwoInputs(nn.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = bmx.BinaryConv2D(8, 3), bmx.BinaryConv2D(8, 3)
+
+    def hybrid_forward(self, F, x, y):
+        return F.concat(self.left(x), self.right(y), dim=1), self.left(x)
+
+
+def test_networks_with_several_inputs_and_outputs(export, tmp_path):
+    x, y = nd.random.normal(shape=(1, 4, 6, 6)), nd.random.normal(shape=(1, 5, 6, 6))
+    net = TwoInputs()
+    net.initialize()
+    net.hybridize()
+    expected = net(x, y)
+    files, prefix = export(net), tmp_path / 'packed'
+    shapes = {'data0': x.shape, 'data1': y.shape}
+    report = bmx.convert(*files, prefix, shapes)
+    assert report.packed_operators == 1
+    for results in (imported(prefix, shapes)(x, y), bmx.deploy(net, shapes)(x, y), bmx.Session(prefix)(x.asnumpy(), y.asnumpy())):
+        for result, wanted in zip(results, expected):
+            np.testing.assert_array_equal(np.asarray(result.asnumpy() if isinstance(result, nd.NDArray) else result), wanted.asnumpy())
+    with pytest.raises(UserError, match='lacks data0, data1.*shape of each input'):
+        bmx.convert(*files, prefix, x.shape)
+    with pytest.raises(UserError, match='unknown there: data1'):
+        bmx.convert(*files, prefix, {'data0': x.shape})
+
+
+def test_packed_networks_take_other_batches_and_sizes(convert):
+    layers = nn.Conv2D(16, 3, 2), nn.BatchNorm(), bmx.BinaryConv2D(16, 3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(4)
+    net = initialized(sequence(*layers), (1, 3, 9, 9))
+    _, prefix = convert(net, (1, 3, 9, 9))
+    x = nd.random.normal(shape=(3, 3, 21, 14))
+    np.testing.assert_allclose(imported(prefix)(x).asnumpy(), net(x).asnumpy(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), net(x).asnumpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_module_trains_exports_and_loads(tmp_path):
+    data = mx.sym.var('data')
+    symbol = mx.sym.SoftmaxOutput(sequence(bmx.BinaryConv2D(8, 3), nn.Flatten(), nn.Dense(3))(data), name='softmax')
+    module = mx.mod.Module(symbol)
+    module.bind([('data', (2, 3, 6, 6))], [('softmax_label', (2,))])
+    module.init_params(mx.init.Normal(1))
+    module.save_checkpoint(str(tmp_path / 'net'), 0)
+    files = tmp_path / 'net-symbol.json', tmp_path / 'net-0000.params'
+    report = bmx.convert(*files, tmp_path / 'packed', (2, 3, 6, 6))
+    assert [left.operator for left in report.left] == ['SoftmaxOutput']
+    packed = mx.mod.Module(*[mx.sym.load(str(tmp_path / 'packed-symbol.json'))], label_names=['softmax_label'])
+    packed.bind([('data', (2, 3, 6, 6))], [('softmax_label', (2,))], for_training=False)
+    packed.set_params(*mx.model.load_checkpoint(str(tmp_path / 'packed'), 0)[1:])
+    batch = mx.io.DataBatch([nd.random.normal(shape=(2, 3, 6, 6))], [nd.zeros(2)])
+    outputs = []
+    for each in (module, packed):
+        each.forward(batch, is_train=False)
+        outputs.append(each.get_outputs()[0].asnumpy())
+    np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-6)
+
+
+def test_verification_names_the_layer_that_differs(convert, monkeypatch):
+    net = initialized(sequence(bmx.BinaryConv2D(8, 3), nn.Dense(3)), (1, 3, 8, 8))
+    monkeypatch.setitem(reference._FUNCTIONS, 'binary_conv', lambda *a, **k: reference._binary_conv(*a, **k) + 1)
+    with pytest.raises(UserError, match=r'node .*qconv0_fwd: 288 of 288 values differ'):
+        convert(net, (1, 3, 8, 8))
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(export):
+    """Files of a small network."""
+    return export(initialized(sequence(nn.Conv2D(8, 3), nn.BatchNorm(), bmx.BinaryConv2D(8, 3)), (1, 3, 8, 8)))
+
+
+def changed(params, name, change):
+    arrays = {key: array.copy() for key, array in read_parameters(params).items()}
+    key = next(key for key in arrays if key.endswith(name))
+    array = change(arrays.pop(key))
+    if array is not None:
+        arrays[key] = array
+    write_parameters(params, arrays)
+
+
+def nan(array):
+    array.flat[0] = np.nan
+    return array
+
+
+@pytest.mark.parametrize(
+    'name, change, words',
+    [
+        ('conv0_weight', lambda array: None, 'lacks data, .*conv0_weight'),
+        ('running_var', lambda array: None, 'running_var is missing'),
+        ('gamma', lambda array: array[1:], r'gamma has the shape \(7,\)'),
+        ('qconv0_weight', nan, 'qconv0_weight holds values that are not finite'),
+        ('beta', lambda array: array.astype(np.float16), 'beta is float16: cast'),
+    ],
+)
+def test_parameters_that_do_not_fit_are_named(name, change, words, small, tmp_path):
+    symbol, params = small
+    changed(params, name, change)
+    with pytest.raises(UserError, match=words):
+        bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
+    assert not list(tmp_path.glob('*packed*'))
+
+
+def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
+    symbol, params = small
+    shape, prefix = (1, 3, 8, 8), tmp_path / 'packed'
+    with pytest.raises(UserError, match='holds no MXNet symbol'):
+        bmx.convert(params, params, prefix, shape)
+    with pytest.raises(UserError, match='is no parameter file'):
+        bmx.convert(symbol, symbol, prefix, shape)
+    with pytest.raises(FileNotFoundError):
+        bmx.convert(tmp_path / 'missing.json', params, prefix, shape)
+    with pytest.raises(UserError, match='no folder'):
+        bmx.convert(symbol, params, tmp_path / 'missing' / 'packed', shape)
+    with pytest.raises(UserError, match='would overwrite'):
+        bmx.convert(symbol, params, tmp_path / 'net', shape)
+    with pytest.raises(UserError, match=r'weight has the shape \(8, 3, 3, 3\); with this input'):
+        bmx.convert(symbol, params, prefix, (1, 4, 8, 8))
+    with pytest.raises(UserError, match='does not fit the network'):
+        bmx.convert(symbol, params, prefix, (1, 3, 2, 2))
+    with pytest.raises(UserError, match="no input 'image'"):
+        bmx.convert(symbol, params, prefix, {'image': shape})
+    (tmp_path / 'folder-0000.params').mkdir()
+    with pytest.raises(UserError, match='is a folder'):
+        bmx.convert(symbol, params, tmp_path / 'folder', shape)
+    bmx.convert(symbol, params, prefix, shape)
+    with pytest.raises(UserError, match='packed already'):
+        bmx.convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', tmp_path / 'again', shape)
+    with pytest.raises(UserError, match='does not run on an input of shape'):
+        bmx.deploy(bmx.QDense(3), (1, 8))  # not initialized
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line in this process: (exit status, standard output, standard error)."""
+    from bmx_melius.__main__ import main
+
+    def call(*arguments):
+        status = main([str(argument) for argument in arguments])
+        return (status, *capsys.readouterr())
+
+    return call
+
+
+def test_command_prints_what_it_did(small, run, tmp_path):
+    arguments = ['convert', *small, tmp_path / 'packed', '--input-shape', '1,3,8,8']
+    status, output, _ = run(*arguments)
+    assert status == 0 and '1 binary layers became 1 packed' in output and 'verified on a sample' in output
+    status, output, _ = run(*arguments, '--no-verify', '--half', '--json')
+    report = json.loads(output)
+    assert status == 0 and report['packed_operators'] == 1 and report['verification'] is None and report['half']
+    status, output, _ = run('convert', *small, tmp_path / 'packed-symbol.json', '--input-shape', 'data=1,3,8,8')
+    assert status == 0 and sorted(path.name for path in tmp_path.glob('packed*')) == ['packed-0000.params', 'packed-symbol.json']
+
+
+def test_command_takes_the_shape_from_the_summary_and_copies_it(small, run, tmp_path):
+    assert 'give the shape of the input with --input-shape' in run('convert', *small, tmp_path / 'packed')[2]
+    spec = {'size': 8, 'resize': 9, 'channels': 3, 'mean': [0, 0, 0], 'std': [1, 1, 1]}
+    (tmp_path / 'net-summary.json').write_text(json.dumps({'input': spec, 'class_names': ['a']}))
+    assert run('convert', *small, tmp_path / 'packed')[0] == 0
+    assert json.loads((tmp_path / 'packed-summary.json').read_text())['class_names'] == ['a']
+
+
+@pytest.mark.parametrize('shape', ['=1,3', '1,x', 'a=1,2 --input-shape a=1,2', '1,2 --input-shape b=1,2'])
+def test_command_refuses_malformed_shapes(shape, small, run, tmp_path):
+    status, output, errors = run('convert', *small, tmp_path / 'packed', '--input-shape', *shape.split())
+    assert status == 2 and not output and errors.count('\n') == 1
