@@ -221,9 +221,10 @@ def test_all_values_can_be_had_bits_as_booleans():
     ([np.zeros((2, 4, 4, 4), np.float32)], r'the shape \(batch, 3, height, width\), not \(2, 4, 4, 4\)'),
     ([np.zeros((2, 3), np.float32)], r'the shape \(batch, 3, height, width\), not \(2, 3\)'),
     ([np.zeros((0, 3, 4, 4), np.float32)], 'the shape'),
+    ([np.zeros((1, 3, 5, 4), np.float32)], 'flatten makes 36 channels of this input; the network was converted with 27'),
     ([np.zeros((1, 3, 1, 4), np.float32)], r'operation 0: max_pool has a window of 2 on a padded map of 1'),
 ])
 def test_what_does_not_fit_is_named(inputs, message):
-    program = make((3, 4, 4), Operation('max_pool', (), {**geometry((2, 2)), 'ceil': 0}))
+    program = make((3, 4, 4), Operation('max_pool', (), {**geometry((2, 2)), 'ceil': 0}), Operation('flatten', ()))
     with pytest.raises(ProgramError, match=message):
         reference.run(program, inputs)

@@ -109,7 +109,7 @@ void infer_shapes(const Attributes& attributes, std::vector<Shape>* inputs, std:
         unsigned height = dimension(resize(formula + 3, source.size() == 4 ? source[2] : 1));
         unsigned width = dimension(resize(formula + 6, source.size() == 4 ? source[3] : 1));
         if (formula[0])
-            (*outputs)[o] = {source[0], dimension(dimension(formula[1] * height) * int64_t(width))};
+            (*outputs)[o] = {source[0], dimension(formula[1])};
         else
             (*outputs)[o] = {source[0], dimension(formula[1]), height, width};
     }

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import pathlib
+import threading
 import warnings
 
 import numpy as np
@@ -15,6 +16,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent.parent
 ENGINE_LIBRARY = FOLDER / '_engine.so'
 OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
 
+_loading = threading.Lock()
 _FLOATS = ctypes.POINTER(ctypes.c_float)
 _SIZES = ctypes.POINTER(ctypes.c_int64)
 _STEP_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
@@ -42,7 +44,6 @@ _FUNCTIONS = {  # of csrc/c_api.h: result, arguments
 }
 
 
-@functools.lru_cache(maxsize=None)
 def load():
     """The engine as a ctypes library, or None, with one warning, where it has not been compiled.
 
@@ -51,9 +52,15 @@ def load():
     UserError
         When the environment variable BMX_MELIUS_ISA asks for an instruction set that is not there.
     """
+    with _loading:  # or two threads would both warn
+        return _load()
+
+
+@functools.lru_cache(maxsize=None)
+def _load():
     problem = missing()
     if problem:
-        warnings.warn(f'{problem}; packed networks run on NumPy, many times slower', stacklevel=2)
+        warnings.warn(f'{problem}; packed networks run on NumPy, many times slower', stacklevel=4)
         return None
     library = ctypes.CDLL(str(ENGINE_LIBRARY))
     for name, (result, *arguments) in _FUNCTIONS.items():

@@ -11,8 +11,7 @@ attributes say what it needs to know of them. All are decimal numbers, separated
     Of each input; negative if it is flat, that is, of rank 2.
 ``output_shapes``
     Nine numbers for each output: 1 if it is flat or 0, channels, the input it has its size from, and for height and width each *shift*,
-    *step* and *offset*: the size n of the input becomes (n + shift) // step + offset, or just offset where step is 0. A flat output has
-    channels times height times width elements.
+    *step* and *offset*: the size n of the input becomes (n + shift) // step + offset, or just offset where step is 0.
 """
 
 import dataclasses
@@ -87,16 +86,12 @@ def _output_shapes(program):
         shape = shapes[operation.inputs[0]]
         if operation.name in _WINDOWS and not result.flat:
             sizes = {'height': _after_windows(shape.height, operation, 'h'), 'width': _after_windows(shape.width, operation, 'w')}
-            shape = dataclasses.replace(shape, channels=result.channels, **sizes)
+            shape = dataclasses.replace(shape, **sizes)
         elif operation.name == 'global_avg_pool':
             shape = dataclasses.replace(shape, height=_ONE, width=_ONE)
         elif operation.name == 'flatten':
-            shape = dataclasses.replace(shape, flat=True)
-        elif result.flat and operation.name in ('conv', 'binary_conv', 'concat', 'slice'):
-            shape = _Shape(True, result.channels, shape.source, _ONE, _ONE)  # what it needs or takes has a number of channels
-        elif operation.name in ('concat', 'slice'):
-            shape = dataclasses.replace(shape, channels=result.channels)
-        shapes.append(shape)
+            shape = dataclasses.replace(shape, flat=True, height=_ONE, width=_ONE)
+        shapes.append(dataclasses.replace(shape, channels=result.channels))
     return [shapes[number] for number in program.outputs]
 
 
@@ -118,5 +113,5 @@ def infer_shapes(attributes, inputs):
             for size, shift, step, offset in zip((*inputs[source][2:], 1, 1), sizes[0::3], sizes[1::3], sizes[2::3])
         )
         batch = inputs[source][0]
-        shapes.append((batch, channels * height * width) if flat else (batch, channels, height, width))
+        shapes.append((batch, channels) if flat else (batch, channels, height, width))
     return shapes

@@ -3,7 +3,8 @@
 A program is a list of operations on maps of shape (channels, height, width), one per image of a batch, in single-assignment form: the
 inputs are values 0, 1, ...; each operation makes the next value from earlier ones. A value is *real* (float32) or *bits* (one of two
 states for each element, made by ``threshold``). A value of rank 2, (channels,) per image, is a map of height and width 1 that is *flat*.
-The numbers of channels are fixed, height and width are not: a program runs on any batch and any size its operations allow.
+The numbers of channels are fixed, height and width are not: a program runs on any batch and any size its operations allow (``flatten``
+makes channels of them: it allows those with which it makes as many as at conversion).
 
 Layout
 ------
@@ -286,6 +287,7 @@ class Program:
             Naming the operation that does not fit.
         """
         values = []
+        converted = self.values() if sizes is not None else None
         for number, value in enumerate(self.inputs):
             if sizes is not None and not value.flat:
                 height, width = sizes[number]
@@ -303,6 +305,11 @@ class Program:
                 values.append(result_of(operation, [values[source] for source in operation.inputs]))
             except ProgramError as error:
                 raise ProgramError(f'operation {number}: {error}') from error
+            if converted is not None and values[-1].channels != converted[len(values) - 1].channels:  # flatten's depend on the size
+                raise ProgramError(
+                    f'operation {number}: {operation.name} makes {values[-1].channels} channels of this input; the network was converted'
+                    f' with {converted[len(values) - 1].channels}: give inputs of the size at conversion'
+                )
         for number in self.outputs:
             _require(values[number].kind == REAL_KIND, f'output value {number} holds bits')
         return values

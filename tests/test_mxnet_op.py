@@ -1,0 +1,282 @@
+"""The operator in MXNet: every way to run it gives what the reference gives, and what it cannot do it says."""
+import importlib
+import multiprocessing
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+
+import mxnet as mx
+import numpy as np
+import pytest
+from packed import make_image, make_program, write_packed
+
+import bmx_melius as bmx
+from bmx_melius.deploy import mxnet_operator, reference
+from bmx_melius.deploy.packed_operator import infer_shapes, operator_attributes
+from bmx_melius.deploy.program import REAL_KIND, Operation, Program, ProgramError, Value
+
+ROOT = pathlib.Path(__file__).parent.parent
+compiled = pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator has not been compiled')
+HYBRIDIZED = pytest.mark.parametrize('options', [
+    None, {}, {'static_alloc': True}, {'static_alloc': True, 'static_shape': True}
+], ids=['imperative', 'hybrid', 'static_alloc', 'static_shape'])
+
+
+def assert_same(outputs, expected):
+    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    assert len(outputs) == len(expected)
+    for output, wanted in zip(outputs, expected):
+        assert output.dtype == np.float32 and output.shape == wanted.shape
+        np.testing.assert_allclose(output.asnumpy(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def call(program, *arrays, words=None, **changes):
+    """Run the operator imperatively."""
+    own = program.to_words()
+    words = mx.nd.array(own, dtype='int32') if words is None else words
+    return mx.nd.bmx_melius_packed(*arrays, words, **{**operator_attributes(program, own), **changes})
+
+
+def load(tmp_path, program, name='net'):
+    write_packed(tmp_path / name, program)
+    inputs = [f'data{number}' for number in range(len(program.inputs))]
+    return mx.gluon.SymbolBlock.imports(f'{tmp_path}/{name}-symbol.json', inputs, f'{tmp_path}/{name}-0000.params')
+
+
+def test_operator_runs_imperatively():
+    x = make_image()
+    assert_same(call(make_program(), mx.nd.array(x)), reference.run(make_program(), [x]))
+
+
+@HYBRIDIZED
+def test_imported_block_runs_at_any_batch_and_size(tmp_path, options):
+    block = load(tmp_path, make_program())
+    if options is not None:
+        block.hybridize(**options)
+    for x in (make_image(), make_image(1), make_image(3, height=3, width=11), make_image(seed=1)):
+        for _ in range(2):
+            assert_same(block(mx.nd.array(x)), reference.run(make_program(), [x]))
+
+
+def test_module_and_simple_bind_infer_what_the_program_needs(tmp_path):
+    write_packed(tmp_path / 'net', make_program())
+    x, expected = make_image(), reference.run(make_program(), [make_image()])
+    symbol, arguments, _ = mx.model.load_checkpoint(str(tmp_path / 'net'), 0)
+    module = mx.mod.Module(symbol, data_names=['data0'], label_names=None)
+    module.bind([('data0', x.shape)], for_training=False)
+    module.set_params(arguments, {})
+    module.forward(mx.io.DataBatch([mx.nd.array(x)]))
+    assert_same(module.get_outputs(), expected)
+    executor = symbol.simple_bind(mx.cpu(), data0=x.shape, grad_req='null')
+    assert executor.arg_dict['net_program'].dtype == np.int32
+    executor.arg_dict['net_program'][:] = arguments['net_program']
+    assert_same(executor.forward(data0=mx.nd.array(x)), expected)
+
+
+def test_several_inputs_and_flat_ones():
+    value = Value(REAL_KIND, 3, 4, 4, False)
+    program = Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [Operation('add', (0, 1)), Operation('relu', (2,))], [3, 4])
+    a, b = np.random.randn(2, 5, 3, 7, 1).astype(np.float32)
+    c = np.random.randn(5, 2).astype(np.float32)
+    assert_same(call(program, *map(mx.nd.array, (a, b, c))), reference.run(program, [a, b, c]))
+
+
+def window(name, kernel, stride, pad, ceil):
+    attributes = {f'{what}_{axis}': number for what, number in (('kernel', kernel), ('stride', stride), ('pad', pad)) for axis in 'hw'}
+    return Operation(name, (), {**attributes, 'ceil': ceil})
+
+
+@pytest.mark.parametrize('names', [
+    ['max'], ['ceil'], ['max', 'ceil', 'max'], ['ceil', 'ceil', 'wide'], ['wide', 'global'], ['max', 'flatten'], ['global', 'flatten'],
+    ['wide', 'max', 'ceil', 'wide', 'max'],
+])
+def test_shapes_are_inferred_without_the_program(names):
+    kinds = {
+        'max': window('max_pool', 3, 2, 1, 0), 'ceil': window('max_pool', 2, 2, 0, 1), 'wide': window('max_pool', 4, 3, 3, 0),
+        'global': Operation('global_avg_pool', ()), 'flatten': Operation('flatten', ()),
+    }
+    operations = [Operation(kinds[name].name, (number,), kinds[name].attributes) for number, name in enumerate(names)]
+    program = Program([Value(REAL_KIND, 3, 30, 31, False)], operations, [len(names)])
+    attributes, compared = operator_attributes(program, program.to_words()), 0
+    for height in range(1, 61):
+        size = (height, 61 - height)
+        try:
+            shape = program.values([size])[-1].shape
+        except ProgramError:
+            continue
+        compared += 1
+        assert infer_shapes(attributes, [(2, 3, *size)]) == [(2, *shape)]
+        assert call(program, mx.nd.zeros((2, 3, *size))).shape == (2, *shape)
+    assert compared >= (1 if 'flatten' in names else 10)
+
+
+@pytest.mark.parametrize('x,changes,message', [
+    (mx.nd.zeros((1, 4, 8, 6)), {}, r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
+    (mx.nd.zeros((5, 8)), {}, r'not \(5, 8\)'),
+    (mx.nd.zeros((1, 5, 8, 6), dtype='float64'), {}, 'input 0 must be float32'),
+    (mx.nd.zeros((1, 5, 8, 6), dtype='float16'), {}, 'input 0 must be float32'),
+    (mx.nd.zeros((1, 5, 8, 6)), {'output_shapes': '1 2 3'}, 'the attribute output_shapes is damaged'),
+    (mx.nd.zeros((1, 5, 8, 6)), {'num_outputs': 'two'}, 'the attribute num_outputs is damaged'),
+    (mx.nd.zeros((1, 5, 8, 6)), {'output_shapes': '0 7 0 0 0 1 0 0 1 0 40 0 0 2 1 0 2 1'}, 'do not belong together'),
+])
+@compiled
+def test_what_does_not_fit_is_named(x, changes, message):
+    for _ in range(2):  # the second message must not repeat the first one
+        with pytest.raises(mx.MXNetError, match=f'bmx_melius_packed: .*{message}') as caught:
+            for output in call(make_program(), x, **changes):
+                output.wait_to_read()
+        assert str(caught.value).count('bmx_melius_packed: ') == 1
+
+
+@compiled
+def test_words_that_are_no_program_are_refused():
+    program, x = make_program(), mx.nd.array(make_image())
+    words = program.to_words()
+    damaged = words.copy()
+    damaged[60] ^= 1
+    for wrong, message in ((words * 0, 'magic'), (damaged, 'checksum')):
+        with pytest.raises(mx.MXNetError, match=f'bmx_melius_packed: .*{message}'):
+            call(program, x, words=mx.nd.array(wrong, dtype='int32'))[0].wait_to_read()
+    with pytest.raises(mx.MXNetError, match='the program must be int32'):
+        call(program, x, words=mx.nd.array(words, dtype='int64'))
+    assert_same(call(program, x), reference.run(program, [make_image()]))
+
+
+def test_words_that_change_in_place_are_noticed():
+    x, words = make_image(), None
+    for seed in (0, 1, 0, 2):
+        program = make_program(seed)
+        if words is None:
+            words = mx.nd.array(program.to_words(), dtype='int32')
+        else:
+            words[:] = mx.nd.array(program.to_words(), dtype='int32')
+        assert_same(call(program, mx.nd.array(x), words=words), reference.run(program, [x]))
+
+
+def test_many_networks_in_turn_keep_apart(tmp_path):
+    x = make_image()
+    blocks = [load(tmp_path, make_program(seed), f'net{seed}') for seed in range(40)]
+    expected = [reference.run(make_program(seed), [x]) for seed in range(40)]
+    for block in blocks:
+        block.hybridize(static_alloc=True)
+    for _ in range(2):
+        for block, wanted in zip(blocks, expected):
+            assert_same(block(mx.nd.array(x)), wanted)
+
+
+def gradient(run):
+    x = mx.nd.array(make_image())
+    x.attach_grad()
+    with mx.autograd.record():
+        y = run(x)[0]
+    y.backward()
+    x.grad.wait_to_read()
+
+
+@compiled
+@HYBRIDIZED
+def test_a_gradient_is_refused(tmp_path, options):
+    block = load(tmp_path, make_program())
+    if options is not None:
+        block.hybridize(**options)
+    with pytest.raises(mx.MXNetError, match='inference and has no gradient: train the network that it was converted from'):
+        gradient(block)
+
+
+@compiled
+def test_threads_that_share_a_block_get_identical_results(tmp_path):
+    block = load(tmp_path, make_program())
+    block.hybridize(static_alloc=True, static_shape=True)
+    words = mx.nd.array(make_program().to_words(), dtype='int32')
+    images = [make_image(seed=seed) for seed in range(8)]
+    expected = [reference.run(make_program(), [image]) for image in images]
+    block(mx.nd.array(images[0]))[0].wait_to_read()
+    results = [[] for _ in images]
+
+    def run(number):
+        for _ in range(20):
+            results[number].append([output.asnumpy() for output in call(make_program(), mx.nd.array(images[number]), words=words)])
+
+    workers = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for outputs, wanted in zip(results, expected):
+        assert len(outputs) == 20
+        for output in outputs:
+            for one, first, right in zip(output, outputs[0], wanted):
+                np.testing.assert_array_equal(one, first)
+                np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-5)
+
+
+def run_in_child(connection, program, x, words):
+    output = call(program, mx.nd.array(x), words=words)[0].asnumpy()
+    session = bmx.Session(program)(x)[0]
+    connection.send((output, session))
+    connection.close()
+
+
+@compiled
+def test_a_child_after_fork_runs_what_its_parent_ran():
+    program, x = make_program(), make_image()
+    words = mx.nd.array(program.to_words(), dtype='int32')
+    before = call(program, mx.nd.array(x), words=words)[0].asnumpy()
+    context = multiprocessing.get_context('fork')
+    for _ in range(2):
+        ours, theirs = context.Pipe()
+        child = context.Process(target=run_in_child, args=(theirs, program, x, words))
+        child.start()
+        assert ours.poll(60), 'the child hangs'
+        for output in ours.recv():
+            np.testing.assert_allclose(output, before, rtol=1e-5, atol=1e-5)
+        child.join(60)
+        assert child.exitcode == 0
+        np.testing.assert_array_equal(call(program, mx.nd.array(x), words=words)[0].asnumpy(), before)
+
+
+def test_importing_again_changes_nothing():
+    for _ in range(2):
+        importlib.reload(mxnet_operator)
+        importlib.reload(bmx).deploy.mxnet_operator.register()
+    assert_same(call(make_program(), mx.nd.array(make_image())), reference.run(make_program(), [make_image()]))
+
+
+def run_python(program, folder=ROOT):
+    environment = {**os.environ, 'PYTHONPATH': str(folder)}
+    return subprocess.run([sys.executable, '-W', 'ignore', '-c', program], cwd=folder, env=environment, text=True, capture_output=True)
+
+
+def test_import_prints_nothing_the_second_time_neither():
+    done = run_python(
+        'import sys, mxnet as mx, bmx_melius\n'
+        "names = [name for name in list(sys.modules) if name.startswith('bmx_melius')]\n"
+        'for name in names: del sys.modules[name]\n'
+        'import bmx_melius\n'
+        'assert callable(mx.nd.bmx_melius_packed) and callable(mx.sym.bmx_melius_packed)\n'
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
+
+
+def test_without_compiled_libraries_mxnet_runs_the_network_in_numpy(tmp_path):
+    shutil.copytree(ROOT / 'bmx_melius', tmp_path / 'bmx_melius', ignore=shutil.ignore_patterns('*.so', '__pycache__'))
+    program, x = make_program(), make_image()
+    write_packed(tmp_path / 'net', program)
+    np.save(tmp_path / 'x.npy', x)
+    done = run_python(
+        'import mxnet as mx, numpy as np, bmx_melius, warnings\n'
+        "warnings.simplefilter('always')\n"
+        "block = mx.gluon.SymbolBlock.imports('net-symbol.json', ['data0'], 'net-0000.params')\n"
+        'block.hybridize()\n'
+        "for _ in range(2): outputs = block(mx.nd.array(np.load('x.npy')))\n"
+        'for output in outputs: print(*output.asnumpy().ravel())\n',
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count('has not been compiled') == 1
+    printed = [np.array(line.split(), dtype=np.float32) for line in done.stdout.splitlines()]
+    for output, wanted in zip(printed, reference.run(program, [x])):
+        np.testing.assert_allclose(output, wanted.ravel(), rtol=1e-4, atol=1e-4)
