@@ -1,7 +1,7 @@
 """Batch normalization followed by sign is a comparison with one number a channel. Here that number is found exactly.
 
 The sign of a normalized value depends on how MXNet rounds, so the number is not computed from the statistics but searched for with
-MXNet's own operator: the float32 numbers have an order, the operator is monotone in it, and four steps of 256 numbers at once find
+MXNet's own operator: the float32 numbers have an order, the operator is monotone in it, and eight steps of 16 numbers at once find
 where the sign changes.
 
 MXNet 1.9.1 rounds in two ways, by the memory layout of its input (never by its size). With s = gamma / sqrt(variance + eps):
@@ -24,9 +24,11 @@ from ..errors import UserError
 PLAIN, BLOCKED = 'plain', 'blocked'
 
 _LARGEST = 0x7F7FFFFF  # the bits of the largest finite float32
-_STEPS = (1 << 24, 1 << 16, 1 << 8, 1)
+_SIDE = 4
+_TRIED = _SIDE**2  # so many numbers of a channel are tried at once, as a map
+_STEPS = [_TRIED**power for power in range(7, -1, -1)]
 _LANES = 16  # channels in a block of the widest layout
-_SIDE = 16  # 256 numbers of a channel are tried at once, as a map of 16 x 16
+_CROP = 16  # height and width of the part of a map that tells its layout
 
 
 class NotMonotoneError(UserError):
@@ -78,7 +80,7 @@ def layout_in_use(batch_norm, x, y):
     Returns `PLAIN` or `BLOCKED`; `PLAIN` too where both give `y`, and None where neither does.
     """
     if x.ndim == 4:
-        x, y = x[:1, :, :_SIDE, :_SIDE], y[:1, :, :_SIDE, :_SIDE]
+        x, y = x[:1, :, :_CROP, :_CROP], y[:1, :, :_CROP, :_CROP]
     if np.array_equal(batch_norm(x), y, equal_nan=True):
         return PLAIN
     if x.ndim == 4 and np.array_equal(batch_norm(x, BLOCKED), y, equal_nan=True):
@@ -118,18 +120,18 @@ def switching_points(is_set, channels):
     Parameters
     ----------
     is_set : callable
-        (channels, 256) float32 -> (channels, 256) bool, a predicate for each channel, true for small or for large numbers alone.
+        (channels, n) float32 -> (channels, n) bool with n = 16, a predicate for each channel, true for small or for large numbers alone.
     channels : int
 
     Returns
     -------
     threshold (channels,) float32, -inf where the predicate is constant, and flip (channels,) bool
     """
-    first = is_set(np.full((channels, 256), _float(-_LARGEST - 1), dtype=np.float32))[:, :1]
+    first = is_set(np.full((channels, _TRIED), _float(-_LARGEST - 1), dtype=np.float32))[:, :1]
     position = np.full((channels, 1), -_LARGEST - 1)
     constant = np.zeros((channels, 1), dtype=bool)
     for step in _STEPS:
-        last_of_blocks = np.minimum(position + step * np.arange(1, 257) - 1, _LARGEST)
+        last_of_blocks = np.minimum(position + step * np.arange(1, _TRIED + 1) - 1, _LARGEST)
         changed = is_set(_float(last_of_blocks)) != first
         _require(np.all(changed[:, :-1] <= changed[:, 1:], axis=1))
         constant |= ~changed[:, -1:]
@@ -139,7 +141,7 @@ def switching_points(is_set, channels):
     neighbours = np.nextafter(threshold, np.float32(-np.inf)), threshold, np.where(threshold == 0, -threshold, threshold)
     x = np.concatenate(neighbours, axis=1)
     x = np.where(np.isfinite(x), x, np.finfo(np.float32).max)
-    found = is_set(np.pad(x, ((0, 0), (0, 256 - x.shape[1])), mode='edge'))[:, : x.shape[1]]
+    found = is_set(np.pad(x, ((0, 0), (0, _TRIED - x.shape[1])), mode='edge'))[:, : x.shape[1]]
     _require(np.all(found == ((x >= threshold) != flip), axis=1))
     return threshold[:, 0], flip[:, 0]
 
