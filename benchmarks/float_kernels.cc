@@ -1,6 +1,6 @@
 // How much of the machine's multiply-add rate the float kernels reach, on the shapes of MeliusNet22 at 224 x 224.
 //
-//     bash benchmarks/float_kernels.sh [table]        one thread; each number is the best of several runs
+// One thread; each number is the best of several runs. Built and run by `python benchmarks/float_kernels.py`.
 #include "../bmx_melius/csrc/float_kernels.h"
 
 #include <algorithm>

@@ -4,7 +4,8 @@
 // the channels of one pixel contiguous (NHWC; lanes are channels).
 //
 // The same table gives the same bits for an element, however a map is split into rows, columns, channels or calls: each
-// is summed in one order, whatever lies around it. Prepared weights are aligned to 64 bytes; nothing else need be.
+// is summed in one order, whatever lies around it. Prepared weights are aligned to 64 bytes; nothing else need be, but
+// planar convolutions are a sixth faster where column 0 of every row, without its padding, is.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,0 +1,14 @@
+"""Time the float kernels on the shapes of MeliusNet22, in one thread: ``python benchmarks/float_kernels.py [reference|avx2|avx512]``."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / 'tests'))
+
+from native_program import build_program  # noqa: E402
+
+if __name__ == '__main__':
+    with tempfile.TemporaryDirectory() as folder:
+        program = build_program(folder, 'benchmarks/float_kernels.cc', ['float', 'peak'], ['-O3'])
+        sys.exit(subprocess.run([program, *sys.argv[1:]]).returncode)
