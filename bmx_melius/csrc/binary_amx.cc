@@ -183,7 +183,7 @@ Lines lines_of(const BinaryConvRun& run) {
 
 // A few tiles of pixels that are computed together.
 struct Group {
-    static constexpr int kMostTiles = 4;
+    static constexpr int kMostTiles = 2;
     int tiles = 0;
     const uint8_t* windows[kMostTiles];  // of the first rows
     int pixels = 0;                      // to store: rows that hang over or are repeated are left out
@@ -195,10 +195,10 @@ class Groups {
   public:
     explicit Groups(const BinaryConvRun& run) : run_(run), lines_(lines_of(run)) {}
 
-    // The next group of at most so many tiles; none when all are done.
-    void next(int most, Group& group) {
+    // The next group; of no tiles when all are done.
+    void next(Group& group) {
         group.tiles = group.pixels = 0;
-        for (; group.tiles < most && line_ < lines_.count; ++group.tiles) {
+        for (; group.tiles < Group::kMostTiles && line_ < lines_.count; ++group.tiles) {
             const int first = least(tile_ * lines_.rows, lines_.length - lines_.rows);
             group.windows[group.tiles] = run_.input + line_ * lines_.line_step + first * lines_.pixel_step;
             for (int row = tile_ * lines_.rows - first; row < lines_.rows; ++row) {
@@ -228,8 +228,6 @@ class Groups {
     ptrdiff_t output_ = 0;
 };
 
-__m512i load_sums(const int32_t* sums) { return _mm512_load_si512(sums); }
-
 void store(__m512i sums, float* output, const float* addend, __mmask16 lanes) {
     __m512 result = _mm512_cvtepi32_ps(sums);
     if (addend) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(lanes, addend));
@@ -242,60 +240,92 @@ void store(__m512i sums, int16_t* output, const int16_t* addend, __mmask16 lanes
     _mm256_mask_storeu_epi16(output, lanes, result);
 }
 
-// The sums of a block on their way to the output. They are stored a few at a time while the tile unit works on the next
-// block: what it wrote is slow to read back at once, and it leaves the vector units idle.
+// Two strips side by side.
+void store_pair(__m512i sums, __m512i next, float* output, const float* addend, __mmask32 lanes) {
+    store(sums, output, addend, static_cast<__mmask16>(lanes));
+    store(next, output + kLanes, addend ? addend + kLanes : nullptr, static_cast<__mmask16>(lanes >> kLanes));
+}
+
+void store_pair(__m512i sums, __m512i next, int16_t* output, const int16_t* addend, __mmask32 lanes) {
+    const __m512i low_halves = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28,
+                                                26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    __m512i result = _mm512_permutex2var_epi16(sums, low_halves, next);
+    if (addend) result = _mm512_add_epi16(result, _mm512_maskz_loadu_epi16(lanes, addend));
+    _mm512_mask_storeu_epi16(output, lanes, result);
+}
+
+// Neighbouring strips of one group and the pixels they are computed for: two tiles times two strips at most.
+struct Block {
+    const Group* group;
+    int strip_count;
+    Strip strips[2];
+};
+constexpr Group kNoGroup = {};
+constexpr Block kNothing = {&kNoGroup, 1, {}};
+
+// The sums of a block on their way to the output, a few pixels at a time while the tile unit works on the next block.
 template <typename T>
 class Results {
   public:
-    explicit Results(const BinaryConvRun& run)
-        : output_(static_cast<T*>(run.output)), addend_(static_cast<const T*>(run.addend)) {}
+    explicit Results(const BinaryConvRun& run, const int32_t* starts)
+        : output_(static_cast<T*>(run.output)), addend_(static_cast<const T*>(run.addend)), starts_(starts) {}
 
     int32_t* sums(int tile, int strip) { return sums_ + Groups::sums_at(tile, strip); }
-    int left() const { return pixels_ - next_; }
+    int left() const { return block_.group->pixels - next_; }
 
-    void begin(const Group& group, const Strip* strips, int strip_count) {
-        group_ = &group;
-        pixels_ = group.pixels;
+    void begin(const Block& block) {
+        block_ = block;
         next_ = 0;
-        strip_count_ = strip_count;
-        for (int s = 0; s < strip_count; ++s) {
-            filter_[s] = strips[s].begin;
-            lanes_[s] = (1u << (strips[s].end - strips[s].begin)) - 1;
-        }
     }
 
     void store_pixels(int count) {
         const int begin = next_;
-        next_ = least(next_ + count, pixels_);
-        if (strip_count_ == 2) {
-            addend_ ? store_pixels<2, true>(begin, next_) : store_pixels<2, false>(begin, next_);
+        next_ = least(next_ + count, block_.group->pixels);
+        const bool side_by_side = block_.strip_count == 2 && block_.strips[1].begin == block_.strips[0].begin + kLanes;
+        if (side_by_side) {
+            addend_ ? store_pairs<true>(begin, next_) : store_pairs<false>(begin, next_);
         } else {
-            addend_ ? store_pixels<1, true>(begin, next_) : store_pixels<1, false>(begin, next_);
+            for (int s = 0; s < block_.strip_count; ++s) store_strip(s, begin, next_);
         }
     }
 
   private:
-    template <int kStrips, bool kAddend>
-    void store_pixels(int begin, int end) const {
+    __m512i start(int strip) const { return _mm512_load_si512(starts_ + block_.strips[strip].index * kLanes); }
+
+    template <bool kAddend>
+    void store_pairs(int begin, int end) const {
+        const __m512i start_0 = start(0), start_1 = start(1);
+        const __mmask32 lanes = (uint64_t(1) << (block_.strips[1].end - block_.strips[0].begin)) - 1;
         for (int i = begin; i < end; ++i) {
-            const int32_t* sums = sums_ + group_->source[i];
-            for (int s = 0; s < kStrips; ++s) {
-                const ptrdiff_t at = group_->output[i] + filter_[s];
-                store(load_sums(sums + Groups::sums_at(0, s)), output_ + at, kAddend ? addend_ + at : nullptr,
-                      lanes_[s]);
-            }
+            const int32_t* sums = sums_ + block_.group->source[i];
+            const ptrdiff_t at = block_.group->output[i] + block_.strips[0].begin;
+            store_pair(_mm512_add_epi32(start_0, _mm512_load_si512(sums)),
+                       _mm512_add_epi32(start_1, _mm512_load_si512(sums + Groups::sums_at(0, 1))), output_ + at,
+                       kAddend ? addend_ + at : nullptr, lanes);
+        }
+    }
+
+    void store_strip(int strip, int begin, int end) const {
+        const __mmask16 lanes = (1u << (block_.strips[strip].end - block_.strips[strip].begin)) - 1;
+        for (int i = begin; i < end; ++i) {
+            const int32_t* sums = sums_ + block_.group->source[i] + Groups::sums_at(0, strip);
+            const ptrdiff_t at = block_.group->output[i] + block_.strips[strip].begin;
+            store(_mm512_add_epi32(start(strip), _mm512_load_si512(sums)), output_ + at,
+                  addend_ ? addend_ + at : nullptr, lanes);
         }
     }
 
     alignas(64) int32_t sums_[2 * Group::kMostTiles * kTileRows * kLanes];
     T* const output_;
     const T* const addend_;
-    const Group* group_ = nullptr;
-    int pixels_ = 0, next_ = 0, strip_count_ = 0;
-    ptrdiff_t filter_[2];
-    __mmask16 lanes_[2];
+    const int32_t* const starts_;
+    Block block_ = kNothing;
+    int next_ = 0;
 };
 
+// In what order things happen matters, because a tile load waits for every store before it whose address has the same
+// low 12 bits, and a store waits for all that comes before it. So loads come as early as tiles are free: those of a
+// block's first step before the sums of the block before are stored, those of each step before results are stored.
 template <typename T>
 class Convolution {
     // A tile store that comes more than some 2000 cycles after the one before takes 1000 cycles more (measured on a
@@ -310,8 +340,7 @@ class Convolution {
           pieces_(pieces_of(*run.conv)),
           strip_bytes_(size_t(pieces_.tiles()) * kTileBytes),
           weights_(static_cast<const uint8_t*>(run.weights)),
-          starts_(weights_ + tiles_bytes(*run.conv)),
-          results_(run) {
+          results_(run, reinterpret_cast<const int32_t*>(weights_ + tiles_bytes(*run.conv))) {
         TileShapes shapes;
         for (int tile = 0; tile < 8; ++tile) {
             shapes.rows[tile] = tile < kWeightTiles ? lines_of(run).rows : kTileRows;
@@ -329,106 +358,103 @@ class Convolution {
         const bool weights_stay = 2 * strip_bytes_ <= kWeightsThatStay;
         if (weights_stay) {
             for_each_strip_block<2>(run_, [&](const Strip* strips, int count) {
-                for (Groups groups(run_); const Group* group = next_group(groups);) block(strips, count, *group);
+                for (Groups groups(run_); const Group* group = next_group(groups);) compute(strips, count, group);
             });
         } else {
             for (Groups groups(run_); const Group* group = next_group(groups);) {
-                for_each_strip_block<2>(run_, [&](const Strip* strips, int count) { block(strips, count, *group); });
+                for_each_strip_block<2>(run_, [&](const Strip* strips, int count) { compute(strips, count, group); });
             }
         }
+        store_sums();
         results_.store_pixels(results_.left());
     }
 
   private:
     const Group* next_group(Groups& groups) {
         Group& group = group_buffers_[next_buffer_];
-        groups.next(2, group);
+        groups.next(group);
         if (group.tiles == 0) return nullptr;
         next_buffer_ ^= 1;
         return &group;
     }
 
-    void block(const Strip* strips, int strip_count, const Group& group) {
-        if (group.tiles == 2) {
-            strip_count == 2 ? block<2, 2>(strips, group) : block<2, 1>(strips, group);
+    void compute(const Strip* strips, int count, const Group* group) {
+        const Block block = {group, count, {strips[0], strips[count - 1]}};
+        if (group->tiles == 2) {
+            count == 2 ? compute<2, 2>(block) : compute<2, 1>(block);
         } else {
-            strip_count == 2 ? block<1, 2>(strips, group) : block<1, 1>(strips, group);
+            count == 2 ? compute<1, 2>(block) : compute<1, 1>(block);
         }
     }
 
-    template <int kPixels, int kStrips>
-    void block(const Strip* strips, const Group& group) {
+    template <int kTiles, int kStrips>
+    void compute(const Block& block) {
         const BinaryConv& conv = *run_.conv;
-        const ptrdiff_t first_unit = strips[0].group * conv.group_units() * kUnitBytes;
-        const uint8_t* weights = weights_ + strips[0].index * strip_bytes_;
-        const int pixels_a_step = (results_.left() + pieces_.tiles() - 1) / pieces_.tiles();
-        start<kPixels, kStrips>(starts_ + strips[0].index * kLanes * sizeof(int32_t));
+        const ptrdiff_t first_unit = block.strips[0].group * conv.group_units() * kUnitBytes;
+        const uint8_t* weights = weights_ + block.strips[0].index * strip_bytes_;
+        int pixels_a_step = 0;
         for (int y = 0; y < pieces_.rows; ++y) {
             for (int x = 0; x < pieces_.columns; ++x) {
                 const ptrdiff_t begin =
                     first_unit + y * conv.dilation_h * run_.row_bytes + x * conv.dilation_w * run_.pixel_bytes;
                 for (ptrdiff_t at = begin; at < begin + pieces_.bytes; at += kChunk, weights += kTileBytes) {
-                    multiply<kPixels, kStrips>(group.windows, at, weights);
-                    results_.store_pixels(pixels_a_step);
-                    if (++steps_ % kStoreEvery == 0) store_tile<kActivationTiles>(unused_, kChunk);
+                    load<kTiles, kStrips>(block.group->windows, at, weights);
+                    if (pixels_a_step == 0) {
+                        store_sums();
+                        clear_sums();
+                        pixels_a_step = results_.left() / pieces_.tiles() + 1;
+                    } else {
+                        results_.store_pixels(pixels_a_step);
+                        if (++steps_ % kStoreEvery == 0) store_tile<kActivationTiles>(unused_, kChunk);
+                    }
+                    multiply<kTiles, kStrips>();
                 }
             }
         }
-        keep<kPixels, kStrips>();
-        results_.begin(group, strips, kStrips);
+        results_.store_pixels(results_.left());  // their group's buffer is needed for the next one
+        computed_ = block;
     }
 
-    template <int kPixels, int kStrips>
-    void start(const uint8_t* starts) const {
-        load_tile<kSumTiles>(starts, 0);
-        if constexpr (kPixels > 1) load_tile<kSumTiles + 1>(starts, 0);
-        if constexpr (kPixels > 2) load_tile<kSumTiles + 2>(starts, 0);
-        if constexpr (kPixels > 3) load_tile<kSumTiles + 3>(starts, 0);
-        if constexpr (kStrips > 1) load_tile<kSumTiles + 2>(starts + kChunk, 0);
-        if constexpr (kStrips > 1 && kPixels > 1) load_tile<kSumTiles + 3>(starts + kChunk, 0);
-    }
-
-    template <int kPixels, int kStrips>
-    void multiply(const uint8_t* const* windows, ptrdiff_t at, const uint8_t* weights) const {
-        load_tile<kWeightTiles>(weights, kChunk);
+    template <int kTiles, int kStrips>
+    void load(const uint8_t* const* windows, ptrdiff_t at, const uint8_t* weights) const {
         load_tile<kActivationTiles>(windows[0] + at, pixel_step_);
-        multiply_tiles<kSumTiles, kActivationTiles, kWeightTiles>();
-        if constexpr (kPixels > 1) {
-            load_tile<kActivationTiles + 1>(windows[1] + at, pixel_step_);
-            multiply_tiles<kSumTiles + 1, kActivationTiles + 1, kWeightTiles>();
-        }
-        if constexpr (kStrips > 1) {
-            load_tile<kWeightTiles + 1>(weights + strip_bytes_, kChunk);
-            multiply_tiles<kSumTiles + 2, kActivationTiles, kWeightTiles + 1>();
-            if constexpr (kPixels > 1) multiply_tiles<kSumTiles + 3, kActivationTiles + 1, kWeightTiles + 1>();
-        }
-        if constexpr (kPixels > 2) {
-            load_tile<kActivationTiles>(windows[2] + at, pixel_step_);
-            multiply_tiles<kSumTiles + 2, kActivationTiles, kWeightTiles>();
-        }
-        if constexpr (kPixels > 3) {
-            load_tile<kActivationTiles + 1>(windows[3] + at, pixel_step_);
-            multiply_tiles<kSumTiles + 3, kActivationTiles + 1, kWeightTiles>();
-        }
+        load_tile<kWeightTiles>(weights, kChunk);
+        if constexpr (kTiles > 1) load_tile<kActivationTiles + 1>(windows[1] + at, pixel_step_);
+        if constexpr (kStrips > 1) load_tile<kWeightTiles + 1>(weights + strip_bytes_, kChunk);
     }
 
-    template <int kPixels, int kStrips>
-    void keep() {
-        store_tile<kSumTiles>(results_.sums(0, 0), kChunk);
-        if constexpr (kPixels > 1) store_tile<kSumTiles + 1>(results_.sums(1, 0), kChunk);
-        if constexpr (kPixels > 2) store_tile<kSumTiles + 2>(results_.sums(2, 0), kChunk);
-        if constexpr (kPixels > 3) store_tile<kSumTiles + 3>(results_.sums(3, 0), kChunk);
-        if constexpr (kStrips > 1) store_tile<kSumTiles + 2>(results_.sums(0, 1), kChunk);
-        if constexpr (kStrips > 1 && kPixels > 1) store_tile<kSumTiles + 3>(results_.sums(1, 1), kChunk);
+    template <int kTiles, int kStrips>
+    void multiply() const {
+        _tile_dpbusd(0, 4, 6);
+        if constexpr (kTiles > 1) _tile_dpbusd(1, 5, 6);
+        if constexpr (kStrips > 1) _tile_dpbusd(2, 4, 7);
+        if constexpr (kTiles > 1 && kStrips > 1) _tile_dpbusd(3, 5, 7);
+    }
+
+    void clear_sums() const {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+
+    // Takes the last block's sums from the tiles.
+    void store_sums() {
+        store_tile<0>(results_.sums(0, 0), kChunk);
+        store_tile<1>(results_.sums(1, 0), kChunk);
+        store_tile<2>(results_.sums(0, 1), kChunk);
+        store_tile<3>(results_.sums(1, 1), kChunk);
+        results_.begin(computed_);
     }
 
     const BinaryConvRun& run_;
     const ptrdiff_t pixel_step_;
     const Pieces pieces_;
     const size_t strip_bytes_;
-    const uint8_t *weights_, *starts_;
+    const uint8_t* const weights_;
+    Block computed_ = kNothing;  // its sums are in the tiles
     Results<T> results_;
-    Group group_buffers_[2];  // the one computed and the one being stored
+    Group group_buffers_[2];  // the one computed and the one before
     int next_buffer_ = 0, steps_ = 0;
     alignas(64) uint8_t unused_[kTileBytes];
 };
