@@ -1,0 +1,188 @@
+"""Building and installing: with a compiler, without one, from what is shipped."""
+import importlib
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+SHIPPED = ('bmx_melius', 'model_zoo', 'tools', 'setup.py', 'pyproject.toml', 'README.md', 'MANIFEST.in', 'LICENSE')
+UNINTERESTING = shutil.ignore_patterns('*.so', '__pycache__')
+
+
+@pytest.fixture()
+def source(tmp_path):
+    """A copy of what a build needs, with nothing built in it."""
+    for name in SHIPPED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / 'source' / name, ignore=UNINTERESTING)
+        else:
+            shutil.copy(ROOT / name, tmp_path / 'source')
+    return tmp_path / 'source'
+
+
+def set_up(source, *arguments, **environment):
+    """Run setup.py; return the finished process."""
+    environment = {**{name: value for name, value in os.environ.items() if name != 'CXX'}, **environment}
+    return subprocess.run([sys.executable, '-W', 'ignore', 'setup.py', '--quiet', *arguments], cwd=source, env=environment, text=True,
+                          capture_output=True)
+
+
+def libraries(folder):
+    return sorted(path.name for path in folder.rglob('*.so'))
+
+
+def make_script(folder, content):
+    folder.mkdir(exist_ok=True)
+    script = folder / 'g++'
+    script.write_text(f'#!/bin/sh\n{content}\n')
+    script.chmod(0o755)
+    return str(folder)
+
+
+def test_without_a_compiler_a_build_succeeds_and_says_what_is_missing(source, tmp_path):
+    (tmp_path / 'empty').mkdir()
+    done = set_up(source, 'build_ext', '--inplace', PATH=str(tmp_path / 'empty'))
+    assert done.returncode == 0 and libraries(source) == []
+    (warning,) = done.stderr.splitlines()
+    assert warning.startswith('warning: ') and 'apt-get install g++' in warning and 'run on NumPy' in warning
+
+
+def test_a_compiler_that_is_named_and_missing_is_named(source):
+    done = set_up(source, 'build_ext', '--inplace', CXX='no-such-compiler -m64')
+    assert done.returncode == 0 and libraries(source) == []
+    assert 'C++ compiler no-such-compiler, which the environment variable CXX names, is not there' in done.stderr
+
+
+def test_a_compiler_that_fails_is_quoted(source, tmp_path):
+    path = make_script(tmp_path / 'bin', 'echo "x.cc:1: error: this is no good" >&2; exit 1')
+    done = set_up(source, 'build_ext', '--inplace', PATH=f'{path}:{os.environ["PATH"]}')
+    assert done.returncode == 0 and libraries(source) == []
+    assert 'warning: ' in done.stderr.splitlines()[-1] and 'the compiler failed (x.cc:1: error: this is no good)' in done.stderr
+
+
+# Writes what it is called with to the file calls, and makes an empty result. Instruction sets in $UNKNOWN are not known to it.
+RECORDING = """
+for argument; do
+    case " $UNKNOWN " in *" $argument "*) exit 1 ;; esac
+    [ "$previous" = -o ] && : > "$argument"
+    previous=$argument
+done
+echo "$@" >> "$CALLS"
+"""
+
+
+def compile_with(source, tmp_path, unknown=''):
+    """Build with a compiler that only notes the calls; return the words of each call by the object or library it makes."""
+    path, calls = make_script(tmp_path / 'bin', RECORDING), tmp_path / 'calls'
+    calls.write_text('')
+    environment = {'PATH': f'{path}:{os.environ["PATH"]}', 'CALLS': str(calls), 'UNKNOWN': unknown}
+    done = set_up(source, 'build_ext', '--inplace', **environment)
+    assert done.returncode == 0 and done.stderr == ''
+    calls = [line.split() for line in calls.read_text().splitlines() if ' -o ' in line]
+    return {pathlib.Path(call[call.index('-o') + 1]).name: call for call in calls}
+
+
+def test_each_file_gets_the_flags_of_its_instruction_set_and_no_other(source, tmp_path):
+    calls = compile_with(source, tmp_path)
+    assert set(calls) >= {'_engine.so.new', '_mxnet_op.so.new', 'dispatch.o', 'binary_avx2.o', 'binary_avx512.o', 'binary_amx.o'}
+    for name, call in calls.items():
+        stem, sets = name.partition('.')[0], {'-mavx2', '-mavx512vpopcntdq', '-mamx-int8'}
+        expected = {'avx2': {'-mavx2'}, 'avx512': {'-mavx2', '-mavx512vpopcntdq'}, 'amx': sets}.get(stem.rpartition('_')[2], set())
+        assert set(call) & sets == expected, name
+    assert {'-DBMX_HAVE_AVX2', '-DBMX_HAVE_AVX512', '-DBMX_HAVE_AMX'} <= set(calls['dispatch.o'])
+
+
+def test_instruction_sets_the_compiler_does_not_know_are_left_out(source, tmp_path):
+    calls = compile_with(source, tmp_path, unknown='-mamx-int8 -mavx512vpopcntdq')
+    assert not [name for name in calls if 'amx' in name or 'avx512' in name]
+    assert {one for one in calls['dispatch.o'] if 'BMX_HAVE' in one} == {'-DBMX_HAVE_AVX2'}
+    assert 'binary_avx2.o' in calls
+
+
+def test_what_changed_is_built_again_and_nothing_else(source, tmp_path):
+    compile_with(source, tmp_path)
+    assert libraries(source) == ['_engine.so', '_mxnet_op.so']
+    assert compile_with(source, tmp_path) == {}
+    future = (source / 'bmx_melius' / '_engine.so').stat().st_mtime + 10
+    os.utime(source / 'bmx_melius' / 'csrc' / 'dispatch.cc', (future, future))
+    assert set(compile_with(source, tmp_path)) == {'dispatch.o', '_engine.so.new'}
+    os.utime(source / 'bmx_melius' / 'csrc' / 'c_api.h', (future + 10, future + 10))
+    assert set(compile_with(source, tmp_path)) > {'mxnet_op.o', 'program.o'}
+
+
+def test_a_source_distribution_has_all_that_a_build_needs(source):
+    done = set_up(source, 'sdist')
+    assert done.returncode == 0, done.stderr
+    (archive,) = (source / 'dist').glob('*.tar.gz')
+    with tarfile.open(archive) as tar:
+        names = {name.partition('/')[2] for name in tar.getnames()}
+    for folder in ('bmx_melius', 'tools'):
+        sources = (path for path in (source / folder).rglob('*') if path.suffix in ('.py', '.cc', '.h', '.sh'))
+        assert {path.relative_to(source).as_posix() for path in sources} - names == set()
+
+
+@pytest.fixture()
+def backend(monkeypatch):
+    """The build backend where MXNet is not installed and there is a compiler."""
+    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
+    module = importlib.import_module('build_backend')
+    monkeypatch.setattr(module, 'find_mxnet', lambda: None)
+    monkeypatch.setattr(module, 'find_compiler', lambda: ['g++'])
+    monkeypatch.setattr(module.platform, 'machine', lambda: 'x86_64')
+    monkeypatch.setattr(module.platform, 'libc_ver', lambda: ('glibc', '2.36'))
+    monkeypatch.delenv('BMX_MELIUS_WITHOUT_MXNET', raising=False)
+    return module
+
+
+def test_a_build_asks_for_mxnet_exactly_where_its_headers_are_needed(backend, monkeypatch):
+    def missing():
+        raise backend.BuildError('no compiler')
+
+    assert backend.get_requires_for_build_wheel()[-1:] == backend.get_requires_for_build_editable()[-1:] == [backend.MXNET]
+    for attribute, value in (('find_mxnet', lambda: ROOT), ('find_compiler', missing)):
+        with monkeypatch.context() as changed:
+            changed.setattr(backend, attribute, value)
+            assert backend.MXNET not in backend.get_requires_for_build_wheel()
+    for name, value in (('machine', 'riscv64'), ('libc_ver', ('', ''))):
+        with monkeypatch.context() as changed:
+            changed.setattr(backend.platform, name, lambda value=value: value)
+            assert backend.MXNET not in backend.get_requires_for_build_wheel()
+    monkeypatch.setenv('BMX_MELIUS_WITHOUT_MXNET', '1')
+    assert backend.MXNET not in backend.get_requires_for_build_wheel()
+
+
+def test_the_installed_mxnet_is_found_without_importing_it(backend):
+    native_build = importlib.import_module('native_build')
+    assert native_build.find_mxnet() == pathlib.Path(importlib.util.find_spec('mxnet').origin).resolve().parent
+
+
+needs_wheel = pytest.mark.skipif(not importlib.util.find_spec('wheel'), reason='needs the package wheel')
+
+
+@needs_wheel
+@pytest.mark.long
+@pytest.mark.parametrize('compiler', [True, False])
+def test_a_wheel_holds_the_libraries_if_there_is_a_compiler(source, tmp_path, compiler):
+    (tmp_path / 'empty').mkdir()
+    done = set_up(source, 'bdist_wheel', **({} if compiler else {'PATH': str(tmp_path / 'empty')}))
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (source / 'dist').glob('*.whl')
+    assert '-py3-none-linux_' in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path / 'installed')
+    assert 'bmx_melius/csrc/c_api.h' in names and not [name for name in names if name.endswith('.cc')]
+    assert ('bmx_melius/_engine.so' in names, 'bmx_melius/_mxnet_op.so' in names) == (compiler, compiler)
+    shown = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-m', 'bmx_melius', 'info'], cwd=tmp_path / 'installed', text=True, capture_output=True,
+        env={**os.environ, 'PYTHONPATH': str(tmp_path / 'installed')}, check=True,
+    ).stdout
+    assert ('compiled operator' in shown) == compiler
+    assert ('install a C++ compiler (g++), then install bmx-melius again' in shown) != compiler
