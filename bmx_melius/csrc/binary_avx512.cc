@@ -17,35 +17,42 @@ constexpr int kMostStrips = 4, kMostPixels = 5;
 
 // --- packing
 
-__mmask16 compare(const float* x, const float* threshold, __mmask16 lanes) {
-    return _mm512_mask_cmp_ps_mask(lanes, _mm512_maskz_loadu_ps(lanes, x), _mm512_maskz_loadu_ps(lanes, threshold),
-                                   _CMP_GE_OQ);
-}
+struct F32Threshold {  // of 32 elements, of which `lanes` exist
+    __mmask16 low_lanes, high_lanes;
+    __m512 low, high;
+    F32Threshold(const float* threshold, __mmask32 lanes)
+        : low_lanes(static_cast<__mmask16>(lanes)),
+          high_lanes(static_cast<__mmask16>(lanes >> 16)),
+          low(_mm512_maskz_loadu_ps(low_lanes, threshold)),
+          high(_mm512_maskz_loadu_ps(high_lanes, threshold + 16)) {}
+    uint32_t operator()(const float* x) const {
+        const __m512 x_low = _mm512_maskz_loadu_ps(low_lanes, x), x_high = _mm512_maskz_loadu_ps(high_lanes, x + 16);
+        return _mm512_mask_cmp_ps_mask(low_lanes, x_low, low, _CMP_GE_OQ) |
+               uint32_t(_mm512_mask_cmp_ps_mask(high_lanes, x_high, high, _CMP_GE_OQ)) << 16;
+    }
+};
 
-// The bits of 32 elements, of which `lanes` exist.
-uint32_t word_of(const float* x, const float* threshold, __mmask32 lanes) {
-    return compare(x, threshold, static_cast<__mmask16>(lanes)) |
-           uint32_t(compare(x + 16, threshold + 16, static_cast<__mmask16>(lanes >> 16))) << 16;
-}
+struct I16Threshold {
+    __mmask32 lanes;
+    __m512i limit;
+    I16Threshold(const int16_t* threshold, __mmask32 which)
+        : lanes(which), limit(_mm512_maskz_loadu_epi16(which, threshold)) {}
+    uint32_t operator()(const int16_t* x) const {
+        return _mm512_mask_cmpge_epi16_mask(lanes, _mm512_maskz_loadu_epi16(lanes, x), limit);
+    }
+};
 
-uint32_t word_of(const int16_t* x, const int16_t* threshold, __mmask32 lanes) {
-    return _mm512_mask_cmpge_epi16_mask(lanes, _mm512_maskz_loadu_epi16(lanes, x),
-                                        _mm512_maskz_loadu_epi16(lanes, threshold));
-}
-
-template <typename T>
+template <typename Threshold, typename T>
 void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
           uint8_t* packed, ptrdiff_t packed_stride) {
-    const int whole = channels / 32;
-    const __mmask32 rest = (1u << (channels % 32)) - 1;
-    for (int pixel = 0; pixel < pixels; ++pixel, x += stride, packed += packed_stride) {
-        for (int unit = 0; unit < whole; ++unit) {
-            const uint32_t word = word_of(x + unit * 32, threshold + unit * 32, ~0u) ^ flip[unit];
-            std::memcpy(packed + unit * kUnitBytes, &word, kUnitBytes);
-        }
-        if (rest) {
-            const uint32_t word = word_of(x + whole * 32, threshold + whole * 32, rest) ^ flip[whole];
-            std::memcpy(packed + whole * kUnitBytes, &word, kUnitBytes);
+    for (int unit = 0; unit * 32 < channels; ++unit) {
+        const int left = channels - unit * 32;
+        const Threshold word_of(threshold + unit * 32, left < 32 ? (1u << left) - 1 : ~0u);
+        const T* from = x + unit * 32;
+        uint8_t* to = packed + unit * kUnitBytes;
+        for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += packed_stride) {
+            const uint32_t word = word_of(from) ^ flip[unit];
+            std::memcpy(to, &word, kUnitBytes);
         }
     }
 }
@@ -96,15 +103,25 @@ struct Block {
     ptrdiff_t output;       // index of the first pixel's filter 0
 };
 
+// What all blocks of a run share.
+struct Shape {
+    Runs runs;
+    ptrdiff_t pixel_step;
+    size_t strip_step;
+    Affine affine;
+};
+
 template <int kStrips, int kPixels>
-void convolve_block(const BinaryConvRun& run, const Block& block) {
-    const Runs runs = runs_of(run, kUnitBytes);
-    const ptrdiff_t pixel_step = run.conv->stride_w * run.pixel_bytes;
-    const size_t strip_step = strip_words(*run.conv);
+void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& block) {
+    const Runs runs = shape.runs;
+    const ptrdiff_t pixel_step = shape.pixel_step;
+    const size_t strip_step = shape.strip_step;
     const uint32_t* weights = static_cast<const uint32_t*>(run.weights) + block.strips[0].index * strip_step;
 
     __m512i sums[kPixels][kStrips];
+#pragma GCC unroll 8
     for (int p = 0; p < kPixels; ++p) {
+#pragma GCC unroll 8
         for (int s = 0; s < kStrips; ++s) sums[p][s] = _mm512_setzero_si512();
     }
     for (int y = 0; y < runs.rows; ++y) {
@@ -112,11 +129,14 @@ void convolve_block(const BinaryConvRun& run, const Block& block) {
             const uint8_t* from = block.window + y * runs.row_step + x * runs.step;
             for (int unit = 0; unit < runs.units; ++unit, from += kUnitBytes, weights += kLanes) {
                 __m512i w[kStrips];
+#pragma GCC unroll 8
                 for (int s = 0; s < kStrips; ++s) w[s] = _mm512_load_si512(weights + s * strip_step);
+#pragma GCC unroll 8
                 for (int p = 0; p < kPixels; ++p) {
                     int word;
                     std::memcpy(&word, from + p * pixel_step, sizeof(word));
                     const __m512i a = _mm512_set1_epi32(word);
+#pragma GCC unroll 8
                     for (int s = 0; s < kStrips; ++s) {
                         sums[p][s] = _mm512_add_epi32(sums[p][s], _mm512_popcnt_epi32(_mm512_xor_si512(a, w[s])));
                     }
@@ -125,19 +145,20 @@ void convolve_block(const BinaryConvRun& run, const Block& block) {
         }
     }
 
-    const Affine affine = affine_of_differing(*run.conv);
-    const __m512i constant = _mm512_set1_epi32(affine.constant);
+    const __m512i constant = _mm512_set1_epi32(shape.affine.constant);
+    const __m128i shift = _mm_cvtsi32_si128(shape.affine.scale - 1);
+#pragma GCC unroll 8
     for (int s = 0; s < kStrips; ++s) {
         const __mmask16 lanes = (1u << (block.strips[s].end - block.strips[s].begin)) - 1;
-        for (int p = 0; p < kPixels; ++p) {
-            const __m512i differing = affine.scale == 1 ? sums[p][s] : _mm512_slli_epi32(sums[p][s], 1);
-            store(run, block.output + p * run.output_pixel + block.strips[s].begin,
-                  _mm512_sub_epi32(constant, differing), lanes);
+        ptrdiff_t at = block.output + block.strips[s].begin;
+#pragma GCC unroll 8
+        for (int p = 0; p < kPixels; ++p, at += run.output_pixel) {
+            store(run, at, _mm512_sub_epi32(constant, _mm512_sll_epi32(sums[p][s], shift)), lanes);
         }
     }
 }
 
-using ConvolveBlock = void (*)(const BinaryConvRun&, const Block&);
+using ConvolveBlock = void (*)(const BinaryConvRun&, const Shape&, const Block&);
 
 template <int kStrips>
 constexpr ConvolveBlock kPixelBlocks[kMostPixels] = {convolve_block<kStrips, 1>, convolve_block<kStrips, 2>,
@@ -148,16 +169,18 @@ constexpr const ConvolveBlock* kBlocks[kMostStrips] = {kPixelBlocks<1>, kPixelBl
 
 void convolve(const BinaryConvRun& run) {
     const BinaryConv& conv = *run.conv;
+    const Shape shape = {runs_of(run, kUnitBytes), conv.stride_w * run.pixel_bytes, strip_words(conv),
+                         affine_of_differing(conv)};
     const int pixel_blocks = (run.columns + kMostPixels - 1) / kMostPixels;
     for_each_strip_block<kMostStrips>(run, [&](const Strip* strips, int count) {
         const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;
         for (int row = 0; row < run.rows; ++row) {
             for (int b = 0; b < pixel_blocks; ++b) {  // of nearly equal sizes
-                const int begin = int64_t(run.columns) * b / pixel_blocks;
-                const int pixels = int64_t(run.columns) * (b + 1) / pixel_blocks - begin;
-                const uint8_t* window =
-                    input + row * conv.stride_h * run.row_bytes + begin * conv.stride_w * run.pixel_bytes;
-                kBlocks[count - 1][pixels - 1](run, {strips, window, row * run.output_row + begin * run.output_pixel});
+                const int begin = static_cast<int>(int64_t(run.columns) * b / pixel_blocks);
+                const int end = static_cast<int>(int64_t(run.columns) * (b + 1) / pixel_blocks);
+                const uint8_t* window = input + row * conv.stride_h * run.row_bytes + begin * shape.pixel_step;
+                const ptrdiff_t output = row * run.output_row + begin * run.output_pixel;
+                kBlocks[count - 1][end - begin - 1](run, shape, {strips, window, output});
             }
         }
     });
@@ -166,8 +189,8 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_avx512() {
-    static const BinaryKernels kernels = {"avx512",      kUnitBytes,    kLanes,          pack<float>,
-                                          pack<int16_t>, weights_bytes, prepare_weights, convolve};
+    static const BinaryKernels kernels = {"avx512",           kUnitBytes,    kLanes,          pack<F32Threshold>,
+                                          pack<I16Threshold>, weights_bytes, prepare_weights, convolve};
     return kernels;
 }
 
