@@ -8,6 +8,7 @@ namespace bmx {
 namespace {
 
 constexpr int kUnit = 32;  // channels
+constexpr int kBandPixels = 900, kLeastBandRows = 4;
 
 // x >= threshold for integers x within +-32766.
 int16_t integer_threshold(float threshold) {
@@ -124,9 +125,11 @@ BinaryStep::Packed BinaryStep::packed_map(const std::vector<Value>& values) cons
     Packed map;
     map.height = static_cast<int>(input.height);
     map.width = static_cast<int>(input.width);
-    map.columns = map.width + 2 * a.pad_w;
-    map.row = static_cast<ptrdiff_t>(map.columns) * static_cast<ptrdiff_t>(padding_.size());
-    map.bytes = round_up(static_cast<size_t>(map.row) * (map.height + 2 * a.pad_h) + kReadAhead, 64);
+    map.rows = map.height + 2 * a.pad_h;
+    // What lies right of a row lies left of the next one, unless there are windows of nothing but padding.
+    map.right = a.pad_w < a.extent_w() ? 0 : a.pad_w;
+    map.row = static_cast<ptrdiff_t>(a.pad_w + map.width + map.right) * static_cast<ptrdiff_t>(padding_.size());
+    map.bytes = round_up(static_cast<size_t>(map.row) * map.rows + a.pad_w * padding_.size() + kReadAhead, 64);
     return map;
 }
 
@@ -140,7 +143,25 @@ size_t BinaryStep::scratch_bytes(const std::vector<Value>& values, int threads) 
 }
 
 void BinaryStep::run(const Memory& memory, const Team& team, int phase) const {
-    phase == 0 ? pack(memory, team) : convolve(memory, team);
+    const Packed map = packed_map(*memory.values);
+    const int height = static_cast<int>(memory.value(spec_.result).height);
+    if (team.threads > 1) {
+        phase == 0 ? pack(memory, team, team.begin(map.rows), team.end(map.rows)) : share_convolution(memory, team);
+        return;
+    }
+    if (phase) return;
+    // One thread convolves a band of rows while what it packed for them is in the cache.
+    const Attributes& a = spec_.attributes;
+    const int band = std::max(kLeastBandRows, kBandPixels / static_cast<int>(memory.value(spec_.result).width));
+    for (int begin = 0, packed = 0; begin < height; begin += band) {
+        const int end = std::min(begin + band, height);
+        const int under = (end - 1) * a.stride_h + a.extent_h();
+        // The output may take the place of some of the input, as far as that is packed.
+        const int needed = std::min(std::max(under, a.pad_h + end), map.rows);
+        pack(memory, team, packed, std::max(packed, needed));
+        packed = std::max(packed, needed);
+        convolve(memory, begin, end, 0, a.out_channels);
+    }
 }
 
 void BinaryStep::fill_pixels_of_padding(uint8_t* to, int pixels) const {
@@ -151,23 +172,21 @@ void BinaryStep::fill_pixels_of_padding(uint8_t* to, int pixels) const {
     for (int i = 0; i < pixels; i++) std::memcpy(to + i * padding_.size(), padding_.data(), padding_.size());
 }
 
-void BinaryStep::pack(const Memory& memory, const Team& team) const {
+// Rows `begin` to `end` - 1 of the padded map.
+void BinaryStep::pack(const Memory& memory, const Team& team, int begin, int end) const {
     const Packed map = packed_map(*memory.values);
     const Attributes& a = spec_.attributes;
-    uint8_t* const packed = memory.scratch;
     float* gathered =
         reinterpret_cast<float*>(memory.scratch + map.bytes + team.thread * gathered_bytes(*memory.values));
-    const int rows = map.height + 2 * a.pad_h;
-    for (int y = team.begin(rows); y < team.end(rows); y++) {
-        uint8_t* const to = packed + y * map.row;
-        if (y < a.pad_h || y >= a.pad_h + map.height) {
-            fill_pixels_of_padding(to, map.columns);
-            continue;
-        }
-        fill_pixels_of_padding(to, a.pad_w);
-        pack_row(memory, y - a.pad_h, to + a.pad_w * padding_.size(), gathered);
-        fill_pixels_of_padding(to + (a.pad_w + map.width) * padding_.size(), a.pad_w);
+    for (int y = begin; y < end; y++) {
+        uint8_t* const to = memory.scratch + y * map.row;
+        const bool inside = y >= a.pad_h && y < a.pad_h + map.height;
+        fill_pixels_of_padding(to, inside ? a.pad_w : a.pad_w + map.width);
+        if (inside) pack_row(memory, y - a.pad_h, to + a.pad_w * padding_.size(), gathered);
+        fill_pixels_of_padding(to + (a.pad_w + map.width) * padding_.size(), map.right);
     }
+    // The row after these begins with their last padding; another thread may be packing it.
+    if (team.threads == 1 || end == map.rows) fill_pixels_of_padding(memory.scratch + end * map.row, a.pad_w);
 }
 
 void BinaryStep::pack_row(const Memory& memory, int row, uint8_t* to, float* gathered) const {
@@ -193,21 +212,21 @@ void BinaryStep::pack_row(const Memory& memory, int row, uint8_t* to, float* gat
     }
 }
 
-void BinaryStep::convolve(const Memory& memory, const Team& team) const {
+// Each thread takes a part of the rows or of the filters, whichever makes the largest part smaller.
+void BinaryStep::share_convolution(const Memory& memory, const Team& team) const {
+    const int height = static_cast<int>(memory.value(spec_.result).height), filters = spec_.attributes.out_channels;
+    const int step = spec_.kernels->filter_step, blocks = (filters + step - 1) / step;
+    auto largest_part = [&](int count) { return double((count + team.threads - 1) / team.threads) / count; };
+    if (largest_part(height) <= largest_part(blocks))
+        convolve(memory, team.begin(height), team.end(height), 0, filters);
+    else
+        convolve(memory, 0, height, team.begin(blocks) * step, std::min(filters, team.end(blocks) * step));
+}
+
+void BinaryStep::convolve(const Memory& memory, int row_begin, int row_end, int filter_begin, int filter_end) const {
+    if (row_begin >= row_end || filter_begin >= filter_end) return;
     const Packed map = packed_map(*memory.values);
     const Attributes& a = spec_.attributes;
-    const Value& result = memory.value(spec_.result);
-    const int height = static_cast<int>(result.height);
-    const int step = spec_.kernels->filter_step, blocks = (a.out_channels + step - 1) / step;
-
-    // Each thread takes a part of the rows or of the filters, whichever makes the largest part smaller.
-    auto largest_part = [&](int count) { return double((count + team.threads - 1) / team.threads) / count; };
-    const bool by_rows = largest_part(height) <= largest_part(blocks);
-    const int row_begin = by_rows ? team.begin(height) : 0, row_end = by_rows ? team.end(height) : height;
-    const int filter_begin = by_rows ? 0 : team.begin(blocks) * step;
-    const int filter_end = by_rows ? a.out_channels : std::min(a.out_channels, team.end(blocks) * step);
-    if (row_begin == row_end || filter_begin >= filter_end) return;
-
     const View output = memory.view(spec_.output);
     BinaryConvRun run;
     run.conv = &conv_;
@@ -216,7 +235,7 @@ void BinaryStep::convolve(const Memory& memory, const Team& team) const {
     run.row_bytes = map.row;
     run.pixel_bytes = static_cast<ptrdiff_t>(padding_.size());
     run.rows = row_end - row_begin;
-    run.columns = static_cast<int>(result.width);
+    run.columns = static_cast<int>(memory.value(spec_.result).width);
     run.filter_begin = filter_begin;
     run.filter_end = filter_end;
     run.number = output.number;

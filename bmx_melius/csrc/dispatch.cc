@@ -60,15 +60,21 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6, kTileState = 0x60000;
 #endif
 
 std::vector<InstructionSet> find_instruction_sets() {
-    std::vector<InstructionSet> sets = {{"reference", &binary_kernels_reference(), &float_kernels_reference()}};
+    std::vector<InstructionSet> sets;
+    auto add = [&](const BinaryKernels& binary, const BinaryKernels& small, const FloatKernels& floats) {
+        sets.push_back({binary.name, &binary, &small, &floats});
+    };
+    add(binary_kernels_reference(), binary_kernels_reference(), float_kernels_reference());
 #ifdef BMX_HAVE_AVX2
-    if (cpu_has_avx2()) sets.push_back({"avx2", &binary_kernels_avx2(), &float_kernels_avx2()});
+    if (cpu_has_avx2()) add(binary_kernels_avx2(), binary_kernels_avx2(), float_kernels_avx2());
 #endif
 #ifdef BMX_HAVE_AVX512
-    if (cpu_has_avx512()) sets.push_back({"avx512", &binary_kernels_avx512(), &float_kernels_avx512()});
+    if (cpu_has_avx512()) add(binary_kernels_avx512(), binary_kernels_avx512(), float_kernels_avx512());
 #endif
 #ifdef BMX_HAVE_AMX
-    if (cpu_has_amx()) sets.push_back({"amx", &binary_kernels_amx(), &float_kernels_avx512()});
+    // A tile's weights take 8 times the memory of bits: where few pixels share them, loading them takes most of the
+    // time.
+    if (cpu_has_amx()) add(binary_kernels_amx(), binary_kernels_avx512(), float_kernels_avx512());
 #endif
     return sets;
 }

@@ -11,6 +11,7 @@ namespace bmx {
 struct InstructionSet {
     const char* name;
     const BinaryKernels* binary;
+    const BinaryKernels* binary_small;  // for maps of few pixels
     const FloatKernels* floats;
 };
 

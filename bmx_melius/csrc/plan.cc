@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMostSlabs = 256;      // of a value; more are copied into one
 constexpr int kMostStemInputs = 16;     // channels of a group, up to which planar kernels are the faster ones
+constexpr int64_t kFewPixels = 128;     // of a map at conversion
 constexpr double kMostInInt16 = 32766;  // leaves a threshold that no value reaches
 
 // What is known of the elements of a value.
@@ -466,7 +467,8 @@ class Planner {
     void plan_binary_conv(int i) {
         const Operation& o = operation(i);
         BinaryStepSpec spec;
-        spec.kernels = kernels_.binary;
+        const Value& map = value(value_of(i));
+        spec.kernels = map.height * map.width <= kFewPixels ? kernels_.binary_small : kernels_.binary;
         spec.attributes = o.attributes;
         spec.weights = bits(o.first);
         std::vector<int> operations;
