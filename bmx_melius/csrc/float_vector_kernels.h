@@ -296,7 +296,6 @@ void gemm_tile(const Gemm& gemm, int m, int n) {
     for (int p = 0; p < pointers; ++p) a[p] = gemm.a + (m + p * kPointerRows) * lda;
     Real sum[rows][blocks];
     unrolled<rows>([&](auto r) { unrolled<blocks>([&](auto j) { sum[r][j] = Lanes::zero(); }); });
-#pragma GCC unroll 4
     for (int i = 0; i < gemm.k; ++i, b += kWidth) {
         const ptrdiff_t column = indexed ? gemm.column[i] : i;
         Real weight[blocks];
