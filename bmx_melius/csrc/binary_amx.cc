@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "binary_kernels.h"
+#include "binary_store_avx512.h"
 #include "binary_strips.h"
 
 namespace bmx {
@@ -25,47 +26,59 @@ int least(int a, int b) { return a < b ? a : b; }
 
 // --- packing
 
-__m512i bytes_of(__mmask64 bits) { return _mm512_maskz_set1_epi8(bits, 1); }
-
-uint64_t bits_of(const float* x, const float* threshold, uint64_t lanes) {
-    uint64_t bits = 0;
-    for (int i = 0; i < 64; i += 16) {
-        const __mmask16 part = static_cast<__mmask16>(lanes >> i);
-        const __m512 value = _mm512_maskz_loadu_ps(part, x + i), limit = _mm512_maskz_loadu_ps(part, threshold + i);
-        bits |= uint64_t(_mm512_mask_cmp_ps_mask(part, value, limit, _CMP_GE_OQ)) << i;
+// Thresholds of 64 elements, of which `lanes` exist; called with the elements it gives the bits.
+struct F32Threshold {
+    __mmask16 lanes[4];
+    __m512 limits[4];
+    F32Threshold(const float* threshold, __mmask64 which) {
+        for (int i = 0; i < 4; ++i) {
+            lanes[i] = static_cast<__mmask16>(which >> 16 * i);
+            limits[i] = _mm512_maskz_loadu_ps(lanes[i], threshold + 16 * i);
+        }
     }
-    return bits;
-}
-
-uint64_t bits_of(const int16_t* x, const int16_t* threshold, uint64_t lanes) {
-    uint64_t bits = 0;
-    for (int i = 0; i < 64; i += 32) {
-        const __mmask32 part = static_cast<__mmask32>(lanes >> i);
-        const __m512i value = _mm512_maskz_loadu_epi16(part, x + i),
-                      limit = _mm512_maskz_loadu_epi16(part, threshold + i);
-        bits |= uint64_t(_mm512_mask_cmpge_epi16_mask(part, value, limit)) << i;
+    __mmask64 operator()(const float* x) const {
+        __mmask16 bits[4];
+        for (int i = 0; i < 4; ++i) {
+            bits[i] =
+                _mm512_mask_cmp_ps_mask(lanes[i], _mm512_maskz_loadu_ps(lanes[i], x + 16 * i), limits[i], _CMP_GE_OQ);
+        }
+        return _mm512_kunpackd(_mm512_kunpackw(bits[3], bits[2]), _mm512_kunpackw(bits[1], bits[0]));
     }
-    return bits;
-}
+};
 
-template <typename T>
+struct I16Threshold {
+    __mmask32 lanes[2];
+    __m512i limits[2];
+    I16Threshold(const int16_t* threshold, __mmask64 which) {
+        for (int i = 0; i < 2; ++i) {
+            lanes[i] = static_cast<__mmask32>(which >> 32 * i);
+            limits[i] = _mm512_maskz_loadu_epi16(lanes[i], threshold + 32 * i);
+        }
+    }
+    __mmask64 operator()(const int16_t* x) const {
+        __mmask32 bits[2];
+        for (int i = 0; i < 2; ++i) {
+            bits[i] = _mm512_mask_cmpge_epi16_mask(lanes[i], _mm512_maskz_loadu_epi16(lanes[i], x + 32 * i), limits[i]);
+        }
+        return _mm512_kunpackd(bits[1], bits[0]);
+    }
+};
+
+template <typename Threshold, typename T>
 void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
           uint8_t* packed, ptrdiff_t packed_stride) {
-    const int whole = channels / 64 * 64;
-    const uint64_t rest = (uint64_t(1) << (channels - whole)) - 1;
-    const bool one_unit = channels - whole <= 32;
-    for (int pixel = 0; pixel < pixels; ++pixel, x += stride, packed += packed_stride) {
-        for (int c = 0; c < whole; c += 64) {
-            const uint64_t flips = flip[c / 32] | uint64_t(flip[c / 32 + 1]) << 32;
-            _mm512_storeu_si512(packed + c, bytes_of(bits_of(x + c, threshold + c, ~uint64_t(0)) ^ flips));
-        }
-        if (!rest) continue;
-        uint64_t bits = bits_of(x + whole, threshold + whole, rest) ^ flip[whole / 32];
-        if (one_unit) {
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(packed + whole), _mm512_castsi512_si256(bytes_of(bits)));
-        } else {
-            bits ^= uint64_t(flip[whole / 32 + 1]) << 32;
-            _mm512_storeu_si512(packed + whole, bytes_of(bits));
+    const __m512i ones = _mm512_set1_epi8(1);
+    for (int c = 0; c < channels; c += 64) {
+        const int left = channels - c;
+        const __mmask64 lanes = left < 64 ? (uint64_t(1) << left) - 1 : ~uint64_t(0);
+        const __mmask64 written = left <= 32 ? 0xffffffff : ~uint64_t(0);  // whole units
+        const __mmask64 flips = flip[c / 32] | (left <= 32 ? 0 : uint64_t(flip[c / 32 + 1]) << 32);
+        const Threshold bits_of(threshold + c, lanes);
+        const T* from = x + c;
+        uint8_t* to = packed + c;
+        for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += packed_stride) {
+            const __mmask64 bits = _kxor_mask64(bits_of(from), flips);
+            _mm512_mask_storeu_epi8(to, written, _mm512_maskz_mov_epi8(bits, ones));
         }
     }
 }
@@ -228,32 +241,6 @@ class Groups {
     ptrdiff_t output_ = 0;
 };
 
-void store(__m512i sums, float* output, const float* addend, __mmask16 lanes) {
-    __m512 result = _mm512_cvtepi32_ps(sums);
-    if (addend) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(lanes, addend));
-    _mm512_mask_storeu_ps(output, lanes, result);
-}
-
-void store(__m512i sums, int16_t* output, const int16_t* addend, __mmask16 lanes) {
-    __m256i result = _mm512_cvtepi32_epi16(sums);
-    if (addend) result = _mm256_add_epi16(result, _mm256_maskz_loadu_epi16(lanes, addend));
-    _mm256_mask_storeu_epi16(output, lanes, result);
-}
-
-// Two strips side by side.
-void store_pair(__m512i sums, __m512i next, float* output, const float* addend, __mmask32 lanes) {
-    store(sums, output, addend, static_cast<__mmask16>(lanes));
-    store(next, output + kLanes, addend ? addend + kLanes : nullptr, static_cast<__mmask16>(lanes >> kLanes));
-}
-
-void store_pair(__m512i sums, __m512i next, int16_t* output, const int16_t* addend, __mmask32 lanes) {
-    const __m512i low_halves = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28,
-                                                26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-    __m512i result = _mm512_permutex2var_epi16(sums, low_halves, next);
-    if (addend) result = _mm512_add_epi16(result, _mm512_maskz_loadu_epi16(lanes, addend));
-    _mm512_mask_storeu_epi16(output, lanes, result);
-}
-
 // Neighbouring strips of one group and the pixels they are computed for: two tiles times two strips at most.
 struct Block {
     const Group* group;
@@ -281,8 +268,7 @@ class Results {
     void store_pixels(int count) {
         const int begin = next_;
         next_ = least(next_ + count, block_.group->pixels);
-        const bool side_by_side = block_.strip_count == 2 && block_.strips[1].begin == block_.strips[0].begin + kLanes;
-        if (side_by_side) {
+        if (block_.strip_count == 2 && side_by_side(block_.strips[0], block_.strips[1])) {
             addend_ ? store_pairs<true>(begin, next_) : store_pairs<false>(begin, next_);
         } else {
             for (int s = 0; s < block_.strip_count; ++s) store_strip(s, begin, next_);
@@ -295,7 +281,7 @@ class Results {
     template <bool kAddend>
     void store_pairs(int begin, int end) const {
         const __m512i start_0 = start(0), start_1 = start(1);
-        const __mmask32 lanes = (uint64_t(1) << (block_.strips[1].end - block_.strips[0].begin)) - 1;
+        const __mmask32 lanes = lanes_of(block_.strips[0], block_.strips[1]);
         for (int i = begin; i < end; ++i) {
             const int32_t* sums = sums_ + block_.group->source[i];
             const ptrdiff_t at = block_.group->output[i] + block_.strips[0].begin;
@@ -306,7 +292,7 @@ class Results {
     }
 
     void store_strip(int strip, int begin, int end) const {
-        const __mmask16 lanes = (1u << (block_.strips[strip].end - block_.strips[strip].begin)) - 1;
+        const __mmask16 lanes = lanes_of(block_.strips[strip]);
         for (int i = begin; i < end; ++i) {
             const int32_t* sums = sums_ + block_.group->source[i] + Groups::sums_at(0, strip);
             const ptrdiff_t at = block_.group->output[i] + block_.strips[strip].begin;
@@ -470,8 +456,8 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_amx() {
-    static const BinaryKernels kernels = {"amx",         kUnitBytes,    kLanes,          pack<float>,
-                                          pack<int16_t>, weights_bytes, prepare_weights, convolve};
+    static const BinaryKernels kernels = {
+        "amx", kUnitBytes, kLanes, pack<F32Threshold>, pack<I16Threshold>, weights_bytes, prepare_weights, convolve};
     return kernels;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "binary_kernels.h"
+#include "binary_store_avx512.h"
 #include "binary_strips.h"
 
 namespace bmx {
@@ -80,23 +81,6 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
 
 // --- convolution
 
-void store(const BinaryConvRun& run, ptrdiff_t at, __m512i sums, __mmask16 lanes) {
-    if (run.number == Number::f32) {
-        __m512 result = _mm512_cvtepi32_ps(sums);
-        if (run.addend) {
-            result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(lanes, static_cast<const float*>(run.addend) + at));
-        }
-        _mm512_mask_storeu_ps(static_cast<float*>(run.output) + at, lanes, result);
-    } else {
-        __m256i result = _mm512_cvtepi32_epi16(sums);
-        if (run.addend) {
-            const int16_t* addend = static_cast<const int16_t*>(run.addend) + at;
-            result = _mm256_add_epi16(result, _mm256_maskz_loadu_epi16(lanes, addend));
-        }
-        _mm256_mask_storeu_epi16(static_cast<int16_t*>(run.output) + at, lanes, result);
-    }
-}
-
 struct Block {
     const Strip* strips;
     const uint8_t* window;  // of the first pixel, at the group's first unit
@@ -110,6 +94,38 @@ struct Shape {
     size_t strip_step;
     Affine affine;
 };
+
+template <int kStrips, int kPixels, typename T>
+inline __attribute__((always_inline)) void store_block(const BinaryConvRun& run, const Affine& affine,
+                                                       const Block& block, const __m512i (&sums)[kPixels][kStrips]) {
+    const __m512i constant = _mm512_set1_epi32(affine.constant);
+    const __m128i shift = _mm_cvtsi32_si128(affine.scale - 1);
+    const auto result = [&](int p, int s) { return _mm512_sub_epi32(constant, _mm512_sll_epi32(sums[p][s], shift)); };
+    T* output = static_cast<T*>(run.output) + block.output;
+    const T* addend = run.addend ? static_cast<const T*>(run.addend) + block.output : nullptr;
+#pragma GCC unroll 8
+    for (int p = 0; p < kPixels; ++p) {
+#pragma GCC unroll 8
+        for (int s = 0; s < kStrips; s += 2) {
+            const Strip& strip = block.strips[s];
+            const ptrdiff_t at = p * run.output_pixel + strip.begin;
+            T* to = output + at;
+            const T* add = addend ? addend + at : nullptr;
+            if (s + 1 == kStrips) {
+                store(result(p, s), to, add, lanes_of(strip));
+                continue;
+            }
+            const Strip& next = block.strips[s + 1];
+            if (side_by_side(strip, next)) {
+                store_pair(result(p, s), result(p, s + 1), to, add, lanes_of(strip, next));
+            } else {
+                const ptrdiff_t apart = next.begin - strip.begin;
+                store(result(p, s), to, add, lanes_of(strip));
+                store(result(p, s + 1), to + apart, add ? add + apart : nullptr, lanes_of(next));
+            }
+        }
+    }
+}
 
 template <int kStrips, int kPixels>
 void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& block) {
@@ -145,16 +161,10 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
         }
     }
 
-    const __m512i constant = _mm512_set1_epi32(shape.affine.constant);
-    const __m128i shift = _mm_cvtsi32_si128(shape.affine.scale - 1);
-#pragma GCC unroll 8
-    for (int s = 0; s < kStrips; ++s) {
-        const __mmask16 lanes = (1u << (block.strips[s].end - block.strips[s].begin)) - 1;
-        ptrdiff_t at = block.output + block.strips[s].begin;
-#pragma GCC unroll 8
-        for (int p = 0; p < kPixels; ++p, at += run.output_pixel) {
-            store(run, at, _mm512_sub_epi32(constant, _mm512_sll_epi32(sums[p][s], shift)), lanes);
-        }
+    if (run.number == Number::f32) {
+        store_block<kStrips, kPixels, float>(run, shape.affine, block, sums);
+    } else {
+        store_block<kStrips, kPixels, int16_t>(run, shape.affine, block, sums);
     }
 }
 
