@@ -7,6 +7,7 @@ threshold may fall on either side of it by the order of a sum; the reference net
 import json
 import os
 
+import cv2
 import mxnet as mx
 import numpy as np
 import pytest
@@ -156,6 +157,7 @@ def test_reference_network_gives_its_logits(convert, tmp_path):
     net.hybridize()
     net(known['x'])
     _, prefix = convert(net, (1, 3, 224, 224), verify=False)
+    np.testing.assert_allclose(reference.run(programs(prefix)[0], [known['x'].asnumpy()])[0], known['logits'], atol=1e-3)
     np.testing.assert_allclose(imported(prefix)(known['x']).asnumpy(), known['logits'], atol=1e-3)
     np.testing.assert_allclose(bmx.Session(prefix)(known['x'].asnumpy()), known['logits'], atol=1e-3)
 
@@ -496,6 +498,15 @@ def test_command_takes_the_shape_from_the_summary_and_copies_it(small, run, tmp_
     (tmp_path / 'net-summary.json').write_text(json.dumps({'input': spec, 'class_names': ['a']}))
     assert run('convert', *small, tmp_path / 'packed')[0] == 0
     assert json.loads((tmp_path / 'packed-summary.json').read_text())['class_names'] == ['a']
+
+
+def test_packed_networks_predict(export, run, tmp_path):
+    files = export(initialized(sequence(bmx.BinaryConv2D(8, 3), nn.GlobalAvgPool2D(), nn.Dense(3)), (1, 3, 8, 8)))
+    assert run('convert', *files, tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
+    cv2.imwrite(str(tmp_path / 'image.png'), np.random.randint(0, 255, size=(9, 9, 3)))
+    results = [run('predict', tmp_path / name, tmp_path / 'image.png', '--input-size', 8, '--json') for name in ('net', 'packed')]
+    expected, predicted = ([row['probability'] for row in json.loads(result[1])['predictions'][0]['top']] for result in results)
+    np.testing.assert_allclose(predicted, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize('shape', ['=1,3', '1,x', 'a=1,2 --input-shape a=1,2', '1,2 --input-shape b=1,2'])
