@@ -21,7 +21,8 @@ def compare(rows, repetitions, rounds, progress):
 
     Returns
     -------
-    dict of row key to {'title', 'seconds', 'spread', 'facts'} or {'title', 'error'} or {'title', 'absent'}: the packages to install.
+    dict of row key to a dict: title, threads and images of the row, and what `rounds.measure` gives, or 'absent', the packages to
+    install.
     """
     absent = {row.key: row.missing_packages() for row in rows}
     present = [row for row in rows if not absent[row.key]]

@@ -82,7 +82,7 @@ def measure(rows, input_files, repetitions, rounds, progress):
 
     Returns
     -------
-    dict of row key to {'seconds', 'spread', 'facts'} or {'error'}: the median, and the distance between the quartiles.
+    dict of row key to {'seconds', 'spread', 'least', 'facts'} or {'error'}: the median, the distance between the quartiles, the minimum.
     """
     workers = []
     try:
@@ -102,7 +102,12 @@ def measure(rows, input_files, repetitions, rounds, progress):
 def _result(worker):
     if worker.error is not None:
         return {'error': worker.error}
-    return {'seconds': statistics.median(worker.seconds), 'spread': spread(worker.seconds), 'facts': worker.facts}
+    return {
+        'seconds': statistics.median(worker.seconds),
+        'spread': spread(worker.seconds),
+        'least': min(worker.seconds),
+        'facts': worker.facts,
+    }
 
 
 def spread(seconds):
