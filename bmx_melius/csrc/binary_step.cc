@@ -7,8 +7,8 @@
 namespace bmx {
 namespace {
 
-constexpr int kUnit = 32;  // channels
-constexpr int kBandPixels = 900, kLeastBandRows = 4;
+constexpr int kUnit = 32;                             // channels
+constexpr int kBandPixels = 900, kLeastBandRows = 4;  // of the output
 
 // x >= threshold for integers x within +-32766.
 int16_t integer_threshold(float threshold) {
@@ -119,7 +119,7 @@ void BinaryStep::add_segment(int slab, int begin, int channel, int channels) {
     }
 }
 
-BinaryStep::Packed BinaryStep::packed_map(const std::vector<Value>& values) const {
+BinaryStep::Packed BinaryStep::packed_map(const std::vector<Value>& values, int threads) const {
     const Value& input = values[spec_.source.value];
     const Attributes& a = spec_.attributes;
     Packed map;
@@ -129,7 +129,13 @@ BinaryStep::Packed BinaryStep::packed_map(const std::vector<Value>& values) cons
     // What lies right of a row lies left of the next one, unless there are windows of nothing but padding.
     map.right = a.pad_w < a.extent_w() ? 0 : a.pad_w;
     map.row = static_cast<ptrdiff_t>(a.pad_w + map.width + map.right) * static_cast<ptrdiff_t>(padding_.size());
-    map.bytes = round_up(static_cast<size_t>(map.row) * map.rows + a.pad_w * padding_.size() + kReadAhead, 64);
+    map.kept = map.rows;
+    if (threads == 1) {
+        const int band = std::max(kLeastBandRows, kBandPixels / static_cast<int>(values[spec_.result].width));
+        map.band = band;
+        map.kept = std::min(map.rows, std::max((band - 1) * a.stride_h + a.extent_h(), a.pad_h + band));
+    }
+    map.bytes = round_up(static_cast<size_t>(map.row) * map.kept + a.pad_w * padding_.size() + kReadAhead, 64);
     return map;
 }
 
@@ -139,28 +145,37 @@ size_t BinaryStep::gathered_bytes(const std::vector<Value>& values) const {
 }
 
 size_t BinaryStep::scratch_bytes(const std::vector<Value>& values, int threads) const {
-    return packed_map(values).bytes + threads * gathered_bytes(values);
+    return packed_map(values, threads).bytes + threads * gathered_bytes(values);
 }
 
 void BinaryStep::run(const Memory& memory, const Team& team, int phase) const {
-    const Packed map = packed_map(*memory.values);
-    const int height = static_cast<int>(memory.value(spec_.result).height);
-    if (team.threads > 1) {
-        phase == 0 ? pack(memory, team, team.begin(map.rows), team.end(map.rows)) : share_convolution(memory, team);
-        return;
+    const Packed map = packed_map(*memory.values, team.threads);
+    if (team.threads == 1) {
+        if (phase == 0) run_in_bands(memory, map);
+    } else if (phase == 0) {
+        pack(memory, team, map, 0, team.begin(map.rows), team.end(map.rows));
+    } else {
+        share_convolution(memory, team, map);
     }
-    if (phase) return;
-    // One thread convolves a band of rows while what it packed for them is in the cache.
+}
+
+// One thread convolves a band of rows while what it packed for them is in the cache, and keeps no more than that.
+void BinaryStep::run_in_bands(const Memory& memory, const Packed& map) const {
     const Attributes& a = spec_.attributes;
-    const int band = std::max(kLeastBandRows, kBandPixels / static_cast<int>(memory.value(spec_.result).width));
-    for (int begin = 0, packed = 0; begin < height; begin += band) {
-        const int end = std::min(begin + band, height);
-        const int under = (end - 1) * a.stride_h + a.extent_h();
+    const int height = static_cast<int>(memory.value(spec_.result).height);
+    int first = 0, packed = 0;  // rows `first` to `packed` - 1 are there
+    for (int begin = 0; begin < height; begin += map.band) {
+        const int end = std::min(begin + map.band, height), next_first = begin * a.stride_h;
+        if (packed > next_first)
+            std::memmove(memory.scratch, memory.scratch + (next_first - first) * map.row,
+                         (packed - next_first) * map.row + a.pad_w * padding_.size());
+        first = next_first;
+        packed = std::max(packed, first);
         // The output may take the place of some of the input, as far as that is packed.
-        const int needed = std::min(std::max(under, a.pad_h + end), map.rows);
-        pack(memory, team, packed, std::max(packed, needed));
+        const int needed = std::min(std::max((end - 1) * a.stride_h + a.extent_h(), a.pad_h + end), map.rows);
+        if (needed > packed) pack(memory, {0, 1}, map, first, packed, needed);
         packed = std::max(packed, needed);
-        convolve(memory, begin, end, 0, a.out_channels);
+        convolve(memory, map, first, begin, end, 0, a.out_channels);
     }
 }
 
@@ -172,21 +187,20 @@ void BinaryStep::fill_pixels_of_padding(uint8_t* to, int pixels) const {
     for (int i = 0; i < pixels; i++) std::memcpy(to + i * padding_.size(), padding_.data(), padding_.size());
 }
 
-// Rows `begin` to `end` - 1 of the padded map.
-void BinaryStep::pack(const Memory& memory, const Team& team, int begin, int end) const {
-    const Packed map = packed_map(*memory.values);
+// Rows `begin` to `end` - 1 of the padded map, of which row `first` lies at the beginning.
+void BinaryStep::pack(const Memory& memory, const Team& team, const Packed& map, int first, int begin, int end) const {
     const Attributes& a = spec_.attributes;
     float* gathered =
         reinterpret_cast<float*>(memory.scratch + map.bytes + team.thread * gathered_bytes(*memory.values));
     for (int y = begin; y < end; y++) {
-        uint8_t* const to = memory.scratch + y * map.row;
+        uint8_t* const to = memory.scratch + (y - first) * map.row;
         const bool inside = y >= a.pad_h && y < a.pad_h + map.height;
         fill_pixels_of_padding(to, inside ? a.pad_w : a.pad_w + map.width);
         if (inside) pack_row(memory, y - a.pad_h, to + a.pad_w * padding_.size(), gathered);
         fill_pixels_of_padding(to + (a.pad_w + map.width) * padding_.size(), map.right);
     }
     // The row after these begins with their last padding; another thread may be packing it.
-    if (team.threads == 1 || end == map.rows) fill_pixels_of_padding(memory.scratch + end * map.row, a.pad_w);
+    if (team.threads == 1 || end == map.rows) fill_pixels_of_padding(memory.scratch + (end - first) * map.row, a.pad_w);
 }
 
 void BinaryStep::pack_row(const Memory& memory, int row, uint8_t* to, float* gathered) const {
@@ -213,25 +227,25 @@ void BinaryStep::pack_row(const Memory& memory, int row, uint8_t* to, float* gat
 }
 
 // Each thread takes a part of the rows or of the filters, whichever makes the largest part smaller.
-void BinaryStep::share_convolution(const Memory& memory, const Team& team) const {
+void BinaryStep::share_convolution(const Memory& memory, const Team& team, const Packed& map) const {
     const int height = static_cast<int>(memory.value(spec_.result).height), filters = spec_.attributes.out_channels;
     const int step = spec_.kernels->filter_step, blocks = (filters + step - 1) / step;
     auto largest_part = [&](int count) { return double((count + team.threads - 1) / team.threads) / count; };
     if (largest_part(height) <= largest_part(blocks))
-        convolve(memory, team.begin(height), team.end(height), 0, filters);
+        convolve(memory, map, 0, team.begin(height), team.end(height), 0, filters);
     else
-        convolve(memory, 0, height, team.begin(blocks) * step, std::min(filters, team.end(blocks) * step));
+        convolve(memory, map, 0, 0, height, team.begin(blocks) * step, std::min(filters, team.end(blocks) * step));
 }
 
-void BinaryStep::convolve(const Memory& memory, int row_begin, int row_end, int filter_begin, int filter_end) const {
+void BinaryStep::convolve(const Memory& memory, const Packed& map, int first, int row_begin, int row_end,
+                          int filter_begin, int filter_end) const {
     if (row_begin >= row_end || filter_begin >= filter_end) return;
-    const Packed map = packed_map(*memory.values);
     const Attributes& a = spec_.attributes;
     const View output = memory.view(spec_.output);
     BinaryConvRun run;
     run.conv = &conv_;
     run.weights = weights_.data();
-    run.input = memory.scratch + static_cast<ptrdiff_t>(row_begin) * a.stride_h * map.row;
+    run.input = memory.scratch + (row_begin * a.stride_h - first) * map.row;
     run.row_bytes = map.row;
     run.pixel_bytes = static_cast<ptrdiff_t>(padding_.size());
     run.rows = row_end - row_begin;

@@ -36,7 +36,8 @@ class BinaryStep : public Step {
     // The packed map with its padding.
     struct Packed {
         int height, width;
-        int rows, right;  // rows in all, and pixels of padding at the right that are a row's own
+        int rows, right;     // rows in all, and pixels of padding at the right that are a row's own
+        int kept, band = 0;  // rows kept at a time; rows of the output made from these, where that is not all
         ptrdiff_t row;
         size_t bytes;
     };
@@ -45,13 +46,15 @@ class BinaryStep : public Step {
     void cut_gathered_row();
     void add_segment(int slab, int begin, int channel, int channels);
     void fill_pixels_of_padding(uint8_t* to, int pixels) const;
-    void pack(const Memory& memory, const Team& team, int begin, int end) const;
+    void run_in_bands(const Memory& memory, const Packed& map) const;
+    void pack(const Memory& memory, const Team& team, const Packed& map, int first, int begin, int end) const;
     void pack_row(const Memory& memory, int row, uint8_t* to, float* gathered) const;
-    void share_convolution(const Memory& memory, const Team& team) const;
-    void convolve(const Memory& memory, int row_begin, int row_end, int filter_begin, int filter_end) const;
+    void share_convolution(const Memory& memory, const Team& team, const Packed& map) const;
+    void convolve(const Memory& memory, const Packed& map, int first, int row_begin, int row_end, int filter_begin,
+                  int filter_end) const;
     template <class T>
     void correct_zero_padding(const Memory& memory, int row_begin, int row_end, int filter_begin, int filter_end) const;
-    Packed packed_map(const std::vector<Value>& values) const;
+    Packed packed_map(const std::vector<Value>& values, int threads) const;
     size_t gathered_bytes(const std::vector<Value>& values) const;
 
     BinaryStepSpec spec_;
