@@ -77,7 +77,7 @@ struct Layer {
     double macs() const { return double(size) * size * kFilters * 9 * conv.in_channels; }
 
     void time() {
-        const int repetitions = 1 + static_cast<int>(2e8 / macs());
+        const int repetitions = 4 + static_cast<int>(8e8 / macs());
         const double begin = now();
         for (int i = 0; i < repetitions; ++i) pack();
         const double middle = now();

@@ -25,9 +25,9 @@ struct BinaryConvRun {
     const uint8_t* input;  // the element under tap (0, 0) of the first output: padding is in the map, clear bits for -1
                            // and set for +1
     ptrdiff_t row_bytes, pixel_bytes;    // between neighbours of the packed map; pixel_bytes is units * unit_bytes
-    int rows, columns;                   // of the output
+    int rows, columns;                   // of the output, at least 1
     int filter_begin, filter_end;        // the outputs to compute, multiples of filter_step or the last filter
-    Number number;                       // of the output
+    Number number;                       // of the output; i16 only where every result and sum fits
     void* output;                        // of the first pixel and filter 0; filters lie side by side
     ptrdiff_t output_row, output_pixel;  // between neighbours, in elements
     const void* addend;  // added to the result, of the same number and strides as the output; or nullptr
