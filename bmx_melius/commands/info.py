@@ -77,7 +77,7 @@ def _text(facts):
         ('CPU', f'{cpu["model"]} ({cpu["architecture"]})'),
         ('cores', f'{cpu["usable_cores"]} of {cpu["cores"]} usable, OMP_NUM_THREADS {cpu["OMP_NUM_THREADS"] or "not set"}'),
         ('engine', engine['problem'] or f'uses {engine["isa"]}, of {", ".join(engine["available_isas"])}'),
-        ('in MXNet', 'compiled operator' if engine['mxnet_operator'] else 'operator in NumPy, slow'),
+        ('in MXNet', 'compiled operator' if engine['mxnet_operator'] else 'operator in Python; install bmx-melius again to compile it'),
         ('networks', ', '.join(facts['networks'])),
     ]
     return '\n'.join(f'{name:<14} {value}' for name, value in lines)
