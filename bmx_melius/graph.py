@@ -98,7 +98,7 @@ class Graph:
             When the file is no symbol, the block cannot be traced, or the shapes do not fit or do not follow from those given.
         """
         shapes = {name: tuple(shape) for name, shape in (input_shape.items() if isinstance(input_shape, dict) else [('data', input_shape)])}
-        symbol = _symbol_of(network, list(shapes))
+        symbol = symbol_of(network, list(shapes))
         arguments = symbol.list_arguments()
         for name in shapes:
             if name not in arguments:
@@ -158,7 +158,8 @@ def load_symbol(path):
         raise UserError(f'{os.fspath(path)} holds no MXNet symbol: give the PREFIX-symbol.json that export wrote') from error
 
 
-def _symbol_of(network, input_names):
+def symbol_of(network, input_names):
+    """The symbol of a block (traced with inputs of these names), a path or a symbol. Raises as `Graph.read` does."""
     if isinstance(network, mx.sym.Symbol):
         return network
     if isinstance(network, (str, os.PathLike)):

@@ -466,6 +466,29 @@ def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
         bmx.deploy(bmx.QDense(3), (1, 8))  # not initialized
 
 
+@pytest.mark.parametrize(
+    'find, replace, words',
+    [
+        ('"__bmx_bits__": "1"', '"__bmx_bits__": "many"', "marked with 'many' bits"),
+        ('"__bmx_pad_value__": "-1"', '"__bmx_pad_value__": "edge"', "padding 'edge', which is no number"),
+        ('"__bmx_offset__": "1"', '"__bmx_offset__": "yes"', 'its attributes are malformed'),
+    ],
+)
+def test_malformed_marks_are_named(find, replace, words, small, tmp_path):
+    symbol, params = small
+    assert find in symbol.read_text()
+    symbol.write_text(symbol.read_text().replace(find, replace))
+    with pytest.raises(UserError, match=words):
+        bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
+
+
+def test_activation_without_a_beginning_stays(small, tmp_path):
+    symbol, params = small
+    symbol.write_text(symbol.read_text().replace('"activation_input"', '"other"'))
+    report = bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
+    assert 'its mark does not say where the activation begins' in str(report) and report.binary_layers == 1
+
+
 # --- the command ----------------------------------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from .. import marks
 from ..errors import UserError, last_line
 from ..files import replacing
-from ..graph import load_symbol
+from ..graph import load_symbol, symbol_of
 from . import folding, thresholds
 from .container import read_parameters, write_parameters
 from .lowering import batch_norm_of, inputs_meant_as_signs, lower
@@ -195,12 +195,10 @@ def deploy(net, input_shape):
     shapes = dict(input_shape) if isinstance(input_shape, dict) else {'data': tuple(input_shape)}
     try:
         net(*[mx.nd.zeros(shape) for shape in shapes.values()])  # parameters get their shapes from the first input
-        outputs = net(*[mx.sym.var(name) for name in shapes])
         arrays = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
     except (RuntimeError, ValueError, mx.MXNetError) as error:  # not initialized, or an input that does not fit
         raise UserError(f'{type(net).__name__} does not run on an input of shape {input_shape}: {last_line(error)}') from error
-    symbol = mx.sym.Group(list(outputs)) if isinstance(outputs, (list, tuple)) else outputs
-    packed = pack(symbol, arrays, shapes, verification=False, half=False)
+    packed = pack(symbol_of(net, list(shapes)), arrays, shapes, verification=False, half=False)
     block = mx.gluon.SymbolBlock(mx.sym.load_json(packed.symbol), [mx.sym.var(name) for name in packed.input_names])
     values = {name.partition(':')[2]: array for name, array in packed.arrays.items()}
     for name, parameter in block.collect_params().items():

@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import marks
 from ..counting import marked_bits
+from ..errors import UserError
 from .network import Entry, is_channelwise_batch_norm, is_sign, is_true
 from .program import BITS_KIND, OPERATIONS, REAL_KIND, Operation, Program, ProgramError, Value, result_of
 from .thresholds import BatchNorm
@@ -96,6 +97,10 @@ class Builder:
             rule(self, node)
         except ProgramError as error:
             raise UnsupportedError(str(error)) from error
+        except UserError:
+            raise
+        except (KeyError, ValueError) as error:
+            raise UnsupportedError(f'its attributes are malformed: {error}') from error
 
     # --- values ---------------------------------------------------------------------------------------------------------------------
 
@@ -297,7 +302,7 @@ def _binary_layer(builder, node, role, **attributes):
     if not is_sign(node):
         return False
     network = builder.network
-    pad_value = float(node.marks.get('pad_value', 0))
+    pad_value = _pad_value(node)
     x = _signs_read_by(network, node)
     if x is None:
         return False
@@ -319,13 +324,22 @@ def _signs_read_by(network, node):
 
     A layer that reads the network's own input is meant to be fed with signs.
     """
-    encoding, pad_value = node.marks.get('encoding'), float(node.marks.get('pad_value', 0))
+    encoding, pad_value = node.marks.get('encoding'), _pad_value(node)
     x = network.before_identities(network.sources(node)[0])
     if encoding == 'sign' and pad_value:
-        if x.node.marks.get(marks.ROLE) != marks.CONVOLUTION_INPUT or float(x.node.marks.get('pad_value', 'nan')) != pad_value:
+        if x.node.marks.get(marks.ROLE) != marks.CONVOLUTION_INPUT or _pad_value(x.node) != pad_value:
             return None
         x = network.before_identities(network.sources(x.node)[0])
     return x if encoding and (network.encoding(x) == encoding or network.is_input(x)) else None
+
+
+def _pad_value(node):
+    """The number that a mark says a convolution is padded with."""
+    text = node.marks.get('pad_value', '0')
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UserError(f'node {node.name} is marked with the padding {text!r}, which is no number') from error
 
 
 def inputs_meant_as_signs(network):

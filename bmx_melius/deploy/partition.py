@@ -76,7 +76,8 @@ def _needs(network, thresholds):
     """Node -> the values it needs, for all nodes that outputs need after conversion; and nodes that cannot be converted -> why."""
     foreign = {}  # nodes inside an activation that stays
     for node in network.graph.nodes:
-        if node.marks.get(marks.ROLE) == marks.ACTIVATION and not network.encoding(Entry(node, 0)):
+        is_activation = node.marks.get(marks.ROLE) == marks.ACTIVATION and network.activation_input(node)
+        if is_activation and not network.encoding(Entry(node, 0)):
             foreign.update(dict.fromkeys(network.activation_interior(node), f'it is part of the activation {node.name}'))
     needs, reasons = {}, {}
     waiting = [entry.node for entry in network.outputs]
