@@ -85,7 +85,7 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
 
 // --- weights: for each strip the tiles in the order of use, then for each strip what is added to the sums
 
-// The parts of a window that lie in one piece in the map: rows of taps where they touch each other, else single taps.
+// The parts of a window that lie in one piece in the map.
 struct Pieces {
     int rows, columns;  // down and across the window
     int bytes;          // of one piece
@@ -94,9 +94,7 @@ struct Pieces {
 };
 
 Pieces pieces_of(const BinaryConv& conv) {
-    const int tap_bytes = conv.group_units() * kUnitBytes;
-    if (conv.groups == 1 && conv.dilation_w == 1) return {conv.kernel_h, 1, conv.kernel_w * tap_bytes};
-    return {conv.kernel_h, conv.kernel_w, tap_bytes};
+    return {conv.kernel_h, taps_touch(conv) ? 1 : conv.kernel_w, piece_units(conv) * kUnitBytes};
 }
 
 size_t tiles_bytes(const BinaryConv& conv) { return size_t(count_strips(conv)) * pieces_of(conv).tiles() * kTileBytes; }

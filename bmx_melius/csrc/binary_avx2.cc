@@ -253,7 +253,7 @@ constexpr ConvolveBlock kBlocks[kMostStrips][kMostPixels] = {{convolve_block<1, 
 
 void convolve(const BinaryConvRun& run) {
     const BinaryConv& conv = *run.conv;
-    const Runs runs = runs_of(run, kUnitBytes);
+    const Runs runs = runs_of(run);
     const size_t strip_step = strip_bytes(conv);
     for_each_strip_block<kMostStrips>(run, [&](const Strip* strips, int count) {
         const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;

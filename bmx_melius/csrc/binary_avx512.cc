@@ -2,6 +2,13 @@
 //
 // Prepared weights are [strip][tap][unit][16 lanes]. Blocks of up to 4 strips and 5 pixels keep their sums in
 // registers; each word costs an exclusive or, a population count and an addition.
+//
+// Where many words lie in one piece, two of them cost five operations instead of six. With x, y the next two words'
+// differing bits and s the parities of all bits before, maj(s, x, y) are the carries of adding the three, which count
+// twice, and s ^ x ^ y are the next parities:
+//     bits of all words = 2 * carries + bits of the last parities - bits of the first.
+// If weights and activations are stored as the exclusive or of all words before and including them, one exclusive or
+// gives s ^ x =: t, another s ^ x ^ y =: next, and the carries are t ? ~next : s, one ternary operation.
 #include <immintrin.h>
 
 #include <cstring>
@@ -14,7 +21,7 @@ namespace bmx {
 namespace {
 
 constexpr int kUnitBytes = 4;
-constexpr int kMostStrips = 4, kMostPixels = 5;
+constexpr int kMostStrips = 4, kMostPixels = 5, kMostParityPixels = 2;
 
 // --- packing
 
@@ -66,14 +73,21 @@ size_t strip_words(const BinaryConv& conv) {
 
 size_t weights_bytes(const BinaryConv& conv) { return count_strips(conv) * strip_words(conv) * sizeof(uint32_t); }
 
+// Fewer words in a piece gain nothing: each piece costs two operations more.
+bool uses_parities(const BinaryConv& conv) { return piece_units(conv) >= 16; }
+
 void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
     const size_t filter_words = strip_words(conv) / kLanes;
     for_each_strip(conv, [&](const Strip& strip) {
         uint32_t* to = static_cast<uint32_t*>(prepared) + strip.index * strip_words(conv);
+        const int piece = piece_units(conv);
+        const bool parities = uses_parities(conv);
         for (size_t k = 0; k < filter_words; ++k) {
             for (int lane = 0; lane < kLanes; ++lane) {
                 const int filter = strip.begin + lane;
-                *to++ = filter < strip.end ? words[filter * filter_words + k] : 0;
+                const uint32_t word = filter < strip.end ? words[filter * filter_words + k] : 0;
+                *to = parities && k % piece > 0 ? word ^ to[-kLanes] : word;
+                ++to;
             }
         }
     });
@@ -168,6 +182,86 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
     }
 }
 
+// The same on a map and weights of parities, see above. The word before the window holds the first parities.
+template <int kStrips, int kPixels>
+void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape, const Block& block) {
+    const Runs runs = shape.runs;
+    const ptrdiff_t pixel_step = shape.pixel_step;
+    const size_t strip_step = shape.strip_step;
+    const uint32_t* weights = static_cast<const uint32_t*>(run.weights) + block.strips[0].index * strip_step;
+    const auto broadcast = [](const uint8_t* from) {
+        int word;
+        std::memcpy(&word, from, sizeof(word));
+        return _mm512_set1_epi32(word);
+    };
+
+    __m512i twos[kPixels][kStrips], ones[kPixels][kStrips];
+    int before[kPixels] = {};
+#pragma GCC unroll 8
+    for (int p = 0; p < kPixels; ++p) {
+#pragma GCC unroll 8
+        for (int s = 0; s < kStrips; ++s) twos[p][s] = ones[p][s] = _mm512_setzero_si512();
+    }
+    for (int y = 0; y < runs.rows; ++y) {
+        for (int x = 0; x < runs.columns; ++x) {
+            const uint8_t* from = block.window + y * runs.row_step + x * runs.step;
+            __m512i parity[kPixels][kStrips];
+#pragma GCC unroll 8
+            for (int p = 0; p < kPixels; ++p) {
+                uint32_t word;
+                std::memcpy(&word, from + p * pixel_step, sizeof(word));
+                before[p] += __builtin_popcount(word);
+#pragma GCC unroll 8
+                for (int s = 0; s < kStrips; ++s) parity[p][s] = _mm512_set1_epi32(static_cast<int>(word));
+            }
+            from += kUnitBytes;
+            for (int unit = 0; unit + 1 < runs.units; unit += 2, from += 2 * kUnitBytes, weights += 2 * kLanes) {
+#pragma GCC unroll 8
+                for (int p = 0; p < kPixels; ++p) {
+                    const __m512i a = broadcast(from + p * pixel_step);
+                    const __m512i b = broadcast(from + p * pixel_step + kUnitBytes);
+#pragma GCC unroll 8
+                    for (int s = 0; s < kStrips; ++s) {
+                        const __m512i odd = _mm512_xor_si512(a, _mm512_load_si512(weights + s * strip_step));
+                        const __m512i next = _mm512_xor_si512(b, _mm512_load_si512(weights + s * strip_step + kLanes));
+                        const __m512i carry = _mm512_ternarylogic_epi32(odd, next, parity[p][s], 0x3a);
+                        twos[p][s] = _mm512_add_epi32(twos[p][s], _mm512_popcnt_epi32(carry));
+                        parity[p][s] = next;
+                    }
+                }
+            }
+            const bool single = runs.units % 2;
+#pragma GCC unroll 8
+            for (int p = 0; p < kPixels; ++p) {
+#pragma GCC unroll 8
+                for (int s = 0; s < kStrips; ++s) {
+                    if (single) {
+                        const __m512i w = _mm512_load_si512(weights + s * strip_step);
+                        const __m512i last =
+                            _mm512_ternarylogic_epi32(broadcast(from + p * pixel_step), w, parity[p][s], 0x96);
+                        ones[p][s] = _mm512_add_epi32(ones[p][s], _mm512_popcnt_epi32(last));
+                    }
+                    ones[p][s] = _mm512_add_epi32(ones[p][s], _mm512_popcnt_epi32(parity[p][s]));
+                }
+            }
+            if (single) weights += kLanes;
+        }
+    }
+#pragma GCC unroll 8
+    for (int p = 0; p < kPixels; ++p) {
+#pragma GCC unroll 8
+        for (int s = 0; s < kStrips; ++s) {
+            const __m512i sum = _mm512_add_epi32(ones[p][s], _mm512_slli_epi32(twos[p][s], 1));
+            ones[p][s] = _mm512_sub_epi32(sum, _mm512_set1_epi32(before[p]));
+        }
+    }
+    if (run.number == Number::f32) {
+        store_block<kStrips, kPixels, float>(run, shape.affine, block, ones);
+    } else {
+        store_block<kStrips, kPixels, int16_t>(run, shape.affine, block, ones);
+    }
+}
+
 using ConvolveBlock = void (*)(const BinaryConvRun&, const Shape&, const Block&);
 
 template <int kStrips>
@@ -177,11 +271,16 @@ constexpr ConvolveBlock kPixelBlocks[kMostPixels] = {convolve_block<kStrips, 1>,
 constexpr const ConvolveBlock* kBlocks[kMostStrips] = {kPixelBlocks<1>, kPixelBlocks<2>, kPixelBlocks<3>,
                                                        kPixelBlocks<4>};
 
-void convolve(const BinaryConvRun& run) {
+template <int kStrips>
+constexpr ConvolveBlock kParityPixelBlocks[kMostParityPixels] = {convolve_block_by_parities<kStrips, 1>,
+                                                                 convolve_block_by_parities<kStrips, 2>};
+constexpr const ConvolveBlock* kParityBlocks[kMostStrips] = {kParityPixelBlocks<1>, kParityPixelBlocks<2>,
+                                                             kParityPixelBlocks<3>, kParityPixelBlocks<4>};
+
+void convolve_blocks(const BinaryConvRun& run, const ConvolveBlock* const* blocks, int most_pixels) {
     const BinaryConv& conv = *run.conv;
-    const Shape shape = {runs_of(run, kUnitBytes), conv.stride_w * run.pixel_bytes, strip_words(conv),
-                         affine_of_differing(conv)};
-    const int pixel_blocks = (run.columns + kMostPixels - 1) / kMostPixels;
+    const Shape shape = {runs_of(run), conv.stride_w * run.pixel_bytes, strip_words(conv), affine_of_differing(conv)};
+    const int pixel_blocks = (run.columns + most_pixels - 1) / most_pixels;
     for_each_strip_block<kMostStrips>(run, [&](const Strip* strips, int count) {
         const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;
         for (int row = 0; row < run.rows; ++row) {
@@ -190,10 +289,47 @@ void convolve(const BinaryConvRun& run) {
                 const int end = static_cast<int>(int64_t(run.columns) * (b + 1) / pixel_blocks);
                 const uint8_t* window = input + row * conv.stride_h * run.row_bytes + begin * shape.pixel_step;
                 const ptrdiff_t output = row * run.output_row + begin * run.output_pixel;
-                kBlocks[count - 1][end - begin - 1](run, shape, {strips, window, output});
+                blocks[count - 1][end - begin - 1](run, shape, {strips, window, output});
             }
         }
     });
+}
+
+// The part of the map under the output: each row begins with 0 and goes on with the exclusive ors of its words.
+struct ParityMap {
+    explicit ParityMap(const BinaryConvRun& run) {
+        const BinaryConv& conv = *run.conv;
+        const ptrdiff_t rows = (run.rows - 1) * conv.stride_h + (conv.kernel_h - 1) * conv.dilation_h + 1;
+        const ptrdiff_t columns = (run.columns - 1) * conv.stride_w + (conv.kernel_w - 1) * conv.dilation_w + 1;
+        const ptrdiff_t row_words = columns * conv.units();
+        row_bytes = (row_words + 1) * kUnitBytes;
+        words = new uint32_t[rows * (row_words + 1)];
+        uint32_t* to = words;
+        for (ptrdiff_t row = 0; row < rows; ++row) {
+            const uint8_t* from = run.input + row * run.row_bytes;
+            uint32_t parities = *to++ = 0;
+            for (ptrdiff_t i = 0; i < row_words; ++i, from += kUnitBytes) {
+                uint32_t word;
+                std::memcpy(&word, from, kUnitBytes);
+                *to++ = parities ^= word;
+            }
+        }
+    }
+    ~ParityMap() { delete[] words; }
+    ParityMap(const ParityMap&) = delete;
+    ParityMap& operator=(const ParityMap&) = delete;
+
+    ptrdiff_t row_bytes;
+    uint32_t* words;
+};
+
+void convolve(const BinaryConvRun& run) {
+    if (!uses_parities(*run.conv)) return convolve_blocks(run, kBlocks, kMostPixels);
+    const ParityMap map(run);
+    BinaryConvRun on_parities = run;
+    on_parities.input = reinterpret_cast<const uint8_t*>(map.words);
+    on_parities.row_bytes = map.row_bytes;
+    convolve_blocks(on_parities, kParityBlocks, kMostParityPixels);
 }
 
 }  // namespace

@@ -62,13 +62,14 @@ struct Runs {
     int units;                 // of one piece
 };
 
-inline Runs runs_of(const BinaryConvRun& run, int unit_bytes) {
+inline bool taps_touch(const BinaryConv& conv) { return conv.groups == 1 && conv.dilation_w == 1; }
+
+inline int piece_units(const BinaryConv& conv) { return conv.group_units() * (taps_touch(conv) ? conv.kernel_w : 1); }
+
+inline Runs runs_of(const BinaryConvRun& run) {
     const BinaryConv& conv = *run.conv;
-    const int units = conv.group_units();
-    const ptrdiff_t row_step = conv.dilation_h * run.row_bytes;
-    const bool touching = conv.dilation_w == 1 && run.pixel_bytes == ptrdiff_t(units) * unit_bytes;
-    if (touching) return {conv.kernel_h, 1, row_step, 0, conv.kernel_w * units};
-    return {conv.kernel_h, conv.kernel_w, row_step, conv.dilation_w * run.pixel_bytes, units};
+    return {conv.kernel_h, taps_touch(conv) ? 1 : conv.kernel_w, conv.dilation_h * run.row_bytes,
+            conv.dilation_w * run.pixel_bytes, piece_units(conv)};
 }
 
 // The result of an output is constant - scale * (number of differing elements).

@@ -54,6 +54,9 @@ const Case kEdgeCases[] = {
     {{64, 64, 3, 3, 1, 1, 1, 1, 1, true}, 7, 7, 0, 0, true, Number::i16, 0, 16, 2},
     {{160, 64, 3, 3, 1, 1, 1, 1, 1, false}, 14, 14, 0, 0, true, Number::f32, 0, 16, 3},
     {{512, 64, 3, 3, 1, 1, 1, 1, 1, false}, 7, 7, 0, 0, false, Number::i16, 0, 16, 4},
+    {{224, 96, 3, 3, 1, 1, 1, 1, 1, false}, 9, 11, 1, 1, true, Number::i16, 0, 16, 17},  // an odd number of words
+    {{1100, 40, 3, 3, 2, 1, 1, 2, 2, true}, 3, 7, 1, 1, false, Number::f32, 0, 16, 18},
+    {{544, 33, 1, 1, 1, 1, 1, 1, 1, false}, 1, 1, 0, 0, true, Number::f32, 0, 16, 19},
     {{3584, 64, 3, 3, 1, 1, 1, 1, 1, false}, 2, 3, 0, 0, false, Number::i16, 0, 16, 5},  // n near the limit of i16
     {{1, 1, 1, 1, 1, 1, 1, 1, 1, false}, 1, 1, 0, 0, false, Number::f32, 0, 16, 6},
     {{256, 130, 1, 1, 1, 1, 1, 1, 1, true}, 1, 1, 0, 0, true, Number::f32, 0, 16, 7},  // a dense layer
