@@ -107,7 +107,9 @@ int main(int argc, char** argv) {
             for (Layer& layer : layers) layer.time();
         }
         const double peak = median(peaks);
-        std::printf("%s: peak %.3f e12 MAC/s\n", table->name, peak * 1e-12);
+        std::printf("%s: peak %.3f e12 MAC/s", table->name, peak * 1e-12);
+        if (!std::strcmp(table->name, "amx")) std::printf(" (tiles %.3f)", peak_tiles(.05) * 1e-12);
+        std::printf("\n");
         for (const Layer& layer : layers) {
             const double alone = layer.macs() / median(layer.convolving);
             const double packed = layer.macs() / (median(layer.convolving) + median(layer.packing));
