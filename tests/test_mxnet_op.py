@@ -119,6 +119,7 @@ def test_shapes_are_inferred_without_the_program(names):
     (mx.nd.zeros((1, 5, 8, 6), dtype='float64'), {}, 'input 0 must be float32'),
     (mx.nd.zeros((1, 5, 8, 6), dtype='float16'), {}, 'input 0 must be float32'),
     (mx.nd.zeros((1, 5, 8, 6)), {'output_shapes': '1 2 3'}, 'the attribute output_shapes is damaged'),
+    (mx.nd.zeros((1, 5, 8, 6)), {'input_channels': str(-(1 << 63))}, 'the attribute input_channels is damaged'),
     (mx.nd.zeros((1, 5, 8, 6)), {'num_outputs': 'two'}, 'the attribute num_outputs is damaged'),
     (mx.nd.zeros((1, 5, 8, 6)), {'output_shapes': '0 7 0 0 0 1 0 0 1 0 40 0 0 2 1 0 2 1'}, 'do not belong together'),
 ])

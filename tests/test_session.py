@@ -152,6 +152,24 @@ def test_damaged_files_are_named(prefix):
         bmx.Session(f'{prefix}-missing')
 
 
+def test_no_damage_to_the_files_does_more_than_raise_an_error(prefix, long_run):
+    random, x = np.random.RandomState(0), make_image()
+    for suffix in ('-symbol.json', '-0000.params'):
+        path = pathlib.Path(f'{prefix}{suffix}')
+        content = path.read_bytes()
+        for _ in range(5000 if long_run else 500):
+            damaged = bytearray(content)
+            begin = random.randint(len(content))
+            damaged[begin : begin + random.randint(1, 4)] = random.choice([b'9', b'-', b'"', b'[', b'\xff', b'\0']) * random.randint(0, 4)
+            path.write_bytes(damaged)
+            try:
+                bmx.Session(prefix)(x)
+            except bmx.UserError as error:
+                assert len(str(error).splitlines()) == 1
+        path.write_bytes(content)
+    assert_same(bmx.Session(prefix)(x), reference.run(make_program(), [x]))
+
+
 def run_without_mxnet(program):
     """Run Python code in a process in which MXNet cannot be imported and is not found."""
     blocked = (

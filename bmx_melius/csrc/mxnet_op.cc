@@ -47,14 +47,17 @@ MXReturnValue guarded(const Body& body) {
 
 // --- attributes and shapes -------------------------------------------------------------------------------------------
 
+constexpr int64_t kLimit = int64_t(1) << 60;  // sums of two numbers do not overflow
+
 std::vector<int64_t> numbers(const Attributes& attributes, const char* name, size_t count) {
     auto found = attributes.find(name);
     if (found == attributes.end())
         refuse(std::string("the attribute ") + name + " is missing: convert the network again");
     std::istringstream text(found->second);
     std::vector<int64_t> values;
-    for (int64_t value; text >> value;) values.push_back(value);
-    if (!text.eof() || values.size() != count) refuse(std::string("the attribute ") + name + " is damaged");
+    bool bounded = true;
+    for (int64_t value; text >> value; values.push_back(value)) bounded &= std::abs(value / 2) < kLimit;
+    if (!text.eof() || values.size() != count || !bounded) refuse(std::string("the attribute ") + name + " is damaged");
     return values;
 }
 

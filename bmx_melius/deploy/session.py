@@ -108,12 +108,12 @@ def _read_symbol(path):
             raise UserError(f'{path} has {len(packed)} packed operators; a session runs one: load it with MXNet, SymbolBlock.imports')
         names = [nodes[source]['name'] for source, *_ in packed[0]['inputs']]
         heads = [(nodes[source] is packed[0], output) for source, output, *_ in graph['heads']]
-        if not names or not heads or not all(is_packed for is_packed, _ in heads):
+        if not heads or not all(is_packed and isinstance(output, int) and output >= 0 for is_packed, output in heads):
             raise UserError(f'{path} has outputs that its packed operator does not make: load it with MXNet')
         return names[:-1], names[-1], [output for _, output in heads]
     except UserError:
         raise
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:  # no JSON, or none of a symbol
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:  # no JSON, or none of a symbol
         raise UserError(f'{path} is no symbol of MXNet, or damaged ({error}): convert the network again') from error
 
 
