@@ -2,8 +2,9 @@
 
 Run: ``python benchmarks/binary_kernels.py [ROUNDS [INSTRUCTION_SET]]``
 
-Measured on one core of a Xeon of the fourth generation with other load on the machine, 1e12 multiply-accumulates a second of the
-convolution alone, and with packing; exclusive or, population count and addition in registers: 1.2 to 1.4 (AVX2: .32), tiles 3.8:
+Measured on one core of a Xeon of the fourth generation that had other work, too: 1e12 multiply-accumulates a second of the convolution
+alone, and with packing, in the fastest of 15 rounds (the medians that this prints were up to 15 % lower). Exclusive or, population count
+and addition in registers: 1.2 to 1.4 as the clock goes (AVX2: .32), tiles 3.8:
 
 ====================  ============  ============  ============
 3x3, 64 filters       AVX2          AVX-512       AMX
@@ -18,11 +19,12 @@ convolution alone, and with packing; exclusive or, population count and addition
 
 Tried in their place:
 
-- AVX-512, two words with five operations on pieces of fewer than 16 words: 3 % slower at 128 channels; on 24 or more 5 to 10 % faster
+- AVX-512, two words with five operations on pieces of fewer than 16 words: 3 % slower at 128 channels; on 24 or more 2 to 10 % faster
 - AMX, blocks of four tiles of pixels and one strip of filters, which halves the traffic of weights: up to a fifth slower
 - AMX, without a tile store every eight steps: a fifth slower from 256 channels on
 - AMX, without storing results (what a fused threshold could save at most): 2.5 instead of 2.0 at 64 channels, 2.5 instead of 2.3 at 256
-- AMX, all weights in the first cache: 2.1 to 2.4 in place of 1.6 to 1.9 from 128 channels on; prefetching them by software is slower
+- AMX, all weights in the first cache: 2.1 to 2.4 in place of 1.6 to 1.9 from 128 channels on.
+  Prefetching them by software made a loop of the same instructions 8 to 15 % slower
 """
 import pathlib
 import subprocess
