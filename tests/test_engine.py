@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from native_program import INSTRUCTION_SETS, SOURCES, BuildError, build_program
 
 from bmx_melius import load_reference_parameters
 from bmx_melius.deploy import native, reference
@@ -385,7 +386,7 @@ def test_several_threads_may_run_one_program_at_once(libraries):
     for library in working(libraries).values():
         maker, program, sizes = some_program(3)
         engine = Engine.of(library, program)
-        cases = [maker.data(sizes, batch) for batch in (1, 2, 3, 4)]
+        cases = [maker.data(sizes, batch) for batch in (1, 2, 3, 4, 1, 2, 3, 4)]
         expected = [reference.run(program, inputs) for inputs in cases]
         failures = []
 
@@ -493,6 +494,43 @@ def accepted(words):
         return Program.from_words(words)
     except ProgramError:
         return None
+
+
+@pytest.mark.long
+def test_damaged_programs_make_no_forbidden_access_under_sanitizers(libraries, tmp_path):
+    endings = tuple(f'_{name}' for name in ('reference', *INSTRUCTION_SETS))
+    files = {path.stem for path in SOURCES.glob('*.cc')} - {'mxnet_op'}
+    parts = sorted({name.rpartition('_')[0] if name.endswith(endings) else name for name in files})
+    flags = ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']
+    try:
+        engine = build_program(tmp_path, 'tests/csrc/damaged_files_test.cc', parts, flags)
+    except BuildError as error:
+        pytest.skip(str(error))
+    random, expected, paths = randoms.Random(1), '', []
+    with np.errstate(over='ignore'):
+        for number in range(3000):
+            if number % 10 == 0:
+                words = some_program(number, 6)[1].to_words()
+            changed = damaged(random, words)
+            if not len(changed):
+                continue
+            path = tmp_path / f'{number}.params'
+            write_parameters(path, {'arg:network_program': changed})
+            if number % 5 == 0:  # also damage the file around it
+                octets = bytearray(path.read_bytes())
+                octets[random.choice((random.randrange(60), len(octets) - 1 - random.randrange(40)))] = random.randrange(256)
+                path.write_bytes(octets)
+                expected += '?'
+            else:
+                expected += '1' if accepted(changed) else '0'
+            paths.append(str(path))
+    for name in working(libraries):
+        done = subprocess.run(
+            [engine], input='\n'.join(paths) + '\n', env={**os.environ, 'BMX_MELIUS_ISA': name}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, (name, done.stdout[-500:], done.stderr[-3000:])
+        assert len(done.stdout) == len(expected)
+        assert all(wanted in ('?', found) for wanted, found in zip(expected, done.stdout))
 
 
 def test_both_validators_accept_the_same_words(libraries, long_run):

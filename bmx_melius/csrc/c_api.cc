@@ -106,13 +106,15 @@ BMX_EXPORT size_t bmx_program_inputs(const bmx_program* program) { return progra
 BMX_EXPORT size_t bmx_program_outputs(const bmx_program* program) { return program->engine.program().outputs().size(); }
 
 BMX_EXPORT int bmx_program_input_shape(const bmx_program* program, size_t input, int64_t shape[4]) {
-    const bmx::Value& value = program->engine.program().inputs().at(input);
-    shape[0] = 1;
-    shape[1] = value.channels;
-    if (value.flat) return 2;
-    shape[2] = value.height;
-    shape[3] = value.width;
-    return 4;
+    return guarded(0, [&] {
+        const bmx::Value& value = program->engine.program().inputs().at(input);
+        shape[0] = 1;
+        shape[1] = value.channels;
+        if (value.flat) return 2;
+        shape[2] = value.height;
+        shape[3] = value.width;
+        return 4;
+    });
 }
 
 BMX_EXPORT int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, int64_t* output_shapes,
