@@ -61,9 +61,9 @@ std::vector<int64_t> numbers(const Attributes& attributes, const char* name, siz
     return values;
 }
 
-int count(const Attributes& attributes, const char* name) {
+int count(const Attributes& attributes, const char* name, int most = 1 << 20) {
     int64_t value = numbers(attributes, name, 1)[0];
-    if (value < 1 || value > 1 << 20) refuse(std::string("the attribute ") + name + " is damaged");
+    if (value < 1 || value > most) refuse(std::string("the attribute ") + name + " is damaged");
     return int(value);
 }
 
@@ -91,7 +91,7 @@ unsigned int dimension(int64_t size) {
 
 void infer_shapes(const Attributes& attributes, std::vector<Shape>* inputs, std::vector<Shape>* outputs) {
     size_t data = inputs->size() - 1;
-    inputs->back() = {unsigned(count(attributes, "program_words"))};
+    inputs->back() = {unsigned(count(attributes, "program_words", INT32_MAX))};
     std::vector<int64_t> channels = numbers(attributes, "input_channels", data);
     for (size_t i = 0; i < data; i++) {
         const Shape& shape = (*inputs)[i];
