@@ -1,4 +1,4 @@
-"""From nothing to a binary network that classifies handwritten digits: train, count, export, load in a new process, classify, draw.
+"""From nothing to a binary network that reads handwritten digits on bit instructions: train, count, export, classify, pack, time, draw.
 
 `make demo` runs this file. It does what a user would do: it calls train_imagenet.py and works on with the files that come out.
 """
@@ -15,6 +15,10 @@ import mxnet as mx
 import numpy as np
 
 import bmx_melius
+from bmx_melius.bench.comparison import compare
+from bmx_melius.bench.networks import export
+from bmx_melius.bench.peers import mxnet_float, mxnet_packed, session
+from bmx_melius.bench.rows import Row
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.digits import open_digits
 from model_zoo import get_model
@@ -25,11 +29,18 @@ import matplotlib.pyplot as plt  # noqa: E402  the backend comes first
 MODEL = 'meliusnet22'
 FLAGS = ['--model', MODEL, '--dataset', 'digits', '--seed', '1']
 REQUIRED = .95  # top-1 accuracy
+RUNS, ROUNDS = 200, 20  # of each form that is timed
 
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = HERE.parent / 'out' / 'demo'
 RUN = FOLDER / 'run'
 PREFIX = RUN / MODEL
+PACKED = FOLDER / 'packed'
+TWIN = FOLDER / 'twin'  # the same architecture without quantization
+
+# What is timed.
+FLOAT, EXPORTED = 'float32 twin, MXNet', 'binary as exported, MXNet'
+IN_MXNET, ALONE = 'packed binary, MXNet', 'packed binary, Session'
 
 
 def main():
@@ -59,22 +70,39 @@ def main():
     print(f'{len(labels)} digits that were held back in training: the same predictions as the trained network, '
           f'logits differ by {np.abs(logits - trained).max():.1g} at most')
 
+    headline('Packing it: xnor and popcount in place of multiplications')
+    run('-m', 'bmx_melius', 'convert', f'{PREFIX}-symbol.json', f'{PREFIX}-0000.params', shorten(PACKED))
+    packed = bmx_melius.Session(PACKED)(inputs).argmax(axis=1)
+    accuracy, packed_accuracy = np.mean(predictions == labels), np.mean(packed == labels)
+    print(f'{np.sum(packed == predictions)} of {len(labels)} predictions are the same: '
+          f'top-1 {percent(packed_accuracy)} packed, {percent(accuracy)} as exported')
+
+    headline('How long a digit takes, in one thread')
+    times = time_forms(description['model'], (1, *spec.shape))
+    for form, seconds in times.items():
+        ratio = '' if form == FLOAT else f'{times[FLOAT] / seconds:10.1f} times as fast'
+        print(f'{form:<28} {1e3 * seconds:8.3f} ms{ratio}')
+
     cv2.imwrite(str(FOLDER / 'digit.png'), images[0].asnumpy())
     history = json.loads((RUN / 'checkpoint.json').read_text())['progress']['history']
-    draw(images, labels, predictions, history, FOLDER / 'demo.png')
-    accuracy = np.mean(predictions == labels)
+    draw(images, labels, packed, history, times, FOLDER / 'demo.png')
     command = shorten(pathlib.Path(sys.executable).parent / 'bmx-melius')
-    print(f'picture      {shorten(FOLDER / "demo.png")}\n'
-          f'now try      {command} predict {shorten(PREFIX)} {shorten(FOLDER / "digit.png")}\n'
+    print(f'\npicture      {shorten(FOLDER / "demo.png")}\n'
+          f'now try      {command} predict {shorten(PACKED)} {shorten(FOLDER / "digit.png")}\n'
           f'             {command} summary {shorten(PREFIX)}-symbol.json --by kind\n'
+          f'             {command} bench meliusnet22 --compare mxnet\n'
           f'time         {time.time() - started:.0f} s\n')
-    print(f'top-1 {accuracy:.1%}'.replace('%', ' %'))
-    if accuracy < REQUIRED:
+    print(f'top-1 {percent(packed_accuracy)}')
+    if min(accuracy, packed_accuracy) < REQUIRED:
         sys.exit(f'that is less than {REQUIRED:.0%}')
 
 
 def headline(text):
     print(f'\n--- {text} ---\n', flush=True)
+
+
+def percent(fraction):
+    return f'{100 * fraction:.1f} %'
 
 
 def run(*command):
@@ -101,11 +129,28 @@ def logits_as_trained(description, inputs):
     return net(mx.nd.array(inputs)).asnumpy()
 
 
-def draw(images, labels, predictions, history, path):
-    """Accuracy over the epochs, and held-back digits with what the network takes them for; all it gets wrong come first."""
-    figure = plt.figure(figsize=(12, 5), constrained_layout=True)
+def time_forms(model, shape):
+    """Form -> median seconds for one image. Each form runs in a process of its own, in one thread; they take turns."""
+    export(get_model(**model, bits=32, norm_kwargs={'momentum': 0.0}), str(TWIN), shape)
+    forms = {
+        FLOAT: (mxnet_float, {'prefix': str(TWIN), 'form': 'folded'}),  # its fastest form: operators fused
+        EXPORTED: (mxnet_float, {'prefix': str(PREFIX), 'form': 'exported'}),
+        IN_MXNET: (mxnet_packed, {'prefix': str(PACKED)}),
+        ALONE: (session, {'prefix': str(PACKED)}),
+    }
+    rows = [Row(form, form, 'demo', peer, shape, 1, arguments) for form, (peer, arguments) in forms.items()]
+    results = compare(rows, RUNS, ROUNDS, progress=lambda items, _: items)
+    for form, result in results.items():
+        if 'error' in result:
+            sys.exit(f'{form}: {result["error"]}')
+    return {form: result['seconds'] for form, result in results.items()}
+
+
+def draw(images, labels, predictions, history, times, path):
+    """Accuracy over the epochs, time, and held-back digits with what the network takes them for; all it gets wrong come first."""
+    figure = plt.figure(figsize=(12, 5.6), constrained_layout=True)
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.2))
-    axes = left.subplots()
+    axes, bars = left.subplots(2, 1, gridspec_kw={'height_ratios': (2, 1)})
     epochs = [row['epoch'] for row in history]
     for key, label in (('top1', 'held-back digits'), ('train_top1', 'training digits, augmented')):
         axes.plot(epochs, [100 * row[key] for row in history], marker='o', label=label)
@@ -113,6 +158,7 @@ def draw(images, labels, predictions, history, path):
     axes.set(xlabel='epoch', ylabel='top-1 accuracy / %', ylim=(0, 101), title=f'{MODEL} learns digits', xticks=epochs)
     axes.grid(alpha=.3)
     axes.legend(loc='lower right')
+    draw_times(bars, times)
     wrong = np.array(predictions) != np.array(labels)
     shown = np.argsort(~wrong, kind='stable')[:60]
     right.suptitle(f'{len(labels)} held-back digits: {wrong.sum()} mistakes (red, true digit in brackets)')
@@ -122,6 +168,18 @@ def draw(images, labels, predictions, history, path):
                        color='tab:red' if wrong[index] else 'black')
         cell.axis('off')
     figure.savefig(path, dpi=110)
+
+
+def draw_times(axes, times):
+    """A bar for the float32 twin and for each way to run the packed network."""
+    milliseconds = {form: 1e3 * times[form] for form in (FLOAT, IN_MXNET, ALONE)}
+    bars = axes.barh([form.replace(', ', '\n') for form in milliseconds], list(milliseconds.values()),
+                     color=['gray', 'tab:green', 'tab:green'])
+    axes.bar_label(bars, [f'{time:.2f} ms' for time in milliseconds.values()], padding=3)
+    axes.set(xlim=(0, 1.25 * max(milliseconds.values())), xticks=[])
+    axes.set_title('one digit, one thread', fontsize=10)
+    axes.invert_yaxis()
+    axes.spines[['top', 'right', 'bottom']].set_visible(False)
 
 
 def shorten(path):

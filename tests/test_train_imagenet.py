@@ -378,8 +378,10 @@ def test_the_help_shows_every_flag_with_its_default_and_examples(capsys):
 
 
 @pytest.mark.long
-def test_the_demo_reaches_its_accuracy():
+def test_the_demo_reaches_its_accuracy_packed_too_and_ends_with_it():
     result = subprocess.run([sys.executable, EXAMPLES / 'demo.py'], stdout=subprocess.PIPE, text=True, check=True,
                             env={**os.environ, 'PYTHONPATH': str(EXAMPLES.parent)})
     last = result.stdout.strip().splitlines()[-1]
     assert float(re.fullmatch(r'top-1 (\d\d\.\d) %', last).group(1)) >= 95
+    same, count = re.search(r'(\d+) of (\d+) predictions are the same', result.stdout).groups()
+    assert int(same) >= .99 * int(count), 'sums in another order may turn a sign, and that a close decision'
