@@ -157,6 +157,15 @@ def test_words_that_change_in_place_are_noticed():
         assert_same(call(program, mx.nd.array(x), words=words), reference.run(program, [x]))
 
 
+def test_a_program_of_more_than_a_million_words_runs():
+    geometry = {f'{name}_{axis}': value for name, value in (('kernel', 1), ('stride', 1), ('pad', 0), ('dilation', 1)) for axis in 'hw'}
+    weight = np.random.default_rng(0).standard_normal((1024, 1025, 1, 1), dtype=np.float32)
+    attributes = {'out_channels': 1024, **geometry, 'groups': 1, 'has_bias': 0, 'half': 0}
+    program = Program([Value(REAL_KIND, 1025, 1, 1, True)], [Operation('conv', (0,), attributes, {'weight': weight})], [1])
+    x = np.ones((1, 1025), np.float32)
+    np.testing.assert_allclose(call(program, mx.nd.array(x)).asnumpy(), weight.sum(axis=(1, 2, 3))[np.newaxis], rtol=1e-3, atol=1e-3)
+
+
 def test_many_networks_in_turn_keep_apart(tmp_path):
     x = make_image()
     blocks = [load(tmp_path, make_program(seed), f'net{seed}') for seed in range(40)]
