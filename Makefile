@@ -16,7 +16,7 @@ REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(NATIVE) ## train a binary MeliusNet on handwritten digits, export it and classify with it
+demo: $(NATIVE) ## train a binary MeliusNet on handwritten digits, export it, pack it, classify with it and time it
 	$(BIN)/python examples/demo.py
 
 test: $(NATIVE) ## run the tests (ARGS='-k name' is passed to pytest)
