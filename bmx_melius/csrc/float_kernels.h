@@ -91,6 +91,9 @@ struct FloatKernels {
     // (`pixel_stride` apart)
     void (*planar_to_pixels)(const float* x, ptrdiff_t channel_stride, int columns, int channels, float* y,
                              ptrdiff_t pixel_stride);
+    // and back, from numbers of either type
+    void (*pixels_to_planar)(Number number, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
+                             ptrdiff_t channel_stride);
 
     // the last step of the stem: max pooling of planar rows into the pixels layout. rows: window_h pointers to rows of
     // channel 0 at the element under window column 0 of output column 0, padding (never the maximum: -inf) in the row;

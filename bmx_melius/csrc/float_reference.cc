@@ -95,6 +95,23 @@ void planar_to_pixels(const float* x, ptrdiff_t channel_stride, int columns, int
     }
 }
 
+template <class T>
+void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
+                         ptrdiff_t channel_stride) {
+    for (int c = 0; c < channels; ++c) {
+        for (int i = 0; i < pixels; ++i) y[c * channel_stride + i] = x[i * pixel_stride + c];
+    }
+}
+
+void pixels_to_planar(Number number, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
+                      ptrdiff_t channel_stride) {
+    if (number == Number::f32) {
+        pixels_to_planar_of(static_cast<const float*>(x), pixel_stride, pixels, channels, y, channel_stride);
+    } else {
+        pixels_to_planar_of(static_cast<const int16_t*>(x), pixel_stride, pixels, channels, y, channel_stride);
+    }
+}
+
 void planar_max_pool(const float* const* rows, int window_h, ptrdiff_t input_channel, int window_w, int stride_w,
                      int columns, int channels, float* y, ptrdiff_t pixel_stride) {
     for (int i = 0; i < columns; ++i) {
@@ -129,8 +146,8 @@ void sum_pixels(Number number, const void* x, ptrdiff_t stride, int pixels, int 
 
 const FloatKernels& float_kernels_reference() {
     static const FloatKernels kernels = {
-        "reference", planar_weights_bytes, planar_prepare,  planar_row, gemm_weights_bytes, gemm_prepare, gemm,
-        pool_row,    planar_to_pixels,     planar_max_pool, sum_pixels,
+        "reference", planar_weights_bytes, planar_prepare,   planar_row,      gemm_weights_bytes, gemm_prepare, gemm,
+        pool_row,    planar_to_pixels,     pixels_to_planar, planar_max_pool, sum_pixels,
     };
     return kernels;
 }

@@ -438,6 +438,32 @@ void planar_to_pixels(const float* x, ptrdiff_t channel_stride, int columns, int
               [=](int c, int i, int count) { return load(x + c * channel_stride + i, count); });
 }
 
+template <class T>
+void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
+                         ptrdiff_t channel_stride) {
+    for (int c = 0; c < channels; c += kWidth) {
+        const int height = smaller(kWidth, channels - c);
+        for (int i = 0; i < pixels; i += kWidth) {
+            const int width = smaller(kWidth, pixels - i);
+            Real square[kWidth];
+            for (int j = 0; j < kWidth; ++j) {
+                square[j] = j < width ? load_number(x + (i + j) * pixel_stride + c, height) : Lanes::zero();
+            }
+            Lanes::transpose(square);
+            for (int j = 0; j < height; ++j) store(y + (c + j) * channel_stride + i, square[j], width);
+        }
+    }
+}
+
+void pixels_to_planar(Number number, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
+                      ptrdiff_t channel_stride) {
+    if (number == Number::f32) {
+        pixels_to_planar_of(static_cast<const float*>(x), pixel_stride, pixels, channels, y, channel_stride);
+    } else {
+        pixels_to_planar_of(static_cast<const int16_t*>(x), pixel_stride, pixels, channels, y, channel_stride);
+    }
+}
+
 // kWidth columns of a maximum over windows three wide and two apart.
 Real pooled_by_two(const float* const* rows, int window_h, ptrdiff_t corner) {
     Real first = Lanes::load(rows[0] + corner), second = Lanes::load(rows[0] + corner + kWidth);
@@ -474,8 +500,8 @@ void planar_max_pool(const float* const* rows, int window_h, ptrdiff_t input_cha
 
 FloatKernels table(const char* name) {
     return {
-        name,     planar_weights_bytes, planar_prepare,  planar_row, gemm_weights_bytes, gemm_prepare, gemm,
-        pool_row, planar_to_pixels,     planar_max_pool, sum_pixels,
+        name,     planar_weights_bytes, planar_prepare,   planar_row,      gemm_weights_bytes, gemm_prepare, gemm,
+        pool_row, planar_to_pixels,     pixels_to_planar, planar_max_pool, sum_pixels,
     };
 }
 

@@ -60,22 +60,28 @@ void InputStep::run(const Memory& memory, const Team& team, int) const {
         if (team.thread == 0) std::memcpy(view.data, from, sizeof(float) * map.channels);
         return;
     }
-    for (int y = team.begin(map.height); y < team.end(map.height); y++)
-        kernels_->planar_to_pixels(from + y * map.width, map.height * map.width, static_cast<int>(map.width),
-                                   static_cast<int>(map.channels), floats(view.at(y * view.row)), view.pixel);
+    const int64_t pixels = map.height * map.width;
+    const int begin = team.begin(pixels), end = team.end(pixels);
+    kernels_->planar_to_pixels(from + begin, pixels, end - begin, static_cast<int>(map.channels),
+                               floats(view.at(begin * view.pixel)), view.pixel);
 }
 
-OutputStep::OutputStep(Source source, int output) : source_(std::move(source)), output_(output) {
+OutputStep::OutputStep(const FloatKernels* kernels, Source source, int output)
+    : kernels_(kernels), source_(std::move(source)), output_(output) {
     add_buffers(*this, source_);
 }
 
 void OutputStep::run(const Memory& memory, const Team& team, int) const {
     const Value& map = memory.value(source_.value);
     float* to = memory.outputs[output_];
-    for_each_slab(memory, source_, [&](const auto* from, const View& view, int channel) {
-        pixels_to_planes(from, view, map, team.begin(map.height), team.end(map.height),
-                         to + channel * map.height * map.width);
-    });
+    const int64_t pixels = map.height * map.width;
+    const int begin = team.begin(pixels), end = team.end(pixels);
+    for (const Slab& slab : source_.slabs) {
+        const View view = memory.view(slab);
+        kernels_->pixels_to_planar(view.number, view.at(begin * view.pixel), view.pixel, end - begin, view.channels,
+                                   to + begin, pixels);
+        to += view.channels * pixels;
+    }
 }
 
 // --- pooling -------------------------------------------------------------------------------------

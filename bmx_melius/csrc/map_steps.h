@@ -19,10 +19,11 @@ class InputStep : public Step {
 // A value to the user's NCHW map or vector.
 class OutputStep : public Step {
   public:
-    OutputStep(Source source, int output);
+    OutputStep(const FloatKernels* kernels, Source source, int output);
     void run(const Memory& memory, const Team& team, int phase) const override;
 
   private:
+    const FloatKernels* kernels_;
     Source source_;
     int output_;
 };

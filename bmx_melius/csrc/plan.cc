@@ -60,7 +60,7 @@ class Planner {
         for (size_t i = 0; i < done_.size(); i++)
             if (!done_[i]) plan_operation(static_cast<int>(i));
         for (size_t i = 0; i < program_.outputs().size(); i++)
-            add_step<OutputStep>({}, source(program_.outputs()[i]), static_cast<int>(i));
+            add_step<OutputStep>({}, kernels_.floats, source(program_.outputs()[i]), static_cast<int>(i));
         return std::move(plan_);
     }
 

@@ -304,6 +304,20 @@ void check_planar_to_pixels(const FloatKernels& kernels) {
     expect_equal(kernels.name, "planar_to_pixels", y, expected);
 }
 
+template <class T>
+void check_pixels_to_planar(const FloatKernels& kernels, Number number) {
+    const int channels = pick({1, 3, 16, 32, pick(1, 70)}), pixels = pick(1, 70);
+    const ptrdiff_t pixel_stride = channels + pick(0, 4), channel_stride = pixels + pick(0, 4);
+    std::vector<T> x(extent(pixels, pixel_stride, channels));
+    for (T& number_of_x : x) number_of_x = static_cast<T>(pick(-32768, 32767));
+    Reals y(extent(channels, channel_stride, pixels), kGap), expected = y;
+    kernels.pixels_to_planar(number, x.data(), pixel_stride, pixels, channels, y.data(), channel_stride);
+    for (int c = 0; c < channels; ++c) {
+        for (int i = 0; i < pixels; ++i) expected[c * channel_stride + i] = x[i * pixel_stride + c];
+    }
+    expect_equal(kernels.name, "pixels_to_planar", y, expected);
+}
+
 void check_planar_max_pool(const FloatKernels& kernels) {
     const int channels = pick({1, 16, 64, pick(1, 70)}), columns = pick({1, 56, pick(1, 70)});
     const int window_h = pick(1, 3), window_w = pick({1, 2, 3, 3, 5}), stride = pick({1, 2, 2, 3});
@@ -366,6 +380,8 @@ int main(int, char** arguments) {
         check_pool_row(kernels);
         check_sum_pixels(kernels);
         check_planar_to_pixels(kernels);
+        check_pixels_to_planar<float>(kernels, Number::f32);
+        check_pixels_to_planar<int16_t>(kernels, Number::i16);
         check_planar_max_pool(kernels);
     }
     std::printf("%s: ok\n", kernels.name);
