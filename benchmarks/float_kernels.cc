@@ -1,8 +1,6 @@
 // How much of the machine's multiply-add rate the float kernels reach, on the shapes of MeliusNet22 at 224 x 224.
 //
 // One thread; each number is the best of several runs. Built and run by `python benchmarks/float_kernels.py`.
-#include "../bmx_melius/csrc/float_kernels.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -10,9 +8,11 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "../bmx_melius/csrc/peak.h"
+#include "../tests/csrc/float_kernel_tables.h"
 
 namespace {
 
@@ -148,13 +148,12 @@ void sum(const FloatKernels& kernels, const char* name, int pixels, int channels
 }  // namespace
 
 int main(int count, char** arguments) {
-    const FloatKernels* kernels = &float_kernels_reference();
-#ifdef BMX_HAVE_AVX2
-    if (count > 1 && !std::strcmp(arguments[1], "avx2")) kernels = &float_kernels_avx2();
-#endif
-#ifdef BMX_HAVE_AVX512
-    if (count > 1 && !std::strcmp(arguments[1], "avx512")) kernels = &float_kernels_avx512();
-#endif
+    const char* name = count > 1 ? arguments[1] : "reference";
+    const FloatKernels* kernels = float_table(name);
+    if (!kernels) {
+        std::printf("%s: not in this build or not on this CPU\n", name);
+        return 1;
+    }
     peak = peak_float(kernels->name, 0.2);
     std::printf("%s; peak %.1f e9 MAC/s\n", kernels->name, peak * 1e-9);
     planar(*kernels, "stem 3 -> 32, 3x3 / 2, 224", {3, 32, 3, 3, 2, 2, 1, 1, 1}, 224);
@@ -165,7 +164,8 @@ int main(int count, char** arguments) {
     pool(*kernels, "pool 2x2, i16, 320 channels of 56x56", Number::i16, 56, 320);
     pool(*kernels, "pool 2x2, f32, 320 channels of 56x56", Number::f32, 56, 320);
     gemm(*kernels, "gemm 784 x 160 x 320", 784, 160, 320, false);
-    gemm(*kernels, "gemm 28 x 160 x 320", 28, 160, 320, false);
+    for (int m : {16, 28, 32, 44, 48, 49, 64})
+        gemm(*kernels, ("gemm " + std::to_string(m) + " x 160 x 320").c_str(), m, 160, 320, false);
     gemm(*kernels, "gemm 196 x 224 x 480", 196, 224, 480, false);
     gemm(*kernels, "gemm 49 x 256 x 480", 49, 256, 480, false);
     gemm(*kernels, "gemm 784 x 40 x 80, columns", 784, 40, 80, true);

@@ -20,7 +20,7 @@ def program(request, tmp_path_factory):
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize('table', ['reference', 'avx2', 'avx512'])
+@pytest.mark.parametrize('table', ['reference', 'avx2', 'avx512', 'amx'])
 def test_kernels_compute_what_plain_loops_compute_and_touch_nothing_else(program, table, long_run):
     done = subprocess.run([program, table, '20000' if long_run else '300'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode == NOT_HERE:

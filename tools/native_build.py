@@ -35,7 +35,7 @@ _AVX2 = ['-mavx2', '-mfma', '-mf16c', '-mpopcnt']
 _AVX512 = [*_AVX2, *('-mavx512' + part for part in ('f', 'bw', 'dq', 'vl', 'vbmi', 'vbmi2', 'vnni', 'vpopcntdq', 'bitalg'))]
 # Instruction sets, by the end of a file's name. One the compiler or its target does not know is left out; dispatch.cc learns of the rest
 # by BMX_HAVE_AVX2 and so on.
-INSTRUCTION_SETS = {'avx2': _AVX2, 'avx512': _AVX512, 'amx': [*_AVX512, '-mamx-tile', '-mamx-int8']}
+INSTRUCTION_SETS = {'avx2': _AVX2, 'avx512': _AVX512, 'amx': [*_AVX512, '-mamx-tile', '-mamx-int8', '-mamx-bf16']}
 
 
 class BuildError(Exception):

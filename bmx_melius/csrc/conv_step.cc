@@ -6,7 +6,7 @@ namespace bmx {
 namespace {
 
 constexpr int kPieceOutputs = 256, kPieceStep = 16;
-constexpr int kMostPanelPixels = 44, kLeastPanelPixels = 8;
+constexpr int kMostPanelPixels = 64, kLeastPanelPixels = 8;
 constexpr size_t kPanelBytes = 128 << 10;
 
 Constants<float> constants(const std::vector<float>& numbers) {

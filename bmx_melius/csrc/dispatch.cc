@@ -51,8 +51,8 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6, kTileState = 0x60000;
 }
 
 [[maybe_unused]] bool cpu_has_amx() {
-    constexpr uint32_t tile_int8 = 1u << 24 | 1u << 25;
-    if (!cpu_has_avx512() || !has(saved_by_os(), kTileState) || !has(cpuid(7).d, tile_int8)) return false;
+    constexpr uint32_t bf16_tile_int8 = 1u << 22 | 1u << 24 | 1u << 25;
+    if (!cpu_has_avx512() || !has(saved_by_os(), kTileState) || !has(cpuid(7).d, bf16_tile_int8)) return false;
     constexpr long request_permission = 0x1023, tile_data = 18;  // Linux gives a process its tiles only when asked
     return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
@@ -61,20 +61,23 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6, kTileState = 0x60000;
 
 std::vector<InstructionSet> find_instruction_sets() {
     std::vector<InstructionSet> sets;
-    auto add = [&](const BinaryKernels& binary, const BinaryKernels& small, const FloatKernels& floats) {
-        sets.push_back({binary.name, &binary, &small, &floats});
+    auto add = [&](const BinaryKernels& binary, const FloatKernels& floats) {
+        sets.push_back({binary.name, &binary, &binary, &floats, &floats});
     };
-    add(binary_kernels_reference(), binary_kernels_reference(), float_kernels_reference());
+    add(binary_kernels_reference(), float_kernels_reference());
 #ifdef BMX_HAVE_AVX2
-    if (cpu_has_avx2()) add(binary_kernels_avx2(), binary_kernels_avx2(), float_kernels_avx2());
+    if (cpu_has_avx2()) add(binary_kernels_avx2(), float_kernels_avx2());
 #endif
 #ifdef BMX_HAVE_AVX512
-    if (cpu_has_avx512()) add(binary_kernels_avx512(), binary_kernels_avx512(), float_kernels_avx512());
+    if (cpu_has_avx512()) add(binary_kernels_avx512(), float_kernels_avx512());
 #endif
 #ifdef BMX_HAVE_AMX
-    // A tile's weights take 8 times the memory of bits: where few pixels share them, loading them takes most of the
-    // time.
-    if (cpu_has_amx()) add(binary_kernels_amx(), binary_kernels_avx512(), float_kernels_avx512());
+    // A tile's weights take 8 times the memory of bits, one and a half times that of float32: where few pixels share
+    // them, loading them takes most of the time.
+    if (cpu_has_amx()) {
+        sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_avx512(),
+                        &float_kernels_amx(), &float_kernels_avx512()});
+    }
 #endif
     return sets;
 }

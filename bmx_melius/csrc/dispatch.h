@@ -13,6 +13,7 @@ struct InstructionSet {
     const BinaryKernels* binary;
     const BinaryKernels* binary_small;  // for maps of few pixels
     const FloatKernels* floats;
+    const FloatKernels* floats_small;  // for products of few rows
 };
 
 // Those that this build and this CPU have, the best one last.

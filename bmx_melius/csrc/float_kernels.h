@@ -4,8 +4,9 @@
 // the channels of one pixel contiguous (NHWC; lanes are channels).
 //
 // The same table gives the same bits for an element, however a map is split into rows, columns, channels or calls: each
-// is summed in one order, whatever lies around it. Prepared weights are aligned to 64 bytes; nothing else need be, but
-// planar convolutions are about a tenth faster where column 0 of every row, without its padding, is.
+// is summed in one order, whatever lies around it. (The order may depend on a product's n and k.) Prepared weights are
+// aligned to 64 bytes; nothing else need be, but planar convolutions are about a tenth faster where column 0 of every
+// row, without its padding, is.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -109,5 +110,6 @@ struct FloatKernels {
 const FloatKernels& float_kernels_reference();
 const FloatKernels& float_kernels_avx2();
 const FloatKernels& float_kernels_avx512();
+const FloatKernels& float_kernels_amx();
 
 }  // namespace bmx

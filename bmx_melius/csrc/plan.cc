@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kMostSlabs = 256;      // of a value; more are copied into one
 constexpr int kMostStemInputs = 16;     // channels of a group, up to which planar kernels are the faster ones
 constexpr int64_t kFewPixels = 128;     // of a map at conversion
+constexpr int64_t kFewRows = 8;         // likewise, where pixels are rows of a matrix
 constexpr double kMostInInt16 = 32766;  // leaves a threshold that no value reaches
 
 // What is known of the elements of a value.
@@ -438,7 +439,8 @@ class Planner {
                    bool changed) {
         ConvSpec spec;
         const Attributes& a = operation(i).attributes;
-        spec.kernels = kernels_.floats;
+        const Value& map = value(value_of(i));
+        spec.kernels = map.height * map.width <= kFewRows ? kernels_.floats_small : kernels_.floats;
         spec.attributes = a;
         spec.source = source(x);
         spec.source_is_plain = !changed && spec.source.slabs.size() == 1 &&

@@ -3,8 +3,6 @@
 // To add a case: a function `check_KERNEL(const FloatKernels&)` that makes one random call, and a line in `main`.
 // Every buffer is as large as the kernels' contract says and not a byte more, so that AddressSanitizer sees what is
 // read or written outside; gaps between rows hold a number that must stay.
-#include "../../bmx_melius/csrc/float_kernels.h"
-
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -15,12 +13,15 @@
 #include <string>
 #include <vector>
 
+#include "float_kernel_tables.h"
+
 namespace {
 
 using namespace bmx;
 
 constexpr float kGap = 12345.5f;
-constexpr double kTolerance = 1e-5;  // of the sum of the terms' magnitudes
+constexpr double kTolerance = 1e-5;      // of the sum of the terms' magnitudes
+constexpr double kGemmTolerance = 4e-7;  // likewise
 
 std::mt19937 generator(1);
 
@@ -83,8 +84,9 @@ struct RandomEpilogue {
     Epilogue epilogue;
 };
 
-void expect_close(const char* table, const char* what, float got, double wanted, double magnitude) {
-    if (!(std::fabs(got - wanted) <= kTolerance * magnitude + 1e-30)) {
+void expect_close(const char* table, const char* what, float got, double wanted, double magnitude,
+                  double tolerance = kTolerance) {
+    if (!(std::fabs(got - wanted) <= tolerance * magnitude + 1e-30)) {
         std::printf("%s: %s: %.9g instead of %.9g\n", table, what, got, wanted);
         std::exit(1);
     }
@@ -183,8 +185,9 @@ void check_planar_row(const FloatKernels& kernels) {
 }
 
 void check_gemm(const FloatKernels& kernels) {
-    const int m = pick({1, 1, 2, 7, 12, 13, 25, pick(1, 60)}), n = pick({1, 8, 16, 17, 31, 32, 40, 48, pick(1, 130)});
-    const int k = pick({1, 2, 3, 16, 80, pick(1, 200)}), width = k + pick(0, 9);
+    const int m = pick({1, 1, 2, 7, 12, 13, 25, pick(1, 60)});
+    const int n = pick({1, 8, 16, 17, 31, 32, 40, 48, pick(1, 130), pick(64, 130)});
+    const int k = pick({1, 2, 3, 16, 80, pick(1, 200), pick(64, 600)}), width = k + pick(0, 9);
     const ptrdiff_t lda = width + pick(0, 3), ldw = k + pick(0, 3), ldc = n + pick(0, 3);
     const bool indexed = toss();
     std::vector<int32_t> column(k);
@@ -206,7 +209,8 @@ void check_gemm(const FloatKernels& kernels) {
                 sum += term;
                 magnitude += std::fabs(term);
             }
-            expect_close(kernels.name, "gemm", c[i * ldc + j], random.finished(j, sum), random.magnitude(j, magnitude));
+            expect_close(kernels.name, "gemm", c[i * ldc + j], random.finished(j, sum), random.magnitude(j, magnitude),
+                         kGemmTolerance);
         }
     }
 
@@ -347,23 +351,49 @@ void check_planar_max_pool(const FloatKernels& kernels) {
     expect_equal(kernels.name, "planar_max_pool", output, expected);
 }
 
-// NaN must not vanish in a rectifier.
+// NaN must not vanish, neither in a rectifier nor under weights of 0.
 void check_nan(const FloatKernels& kernels) {
     const float x[] = {NAN, -1, 1}, scale[] = {1, 1, 1}, shift[] = {0, 0, 0};
     const ptrdiff_t window[] = {0};
     float output[3];
     kernels.pool_row({Number::f32, x, 3, window, 1, 1, 3, {scale, shift, true}, output, 3});
     if (!std::isnan(output[0]) || output[1] != 0 || output[2] != 1) fail(kernels.name, "relu of NaN, -1, 1");
+
+    const int n = 64, k = 64;
+    const Reals weights(n * k);
+    Prepared prepared(kernels.gemm_weights_bytes(n, k));
+    kernels.gemm_prepare(n, k, weights.data(), k, prepared.data);
+    for (const uint32_t bits : {0x7fc00000u, 0x7fffffffu, 0xffffffffu, 0x7f800001u, 0xff800001u}) {
+        Reals a(2 * k), c(2 * n, kGap);
+        std::memcpy(&a[5], &bits, sizeof(bits));
+        kernels.gemm({2, n, k, a.data(), k, nullptr, prepared.data, c.data(), n, {nullptr, nullptr, true}});
+        for (int j = 0; j < n; ++j) {
+            if (!std::isnan(c[j]) || c[n + j] != 0) fail(kernels.name, "gemm with one NaN");
+        }
+    }
+}
+
+// Large and small numbers side by side, up to what a part of a number can be (gemm on tiles).
+void check_gemm_of_any_size(const FloatKernels& kernels) {
+    const int n = 70, k = 100;
+    Reals a = random_reals(k), weights = random_reals(n * k), c(n);
+    for (float& x : a) x = std::ldexp(x, pick(-90, 20));
+    for (float& x : weights) x = std::ldexp(x, pick(-20, 100));
+    Prepared prepared(kernels.gemm_weights_bytes(n, k));
+    kernels.gemm_prepare(n, k, weights.data(), k, prepared.data);
+    kernels.gemm({1, n, k, a.data(), k, nullptr, prepared.data, c.data(), n, {nullptr, nullptr, false}});
+    for (int j = 0; j < n; ++j) {
+        double sum = 0, magnitude = 0;
+        for (int l = 0; l < k; ++l) {
+            sum += double(a[l]) * weights[j * k + l];
+            magnitude += std::fabs(double(a[l]) * weights[j * k + l]);
+        }
+        expect_close(kernels.name, "gemm of large and small numbers", c[j], sum, magnitude, kGemmTolerance);
+    }
 }
 
 const FloatKernels& table_of(const std::string& name) {
-    if (name == "reference") return float_kernels_reference();
-#ifdef BMX_HAVE_AVX2
-    if (name == "avx2" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return float_kernels_avx2();
-#endif
-#ifdef BMX_HAVE_AVX512
-    if (name == "avx512" && __builtin_cpu_supports("avx512vpopcntdq")) return float_kernels_avx512();
-#endif
+    if (const FloatKernels* kernels = float_table(name)) return *kernels;
     std::printf("%s: not in this build or not on this CPU\n", name.c_str());
     std::exit(77);
 }
@@ -374,6 +404,7 @@ const FloatKernels& table_of(const std::string& name) {
 int main(int, char** arguments) {
     const FloatKernels& kernels = table_of(arguments[1]);
     check_nan(kernels);
+    for (int i = 0; i < 20; ++i) check_gemm_of_any_size(kernels);
     for (int i = std::atoi(arguments[2]); i-- > 0;) {
         check_planar_row(kernels);
         check_gemm(kernels);
