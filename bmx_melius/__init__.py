@@ -35,4 +35,5 @@ else:
     def __getattr__(name):
         if name.startswith('_'):
             raise AttributeError(name)
-        raise ImportError(f'bmx_melius.{name} needs MXNet, which is not installed (pip install mxnet); without it there is Session')
+        message = f'bmx_melius.{name} needs MXNet, which is not installed (pip install mxnet); without it there is Session'
+        raise ModuleNotFoundError(message, name='mxnet')

@@ -68,6 +68,10 @@ def main(argv=None):
         return 128 + 2
     except UserError as error:
         print(f'error: {error}', file=sys.stderr)
+    except ModuleNotFoundError as error:
+        if error.name not in ('mxnet', 'gluoncv'):
+            raise
+        print(f'error: this command needs {error.name}, which is not installed: pip install mxnet==1.9.1 gluoncv', file=sys.stderr)
     except OSError as error:
         if error.filename is None:
             raise

@@ -177,7 +177,7 @@ def run_without_mxnet(program):
         'class Blocked:\n'
         '    def find_spec(self, name, *_):\n'
         "        if name.partition('.')[0] in ('mxnet', 'gluoncv'):\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}')\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
         'sys.meta_path.insert(0, Blocked())\n'
         "import importlib.util; found = importlib.util.find_spec\n"
         "importlib.util.find_spec = lambda name, *a: None if name == 'mxnet' else found(name, *a)\n"
@@ -212,6 +212,13 @@ def test_other_names_say_that_mxnet_is_missing():
         'try:\n    from bmx_melius import QConv2D\nexcept ImportError as error:\n    print(error)\n'
     )
     assert 'bmx_melius.QConv2D needs MXNet, which is not installed' in done.stdout and 'UserError' in done.stdout
+
+
+@pytest.mark.parametrize('arguments', [['info'], ['summary', 'meliusnet22'], ['convert', 'a-symbol.json', 'a.params', 'b']])
+def test_commands_say_that_mxnet_is_missing(arguments):
+    done = run_without_mxnet(f'from bmx_melius.__main__ import main\nprint(main({arguments!r}))\n')
+    assert done.stdout.strip() == '2'
+    assert done.stderr.startswith('error: this command needs ') and len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.skipif(bool(native.missing()) or not shutil.which('g++'), reason='no compiled engine, or no compiler')

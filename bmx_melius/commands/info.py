@@ -7,7 +7,7 @@ import platform
 
 from .._version import __version__
 from ..bench import machine
-from ..deploy import mxnet_operator, native
+from ..deploy import native
 from .arguments import add_json_flag
 
 _EXAMPLES = """\
@@ -85,6 +85,8 @@ def _text(facts):
 
 def _engine():
     """Whether the compiled libraries are there, and which of the processor's instruction sets they use."""
+    from ..deploy import mxnet_operator
+
     isa, available = native.instruction_sets()
     return {
         'isa': isa,
