@@ -2,8 +2,9 @@
 //
 // A float32 is the sum of three bfloat16: the number rounded, the error of that rounded, and the error that is left;
 // x = x0 + x1 + x2, |x1| <= 2^-8 |x|, |x2| <= 2^-16 |x|. Of the nine products of two numbers' parts the six largest are
-// added up, in float32; the others are at most 1.2e-7 of the whole product, with either sign. A sum of several hundred
-// products is off by less than 4e-7 of the sum of their magnitudes, about half of what float32 vectors are off by.
+// added up, in float32; the others are at most 1.2e-7 of the whole product, with either sign. Sums of several hundred
+// products of normally distributed numbers were off by at most 9e-8 of the sum of their magnitudes, sums of positive or
+// widely scaled numbers by 1e-6: on average half of what float32 vectors are off by.
 //
 // The tile unit takes parts below 2^-126 for 0, so that numbers below 2^-110 lose their last bits, and results below
 // 2^-126 are 0. Infinities, and numbers that round to them (from 3.39e38), become NaN; NaN stays.
