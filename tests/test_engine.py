@@ -22,7 +22,17 @@ from bmx_melius import load_reference_parameters
 from bmx_melius.deploy import native, reference
 from bmx_melius.deploy.container import read_parameters, write_parameters
 from bmx_melius.deploy.converter import convert
-from bmx_melius.deploy.program import OPERATIONS, REAL_KIND, Operation, Program, ProgramError, Value, array_shapes, result_of
+from bmx_melius.deploy.program import (
+    MAX_OPERATIONS,
+    OPERATIONS,
+    REAL_KIND,
+    Operation,
+    Program,
+    ProgramError,
+    Value,
+    array_shapes,
+    result_of,
+)
 from model_zoo import get_model
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason='the engine has not been compiled')
@@ -303,6 +313,36 @@ def test_floats_differ_by_rounding_alone_and_not_by_threads(libraries, random):
                 np.testing.assert_array_equal(y[0], one[image], f'{name}, image {image} alone')
 
 
+def attributes_of(name, **others):
+    """Those of a convolution with kernel 1 that does nothing special, except for `others`."""
+    plain = {attribute: max(least, 0) for attribute, (least, _) in OPERATIONS[name].attributes.items()}
+    return {**plain, **others}
+
+
+def test_a_sum_with_a_convolution_padded_with_0_is_rounded_once(libraries):
+    random, channels = np.random.RandomState(0), 64
+    signs = Operation('threshold', (0,), {}, {'threshold': np.zeros(channels, np.float32), 'flip': np.zeros(channels, bool)})
+    attributes = attributes_of('binary_conv', out_channels=channels, kernel_h=3, kernel_w=3, pad_h=1, pad_w=1, pad_value=0)
+    convolution = Operation('binary_conv', (1,), attributes, {'weight': random.rand(channels, 3, 3, channels) < 0.5})
+    program = Program([Value(REAL_KIND, channels, 7, 7, False)], [signs, convolution, Operation('add', (0, 2))], [3])
+    inputs = [random.randn(1, channels, 7, 7).astype(np.float32)]
+    (expected,) = reference.run(program, inputs)
+    for name, library in working(libraries).items():
+        for threads in (1, 2):
+            np.testing.assert_array_equal(Engine.of(library, program).run(inputs, threads)[0], expected, name)
+
+
+def test_any_number_of_first_layers_fits_on_the_stack(libraries):
+    layers = 5000
+    middle_and_1 = {'weight': np.array([0, 1, 0], np.float32).reshape(1, 1, 1, 3), 'bias': np.ones(1, np.float32)}
+    attributes = attributes_of('conv', out_channels=1, kernel_w=3, pad_w=1, has_bias=1)
+    operations = [Operation('conv', (number,), attributes, middle_and_1) for number in range(layers)]
+    program = Program([Value(REAL_KIND, 1, 3, 5, False)], operations, [layers])
+    x = np.arange(15, dtype=np.float32).reshape(1, 1, 3, 5)
+    for name, library in working(libraries).items():
+        np.testing.assert_array_equal(Engine.of(library, program).run([x])[0], x + layers, name)
+
+
 # --- networks -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -556,6 +596,16 @@ def test_both_validators_accept_the_same_words(libraries, long_run):
     assert seen == {False, True}
 
 
+def test_both_validators_limit_the_number_of_operations(libraries):
+    words = some_program()[1].to_words()
+    words[5] = MAX_OPERATIONS + 1
+    words[3] = np.array(zlib.crc32(words[4:].tobytes()), np.uint32).view(np.int32)
+    with pytest.raises(ProgramError) as raised:
+        Program.from_words(words)
+    assert not libraries['reference'].bmx_program_create(words.ctypes.data, len(words))
+    assert str(raised.value) == libraries['reference'].bmx_last_error().decode() == '65537 operations; at most 65536 are possible'
+
+
 def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(libraries, tmp_path, long_run):
     library, random = libraries['reference'], randoms.Random(0)
     path = tmp_path / 'network.params'
@@ -576,6 +626,8 @@ def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(libraries
     assert load(content)
     assert not library.bmx_program_load(str(tmp_path / 'missing.params').encode())
     assert 'missing.params' in library.bmx_last_error().decode()
+    assert not library.bmx_program_load(str(tmp_path).encode())
+    assert f'{tmp_path}: cannot read it: it is a folder' == library.bmx_last_error().decode()
     for end in range(0, len(content), 1 if long_run else 37):
         assert not load(content[:end])
     for _ in range(10000 if long_run else 1000):

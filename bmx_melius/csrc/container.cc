@@ -1,5 +1,7 @@
 #include "container.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -89,7 +91,13 @@ class FileReader {
     uint64_t left_;
 };
 
+bool is_folder(const std::string& path) {
+    struct stat status;
+    return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
 std::vector<uint8_t> read_file(const std::string& path) {
+    if (is_folder(path)) throw Error(path + ": cannot read it: it is a folder");  // it would open, and be endless
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     std::streamoff size = file ? static_cast<std::streamoff>(file.tellg()) : -1;
     std::vector<uint8_t> content(size > 0 ? static_cast<size_t>(size) : 0);

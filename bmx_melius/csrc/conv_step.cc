@@ -9,12 +9,6 @@ constexpr int kPieceOutputs = 256, kPieceStep = 16;
 constexpr int kMostPanelPixels = 64, kLeastPanelPixels = 8;
 constexpr size_t kPanelBytes = 128 << 10;
 
-Constants<float> constants(const std::vector<float>& numbers) {
-    Constants<float> result(numbers.size());
-    std::copy(numbers.begin(), numbers.end(), result.data());
-    return result;
-}
-
 }  // namespace
 
 ConvStep::ConvStep(ConvSpec spec) : spec_(std::move(spec)), channels_(0) {
@@ -22,7 +16,7 @@ ConvStep::ConvStep(ConvSpec spec) : spec_(std::move(spec)), channels_(0) {
     inputs_ = channels_ * spec_.attributes.taps();
     const int pixels = static_cast<int>(kPanelBytes / sizeof(float) / inputs_);
     panel_pixels_ = std::min(std::max(pixels, kLeastPanelPixels), kMostPanelPixels);
-    after_ = {constants(spec_.scale), constants(spec_.shift), spec_.relu};
+    after_ = {Constants<float>(spec_.scale), Constants<float>(spec_.shift), spec_.relu};
     prepare_pieces();
     spec_.weights = {};
     for (const Slab& slab : spec_.source.slabs) buffers.push_back(slab.buffer);

@@ -121,8 +121,6 @@ AveragePoolStep::AveragePoolStep(Source source, const Attributes& attributes, in
     buffers.push_back(output.buffer);
 }
 
-size_t AveragePoolStep::scratch_bytes(const std::vector<Value>&, int) const { return 0; }
-
 void AveragePoolStep::run(const Memory& memory, const Team& team, int) const {
     const Attributes& a = attributes_;
     const Value& map = memory.value(source_.value);

@@ -48,7 +48,6 @@ class PoolStep : public Step {
 class AveragePoolStep : public Step {
   public:
     AveragePoolStep(Source source, const Attributes& attributes, int result, Slab output);
-    size_t scratch_bytes(const std::vector<Value>& values, int threads) const override;
     void run(const Memory& memory, const Team& team, int phase) const override;
 
   private:

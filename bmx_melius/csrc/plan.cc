@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMostSlabs = 256;      // of a value; more are copied into one
 constexpr int kMostStemInputs = 16;     // channels of a group, up to which planar kernels are the faster ones
+constexpr size_t kMostStemLayers = 16;  // each asks for the rows of the one before: they take room on the stack
 constexpr int64_t kFewPixels = 128;     // of a map at conversion
 constexpr int64_t kFewRows = 8;         // likewise, where pixels are rows of a matrix
 constexpr double kMostInInt16 = 32766;  // leaves a threshold that no value reaches
@@ -157,17 +158,10 @@ class Planner {
 
     // --- arrays
 
-    const float* floats(size_t position) const { return reinterpret_cast<const float*>(words_ + position); }
     const uint32_t* bits(size_t position) const { return reinterpret_cast<const uint32_t*>(words_ + position); }
 
     std::vector<float> vector(size_t position, int64_t count) const {
         std::vector<float> numbers(count);
-        std::memcpy(numbers.data(), words_ + position, sizeof(float) * count);
-        return numbers;
-    }
-
-    Constants<float> constants(size_t position, int64_t count) const {
-        Constants<float> numbers(count);
         std::memcpy(numbers.data(), words_ + position, sizeof(float) * count);
         return numbers;
     }
@@ -359,7 +353,8 @@ class Planner {
             layer.value = value_of(operations.back());
             spec.layers.push_back(layer);
             conv = only_consumer(layer.value);
-            if (conv >= 0 && !(is_for_stem(conv) && operation(conv).attributes.taps() > 1)) {
+            const bool is_full = spec.layers.size() == kMostStemLayers;
+            if (conv >= 0 && (is_full || !is_for_stem(conv) || operation(conv).attributes.taps() == 1)) {
                 if (operation(conv).op == Op::max_pool) {
                     spec.has_pool = true;
                     spec.pool = operation(conv).attributes;
@@ -391,8 +386,8 @@ class Planner {
             const Operation& o = operation(next);
             if (o.op == Op::affine && operations.empty()) {
                 affine = true;
-                normalization.scale = constants(o.first, value(x).channels);
-                normalization.shift = constants(o.second, value(x).channels);
+                normalization.scale = Constants<float>(vector(o.first, value(x).channels));
+                normalization.shift = Constants<float>(vector(o.second, value(x).channels));
             } else if (o.op == Op::max_pool && !pool) {
                 const Attributes& a = o.attributes;
                 pool = true;
@@ -479,19 +474,19 @@ class Planner {
         while (!is_input(packed) && slabs_[packed].empty() && is_renaming(packed - value_of(0)))
             packed = operation(packed - value_of(0)).inputs[0];
         const int64_t channels = value(packed).channels;
-        const std::vector<float> ones(channels, 1.0f);
+        std::vector<float> thresholds(channels, 1.0f);  // of the integers 0 and 1
         const std::vector<uint32_t> no_flips((channels + 31) / 32);
         if (slabs_[packed].empty()) {
             const int threshold = packed - value_of(0);
             operations.push_back(threshold);
             spec.source = source(operation(threshold).inputs[0]);
-            spec.thresholds = floats(operation(threshold).first);
+            thresholds = vector(operation(threshold).first, channels);
             spec.flips = bits(operation(threshold).second);
         } else {
             spec.source = source(packed);
-            spec.thresholds = ones.data();
             spec.flips = no_flips.data();
         }
+        spec.thresholds = thresholds.data();
         operations.push_back(i);
         const int result = value_of(i), add = only_consumer(result);
         if (add < 0 || operation(add).op != Op::add || !take_up_add(i, add, spec)) {
@@ -513,6 +508,9 @@ class Planner {
         Buffer& buffer = plan_.buffers[slab.buffer];
         if (slab.channels != buffer.channels) return false;
         if (buffer.number == Number::i16 && ranges_[result].number() != Number::i16) return false;
+        // Padding with 0 corrects sums that are there: they must not have been rounded.
+        const Attributes& a = operation(i).attributes;
+        if (a.pad_value == 0 && (a.pad_h || a.pad_w) && !ranges_[other].integers) return false;
         spec.result = result;
         spec.number = buffer.number;
         spec.addend = slab.buffer;

@@ -15,7 +15,8 @@ constexpr size_t kHeaderWords = 8, kInputWords = 4, kRecordWords = 3;
 constexpr int64_t kMaxChannels = 1 << 20;
 constexpr int64_t kMaxSize = 1 << 16;               // height or width
 constexpr int64_t kMaxElements = int64_t(1) << 31;  // of one image's map, exclusive
-constexpr int64_t kMaxWeights = 1 << 23;            // per output of a binary convolution, exclusive
+constexpr int32_t kMaxOperations = 1 << 16;
+constexpr int64_t kMaxWeights = 1 << 23;  // per output of a binary convolution, exclusive
 
 // --- the table of operations ---------------------------------------------------------------------
 
@@ -373,6 +374,7 @@ Program::Program(const int32_t* words, size_t count) {
     for (int32_t i = reader.count(words[4], kInputWords, "inputs"); i > 0; i--) inputs_.push_back(reader.input());
     for (size_t i = 0; i < inputs_.size(); i++) check_input(i, inputs_[i]);
     values_ = inputs_;
+    check(words[5] <= kMaxOperations, str(words[5]) + " operations; at most " + str(kMaxOperations) + " are possible");
     int32_t operations = reader.count(words[5], kRecordWords + 1, "operations");
     for (int32_t i = 0; i < operations; i++) operations_.push_back(reader.operation(i, values_));
     for (int32_t i = reader.count(words[6], 1, "outputs"); i > 0; i--)

@@ -10,12 +10,6 @@ namespace {
 constexpr int kMaxKernel = 255;
 constexpr int kLine = 16;  // floats of a cache line
 
-Constants<float> constants(const std::vector<float>& numbers) {
-    Constants<float> result(numbers.size());
-    std::copy(numbers.begin(), numbers.end(), result.data());
-    return result;
-}
-
 }  // namespace
 
 // What one thread works with.
@@ -41,8 +35,8 @@ StemStep::StemStep(const StemSpec& spec) : spec_(spec) {
                      a.stride_w,        a.dilation_h,   a.dilation_w, a.groups};
         made.weights = Constants<uint8_t>(spec_.kernels->planar_weights_bytes(made.conv));
         spec_.kernels->planar_prepare(made.conv, layer.weights.data(), made.weights.data());
-        made.scale = constants(layer.scale);
-        made.shift = constants(layer.shift);
+        made.scale = Constants<float>(layer.scale);
+        made.shift = Constants<float>(layer.shift);
         layer.weights = {};
     }
     for (size_t i = 0; i < layers_.size(); i++) {  // when the layers have their final place

@@ -3,6 +3,7 @@
 // All maps lie in NHWC. A real value is a list of slabs, ranges of channels of buffers, so that concatenating and
 // slicing are no work. Bits that are not packed at once are the integers 0 and 1. One run computes one image.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -86,12 +87,18 @@ class Step {
 
 inline size_t round_up(size_t size, size_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
-// An array of one load-time constant with room behind it that kernels may read, aligned for any of them.
+// An array of one load-time constant with room behind it that kernels may read, aligned for any of them. It moves with
+// its memory; in a copy the elements would not begin where that is aligned.
 template <class T>
 class Constants {
   public:
     Constants() = default;
     explicit Constants(size_t size) : size_(size), bytes_(size * sizeof(T) + kAlignment + kReadAhead) {}
+    explicit Constants(const std::vector<T>& elements) : Constants(elements.size()) {
+        std::copy(elements.begin(), elements.end(), data());
+    }
+    Constants(Constants&&) = default;
+    Constants& operator=(Constants&&) = default;
 
     T* data() {
         size_t address = reinterpret_cast<size_t>(bytes_.data());

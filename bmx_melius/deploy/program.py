@@ -72,6 +72,7 @@ RECORD_WORDS = 3  # opcode, length, number of inputs
 MAX_CHANNELS = 1 << 20
 MAX_SIZE = 1 << 16  # height or width
 MAX_ELEMENTS = 1 << 31  # of one image's map, exclusive
+MAX_OPERATIONS = 1 << 16  # giving all values their place takes time that grows with the square
 MAX_WEIGHTS = 1 << 23  # per output of a binary convolution: sums stay exact in float32
 
 WORD = np.dtype('<i4')
@@ -361,6 +362,7 @@ class Program:
         reader = _Reader(words)
         program = cls([reader.input() for _ in range(reader.count(inputs, INPUT_WORDS, 'inputs'))], [], [])
         values = program.values()
+        _require(operations <= MAX_OPERATIONS, f'{operations} operations; at most {MAX_OPERATIONS} are possible')
         for number in range(reader.count(operations, RECORD_WORDS + 1, 'operations')):
             operation = reader.operation(number, values)
             program.operations.append(operation)
