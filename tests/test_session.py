@@ -98,8 +98,19 @@ def test_threads_that_share_a_session_get_their_own_results(prefix):
     ([np.zeros((5, 8, 6), np.float32)], r'not \(5, 8, 6\)'),
 ])
 def test_an_input_that_does_not_fit_is_named(prefix, inputs, message):
-    with pytest.raises(bmx.UserError, match=message):
-        bmx.Session(prefix)(*inputs)
+    session = bmx.Session(prefix)
+    for method in (session, *((session.profile, session.working_memory) if not native.missing() else ())):
+        with pytest.raises(bmx.UserError, match=message):
+            method(*inputs)
+
+
+def test_what_needs_the_engine_says_that_it_is_missing(monkeypatch):
+    monkeypatch.setattr(native, 'load', lambda: None)
+    monkeypatch.setattr(native, 'missing', lambda: 'no engine')
+    session = bmx.Session(make_program())
+    for method in (session.profile, session.working_memory):
+        with pytest.raises(bmx.UserError, match='no engine'):
+            method(make_image())
 
 
 @pytest.mark.parametrize('threads', [-1, 1.5, '2'])

@@ -16,6 +16,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent.parent
 ENGINE_LIBRARY = FOLDER / '_engine.so'
 OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
 
+_LAYOUT = ('C', 'A')  # of arrays the engine is given: contiguous, and where numbers of their size may lie
 _loading = threading.Lock()
 _FLOATS = ctypes.POINTER(ctypes.c_float)
 _SIZES = ctypes.POINTER(ctypes.c_int64)
@@ -106,7 +107,7 @@ class Runner:
         self.program = program
         self._handle, self._library = None, load()
         if self._library is not None:
-            words = np.ascontiguousarray(words, dtype=np.int32)
+            words = np.require(words, np.int32, _LAYOUT)
             self._handle = self._library.bmx_program_create(words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(words))
             if not self._handle:
                 raise self._error()
@@ -125,7 +126,11 @@ class Runner:
         return outputs
 
     def profile(self, inputs, threads=0):
-        """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step, in order. Needs the engine."""
+        """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step, in order.
+
+        Raises UserError without the engine.
+        """
+        self._require_engine()
         shapes, inputs, outputs = self._arrays(inputs)
         steps = []
 
@@ -138,16 +143,22 @@ class Runner:
         return steps
 
     def working_memory(self, inputs, threads=0):
-        """Bytes a run on these inputs takes beside weights, inputs and outputs. Needs the engine."""
+        """Bytes a run on these inputs takes beside weights, inputs and outputs. Raises UserError without the engine."""
+        self._require_engine()
+        reference.check_inputs(self.program, inputs)
         size = self._library.bmx_program_working_memory(self._handle, _sizes(inputs), threads)
         if size < 0:
             raise self._error()
         return size
 
+    def _require_engine(self):
+        if self._handle is None:
+            raise UserError(missing())
+
     def _arrays(self, inputs):
         """The inputs' sizes as the engine takes them, the inputs checked and contiguous, and outputs to be filled."""
         reference.check_inputs(self.program, inputs)
-        inputs = [np.ascontiguousarray(array) for array in inputs]
+        inputs = [np.require(array, requirements=_LAYOUT) for array in inputs]
         shapes = _sizes(inputs)
         number = len(self.program.outputs)
         output_shapes, ranks = (ctypes.c_int64 * (4 * number))(), (ctypes.c_int * number)()
