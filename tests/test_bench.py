@@ -13,7 +13,7 @@ from bmx_melius.__main__ import build_parser, main
 from bmx_melius.bench import figures, float_forms, networks, report, rows
 from bmx_melius.bench.comparison import compare
 from bmx_melius.bench.peers import mxnet_float
-from bmx_melius.bench.rounds import spread
+from bmx_melius.bench.rounds import Worker, spread
 from bmx_melius.deploy import native
 from model_zoo import get_model
 
@@ -124,6 +124,17 @@ def test_what_is_absent_or_fails_is_named_and_the_rest_is_shown(tmp_path):
     table = report.comparison_table(results, 'fine')
     assert 'pip install no-such-package' in table and 'failed: ValueError: the reason' in table
     assert all(f'row {key}' in table for key in peers)
+
+
+def test_a_process_that_ends_between_two_turns_is_a_row_that_failed(tmp_path):
+    peer = peer_file(tmp_path, 'fine', 'def prepare(*_):\n    return (lambda: None), {}\n')
+    np.save(tmp_path / 'x.npy', np.zeros(SHAPE, np.float32))
+    worker = Worker(rows.Row('a', 'a', 'test', peer, SHAPE, 1), str(tmp_path / 'x.npy'))
+    worker.process.kill()
+    worker.process.wait()
+    worker.run(1, 1)
+    worker.close()
+    assert worker.error == 'the process ended with status -9'
 
 
 def test_the_environment_and_threads_of_a_row_reach_its_process(tmp_path):

@@ -1,5 +1,6 @@
 """Workers that take turns: other load on the machine meets all rows alike, and ratios mean something."""
 
+import contextlib
 import json
 import math
 import os
@@ -50,7 +51,8 @@ class Worker:
 
     def close(self):
         """End the process."""
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it has ended by itself, and the last request never reached it
+            self.process.stdin.close()
         self.process.stdout.close()
         self.process.wait()
 
