@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bmx_melius.deploy import reference
-from bmx_melius.deploy.program import BITS_KIND, REAL_KIND, Operation, Program, ProgramError, Value
+from bmx_melius.deploy.program import REAL_KIND, Operation, Program, ProgramError, Value
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
 PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -203,16 +203,6 @@ def test_several_inputs_and_outputs_of_any_batch_and_size():
     outputs = reference.run(program, [a, b, c])
     for output, expected in zip(outputs, (a + b, a, np.maximum(c, 0), a + b)):
         np.testing.assert_array_equal(output, expected)
-
-
-def test_all_values_can_be_had_bits_as_booleans():
-    program = make((3, 2, 2), sign(3), Operation('expand', (), {'low': -1}))
-    x = np.random.randn(2, 3, 2, 2).astype(np.float32)
-    values = reference.run_all(program, [x])
-    assert [value.kind for value in program.values()] == [REAL_KIND, BITS_KIND, REAL_KIND]
-    assert values[1].dtype == bool
-    np.testing.assert_array_equal(values[1], x >= 0)
-    np.testing.assert_array_equal(values[2], reference.run(program, [x])[0])
 
 
 @pytest.mark.parametrize('inputs,message', [

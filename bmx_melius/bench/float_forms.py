@@ -10,6 +10,7 @@ import json
 import mxnet as mx
 import numpy as np
 
+from ..deploy.container import read_arrays
 from ..marks import ACTIVATION, ACTIVATION_INPUT, ROLE, key
 
 _BLOCK_OPTIONS = {'static_alloc': True, 'static_shape': True}
@@ -47,8 +48,8 @@ def fused(symbol, parameters):
 
 def load_exported(prefix):
     """Symbol and parameters of the files that ``export`` wrote."""
-    stored = mx.nd.load(f'{prefix}-0000.params')
-    return mx.sym.load(f'{prefix}-symbol.json'), {name.split(':', 1)[1]: array for name, array in stored.items()}
+    arrays = read_arrays(f'{prefix}-0000.params')
+    return mx.sym.load(f'{prefix}-symbol.json'), {name: mx.nd.array(array, dtype=array.dtype) for name, array in arrays.items()}
 
 
 def to_block(symbol, parameters):

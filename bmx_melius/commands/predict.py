@@ -118,12 +118,13 @@ class _Classifier:
     def __init__(self, exported, epoch, spec):
         import mxnet as mx
 
+        from ..deploy.container import read_arrays
         from ..graph import Graph, load_symbol
 
         self.exported, self.spec = exported, spec
         symbol = load_symbol(exported.symbol_file)
         file = exported.parameter_file(epoch)
-        stored = _stored_shapes(file)
+        stored = {name: array.shape for name, array in read_arrays(file).items()}
         needed = set(symbol.list_inputs()) - set(stored)
         if len(needed) != 1:
             raise UserError(
@@ -163,21 +164,6 @@ class _Classifier:
             return values
         exponentials = np.exp(values - values.max())
         return exponentials / exponentials.sum()
-
-
-def _stored_shapes(file):
-    """Name -> shape of the arrays in a parameter file, without the prefixes arg: and aux:."""
-    import mxnet as mx
-
-    with open(file, 'rb'):  # a missing file is reported by its name, which MXNet's own error does not do
-        pass
-    try:
-        stored = mx.nd.load(file)
-    except mx.MXNetError as error:
-        raise UserError(f'{file} holds no MXNet parameters: it is damaged, or no file that export wrote') from error
-    if not isinstance(stored, dict):
-        raise UserError(f'{file} holds arrays without names; give the parameter file that export wrote')
-    return {name.partition(':')[2] or name: array.shape for name, array in stored.items()}
 
 
 def _require_match(graph, stored, complaint):

@@ -68,6 +68,11 @@ def read_parameters(path):
         return _Reader(path, file.read()).arrays()
 
 
+def read_arrays(path):
+    """Like `read_parameters`, but by the names that the variables have in the symbol: without ``arg:`` and ``aux:``."""
+    return {name.partition(':')[2] if name.startswith(('arg:', 'aux:')) else name: array for name, array in read_parameters(path).items()}
+
+
 class _Reader:
     """Takes bytes one after the other, and never one that is not there."""
 
@@ -97,7 +102,7 @@ class _Reader:
 
     def arrays(self):
         if len(self.content) < 24 or self.take('<QQ') != (_FILE_MAGIC, 0):
-            raise self.error('is no parameter file of MXNet')
+            raise self.error('is no parameter file of MXNet, or damaged')
         arrays = [self.array() for _ in range(self.count('arrays'))]
         names = [self.name() for _ in range(self.count('names'))]
         if not names and arrays:

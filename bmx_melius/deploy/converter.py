@@ -23,7 +23,7 @@ from ..errors import UserError, last_line
 from ..files import replacing
 from ..graph import load_symbol, symbol_of
 from . import folding, thresholds
-from .container import read_parameters, write_parameters
+from .container import read_arrays, write_parameters
 from .lowering import batch_norm_of, inputs_meant_as_signs, lower
 from .network import Entry, Network
 from .packed_operator import NAME, operator_attributes
@@ -164,7 +164,7 @@ def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=Fal
         if not os.path.isdir(os.path.dirname(target) or '.'):
             raise UserError(f'there is no folder {os.path.dirname(target)}: create it, or choose another prefix')
     symbol = load_symbol(symbol_file)
-    arrays = _parameters(params_file)
+    arrays = read_arrays(params_file)
     packed = pack(symbol, arrays, _shapes(symbol, arrays, input_shape), verify, half)
 
     # the old pair is replaced when both new files are complete
@@ -265,11 +265,6 @@ def _why_nothing(network, partition):
 
 
 # --- reading --------------------------------------------------------------------------------------------------------------------------
-
-
-def _parameters(path):
-    """The arrays of a parameter file by name, without arg: and aux:."""
-    return {name.partition(':')[2] if name.startswith(('arg:', 'aux:')) else name: array for name, array in read_parameters(path).items()}
 
 
 def _shapes(symbol, arrays, input_shape):

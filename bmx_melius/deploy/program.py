@@ -45,8 +45,8 @@ C is the number of input channels; *geometry* is kernel, stride, pad and dilatio
     max(x, 0).
 ``max_pool``, ``avg_pool`` x
     Over windows of the geometry. ``ceil``: the last window may hang over (MXNet's pooling convention *full*). Padding never wins a
-    maximum. An average divides by the number of elements in the window; with ``count_pad`` it counts padding too (within the padded map).
-    Every window must hold an element of the map.
+    maximum; NaN need not. An average divides by the number of elements in the window; with ``count_pad`` it counts padding too (within
+    the padded map). Every window must hold an element of the map.
 ``global_avg_pool`` x
     Mean over height and width, which become 1.
 ``add`` x y; ``concat`` x y ... (along channels, one to many); ``slice`` x (channels begin to end - 1); ``flatten`` x (row-major, flat)

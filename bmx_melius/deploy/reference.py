@@ -31,7 +31,8 @@ def run(program, inputs):
     ProgramError
         When the inputs do not fit.
     """
-    _check(program, inputs)
+    check_inputs(program, inputs)
+    program.values([array.shape[2:] for array in inputs])  # or an error: do the windows fit the maps?
     first = len(program.inputs)
     last_use = {source: first + number for number, operation in enumerate(program.operations) for source in operation.inputs}
     last_use.update(dict.fromkeys(program.outputs))
@@ -42,15 +43,6 @@ def run(program, inputs):
             if last_use[source] == number:
                 del values[source]
     return [values[number] for number in program.outputs]
-
-
-def run_all(program, inputs):
-    """Like `run`, but return every value: those of the inputs, then those of the operations."""
-    _check(program, inputs)
-    values = list(inputs)
-    for operation in program.operations:
-        values.append(apply(operation, [values[source] for source in operation.inputs]))
-    return values
 
 
 def check_inputs(program, inputs):
@@ -65,11 +57,6 @@ def check_inputs(program, inputs):
             raise ProgramError(f'input {number} must have the shape {expected}, not {array.shape}')
         if array.shape[0] != inputs[0].shape[0]:
             raise ProgramError(f'input {number} has the batch {array.shape[0]}, input 0 has {inputs[0].shape[0]}')
-
-
-def _check(program, inputs):
-    check_inputs(program, inputs)
-    program.values([array.shape[2:] for array in inputs])
 
 
 def apply(operation, inputs):
