@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from native_program import INSTRUCTION_SETS, SOURCES, BuildError, build_program
 
-from bmx_melius import load_reference_parameters
+from bmx_melius import __version__, load_reference_parameters
 from bmx_melius.deploy import native, reference
 from bmx_melius.deploy.container import read_parameters, write_parameters
 from bmx_melius.deploy.converter import convert
@@ -129,6 +129,12 @@ def libraries(tmp_path_factory):
 
 def working(libraries):
     return {name: library for name, library in libraries.items() if name != 'vax'}
+
+
+def test_the_library_tells_its_version():
+    library = ctypes.CDLL(str(native.ENGINE_LIBRARY))
+    library.bmx_version.restype = ctypes.c_char_p
+    assert library.bmx_version().decode() == __version__
 
 
 # --- random programs ------------------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def extensions():
     folder = ROOT / SOURCES
     sources = sorted(path.name for path in folder.glob('*.cc') if path.name != OPERATOR_SOURCE)
     headers = sorted(path.name for path in folder.glob('*.h'))
-    depends = [*(str(SOURCES / name) for name in headers), 'tools/native_build.py']
+    depends = [*(str(SOURCES / name) for name in headers), 'tools/native_build.py', 'bmx_melius/_version.py']
     return [
         Extension('bmx_melius._engine', [str(SOURCES / name) for name in sources], depends=depends),
         Extension('bmx_melius._mxnet_op', [str(SOURCES / OPERATOR_SOURCE)], depends=depends),
@@ -109,7 +109,8 @@ class BuildNative(build_ext):
         if extension.name.endswith('_mxnet_op'):
             _build_operator(compiler, inputs, objects, target, target.with_name(ENGINE_LIBRARY))
         else:
-            _build_engine(compiler, extension.sources, [pathlib.Path(path) for path in extension.depends], objects, target)
+            headers = [pathlib.Path(path) for path in extension.depends]
+            _build_engine(compiler, extension.sources, headers, objects, target, self.distribution.get_version())
 
 
 COMMANDS = {'build_ext': BuildNative}
@@ -124,9 +125,9 @@ if bdist_wheel:
     COMMANDS['bdist_wheel'] = Wheel
 
 
-def _build_engine(compiler, sources, headers, objects, target):
+def _build_engine(compiler, sources, headers, objects, target, version):
     have = {name: flags for name, flags in INSTRUCTION_SETS.items() if _accepts(compiler, flags)}
-    common = [*FLAGS, *OPENMP, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
+    common = [*FLAGS, *OPENMP, f'-DBMX_VERSION="{version}"', *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
     jobs = []
     for source in map(pathlib.Path, sources):
         suffix = source.stem.rpartition('_')[2]
