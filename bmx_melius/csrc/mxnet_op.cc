@@ -150,8 +150,8 @@ MXReturnValue infer_type(const Attributes&, std::vector<int>* inputs, std::vecto
 using Program = std::shared_ptr<const bmx_program>;
 
 // The programs that were used last. MXNet gives each array's contents a version: the array that had this address and
-// this version has not changed, and if another one has taken its place, its header with the checksum differs (or it is a
-// damaged copy of the same program, which then runs undamaged). Any other array is compared in full.
+// this version has not changed, and if another one has taken its place, its header with the checksum differs (or it is
+// a damaged copy of the same program, which then runs undamaged). Any other array is compared in full.
 class Programs {
   public:
     Program find(const int32_t* words, size_t size, size_t version) {
