@@ -1,7 +1,10 @@
 """Writing files so that a reader sees the old content or the new one, never half of it."""
 import contextlib
+import errno
 import os
 import tempfile
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -18,7 +21,11 @@ def replacing(path):
     """
     path = os.fspath(path)
     folder, name = os.path.split(path)
-    handle, temporary = tempfile.mkstemp(prefix='.', suffix='-' + name, dir=folder or '.')
+    try:
+        handle, temporary = tempfile.mkstemp(prefix='.', suffix='-' + name, dir=folder or '.')
+    except OSError as error:
+        error.filename = path  # the temporary name means nothing to the user
+        raise
     os.close(handle)
     try:
         yield temporary
@@ -28,7 +35,9 @@ def replacing(path):
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes files only the owner can read
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and (error.filename == temporary or error.filename is None and error.errno in _NO_ROOM):
+            error.filename = path  # Python says which file it cannot open, but not which one does not fit
         raise
