@@ -10,6 +10,7 @@ from .commands.arguments import Parser
 from .errors import UserError
 
 _USER_ERROR = 2  # exit status; argparse's, too
+_WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')  # what installing MXNet and GluonCV brings
 _DESCRIPTION = 'Binary neural networks on MXNet: count what a network costs, and use what was trained.'
 _EXAMPLES = """\
 examples:
@@ -69,7 +70,7 @@ def main(argv=None):
     except UserError as error:
         print(f'error: {error}', file=sys.stderr)
     except ModuleNotFoundError as error:
-        if error.name not in ('mxnet', 'gluoncv'):
+        if error.name not in _WITH_MXNET:
             raise
         print(f'error: this command needs {error.name}, which is not installed: pip install mxnet==1.9.1 gluoncv', file=sys.stderr)
     except OSError as error:

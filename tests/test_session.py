@@ -182,16 +182,17 @@ def test_no_damage_to_the_files_does_more_than_raise_an_error(prefix, long_run):
 
 
 def run_without_mxnet(program):
-    """Run Python code in a process in which MXNet cannot be imported and is not found."""
+    """Run Python code in a process in which MXNet and what comes with it cannot be imported and is not found."""
     blocked = (
         'import sys\n'
+        "missing = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')\n"
         'class Blocked:\n'
         '    def find_spec(self, name, *_):\n'
-        "        if name.partition('.')[0] in ('mxnet', 'gluoncv'):\n"
+        "        if name.partition('.')[0] in missing:\n"
         "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
         'sys.meta_path.insert(0, Blocked())\n'
         "import importlib.util; found = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name, *a: None if name == 'mxnet' else found(name, *a)\n"
+        "importlib.util.find_spec = lambda name, *a: None if name in missing else found(name, *a)\n"
     )
     done = subprocess.run([sys.executable, '-c', blocked + program], cwd=ROOT, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
@@ -225,11 +226,20 @@ def test_other_names_say_that_mxnet_is_missing():
     assert 'bmx_melius.QConv2D needs MXNet, which is not installed' in done.stdout and 'UserError' in done.stdout
 
 
-@pytest.mark.parametrize('arguments', [['info'], ['summary', 'meliusnet22'], ['convert', 'a-symbol.json', 'a.params', 'b']])
+@pytest.mark.parametrize('arguments', [['predict', 'a', 'b'], ['summary', 'meliusnet22'], ['convert', 'a-symbol.json', 'a.params', 'b']])
 def test_commands_say_that_mxnet_is_missing(arguments):
     done = run_without_mxnet(f'from bmx_melius.__main__ import main\nprint(main({arguments!r}))\n')
     assert done.stdout.strip() == '2'
     assert done.stderr.startswith('error: this command needs ') and len(done.stderr.splitlines()) == 1
+
+
+def test_info_tells_of_the_engine_where_mxnet_is_missing():
+    done = run_without_mxnet("from bmx_melius.__main__ import main\nprint(main(['info']))\nmain(['info', '--json'])\n")
+    table, facts = done.stdout.split('\n0\n')
+    facts = json.loads(facts)
+    assert facts['versions']['mxnet'] is None and facts['networks'] == [] and not facts['engine']['mxnet_operator']
+    assert facts['engine']['isa'] == native.instruction_sets()[0]
+    assert 'not installed' in table and (native.missing() or f'uses {facts["engine"]["isa"]}') in table
 
 
 @pytest.mark.skipif(bool(native.missing()) or not shutil.which('g++'), reason='no compiled engine, or no compiler')

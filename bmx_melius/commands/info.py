@@ -1,6 +1,8 @@
 """``bmx-melius info``: what this machine and this installation offer."""
 
 import functools
+import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -32,21 +34,10 @@ def add_parser(commands, get_model_list):
 
 def run(arguments, output, get_model_list):
     """Print the table or the JSON object."""
-    import gluoncv
-    import mxnet as mx
-    import numpy as np
-
-    features = mx.runtime.Features()
+    versions = {name: _version(name) for name in ('mxnet', 'gluoncv', 'numpy')}
     facts = {
-        'versions': {
-            'bmx-melius': __version__,
-            'python': platform.python_version(),
-            'mxnet': mx.__version__,
-            'gluoncv': gluoncv.__version__,
-            'numpy': np.__version__,
-        },
-        'mxnet_features': {name: features.is_enabled(name) for name in _FEATURES},
-        'gpus': mx.context.num_gpus(),
+        'versions': {'bmx-melius': __version__, 'python': platform.python_version(), **versions},
+        **(_mxnet() if versions['mxnet'] else {'mxnet_features': {}, 'gpus': None}),
         'cpu': {
             'model': machine.processor(),
             'architecture': platform.machine(),
@@ -54,8 +45,8 @@ def run(arguments, output, get_model_list):
             'usable_cores': machine.usable_cores(),
             'OMP_NUM_THREADS': os.environ.get('OMP_NUM_THREADS'),
         },
-        'engine': _engine(),
-        'networks': get_model_list(),
+        'engine': _engine(with_mxnet=bool(versions['mxnet'])),
+        'networks': get_model_list() if versions['mxnet'] and versions['gluoncv'] else [],
     }
     if arguments.json:
         json.dump(facts, output, indent=1)
@@ -66,32 +57,50 @@ def run(arguments, output, get_model_list):
 
 def _text(facts):
     cpu, engine = facts['cpu'], facts['engine']
-    lines = [(name, version) for name, version in facts['versions'].items()]
+    lines = [(name, version or 'not installed') for name, version in facts['versions'].items()]
+    if facts['mxnet_features']:
+        features = facts['mxnet_features'].items()
+        lines += [
+            ('MXNet with', ', '.join(name for name, enabled in features if enabled) or 'none of ' + ', '.join(_FEATURES)),
+            ('MXNet without', ', '.join(name for name, enabled in features if not enabled) or '-'),
+            ('GPUs', facts['gpus']),
+        ]
     lines += [
-        (
-            'MXNet with',
-            ', '.join(name for name, enabled in facts['mxnet_features'].items() if enabled) or 'none of ' + ', '.join(_FEATURES),
-        ),
-        ('MXNet without', ', '.join(name for name, enabled in facts['mxnet_features'].items() if not enabled) or '-'),
-        ('GPUs', facts['gpus']),
         ('CPU', f'{cpu["model"]} ({cpu["architecture"]})'),
         ('cores', f'{cpu["usable_cores"]} of {cpu["cores"]} usable, OMP_NUM_THREADS {cpu["OMP_NUM_THREADS"] or "not set"}'),
         ('engine', engine['problem'] or f'uses {engine["isa"]}, of {", ".join(engine["available_isas"])}'),
-        ('in MXNet', 'compiled operator' if engine['mxnet_operator'] else 'operator in Python; install bmx-melius again to compile it'),
-        ('networks', ', '.join(facts['networks'])),
     ]
+    if facts['versions']['mxnet']:
+        operator = 'compiled operator' if engine['mxnet_operator'] else 'operator in Python; install bmx-melius again to compile it'
+        lines.append(('in MXNet', operator))
+    lines.append(('networks', ', '.join(facts['networks']) or 'none without MXNet and GluonCV; packed ones run'))
     return '\n'.join(f'{name:<14} {value}' for name, value in lines)
 
 
-def _engine():
-    """Whether the compiled libraries are there, and which of the processor's instruction sets they use."""
-    from ..deploy import mxnet_operator
+def _version(package):
+    """The version of a package, or None where it is not installed."""
+    return importlib.import_module(package).__version__ if importlib.util.find_spec(package) else None
 
+
+def _mxnet():
+    import mxnet as mx
+
+    features = mx.runtime.Features()
+    return {'mxnet_features': {name: features.is_enabled(name) for name in _FEATURES}, 'gpus': mx.context.num_gpus()}
+
+
+def _engine(with_mxnet):
+    """Whether the compiled libraries are there, and which of the processor's instruction sets they use."""
+    compiled = False
+    if with_mxnet:
+        from ..deploy import mxnet_operator
+
+        compiled = mxnet_operator.compiled()
     isa, available = native.instruction_sets()
     return {
         'isa': isa,
         'available_isas': available,
         'problem': native.missing() or None,
-        'mxnet_operator': mxnet_operator.compiled(),
+        'mxnet_operator': compiled,
         'BMX_MELIUS_ISA': os.environ.get('BMX_MELIUS_ISA'),
     }
