@@ -129,6 +129,7 @@ class Engine::Lease {
 Engine::Engine(const int32_t* words, size_t count)
     : program_(words, count), plan_(make_plan(program_, words, chosen_instruction_set())) {
     Forking::instance();
+    free_.reserve(kMostFreeWorkplaces + 1);  // giving one back must not fail
 }
 
 Engine::~Engine() = default;

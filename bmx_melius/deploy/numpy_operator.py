@@ -78,7 +78,8 @@ def _renaming(load_json):
             graph = json.loads(json_str)
             for node in graph['nodes']:
                 if node['op'] == NAME:
-                    node['op'], node['attrs']['op_type'] = 'Custom', NAME
+                    node['op'] = 'Custom'
+                    node.setdefault('attrs', {})['op_type'] = NAME
             json_str = json.dumps(graph)
         return load_json(json_str)
 
