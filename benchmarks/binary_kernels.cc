@@ -42,7 +42,7 @@ struct Layer {
     const BinaryKernels* table;
     ptrdiff_t pixel_bytes, row_bytes;
     std::vector<int16_t> x, threshold, y;
-    std::vector<uint32_t> flip;
+    std::vector<uint32_t> flip, bits;
     uint8_t *map, *weights;  // live as long as the program
     std::vector<double> packing, convolving;
 
@@ -54,6 +54,7 @@ struct Layer {
         for (int i = 0; i < size * size * channels; ++i) x.push_back(static_cast<int16_t>(random()));
         threshold.resize(channels);
         flip.resize(conv.units());
+        bits.resize(size * conv.units());
         y.resize(size * size * kFilters);
         map = aligned(row_bytes * (size + 2) + kReadAhead);
         std::vector<uint32_t> words(size_t(kFilters) * 9 * conv.units());
@@ -65,7 +66,8 @@ struct Layer {
     void pack() {
         for (int row = 0; row < size; ++row) {
             table->pack_i16(x.data() + row * size * conv.in_channels, conv.in_channels, size, conv.in_channels,
-                            threshold.data(), flip.data(), map + (row + 1) * row_bytes + pixel_bytes, pixel_bytes);
+                            threshold.data(), flip.data(), bits.data());
+            table->expand(bits.data(), size, conv.units(), map + (row + 1) * row_bytes + pixel_bytes, pixel_bytes);
         }
     }
 

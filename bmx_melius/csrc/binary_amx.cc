@@ -26,60 +26,24 @@ int least(int a, int b) { return a < b ? a : b; }
 
 // --- packing
 
-// Thresholds of 64 elements, of which `lanes` exist; called with the elements it gives the bits.
-struct F32Threshold {
-    __mmask16 lanes[4];
-    __m512 limits[4];
-    F32Threshold(const float* threshold, __mmask64 which) {
-        for (int i = 0; i < 4; ++i) {
-            lanes[i] = static_cast<__mmask16>(which >> 16 * i);
-            limits[i] = _mm512_maskz_loadu_ps(lanes[i], threshold + 16 * i);
-        }
-    }
-    __mmask64 operator()(const float* x) const {
-        __mmask16 bits[4];
-        for (int i = 0; i < 4; ++i) {
-            bits[i] =
-                _mm512_mask_cmp_ps_mask(lanes[i], _mm512_maskz_loadu_ps(lanes[i], x + 16 * i), limits[i], _CMP_GE_OQ);
-        }
-        return _mm512_kunpackd(_mm512_kunpackw(bits[3], bits[2]), _mm512_kunpackw(bits[1], bits[0]));
-    }
-};
-
-struct I16Threshold {
-    __mmask32 lanes[2];
-    __m512i limits[2];
-    I16Threshold(const int16_t* threshold, __mmask64 which) {
-        for (int i = 0; i < 2; ++i) {
-            lanes[i] = static_cast<__mmask32>(which >> 32 * i);
-            limits[i] = _mm512_maskz_loadu_epi16(lanes[i], threshold + 32 * i);
-        }
-    }
-    __mmask64 operator()(const int16_t* x) const {
-        __mmask32 bits[2];
-        for (int i = 0; i < 2; ++i) {
-            bits[i] = _mm512_mask_cmpge_epi16_mask(lanes[i], _mm512_maskz_loadu_epi16(lanes[i], x + 32 * i), limits[i]);
-        }
-        return _mm512_kunpackd(bits[1], bits[0]);
-    }
-};
-
-template <typename Threshold, typename T>
-void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
-          uint8_t* packed, ptrdiff_t packed_stride) {
+// Two units, or one, of many pixels at a time.
+void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     const __m512i ones = _mm512_set1_epi8(1);
-    for (int c = 0; c < channels; c += 64) {
-        const int left = channels - c;
-        const __mmask64 lanes = left < 64 ? (uint64_t(1) << left) - 1 : ~uint64_t(0);
-        const __mmask64 written = left <= 32 ? 0xffffffff : ~uint64_t(0);  // whole units
-        const __mmask64 flips = flip[c / 32] | (left <= 32 ? 0 : uint64_t(flip[c / 32 + 1]) << 32);
-        const Threshold bits_of(threshold + c, lanes);
-        const T* from = x + c;
-        uint8_t* to = packed + c;
-        for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += packed_stride) {
-            const __mmask64 bits = _kxor_mask64(bits_of(from), flips);
-            _mm512_mask_storeu_epi8(to, written, _mm512_maskz_mov_epi8(bits, ones));
+    int unit = 0;
+    for (; unit + 2 <= units; unit += 2) {
+        const uint32_t* from = words + unit;
+        uint8_t* to = packed + unit * kUnitBytes;
+        for (int pixel = 0; pixel < pixels; ++pixel, from += units, to += packed_stride) {
+            uint64_t bits;
+            std::memcpy(&bits, from, sizeof(bits));
+            _mm512_storeu_si512(to, _mm512_maskz_mov_epi8(bits, ones));
         }
+    }
+    if (unit == units) return;
+    const uint32_t* from = words + unit;
+    uint8_t* to = packed + unit * kUnitBytes;
+    for (int pixel = 0; pixel < pixels; ++pixel, from += units, to += packed_stride) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_maskz_mov_epi8(*from, _mm512_castsi512_si256(ones)));
     }
 }
 
@@ -439,8 +403,9 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_amx() {
-    static const BinaryKernels kernels = {
-        "amx", kUnitBytes, kLanes, pack<F32Threshold>, pack<I16Threshold>, weights_bytes, prepare_weights, convolve};
+    const BinaryKernels& words = binary_kernels_avx512();
+    static const BinaryKernels kernels = {"amx",  kUnitBytes,    kLanes,          words.pack_f32, words.pack_i16,
+                                          expand, weights_bytes, prepare_weights, convolve};
     return kernels;
 }
 

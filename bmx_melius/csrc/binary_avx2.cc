@@ -46,18 +46,21 @@ uint32_t word_of_some(const T* x, const T* threshold, int count) {
 
 template <typename T>
 void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
-          uint8_t* packed, ptrdiff_t packed_stride) {
+          uint32_t* words) {
     const int whole = channels / 32;
     const int rest = channels % 32;
-    for (int pixel = 0; pixel < pixels; ++pixel, x += stride, packed += packed_stride) {
+    for (int pixel = 0; pixel < pixels; ++pixel, x += stride) {
         for (int unit = 0; unit < whole; ++unit) {
-            const uint32_t word = word_of(x + unit * 32, threshold + unit * 32) ^ flip[unit];
-            std::memcpy(packed + unit * kUnitBytes, &word, kUnitBytes);
+            *words++ = word_of(x + unit * 32, threshold + unit * 32) ^ flip[unit];
         }
-        if (rest) {
-            const uint32_t word = word_of_some(x + whole * 32, threshold + whole * 32, rest) ^ flip[whole];
-            std::memcpy(packed + whole * kUnitBytes, &word, kUnitBytes);
-        }
+        if (rest) *words++ = word_of_some(x + whole * 32, threshold + whole * 32, rest) ^ flip[whole];
+    }
+}
+
+// Units are words. (Loops are faster here than calls of memcpy.)
+void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride) {
+        for (int unit = 0; unit < units; ++unit) std::memcpy(packed + unit * kUnitBytes, words++, kUnitBytes);
     }
 }
 
@@ -272,8 +275,8 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_avx2() {
-    static const BinaryKernels kernels = {"avx2",        kUnitBytes,    kLanes,          pack<float>,
-                                          pack<int16_t>, weights_bytes, prepare_weights, convolve};
+    static const BinaryKernels kernels = {"avx2", kUnitBytes,    kLanes,          pack<float>, pack<int16_t>,
+                                          expand, weights_bytes, prepare_weights, convolve};
     return kernels;
 }
 

@@ -25,43 +25,85 @@ constexpr int kMostStrips = 4, kMostPixels = 5, kMostParityPixels = 2;
 
 // --- packing
 
-struct F32Threshold {  // of 32 elements, of which `lanes` exist
-    __mmask16 low_lanes, high_lanes;
-    __m512 low, high;
-    F32Threshold(const float* threshold, __mmask32 lanes)
-        : low_lanes(static_cast<__mmask16>(lanes)),
-          high_lanes(static_cast<__mmask16>(lanes >> 16)),
-          low(_mm512_maskz_loadu_ps(low_lanes, threshold)),
-          high(_mm512_maskz_loadu_ps(high_lanes, threshold + 16)) {}
-    uint32_t operator()(const float* x) const {
-        const __m512 x_low = _mm512_maskz_loadu_ps(low_lanes, x), x_high = _mm512_maskz_loadu_ps(high_lanes, x + 16);
-        return _mm512_mask_cmp_ps_mask(low_lanes, x_low, low, _CMP_GE_OQ) |
-               uint32_t(_mm512_mask_cmp_ps_mask(high_lanes, x_high, high, _CMP_GE_OQ)) << 16;
-    }
-};
-
-struct I16Threshold {
-    __mmask32 lanes;
-    __m512i limit;
-    I16Threshold(const int16_t* threshold, __mmask32 which)
-        : lanes(which), limit(_mm512_maskz_loadu_epi16(which, threshold)) {}
-    uint32_t operator()(const int16_t* x) const {
-        return _mm512_mask_cmpge_epi16_mask(lanes, _mm512_maskz_loadu_epi16(lanes, x), limit);
-    }
-};
-
-template <typename Threshold, typename T>
-void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
-          uint8_t* packed, ptrdiff_t packed_stride) {
-    for (int unit = 0; unit * 32 < channels; ++unit) {
-        const int left = channels - unit * 32;
-        const Threshold word_of(threshold + unit * 32, left < 32 ? (1u << left) - 1 : ~0u);
-        const T* from = x + unit * 32;
-        uint8_t* to = packed + unit * kUnitBytes;
-        for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += packed_stride) {
-            const uint32_t word = word_of(from) ^ flip[unit];
-            std::memcpy(to, &word, kUnitBytes);
+// Comparisons of the elements of a few words, of the last of which `lanes` exist (all of them if kWhole). The bits go
+// from mask registers to memory in parts, since joining masks would take the place of comparisons.
+template <int kWords, bool kWhole>
+struct F32Comparison {
+    __mmask16 lanes[2 * kWords], flips[2 * kWords];
+    __m512 limits[2 * kWords];
+    F32Comparison(const float* threshold, const uint32_t* flip, __mmask32 last) {
+        for (int i = 0; i < 2 * kWords; ++i) {
+            lanes[i] = static_cast<__mmask16>((i / 2 == kWords - 1 ? last : ~0u) >> i % 2 * 16);
+            flips[i] = static_cast<__mmask16>(flip[i / 2] >> i % 2 * 16);
+            limits[i] = _mm512_maskz_loadu_ps(lanes[i], threshold + 16 * i);
         }
+    }
+    void operator()(const float* x, uint32_t* words) const {
+        for (int i = 0; i < 2 * kWords; ++i) {
+            __mmask16 bits;
+            if constexpr (kWhole) {
+                bits = _mm512_cmp_ps_mask(_mm512_loadu_ps(x + 16 * i), limits[i], _CMP_GE_OQ);
+            } else {
+                bits = _mm512_mask_cmp_ps_mask(lanes[i], _mm512_maskz_loadu_ps(lanes[i], x + 16 * i), limits[i],
+                                               _CMP_GE_OQ);
+            }
+            bits ^= flips[i];
+            std::memcpy(reinterpret_cast<uint8_t*>(words) + sizeof(bits) * i, &bits, sizeof(bits));
+        }
+    }
+};
+
+template <int kWords, bool kWhole>
+struct I16Comparison {
+    __mmask32 lanes[kWords];
+    uint32_t flips[kWords];
+    __m512i limits[kWords];
+    I16Comparison(const int16_t* threshold, const uint32_t* flip, __mmask32 last) {
+        for (int i = 0; i < kWords; ++i) {
+            lanes[i] = i == kWords - 1 ? last : ~0u;
+            flips[i] = flip[i];
+            limits[i] = _mm512_maskz_loadu_epi16(lanes[i], threshold + 32 * i);
+        }
+    }
+    void operator()(const int16_t* x, uint32_t* words) const {
+        for (int i = 0; i < kWords; ++i) {
+            if constexpr (kWhole) {
+                words[i] = _mm512_cmpge_epi16_mask(_mm512_loadu_si512(x + 32 * i), limits[i]) ^ flips[i];
+            } else {
+                const __m512i elements = _mm512_maskz_loadu_epi16(lanes[i], x + 32 * i);
+                words[i] = _mm512_mask_cmpge_epi16_mask(lanes[i], elements, limits[i]) ^ flips[i];
+            }
+        }
+    }
+};
+
+template <template <int, bool> class Comparison, typename T>
+void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
+          uint32_t* words) {
+    const int units = (channels + 31) / 32;
+    const auto pack_words = [&](const auto& compare, int unit) {
+        const T* from = x + unit * 32;
+        uint32_t* to = words + unit;
+        for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += units) compare(from, to);
+    };
+    int unit = 0;
+    for (; channels - unit * 32 >= 64; unit += 2) {
+        pack_words(Comparison<2, true>(threshold + unit * 32, flip + unit, ~0u), unit);
+    }
+    for (; unit < units; ++unit) {
+        const int left = channels - unit * 32;
+        if (left >= 32) {
+            pack_words(Comparison<1, true>(threshold + unit * 32, flip + unit, ~0u), unit);
+        } else {
+            pack_words(Comparison<1, false>(threshold + unit * 32, flip + unit, (1u << left) - 1), unit);
+        }
+    }
+}
+
+// Units are words. (Loops are faster here than calls of memcpy.)
+void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride) {
+        for (int unit = 0; unit < units; ++unit) std::memcpy(packed + unit * kUnitBytes, words++, kUnitBytes);
     }
 }
 
@@ -335,8 +377,9 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_avx512() {
-    static const BinaryKernels kernels = {"avx512",           kUnitBytes,    kLanes,          pack<F32Threshold>,
-                                          pack<I16Threshold>, weights_bytes, prepare_weights, convolve};
+    static const BinaryKernels kernels = {
+        "avx512",      kUnitBytes,      kLanes,  pack<F32Comparison>, pack<I16Comparison>, expand,
+        weights_bytes, prepare_weights, convolve};
     return kernels;
 }
 

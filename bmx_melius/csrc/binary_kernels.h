@@ -1,5 +1,8 @@
 // The table every instruction set fills for binary layers: packing activations and convolving them.
 //
+// Activations are compared with thresholds to words of 32 bits, bit i of which is element i: the form in which they
+// wait. Before a convolution they are expanded to the form in which its kernel wants them, a packed map.
+//
 // A packed map is padded and lies in memory pixel by pixel, row by row. A pixel is `units` units of 32 elements; a unit
 // takes `unit_bytes` bytes: 4 where bits are used as they are (bit i = element i), 32 where a kernel wants one byte (0
 // or 1) an element. With groups, each group starts at a new unit; elements beyond a group's last channel are 0.
@@ -42,13 +45,15 @@ struct BinaryKernels {
     int unit_bytes;
     int filter_step;  // filters are computed in blocks of so many
 
-    // `pixels` pixels of `channels` channels, `stride` elements apart, to packed elements (x >= threshold) != flip.
-    // Writes ceil(channels / 32) whole units a pixel, pixels `packed_stride` bytes apart. Bits of `flip` beyond
-    // `channels` are 0.
+    // `pixels` pixels of `channels` channels, `stride` elements apart, to bits (x >= threshold) != flip. Writes
+    // ceil(channels / 32) words a pixel, side by side; bits of `flip` and of the words beyond `channels` are 0.
     void (*pack_f32)(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
-                     const uint32_t* flip, uint8_t* packed, ptrdiff_t packed_stride);
+                     const uint32_t* flip, uint32_t* words);
     void (*pack_i16)(const int16_t* x, ptrdiff_t stride, int pixels, int channels, const int16_t* threshold,
-                     const uint32_t* flip, uint8_t* packed, ptrdiff_t packed_stride);
+                     const uint32_t* flip, uint32_t* words);
+
+    // `pixels` pixels of `units` words, side by side, to units of packed pixels `packed_stride` bytes apart.
+    void (*expand)(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride);
 
     // Weights as in the file: (out_channels, kernel_h, kernel_w, group_units) words of bits.
     size_t (*weights_bytes)(const BinaryConv& conv);  // of the prepared form, which is aligned to 64 bytes

@@ -10,7 +10,7 @@ constexpr int kWordBits = 32;
 
 template <typename T>
 void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
-          uint8_t* packed, ptrdiff_t packed_stride) {
+          uint32_t* words) {
     for (int pixel = 0; pixel < pixels; ++pixel) {
         for (int begin = 0; begin < channels; begin += kWordBits) {
             const int unit = begin / kWordBits;
@@ -19,8 +19,14 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
                 word |= uint32_t(x[pixel * stride + c] >= threshold[c]) << (c - begin);
             }
             word ^= flip[unit];
-            std::memcpy(packed + pixel * packed_stride + unit * sizeof(word), &word, sizeof(word));
+            *words++ = word;
         }
+    }
+}
+
+void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+    for (int pixel = 0; pixel < pixels; ++pixel) {
+        std::memcpy(packed + pixel * packed_stride, words + ptrdiff_t(pixel) * units, sizeof(uint32_t) * units);
     }
 }
 
@@ -80,8 +86,8 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_reference() {
-    static const BinaryKernels kernels = {"reference",     4,       1, pack<float>, pack<int16_t>, weights_bytes,
-                                          prepare_weights, convolve};
+    static const BinaryKernels kernels = {
+        "reference", 4, 1, pack<float>, pack<int16_t>, expand, weights_bytes, prepare_weights, convolve};
     return kernels;
 }
 

@@ -1,69 +1,66 @@
-// Binary convolution: thresholds pack a value's slabs into bits, these are convolved, and an addition is part of it.
+// Binary convolution: maps of bits are expanded side by side, these are convolved, and an addition is part of it.
+//
+// A thread expands a band of rows and convolves it while it is in the cache, and packs the result for the convolutions
+// after it. It expands the rows at the border of its part once more than need be, instead of waiting for the others.
 #pragma once
-#include "step.h"
+#include "packer.h"
 
 namespace bmx {
 
 struct BinaryStepSpec {
     const BinaryKernels* kernels;
     Attributes attributes;
-    Source source;
-    const float* thresholds;  // one a channel of the source
-    const uint32_t* flips;    // one bit a channel
+    int input;                // the value of bits, of which only the size is looked at
+    int channels;             // of it
     const uint32_t* weights;  // as in the file
     int result;               // number of the value
     Slab output;              // a whole buffer
-    Number number;            // of the output
     int addend = -1;          // a buffer like the output's that is added to the result; may be the same one
 };
 
 class BinaryStep : public Step {
   public:
-    explicit BinaryStep(const BinaryStepSpec& spec);
+    // Some units of a pixel.
+    struct Segment {
+        Bits bits;
+        int unit;  // their place in the pixel
+    };
 
-    int phases() const override { return 2; }  // pack, convolve
+    BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments);
+
+    int phases(const std::vector<Value>& values, int threads) const override;
     size_t scratch_bytes(const std::vector<Value>& values, int threads) const override;
     void run(const Memory& memory, const Team& team, int phase) const override;
+    Packer* packer() override { return &packer_; }
 
   private:
-    // A range of channels that is packed at once: of one slab, or of a gathered row where slabs do not fit units.
-    struct Segment {
-        int slab;
-        int begin, channels;  // of the slab, or of the gathered row
-        size_t packed;        // bytes after the start of a packed pixel
-        size_t thresholds, flips;
-    };
-    // The packed map with its padding.
-    struct Packed {
+    // The expanded map with its padding.
+    struct Map {
         int height, width;
-        int rows, right;     // rows in all, and pixels of padding at the right that are a row's own
-        int kept, band = 0;  // rows kept at a time; rows of the output made from these, where that is not all
+        int rows, right;  // rows in all, and pixels of padding at the right that are a row's own
+        int band;         // rows of the output made at a time
         ptrdiff_t row;
-        size_t bytes;
+        size_t bytes;  // of what is kept at a time
+    };
+    // A part of the output.
+    struct Part {
+        int row_begin, row_end, filter_begin, filter_end;
+        bool empty() const { return row_begin >= row_end || filter_begin >= filter_end; }
     };
 
-    bool cut_slabs_at_units();
-    void cut_gathered_row();
-    void add_segment(int slab, int begin, int channel, int channels);
+    bool shares_filters(const std::vector<Value>& values, int threads) const;
+    Map map_of(const std::vector<Value>& values, int threads) const;
+    void run_in_bands(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const;
     void fill_pixels_of_padding(uint8_t* to, int pixels) const;
-    void run_in_bands(const Memory& memory, const Packed& map) const;
-    void pack(const Memory& memory, const Team& team, const Packed& map, int first, int begin, int end) const;
-    void pack_row(const Memory& memory, int row, uint8_t* to, float* gathered) const;
-    void share_convolution(const Memory& memory, const Team& team, const Packed& map) const;
-    void convolve(const Memory& memory, const Packed& map, int first, int row_begin, int row_end, int filter_begin,
-                  int filter_end) const;
+    void expand(const Memory& memory, const Map& map, uint8_t* scratch, int first, int begin, int end) const;
+    void convolve(const Memory& memory, const Map& map, const uint8_t* input, const Part& part) const;
     template <class T>
-    void correct_zero_padding(const Memory& memory, int row_begin, int row_end, int filter_begin, int filter_end) const;
-    Packed packed_map(const std::vector<Value>& values, int threads) const;
-    size_t gathered_bytes(const std::vector<Value>& values) const;
+    void correct_zero_padding(const Memory& memory, const Part& part) const;
 
     BinaryStepSpec spec_;
     BinaryConv conv_;
-    bool gathers_ = false;
     std::vector<Segment> segments_;
-    Constants<float> thresholds_;
-    Constants<int16_t> integer_thresholds_;  // side by side with the others
-    std::vector<uint32_t> flips_;
+    Packer packer_;
     std::vector<uint8_t> padding_;  // a packed pixel of padding
     Constants<uint8_t> weights_;
     std::vector<float> tap_sums_;  // [tap][filter]: what padding with 0 adds to padding with -1

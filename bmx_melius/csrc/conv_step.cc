@@ -11,7 +11,7 @@ constexpr size_t kPanelBytes = 128 << 10;
 
 }  // namespace
 
-ConvStep::ConvStep(ConvSpec spec) : spec_(std::move(spec)), channels_(0) {
+ConvStep::ConvStep(ConvSpec spec) : spec_(std::move(spec)), packer_(spec_.packing, spec_.output.buffer), channels_(0) {
     for (const Slab& slab : spec_.source.slabs) channels_ += slab.channels;
     inputs_ = channels_ * spec_.attributes.taps();
     const int pixels = static_cast<int>(kPanelBytes / sizeof(float) / inputs_);
@@ -78,17 +78,20 @@ size_t ConvStep::scratch_bytes(const std::vector<Value>&, int threads) const {
 void ConvStep::run(const Memory& memory, const Team& team, int) const {
     const Value& result = memory.value(spec_.result);
     const int64_t pixels = result.height * result.width;
-    // Few pixels: the threads share the outputs instead.
-    const bool by_pixels = pixels >= team.threads * kLeastPanelPixels;
+    // Few pixels: the threads share the outputs instead, unless a pixel has to be packed.
+    const bool by_pixels = pixels >= team.threads * kLeastPanelPixels || !packer_.empty();
     const int64_t begin = by_pixels ? team.begin(pixels) : 0, end = by_pixels ? team.end(pixels) : pixels;
     const size_t piece_begin = by_pixels ? 0 : team.begin(pieces_.size());
     const size_t piece_end = by_pixels ? pieces_.size() : team.end(pieces_.size());
     if (piece_begin == piece_end) return;
     if (reads_in_place()) {
         const View view = memory.view(spec_.source.slabs[0]);
-        for (int64_t pixel = begin; pixel < end; pixel += panel_pixels_)
+        for (int64_t pixel = begin; pixel < end; pixel += panel_pixels_) {
+            const int64_t panel_end = std::min(pixel + panel_pixels_, end);
             multiply(memory, reinterpret_cast<const float*>(view.at(pixel * view.pixel)), view.pixel, pixel,
-                     static_cast<int>(std::min<int64_t>(panel_pixels_, end - pixel)), piece_begin, piece_end);
+                     static_cast<int>(panel_end - pixel), piece_begin, piece_end);
+            packer_.pack(memory, pixel, panel_end);
+        }
         return;
     }
     uint8_t* scratch = memory.scratch + team.thread * (panel_bytes() + spec_.window.offsets_bytes());
@@ -98,6 +101,7 @@ void ConvStep::run(const Memory& memory, const Team& team, int) const {
         const int64_t panel_end = std::min(pixel + panel_pixels_, end);
         fill_panel(memory, pixel, panel_end, panel, offsets);
         multiply(memory, panel, inputs_, pixel, static_cast<int>(panel_end - pixel), piece_begin, piece_end);
+        packer_.pack(memory, pixel, panel_end);
     }
 }
 

@@ -3,12 +3,14 @@
 //
 // A panel is a matrix of a few output pixels, each with the inputs under all taps of its window, side by side.
 #pragma once
+#include "packer.h"
 #include "pooling.h"
 
 namespace bmx {
 
 struct ConvSpec {
     const FloatKernels* kernels;
+    const BinaryKernels* packing;
     Attributes attributes;
     Source source;
     bool source_is_plain;      // one slab of float32
@@ -29,6 +31,7 @@ class ConvStep : public Step {
 
     size_t scratch_bytes(const std::vector<Value>& values, int threads) const override;
     void run(const Memory& memory, const Team& team, int phase) const override;
+    Packer* packer() override { return &packer_; }
 
   private:
     // Some outputs of one group.
@@ -48,6 +51,7 @@ class ConvStep : public Step {
     size_t panel_bytes() const;
 
     ConvSpec spec_;
+    Packer packer_;
     int channels_, inputs_;  // inputs: of an output pixel, under all taps
     int panel_pixels_;
     std::vector<Piece> pieces_;

@@ -143,7 +143,8 @@ void Engine::work(const Workplace& workplace, const Team& team, uint8_t* arena, 
     for (size_t i = 0; i < plan_.steps.size(); i++) {
         const Step& step = *plan_.steps[i];
         memory.scratch = arena + layout.scratches[i];
-        for (int phase = 0; phase < step.phases(); phase++) {
+        const int phases = step.phases(layout.values, team.threads);
+        for (int phase = 0; phase < phases; phase++) {
             step.run(memory, team, phase);
             if (team.threads > 1) {
 #pragma omp barrier

@@ -8,6 +8,7 @@
 #include "binary_step.h"
 #include "conv_step.h"
 #include "map_steps.h"
+#include "packer.h"
 #include "stem_step.h"
 
 namespace bmx {
@@ -189,7 +190,12 @@ class Planner {
     template <class Made, class... Arguments>
     void add_step(const std::vector<int>& operations, Arguments&&... arguments) {
         plan_.steps.push_back(std::make_unique<Made>(std::forward<Arguments>(arguments)...));
-        plan_.steps.back()->operations = operations;
+        Step& step = *plan_.steps.back();
+        step.operations = operations;
+        if (const Packer* packer = step.packer()) {
+            packing_steps_.resize(plan_.buffers.size());
+            packing_steps_[packer->buffer()] = &step;
+        }
         for (int i : operations) done_[i] = true;
     }
 
@@ -338,6 +344,7 @@ class Planner {
     void plan_stem(int i) {
         StemSpec spec;
         spec.kernels = kernels_.floats;
+        spec.packing = kernels_.binary;
         spec.input = operation(i).inputs[0];
         std::vector<int> operations;
         for (int conv = i; conv >= 0;) {
@@ -436,6 +443,7 @@ class Planner {
         const Attributes& a = operation(i).attributes;
         const Value& map = value(value_of(i));
         spec.kernels = map.height * map.width <= kFewRows ? kernels_.floats_small : kernels_.floats;
+        spec.packing = kernels_.binary;
         spec.attributes = a;
         spec.source = source(x);
         spec.source_is_plain = !changed && spec.source.slabs.size() == 1 &&
@@ -461,6 +469,55 @@ class Planner {
 
     // --- binary convolution
 
+    // A range of channels of a buffer that becomes whole units of a packed pixel.
+    struct Piece {
+        Slab slab;
+        int channel, unit;  // of the pixel
+    };
+
+    // Cuts a value's channels at the borders of slabs and groups; nothing if a cut were not at a unit's border.
+    static std::vector<Piece> cut_at_units(const Source& from, int channels, int groups) {
+        constexpr int kUnit = 32;
+        const int group_channels = channels / groups, group_units = (group_channels + kUnit - 1) / kUnit;
+        std::vector<Piece> pieces;
+        int channel = 0;
+        for (const Slab& slab : from.slabs)
+            for (int begin = 0; begin < slab.channels;) {
+                const int in_group = channel % group_channels;
+                const int count = std::min(slab.channels - begin, group_channels - in_group);
+                if (in_group % kUnit || (count % kUnit && in_group + count != group_channels)) return {};
+                pieces.push_back({{slab.buffer, slab.begin + begin, count},
+                                  channel,
+                                  channel / group_channels * group_units + in_group / kUnit});
+                begin += count;
+                channel += count;
+            }
+        return pieces;
+    }
+
+    // Has the step that makes a buffer, or one after it, pack a range of its channels too.
+    Bits pack(const Slab& slab, const float* thresholds, const uint32_t* flips, int channel) {
+        Packing packing = {slab.begin, slab.channels, {}, {}};
+        packing.thresholds.assign(thresholds, thresholds + slab.channels);
+        packing.flips.resize((slab.channels + 31) / 32);
+        for (int c = 0; c < slab.channels; c++)
+            packing.flips[c / 32] |= (flips[(channel + c) / 32] >> (channel + c) % 32 & 1) << c % 32;
+
+        packing_steps_.resize(plan_.buffers.size());
+        if (!packing_steps_[slab.buffer]) add_step<PackStep>({}, kernels_.binary, slab.buffer);
+        Step& step = *packing_steps_[slab.buffer];
+        if (step.packer()->empty()) {
+            step.packed = static_cast<int>(plan_.buffers.size());
+            step.buffers.push_back(step.packed);
+            plan_.buffers.push_back({Number::f32, 0, plan_.buffers[slab.buffer].value});
+        }
+        Buffer& words = plan_.buffers[step.packed];
+        const Bits bits = {step.packed, static_cast<int>(packing.flips.size()), static_cast<size_t>(words.channels)};
+        words.channels += bits.units;
+        step.packer()->add(packing, plan_.buffers[slab.buffer].number, bits);
+        return bits;
+    }
+
     void plan_binary_conv(int i) {
         const Operation& o = operation(i);
         BinaryStepSpec spec;
@@ -468,35 +525,42 @@ class Planner {
         spec.kernels = map.height * map.width <= kFewPixels ? kernels_.binary_small : kernels_.binary;
         spec.attributes = o.attributes;
         spec.weights = bits(o.first);
+        spec.input = o.inputs[0];
+        spec.channels = static_cast<int>(value(spec.input).channels);
         std::vector<int> operations;
 
         int packed = o.inputs[0];  // the bits, before they are renamed
         while (!is_input(packed) && slabs_[packed].empty() && is_renaming(packed - value_of(0)))
             packed = operation(packed - value_of(0)).inputs[0];
-        const int64_t channels = value(packed).channels;
-        std::vector<float> thresholds(channels, 1.0f);  // of the integers 0 and 1
-        const std::vector<uint32_t> no_flips((channels + 31) / 32);
+        int compared = packed;
+        std::vector<float> thresholds(spec.channels, 1.0f);  // of the integers 0 and 1
+        const std::vector<uint32_t> no_flips((spec.channels + 31) / 32);
+        const uint32_t* flips = no_flips.data();
         if (slabs_[packed].empty()) {
-            const int threshold = packed - value_of(0);
-            operations.push_back(threshold);
-            spec.source = source(operation(threshold).inputs[0]);
-            thresholds = vector(operation(threshold).first, channels);
-            spec.flips = bits(operation(threshold).second);
-        } else {
-            spec.source = source(packed);
-            spec.flips = no_flips.data();
+            const Operation& threshold = operation(packed - value_of(0));
+            operations.push_back(packed - value_of(0));
+            compared = threshold.inputs[0];
+            thresholds = vector(threshold.first, spec.channels);
+            flips = bits(threshold.second);
         }
-        spec.thresholds = thresholds.data();
+        std::vector<Piece> pieces = cut_at_units(source(compared), spec.channels, o.attributes.groups);
+        if (pieces.empty()) {
+            const Source scattered = source(compared);
+            add_step<CopyStep>({}, std::vector<Source>{scattered}, new_buffer(compared, ranges_[compared].number()));
+            pieces = cut_at_units(source(compared), spec.channels, o.attributes.groups);
+        }
+        std::vector<BinaryStep::Segment> segments;
+        for (const Piece& piece : pieces)
+            segments.push_back({pack(piece.slab, thresholds.data() + piece.channel, flips, piece.channel), piece.unit});
         operations.push_back(i);
         const int result = value_of(i), add = only_consumer(result);
         if (add < 0 || operation(add).op != Op::add || !take_up_add(i, add, spec)) {
             spec.result = result;
-            spec.number = ranges_[result].number();
-            spec.output = new_buffer(result, spec.number);
+            spec.output = new_buffer(result, ranges_[result].number());
         } else {
             operations.push_back(add);
         }
-        add_step<BinaryStep>(operations, spec);
+        add_step<BinaryStep>(operations, spec, segments);
     }
 
     // Makes an addition part of binary convolution i if its other value lies there in the form of the result.
@@ -512,13 +576,12 @@ class Planner {
         const Attributes& a = operation(i).attributes;
         if (a.pad_value == 0 && (a.pad_h || a.pad_w) && !ranges_[other].integers) return false;
         spec.result = result;
-        spec.number = buffer.number;
         spec.addend = slab.buffer;
         bool read_later = is_output_[other] || buffer.value != other;
         for (int consumer : consumers_[other])
             if (consumer != add && read_by(consumer) > i) read_later = true;
         if (read_later) {
-            spec.output = new_buffer(result, spec.number);
+            spec.output = new_buffer(result, buffer.number);
         } else {  // in place
             buffer.value = result;
             slabs_[result] = {slab};
@@ -538,6 +601,7 @@ class Planner {
     std::vector<int> last_read_;
     std::vector<std::vector<Slab>> slabs_;  // of each value that lies in memory
     std::vector<bool> done_;                // operations that are part of a step
+    std::vector<Step*> packing_steps_;      // of each buffer: the one that packs it
 };
 
 }  // namespace

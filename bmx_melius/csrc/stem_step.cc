@@ -26,7 +26,7 @@ struct StemStep::Work {
     Rows* rings;
 };
 
-StemStep::StemStep(const StemSpec& spec) : spec_(spec) {
+StemStep::StemStep(const StemSpec& spec) : spec_(spec), packer_(spec.packing, spec.output.buffer) {
     for (StemLayer& layer : spec_.layers) {
         const Attributes& a = layer.attributes;
         layers_.emplace_back();
@@ -104,8 +104,11 @@ void StemStep::run(const Memory& memory, const Team& team, int) const {
         scratch += ring.bytes();
     }
     const View output = memory.view(spec_.output);
-    for (int y = begin; y < end; y++)
+    const int64_t width = memory.value(spec_.result).width;
+    for (int y = begin; y < end; y++) {
         finish_row(work, y, reinterpret_cast<float*>(output.at(y * output.row)), output.pixel);
+        packer_.pack(memory, y * width, (y + 1) * width);
+    }
 }
 
 // Has rows `first` to `last` of a ring made; those before `first` are not needed any more.

@@ -3,7 +3,7 @@
 // They run depth-first: each layer keeps only the few rows the next one looks at, in a ring that stays in the cache,
 // and makes a row when it is asked for. Each thread makes a range of the last layer's rows and all they depend on.
 #pragma once
-#include "step.h"
+#include "packer.h"
 
 namespace bmx {
 
@@ -18,6 +18,7 @@ struct StemLayer {
 
 struct StemSpec {
     const FloatKernels* kernels;
+    const BinaryKernels* packing;
     int input;  // of the program
     std::vector<StemLayer> layers;
     bool has_pool = false;
@@ -32,6 +33,7 @@ class StemStep : public Step {
 
     size_t scratch_bytes(const std::vector<Value>& values, int threads) const override;
     void run(const Memory& memory, const Team& team, int phase) const override;
+    Packer* packer() override { return &packer_; }
 
   private:
     struct Layer {
@@ -63,6 +65,7 @@ class StemStep : public Step {
 
     StemSpec spec_;
     std::vector<Layer> layers_;
+    Packer packer_;
 };
 
 }  // namespace bmx

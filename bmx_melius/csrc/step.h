@@ -70,17 +70,23 @@ struct Team {
     int end(int64_t count) const { return static_cast<int>(count * (thread + 1) / threads); }
 };
 
+class Packer;
+
 class Step {
   public:
     virtual ~Step() = default;
 
     // Threads meet between phases.
-    virtual int phases() const { return 1; }
+    virtual int phases(const std::vector<Value>&, int /*threads*/) const { return 1; }
     virtual size_t scratch_bytes(const std::vector<Value>&, int /*threads*/) const { return 0; }
     virtual void run(const Memory& memory, const Team& team, int phase) const = 0;
 
+    // Of the buffer it makes, if it can pack that.
+    virtual Packer* packer() { return nullptr; }
+
     std::vector<int> operations;  // that it carries out
     std::vector<int> buffers;     // that it reads or writes
+    int packed = -1;              // the one of them that its packer writes
 };
 
 // --- small tools of the steps --------------------------------------------------------------------

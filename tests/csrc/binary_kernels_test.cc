@@ -276,11 +276,10 @@ int16_t special(int16_t, Random& r) {
 
 template <typename T>
 bool check_pack(const BinaryKernels& table,
-                void (*pack)(const T*, ptrdiff_t, int, int, const T*, const uint32_t*, uint8_t*, ptrdiff_t),
-                const Case& c) {
+                void (*pack)(const T*, ptrdiff_t, int, int, const T*, const uint32_t*, uint32_t*), const Case& c) {
     Random r(c.seed + 2);
     const int channels = c.conv.in_channels, pixels = c.columns, units = (channels + 31) / 32;
-    const ptrdiff_t stride = channels + c.gap, packed_stride = ptrdiff_t(units + c.gap) * table.unit_bytes;
+    const ptrdiff_t stride = channels + c.gap;
     const bool at_end = c.seed % 2;
     Guarded<T> x(stride * (pixels - 1) + channels, at_end), threshold(channels, at_end);
     Guarded<uint32_t> flip(units, at_end);
@@ -289,24 +288,48 @@ bool check_pack(const BinaryKernels& table,
     for (auto& value : threshold) value = draw();
     for (int i = 0; i < channels; ++i) flip[i / 32] |= (r.word() >> 7 & 1) << i % 32;
 
+    Guarded<uint32_t> words(size_t(units) * pixels, at_end);
+    for (auto& word : words) word = r.word();
+    std::vector<uint32_t> expected(words.size());
+    for (int pixel = 0; pixel < pixels; ++pixel) {
+        for (int i = 0; i < channels; ++i) {
+            const bool bit = (x[pixel * stride + i] >= threshold[i]) != (flip[i / 32] >> i % 32 & 1);
+            expected[pixel * units + i / 32] |= uint32_t(bit) << i % 32;
+        }
+    }
+    pack(x.data(), stride, pixels, channels, threshold.data(), flip.data(), words.data());
+    for (size_t i = 0; i < words.size(); ++i) {
+        if (words[i] != expected[i]) return fail(table, c, "packed word", i, words[i], expected[i]);
+    }
+    return true;
+}
+
+bool check_expand(const BinaryKernels& table, const Case& c) {
+    Random r(c.seed + 3);
+    const int pixels = c.columns, units = (c.conv.in_channels + 31) / 32;
+    const ptrdiff_t packed_stride = ptrdiff_t(units + c.gap) * table.unit_bytes;
+    const bool at_end = c.seed % 2;
+    Guarded<uint32_t> words(size_t(units) * pixels, at_end);
+    for (auto& word : words) word = r.word();
     Guarded<uint8_t> packed(packed_stride * (pixels - 1) + units * table.unit_bytes, at_end);
     for (auto& byte : packed) byte = static_cast<uint8_t>(r.word());
     std::vector<uint8_t> expected(packed.begin(), packed.end());
     for (int pixel = 0; pixel < pixels; ++pixel) {
         uint8_t* to = expected.data() + pixel * packed_stride;
-        std::memset(to, 0, units * table.unit_bytes);
-        for (int i = 0; i < channels; ++i) {
-            const bool bit = (x[pixel * stride + i] >= threshold[i]) != (flip[i / 32] >> i % 32 & 1);
-            if (table.unit_bytes == 4) {
-                to[i / 8] |= bit << i % 8;
-            } else {
+        for (int i = 0; i < units * 32; ++i) {
+            const bool bit = words[pixel * units + i / 32] >> i % 32 & 1;
+            if (table.unit_bytes == 32) {
                 to[i] = bit;
+            } else if (i % 8 == 0) {
+                to[i / 8] = bit;
+            } else {
+                to[i / 8] |= bit << i % 8;
             }
         }
     }
-    pack(x.data(), stride, pixels, channels, threshold.data(), flip.data(), packed.data(), packed_stride);
+    table.expand(words.data(), pixels, units, packed.data(), packed_stride);
     for (size_t i = 0; i < packed.size(); ++i) {
-        if (packed[i] != expected[i]) return fail(table, c, "packed byte", i, packed[i], expected[i]);
+        if (packed[i] != expected[i]) return fail(table, c, "expanded byte", i, packed[i], expected[i]);
     }
     return true;
 }
@@ -318,6 +341,7 @@ bool check(const Case& c) {
         const bool is_float = c.number == Number::f32;
         good &= is_float ? check_convolve<float>(*table, example) : check_convolve<int16_t>(*table, example);
         good &= check_pack<float>(*table, table->pack_f32, c) && check_pack<int16_t>(*table, table->pack_i16, c);
+        good &= check_expand(*table, c);
     }
     return good;
 }
