@@ -26,15 +26,19 @@ from bmx_melius import UserError
 from bmx_melius.commands.arguments import Parser, positive_int
 from bmx_melius.errors import last_line
 from bmx_melius.training import options as flags
-from bmx_melius.training.checkpoints import Checkpoints, Progress, load_optimizer
+from bmx_melius.training.checkpoints import Checkpoints, load_optimizer
 from bmx_melius.training.data import open_source
 from bmx_melius.training.datasets import DATASETS, LEVELS
+from bmx_melius.training.experiment import LOG_FILE, Experiment
 from bmx_melius.training.export import export
 from bmx_melius.training.interruption import Interruption
+from bmx_melius.training.objective import Objective
+from bmx_melius.training.progress import Progress, count_correct
 from bmx_melius.training.report import LOG, Bar, logging_to_file, logging_to_screen
 from bmx_melius.training.schedules import MODES, decay_epochs, make_schedule
 from bmx_melius.training.seeding import seed_all, seed_for
 from bmx_melius.training.source import DataError
+from bmx_melius.training.workers import join_workers
 from model_zoo import get_model, get_model_list
 from model_zoo.registry import canonical_name
 
@@ -121,7 +125,7 @@ def make_parser():
     group.add_argument('--resume-epoch', type=int, default=0, metavar='N', help='... as if N epochs were over (default: %(default)s)')
     group.add_argument('--log-interval', type=int, default=50, metavar='N',
                        help='log every N updates, 0: only epochs (default: %(default)s)')
-    group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/train_imagenet.log)')
+    group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/experiment.log)')
     group.add_argument('--dry-run', action='store_true', help='check flags and data, show the plan, train and write nothing')
     for flag in flags.REFUSED:
         parser.add_argument(flag, nargs='?', action=flags.Refuse, help=argparse.SUPPRESS)
@@ -152,53 +156,54 @@ def json_object(text):
 def run(options):
     """Prepare, train and export as the flags say; return the exit status."""
     devices = [mx.gpu(number) for number in range(options.num_gpus)] or [mx.cpu()]
-    store = mx.kv.create(options.kvstore) if options.kvstore.startswith('dist') else options.kvstore
-    rank, machines = (0, 1) if isinstance(store, str) else (store.rank, store.num_workers)
-    source = open_source(options, rank, machines)
+    workers = join_workers(options.kvstore)
+    source = open_source(options, workers.rank, workers.count)
     model = {'name': options.model, 'classes': source.classes, 'initial_layers': options.initial_layers,
              'clip_threshold': options.clip_threshold, **options.model_options}
     net = make_network(options, model, source.spec, devices)
-    trainer = make_trainer(options, net, source.updates_per_epoch, store)
+    trainer = make_trainer(options, net, source.updates_per_epoch, workers)
     counts = bmx_melius.summary(net, input_shape=(1, *source.spec.shape)).counts
     plan = describe(options, source, counts, trainer.optimizer.lr_scheduler)
     if options.dry_run:
         LOG.info('%s\nnothing was trained (--dry-run)', plan)
         return 0
 
-    log = options.logging_file or os.path.join(options.save_dir, 'train_imagenet.log')
-    with logging_to_file(log + (f'.{rank}' if rank else '')):
+    is_first = workers.rank == 0
+    log = options.logging_file or os.path.join(options.save_dir, LOG_FILE)
+    with logging_to_file(log if is_first else f'{log}.{workers.rank}'):
         LOG.info(plan)
-        checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, writes=rank == 0)
+        checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, writes=is_first)
         progress = start(options, checkpoints, net, trainer)
-        status = train(options, net, trainer, source, checkpoints, progress, devices)
-        if status == 0 and rank == 0:
+        experiment = Experiment(options.save_dir, writes=is_first)
+        status = train(options, net, Objective(), trainer, source, workers, checkpoints, experiment, progress, devices)
+        if status == 0 and is_first:
             net.load_parameters(checkpoints.best_weights(progress), ctx=devices)
             export_network(options, net, source, model, counts, metrics=progress.best)
         return status
 
 
-def train(options, net, trainer, source, checkpoints, progress, devices):
+def train(options, net, objective, trainer, source, workers, checkpoints, experiment, progress, devices):
     """Train from where `progress` is to the last epoch; return 0, or the exit status of a run that was stopped."""
-    cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
     images_per_epoch = source.updates_per_epoch * source.images_per_update
     done = progress.epoch * images_per_epoch + progress.batch * source.images_per_update
     with Interruption() as interruption, Bar(options.num_epochs * images_per_epoch, done) as bar:
         for epoch in range(progress.epoch, options.num_epochs):
             started = time.time()
             try:
-                for images, labels in source.train(epoch, progress.batch):
+                for images, labels in progress.timed(source.train(epoch, progress.batch)):
                     mx.random.seed(seed_for(options.seed, epoch, progress.batch))  # for layers that draw, such as dropout
-                    images, labels = (gluon.utils.split_and_load(array, devices) for array in (images, labels))
+                    images, targets = objective.prepare(images, labels)
+                    images, targets = (gluon.utils.split_and_load(array, devices) for array in (images, targets))
                     with autograd.record():
                         outputs = [net(x) for x in images]
-                        losses = [cross_entropy(output, y) for output, y in zip(outputs, labels)]
+                        losses = [objective.loss(x, output, target) for x, output, target in zip(images, outputs, targets)]
                     autograd.backward(losses)
                     trainer.step(source.images_per_update)
-                    progress.add(outputs, labels, losses)
+                    progress.add(outputs, [objective.labels(target) for target in targets], losses)
                     show(bar, options, progress, source, trainer.learning_rate)
                     if interruption.signal:
                         break
-                top1, top5 = evaluate(net, source, devices, interruption)
+                top1, top5 = evaluate(net, source, workers, devices, interruption)
             except DataError as error:
                 checkpoints.save(net, trainer, progress)
                 raise UserError(f'{error}; then go on with --resume --save-dir {options.save_dir}, nothing is lost') from error
@@ -207,10 +212,12 @@ def train(options, net, trainer, source, checkpoints, progress, devices):
                 LOG.info('stopped in epoch %d after update %d; go on with --resume --save-dir %s', epoch + 1, progress.batch,
                          options.save_dir)
                 return 128 + interruption.signal
-            progress.end_epoch(top1=top1, top5=top5, learning_rate=trainer.learning_rate, seconds=round(time.time() - started, 1))
+            progress.end_epoch(**progress.results(workers), top1=top1, top5=top5, learning_rate=trainer.learning_rate,
+                               seconds=round(time.time() - started, 1))
             LOG.info('epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
-                     '{seconds:.0f} s'.format(**progress.history[-1]))
+                     '{seconds:.0f} s, {waiting:.0%} of training waiting for data'.format(**progress.history[-1]))
             checkpoints.save(net, trainer, progress)
+            experiment.end_epoch(progress.history)
     return 0
 
 
@@ -238,7 +245,7 @@ def make_network(options, model, spec, devices):
     return net
 
 
-def make_trainer(options, net, updates, store):
+def make_trainer(options, net, updates, workers):
     """The optimizer, with the learning rates of the whole run."""
     arguments = {
         'learning_rate': options.lr, 'wd': options.wd, 'begin_num_update': options.resume_epoch * updates,
@@ -249,7 +256,7 @@ def make_trainer(options, net, updates, store):
     }
     if options.momentum is not None:
         arguments['momentum'] = options.momentum
-    return gluon.Trainer(net.collect_params(), options.optimizer, arguments, kvstore=store, update_on_kvstore=False)
+    return workers.make_trainer(net.collect_params(), options.optimizer, arguments)
 
 
 def start(options, checkpoints, net, trainer):
@@ -272,24 +279,25 @@ def start(options, checkpoints, net, trainer):
     return progress
 
 
-def evaluate(net, source, devices, interruption):
+def evaluate(net, source, workers, devices, interruption):
     """Top-1 and top-5 accuracy on the validation images, 0 to 1."""
-    metrics = mx.metric.Accuracy(), mx.metric.TopKAccuracy(min(5, source.classes))
+    right = right5 = seen = 0
     for images, labels in source.validation():
         if interruption.signal:
             break
         used = devices[:len(images)]  # the last batch may be smaller than their number
         images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
-        outputs = [net(x) for x in images]
-        for metric in metrics:
-            metric.update(labels, outputs)
-    return tuple(float(metric.get()[1]) for metric in metrics)
+        for output, label in zip([net(x) for x in images], labels):
+            counts = count_correct(output, label)
+            right, right5, seen = right + counts[0], right5 + counts[1], seen + len(label)
+    right, right5, seen = workers.sum([right, right5, seen])
+    return right / max(1, seen), right5 / max(1, seen)
 
 
 def show(bar, options, progress, source, learning_rate):
     """Report the update that is just over; raise `UserError` where there is no point in going on."""
     bar.advance(source.images_per_update, f'epoch {progress.epoch + 1}/{options.num_epochs}', loss=f'{progress.mean_loss:.3f}',
-                top1=f'{progress.accuracy:.1%}', lr=f'{learning_rate:.1e}')
+                top1=f'{progress.accuracy:.1%}', lr=f'{learning_rate:.1e}', waiting=f'{progress.waiting_share:.0%}')
     if options.log_interval and progress.batch % options.log_interval == 0:
         LOG.info('epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, learning rate %.3g', progress.epoch + 1, progress.batch,
                  source.updates_per_epoch, progress.mean_loss, 100 * progress.accuracy, learning_rate)

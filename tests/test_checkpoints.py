@@ -10,7 +10,8 @@ from mxnet import autograd, gluon
 import bmx_melius  # noqa: F401  registers radam
 from bmx_melius.errors import UserError
 from bmx_melius.training import checkpoints as module
-from bmx_melius.training.checkpoints import Checkpoints, Progress
+from bmx_melius.training.checkpoints import Checkpoints
+from bmx_melius.training.progress import Progress
 from bmx_melius.training.schedules import make_schedule
 
 OPTIONS = {'model': 'test', 'lr': .01}

@@ -18,6 +18,7 @@ from images import make_folders, overwrite, pack_folders, pack_list, record_span
 import train_imagenet
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.digits import open_digits
+from bmx_melius.training.progress import TIMINGS
 
 SCRIPT = train_imagenet.__file__
 EXAMPLES = pathlib.Path(SCRIPT).resolve().parent / 'examples'
@@ -86,7 +87,8 @@ def assert_same_end(folder, other):
     states = [json.loads((path / 'checkpoint.json').read_text()) for path in (folder, other)]
     for state in states:
         for row in state['progress']['history']:
-            row.pop('seconds')
+            for name in TIMINGS:
+                row.pop(name)
         state['options'] = None
     assert states[0] == states[1]
     for name in (states[0]['weights'], states[0]['states'], 'meliusnetflex-0000.params'):
@@ -131,11 +133,11 @@ def test_a_run_killed_before_its_first_checkpoint_of_an_epoch_can_be_resumed(dat
 
 def test_a_finished_run_that_is_resumed_exports_again_and_trains_nothing(finished, tmp_path, capsys):
     shutil.copytree(finished['records'], tmp_path / 'run')
-    for file in [*(tmp_path / 'run').glob('meliusnetflex*'), tmp_path / 'run' / 'train_imagenet.log']:
+    for file in [*(tmp_path / 'run').glob('meliusnetflex*'), tmp_path / 'run' / 'experiment.log']:
         file.unlink()
     train('--resume', '--save-dir', tmp_path / 'run')
     assert 'update 1 of' not in capsys.readouterr().out
-    assert 'exported to' in (tmp_path / 'run' / 'train_imagenet.log').read_text(), 'the folder was moved, and the log is there'
+    assert 'exported to' in (tmp_path / 'run' / 'experiment.log').read_text(), 'the folder was moved, and the log is there'
     assert_same_end(tmp_path / 'run', finished['records'])
 
 
@@ -197,7 +199,7 @@ def test_an_undecodable_image_is_named_and_the_run_goes_on_once_it_is_mended(dat
         overwrite(file, 8, b'\0' * len(content))
     message = train_apart(*flags, '--save-dir', tmp_path / 'run', status=2).strip().splitlines()[-1]
     assert message.startswith('error: ') and name in message and '--resume' in message
-    assert name in (tmp_path / 'run' / 'train_imagenet.log').read_text()
+    assert name in (tmp_path / 'run' / 'experiment.log').read_text()
     overwrite(file, offset, content)
     train_apart('--resume', '--save-dir', tmp_path / 'run')
     assert_same_end(tmp_path / 'run', finished[kind])

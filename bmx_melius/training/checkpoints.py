@@ -4,64 +4,14 @@ import dataclasses
 import json
 import os
 import pickle
-from typing import Optional
 
 import mxnet as mx
 
 from ..errors import UserError, last_line
 from ..files import replacing
+from .progress import Progress
 
-FORMAT = 1
-
-
-@dataclasses.dataclass
-class Progress:
-    """How far a run is, apart from the network and the optimizer.
-
-    Attributes
-    ----------
-    epoch, batch : int
-        The next batch is number `batch` of `epoch`, both counted from 0. After the last batch of an epoch, validation is next.
-    loss, correct, seen : float, int, int
-        Sums over the images of the running epoch so far.
-    history : list of dict
-        One row for each finished epoch: `epoch` (finished epochs, this one included), `loss`, `train_top1`, `top1` ...
-    """
-
-    epoch: int = 0
-    batch: int = 0
-    loss: float = 0.
-    correct: int = 0
-    seen: int = 0
-    history: list = dataclasses.field(default_factory=list)
-
-    def add(self, outputs, labels, losses):
-        """Count the batch that was just trained: a list of logits, labels and losses for each device."""
-        for output, label, loss in zip(outputs, labels, losses):
-            self.loss += float(loss.sum().asscalar())
-            self.correct += int((output.argmax(axis=1) == label).sum().asscalar())
-            self.seen += len(label)
-        self.batch += 1
-
-    @property
-    def mean_loss(self):
-        """Over the images of the running epoch."""
-        return self.loss / self.seen
-
-    @property
-    def accuracy(self):
-        """Top-1 on the images of the running epoch as they were trained on, 0 to 1."""
-        return self.correct / self.seen
-
-    def end_epoch(self, **results):
-        """Note the finished epoch in the history, with further `results`, and move to the start of the next one."""
-        self.history.append({'epoch': self.epoch + 1, 'loss': self.mean_loss, 'train_top1': self.accuracy, **results})
-        self.epoch, self.batch, self.loss, self.correct, self.seen = self.epoch + 1, 0, 0., 0, 0
-
-    @property
-    def best(self) -> Optional[dict]:
-        """The first row of the best top-1 accuracy, None before the first epoch is over."""
-        return max(self.history, key=lambda row: row['top1'], default=None)
+FORMAT = 2
 
 
 class Checkpoints:

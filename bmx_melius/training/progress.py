@@ -1,0 +1,96 @@
+"""How far a run is, and what it has seen on the way."""
+import dataclasses
+import time
+from typing import Optional
+
+TIMINGS = ('seconds', 'images_per_second', 'waiting')  # columns of the history in which equal runs differ
+
+
+def count_correct(logits, labels):
+    """How many of the images have their class as the likeliest, and among the five likeliest: (N, classes) and (N,) -> two ints."""
+    hits = logits.topk(axis=1, k=min(5, logits.shape[1]), dtype='int32').asnumpy() == labels.asnumpy()[:, None]
+    return int(hits[:, 0].sum()), int(hits.sum())
+
+
+@dataclasses.dataclass
+class Progress:
+    """How far a run is, apart from the network and the optimizer.
+
+    Attributes
+    ----------
+    epoch, batch : int
+        The next batch is number `batch` of `epoch`, both counted from 0. After the last batch of an epoch, validation is next.
+    loss, correct, correct5, seen : float, int, int, int
+        Sums over the images of the running epoch so far: of the loss, of those whose class was likeliest and among the likeliest 5, of all.
+    waiting, running : float
+        Seconds of the running epoch, in training: waiting for data, and all.
+    history : list of dict
+        One row for each finished epoch: `epoch` (finished epochs, this one included), `loss`, `train_top1`, `train_top5`, `top1`, `top5`
+        (validation), `learning_rate` (of the last update) and, in `TIMINGS`, what differs between equal runs: `seconds` (validation
+        included), `images_per_second` and `waiting` (share of the time of training in which it waited for data).
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    loss: float = 0.
+    correct: int = 0
+    correct5: int = 0
+    seen: int = 0
+    waiting: float = 0.
+    running: float = 0.
+    history: list = dataclasses.field(default_factory=list)
+
+    def timed(self, batches):
+        """Yield the batches, and count how long each lets the caller wait, and how long it takes in all."""
+        started = time.perf_counter()
+        for batch in batches:
+            self.waiting += time.perf_counter() - started
+            try:
+                yield batch
+            finally:
+                now = time.perf_counter()
+                self.running += now - started
+                started = now
+
+    def add(self, outputs, labels, losses):
+        """Count the batch that was just trained: a list of logits, labels and losses for each device."""
+        for output, label, loss in zip(outputs, labels, losses):
+            correct, correct5 = count_correct(output, label)
+            self.loss += float(loss.sum().asscalar())
+            self.correct += correct
+            self.correct5 += correct5
+            self.seen += len(label)
+        self.batch += 1
+
+    def results(self, workers):
+        """What the running epoch gave, over all `Workers`: a dict of columns of `history`."""
+        loss, correct, correct5, seen, waiting, running = workers.sum(
+            [self.loss, self.correct, self.correct5, self.seen, self.waiting, self.running])
+        return {'loss': loss / seen, 'train_top1': correct / seen, 'train_top5': correct5 / seen,
+                'images_per_second': seen / (running / workers.count), 'waiting': waiting / running}
+
+    @property
+    def waiting_share(self):
+        """The share of the running epoch's time that went by waiting for data, 0 to 1."""
+        return self.waiting / self.running if self.running else 0.
+
+    @property
+    def mean_loss(self):
+        """Over the images of the running epoch, of this process."""
+        return self.loss / self.seen
+
+    @property
+    def accuracy(self):
+        """Top-1 on the images of the running epoch as this process trained on them, 0 to 1."""
+        return self.correct / self.seen
+
+    def end_epoch(self, **results):
+        """Note the finished epoch with its `results` in the history, and move to the start of the next one."""
+        self.history.append({'epoch': self.epoch + 1, **results})
+        self.epoch, self.batch = self.epoch + 1, 0
+        self.loss, self.correct, self.correct5, self.seen, self.waiting, self.running = 0., 0, 0, 0, 0., 0.
+
+    @property
+    def best(self) -> Optional[dict]:
+        """The first row of the best top-1 accuracy, None before the first epoch is over."""
+        return max(self.history, key=lambda row: row['top1'], default=None)
