@@ -61,6 +61,19 @@ def test_network_and_optimizer_go_on_as_if_nothing_had_happened(tmp_path, optimi
     np.testing.assert_equal(weights(net), weights(other))
 
 
+def test_arrays_come_back_and_their_file_goes_with_their_checkpoint(tmp_path):
+    net, trainer = make()
+    checkpoints, progress = Checkpoints(tmp_path, OPTIONS), Progress(epoch=0, batch=3)
+    arrays = {'counts': np.arange(70, dtype=np.uint16), 'rows': np.empty((0, 2))}
+    checkpoints.save(net, trainer, progress, arrays)
+    loaded = Checkpoints(tmp_path, OPTIONS).load_arrays()
+    np.testing.assert_equal(loaded, arrays)
+    assert [array.dtype for array in loaded.values()] == [np.uint16, float]
+    finish_epoch(progress, .5)
+    checkpoints.save(net, trainer, progress)
+    assert not list(tmp_path.glob('*.npz')) and checkpoints.load_arrays() == {}
+
+
 def test_the_last_the_best_and_every_nth_epoch_are_kept(tmp_path):
     net, trainer = make()
     checkpoints, progress = Checkpoints(tmp_path, OPTIONS, keep_every=4), Progress()
@@ -92,7 +105,7 @@ class Run:
         step(self.net, self.trainer, number)
         finish_epoch(self.progress, .1 * number)
         self.saved[self.progress.epoch] = weights(self.net)
-        self.checkpoints.save(self.net, self.trainer, self.progress)
+        self.checkpoints.save(self.net, self.trainer, self.progress, {'number': np.array(number)})
 
 
 @pytest.mark.parametrize('operation', ['replace', 'unlink', 'fsync'])
@@ -111,7 +124,7 @@ def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_whole(tm
         resumed = Run(tmp_path / str(moment))
         resumed.progress = resumed.checkpoints.load(resumed.net, resumed.trainer)
         epoch = resumed.progress.epoch
-        assert epoch in (1, 2)
+        assert epoch in (1, 2) and resumed.checkpoints.load_arrays() == {'number': epoch}
         np.testing.assert_equal(weights(resumed.net), run.saved[epoch])
         resumed.net.load_parameters(resumed.checkpoints.best_weights(resumed.progress))
         np.testing.assert_equal(weights(resumed.net), run.saved[epoch], 'the best weights are there, too')
@@ -146,14 +159,15 @@ def test_no_checkpoint_is_none_and_a_damaged_one_is_named(tmp_path):
 
 
 @pytest.mark.parametrize('content', [None, b'', b'no weights'])
-@pytest.mark.parametrize('suffix', ['params', 'states'])
+@pytest.mark.parametrize('suffix', ['params', 'states', 'npz'])
 def test_missing_or_damaged_files_are_named(tmp_path, suffix, content):
     net, trainer = make()
-    Checkpoints(tmp_path, OPTIONS).save(net, trainer, Progress())
+    checkpoints = Checkpoints(tmp_path, OPTIONS)
+    checkpoints.save(net, trainer, Progress(), {'counts': np.arange(3)})
     file = tmp_path / f'epoch-0000.{suffix}'
     file.unlink() if content is None else file.write_bytes(content)
     with pytest.raises(UserError, match='checkpoint.json'):
-        Checkpoints(tmp_path, OPTIONS).load(net, trainer)
+        checkpoints.load_arrays() if suffix == 'npz' else checkpoints.load(net, trainer)
 
 
 def test_the_options_of_the_run_are_kept(tmp_path):

@@ -4,8 +4,10 @@ import dataclasses
 import json
 import os
 import pickle
+import zipfile
 
 import mxnet as mx
+import numpy as np
 
 from ..errors import UserError, last_line
 from ..files import replacing
@@ -18,7 +20,7 @@ class Checkpoints:
     """The checkpoint in a folder.
 
     The state is ``checkpoint.json``; it names the files of weights (``.params``, for `load_parameters`) and of the optimizer
-    (``.states``, for `Trainer.load_states`) that belong to it. Each checkpoint writes files of new names and then replaces
+    (``.states``, for `Trainer.load_states`) that belong to it, and of what else the run counts (``.npz``). Each checkpoint writes files of new names and then replaces
     ``checkpoint.json``, so a kill at any time leaves the old set or the new one. Files of older checkpoints are deleted after that,
     except the weights of the best epoch and of every `keep_every`-th.
 
@@ -60,7 +62,7 @@ class Checkpoints:
             raise UserError(f'{path} was written by another version of this program (format {state.get("format")}, not {FORMAT})')
         return state
 
-    def save(self, net, trainer, progress):
+    def save(self, net, trainer, progress, arrays=None):
         """Write the state between two batches.
 
         Parameters
@@ -68,23 +70,28 @@ class Checkpoints:
         net : gluon.Block
         trainer : gluon.Trainer
         progress : Progress
+        arrays : dict of str to numpy.ndarray, optional
+            What else belongs to the state; `load_arrays` gives it back.
         """
         if not self._writes:
             return
         os.makedirs(self._folder, exist_ok=True)
         weights = self._weights(progress.epoch, progress.batch)
-        states = weights[:-len('params')] + 'states'
+        states, counted = (weights[:-len('params')] + suffix for suffix in ('states', 'npz'))
         with replacing(self.path(weights)) as temporary:
             net.save_parameters(temporary)
         with replacing(self.path(states)) as temporary:
             trainer.save_states(temporary)
+        if arrays:
+            with replacing(self.path(counted)) as temporary:
+                np.savez_compressed(temporary, **arrays)
         old = self.read(self._folder)
-        state = {'format': FORMAT, 'options': self._options, 'weights': weights, 'states': states, 'kept': self._kept(progress),
-                 'progress': dataclasses.asdict(progress)}
+        state = {'format': FORMAT, 'options': self._options, 'weights': weights, 'states': states, 'arrays': counted if arrays else None,
+                 'kept': self._kept(progress), 'progress': dataclasses.asdict(progress)}
         with replacing(self.path(self.STATE)) as temporary, open(temporary, 'w', encoding='utf-8') as file:
             json.dump(state, file, indent=1)
         if old:
-            for file in {old['weights'], old['states'], *old['kept']} - {weights, states, *state['kept']}:
+            for file in _files(old) - _files(state):
                 with contextlib.suppress(FileNotFoundError):  # a kill may have left them half deleted
                     os.unlink(self.path(file))
 
@@ -104,6 +111,17 @@ class Checkpoints:
             raise UserError(f'{self.path(self.STATE)} belongs to files that are missing or damaged: {last_line(error)}') from error
         return Progress(**state['progress'])
 
+    def load_arrays(self):
+        """The `arrays` of the saved state, empty if it has none. Raises as `load` does."""
+        file = self.read(self._folder)['arrays']
+        if not file:
+            return {}
+        try:
+            with np.load(self.path(file)) as arrays:
+                return dict(arrays)
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+            raise UserError(f'{self.path(self.STATE)} belongs to files that are missing or damaged: {last_line(error)}') from error
+
     def best_weights(self, progress):
         """Path of the weights of the best epoch."""
         return self.path(self._weights(progress.best['epoch']))
@@ -119,6 +137,11 @@ class Checkpoints:
     def _kept(self, progress):
         epochs = {row['epoch'] for row in progress.history if self._keep_every and row['epoch'] % self._keep_every == 0}
         return sorted(map(self._weights, epochs | ({progress.best['epoch']} if progress.best else set())))
+
+
+def _files(state):
+    """The names of all files that belong to the content of a ``checkpoint.json``."""
+    return {state['weights'], state['states'], *state['kept'], *filter(None, [state['arrays']])}
 
 
 def load_optimizer(trainer, path):
