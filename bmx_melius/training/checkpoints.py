@@ -20,9 +20,9 @@ class Checkpoints:
     """The checkpoint in a folder.
 
     The state is ``checkpoint.json``; it names the files of weights (``.params``, for `load_parameters`) and of the optimizer
-    (``.states``, for `Trainer.load_states`) that belong to it, and of what else the run counts (``.npz``). Each checkpoint writes files of new names and then replaces
-    ``checkpoint.json``, so a kill at any time leaves the old set or the new one. Files of older checkpoints are deleted after that,
-    except the weights of the best epoch and of every `keep_every`-th.
+    (``.states``, for `Trainer.load_states`) that belong to it, and of what else the run counts (``.npz``). Each checkpoint writes files
+    of new names and then replaces ``checkpoint.json``, so a kill at any time leaves the old set or the new one. Files of older
+    checkpoints are deleted after that, except the weights of the best epoch and of every `keep_every`-th.
 
     Parameters
     ----------
