@@ -67,9 +67,10 @@ class _ShuffledBatches(gluon.data.Sampler):
         return self._images // (self._batch_size * self._parts)
 
     def __iter__(self):
-        order = np.random.RandomState(seed_for(self._seed, self._epoch)).permutation(self._images)[self._part::self._parts]
+        order = np.random.RandomState(seed_for(self._seed, self._epoch)).permutation(self._images)
         for number in range(self._first, len(self)):
-            batch = order[number * self._batch_size:(number + 1) * self._batch_size]
+            begin = (number * self._parts + self._part) * self._batch_size  # all parts' batches make one batch of a machine alone
+            batch = order[begin:begin + self._batch_size]
             yield [(seed_for(self._seed, self._epoch, index), int(index)) for index in batch]
 
 
