@@ -296,11 +296,13 @@ def evaluate(net, source, workers, devices, interruption):
 
 def show(bar, options, progress, source, learning_rate):
     """Report the update that is just over; raise `UserError` where there is no point in going on."""
-    bar.advance(source.images_per_update, f'epoch {progress.epoch + 1}/{options.num_epochs}', loss=f'{progress.mean_loss:.3f}',
-                top1=f'{progress.accuracy:.1%}', lr=f'{learning_rate:.1e}', waiting=f'{progress.waiting_share:.0%}')
+    speed = f'{progress.pace.updates_per_second * source.images_per_update:.3g} images/s'
+    waiting = f'{progress.pace.waiting_share:.0%} waiting for data'
+    bar.advance(source.images_per_update, f'epoch {progress.epoch + 1}/{options.num_epochs}', f'loss {progress.mean_loss:.3f}',
+                f'top-1 {progress.accuracy:.1%}', f'rate {learning_rate:.1e}', speed, waiting)
     if options.log_interval and progress.batch % options.log_interval == 0:
-        LOG.info('epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, learning rate %.3g', progress.epoch + 1, progress.batch,
-                 source.updates_per_epoch, progress.mean_loss, 100 * progress.accuracy, learning_rate)
+        LOG.info('epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, %s, %s, learning rate %.3g', progress.epoch + 1,
+                 progress.batch, source.updates_per_epoch, progress.mean_loss, 100 * progress.accuracy, speed, waiting, learning_rate)
     if not math.isfinite(progress.loss):
         raise UserError(f'training diverged in epoch {progress.epoch + 1}: the loss is {progress.loss}; start again with a lower --lr')
 

@@ -1,8 +1,10 @@
 """How far a run is, and what it has seen on the way."""
+import collections
 import dataclasses
 import time
 from typing import Optional
 
+PACE_SECONDS = 10
 TIMINGS = ('seconds', 'images_per_second', 'waiting')  # columns of the history in which equal runs differ
 
 
@@ -10,6 +12,44 @@ def count_correct(logits, labels):
     """How many of the images have their class as the likeliest, and among the five likeliest: (N, classes) and (N,) -> two ints."""
     hits = logits.topk(axis=1, k=min(5, logits.shape[1]), dtype='int32').asnumpy() == labels.asnumpy()[:, None]
     return int(hits[:, 0].sum()), int(hits.sum())
+
+
+class Pace:
+    """How fast training is now: over the last `seconds`, or the last update where that took longer.
+
+    Attributes
+    ----------
+    updates_per_second : float
+    waiting_share : float
+        The share of the time that went by waiting for data, 0 to 1.
+    """
+
+    def __init__(self, seconds=PACE_SECONDS):
+        self._seconds, self._points = seconds, collections.deque()
+
+    def start(self, *point):
+        """Forget all; training begins at a `point` as in `add`."""
+        self._points.clear()
+        self._points.append(point)
+
+    def add(self, now, updates, waiting):
+        """At the time `now` so many updates are over, and so many seconds of waiting: sums since any beginning."""
+        self._points.append((now, updates, waiting))
+        while len(self._points) > 2 and self._points[1][0] <= now - self._seconds:
+            self._points.popleft()
+
+    @property
+    def updates_per_second(self):
+        seconds, updates, _ = self._passed()
+        return updates / seconds
+
+    @property
+    def waiting_share(self):
+        seconds, _, waiting = self._passed()
+        return waiting / seconds
+
+    def _passed(self):
+        return [last - first for first, last in zip(self._points[0], self._points[-1])]
 
 
 @dataclasses.dataclass
@@ -28,6 +68,8 @@ class Progress:
         One row for each finished epoch: `epoch` (finished epochs, this one included), `loss`, `train_top1`, `train_top5`, `top1`, `top5`
         (validation), `learning_rate` (of the last update) and, in `TIMINGS`, what differs between equal runs: `seconds` (validation
         included), `images_per_second` and `waiting` (share of the time of training in which it waited for data).
+    pace : Pace
+        Of the last seconds of the running epoch; a checkpoint does not keep it.
     """
 
     epoch: int = 0
@@ -40,9 +82,13 @@ class Progress:
     running: float = 0.
     history: list = dataclasses.field(default_factory=list)
 
+    def __post_init__(self):
+        self.pace = Pace()
+
     def timed(self, batches):
         """Yield the batches, and count how long each lets the caller wait, and how long it takes in all."""
         started = time.perf_counter()
+        self.pace.start(started, self.batch, self.waiting)
         for batch in batches:
             self.waiting += time.perf_counter() - started
             try:
@@ -61,6 +107,7 @@ class Progress:
             self.correct5 += correct5
             self.seen += len(label)
         self.batch += 1
+        self.pace.add(time.perf_counter(), self.batch, self.waiting)
 
     def results(self, workers):
         """What the running epoch gave, over all `Workers`: a dict of columns of `history`."""
@@ -68,11 +115,6 @@ class Progress:
             [self.loss, self.correct, self.correct5, self.seen, self.waiting, self.running])
         return {'loss': loss / seen, 'train_top1': correct / seen, 'train_top5': correct5 / seen,
                 'images_per_second': seen / (running / workers.count), 'waiting': waiting / running}
-
-    @property
-    def waiting_share(self):
-        """The share of the running epoch's time that went by waiting for data, 0 to 1."""
-        return self.waiting / self.running if self.running else 0.
 
     @property
     def mean_loss(self):

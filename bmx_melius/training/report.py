@@ -48,14 +48,18 @@ def _handling(handler, level):
 class Bar:
     """A bar over all images of a run, with the time left; drawn only where standard error is a terminal.
 
+    The time left follows from the mean speed since the start, so it includes validation once there was one.
+
     Parameters
     ----------
     total, done : int
         Images of the whole run, and of the part of it that is over.
     """
 
+    FORMAT = '{desc} {percentage:.0f}%|{bar}| {elapsed} < {remaining}{postfix}'
+
     def __init__(self, total, done):
-        self._bar = tqdm(total=total, initial=done, unit=' images', unit_scale=True, dynamic_ncols=True, smoothing=.1, disable=None)
+        self._bar = tqdm(total=total, initial=done, bar_format=self.FORMAT, dynamic_ncols=True, smoothing=0, disable=None)
         self._redirection = logging_redirect_tqdm([LOG])
 
     def __enter__(self):
@@ -66,8 +70,8 @@ class Bar:
         self._redirection.__exit__(*exception)
         self._bar.close()
 
-    def advance(self, images, description, **values):
-        """`images` more are done; `description` and `values` are shown beside the bar."""
-        self._bar.set_description(description, refresh=False)
-        self._bar.set_postfix(values, refresh=False)
+    def advance(self, images, description, *values):
+        """`images` more are done; the texts `description` and `values` are shown before and behind the bar."""
+        self._bar.set_description_str(description, refresh=False)
+        self._bar.set_postfix_str(', '.join(values), refresh=False)
         self._bar.update(images)
