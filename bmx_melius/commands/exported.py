@@ -56,3 +56,10 @@ class Exported:
             return None if fields is None else InputSpec.from_json(fields)
         except UserError as error:
             raise UserError(f'{self.description_file}: {error}') from error
+
+    def class_names(self):
+        """The names of the classes that training wrote down, a list, or None."""
+        names = self.description().get('class_names')
+        if not isinstance(names, (list, type(None))):
+            raise UserError(f'{self.description_file}: class_names must be a list of names or null, not {names!r}')
+        return names
