@@ -5,7 +5,7 @@ import os
 import sys
 
 from ._version import __version__
-from .commands import bench, convert, info, predict, summary
+from .commands import bench, convert, evaluate, info, predict, summary
 from .commands.arguments import Parser
 from .errors import UserError
 
@@ -17,6 +17,7 @@ examples:
   bmx-melius summary meliusnet22              # operations, parameters and size, layer by layer
   bmx-melius convert a-symbol.json a-0000.params a-packed --input-shape 1,3,224,224     # to bit instructions
   bmx-melius predict out/best photo.jpg       # classify with an exported network
+  bmx-melius evaluate out/best photos         # its accuracy on labelled images, photos/CLASS/*.jpg
   bmx-melius bench meliusnet22 --compare      # how fast it is here, step by step, and beside other libraries
   bmx-melius info                             # versions, processor, known networks
 
@@ -47,6 +48,7 @@ def build_parser():
     convert.add_parser(commands)
     bench.add_parser(commands, get_model)
     predict.add_parser(commands)
+    evaluate.add_parser(commands, get_model)
     info.add_parser(commands, get_model_list)
     return parser
 

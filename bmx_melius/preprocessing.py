@@ -84,11 +84,14 @@ class InputSpec:
             When it is no image that OpenCV knows.
         """
         with open(path, 'rb') as file:
-            content = file.read()
+            return self.decode(file.read(), path)
+
+    def decode(self, content, name):
+        """Decode the bytes of an image file as `read` does; `name` is what errors call it."""
         try:
             return mx.image.imdecode(content, flag=0 if self.channels == 1 else 1)
         except (mx.MXNetError, ValueError) as error:
-            raise UserError(f'{path} is no image that can be decoded (JPEG, PNG, ...)') from error
+            raise UserError(f'{name} is no image that can be decoded (JPEG, PNG, ...)') from error
 
     def crop(self, image):
         """Resize and crop the centre: (height, width, channels) uint8 -> (size, size, channels) uint8."""

@@ -260,7 +260,7 @@ def test_info_tells_versions_features_processor_and_networks(run):
     assert mx.__version__ in output and facts['cpu']['model'] in output and 'meliusnet22' in output
 
 
-@pytest.mark.parametrize('arguments', [[], ['summary'], ['predict'], ['info']], ids=' '.join)
+@pytest.mark.parametrize('arguments', [[], ['summary'], ['predict'], ['evaluate'], ['info']], ids=' '.join)
 def test_help_teaches_by_examples(capsys, arguments):
     with pytest.raises(SystemExit) as left:
         main([*arguments, '--help'])

@@ -60,6 +60,6 @@ class Exported:
     def class_names(self):
         """The names of the classes that training wrote down, a list, or None."""
         names = self.description().get('class_names')
-        if not isinstance(names, (list, type(None))):
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise UserError(f'{self.description_file}: class_names must be a list of names or null, not {names!r}')
         return names

@@ -32,19 +32,28 @@ class ImageSource(Source):
         self._order = _ShuffledBatches(len(train), batch_size, part, parts, seed)
         self._train = gluon.data.DataLoader(
             _Augmented(train, augmentation, spec), batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_stack)
-        self._validation = gluon.data.DataLoader(
-            _Cropped(validation, spec), batch_size=batch_size, num_workers=threads, thread_pool=True, batchify_fn=_stack)
+        self._validation = _in_order(validation, spec, batch_size, threads)
 
     def train(self, epoch, first=0):
         self._order.begin(epoch, first)
-        yield from self._normalized(self._train)
+        yield from _normalized(self._train, self.spec)
 
     def validation(self):
-        yield from self._normalized(self._validation)
+        yield from _normalized(self._validation, self.spec)
 
-    def _normalized(self, batches):
-        for images, labels in batches:
-            yield self.spec.normalize(images), labels
+
+def validation_batches(images, spec, batch_size, threads):
+    """What `ImageSource.validation` yields, for a dataset `images` of which nothing is to be learnt."""
+    yield from _normalized(_in_order(images, spec, batch_size, threads), spec)
+
+
+def _in_order(images, spec, batch_size, threads):
+    return gluon.data.DataLoader(_Cropped(images, spec), batch_size=batch_size, num_workers=threads, thread_pool=True, batchify_fn=_stack)
+
+
+def _normalized(batches, spec):
+    for images, labels in batches:
+        yield spec.normalize(images), labels
 
 
 def _stack(samples):

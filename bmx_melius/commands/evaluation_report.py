@@ -1,0 +1,95 @@
+"""What ``bmx-melius evaluate`` found, as text, as an object for JSON, and as a table of predictions."""
+
+import csv
+import dataclasses
+
+from ..files import replacing
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationReport:
+    """The results of one network, or of two on the same images.
+
+    Attributes
+    ----------
+    network, compared : str
+        What the networks are called; `compared` is None where there is one.
+    images : bmx_melius.training.validation.LabelledImages
+    names : list of str
+        Of the network's classes.
+    scores : {'logit', 'probability'}
+        What the networks give.
+    evaluations : list of bmx_melius.evaluation.Evaluation
+    differences : list of bmx_melius.evaluation.Difference
+        As `bmx_melius.evaluation.evaluate` returns them.
+    """
+
+    network: str
+    compared: 'str | None'
+    images: object
+    names: list
+    scores: str
+    evaluations: list
+    differences: list
+
+    def text(self, per_class):
+        """The tables; `per_class` adds that of the classes."""
+        parts = [f'{self.images.origin}: {len(self.images)} images, {len(self.names)} classes', self._accuracies()]
+        for difference in self.differences:
+            parts.append(
+                f'different predictions: {difference.predictions} of {len(self.images)}\n'
+                f'largest difference of a {self.scores}: {difference.score:.3g}'
+            )
+        if per_class:
+            parts.append(self._classes())
+        return '\n\n'.join(parts)
+
+    def to_json(self, per_class):
+        """The same as an object that `json` can write; accuracies are 0 to 1."""
+        first, *others = map(_figures, self.evaluations)
+        content = {'network': self.network, 'data': self.images.origin, 'classes': len(self.names), **first}
+        for other, difference in zip(others, self.differences):
+            content['compared'] = {
+                'network': self.compared,
+                **other,
+                'different_predictions': difference.predictions,
+                'largest_difference': difference.score,
+            }
+        if per_class:
+            rows = zip(self.names, self.evaluations[0].confusion.per_class())
+            content['per_class'] = [{'name': name, **dataclasses.asdict(row), 'top1': row.top1} for name, row in rows]
+        return content
+
+    def write_predictions(self, path):
+        """One row an image, CSV: its name, its class, the class it was taken for, and how probable the network finds that."""
+        with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8') as file:
+            writer = csv.writer(file)
+            writer.writerow(('image', 'label', 'prediction', 'probability'))
+            for image, label, prediction, probability in zip(self.images.names, *self.evaluations[0].predictions()):
+                writer.writerow((image, self.names[label], self.names[prediction], f'{probability:.6g}'))
+
+    def _accuracies(self):
+        networks = [name for name in (self.network, self.compared) if name]
+        width = max(map(len, networks))
+        lines = [f'{"":<{width}}     top-1     top-5   images/s']
+        for name, result in zip(networks, self.evaluations):
+            lines.append(f'{name:<{width}}  {result.accuracy.top1:8.2%}  {result.accuracy.top5:8.2%}  {result.images_per_second:9.1f}')
+        return '\n'.join(lines)
+
+    def _classes(self):
+        width = max(5, *map(len, self.names))
+        lines = [f'{"class":<{width}}  images     top-1  most often taken for']
+        for name, row in zip(self.names, self.evaluations[0].confusion.per_class()):
+            top1 = '-' if row.top1 is None else f'{row.top1:.2%}'
+            mistake = '-' if row.taken_for is None else f'{self.names[row.taken_for]} ({row.mistakes})'
+            lines.append(f'{name:<{width}}  {row.images:6}  {top1:>8}  {mistake}')
+        return '\n'.join(lines)
+
+
+def _figures(result):
+    return {
+        'images': result.accuracy.images,
+        'top1': result.accuracy.top1,
+        'top5': result.accuracy.top5,
+        'images_per_second': result.images_per_second,
+    }

@@ -1,0 +1,170 @@
+"""Labelled images to evaluate a network on: a dataset by its name, a folder, or a record file."""
+import dataclasses
+import os
+import threading
+from typing import Optional, Sequence
+
+import mxnet as mx
+import numpy as np
+from mxnet import gluon
+
+from ..errors import UserError
+from .digits import CLASSES, open_digits
+from .folders import ImageFolder
+from .image_source import validation_batches
+from .records import RecordFile, name_some
+from .source import LOG
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledImages:
+    """Images with class numbers.
+
+    Attributes
+    ----------
+    origin : str
+        Where they come from, in words.
+    dataset : gluon.data.Dataset
+        Of pairs (image, label): (height, width, channels) uint8, NDArray, and int.
+    names : sequence of str
+        What each image is called in messages and tables.
+    classes : int
+        Labels are below that.
+    class_names : list of str or None
+        Where the data have names for their classes.
+    """
+
+    origin: str
+    dataset: gluon.data.Dataset
+    names: Sequence[str]
+    classes: int
+    class_names: Optional[list] = None
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def numbers_in(self, classes, class_names):
+        """The number that each class of these images has in a network.
+
+        Where both have names, classes are matched by them, whatever their order, and the network may know more. Where only the images
+        have, they are the network's, in this order.
+
+        Parameters
+        ----------
+        classes : int
+            Of the network.
+        class_names : list of str or None
+            Of the network.
+
+        Returns
+        -------
+        numpy.ndarray, (self.classes,) int64
+
+        Raises
+        ------
+        UserError
+            When the classes are not those of the network.
+        """
+        if self.class_names is None:
+            if self.classes > classes:
+                raise UserError(f'{self.origin} has labels up to {self.classes - 1}, but the network has the classes 0 to {classes - 1}')
+        elif class_names is None:
+            if self.classes != classes:
+                raise UserError(f'{self.origin} has {self.classes} classes, but the network has {classes}, and nobody gave their names to '
+                                'choose by: give --classes-file')
+        else:
+            unclear = [name for name in self.class_names if class_names.count(name) != 1]
+            if unclear:
+                why = 'two classes' if unclear[0] in class_names else 'no class'
+                raise UserError(f'{self.origin} has the class {unclear[0]!r}' + (f' (and {len(unclear) - 1} more)' if unclear[1:] else '')
+                                + f', but the network has {why} of this name; it has {", ".join(map(repr, class_names[:3]))}, ...')
+            return np.array([class_names.index(name) for name in self.class_names])
+        return np.arange(self.classes)
+
+    def batches(self, spec, batch_size, threads):
+        """Yield (images, labels, names) of all images in order, prepared as an `InputSpec` says.
+
+        Parameters
+        ----------
+        spec : InputSpec
+        batch_size : int
+            The last batch may be smaller.
+        threads : int
+            That read images; 0 reads them between the batches.
+
+        Yields
+        ------
+        NDArray (N, channels, size, size) float32, numpy.ndarray (N,) int64, sequence of str
+
+        Raises
+        ------
+        DataError
+            When an image cannot be read.
+        UserError
+            When images have not the channels of the input.
+        """
+        channels = self.dataset[0][0].shape[2]
+        if channels != spec.channels:
+            raise UserError(f'{self.origin}: images have {channels} channels, but the network takes {spec.channels}')
+        first = 0
+        for images, labels in validation_batches(self.dataset, spec, batch_size, threads):
+            yield images, labels.asnumpy().astype(np.int64), self.names[first:first + len(labels)]
+            first += len(labels)
+
+
+def open_images(data, spec):
+    """Find the images to evaluate on.
+
+    Parameters
+    ----------
+    data : str
+        'digits', a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec with its .idx beside it.
+    spec : InputSpec
+        Decodes the files.
+
+    Raises
+    ------
+    UserError
+        When there are none, or when something is wrong with them.
+    """
+    if data == 'digits':
+        images = open_digits()[1]
+        return LabelledImages('digits of scikit-learn', images, _numbered(len(images)), len(CLASSES), list(CLASSES))
+    path = os.path.expanduser(data)
+    if os.path.isdir(path):
+        validation = os.path.join(path, 'val')
+        folder = ImageFolder(validation if os.path.isdir(validation) else path, spec)
+        return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.synsets), folder.synsets)
+    if not os.path.isfile(path):
+        raise UserError(f'there is no {data}: give digits, a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec')
+    index = os.path.splitext(path)[0] + '.idx'
+    if not os.path.isfile(index):
+        raise UserError(f'there is no index {index}: im2rec writes it beside the .rec file')
+    records = RecordFile(path, index)
+    if records.cut_off:
+        LOG.warning('%s: the image of record %s is cut off; its missing part is gray', path, name_some(records.cut_off))
+    return LabelledImages(path, RecordImages(records, spec), [f'record {key}' for key in records.keys], int(records.labels.max()) + 1)
+
+
+class RecordImages(gluon.data.Dataset):
+    """The images of a `RecordFile`, decoded one by one by an `InputSpec`, so that they are prepared as files in folders are."""
+
+    def __init__(self, records, spec):
+        self._records, self._spec = records, spec
+        self._reader = mx.recordio.MXIndexedRecordIO(records.index_path, records.path, 'r')
+        self._lock = threading.Lock()  # a reader has one place in its file
+
+    def __len__(self):
+        return len(self._records)
+
+    def __getitem__(self, index):
+        key = int(self._records.keys[index])
+        with self._lock:
+            record = self._reader.read_idx(key)
+        content = mx.recordio.unpack(record)[1]
+        return self._spec.decode(content, f'record {key} of {self._records.path}'), int(self._records.labels[index])
+
+
+def _numbered(images):
+    """What images without names are called."""
+    return [f'image {number}' for number in range(images)]

@@ -1,0 +1,330 @@
+"""Evaluation: the numbers are those of scikit-learn and of plain loops, whatever the data lie in, and packing changes none of them."""
+import csv
+import json
+import os
+import pathlib
+import shutil
+
+import cv2
+import mxnet as mx
+import numpy as np
+import pytest
+import sklearn.metrics
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from images import CLASSES, VALIDATION, make_folders, pack_folders
+from mxnet.gluon import nn
+
+import bmx_melius as bmx
+from bmx_melius import confusion_plot
+from bmx_melius.__main__ import main
+from bmx_melius.evaluation import Accuracy, Confusion, ranks
+from bmx_melius.preprocessing import InputSpec
+from bmx_melius.training.data import DATASETS
+from bmx_melius.training.digits import open_digits
+from model_zoo import get_model
+
+DIGITS = DATASETS['digits'].input
+PHOTOS = InputSpec(size=24, resize=28)
+NAMES = [f'class{label}' for label in range(CLASSES)]
+
+
+# --- arithmetic -----------------------------------------------------------------------------------------------------------------------
+
+
+def random_scores(images=200, classes=8):
+    scores = np.random.randn(images, classes).astype(np.float32)
+    return scores, np.random.randint(0, classes, images)
+
+
+def test_accuracy_and_confusion_are_those_of_scikit_learn():
+    scores, labels = random_scores()
+    accuracy, confusion = Accuracy(), Confusion(8)
+    accuracy.add(scores, labels)
+    confusion.add(scores.argmax(axis=1), labels)
+    assert accuracy.images == 200
+    assert accuracy.top1 == pytest.approx(sklearn.metrics.accuracy_score(labels, scores.argmax(axis=1)))
+    assert accuracy.top5 == pytest.approx(sklearn.metrics.top_k_accuracy_score(labels, scores, k=5))
+    expected = sklearn.metrics.confusion_matrix(labels, scores.argmax(axis=1))
+    assert np.array_equal(confusion.counts, expected)
+    recall = sklearn.metrics.recall_score(labels, scores.argmax(axis=1), average=None)
+    for label, row in enumerate(confusion.per_class()):
+        mistakes = {other: count for other, count in enumerate(expected[label]) if other != label}
+        assert (row.images, row.hits) == (expected[label].sum(), expected[label, label])
+        assert row.top1 == pytest.approx(recall[label])
+        assert row.mistakes == max(mistakes.values()) == mistakes[row.taken_for]
+
+
+few_values = arrays.arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(1, 7)), elements=st.sampled_from([-1.0, 0.0, -0.0, 2.0]))
+
+
+@given(few_values, st.data())
+def test_equal_scores_are_ranked_by_the_number_of_their_class(scores, data):
+    labels = np.array([data.draw(st.integers(0, scores.shape[1] - 1)) for _ in scores])
+    expected = [sorted(range(len(row)), key=lambda number: (-row[number], number)).index(label) for row, label in zip(scores, labels)]
+    assert ranks(scores, labels).tolist() == expected
+    assert np.array_equal(ranks(scores, labels) == 0, scores.argmax(axis=1) == labels)
+
+
+def test_scores_that_are_no_numbers_count_against_the_label():
+    nan = float('nan')
+    scores = np.array([[nan, 1, 2, 3, 4, 5], [nan, 1, 2, 3, 4, 5], [nan] * 6], np.float32)
+    assert ranks(scores, np.array([0, 5, 0])).tolist() == [5, 1, 5]
+
+
+def test_counters_of_workers_and_devices_add_up_and_take_what_mxnet_computes():
+    scores, labels = random_scores()
+    whole, parts = Accuracy(), [Accuracy() for _ in range(3)]
+    whole.add(scores, labels)
+    for part, chosen in zip(parts, (slice(0, 50), slice(50, 51), slice(51, 200))):
+        part.add(mx.nd.array(scores[chosen]), mx.nd.array(labels[chosen]))
+    assert sum(parts, Accuracy()) == whole
+    confusions = [Confusion(8) for _ in range(2)]
+    for confusion, chosen in zip(confusions, (slice(0, 90), slice(90, 200))):
+        confusion.add(scores[chosen].argmax(axis=1), labels[chosen])
+    assert np.array_equal((confusions[0] + confusions[1]).counts, sklearn.metrics.confusion_matrix(labels, scores.argmax(axis=1)))
+
+
+def test_classes_without_images_or_mistakes_are_told_as_such():
+    confusion = Confusion(3)
+    confusion.add(np.array([0, 0]), np.array([0, 0]))
+    first, second, _ = confusion.per_class()
+    assert (first.top1, first.taken_for, first.mistakes) == (1, None, 0)
+    assert (second.images, second.top1, second.taken_for) == (0, None, None)
+
+
+# --- the picture ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_small_picture_has_the_numbers_and_names_a_large_one_a_pixel_for_each_cell(tmp_path):
+    counts = np.array([[8, 2, 0], [0, 5, 0], [0, 0, 0]])
+    axes, _ = confusion_plot.draw(counts, NAMES, 'title').axes
+    assert {(*text.get_position(), text.get_text()) for text in axes.texts} == {(0, 0, '8'), (1, 0, '2'), (1, 1, '5')}
+    np.testing.assert_allclose(axes.images[0].get_array(), [[0.8, 0.2, 0], [0, 1, 0], [0, 0, 0]])
+    assert [label.get_text() for label in axes.get_yticklabels()] == [label.get_text() for label in axes.get_xticklabels()] == NAMES
+
+    figure = confusion_plot.draw(np.eye(1000, dtype=int), [str(number) for number in range(1000)], 'title')
+    confusion_plot.save(figure, tmp_path / 'large.png')
+    assert cv2.imread(str(tmp_path / 'large.png')).shape[0] >= 1000
+    assert figure.axes[0].get_window_extent().height >= 1000 and not figure.axes[0].texts
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(capsys):
+    """Run ``bmx-melius evaluate``: (exit status, standard output, standard error)."""
+
+    def call(*arguments):
+        status = main(['evaluate', *map(str, arguments)])
+        return (status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def fails(run):
+    """Run the command, which must fail with one line that has all the words given."""
+
+    def call(arguments, *words):
+        status, output, errors = run(*arguments)
+        lines = errors.splitlines()
+        assert status == 2 and output == '' and len(lines) == 1 and lines[0].startswith('error: '), errors
+        assert all(word in lines[0] for word in words), lines[0]
+
+    return call
+
+
+def export(prefix, spec, names, seed=1):
+    """A small binary network with random weights, exported, and the same packed: the prefixes of both."""
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(16, 3, 2), nn.BatchNorm(), bmx.BinaryConv2D(32, 3, padding=1), nn.BatchNorm(), nn.GlobalAvgPool2D(),
+            nn.Dense(len(names)))
+    mx.random.seed(seed)
+    net.initialize(mx.init.Normal(0.5))
+    net.hybridize()
+    net(mx.nd.zeros((1, *spec.shape)))
+    net.export(str(prefix))
+    packed = f'{prefix}-packed'
+    bmx.convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', packed, (1, *spec.shape))
+    describe(prefix, spec, names)
+    shutil.copy(f'{prefix}-summary.json', f'{packed}-summary.json')
+    return str(prefix), packed
+
+
+def describe(prefix, spec=PHOTOS, names=NAMES):
+    pathlib.Path(f'{prefix}-summary.json').write_text(json.dumps({'input': spec.to_json(), 'class_names': names}))
+
+
+@pytest.fixture(scope='module')
+def of_digits(tmp_path_factory):
+    return export(tmp_path_factory.mktemp('digits') / 'net', DIGITS, list('0123456789'))
+
+
+@pytest.fixture(scope='module')
+def photos(tmp_path_factory):
+    root = tmp_path_factory.mktemp('photos')
+    make_folders(root)
+    pack_folders(root)
+    return root
+
+
+@pytest.fixture
+def of_photos(photos, tmp_path):
+    return export(tmp_path / 'net', PHOTOS, NAMES)
+
+
+def logits(prefix, inputs):
+    return mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')(mx.nd.array(inputs)).asnumpy()
+
+
+def test_digits_are_evaluated_as_by_hand_and_packing_changes_nothing(run, of_digits, tmp_path):
+    pixels, labels = zip(*open_digits()[1])
+    inputs = (np.stack([image.asnumpy()[1:-1, 1:-1, 0] for image in pixels])[:, None] - DIGITS.mean[0]) / DIGITS.std[0]
+    scores = logits(of_digits[0], inputs)
+    predictions = scores.argmax(axis=1)
+    expected = {
+        'images': 364, 'classes': 10, 'top1': sklearn.metrics.accuracy_score(labels, predictions),
+        'top5': sklearn.metrics.top_k_accuracy_score(labels, scores, k=5)}  # fmt: skip
+    assert 0 < expected['top1'] < expected['top5'] < 1
+
+    table = tmp_path / 'predictions.csv'
+    status, output, errors = run(of_digits[0], 'digits', '--compare', of_digits[1], '--per-class', '--json', '--batch-size', 50,
+                                 '--output', table, '--confusion', tmp_path / 'confusion.png')  # fmt: skip
+    assert status == 0 and errors == ''
+    found = json.loads(output)
+    assert {key: found[key] for key in expected} == pytest.approx(expected)
+    assert {key: found['compared'][key] for key in ('images', 'top1', 'top5')} == {key: found[key] for key in ('images', 'top1', 'top5')}
+    assert found['compared']['different_predictions'] == 0
+    assert found['compared']['largest_difference'] < 1e-5 * np.abs(scores).max()
+    matrix = sklearn.metrics.confusion_matrix(labels, predictions)
+    assert [(row['name'], row['images'], row['hits']) for row in found['per_class']] == [
+        (str(label), matrix[label].sum(), matrix[label, label]) for label in range(10)]  # fmt: skip
+
+    exponentials = np.exp(scores.astype(np.float64))
+    probabilities = (exponentials / exponentials.sum(axis=1, keepdims=True)).max(axis=1)
+    with open(table, newline='') as file:
+        rows = list(csv.DictReader(file))
+    assert [(row['label'], row['prediction']) for row in rows] == [(str(a), str(b)) for a, b in zip(labels, predictions)]
+    np.testing.assert_allclose([float(row['probability']) for row in rows], probabilities, rtol=1e-4)
+    assert cv2.imread(str(tmp_path / 'confusion.png')) is not None
+
+    status, output, _ = run(of_digits[1], 'digits', '--compare', of_digits[0], '--per-class')
+    assert status == 0 and output.count(f'{expected["top1"]:8.2%}') >= 2 and 'different predictions: 0 of 364' in output
+    assert 'class  images' in output
+
+
+def test_the_difference_is_that_of_the_logits(run, of_digits, tmp_path):
+    other, _ = export(tmp_path / 'other', DIGITS, list('0123456789'), seed=2)
+    inputs = np.stack([DIGITS.normalize(DIGITS.crop(image)).asnumpy() for image, _ in open_digits()[1]])
+    mine, its = (logits(prefix, inputs) for prefix in (of_digits[0], other))
+    compared = json.loads(run(of_digits[0], 'digits', '--compare', other, '--json')[1])['compared']
+    assert compared['different_predictions'] == (mine.argmax(axis=1) != its.argmax(axis=1)).sum() > 0
+    assert compared['largest_difference'] == pytest.approx(np.abs(mine - its).max(), rel=1e-5)
+
+
+def test_folders_and_records_of_the_same_images_give_the_same_numbers(run, of_photos, photos):
+    inputs, labels = [], []
+    for label, name in enumerate(NAMES):
+        for path in sorted((photos / 'val' / name).glob('*.jpg')):
+            inputs.append(PHOTOS.load(path).asnumpy()[0])
+            labels.append(label)
+    predictions = logits(of_photos[0], np.stack(inputs)).argmax(axis=1)
+    results = [json.loads(run(of_photos[0], data, '--json', '--per-class', '--batch-size', 5, '-j', threads)[1])
+               for data in (photos, photos / 'val', photos / 'rec' / 'val.rec') for threads in (1, 3)]  # fmt: skip
+    for result in results:
+        assert result['images'] == CLASSES * VALIDATION == len(labels)
+        assert result['top1'] == pytest.approx(np.mean(predictions == labels)) and result['top5'] == 1
+        assert result['per_class'] == results[0]['per_class']
+
+
+def test_folders_are_matched_with_classes_by_name_whatever_their_order(run, of_photos, photos):
+    before = json.loads(run(of_photos[0], photos, '--json', '--per-class')[1])['per_class']
+    parameters = mx.nd.load(f'{of_photos[0]}-0000.params')
+    order = [2, 0, 1]  # the outputs of the network change places, and so do the names
+    for name, array in parameters.items():
+        if 'dense' in name:
+            parameters[name] = array[order]
+    mx.nd.save(f'{of_photos[0]}-0000.params', parameters)
+    describe(of_photos[0], names=[NAMES[place] for place in order])
+    after = json.loads(run(of_photos[0], photos, '--json', '--per-class')[1])['per_class']
+    figures = [{row['name']: (row['images'], row['hits'], row['mistakes']) for row in rows} for rows in (before, after)]
+    assert figures[0] == figures[1] and sum(hits for _, hits, _ in figures[0].values()) > 0
+
+
+def test_a_folder_may_lack_classes_of_the_network_that_has_names(run, of_photos, photos, tmp_path):
+    shutil.copytree(photos / 'val' / NAMES[2], tmp_path / 'some' / NAMES[2])
+    whole = json.loads(run(of_photos[0], photos, '--json', '--per-class')[1])['per_class']
+    some = json.loads(run(of_photos[0], tmp_path / 'some', '--json', '--per-class')[1])['per_class']
+    assert some[2] == whole[2] and [row['images'] for row in some] == [0, 0, VALIDATION]
+
+
+def test_a_checkpoint_of_a_network_of_the_zoo_is_evaluated_like_its_export(run, fails, tmp_path):
+    net = get_model('meliusnet22', classes=10, initial_layers='thumbnail')
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    net(mx.nd.zeros((1, *DIGITS.shape)))
+    net.save_parameters(str(tmp_path / 'epoch-0001.params'))
+    net.export(str(tmp_path / 'net'))
+    describe(tmp_path / 'net', DIGITS, list('0123456789'))
+    status, output, _ = run('meliusnet22', 'digits', '--params', tmp_path / 'epoch-0001.params', '--compare', tmp_path / 'net', '--json')
+    found = json.loads(output)
+    assert status == 0 and found['images'] == 364 and found['input'] == DIGITS.to_json()
+    assert found['compared']['different_predictions'] == 0 and found['compared']['largest_difference'] < 1e-4
+
+    fails(['meliusnet22', 'digits', '--params', tmp_path / 'epoch-0001.params', '--classes', 7], 'epoch-0001.params', '--classes')
+    fails(['meliusnet29', 'digits', '--params', tmp_path / 'epoch-0001.params'], 'meliusnet29')
+    fails(['meliusnet22', 'digits', '--params', tmp_path / 'none.params'], 'none.params')
+    fails(['meliusnet22', 'digits'], '--params')
+    fails(['meliusnet23', 'digits', '--params', tmp_path / 'epoch-0001.params'], 'meliusnet23', 'meliusnet22')
+
+
+def test_without_a_description_images_are_prepared_as_options_or_the_data_ask(run, of_digits, tmp_path):
+    for suffix in ('-symbol.json', '-0000.params'):
+        shutil.copy(of_digits[0] + suffix, f'{tmp_path / "net"}{suffix}')
+    expected = json.loads(run(of_digits[0], 'digits', '--json')[1])
+    status, output, errors = run(tmp_path / 'net', 'digits', '--json')
+    assert status == 0 and 'as for digits' in errors and json.loads(output)['top1'] == expected['top1']
+    status, output, errors = run(tmp_path / 'net', 'digits', '--json', '--mean', '0', '--std', '1')
+    assert errors == '' and json.loads(output)['input'] == {**DIGITS.to_json(), 'mean': [0], 'std': [1]}
+
+
+def test_mistakes_are_one_line(fails, of_digits, of_photos, photos, tmp_path):
+    net, records = of_photos[0], photos / 'rec' / 'val.rec'
+    fails([tmp_path / 'none', 'digits'], 'none-symbol.json')
+    fails([net, tmp_path / 'none'], 'none', 'digits')
+    fails([net, 'digits'], 'no class of this name')
+    (tmp_path / 'empty').mkdir()
+    fails([net, tmp_path / 'empty'], 'no folders')
+    fails([net, photos, '--params', 'x.params'], '--params', 'zoo')
+    fails([net, photos, '--confusion', 'x.jpgg'], 'x.jpgg', '.png')
+    fails([net, photos, '--output', tmp_path / 'none' / 'x.csv'], 'x.csv', 'no folder')
+    fails([net, photos, '--compare', of_digits[0]], 'another input')
+    fails([net, photos, '--compare', tmp_path / 'none'], 'none')
+    fails([net, photos, '-j', '0'], '-j')
+    fails([net, photos, '--channels', '1', '--mean=1', '--std=1'], 'does not fit')
+
+    describe(net, names=['class0', 'class1', 'klass2'])
+    fails([net, photos], "'class2'", 'no class of this name', "'class0'")
+    describe(net, names=['class0', 'class0', 'class1'])
+    fails([net, photos], "'class0'", 'two classes of this name')
+    fails([net, photos, '--compare', of_photos[1]], 'class_names')
+    describe(net, names=[1, 2, 3])
+    fails([net, photos], 'class_names')
+    describe(net, names=None)
+    shutil.copytree(photos / 'val' / NAMES[1], tmp_path / 'some' / NAMES[1])
+    fails([net, tmp_path / 'some'], '1 classes', 'has 3', '--classes-file')
+    shutil.copytree(photos / 'val', tmp_path / 'noise')
+    (tmp_path / 'noise' / NAMES[1] / '0.jpg').write_bytes(b'\xff\xd8 no image \xff\xd9')
+    fails([net, tmp_path / 'noise'], '0.jpg', 'no image')
+    shutil.copy(records, tmp_path / 'val.rec')
+    fails([net, tmp_path / 'val.rec'], 'val.idx')
+    two, _ = export(tmp_path / 'two', PHOTOS, NAMES[:2])
+    fails([two, records], 'val.rec', 'labels up to 2', '0 to 1')
+
+    parameters = mx.nd.load(f'{net}-0000.params')
+    name = next(name for name in parameters if 'dense' in name and 'weight' in name)
+    mx.nd.save(f'{net}-0000.params', {**parameters, name: parameters[name] * np.nan})
+    fails([net, photos], 'not finite', os.path.join('class0', '0.jpg'))
