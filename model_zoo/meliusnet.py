@@ -1,7 +1,8 @@
 """MeliusNet (Bethge et al. 2020, arXiv:2001.05936): Dense Blocks and Improvement Blocks in alternation.
 
 A Dense Block appends `growth_rate` new channels to its input, an Improvement Block improves just these by addition; between stages a
-transition halves the map and reduces the channels by a full-precision 1x1 convolution.
+transition halves the map and reduces the channels by a full-precision 1x1 convolution. With another block the same plan gives the two
+networks it is compared with: BinaryDenseNet, which has no Improvement Blocks, and the paper's naive combination.
 """
 import dataclasses
 import functools
@@ -11,6 +12,7 @@ from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius import BinaryConv2D, ChannelShuffle, GroupedConv2D, UserError
 
+from .blocks import BLOCKS
 from .registry import register
 from .stems import add_stem
 
@@ -25,16 +27,19 @@ class Spec:
     Attributes
     ----------
     block_numbers : tuple of int
-        Pairs of Dense and Improvement Block in each stage.
+        Blocks in each stage; one with ``improvement`` is a pair of Dense and Improvement Block.
     transitions : tuple of int or float
         Between stages: the channels after it, or, below 1, the fraction of channels kept, rounded to a multiple of 32.
     groups : int
         Of the transitions' convolutions; above 1 the channels are shuffled before.
+    block : str
+        A key of `model_zoo.blocks.BLOCKS`: ``improvement``, ``dense`` or ``naive``.
     """
 
     block_numbers: Tuple[int, ...]
     transitions: Tuple[Union[int, float], ...]
     groups: int = 1
+    block: str = 'improvement'
 
 
 SPECS = {
@@ -45,29 +50,10 @@ SPECS = {
     'meliusneta': Spec((4, 5, 5, 6), (160, 256, 288), groups=4),
     'meliusnetb': Spec((4, 6, 8, 6), (160, 224, 320), groups=2),
     'meliusnetc': Spec((3, 5, 10, 6), (128, 192, 288), groups=4),
+    # Of as many operations as meliusnet22:
+    'naivenet17': Spec((3, 3, 3, 3), (128, 160, 192), block='naive'),
+    'binary_densenet28': Spec((6, 6, 6, 5), (160, 192, 256), block='dense'),
 }
-
-
-class MeliusBlock(HybridBlock):
-    """A Dense Block and the Improvement Block that follows it (paper, figure 2 and section 3.1).
-
-    y = conv(BN(x)) are the new channels, z = conv(BN([x, y])) their improvement; the output is [x, y + z]. This is the paper's
-    [x, y] + [0, z] with one concatenation less.
-
-    Input (N, C, H, W), output (N, C + growth_rate, H, W).
-    """
-
-    def __init__(self, growth_rate, norm, clip_threshold, bits, **kwargs):
-        super().__init__(**kwargs)
-        conv = functools.partial(BinaryConv2D, growth_rate, kernel_size=3, padding=1, threshold=clip_threshold, bits=bits, prefix='')
-        with self.name_scope():
-            self.dense_norm, self.dense_conv = norm(), conv()
-            self.improvement_norm, self.improvement_conv = norm(), conv()
-
-    def hybrid_forward(self, F, x):
-        new = self.dense_conv(self.dense_norm(x))
-        improvement = self.improvement_conv(self.improvement_norm(F.concat(x, new, dim=1)))
-        return F.concat(x, new + improvement, dim=1)
 
 
 class MeliusNet(HybridBlock):
@@ -75,7 +61,7 @@ class MeliusNet(HybridBlock):
 
     Parameters
     ----------
-    block_numbers, transitions, groups
+    block_numbers, transitions, groups, block
         As in `Spec`.
     growth_rate : int
         Channels a Dense Block adds.
@@ -96,13 +82,16 @@ class MeliusNet(HybridBlock):
     """
 
     def __init__(
-        self, block_numbers, transitions, groups=1, growth_rate=64, init_features=64, classes=1000, initial_layers='grouped_stem',
-        clip_threshold=1.3, bits=1, norm_layer=nn.BatchNorm, norm_kwargs=None, **kwargs,
+        self, block_numbers, transitions, groups=1, block='improvement', growth_rate=64, init_features=64, classes=1000,
+        initial_layers='grouped_stem', clip_threshold=1.3, bits=1, norm_layer=nn.BatchNorm, norm_kwargs=None, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
         if len(transitions) != len(block_numbers) - 1:
             raise UserError(f'{len(block_numbers)} stages need {len(block_numbers) - 1} transitions, not {len(transitions)}')
+        if block not in BLOCKS:
+            raise UserError(f'unknown block {block!r}; known: {", ".join(BLOCKS)}')
         norm = functools.partial(norm_layer, **(norm_kwargs or {}))
+        conv = functools.partial(BinaryConv2D, kernel_size=3, padding=1, threshold=clip_threshold, bits=bits, prefix='')
         with self.name_scope():
             self.features = nn.HybridSequential(prefix='')
             add_stem(initial_layers, self.features, init_features, norm)
@@ -111,9 +100,9 @@ class MeliusNet(HybridBlock):
                 stage = nn.HybridSequential(prefix=f'stage{number}_')
                 with stage.name_scope():
                     for _ in range(blocks):
-                        stage.add(MeliusBlock(growth_rate, norm, clip_threshold, bits, prefix=''))
+                        stage.add(BLOCKS[block](channels, growth_rate, norm, conv, prefix=''))
+                        channels += growth_rate
                 self.features.add(stage)
-                channels += blocks * growth_rate
                 if number <= len(transitions):
                     width = _transition_width(transitions[number - 1], channels)
                     self.features.add(_transition(channels, width, groups, norm))
@@ -150,7 +139,7 @@ def _transition(channels, width, groups, norm):
 def _register(name, spec):
     @register(name)
     def build(**kwargs):
-        return MeliusNet(spec.block_numbers, spec.transitions, spec.groups, **kwargs)
+        return MeliusNet(spec.block_numbers, spec.transitions, spec.groups, spec.block, **kwargs)
 
 
 for _name, _spec in SPECS.items():

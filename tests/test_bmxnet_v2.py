@@ -1,4 +1,4 @@
-"""BMXNet-v2's checkpoints: a whole network's logits, both kinds of files, every MeliusNet, and refusals."""
+"""BMXNet-v2's checkpoints: a whole network's logits, both kinds of files, every network, and refusals."""
 import gzip
 import json
 from pathlib import Path
@@ -14,7 +14,8 @@ from model_zoo import get_model
 
 DATA = Path(__file__).parent / 'data'
 NAMES = json.loads(gzip.decompress((DATA / 'reference_parameter_names.json.gz').read_bytes()))
-MELIUSNETS = [key for key in NAMES if key.startswith('meliusnet')]
+ALIASES = {'densenet28': 'binary_densenet28'}  # where the reference calls a network otherwise
+CHECKPOINTS = [key for key in NAMES if key.startswith(('meliusnet', 'naivenet17', 'densenet28'))]
 
 
 @pytest.fixture(scope='module')
@@ -45,9 +46,10 @@ def random_checkpoint(rows, naming):
 
 
 @pytest.mark.parametrize('naming', [0, 1], ids=['structural', 'exported'])
-@pytest.mark.parametrize('key', MELIUSNETS)
-def test_every_parameter_of_every_meliusnet_finds_its_place(key, naming, tmp_path):
+@pytest.mark.parametrize('key', CHECKPOINTS)
+def test_every_parameter_of_every_network_finds_its_place(key, naming, tmp_path):
     name, initial_layers = key.split('/')
+    name = ALIASES.get(name, name)
     arrays, by_full_name = random_checkpoint(NAMES[key], naming)
     mx.nd.save(str(tmp_path / 'reference.params'), arrays)
     net = get_model(name, initial_layers=initial_layers)

@@ -9,9 +9,9 @@ import pytest
 from mxnet import nd
 from mxnet.gluon import nn
 
-from bmx_melius import UserError
+from bmx_melius import BinaryConv2D, UserError
 from model_zoo import get_model, get_model_list
-from model_zoo.meliusnet import MeliusBlock
+from model_zoo.blocks import BLOCKS
 from model_zoo.stems import STEMS
 
 SMALL = (1, 3, 64, 64)
@@ -111,6 +111,7 @@ def test_flex_network_takes_fractions_widths_groups_and_growth():
     'arguments, words',
     [
         (dict(transitions=(1 / 2,)), '4 stages need 3 transitions, not 1'),
+        (dict(block='dens'), "unknown block 'dens'; known: improvement, dense, naive"),
         (dict(groups=3), 'cannot have 3 groups'),
         (dict(groups=2, init_features=40, growth_rate=20), 'channel shuffle'),
     ],
@@ -127,14 +128,31 @@ def test_norm_layer_and_its_arguments_are_used_throughout():
     assert len(norms) == 41 and all(layer._kwargs['momentum'] == 0.5 for layer in norms)
 
 
-def test_block_equals_dense_then_improvement_block_of_the_paper():
-    block = MeliusBlock(8, nn.BatchNorm, 1.3, 1)
+def made_block(name):
+    """A block that appends 8 channels to 16, initialized."""
+    block = BLOCKS[name](16, 8, nn.BatchNorm, lambda channels: BinaryConv2D(channels, 3, padding=1))
     block.initialize()
+    return block
+
+
+def test_block_equals_dense_then_improvement_block_of_the_paper():
+    block = made_block('improvement')
     x = nd.random.normal(shape=(2, 16, 5, 5))
     dense = nd.concat(x, block.dense_conv(block.dense_norm(x)), dim=1)
     z = block.improvement_conv(block.improvement_norm(dense))
     expected = nd.concat(dense[:, :16], dense[:, 16:] + z, dim=1)
     np.testing.assert_array_equal(block(x).asnumpy(), expected.asnumpy())
+
+
+def test_dense_block_appends_new_channels_and_naive_block_improves_all_by_a_residual():
+    x = nd.random.normal(shape=(2, 16, 5, 5))
+    block = made_block('dense')
+    np.testing.assert_array_equal(block(x).asnumpy(), nd.concat(x, block.dense_conv(block.dense_norm(x)), dim=1).asnumpy())
+    block = made_block('naive')
+    dense = nd.concat(x, block.dense_conv(block.dense_norm(x)), dim=1)
+    residual = block.residual_conv(block.residual_norm(dense))
+    assert residual.shape == dense.shape == (2, 24, 5, 5)
+    np.testing.assert_array_equal(block(x).asnumpy(), (dense + residual).asnumpy())
 
 
 def test_twin_of_32_bits_has_the_same_parameters():

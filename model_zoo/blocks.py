@@ -1,0 +1,57 @@
+"""The blocks a network of dense connections is made of: each appends new channels to its input, and they differ in what improves these.
+
+A block is built from its input's `channels`, the `growth_rate`, and two functions: `norm()` makes a normalization, `conv(channels)` a
+binary 3x3 convolution that keeps the size of the map. Input (N, channels, H, W), output (N, channels + growth_rate, H, W).
+"""
+from mxnet.gluon import HybridBlock
+
+
+class DenseBlock(HybridBlock):
+    """[x, conv(BN(x))]: new channels, which nothing improves (BinaryDenseNet, Bethge et al. 2019, arXiv:1906.08637, figure 2)."""
+
+    def __init__(self, channels, growth_rate, norm, conv, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.dense_norm, self.dense_conv = norm(), conv(growth_rate)
+
+    def hybrid_forward(self, F, x):
+        return F.concat(x, self.dense_conv(self.dense_norm(x)), dim=1)
+
+
+class MeliusBlock(HybridBlock):
+    """A Dense Block and the Improvement Block that follows it (paper, figure 2 and section 3.1).
+
+    y = conv(BN(x)) are the new channels, z = conv(BN([x, y])) their improvement; the output is [x, y + z]. This is the paper's
+    [x, y] + [0, z] with one concatenation less.
+    """
+
+    def __init__(self, channels, growth_rate, norm, conv, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.dense_norm, self.dense_conv = norm(), conv(growth_rate)
+            self.improvement_norm, self.improvement_conv = norm(), conv(growth_rate)
+
+    def hybrid_forward(self, F, x):
+        new = self.dense_conv(self.dense_norm(x))
+        improvement = self.improvement_conv(self.improvement_norm(F.concat(x, new, dim=1)))
+        return F.concat(x, new + improvement, dim=1)
+
+
+class NaiveBlock(HybridBlock):
+    """A Dense Block and a residual over the whole map: with d = [x, conv(BN(x))] the output is d + conv(BN(d)).
+
+    The naive combination that the paper compares its block with: every channel is improved, at a cost that grows with their number.
+    """
+
+    def __init__(self, channels, growth_rate, norm, conv, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.dense_norm, self.dense_conv = norm(), conv(growth_rate)
+            self.residual_norm, self.residual_conv = norm(), conv(channels + growth_rate)
+
+    def hybrid_forward(self, F, x):
+        dense = F.concat(x, self.dense_conv(self.dense_norm(x)), dim=1)
+        return dense + self.residual_conv(self.residual_norm(dense))
+
+
+BLOCKS = {'improvement': MeliusBlock, 'dense': DenseBlock, 'naive': NaiveBlock}
