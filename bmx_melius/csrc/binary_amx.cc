@@ -10,19 +10,17 @@
 
 #include <cstring>
 
+#include "arithmetic.h"
 #include "binary_kernels.h"
 #include "binary_store_avx512.h"
 #include "binary_strips.h"
+#include "tiles_amx.h"
 
 namespace bmx {
 namespace {
 
 constexpr int kUnitBytes = 32;
-constexpr int kTileRows = 16, kChunk = 64;  // a tile has up to 16 rows of 64 bytes
-constexpr int kTileBytes = kTileRows * kChunk;
-
-// (std::min, compiled here, might end up in code for other CPUs)
-int least(int a, int b) { return a < b ? a : b; }
+constexpr int kChunk = kTileRowBytes;  // elements that a tile instruction takes of a window
 
 // --- packing
 
@@ -98,30 +96,6 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
         tiles += size_t(pieces.tiles()) * kTileBytes;
     });
 }
-
-// --- tiles (their numbers are part of an instruction, and the intrinsics take only literals)
-
-struct alignas(64) TileShapes {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {};
-    uint8_t rows[16] = {};
-};
-
-// (gcc's own intrinsic tells the optimizer of the first 8 bytes only)
-void configure_tiles(const TileShapes& shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
-
-template <int tile>
-void load_tile(const void* from, ptrdiff_t stride) {
-    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
-}
-
-template <int tile>
-void store_tile(void* to, ptrdiff_t stride) {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(tile) : "memory");
-}
-
-// Tiles 0 to 3 hold sums (the second strip's in 2 and 3), 4 and 5 activations, 6 and 7 weights.
-constexpr int kActivationTiles = 4, kWeightTiles = 6;
 
 // --- convolution
 
@@ -283,12 +257,7 @@ class Convolution {
           strip_bytes_(size_t(pieces_.tiles()) * kTileBytes),
           weights_(static_cast<const uint8_t*>(run.weights)),
           results_(run, reinterpret_cast<const int32_t*>(weights_ + tiles_bytes(*run.conv))) {
-        TileShapes shapes;
-        for (int tile = 0; tile < 8; ++tile) {
-            shapes.rows[tile] = tile < kWeightTiles ? lines_of(run).rows : kTileRows;
-            shapes.row_bytes[tile] = kChunk;
-        }
-        configure_tiles(shapes);
+        configure_tiles(lines_of(run).rows);
     }
     ~Convolution() { _tile_release(); }
     Convolution(const Convolution&) = delete;
@@ -338,7 +307,7 @@ class Convolution {
                         pixels_a_step = results_.left() / pieces_.tiles() + 1;
                     } else {
                         results_.store_pixels(pixels_a_step);
-                        if (++steps_ % kStoreEvery == 0) store_tile<kActivationTiles>(unused_, kChunk);
+                        if (++steps_ % kStoreEvery == 0) store_tile<4>(unused_);
                     }
                     multiply<kTiles, kStrips>();
                 }
@@ -350,10 +319,10 @@ class Convolution {
 
     template <int kTiles, int kStrips>
     void load(const uint8_t* const* windows, ptrdiff_t at, const uint8_t* weights) const {
-        load_tile<kActivationTiles>(windows[0] + at, pixel_step_);
-        load_tile<kWeightTiles>(weights, kChunk);
-        if constexpr (kTiles > 1) load_tile<kActivationTiles + 1>(windows[1] + at, pixel_step_);
-        if constexpr (kStrips > 1) load_tile<kWeightTiles + 1>(weights + strip_bytes_, kChunk);
+        load_tile<4>(windows[0] + at, pixel_step_);
+        load_tile<6>(weights);
+        if constexpr (kTiles > 1) load_tile<5>(windows[1] + at, pixel_step_);
+        if constexpr (kStrips > 1) load_tile<7>(weights + strip_bytes_);
     }
 
     template <int kTiles, int kStrips>
@@ -364,19 +333,12 @@ class Convolution {
         if constexpr (kTiles > 1 && kStrips > 1) _tile_dpbusd(3, 5, 7);
     }
 
-    void clear_sums() const {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-
     // Takes the last block's sums from the tiles.
     void store_sums() {
-        store_tile<0>(results_.sums(0, 0), kChunk);
-        store_tile<1>(results_.sums(1, 0), kChunk);
-        store_tile<2>(results_.sums(0, 1), kChunk);
-        store_tile<3>(results_.sums(1, 1), kChunk);
+        store_tile<0>(results_.sums(0, 0));
+        store_tile<1>(results_.sums(1, 0));
+        store_tile<2>(results_.sums(0, 1));
+        store_tile<3>(results_.sums(1, 1));
         results_.begin(computed_);
     }
 

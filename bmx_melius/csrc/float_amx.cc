@@ -18,23 +18,19 @@
 #endif
 #include <immintrin.h>
 
+#include "arithmetic.h"
 #include "float_kernels.h"
+#include "tiles_amx.h"
 
 namespace bmx {
 namespace {
 
 constexpr int kParts = 3;
-constexpr int kTileRows = 16, kLanes = 16, kChunk = 32;  // a tile: 16 rows of 16 float32, or of 32 bfloat16
-constexpr int kTileBytes = 1024, kRowBytes = 64;
-// Tiles 0 to 3 hold sums (the second strip's in 2 and 3), 4 and 5 rows of A, 6 and 7 strips of B.
-constexpr int kRowTiles = 2, kStrips = 2, kFirstOfB = 6;
+constexpr int kLanes = 16, kChunk = 32;    // a tile's row: 16 float32 or 32 bfloat16
+constexpr int kRowTiles = 2, kStrips = 2;  // tiles of A and of B that are multiplied at a time
 constexpr int kMostTiles = 64;             // of A, in each of the three parts, at a time
 constexpr int kLeastN = 64, kLeastK = 32;  // below, splitting A takes longer than tiles save
 constexpr int kMostK = kMostTiles * kChunk;
-
-// (std::min, compiled here, might end up in code for other CPUs)
-int least(int a, int b) { return a < b ? a : b; }
-int divided_up(int a, int b) { return (a + b - 1) / b; }
 
 bool suits_tiles(int n, int k) { return n >= kLeastN && k >= kLeastK && k <= kMostK; }
 
@@ -75,7 +71,7 @@ size_t gemm_weights_bytes(int n, int k) {
 
 // tile: of part 0; the other parts follow `step` bytes apart.
 void prepare_tile(int n, int k, const float* weights, ptrdiff_t ldw, uint8_t* tile, ptrdiff_t step) {
-    for (int pair = 0; pair < kChunk / 2; ++pair, tile += kRowBytes) {
+    for (int pair = 0; pair < kChunk / 2; ++pair, tile += kTileRowBytes) {
         alignas(64) float even[kLanes] = {}, odd[kLanes] = {};
         for (int lane = 0; lane < least(kLanes, n); ++lane) {
             if (pair < k) even[lane] = weights[lane * ldw + pair];
@@ -100,27 +96,6 @@ void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepa
     }
 }
 
-// --- tiles (their numbers are part of an instruction, and the intrinsics take only literals)
-
-struct alignas(64) TileShapes {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {};
-    uint8_t rows[16] = {};
-};
-
-// (gcc's own intrinsic tells the optimizer of the first 8 bytes only)
-void configure_tiles(const TileShapes& shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
-
-template <int tile>
-void load_tile(const void* from) {
-    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(ptrdiff_t(kRowBytes)), "i"(tile) : "memory");
-}
-
-template <int tile>
-void store_tile(void* to) {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(ptrdiff_t(kRowBytes)), "i"(tile) : "memory");
-}
-
 // --- A: [chunk][row tile][part] tiles of some rows
 
 __mmask16 first(int count) { return count >= kLanes ? 0xffff : __mmask16((1u << (count > 0 ? count : 0)) - 1); }
@@ -131,7 +106,7 @@ struct Rows {
 
     // Which tile a row is in, and where.
     int tile(int row) const { return row >= tile_rows; }
-    ptrdiff_t offset(int row) const { return (row - tile(row) * tile_rows) * kRowBytes; }
+    ptrdiff_t offset(int row) const { return (row - tile(row) * tile_rows) * kTileRowBytes; }
 };
 
 Rows rows_of(int begin, int end) {
@@ -264,12 +239,7 @@ class Product {
   private:
     void begin_rows(const Rows& rows) {
         rows_ = rows;
-        TileShapes shapes;
-        for (int tile = 0; tile < 8; ++tile) {
-            shapes.rows[tile] = tile < kFirstOfB ? rows.tile_rows : kTileRows;
-            shapes.row_bytes[tile] = kRowBytes;
-        }
-        configure_tiles(shapes);
+        configure_tiles(rows.tile_rows);
         a_.begin(rows);
         a_.split(rows.count);
         a_.next_chunk();
@@ -279,10 +249,7 @@ class Product {
     // first strips have A split, always one chunk before they need it.
     template <int tiles, int strips>
     void compute(int strip) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
+        clear_sums();
         const int results_a_step = results_.left() / (chunks_ * kSteps) + 1;
         const int splits_a_step = strip == 0 ? rows_.count / kSteps + 1 : 0;
         const uint8_t* b = static_cast<const uint8_t*>(gemm_.b) + ptrdiff_t(strip) * chunks_ * kParts * kTileBytes;
@@ -302,7 +269,7 @@ class Product {
                 if constexpr (tiles > 1) _tile_dpbf16ps(1, 5, 6);
                 if constexpr (strips > 1) _tile_dpbf16ps(2, 4, 7);
                 if constexpr (tiles > 1 && strips > 1) _tile_dpbf16ps(3, 5, 7);
-                for (int i = 0; i < kParts * strips * kTileBytes / kSteps; i += kRowBytes, ahead += kRowBytes) {
+                for (int i = 0; i < kParts * strips * kTileBytes / kSteps; i += kTileRowBytes, ahead += kTileRowBytes) {
                     _mm_prefetch(ahead, _MM_HINT_T0);
                 }
                 if (splits_a_step) a_.split(splits_a_step);

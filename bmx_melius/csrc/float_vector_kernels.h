@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "arithmetic.h"
 #include "float_kernels.h"
 
 namespace bmx {
@@ -21,9 +22,6 @@ template <int count, class Body>
     unrolled(body, std::make_integer_sequence<int, count>());
 }
 
-int smaller(int a, int b) { return a < b ? a : b; }
-int divided_up(int a, int b) { return (a + b - 1) / b; }
-
 // Loads and stores of the first `count` elements, if there are not kWidth of them.
 Real load(const float* x, int count) { return count >= kWidth ? Lanes::load(x) : Lanes::load_first(x, count); }
 
@@ -36,7 +34,7 @@ Real load_strided(const float* x, int stride, int count) {
     if (stride == 1) return Lanes::load(x);
     if (stride == 2) return Lanes::even(Lanes::load(x), Lanes::load(x + kWidth));
     float elements[kWidth] = {};
-    for (int i = 0; i < smaller(count, kWidth); ++i) elements[i] = x[ptrdiff_t(i) * stride];
+    for (int i = 0; i < least(count, kWidth); ++i) elements[i] = x[ptrdiff_t(i) * stride];
     return Lanes::load(elements);
 }
 
@@ -187,7 +185,7 @@ struct PlanarWork {
     // Into how many blocks of columns the row is divided so that the inputs of many taps fit into the scratch.
     int blocks() const {
         const int vectors = divided_up(row.columns, kWidth);
-        const int fitting = kScratch / kWidth / smaller(taps, kMostTaps) / kTileVectors * kTileVectors;
+        const int fitting = kScratch / kWidth / least(taps, kMostTaps) / kTileVectors * kTileVectors;
         return strided ? divided_up(vectors, fitting) : 1;
     }
 
@@ -226,7 +224,7 @@ struct PlanarWork {
 
     void convolve(int begin, int end) {
         const int vectors = divided_up(end - begin, kWidth);
-        const int most = strided ? smaller(kMostTaps, kScratch / (vectors * kWidth)) : kMostTaps;
+        const int most = strided ? least(kMostTaps, kScratch / (vectors * kWidth)) : kMostTaps;
         const float** inputs = strided ? source : pass.input;
         if (strided) {
             for (int t = 0; t < most; ++t) pass.input[t] = scratch + t * vectors * kWidth;
@@ -263,7 +261,7 @@ void planar_row(const PlanarRow& row) {
     PlanarWork work(row);
     const int vectors = divided_up(row.columns, kWidth), blocks = work.blocks();
     for (int i = 0, begin = 0; i < blocks; ++i) {
-        const int end = smaller(int64_t(vectors) * (i + 1) / blocks * kWidth, row.columns);
+        const int end = least(int64_t(vectors) * (i + 1) / blocks * kWidth, row.columns);
         work.convolve(begin, end);
         begin = end;
     }
@@ -333,7 +331,7 @@ void gemm(const Gemm& gemm) {
     for (int i = 0, m = 0; i < tiles; ++i) {
         const int rows = int(int64_t(gemm.m) * (i + 1) / tiles) - m;
         for (int block = 0; block < blocks; block += kTileBlocks) {
-            const int wanted = smaller(kTileBlocks, blocks - block);
+            const int wanted = least(kTileBlocks, blocks - block);
             if (gemm.column) {
                 gemm_tile_of<true, kTileRows, kTileBlocks>(gemm, m, block * kWidth, rows, wanted);
             } else {
@@ -421,9 +419,9 @@ void sum_pixels(Number number, const void* x, ptrdiff_t stride, int pixels, int 
 template <class Column>
 void to_pixels(int columns, int channels, float* y, ptrdiff_t pixel_stride, const Column& column) {
     for (int i = 0; i < columns; i += kWidth) {
-        const int width = smaller(kWidth, columns - i);
+        const int width = least(kWidth, columns - i);
         for (int c = 0; c < channels; c += kWidth) {
-            const int height = smaller(kWidth, channels - c);
+            const int height = least(kWidth, channels - c);
             Real square[kWidth];
             for (int j = 0; j < kWidth; ++j) square[j] = j < height ? column(c + j, i, width) : Lanes::zero();
             Lanes::transpose(square);
@@ -442,9 +440,9 @@ template <class T>
 void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
                          ptrdiff_t channel_stride) {
     for (int c = 0; c < channels; c += kWidth) {
-        const int height = smaller(kWidth, channels - c);
+        const int height = least(kWidth, channels - c);
         for (int i = 0; i < pixels; i += kWidth) {
-            const int width = smaller(kWidth, pixels - i);
+            const int width = least(kWidth, pixels - i);
             Real square[kWidth];
             for (int j = 0; j < kWidth; ++j) {
                 square[j] = j < width ? load_number(x + (i + j) * pixel_stride + c, height) : Lanes::zero();
