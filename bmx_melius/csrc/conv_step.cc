@@ -11,15 +11,17 @@ constexpr size_t kPanelBytes = 128 << 10;
 
 }  // namespace
 
-ConvStep::ConvStep(ConvSpec spec) : spec_(std::move(spec)), packer_(spec_.packing, spec_.output.buffer), channels_(0) {
-    for (const Slab& slab : spec_.source.slabs) channels_ += slab.channels;
-    inputs_ = channels_ * spec_.attributes.taps();
+ConvStep::ConvStep(ConvSpec spec)
+    : spec_(std::move(spec)),
+      packer_(spec_.packing, spec_.output.buffer),
+      channels_(spec_.source.channels()),
+      inputs_(channels_ * spec_.attributes.taps()) {
     const int pixels = static_cast<int>(kPanelBytes / sizeof(float) / inputs_);
     panel_pixels_ = std::min(std::max(pixels, kLeastPanelPixels), kMostPanelPixels);
     after_ = {Constants<float>(spec_.scale), Constants<float>(spec_.shift), spec_.relu};
     prepare_pieces();
     spec_.weights = {};
-    for (const Slab& slab : spec_.source.slabs) buffers.push_back(slab.buffer);
+    uses(spec_.source);
     buffers.push_back(spec_.output.buffer);
 }
 

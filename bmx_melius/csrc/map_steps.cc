@@ -6,16 +6,6 @@
 namespace bmx {
 namespace {
 
-int channels_of(const Source& source) {
-    int channels = 0;
-    for (const Slab& slab : source.slabs) channels += slab.channels;
-    return channels;
-}
-
-void add_buffers(Step& step, const Source& source) {
-    for (const Slab& slab : source.slabs) step.buffers.push_back(slab.buffer);
-}
-
 float* floats(uint8_t* data) { return reinterpret_cast<float*>(data); }
 
 // Calls visit(pointer, view, channel) for each slab of a source, with a pointer of its number type.
@@ -68,7 +58,7 @@ void InputStep::run(const Memory& memory, const Team& team, int) const {
 
 OutputStep::OutputStep(const FloatKernels* kernels, Source source, int output)
     : kernels_(kernels), source_(std::move(source)), output_(output) {
-    add_buffers(*this, source_);
+    uses(source_);
 }
 
 void OutputStep::run(const Memory& memory, const Team& team, int) const {
@@ -94,7 +84,7 @@ PoolStep::PoolStep(const FloatKernels* kernels, Source source, const PoolWindow&
       normalization_(std::move(normalization)),
       result_(result),
       output_(output) {
-    add_buffers(*this, source_);
+    uses(source_);
     buffers.push_back(output.buffer);
 }
 
@@ -114,10 +104,10 @@ void PoolStep::run(const Memory& memory, const Team& team, int) const {
 AveragePoolStep::AveragePoolStep(Source source, const Attributes& attributes, int result, Slab output)
     : source_(std::move(source)),
       attributes_(attributes),
-      channels_(channels_of(source_)),
+      channels_(source_.channels()),
       result_(result),
       output_(output) {
-    add_buffers(*this, source_);
+    uses(source_);
     buffers.push_back(output.buffer);
 }
 
@@ -157,9 +147,9 @@ GlobalPoolStep::GlobalPoolStep(const FloatKernels* kernels, Source source, Norma
     : kernels_(kernels),
       source_(std::move(source)),
       normalization_(std::move(normalization)),
-      channels_(channels_of(source_)),
+      channels_(source_.channels()),
       output_(output) {
-    add_buffers(*this, source_);
+    uses(source_);
     buffers.push_back(output.buffer);
 }
 
@@ -194,7 +184,7 @@ void GlobalPoolStep::run(const Memory& memory, const Team& team, int) const {
 // --- the rest ------------------------------------------------------------------------------------
 
 FlattenStep::FlattenStep(Source source, Slab output) : source_(std::move(source)), output_(output) {
-    add_buffers(*this, source_);
+    uses(source_);
     buffers.push_back(output.buffer);
 }
 
@@ -212,8 +202,8 @@ void FlattenStep::run(const Memory& memory, const Team& team, int) const {
 }
 
 RowStep::RowStep(std::vector<Source> sources, Slab output)
-    : sources_(std::move(sources)), channels_(channels_of(sources_[0])), output_(output) {
-    for (const Source& source : sources_) add_buffers(*this, source);
+    : sources_(std::move(sources)), channels_(sources_[0].channels()), output_(output) {
+    for (const Source& source : sources_) uses(source);
     buffers.push_back(output.buffer);
 }
 

@@ -29,6 +29,12 @@ struct Slab {
 struct Source {
     int value;
     std::vector<Slab> slabs;
+
+    int channels() const {
+        int sum = 0;
+        for (const Slab& slab : slabs) sum += slab.channels;
+        return sum;
+    }
 };
 
 inline size_t size_of(Number number) { return number == Number::f32 ? sizeof(float) : sizeof(int16_t); }
@@ -87,6 +93,11 @@ class Step {
     std::vector<int> operations;  // that it carries out
     std::vector<int> buffers;     // that it reads or writes
     int packed = -1;              // the one of them that its packer writes
+
+  protected:
+    void uses(const Source& source) {
+        for (const Slab& slab : source.slabs) buffers.push_back(slab.buffer);
+    }
 };
 
 // --- small tools of the steps --------------------------------------------------------------------
