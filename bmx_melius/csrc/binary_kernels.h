@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "numbers.h"
+
 namespace bmx {
 
 struct BinaryConv {  // what is fixed when a program is loaded
@@ -19,8 +21,6 @@ struct BinaryConv {  // what is fixed when a program is loaded
     int units() const { return groups * group_units(); }
     int64_t weights_per_output() const { return int64_t(kernel_h) * kernel_w * (in_channels / groups); }
 };
-
-enum class Number { f32, i16 };
 
 struct BinaryConvRun {
     const BinaryConv* conv;

@@ -136,12 +136,8 @@ void ConvStep::fill_window(const Memory& memory, int y, int x, float* to) const 
         }
         for (const Slab& slab : spec_.source.slabs) {
             const View view = memory.view(slab);
-            const uint8_t* from = view.at(row * view.row + column * view.pixel);
-            if (view.number == Number::f32)
-                std::copy_n(reinterpret_cast<const float*>(from), view.channels, to);
-            else
-                std::copy_n(reinterpret_cast<const int16_t*>(from), view.channels, to);
-            to += view.channels;
+            visit_numbers(view.number, view.at(row * view.row + column * view.pixel),
+                          [&](const auto* from) { to = std::copy_n(from, view.channels, to); });
         }
     }
 }

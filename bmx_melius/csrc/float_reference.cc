@@ -71,10 +71,9 @@ void gemm(const Gemm& gemm) {
 }
 
 template <class T>
-void pool_row_of(const PoolRow& row) {
+void pool_row_of(const PoolRow& row, const T* x) {
     const Epilogue normalization = {row.epilogue.scale, row.epilogue.shift, false};
-    for (int i = 0; i < row.pixels; ++i) {
-        const T* x = static_cast<const T*>(row.x) + i * row.step;
+    for (int i = 0; i < row.pixels; ++i, x += row.step) {
         float* output = row.output + i * row.output_pixel;
         for (int c = 0; c < row.channels; ++c) {
             float best = finished(normalization, c, x[row.window[0] + c]);
@@ -86,7 +85,9 @@ void pool_row_of(const PoolRow& row) {
     }
 }
 
-void pool_row(const PoolRow& row) { row.number == Number::f32 ? pool_row_of<float>(row) : pool_row_of<int16_t>(row); }
+void pool_row(const PoolRow& row) {
+    visit_numbers(row.number, row.x, [&](const auto* x) { pool_row_of(row, x); });
+}
 
 void planar_to_pixels(const float* x, ptrdiff_t channel_stride, int columns, int channels, float* y,
                       ptrdiff_t pixel_stride) {
@@ -105,11 +106,9 @@ void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int cha
 
 void pixels_to_planar(Number number, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
                       ptrdiff_t channel_stride) {
-    if (number == Number::f32) {
-        pixels_to_planar_of(static_cast<const float*>(x), pixel_stride, pixels, channels, y, channel_stride);
-    } else {
-        pixels_to_planar_of(static_cast<const int16_t*>(x), pixel_stride, pixels, channels, y, channel_stride);
-    }
+    visit_numbers(number, x, [=](const auto* numbers) {
+        pixels_to_planar_of(numbers, pixel_stride, pixels, channels, y, channel_stride);
+    });
 }
 
 void planar_max_pool(const float* const* rows, int window_h, ptrdiff_t input_channel, int window_w, int stride_w,
@@ -135,11 +134,8 @@ void sum_pixels_of(const T* x, ptrdiff_t stride, int pixels, int channels, const
 
 void sum_pixels(Number number, const void* x, ptrdiff_t stride, int pixels, int channels, const Epilogue& epilogue,
                 float* sums) {
-    if (number == Number::f32) {
-        sum_pixels_of(static_cast<const float*>(x), stride, pixels, channels, epilogue, sums);
-    } else {
-        sum_pixels_of(static_cast<const int16_t*>(x), stride, pixels, channels, epilogue, sums);
-    }
+    visit_numbers(number, x,
+                  [&](const auto* numbers) { sum_pixels_of(numbers, stride, pixels, channels, epilogue, sums); });
 }
 
 }  // namespace

@@ -365,10 +365,9 @@ Real pooled(const int16_t* x, const ptrdiff_t* window, int window_size, int coun
 }
 
 // constant_size: of the window; 0 for any.
-template <class T, int constant_size>
-void pool_pixels(const PoolRow& row) {
+template <int constant_size, class T>
+void pool_pixels(const PoolRow& row, const T* x) {
     const int size = constant_size ? constant_size : row.window_size;
-    const T* x = static_cast<const T*>(row.x);
     float* output = row.output;
     for (int i = 0; i < row.pixels; ++i, x += row.step, output += row.output_pixel) {
         for (int c = 0; c < row.channels; c += kWidth) {
@@ -380,12 +379,14 @@ void pool_pixels(const PoolRow& row) {
 }
 
 template <class T>
-void pool_row_of(const PoolRow& row) {
+void pool_row_of(const PoolRow& row, const T* x) {
     constexpr int common = 4;
-    row.window_size == common ? pool_pixels<T, common>(row) : pool_pixels<T, 0>(row);
+    row.window_size == common ? pool_pixels<common>(row, x) : pool_pixels<0>(row, x);
 }
 
-void pool_row(const PoolRow& row) { row.number == Number::f32 ? pool_row_of<float>(row) : pool_row_of<int16_t>(row); }
+void pool_row(const PoolRow& row) {
+    visit_numbers(row.number, row.x, [&](const auto* x) { pool_row_of(row, x); });
+}
 
 Real load_number(const float* x, int count) { return load(x, count); }
 Real load_number(const int16_t* x, int count) { return Lanes::to_real(Lanes::load_integers(x, count)); }
@@ -406,11 +407,8 @@ void sum_pixels_of(const T* x, ptrdiff_t stride, int pixels, int channels, const
 
 void sum_pixels(Number number, const void* x, ptrdiff_t stride, int pixels, int channels, const Epilogue& epilogue,
                 float* sums) {
-    if (number == Number::f32) {
-        sum_pixels_of(static_cast<const float*>(x), stride, pixels, channels, epilogue, sums);
-    } else {
-        sum_pixels_of(static_cast<const int16_t*>(x), stride, pixels, channels, epilogue, sums);
-    }
+    visit_numbers(number, x,
+                  [&](const auto* numbers) { sum_pixels_of(numbers, stride, pixels, channels, epilogue, sums); });
 }
 
 // --- from planar to pixels: squares of kWidth channels and columns are transposed in registers -----------------------
@@ -455,11 +453,9 @@ void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int cha
 
 void pixels_to_planar(Number number, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
                       ptrdiff_t channel_stride) {
-    if (number == Number::f32) {
-        pixels_to_planar_of(static_cast<const float*>(x), pixel_stride, pixels, channels, y, channel_stride);
-    } else {
-        pixels_to_planar_of(static_cast<const int16_t*>(x), pixel_stride, pixels, channels, y, channel_stride);
-    }
+    visit_numbers(number, x, [=](const auto* numbers) {
+        pixels_to_planar_of(numbers, pixel_stride, pixels, channels, y, channel_stride);
+    });
 }
 
 // kWidth columns of a maximum over windows three wide and two apart.

@@ -14,10 +14,7 @@ void for_each_slab(const Memory& memory, const Source& source, const Visit& visi
     int channel = 0;
     for (const Slab& slab : source.slabs) {
         const View view = memory.view(slab);
-        if (view.number == Number::f32)
-            visit(reinterpret_cast<const float*>(view.data), view, channel);
-        else
-            visit(reinterpret_cast<const int16_t*>(view.data), view, channel);
+        visit_numbers(view.number, view.data, [&](const auto* x) { visit(x, view, channel); });
         channel += slab.channels;
     }
 }
@@ -193,11 +190,8 @@ void FlattenStep::run(const Memory& memory, const Team& team, int) const {
     const View output = memory.view(output_);
     const int begin = team.begin(map.height), end = team.end(map.height);
     for_each_slab(memory, source_, [&](const auto* from, const View& view, int channel) {
-        uint8_t* to = output.at(channel * map.height * map.width);
-        if (output.number == Number::f32)
-            pixels_to_planes(from, view, map, begin, end, floats(to));
-        else
-            pixels_to_planes(from, view, map, begin, end, reinterpret_cast<int16_t*>(to));
+        visit_numbers(output.number, output.at(channel * map.height * map.width),
+                      [&](auto* to) { pixels_to_planes(from, view, map, begin, end, to); });
     });
 }
 

@@ -14,22 +14,16 @@ void copy_pixels(const From* from, ptrdiff_t from_stride, int pixels, int channe
 void gather_row(const Memory& memory, const Source& source, int row, float* to, ptrdiff_t stride) {
     const int width = static_cast<int>(memory.value(source.value).width);
     for (const Slab& slab : source.slabs) {
-        View view = memory.view(slab);
-        const uint8_t* from = view.at(row * view.row);
-        if (view.number == Number::f32)
-            copy_pixels(reinterpret_cast<const float*>(from), view.pixel, width, view.channels, to, stride);
-        else
-            copy_pixels(reinterpret_cast<const int16_t*>(from), view.pixel, width, view.channels, to, stride);
+        const View view = memory.view(slab);
+        visit_numbers(view.number, view.at(row * view.row),
+                      [&](const auto* from) { copy_pixels(from, view.pixel, width, view.channels, to, stride); });
         to += slab.channels;
     }
 }
 
 void scatter_row(const float* from, ptrdiff_t stride, int width, const View& view, int row) {
-    uint8_t* to = view.at(row * view.row);
-    if (view.number == Number::f32)
-        copy_pixels(from, stride, width, view.channels, reinterpret_cast<float*>(to), view.pixel);
-    else
-        copy_pixels(from, stride, width, view.channels, reinterpret_cast<int16_t*>(to), view.pixel);
+    visit_numbers(view.number, view.at(row * view.row),
+                  [&](auto* to) { copy_pixels(from, stride, width, view.channels, to, view.pixel); });
 }
 
 }  // namespace bmx

@@ -37,8 +37,6 @@ struct Source {
     }
 };
 
-inline size_t size_of(Number number) { return number == Number::f32 ? sizeof(float) : sizeof(int16_t); }
-
 // Where a slab lies in a run. Distances are in elements.
 struct View {
     Number number;
