@@ -43,7 +43,7 @@ struct Layer {
     ptrdiff_t pixel_bytes, row_bytes;
     std::vector<int16_t> x, threshold, y;
     std::vector<uint32_t> flip, bits;
-    uint8_t *map, *weights;  // live as long as the program
+    uint8_t *map, *weights, *scratch;  // live as long as the program
     std::vector<double> packing, convolving;
 
     Layer(const BinaryKernels* kernels, int channels, int map_size)
@@ -61,6 +61,7 @@ struct Layer {
         for (auto& word : words) word = static_cast<uint32_t>(random());
         weights = aligned(table->weights_bytes(conv));
         table->prepare_weights(conv, words.data(), weights);
+        scratch = aligned(table->scratch_bytes(conv, size, size));
     }
 
     void pack() {
@@ -73,7 +74,7 @@ struct Layer {
 
     void convolve() {
         table->convolve({&conv, weights, map, row_bytes, pixel_bytes, size, size, 0, kFilters, Number::i16, y.data(),
-                         ptrdiff_t(size) * kFilters, kFilters, nullptr});
+                         ptrdiff_t(size) * kFilters, kFilters, nullptr, scratch});
     }
 
     double macs() const { return double(size) * size * kFilters * 9 * conv.in_channels; }

@@ -275,8 +275,8 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_avx2() {
-    static const BinaryKernels kernels = {"avx2", kUnitBytes,    kLanes,          pack<float>, pack<int16_t>,
-                                          expand, weights_bytes, prepare_weights, convolve};
+    static const BinaryKernels kernels = {"avx2", kUnitBytes,    kLanes,          pack<float>,      pack<int16_t>,
+                                          expand, weights_bytes, prepare_weights, no_scratch_bytes, convolve};
     return kernels;
 }
 

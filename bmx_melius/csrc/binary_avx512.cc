@@ -339,38 +339,42 @@ void convolve_blocks(const BinaryConvRun& run, const ConvolveBlock* const* block
 
 // The part of the map under the output: each row begins with 0 and goes on with the exclusive ors of its words.
 struct ParityMap {
-    explicit ParityMap(const BinaryConvRun& run) {
-        const BinaryConv& conv = *run.conv;
-        const ptrdiff_t rows = (run.rows - 1) * conv.stride_h + (conv.kernel_h - 1) * conv.dilation_h + 1;
-        const ptrdiff_t columns = (run.columns - 1) * conv.stride_w + (conv.kernel_w - 1) * conv.dilation_w + 1;
-        const ptrdiff_t row_words = columns * conv.units();
-        row_bytes = (row_words + 1) * kUnitBytes;
-        words = new uint32_t[rows * (row_words + 1)];
-        uint32_t* to = words;
+    ptrdiff_t rows, row_words;
+
+    ParityMap(const BinaryConv& conv, int output_rows, int output_columns) {
+        rows = (output_rows - 1) * conv.stride_h + (conv.kernel_h - 1) * conv.dilation_h + 1;
+        row_words =
+            ((output_columns - 1) * conv.stride_w + (conv.kernel_w - 1) * conv.dilation_w + 1) * conv.units() + 1;
+    }
+
+    ptrdiff_t row_bytes() const { return row_words * kUnitBytes; }
+
+    void fill(const BinaryConvRun& run, uint32_t* to) const {
         for (ptrdiff_t row = 0; row < rows; ++row) {
             const uint8_t* from = run.input + row * run.row_bytes;
             uint32_t parities = *to++ = 0;
-            for (ptrdiff_t i = 0; i < row_words; ++i, from += kUnitBytes) {
+            for (ptrdiff_t i = 1; i < row_words; ++i, from += kUnitBytes) {
                 uint32_t word;
                 std::memcpy(&word, from, kUnitBytes);
                 *to++ = parities ^= word;
             }
         }
     }
-    ~ParityMap() { delete[] words; }
-    ParityMap(const ParityMap&) = delete;
-    ParityMap& operator=(const ParityMap&) = delete;
-
-    ptrdiff_t row_bytes;
-    uint32_t* words;
 };
+
+size_t scratch_bytes(const BinaryConv& conv, int rows, int columns) {
+    if (!uses_parities(conv)) return 0;
+    const ParityMap map(conv, rows, columns);
+    return map.rows * map.row_bytes();
+}
 
 void convolve(const BinaryConvRun& run) {
     if (!uses_parities(*run.conv)) return convolve_blocks(run, kBlocks, kMostPixels);
-    const ParityMap map(run);
+    const ParityMap map(*run.conv, run.rows, run.columns);
+    map.fill(run, static_cast<uint32_t*>(run.scratch));
     BinaryConvRun on_parities = run;
-    on_parities.input = reinterpret_cast<const uint8_t*>(map.words);
-    on_parities.row_bytes = map.row_bytes;
+    on_parities.input = static_cast<const uint8_t*>(run.scratch);
+    on_parities.row_bytes = map.row_bytes();
     convolve_blocks(on_parities, kParityBlocks, kMostParityPixels);
 }
 
@@ -378,8 +382,8 @@ void convolve(const BinaryConvRun& run) {
 
 const BinaryKernels& binary_kernels_avx512() {
     static const BinaryKernels kernels = {
-        "avx512",      kUnitBytes,      kLanes,  pack<F32Comparison>, pack<I16Comparison>, expand,
-        weights_bytes, prepare_weights, convolve};
+        "avx512", kUnitBytes,    kLanes,          pack<F32Comparison>, pack<I16Comparison>,
+        expand,   weights_bytes, prepare_weights, scratch_bytes,       convolve};
     return kernels;
 }
 

@@ -34,6 +34,7 @@ struct BinaryConvRun {
     void* output;                        // of the first pixel and filter 0; filters lie side by side
     ptrdiff_t output_row, output_pixel;  // between neighbours, in elements
     const void* addend;  // added to the result, of the same number and strides as the output; or nullptr
+    void* scratch;       // scratch_bytes of working memory, aligned to 64 bytes
 };
 
 // A kernel may read up to this many bytes beyond the end of a packed map (never before its start); the values do not
@@ -59,8 +60,15 @@ struct BinaryKernels {
     size_t (*weights_bytes)(const BinaryConv& conv);  // of the prepared form, which is aligned to 64 bytes
     void (*prepare_weights)(const BinaryConv& conv, const uint32_t* words, void* prepared);
 
+    size_t (*scratch_bytes)(const BinaryConv& conv, int rows, int columns);  // of a run of so many, or fewer
     void (*convolve)(const BinaryConvRun& run);
 };
+
+namespace {  // each instruction set compiles its own copy with its own flags
+
+inline size_t no_scratch_bytes(const BinaryConv&, int, int) { return 0; }
+
+}  // namespace
 
 const BinaryKernels& binary_kernels_reference();
 const BinaryKernels& binary_kernels_avx2();

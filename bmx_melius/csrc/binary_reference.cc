@@ -87,7 +87,8 @@ void convolve(const BinaryConvRun& run) {
 
 const BinaryKernels& binary_kernels_reference() {
     static const BinaryKernels kernels = {
-        "reference", 4, 1, pack<float>, pack<int16_t>, expand, weights_bytes, prepare_weights, convolve};
+        "reference",      4,       1, pack<float>, pack<int16_t>, expand, weights_bytes, prepare_weights,
+        no_scratch_bytes, convolve};
     return kernels;
 }
 

@@ -77,7 +77,8 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     const int most = shares_filters(values, threads) ? height : (height + threads - 1) / threads;
     map.band = std::min(most, std::max(kLeastBandRows, kBandPixels / static_cast<int>(result.width)));
     const int kept = std::min(map.rows, (map.band - 1) * a.stride_h + a.extent_h());
-    map.bytes = round_up(static_cast<size_t>(map.row) * kept + a.pad_w * padding_.size() + kReadAhead, 64);
+    map.kept = round_up(static_cast<size_t>(map.row) * kept + a.pad_w * padding_.size() + kReadAhead, 64);
+    map.bytes = map.kept + round_up(spec_.kernels->scratch_bytes(conv_, map.band, static_cast<int>(result.width)), 64);
     return map;
 }
 
@@ -149,13 +150,14 @@ void BinaryStep::expand(const Memory& memory, const Map& map, uint8_t* scratch, 
     fill_pixels_of_padding(scratch + (end - first) * map.row, a.pad_w);
 }
 
-// `input` is the expanded row under the first one of the part.
-void BinaryStep::convolve(const Memory& memory, const Map& map, const uint8_t* input, const Part& part) const {
+// `scratch` begins with the expanded row under the first one of the part.
+void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const {
     const View output = memory.view(spec_.output);
     BinaryConvRun run;
     run.conv = &conv_;
     run.weights = weights_.data();
-    run.input = input;
+    run.input = scratch;
+    run.scratch = scratch + map.kept;
     run.row_bytes = map.row;
     run.pixel_bytes = static_cast<ptrdiff_t>(padding_.size());
     run.rows = part.row_end - part.row_begin;

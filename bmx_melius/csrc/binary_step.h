@@ -40,7 +40,8 @@ class BinaryStep : public Step {
         int rows, right;  // rows in all, and pixels of padding at the right that are a row's own
         int band;         // rows of the output made at a time
         ptrdiff_t row;
-        size_t bytes;  // of what is kept at a time
+        size_t kept;   // bytes of what is there at a time
+        size_t bytes;  // and of the kernel's working memory behind it
     };
     // A part of the output.
     struct Part {
@@ -53,7 +54,7 @@ class BinaryStep : public Step {
     void run_in_bands(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const;
     void fill_pixels_of_padding(uint8_t* to, int pixels) const;
     void expand(const Memory& memory, const Map& map, uint8_t* scratch, int first, int begin, int end) const;
-    void convolve(const Memory& memory, const Map& map, const uint8_t* input, const Part& part) const;
+    void convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const;
     template <class T>
     void correct_zero_padding(const Memory& memory, const Part& part) const;
 

@@ -254,9 +254,10 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
         }
     }
 
+    Guarded<uint8_t> scratch((table.scratch_bytes(v, c.rows, c.columns) + 63) / 64 * 64, at_end);
     const uint8_t* input = map.data() + c.margin * (row_bytes + pixel_bytes);
     table.convolve({&v, prepared.data(), input, row_bytes, pixel_bytes, c.rows, c.columns, begin, end, c.number,
-                    output.data(), output_row, output_pixel, c.addend ? addend.data() : nullptr});
+                    output.data(), output_row, output_pixel, c.addend ? addend.data() : nullptr, scratch.data()});
     for (size_t i = 0; i < output_size; ++i) {
         if (output[i] != expected[i]) return fail(table, c, "output", i, output[i], expected[i]);
     }
