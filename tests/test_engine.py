@@ -602,14 +602,41 @@ def test_both_validators_accept_the_same_words(libraries, long_run):
     assert seen == {False, True}
 
 
-def test_both_validators_limit_the_number_of_operations(libraries):
+def convolution_words(channels, **attributes):
+    """A program of one convolution of so many channels of size 1, as far as its attributes: the array is that of one channel."""
+    weight = {'weight': np.zeros((1, 1, 1, 1), np.float32)}
+    convolution = Operation('conv', (0,), attributes_of('conv', out_channels=1), weight)
+    words = Program([Value(REAL_KIND, 1, 1, 1, False)], [convolution], [1]).to_words()
+    words[9] = channels
+    for name, number in attributes.items():
+        words[16 + list(OPERATIONS['conv'].attributes).index(name)] = number
+    return words
+
+
+def many_operations():
     words = some_program()[1].to_words()
     words[5] = MAX_OPERATIONS + 1
+    return words
+
+
+@pytest.mark.parametrize('make,message', [
+    (many_operations, '65537 operations; at most 65536 are possible'),
+    (
+        lambda: convolution_words(1 << 20, kernel_h=64, kernel_w=32, pad_h=32, pad_w=16),
+        'operation 0: conv has 2147483648 or more elements in a window',
+    ),
+    (
+        lambda: convolution_words(1 << 20, kernel_h=89, kernel_w=23, pad_h=50, pad_w=16),  # just below: the array is looked for
+        'word 28: weight of operation 0 (conv) needs 2146435072 words, 2 are left',
+    ),
+], ids=['operations', 'window', 'largest window'])  # fmt: skip
+def test_both_validators_know_the_same_limits(libraries, make, message):
+    words = make()
     words[3] = np.array(zlib.crc32(words[4:].tobytes()), np.uint32).view(np.int32)
     with pytest.raises(ProgramError) as raised:
         Program.from_words(words)
     assert not libraries['reference'].bmx_program_create(words.ctypes.data, len(words))
-    assert str(raised.value) == libraries['reference'].bmx_last_error().decode() == '65537 operations; at most 65536 are possible'
+    assert str(raised.value) == libraries['reference'].bmx_last_error().decode() == message
 
 
 def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(libraries, tmp_path, long_run):

@@ -14,7 +14,7 @@ constexpr int32_t kVersion = 1;
 constexpr size_t kHeaderWords = 8, kInputWords = 4, kRecordWords = 3;
 constexpr int64_t kMaxChannels = 1 << 20;
 constexpr int64_t kMaxSize = 1 << 16;               // height or width
-constexpr int64_t kMaxElements = int64_t(1) << 31;  // of one image's map, exclusive
+constexpr int64_t kMaxElements = int64_t(1) << 31;  // of one image's map or of a window of all channels, exclusive
 constexpr int32_t kMaxOperations = 1 << 16;
 constexpr int64_t kMaxWeights = 1 << 23;  // per output of a binary convolution, exclusive
 
@@ -125,6 +125,8 @@ Value result_of(const Operation& operation, const std::vector<Value>& values) {
                             " channels in " + str(a.groups) + " groups");
             if (operation.op == Op::binary_conv && int64_t(a.taps()) * (x.channels / a.groups) >= kMaxWeights)
                 throw Error(name + " has too many weights per output; fewer than " + str(kMaxWeights) + " are exact");
+            if (operation.op == Op::conv && int64_t(a.taps()) * x.channels >= kMaxElements)
+                throw Error(name + " has " + str(kMaxElements) + " or more elements in a window");
             result.channels = a.out_channels;
             slide(operation, result);
             break;

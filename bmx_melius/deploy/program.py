@@ -71,7 +71,7 @@ INPUT_WORDS = 4
 RECORD_WORDS = 3  # opcode, length, number of inputs
 MAX_CHANNELS = 1 << 20
 MAX_SIZE = 1 << 16  # height or width
-MAX_ELEMENTS = 1 << 31  # of one image's map, exclusive
+MAX_ELEMENTS = 1 << 31  # of one image's map or of a window of all channels, exclusive
 MAX_OPERATIONS = 1 << 16  # giving all values their place takes time that grows with the square
 MAX_WEIGHTS = 1 << 23  # per output of a binary convolution: sums stay exact in float32
 
@@ -217,6 +217,9 @@ def result_of(operation, inputs):
         if operation.name == 'binary_conv':
             weights = attributes['kernel_h'] * attributes['kernel_w'] * (x.channels // groups)
             _require(weights < MAX_WEIGHTS, f'binary_conv with {weights} weights per output; fewer than {MAX_WEIGHTS} are exact')
+        else:
+            window = attributes['kernel_h'] * attributes['kernel_w'] * x.channels
+            _require(window < MAX_ELEMENTS, f'conv has {MAX_ELEMENTS} or more elements in a window')
         height, width = _windows(operation, x, ceil=False)
     elif operation.name in ('max_pool', 'avg_pool'):
         _require(
