@@ -10,7 +10,8 @@ import re
 import mxnet as mx
 from mxnet.gluon.parameter import DeferredInitializationError
 
-from .errors import UserError, last_line
+from .container import read_parameters
+from .errors import UserError
 
 _DUPLICATE = 'current_stage.'
 _KINDS = ('weight', 'bias', 'gamma', 'beta', 'running_mean', 'running_var')
@@ -53,10 +54,10 @@ def load_reference_parameters(net, filename):
 
 def _read(filename):
     try:
-        arrays = mx.nd.load(filename)
-    except (mx.MXNetError, OSError) as error:
-        raise UserError(f'cannot read {filename} as an MXNet parameter file: {last_line(error)}') from error
-    if not isinstance(arrays, dict) or not arrays:
+        arrays = read_parameters(filename)
+    except (UserError, OSError) as error:
+        raise UserError(f'cannot read the checkpoint: {error}') from error
+    if not arrays:
         raise UserError(f'{filename} holds no named parameters')
     return arrays
 
@@ -130,4 +131,4 @@ def _set(parameter, array):
         parameter.initialize(ctx=parameter.list_ctx())
     except RuntimeError:  # MXNet's way to say that it was never initialized
         parameter.initialize()
-    parameter.set_data(array)
+    parameter.set_data(mx.nd.array(array, dtype=array.dtype))

@@ -3,7 +3,7 @@ import json
 
 import numpy as np
 
-from bmx_melius.deploy.container import write_parameters
+from bmx_melius.container import write_parameters
 from bmx_melius.deploy.packed_operator import NAME, operator_attributes
 from bmx_melius.deploy.program import REAL_KIND, Operation, Program, Value
 

@@ -17,8 +17,8 @@ from reference_network import read_reference_network
 
 import bmx_melius as bmx
 from bmx_melius import UserError, marks
+from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.deploy import reference, thresholds
-from bmx_melius.deploy.container import read_parameters, write_parameters
 from bmx_melius.deploy.packed_operator import NAME
 from bmx_melius.deploy.program import Program
 from bmx_melius.graph import load_symbol

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from native_program import INSTRUCTION_SETS, SOURCES, BuildError, build_program
 
 from bmx_melius import __version__, load_reference_parameters
+from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.deploy import native, reference
-from bmx_melius.deploy.container import read_parameters, write_parameters
 from bmx_melius.deploy.converter import convert
 from bmx_melius.deploy.program import (
     MAX_OPERATIONS,

@@ -10,7 +10,7 @@ import json
 import mxnet as mx
 import numpy as np
 
-from ..deploy.container import read_arrays
+from ..container import read_arrays
 from ..marks import ACTIVATION, ACTIVATION_INPUT, ROLE, key
 
 _BLOCK_OPTIONS = {'static_alloc': True, 'static_shape': True}

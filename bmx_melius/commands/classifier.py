@@ -6,7 +6,7 @@ import warnings
 import mxnet as mx
 import numpy as np
 
-from ..deploy.container import read_arrays
+from ..container import read_arrays
 from ..errors import UserError, last_line
 from ..graph import Graph, load_symbol
 

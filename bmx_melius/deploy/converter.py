@@ -19,11 +19,11 @@ import mxnet as mx
 import numpy as np
 
 from .. import marks
+from ..container import read_arrays, write_parameters
 from ..errors import UserError, last_line
 from ..files import replacing
 from ..graph import load_symbol, symbol_of
 from . import folding, thresholds
-from .container import read_arrays, write_parameters
 from .lowering import batch_norm_of, inputs_meant_as_signs, lower
 from .network import Entry, Network
 from .packed_operator import NAME, operator_attributes

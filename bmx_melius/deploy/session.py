@@ -5,8 +5,8 @@ import os
 
 import numpy as np
 
+from ..container import read_parameters
 from ..errors import UserError
-from .container import read_parameters
 from .native import Runner
 from .packed_operator import NAME
 from .program import Program

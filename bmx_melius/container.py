@@ -14,8 +14,8 @@ import struct
 
 import numpy as np
 
-from ..errors import UserError
-from ..files import replacing
+from .errors import UserError
+from .files import replacing
 
 _FILE_MAGIC = 0x112
 _ARRAY_MAGIC = 0xF993FAC9  # MXNet 1.x; the next one is written under NumPy's semantics of shapes, otherwise it is the same
