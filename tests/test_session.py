@@ -96,6 +96,8 @@ def test_threads_that_share_a_session_get_their_own_results(prefix):
     ([np.zeros((1, 5, 8, 6))], 'input 0 must be float32, not float64'),
     ([np.zeros((1, 4, 8, 6), np.float32)], r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
     ([np.zeros((5, 8, 6), np.float32)], r'not \(5, 8, 6\)'),
+    ([[[1.0, 2.0], [3.0]]], 'input 0 is no array of numbers'),
+    (['pixels'], 'input 0 is no array of numbers'),
 ])
 def test_an_input_that_does_not_fit_is_named(prefix, inputs, message):
     session = bmx.Session(prefix)
@@ -143,6 +145,7 @@ def remove_packed(graph):
     (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not make'),
     (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not of one conversion'),
     (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
+    (lambda graph: graph['nodes'][2]['attrs'].update(program_words='100'), 'not of one conversion'),
 ])
 def test_a_symbol_that_a_session_cannot_run_is_named(prefix, change, message):
     change_symbol(prefix, change)

@@ -277,6 +277,8 @@ def _shapes(symbol, arrays, input_shape):
     }
     names = [name for name in symbol.list_arguments() if name not in arrays and name not in labels]
     if len(names) != 1:
+        attributes = symbol.attr_dict()  # Gluon gives a rate to its parameters, and to them alone
+        names = [name for name in names if '__lr_mult__' in attributes.get(name, ())] or names
         some = ', '.join(names[:4]) + (', ...' if len(names) > 4 else '')
         raise UserError(
             f'the parameter file lacks {some}: give the one that was exported with this symbol, and the shape of each input by its name '

@@ -47,13 +47,14 @@ class Session:
         else:
             prefix = os.fspath(network)
             prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
-            self.input_names, words_name, self._output_order = _read_symbol(prefix + _SYMBOL)
+            self.input_names, words_name, words_count, self._output_order = _read_symbol(prefix + _SYMBOL)
             words = _read_words(prefix + '-0000.params', words_name)
             try:
                 program = Program.from_words(words)
             except UserError as error:
                 raise UserError(f'{prefix}-0000.params: {error}') from error
-            if len(program.inputs) != len(self.input_names) or max(self._output_order) >= len(program.outputs):
+            inputs_fit, outputs_fit = len(program.inputs) == len(self.input_names), max(self._output_order) < len(program.outputs)
+            if len(words) != words_count or not inputs_fit or not outputs_fit:
                 raise UserError(f'{prefix}{_SYMBOL} and {prefix}-0000.params are not of one conversion: convert the network again')
         self.input_shapes = [(None, *value.shape) for value in program.inputs]
         self._runner = Runner(program, words)
@@ -76,21 +77,33 @@ class Session:
         UserError
             When the inputs do not fit.
         """
-        outputs = self._runner.run([np.asarray(array) for array in inputs], self._threads)
+        outputs = self._runner.run(_arrays(inputs), self._threads)
         outputs = [outputs[number] for number in self._output_order]
         return outputs[0] if len(outputs) == 1 else outputs
 
     def profile(self, *inputs):
         """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step. Needs the compiled engine."""
-        return self._runner.profile([np.asarray(array) for array in inputs], self._threads)
+        return self._runner.profile(_arrays(inputs), self._threads)
 
     def working_memory(self, *inputs):
         """Bytes a run on these inputs takes beside weights, inputs and outputs. Needs the compiled engine."""
-        return self._runner.working_memory([np.asarray(array) for array in inputs], self._threads)
+        return self._runner.working_memory(_arrays(inputs), self._threads)
+
+
+def _arrays(inputs):
+    return [array if isinstance(array, np.ndarray) else _array(number, array) for number, array in enumerate(inputs)]
+
+
+def _array(number, given):
+    try:
+        np.asarray(given, np.float32)  # or NumPy would make an array of objects of a ragged list, with a warning
+        return np.asarray(given)
+    except (ValueError, TypeError) as error:
+        raise UserError(f'input {number} is no array of numbers: {error}') from error
 
 
 def _read_symbol(path):
-    """The names of the inputs, that of the words, and which outputs of the operator are those of the network."""
+    """The names of the inputs, that of the words and their number, and which outputs of the operator are those of the network."""
     try:
         with open(path, encoding='utf-8') as file:
             graph = json.load(file)
@@ -110,7 +123,7 @@ def _read_symbol(path):
         heads = [(nodes[source] is packed[0], output) for source, output, *_ in graph['heads']]
         if not heads or not all(is_packed and isinstance(output, int) and output >= 0 for is_packed, output in heads):
             raise UserError(f'{path} has outputs that its packed operator does not make: load it with MXNet')
-        return names[:-1], names[-1], [output for _, output in heads]
+        return names[:-1], names[-1], int(packed[0]['attrs']['program_words']), [output for _, output in heads]
     except UserError:
         raise
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:  # no JSON, or none of a symbol
