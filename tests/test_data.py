@@ -10,7 +10,7 @@ from images import encode, make_folders, overwrite, record_span, write_records
 from bmx_melius.errors import UserError
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.augmentation import Augmentation
-from bmx_melius.training.datasets import DATASETS, LEVELS
+from bmx_melius.training.datasets import DATASETS
 from bmx_melius.training.digits import open_digits
 from bmx_melius.training.folders import open_folders
 from bmx_melius.training.image_source import ImageSource
@@ -109,104 +109,6 @@ def test_batches_do_not_depend_on_the_number_of_threads(tmp_path):
         epochs.append([images.asnumpy() for epoch in range(2) for images, _ in source.train(epoch)]
                       + [images.asnumpy() for images, _ in source.validation()])
     np.testing.assert_equal(*epochs)
-
-
-def crops(augmentation, spec, size, number, kind, folder):
-    """Augment an image of `size` x `size` whose red is its column and green its row; return (left, top, width, height, mirrored) rows."""
-    row, column = np.mgrid[:size, :size]
-    image = np.stack([column, row, np.zeros_like(row)], axis=-1).astype(np.uint8)
-    if kind == 'records':
-        write_records(folder / 'train', [encode(image)] * number, [n % 2 for n in range(number)])
-        write_records(folder / 'val', [encode(image)])
-        train, val = (RecordFile(f'{folder / name}.rec', f'{folder / name}.idx') for name in ('train', 'val'))
-        source = RecordSource(train, val, spec, augmentation, number // 10, 0, 1, threads=1, seed=0)
-    else:
-        images = [(mx.nd.array(image, dtype='uint8'), 0)] * number
-        source = ImageSource(images, images[:1], ['a', 'b'], 'test', spec, augmentation, number // 10, 0, 1, threads=0, seed=0)
-    found = []
-    for images, _ in source.train(0):
-        for red, green, _ in images.asnumpy():
-            left, right = red[:, [0, -1]].mean(axis=0)
-            top, bottom = green[[0, -1]].mean(axis=1)
-            stretch = spec.size / (spec.size - 1)  # a crop's outer pixels lie half a pixel inside it
-            found.append((min(left, right), top, abs(right - left) * stretch, (bottom - top) * stretch, left > right))
-    return np.array(found).T
-
-
-@pytest.mark.parametrize('kind', ['records', 'images'])
-@pytest.mark.parametrize('dataset,level', [('imagenet', 'medium'), ('digits', 'medium')])
-def test_resized_crops_have_the_range_of_area_and_aspect_and_are_mirrored_half_of_the_time(tmp_path, kind, dataset, level):
-    augmentation = DATASETS[dataset].augmentations[level]
-    spec = InputSpec(size=32, resize=40, mean=(0, 0, 0), std=(1, 1, 1))
-    _, _, width, height, mirrored = crops(augmentation, spec, 200, 1000, kind, tmp_path)
-    area, aspect = width * height / 200 ** 2, width / height
-    low, high = augmentation.area
-    assert abs(area.min() - low) < .03 and abs(area.max() - high) < .06 and area.max() < high * 1.03
-    # uniform in area, but large crops do not fit more often, and are drawn again
-    assert (low + high) / 2 - .12 < np.median(area) < (low + high) / 2 + .03
-    assert abs(aspect.min() - 3 / 4) < .05 and abs(aspect.max() - 4 / 3) < .08
-    assert abs(mirrored.mean() - .5) < .06 if augmentation.mirror else not mirrored.any()
-
-
-@pytest.mark.parametrize('kind', ['records', 'images'])
-def test_plain_crops_have_the_size_of_validation_and_any_place(tmp_path, kind):
-    spec = InputSpec(size=32, resize=40, mean=(0, 0, 0), std=(1, 1, 1))
-    left, top, width, height, mirrored = crops(DATASETS['imagenet'].augmentations['low'], spec, 200, 1000, kind, tmp_path)
-    np.testing.assert_allclose(np.concatenate([width, height]), 200 * 32 / 40, rtol=.03)
-    for edge in (left, top):
-        assert len(np.unique(np.round(edge))) == 9 and edge.min() < 4 and edge.max() > 36  # 40 - 32 + 1 places
-    assert abs(mirrored.mean() - .5) < .06
-
-
-@pytest.mark.parametrize('kind', ['records', 'images'])
-def test_high_augmentation_changes_brightness_within_its_range(tmp_path, kind):
-    spec = InputSpec(size=8, resize=8, mean=(0, 0, 0), std=(1, 1, 1))
-    gray = np.full((8, 8, 3), 100, np.uint8)
-    high = Augmentation(brightness=.4)
-    if kind == 'records':
-        write_records(tmp_path / 'a', [encode(gray)] * 300, [n % 2 for n in range(300)])
-        file = RecordFile(f'{tmp_path}/a.rec', f'{tmp_path}/a.idx')
-        source = RecordSource(file, file, spec, high, 50, 0, 1, threads=1, seed=0)
-    else:
-        images = [(mx.nd.array(gray, dtype='uint8'), 0)] * 300
-        source = ImageSource(images, images, ['a', 'b'], 'test', spec, high, 50, 0, 1, threads=0, seed=0)
-    values = np.concatenate([images.asnumpy()[:, 0, 0, 0] for images, _ in source.train(0)])
-    assert 59 <= values.min() < 65 and 135 < values.max() <= 141 and abs(values.mean() - 100) < 4
-
-
-def test_contrast_keeps_the_mean_luminance_and_saturation_every_pixels_own():
-    image = np.random.RandomState(0).randint(0, 256, (8, 8, 3)).astype(np.uint8)
-    weights = np.array([.299, .587, .114])
-    factors = []
-    for seed in range(200):
-        contrast, saturation = (Augmentation(**{name: .4})(image, PLAIN, np.random.default_rng(seed))
-                                for name in ('contrast', 'saturation'))
-        np.testing.assert_allclose((contrast @ weights).mean(), (image @ weights).mean(), rtol=1e-5)
-        np.testing.assert_allclose(saturation @ weights, image @ weights, rtol=1e-4)
-        factors.append((np.ptp(contrast) / np.ptp(image), np.ptp(saturation - (image @ weights)[..., None])
-                        / np.ptp(image - (image @ weights)[..., None])))
-    low, high = np.min(factors, axis=0), np.max(factors, axis=0)
-    np.testing.assert_allclose([low, high], [[.6, .6], [1.4, 1.4]], atol=.03)
-    assert low.min() > .6 - 1e-4 and high.max() < 1.4 + 1e-4
-
-
-def test_noise_moves_all_pixels_together_along_the_principal_components():
-    image = np.random.RandomState(0).randint(0, 256, (8, 8, 3)).astype(np.uint8)
-    moves = []
-    for seed in range(2000):
-        move = Augmentation(pca_noise=.1)(image, PLAIN, np.random.default_rng(seed)) - image
-        np.testing.assert_allclose(move, np.broadcast_to(move[0, 0], move.shape), atol=1e-3)
-        moves.append(move[0, 0])
-    deviations = np.sqrt(np.linalg.eigvalsh(np.cov(np.transpose(moves))))
-    np.testing.assert_allclose(deviations, [.1 * 1.148, .1 * 4.794, .1 * 55.46], rtol=.06)
-
-
-def test_levels_only_add_to_each_other_and_digits_are_never_mirrored():
-    for name, dataset in DATASETS.items():
-        assert set(dataset.augmentations) == set(LEVELS)
-        assert all(level.mirror == (name != 'digits') for level in dataset.augmentations.values())
-    assert DATASETS['imagenet'].augmentations['high'] == Augmentation((.08, 1.), (3 / 4, 4 / 3), True, .4, .4, .4, .1)
-    assert DATASETS['imagenet'].input_spec() == InputSpec() and DATASETS['imagenet'].input_spec(32).resize == 37
 
 
 def test_digits_are_split_by_class_and_always_alike():
