@@ -80,14 +80,35 @@ def test_validation_yields_every_image_once_in_order(tmp_path, kind):
 
 
 @pytest.mark.parametrize('kind', ['records', 'images'])
-def test_machines_share_the_images_of_an_epoch(tmp_path, kind):
-    shares = []
-    for part in range(3):
-        source = open_numbered(tmp_path, kind=kind, number=21, parts=3, part=part, batch_size=3)
-        assert source.updates_per_epoch == 2 and source.images_per_update == 9
-        shares.append(set(sum(numbers(source.train(0)), [])))
-        assert len(shares[-1]) == 6
-    assert len(set.union(*shares)) == 18
+@pytest.mark.parametrize('number,parts', [(24, 3), (21, 3), (22, 4)])
+def test_machines_share_the_images_of_an_epoch_and_make_equally_many_updates(tmp_path, kind, number, parts):
+    sources = [open_numbered(tmp_path, kind=kind, number=number, parts=parts, part=part, batch_size=2) for part in range(parts)]
+    updates = number // (2 * parts)
+    shares_of_epochs = []
+    for epoch in range(3):
+        epochs = [numbers(source.train(epoch)) for source in sources]
+        assert [len(batches) for batches in epochs] == [source.updates_per_epoch for source in sources] == [updates] * parts
+        assert {source.images_per_update for source in sources} == {2 * parts}
+        images = sum(sum(epochs, []), [])
+        assert len(images) == len(set(images)) == updates * 2 * parts, 'no image twice; all of them if they fill the batches'
+        shares_of_epochs.append([sum(batches, []) for batches in epochs])
+    for part in range(parts):
+        orders = [shares[part] for shares in shares_of_epochs]
+        assert orders[0] != orders[1] != orders[2], 'another order each epoch'
+        if kind == 'records' and number % parts == 0:
+            shares = [set(range(number // parts * part, number // parts * (part + 1)))] * 3
+            assert all(set(order) <= share for order, share in zip(orders, shares)), 'a fixed share of the file'
+
+
+@pytest.mark.parametrize('kind', ['records', 'images'])
+@pytest.mark.parametrize('validation,parts', [(8, 2), (7, 3), (13, 4), (5, 4), (1, 3)])
+def test_machines_share_the_validation_images_each_once_and_in_order(tmp_path, kind, validation, parts):
+    sources = [open_numbered(tmp_path, kind=kind, validation=validation, parts=parts, part=part, batch_size=3) for part in range(parts)]
+    for _ in range(2):
+        shares = [sum(numbers(source.validation()), []) for source in sources]
+        assert sum(shares, []) == list(range(validation))
+        assert [len(share) for share in shares] == [len(source.validation_share) for source in sources]
+        assert max(map(len, shares)) == -(-validation // parts)
 
 
 def test_too_few_images_or_classes_are_refused(tmp_path):

@@ -32,7 +32,7 @@ class ImageSource(Source):
         self._order = _ShuffledBatches(len(train), batch_size, part, parts, seed)
         self._train = gluon.data.DataLoader(
             _Augmented(train, augmentation, spec), batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_stack)
-        self._validation = _in_order(validation, spec, batch_size, threads)
+        self._validation = _in_order(validation, spec, batch_size, threads, self.validation_share)
 
     def train(self, epoch, first=0):
         self._order.begin(epoch, first)
@@ -44,11 +44,12 @@ class ImageSource(Source):
 
 def validation_batches(images, spec, batch_size, threads):
     """What `ImageSource.validation` yields, for a dataset `images` of which nothing is to be learnt."""
-    yield from _normalized(_in_order(images, spec, batch_size, threads), spec)
+    yield from _normalized(_in_order(images, spec, batch_size, threads, range(len(images))), spec)
 
 
-def _in_order(images, spec, batch_size, threads):
-    return gluon.data.DataLoader(_Cropped(images, spec), batch_size=batch_size, num_workers=threads, thread_pool=True, batchify_fn=_stack)
+def _in_order(images, spec, batch_size, threads, numbers):
+    return gluon.data.DataLoader(
+        _Cropped(images, spec), batch_size=batch_size, sampler=numbers, num_workers=threads, thread_pool=True, batchify_fn=_stack)
 
 
 def _normalized(batches, spec):

@@ -18,6 +18,10 @@ class RecordSource(Source):
     that, but restarts the generator at each image with its place in the batch: all batches of an epoch would share the augmentations of
     the first one.)
 
+    Of several machines each reads a fixed, contiguous share of the file, in another order each epoch: its own disk need cache no more
+    than that. Which images meet in one update therefore varies less than on one machine; im2rec's lists are shuffled, so that each share
+    has images of all classes.
+
     Parameters
     ----------
     train, validation : RecordFile
@@ -58,7 +62,12 @@ class RecordSource(Source):
                 yield batch.data[0], batch.label[0]
 
     def validation(self):
-        for batch in self._read(self._validation, min(self.batch_size, len(self._validation)), **self._validation_arguments):
+        share = len(self.validation_share)
+        if not share:
+            return
+        batches = self._read(self._validation, min(self.batch_size, share), num_parts=self.parts, part_index=self.part,
+                             **self._validation_arguments)
+        for batch in batches:
             images = batch.data[0].shape[0] - batch.pad  # `pad` is right in the first pass of an iterator only
             yield batch.data[0][:images], batch.label[0][:images]
 

@@ -1,6 +1,7 @@
 """What a source of training data offers to the training loop."""
 import abc
 import logging
+import math
 
 from ..errors import UserError
 
@@ -26,7 +27,8 @@ class Source(abc.ABC):
     batch_size : int
         Images in a batch of `train`: those of one update on this machine.
     part, parts : int
-        This machine trains on part number `part` of `parts` equal parts of the training images.
+        This machine's number and the number of machines. They share the training images of each epoch equally, and the validation
+        images, in order, as `validation_share` says.
 
     Raises
     ------
@@ -47,6 +49,12 @@ class Source(abc.ABC):
         if not validation_images:
             raise UserError('there are no validation images')
 
+    @property
+    def validation_share(self):
+        """The numbers of the validation images that are this machine's, a `range`: equal shares, but for the last ones."""
+        share = math.ceil(self.validation_images / self.parts)
+        return range(self.validation_images)[self.part * share:(self.part + 1) * share]
+
     @abc.abstractmethod
     def train(self, epoch, first=0):
         """Yield the batches number `first` to `updates_per_epoch - 1` of an epoch, shuffled and augmented.
@@ -61,7 +69,8 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def validation(self):
-        """Yield all validation images in order, once each, preprocessed as `InputSpec` says.
+        """Yield this machine's share of the validation images in order, once each, preprocessed as `InputSpec` says.
 
-        Batches are (images, labels) as in `train`; the last one may be smaller. Raises `DataError`.
+        Batches are (images, labels) as in `train`; the last one may be smaller, and of few images some machines have none. Raises
+        `DataError`.
         """
