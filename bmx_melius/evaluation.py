@@ -11,7 +11,7 @@ import numpy as np
 
 from .errors import UserError
 
-TOP = 5  # of top-5; fewer where there are fewer classes
+_TOP = 5  # of top-5; fewer where there are fewer classes
 
 
 def ranks(scores, labels):
@@ -41,6 +41,12 @@ def ranks(scores, labels):
     return np.where(np.isnan(own[:, 0]), scores.shape[1] - 1, (~behind).sum(axis=1))
 
 
+def count_correct(scores, labels):
+    """How many images have their label's score as the largest, and among the 5 largest: two ints; arguments and errors as of `ranks`."""
+    before = ranks(scores, labels)
+    return int((before == 0).sum()), int((before < _TOP).sum())
+
+
 def class_numbers(labels, classes):
     """Labels as int64. Raises `UserError` when one is not among 0 .. classes - 1."""
     labels = _numpy(labels).astype(np.int64)
@@ -65,10 +71,10 @@ class Accuracy:
 
     def add(self, scores, labels):
         """Count a batch; arguments and errors as of `ranks`."""
-        before = ranks(scores, labels)
-        self.images += len(before)
-        self.top1_hits += int((before == 0).sum())
-        self.top5_hits += int((before < TOP).sum())
+        top1_hits, top5_hits = count_correct(scores, labels)
+        self.images += len(labels)
+        self.top1_hits += top1_hits
+        self.top5_hits += top5_hits
 
     def __add__(self, other):
         return Accuracy(self.images + other.images, self.top1_hits + other.top1_hits, self.top5_hits + other.top5_hits)

@@ -72,10 +72,9 @@ def main():
 
     headline('Packing it: xnor and popcount in place of multiplications')
     run('-m', 'bmx_melius', 'convert', f'{PREFIX}-symbol.json', f'{PREFIX}-0000.params', shorten(PACKED))
+    run('-m', 'bmx_melius', 'evaluate', shorten(PREFIX), 'digits', '--compare', shorten(PACKED))
     packed = bmx_melius.Session(PACKED)(inputs).argmax(axis=1)
     accuracy, packed_accuracy = np.mean(predictions == labels), np.mean(packed == labels)
-    print(f'{np.sum(packed == predictions)} of {len(labels)} predictions are the same: '
-          f'top-1 {percent(packed_accuracy)} packed, {percent(accuracy)} as exported')
 
     headline('How long a digit takes, in one thread')
     times = time_forms(description['model'], (1, *spec.shape))
@@ -89,6 +88,7 @@ def main():
     command = shorten(pathlib.Path(sys.executable).parent / 'bmx-melius')
     print(f'\npicture      {shorten(FOLDER / "demo.png")}\n'
           f'now try      {command} predict {shorten(PACKED)} {shorten(FOLDER / "digit.png")}\n'
+          f'             {command} evaluate {shorten(PACKED)} digits --per-class\n'
           f'             {command} summary {shorten(PREFIX)}-symbol.json --by kind\n'
           f'             {command} bench meliusnet22 --compare mxnet\n'
           f'time         {time.time() - started:.0f} s\n')

@@ -44,6 +44,10 @@ def trained(tmp_path, monkeypatch):
     net.export('params/meliusnet22')
     Path('params/meliusnet22-summary.json').write_text(json.dumps({'input': bmx.InputSpec(size=64, resize=64).to_json()}))
     assert cv2.imwrite('digit.png', np.zeros((70, 70, 3), np.uint8))
+    for label in range(10):
+        folder = Path('photos') / f'class{label}'
+        folder.mkdir(parents=True)
+        assert cv2.imwrite(str(folder / 'photo.jpg'), np.full((70, 80, 3), 20 * label, np.uint8))
 
 
 def runs_here(command):
@@ -63,7 +67,7 @@ def test_python_and_commands_of_the_readme_run_from_top_to_bottom(trained):
             if runs_here(command):
                 assert main(command[1:]) == 0
                 run.append(command[1])
-    assert {'predict', 'summary', 'info', 'convert'} <= set(run)
+    assert {'predict', 'evaluate', 'summary', 'info', 'convert'} <= set(run)
     assert Path('meliusnet22-symbol.json').exists()
     names['block'].initialize()
     assert names['block'](mx.nd.ones((1, 8, 4, 4))).shape == (1, 64, 4, 4)

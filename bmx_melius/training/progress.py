@@ -4,14 +4,10 @@ import dataclasses
 import time
 from typing import Optional
 
+from ..evaluation import count_correct
+
 PACE_SECONDS = 10
 TIMINGS = ('seconds', 'images_per_second', 'waiting')  # columns of the history in which equal runs differ
-
-
-def count_correct(logits, labels):
-    """How many of the images have their class as the likeliest, and among the five likeliest: (N, classes) and (N,) -> two ints."""
-    hits = logits.topk(axis=1, k=min(5, logits.shape[1]), dtype='int32').asnumpy() == labels.asnumpy()[:, None]
-    return int(hits[:, 0].sum()), int(hits.sum())
 
 
 class Pace:
