@@ -14,7 +14,7 @@ from mxnet.gluon import HybridBlock, nn
 
 from .errors import UserError
 from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, CONVOLUTION_INPUT, DENSE, mark
-from .quantizers import FULL_PRECISION, check_quantizer, quantize, quantize_in_parts
+from .quantizers import FULL_PRECISION, check_quantizer, quantize, quantize_in_parts, unit_magnitude
 
 ENCODINGS = ('sign', 'bit')
 
@@ -80,10 +80,10 @@ class QActivation(HybridBlock):
         return f'{type(self).__name__}({self.method}, bits={self.bits}, threshold={self.threshold}, encoding={self.encoding})'
 
 
-def _check_encoding(encoding, bits):
+def _check_encoding(encoding, bits, allowed=(1,)):
     if encoding not in ENCODINGS:
         raise UserError(f'unknown encoding {encoding!r}; known: {", ".join(ENCODINGS)}')
-    if encoding == 'bit' and bits != 1:
+    if encoding == 'bit' and bits not in allowed:
         raise UserError(f"encoding='bit' stands for one bit, not for bits={bits}; leave encoding='sign'")
 
 
@@ -121,7 +121,8 @@ class _QuantizedConvolution:
         As in the Gluon layer. All channel counts, groups, strides and dilations are allowed.
     bits : int
         Of the weights: 1 binary, 2 to 16 with ``quantization='dorefa'`` or ``'round'``, 32 an ordinary convolution (zero padding,
-        no offset).
+        no offset), or with ``encoding='bit'`` the first stage of two-stage training: the equations above with
+        w = `quantizers.unit_magnitude` of the weight, whose magnitude is 1 on average as that of signs is.
     quantization : str
         The weights' quantizer, see `bmx_melius.quantizers`.
     pad_value : float
@@ -148,7 +149,7 @@ class _QuantizedConvolution:
         no_offset=False, apply_scaling=False, scaling_gradient=True, encoding='sign', **kwargs,
     ):  # fmt: skip
         check_quantizer(quantization, bits)
-        _check_encoding(encoding, bits)
+        _check_encoding(encoding, bits, allowed=(1, FULL_PRECISION))
         if encoding == 'bit' and pad_value != -1:
             raise UserError(f"encoding='bit' pads with -1, not with pad_value={pad_value}; use encoding='sign'")
         if layout not in (None, self.layout):
@@ -161,12 +162,12 @@ class _QuantizedConvolution:
             self.weight.wd_mult = 0.0
         self.bits, self.quantization, self.pad_value, self.encoding = bits, quantization, pad_value, encoding
         self.apply_scaling, self.scaling_gradient = apply_scaling, scaling_gradient
-        self.offset = bits == 1 and not no_offset and not apply_scaling
+        self.offset = (bits == 1 or encoding == 'bit') and not no_offset and not apply_scaling
 
     def hybrid_forward(self, F, x, weight, bias=None):
-        if self.bits == FULL_PRECISION:
+        if self.bits == FULL_PRECISION and self.encoding == 'sign':
             return super().hybrid_forward(F, x, weight, bias)
-        quantized = quantize(F, weight, self.quantization, self.bits)
+        quantized = unit_magnitude(F, weight) if self.bits == FULL_PRECISION else quantize(F, weight, self.quantization, self.bits)
         y = self._convolve(F, x, quantized)
         if self.apply_scaling:
             scale = F.mean(F.abs(weight), axis=0, exclude=True)
@@ -263,6 +264,10 @@ class BinaryConv2D(HybridBlock):
     ----------
     channels, kernel_size, **convolution
         As in `QConv2D`, ``bits`` included, which counts for activations and weights.
+    weight_bits : int or None
+        Of the weights alone; None: `bits`. 32 beside binary activations, padded with -1, is the first stage of two-stage training
+        (Bulat et al. 2019, arXiv:1904.05868; Martinez et al. 2020, arXiv:2003.11535): parameters have the same names and shapes, so the
+        second stage, without this argument, starts from its weights.
     threshold : float
         Of the activation's gradient.
     activation_method : str
@@ -271,13 +276,17 @@ class BinaryConv2D(HybridBlock):
     Input (N, C, H, W) float; output (N, channels, H', W').
     """
 
-    def __init__(self, channels, kernel_size, threshold=1.3, activation_method='sign', bits=1, pad_value=-1, prefix=None, params=None,
-                 **convolution):  # fmt: skip
+    def __init__(self, channels, kernel_size, threshold=1.3, activation_method='sign', bits=1, weight_bits=None, pad_value=-1,
+                 prefix=None, params=None, **convolution):  # fmt: skip
         super().__init__(prefix=prefix, params=params)
+        weight_bits = weight_bits or bits
+        if weight_bits != bits and (bits != 1 or weight_bits != FULL_PRECISION or pad_value != -1):
+            raise UserError(f'weight_bits={weight_bits} with bits={bits} and pad_value={pad_value}: weights differ from activations in one '
+                            'case, 32 bits beside activations of 1 bit that are padded with -1')
         encoding = 'bit' if bits == 1 and pad_value == -1 else 'sign'
         with self.name_scope():
             self.qact = QActivation(bits, activation_method, threshold, encoding)
-            self.qconv = QConv2D(channels, kernel_size, bits=bits, pad_value=pad_value, encoding=encoding, **convolution)
+            self.qconv = QConv2D(channels, kernel_size, bits=weight_bits, pad_value=pad_value, encoding=encoding, **convolution)
 
     def hybrid_forward(self, F, x):
         return self.qconv(self.qact(x))

@@ -18,6 +18,7 @@ from typing import Callable, Optional, Sequence
 from .errors import UserError
 
 FULL_PRECISION = 32  # the number of bits that stands for "not quantized"
+TINY = 1e-6  # below any mean magnitude of a filter that is trained, and above zero in float16
 FINITE = 6e4  # stands for infinity: no quantizer tells larger inputs apart, and float16 can hold it
 
 
@@ -61,6 +62,16 @@ def quadratic(F, x):
     It is not clipped here: BMXNet-v2 cancels its gradient only beyond the activation's threshold, and never for weights.
     """
     return x * (2 - F.abs(x))
+
+
+def unit_magnitude(F, weight):
+    """Each filter divided by its mean magnitude: the real weights that their signs approximate best, in least squares.
+
+    (Rastegari et al. 2016, arXiv:1603.05279, eq. 6: alpha sign(w) with alpha = mean |w| is closest to w.) The gradient flows through the
+    mean too. A filter of zeros stays one.
+    """
+    magnitude = F.maximum(F.mean(F.abs(weight), axis=0, exclude=True, keepdims=True), TINY)
+    return weight / F.broadcast_mul(magnitude, F.ones_like(weight))  # other broadcasts hide the shape that deferred initialization needs
 
 
 # --- k bits ---------------------------------------------------------------------------------------------------------------------------

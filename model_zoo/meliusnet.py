@@ -75,6 +75,9 @@ class MeliusNet(HybridBlock):
         The gradient of a sign is cancelled where its input's magnitude exceeds this (paper, section 4.1).
     bits : int
         1, or 32 for the network's float twin: the same layers without quantization.
+    weight_bits : int or None
+        32 keeps the weights of binary layers real while activations are binary, the first stage of two-stage training, see
+        `bmx_melius.BinaryConv2D`; None: as `bits`.
     norm_layer, norm_kwargs : HybridBlock class and dict
         The normalization and its arguments, as in GluonCV.
 
@@ -83,7 +86,8 @@ class MeliusNet(HybridBlock):
 
     def __init__(
         self, block_numbers, transitions, groups=1, block='improvement', growth_rate=64, init_features=64, classes=1000,
-        initial_layers='grouped_stem', clip_threshold=1.3, bits=1, norm_layer=nn.BatchNorm, norm_kwargs=None, **kwargs,
+        initial_layers='grouped_stem', clip_threshold=1.3, bits=1, weight_bits=None, norm_layer=nn.BatchNorm,
+        norm_kwargs=None, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
         if len(transitions) != len(block_numbers) - 1:
@@ -91,7 +95,8 @@ class MeliusNet(HybridBlock):
         if block not in BLOCKS:
             raise UserError(f'unknown block {block!r}; known: {", ".join(BLOCKS)}')
         norm = functools.partial(norm_layer, **(norm_kwargs or {}))
-        conv = functools.partial(BinaryConv2D, kernel_size=3, padding=1, threshold=clip_threshold, bits=bits, prefix='')
+        conv = functools.partial(BinaryConv2D, kernel_size=3, padding=1, threshold=clip_threshold, bits=bits,
+                                 weight_bits=weight_bits, prefix='')
         with self.name_scope():
             self.features = nn.HybridSequential(prefix='')
             add_stem(initial_layers, self.features, init_features, norm)

@@ -178,6 +178,13 @@ def test_binary_weights_give_binary_operations_only_with_quantized_activations(b
     assert (layer.bops, layer.flops) == ((0, layer.macs) if activation_bits == 32 else (layer.macs * activation_bits, 0))
 
 
+def test_real_weights_of_binary_activations_count_as_float_operations_and_parameters():
+    binary, real = (summary(BinaryConv2D(4, 3, padding=1, in_channels=2, weight_bits=bits), (1, 2, 5, 5)) for bits in (1, 32))
+    macs = 25 * 4 * 2 * 9
+    assert (binary.bops, binary.flops, binary.binary_params, binary.float_params) == (macs, 0, 72, 0)
+    assert (real.bops, real.flops, real.binary_params, real.float_params) == (0, macs, 0, 72)
+
+
 def test_marks_alone_make_a_layer_binary_and_its_weight_is_the_variable_behind_it():
     data, weight, bias = mx.sym.var('data'), mx.sym.var('anything'), mx.sym.var('b')
     with marked('convolution', bits=1):
