@@ -5,6 +5,7 @@ share up to the number in the network's own prefix. One written by ``save_parame
 reference's blocks; its last stage is stored twice, as ``current_stage.*`` and as ``layer3.1.*``. There modules are matched in the order
 in which data flows through them, and every shape is checked.
 """
+import collections
 import re
 
 import mxnet as mx
@@ -63,7 +64,10 @@ def _read(filename):
 
 
 def _match_full_names(net, arrays, filename):
-    keys = {_without_network_prefix(key.partition(':')[2]): key for key in arrays}
+    names = {key: key.partition(':')[2] for key in arrays}
+    # All names begin with that of the network, except the output layer's of ResNetE, which was made outside of its name scope.
+    (network, _), = collections.Counter(name.partition('_')[0] for name in names.values()).most_common(1)
+    keys = {name[len(network) + 1:] if name.startswith(f'{network}_') else name: key for key, name in names.items()}
     parameters = {name[len(net.prefix):]: parameter for name, parameter in net.collect_params().items()}
     for own, parameter in parameters.items():
         if own not in keys:
@@ -73,10 +77,6 @@ def _match_full_names(net, arrays, filename):
         if key not in parameters:
             raise _WrongNetwork(filename, f'the network has no parameter like its {keys[key]}')
     return {parameter.name: keys[own] for own, parameter in parameters.items()}
-
-
-def _without_network_prefix(name):
-    return name.partition('_')[2]
 
 
 def _match_structure(net, arrays, filename):

@@ -1,3 +1,3 @@
 """Binary networks by name, in GluonCV's manner; importing this package also makes them known to ``gluoncv.model_zoo.get_model``."""
-from . import meliusnet
+from . import meliusnet, resnet
 from .registry import get_model, get_model_list

@@ -34,12 +34,21 @@ class Spec:
         Of the transitions' convolutions; above 1 the channels are shuffled before.
     block : str
         A key of `model_zoo.blocks.BLOCKS`: ``improvement``, ``dense`` or ``naive``.
+    pool_first : bool
+        Whether a transition halves the map before its convolution by a maximum (the paper), or after it by a mean (DenseNet).
+    bits : int
+        1, or 32 for a network that was never meant to be binary.
+    aliases : tuple of str
+        Names in BMXNet-v2.
     """
 
     block_numbers: Tuple[int, ...]
     transitions: Tuple[Union[int, float], ...]
     groups: int = 1
     block: str = 'improvement'
+    pool_first: bool = True
+    bits: int = 1
+    aliases: Tuple[str, ...] = ()
 
 
 SPECS = {
@@ -52,7 +61,13 @@ SPECS = {
     'meliusnetc': Spec((3, 5, 10, 6), (128, 192, 288), groups=4),
     # Of as many operations as meliusnet22:
     'naivenet17': Spec((3, 3, 3, 3), (128, 160, 192), block='naive'),
-    'binary_densenet28': Spec((6, 6, 6, 5), (160, 192, 256), block='dense'),
+    # Bethge et al. 2019, arXiv:1906.08637, table 2: reductions of 2.7, 2.7, 2.2; of 3.3, 3.3, 4; of 2.7, 3.3, 4.
+    'binary_densenet28': Spec((6, 6, 6, 5), (160, 192, 256), block='dense', aliases=('densenet28',)),
+    'binary_densenet37': Spec((6, 8, 12, 6), (128, 192, 256), block='dense', aliases=('densenet37',)),
+    'binary_densenet45': Spec((6, 12, 14, 8), (160, 288, 288), block='dense', aliases=('densenet45',)),
+    # The 32-bit networks of the paper's comparison (supplement): as deep as what trains well, transitions as in DenseNet.
+    'meliusnet_32bit': Spec((4, 4, 4, 3), (160, 192, 224), pool_first=False, bits=32),
+    'densenet_32bit': Spec((6, 6, 6, 5), (160, 192, 256), block='dense', pool_first=False, bits=32),
 }
 
 
@@ -61,7 +76,7 @@ class MeliusNet(HybridBlock):
 
     Parameters
     ----------
-    block_numbers, transitions, groups, block
+    block_numbers, transitions, groups, block, pool_first
         As in `Spec`.
     growth_rate : int
         Channels a Dense Block adds.
@@ -85,7 +100,7 @@ class MeliusNet(HybridBlock):
     """
 
     def __init__(
-        self, block_numbers, transitions, groups=1, block='improvement', growth_rate=64, init_features=64, classes=1000,
+        self, block_numbers, transitions, groups=1, block='improvement', pool_first=True, growth_rate=64, init_features=64, classes=1000,
         initial_layers='grouped_stem', clip_threshold=1.3, bits=1, weight_bits=None, norm_layer=nn.BatchNorm,
         norm_kwargs=None, **kwargs,
     ):  # fmt: skip
@@ -110,7 +125,7 @@ class MeliusNet(HybridBlock):
                 self.features.add(stage)
                 if number <= len(transitions):
                     width = _transition_width(transitions[number - 1], channels)
-                    self.features.add(_transition(channels, width, groups, norm))
+                    self.features.add(_transition(channels, width, groups, norm, pool_first))
                     channels = width
             self.features.add(norm(), nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
             self.output = nn.Dense(classes, in_units=channels)
@@ -125,10 +140,16 @@ def _transition_width(width_or_fraction, channels):
     return int(round(channels * width_or_fraction / WIDTH_MULTIPLE)) * WIDTH_MULTIPLE
 
 
-def _transition(channels, width, groups, norm):
-    """BN, 2x2 max pooling, ReLU and a 1x1 convolution (paper, section 3.3); pooling before the ReLU costs a quarter of the ReLUs."""
+def _transition(channels, width, groups, norm, pool_first):
+    """BN, 2x2 max pooling, ReLU and a 1x1 convolution (paper, section 3.3); pooling before the ReLU costs a quarter of the ReLUs.
+
+    Or, as in DenseNet, BN, ReLU, a 1x1 convolution and 2x2 average pooling.
+    """
     layers = nn.HybridSequential(prefix='')
-    layers.add(norm(), nn.MaxPool2D(pool_size=2, strides=2), nn.Activation('relu'))
+    layers.add(norm())
+    if pool_first:
+        layers.add(nn.MaxPool2D(pool_size=2, strides=2))
+    layers.add(nn.Activation('relu'))
     if groups > 1:
         if channels % SHUFFLE_GROUPS or channels % groups or width % groups:
             raise UserError(
@@ -138,13 +159,15 @@ def _transition(channels, width, groups, norm):
         layers.add(ChannelShuffle(SHUFFLE_GROUPS), GroupedConv2D(width, kernel_size=1, groups=groups, use_bias=False))
     else:
         layers.add(nn.Conv2D(width, kernel_size=1, use_bias=False))
+    if not pool_first:
+        layers.add(nn.AvgPool2D(pool_size=2, strides=2))
     return layers
 
 
 def _register(name, spec):
-    @register(name)
-    def build(**kwargs):
-        return MeliusNet(spec.block_numbers, spec.transitions, spec.groups, spec.block, **kwargs)
+    @register(name, *spec.aliases)
+    def build(bits=spec.bits, **kwargs):
+        return MeliusNet(spec.block_numbers, spec.transitions, spec.groups, spec.block, spec.pool_first, bits=bits, **kwargs)
 
 
 for _name, _spec in SPECS.items():

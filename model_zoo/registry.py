@@ -8,7 +8,7 @@ import mxnet as mx
 from bmx_melius import UserError
 
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
-_NETWORKS = {}  # canonical name -> (name, function that builds the network)
+_NETWORKS = {}  # canonical name or alias -> (name, function that builds the network)
 
 
 def canonical_name(name):
@@ -16,16 +16,25 @@ def canonical_name(name):
     return name.lower().replace('_', '')
 
 
-def register(name):
-    """Decorator: make a function that builds a network known under `name`, here and in ``gluoncv.model_zoo.get_model``."""
+def register(name, *aliases):
+    """Decorator: make a function that builds a network known, here and in ``gluoncv.model_zoo.get_model``.
+
+    Parameters
+    ----------
+    name : str
+        As in the literature.
+    *aliases : str
+        Under which it is known elsewhere; lists do not show them.
+    """
 
     def add(build):
-        key = canonical_name(name)
-        if key in _NETWORKS:
-            raise ValueError(f'two networks are called {key!r}')
-        _NETWORKS[key] = name, build
-        for alias in {key, name}:
-            gluoncv.model_zoo.model_zoo._models[alias] = functools.partial(get_model, name)
+        for known in (name, *aliases):
+            key = canonical_name(known)
+            if key in _NETWORKS:
+                raise ValueError(f'two networks are called {key!r}')
+            _NETWORKS[key] = name, build
+            for spelling in {key, known}:
+                gluoncv.model_zoo.model_zoo._models[spelling] = functools.partial(get_model, name)
         return build
 
     return add
@@ -33,7 +42,7 @@ def register(name):
 
 def get_model_list():
     """The names of all networks, sorted."""
-    return sorted(name for name, _ in _NETWORKS.values())
+    return sorted({name for name, _ in _NETWORKS.values()})
 
 
 def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_ROOT, **kwargs):  # noqa: B008
@@ -42,9 +51,11 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
     Parameters
     ----------
     name : str
-        One of `get_model_list()`; case and underscores do not matter.
+        One of `get_model_list()`, in which case and underscores do not matter, or one of GluonCV's networks, such as ``mobilenet1.0`` and
+        ``resnet18_v1``, with which the paper compares.
     pretrained : bool
-        No weights are published with this project: True raises UserError, which says how to load existing ones.
+        No weights are published with this project: True raises UserError, which says how to load existing ones. GluonCV's networks
+        have some.
     classes : int
         Number of outputs.
     ctx : mx.Context
@@ -64,8 +75,10 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
         For an unknown name, listing the known ones, or for weights that do not exist.
     """
     key = canonical_name(name)
+    if key not in _NETWORKS and name.lower() in gluoncv.model_zoo.get_model_list():
+        return gluoncv.model_zoo.get_model(name, pretrained=pretrained, classes=classes, ctx=ctx, root=root, **kwargs)
     if key not in _NETWORKS:
-        raise UserError(f'unknown network {name!r}; known: {", ".join(get_model_list())}')
+        raise UserError(f'unknown network {name!r}; known: {", ".join(get_model_list())}, and those of GluonCV')
     if pretrained:
         raise UserError(
             f'no weights are published for {key}, neither in {root} nor elsewhere: train it with train_imagenet.py and use '

@@ -23,6 +23,7 @@ from bmx_melius.deploy.packed_operator import NAME
 from bmx_melius.deploy.program import Program
 from bmx_melius.graph import load_symbol
 from model_zoo import get_model, get_model_list
+from model_zoo.resnet import BinaryResNet
 
 DENORMAL = 1e-40
 
@@ -83,7 +84,10 @@ def signs(*shape):
 
 
 def make_statistics_hostile(net):
-    """Usual statistics for all batch normalizations, and for those of every third channel before a sign one unusual number."""
+    """Usual statistics for all batch normalizations, and for every third channel of those before a sign one unusual number.
+
+    ResNetE and Bi-Real Net have none before a sign, and what one of theirs makes is added up to the end of the network.
+    """
     unusual = {
         'gamma': [0, -0.0, DENORMAL, -DENORMAL, 1e20, -1e20, -1, 1e-20],
         'running_var': [0, 1e-38, 1e30, DENORMAL],
@@ -96,7 +100,7 @@ def make_statistics_hostile(net):
         if kind is None:
             continue
         values = np.random.uniform(*usual[kind], size=parameter.shape).astype(np.float32)
-        if '_stage' in name:
+        if '_stage' in name and not isinstance(net, BinaryResNet):
             values *= np.random.choice([-1, 1], size=parameter.shape) if kind == 'gamma' else 1
             places = np.arange(np.random.randint(3), len(values), 3)
             values[places] = np.resize(np.random.permutation(unusual[kind]), len(places))
@@ -104,25 +108,32 @@ def make_statistics_hostile(net):
 
 
 def binary_layers_of(symbol):
-    """For each binary layer, the values before its batch normalization and after its convolution, as (symbol, symbol)."""
+    """For each binary layer, the values before its sign and before a batch normalization there, and after its convolution: two symbols."""
     internals = symbol.get_internals()
     nodes = json.loads(internals.tojson())['nodes']
     value = {name: internals[position] for position, name in enumerate(internals.list_outputs())}
 
-    def up(node, operator):
-        while node['op'] != operator:
-            node = nodes[node['inputs'][0][0]]
-        return node
+    def role(node):
+        return marks.read_marks(node.get('attrs', {})).get('role')
+
+    def first_input(node):
+        return nodes[node['inputs'][0][0]]
 
     for node in nodes:
-        if marks.read_marks(node.get('attrs', {})).get('role') == marks.CONVOLUTION:
-            before = nodes[up(node, 'BatchNorm')['inputs'][0][0]]
+        if role(node) == marks.CONVOLUTION:
+            before = first_input(node)
+            while role(before) != marks.ACTIVATION_INPUT:
+                before = first_input(before)
+            before = first_input(before)
+            if before['op'] == 'BatchNorm':
+                before = first_input(before)
             yield value[before['name'] + '_output'], value[node['name'] + '_output']
 
 
 @pytest.mark.parametrize(
     'name, initial_layers',
-    [*((name, 'grouped_stem') for name in get_model_list()), ('meliusneta', 'imagenet'), ('meliusnetb', 'thumbnail')],
+    [*((name, 'grouped_stem') for name in get_model_list() if not name.endswith('_32bit')),
+     ('meliusneta', 'imagenet'), ('meliusnetb', 'thumbnail')],
 )
 def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, convert, tmp_path):
     shape = (1, 3, 64, 64) if initial_layers != 'thumbnail' else (1, 3, 16, 16)

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import gluoncv
 import mxnet as mx
 import pytest
 from hypothesis import given
@@ -13,13 +12,13 @@ from mxnet.gluon import nn
 import model_zoo
 from bmx_melius import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, UserError
 from bmx_melius.summary import summary
+from model_zoo import meliusnet
 
 TRUTH = json.loads((Path(__file__).parent / 'data' / 'ground_truth.json').read_text())
-ALIASES = {'densenet28': 'binary_densenet28'}  # where the reference calls a network otherwise
-BINARY_NETWORKS = [row for row in TRUTH['models'] if ALIASES.get(row['model'], row['model'].replace('_', '')) in model_zoo.get_model_list()]
 FLOAT_NETWORKS = [row for row in TRUTH['thirty_two_bit'] if row['stem'] == 'zoo']
-NETWORKS_OF_THE_PAPER = {'meliusnet22', 'meliusnet29', 'meliusnet42', 'meliusnet59', 'meliusnet_a', 'meliusnet_b', 'meliusnet_c',
-                         'naivenet17', 'densenet28'}
+# The 32-bit networks whose transitions end with a mean have names; the reference has others that end with the convolution.
+NAMED_FLOAT_NETWORKS = {'meliusnet_32bit': 'meliusnet_flex_4-4-4-3_32bit', 'densenet_32bit': 'densenet_flex_6-6-6-5_32bit'}
+TRANSITIONS = {True: 'bn,max_pool,relu,fp_conv', False: 'bn,relu,fp_conv,pool'}  # by `pool_first`
 IMAGE = (1, 3, 32, 32)
 
 
@@ -40,15 +39,9 @@ def marked(role, **facts):
 # --- whole networks -------------------------------------------------------------------------------------------------------------------
 
 
-def test_reference_rows_of_these_networks_with_two_stems_are_checked():
-    assert {(row['model'], row['stem']) for row in BINARY_NETWORKS} >= {
-        (name, stem) for name in NETWORKS_OF_THE_PAPER for stem in ('imagenet', 'grouped_stem')
-    }
-
-
-@pytest.mark.parametrize('row', BINARY_NETWORKS, ids=named)
+@pytest.mark.parametrize('row', TRUTH['models'], ids=named)
 def test_counts_of_a_binary_network_equal_the_reference(row):
-    counted = summary(model_zoo.get_model(ALIASES.get(row['model'], row['model']), initial_layers=row['stem']))
+    counted = summary(model_zoo.get_model(row['model'], initial_layers=row['stem']))
     convolutions = [layer for layer in counted.layers if layer.operator == 'Convolution']
     assert dict(
         bops=counted.bops,
@@ -65,10 +58,23 @@ def test_counts_of_a_binary_network_equal_the_reference(row):
     ) == {key: row[key] for key in row if key not in ('model', 'stem')}
 
 
+@pytest.mark.parametrize('pool_first', TRANSITIONS)
+@pytest.mark.parametrize('name', NAMED_FLOAT_NETWORKS)
+def test_counts_of_a_network_that_was_never_binary_equal_the_reference(name, pool_first):
+    (row,) = (row for row in TRUTH['thirty_two_bit']
+              if (row['model'], row.get('downsample')) == (NAMED_FLOAT_NETWORKS[name], TRANSITIONS[pool_first]))
+    named_one = model_zoo.get_model(name, initial_layers='imagenet')
+    spec = meliusnet.SPECS[name]
+    counted = summary(named_one if not pool_first else meliusnet.MeliusNet(
+        spec.block_numbers, spec.transitions, block=spec.block, bits=32, initial_layers='imagenet'))
+    assert (counted.bops, counted.binary_params) == (0, 0)
+    assert (counted.flops, counted.float_params, counted.size_bytes) == (row['conv_macs'], row['n_params'], row['size_fp32_bytes'])
+
+
 @pytest.mark.parametrize('row', FLOAT_NETWORKS, ids=named)
 def test_counts_of_a_float_network_equal_the_reference(row):
     name = row['model'].replace('mobilenet0_', 'mobilenet0.').replace('mobilenet1_', 'mobilenet1.')
-    counted = summary(gluoncv.model_zoo.get_model(name))
+    counted = summary(model_zoo.get_model(name))
     assert (counted.bops, counted.binary_params) == (0, 0)
     assert (counted.flops, counted.ops) == (row['conv_macs'], row['conv_macs'])
     assert (counted.float_params, counted.size_bytes) == (row['n_params'], row['size_fp32_bytes'])

@@ -85,6 +85,11 @@ def test_gluoncv_knows_the_networks():
     assert gluoncv.model_zoo.get_model('meliusnet22', classes=10).output.weight.shape[0] == 10
 
 
+def test_networks_of_gluoncv_are_known_here_too():
+    net = get_model('MobileNet0.5', classes=3)
+    assert type(net) is type(gluoncv.model_zoo.get_model('mobilenet0.5')) and net.output.weight.shape[0] == 3
+
+
 def test_unknown_names_and_missing_weights_say_what_there_is():
     with pytest.raises(ValueError, match='unknown network .*meliusnet23.*meliusnet22.*meliusneta'):
         get_model('meliusnet23')

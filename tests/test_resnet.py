@@ -1,0 +1,74 @@
+"""ResNetE and Bi-Real Net: their block in plain arithmetic, what tells the two apart, maps of odd size."""
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import nd
+from mxnet.gluon import nn
+
+from bmx_melius import BinaryConv2D
+from model_zoo import get_model
+from model_zoo.resnet import BIREALNET, RESNET_E, ResidualBlock
+
+
+def layers_of(net, kind):
+    """All layers of a class in a network."""
+    found = []
+    net.apply(lambda layer: found.append(layer) if isinstance(layer, kind) else None)
+    return found
+
+
+def block_of(variant, channels, stride):
+    def conv(channels, strides):
+        return BinaryConv2D(channels, kernel_size=3, padding=1, strides=strides, **variant.convolution)
+    block = ResidualBlock(channels, stride, nn.BatchNorm, conv)
+    block.initialize(mx.init.Normal(1))
+    return block
+
+
+@pytest.mark.parametrize('variant', [RESNET_E, BIREALNET], ids=['resnet_e', 'birealnet'])
+@pytest.mark.parametrize('size', [6, 7])
+def test_a_block_that_halves_the_map_adds_an_averaged_and_projected_shortcut(variant, size):
+    block, x = block_of(variant, 8, 2), np.random.RandomState(1).randn(2, 4, size, size).astype(np.float32)
+    y = block(nd.array(x)).asnumpy()
+
+    signs = np.pad(np.where(x >= 0, 1., -1.), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-1)
+    weight = block.conv.qconv.weight.data().asnumpy().astype(np.float64)
+    half = -(-size // 2)
+    h = np.zeros((2, 8, half, half))
+    for row in range(half):
+        for column in range(half):
+            window = signs[:, :, 2 * row:2 * row + 3, 2 * column:2 * column + 3]
+            h[:, :, row, column] = np.einsum('nchw,ochw->no', window, np.where(weight >= 0, 1, -1))
+    h = h * np.abs(weight).mean(axis=(1, 2, 3))[:, None, None] if variant is BIREALNET else (h + 4 * 9) / 2
+    averaged = np.array([[x[..., 2 * row:2 * row + 2, 2 * column:2 * column + 2].mean(axis=(2, 3), dtype=np.float64)
+                          for column in range(half)] for row in range(half)]).transpose(2, 3, 0, 1)
+    projected = np.einsum('nchw,oc->nohw', averaged, block.shortcut[1].weight.data().asnumpy()[:, :, 0, 0])
+    expected = (h + projected) / np.sqrt(1 + 1e-5)  # both are normalized by running statistics that are still 0 and 1
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_block_that_keeps_the_map_adds_its_input():
+    block, x = block_of(RESNET_E, 4, 1), nd.random.normal(shape=(1, 4, 5, 5))
+    np.testing.assert_array_equal(block(x).asnumpy(), (block.norm(block.conv(x)) + x).asnumpy())
+
+
+def test_birealnet_has_no_relu_one_normalization_before_the_blocks_and_scaled_weights():
+    net, other = get_model('birealnet18'), get_model('resnet_e18')
+    activations = [len(layers_of(each, nn.Activation)) for each in (net, other)]
+    assert activations == [2, 4], 'those inside the grouped stem, and two more in ResNetE'
+    assert len(layers_of(other, nn.BatchNorm)) - len(layers_of(net, nn.BatchNorm)) == 2
+    convolutions = layers_of(net, BinaryConv2D)
+    assert len(convolutions) == 16 and all(layer.qconv.apply_scaling and layer.qact.method == 'approx_sign' for layer in convolutions)
+
+
+def test_the_clipping_threshold_is_the_variants_own_unless_given():
+    thresholds = [layers_of(get_model(name, **arguments), BinaryConv2D)[0].qact.threshold for name, arguments in (
+        ('birealnet18', {}), ('resnet_e18', {}), ('resnet_e18', {'clip_threshold': 1.25}))]
+    assert thresholds == [1., 1.3, 1.25]
+
+
+@pytest.mark.parametrize('alias, name', [('resnet18_e1', 'resnet_e18'), ('resnet34_e1', 'resnet_e34')])
+def test_names_of_bmxnet_v2_are_aliases(alias, name):
+    shapes = [[(own[len(net.prefix):], parameter.shape) for own, parameter in net.collect_params().items()]
+              for net in (get_model(alias), get_model(name))]
+    assert shapes[0] == shapes[1]
