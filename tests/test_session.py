@@ -229,7 +229,10 @@ def test_other_names_say_that_mxnet_is_missing():
     assert 'bmx_melius.QConv2D needs MXNet, which is not installed' in done.stdout and 'UserError' in done.stdout
 
 
-@pytest.mark.parametrize('arguments', [['predict', 'a', 'b'], ['summary', 'meliusnet22'], ['convert', 'a-symbol.json', 'a.params', 'b']])
+@pytest.mark.parametrize(
+    'arguments',
+    [['predict', 'a', 'b'], ['evaluate', 'a', 'digits'], ['summary', 'meliusnet22'], ['convert', 'a-symbol.json', 'a.params', 'b']],
+)
 def test_commands_say_that_mxnet_is_missing(arguments):
     done = run_without_mxnet(f'from bmx_melius.__main__ import main\nprint(main({arguments!r}))\n')
     assert done.stdout.strip() == '2'
