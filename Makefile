@@ -11,10 +11,10 @@ VERSION := -c 'import sys; print(sys.version)'
 REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)' $(VERSION) 2>/dev/null)" = \
 	"$$($(BIN)/python $(VERSION) 2>/dev/null || echo none)" || echo rebuild)
 
-.PHONY: help demo test test-long lint format clean rebuild
+.PHONY: help demo test test-long experiments lint format clean rebuild
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(NATIVE) ## train a binary MeliusNet on handwritten digits, export it, pack it, classify with it and time it
 	$(BIN)/python examples/demo.py
@@ -24,6 +24,9 @@ test: $(NATIVE) ## run the tests (ARGS='-k name' is passed to pytest)
 
 test-long: $(NATIVE) ## run the tests with the full counts of the long checks
 	BMX_MELIUS_TEST_LONG=1 $(BIN)/python -m pytest tests $(ARGS)
+
+experiments: $(NATIVE) ## repeat the studies of the paper on handwritten digits (ARGS='--jobs 2' is passed on)
+	$(BIN)/python experiments/run.py all --quick $(ARGS)
 
 lint: $(LINT_READY) ## check style, the direction of imports and the format of the C++
 	$(BIN)/ruff check

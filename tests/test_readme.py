@@ -77,7 +77,7 @@ def test_python_and_commands_of_the_readme_run_from_top_to_bottom(trained):
 
 
 DOCUMENTS = sorted(path.relative_to(ROOT) for pattern in ('*.md', 'docs/*.md', 'benchmarks/*.md') for path in ROOT.glob(pattern))
-FOLDERS = ('bmx_melius', 'csrc', 'deploy', 'model_zoo', 'examples', 'benchmarks', 'tests', 'tools')
+FOLDERS = ('bmx_melius', 'csrc', 'deploy', 'model_zoo', 'examples', 'benchmarks', 'experiments', 'tests', 'tools')
 
 
 @pytest.mark.parametrize('document', DOCUMENTS, ids=str)

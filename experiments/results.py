@@ -1,0 +1,150 @@
+"""What the runs of a study gave: a table as Markdown, CSV and JSON, and a plot of the accuracies."""
+import csv
+import json
+import statistics
+
+import matplotlib
+
+from bmx_melius.files import replacing
+
+matplotlib.use('Agg')
+import matplotlib.pyplot as plt  # noqa: E402  the backend comes first
+
+# Columns with a mean and a spread over the seeds: key -> (heading, factor, decimals)
+MEASURED = {
+    'best_top1': ('best top-1 (%)', 100, 1),
+    'last_top1': ('last top-1 (%)', 100, 1),
+    'train_top1': ('training top-1 (%)', 100, 1),
+    'seconds': ('time (s)', 1, 0),
+    'difference': ('difference (points)', 100, 1),
+}
+# Columns that are the same for all seeds.
+COUNTED = {'ops': ('OPs (10⁶)', 1e-6, 3), 'size_bytes': ('size (kB)', 1e-3, 1)}
+ORDER = ('best_top1', 'difference', 'last_top1', 'train_top1', 'ops', 'size_bytes', 'seconds')
+
+
+def is_finished(folder):
+    """Whether a training in this folder came to its end: the description of the network is the last file it writes."""
+    return any(folder.glob('*-summary.json'))
+
+
+def read_run(folder):
+    """The results of a finished run as a dict; ``curve`` is the validation accuracy after each epoch."""
+    with open(folder / 'metrics.csv', newline='', encoding='utf-8') as file:
+        epochs = list(csv.DictReader(file))
+    (path,) = folder.glob('*-summary.json')
+    counts = json.loads(path.read_text(encoding='utf-8'))['counts']
+    curve = [float(epoch['top1']) for epoch in epochs]
+    return {
+        'best_top1': max(curve),
+        'last_top1': curve[-1],
+        'train_top1': float(epochs[-1]['train_top1']),
+        'seconds': sum(float(epoch['seconds']) for epoch in epochs),
+        'ops': counts['ops'],
+        'size_bytes': counts['size_bytes'],
+        'curve': curve,
+    }
+
+
+def summarize(study, runs):
+    """The rows of the table: a list of dicts.
+
+    Each has ``name``, ``baseline``, ``n`` (finished runs), ``seeds`` (a dict of results for each seed), ``failures`` and, if n > 0, the
+    columns of `MEASURED`, each {'mean', 'spread'}, and of `COUNTED`. The spread is the sample standard deviation, None for n = 1. The
+    difference is that of the best top-1 from the baseline's with the same seed.
+    """
+    rows = []
+    for row in study.rows:
+        own = [run for run in runs if run.row is row]
+        seeds = {run.seed: read_run(run.folder) for run in own if not run.failure and is_finished(run.folder)}
+        rows.append({'name': row.name, 'baseline': row.baseline, 'n': len(seeds), 'seeds': seeds,
+                     'failures': {run.seed: run.failure for run in own if run.failure}})
+    by_name = {row['name']: row for row in rows}
+    for row in rows:
+        reference = by_name[row['baseline']]['seeds'] if row['baseline'] else {}
+        for seed, result in row['seeds'].items():
+            if seed in reference:
+                result['difference'] = result['best_top1'] - reference[seed]['best_top1']
+        for key in MEASURED:
+            values = [result[key] for result in row['seeds'].values() if key in result]
+            row[key] = _mean_and_spread(values) if values else None
+        for key in COUNTED:
+            row[key] = next((result[key] for result in row['seeds'].values()), None)
+    return rows
+
+
+def _mean_and_spread(values):
+    return {'mean': statistics.fmean(values), 'spread': statistics.stdev(values) if len(values) > 1 else None}
+
+
+def write_results(study, runs, folder):
+    """Write ``summary.md``, ``summary.csv``, ``summary.json`` and ``comparison.png`` into a folder; return the first as text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = summarize(study, runs)
+    text = as_markdown(study, rows)
+    with replacing(folder / 'summary.md') as temporary, open(temporary, 'w', encoding='utf-8') as file:
+        file.write(text)
+    with replacing(folder / 'summary.json') as temporary, open(temporary, 'w', encoding='utf-8') as file:
+        json.dump({'study': study.name, 'title': study.title, 'rows': rows}, file, indent=1)
+    with replacing(folder / 'summary.csv') as temporary, open(temporary, 'w', newline='', encoding='utf-8') as file:
+        flat = [_flat(row) for row in rows]
+        table = csv.DictWriter(file, list(flat[0]))
+        table.writeheader()
+        table.writerows(flat)
+    if any(row['n'] for row in rows):
+        with replacing(folder / 'comparison.png') as temporary:
+            plot(study, rows, temporary)
+    return text
+
+
+def as_markdown(study, rows):
+    """The table, and under it what is to know about it and which runs failed."""
+    headings = ['', 'n', *((MEASURED.get(key) or COUNTED[key])[0] for key in ORDER)]
+    lines = [f'### {study.title}', '', f'| {" | ".join(headings)} |', '|-' * len(headings) + '|']
+    lines += ['| ' + ' | '.join([row['name'], str(row['n']), *(_cell(row, key) for key in ORDER)]) + ' |' for row in rows]
+    lines += ['', 'Mean ± sample standard deviation over n seeds. Difference: of best top-1, from the baseline with the same seed.', '']
+    for row in rows:
+        lines += [f'- failed: {row["name"]}, seed {seed}: {failure}' for seed, failure in row['failures'].items()]
+    return '\n'.join(lines) + '\n'
+
+
+def _cell(row, key):
+    if key in COUNTED:
+        _, factor, decimals = COUNTED[key]
+        return '' if row[key] is None else f'{row[key] * factor:,.{decimals}f}'
+    _, factor, decimals = MEASURED[key]
+    if row[key] is None:
+        return 'baseline' if key == 'difference' and row['baseline'] is None else ''
+    mean, spread = row[key]['mean'] * factor, row[key]['spread']
+    text = f'{mean:+.{decimals}f}' if key == 'difference' else f'{mean:.{decimals}f}'
+    return text if spread is None else f'{text} ± {spread * factor:.{decimals}f}'
+
+
+def _flat(row):
+    """A row of the CSV file: numbers as they are, accuracies from 0 to 1."""
+    flat = {'row': row['name'], 'baseline': row['baseline'] or '', 'n': row['n'], 'failed': len(row['failures'])}
+    for key in ORDER:
+        if key in COUNTED:
+            flat[key] = row[key]
+        else:
+            for part in ('mean', 'spread'):
+                flat[f'{key}_{part}'] = (row[key] or {}).get(part)
+    return flat
+
+
+def plot(study, rows, path):
+    """Validation accuracy after each epoch: the mean over the seeds as a line, lowest to highest as a band."""
+    figure, axes = plt.subplots(figsize=(7, 4.5), constrained_layout=True)
+    for row in rows:
+        curves = [[100 * top1 for top1 in result['curve']] for result in row['seeds'].values()]
+        if curves:
+            epochs = range(1, len(curves[0]) + 1)
+            (line,) = axes.plot(epochs, [statistics.fmean(values) for values in zip(*curves)], label=row['name'])
+            axes.fill_between(epochs, [min(values) for values in zip(*curves)], [max(values) for values in zip(*curves)],
+                              color=line.get_color(), alpha=.2, linewidth=0)
+    axes.set(xlabel='epoch', ylabel='validation top-1 (%)', title=study.title)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.legend(title='mean; band: all seeds')
+    axes.grid(alpha=.3)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,148 @@
+"""A study: training runs that differ in what is studied and in their seeds, read from a YAML file beside this one.
+
+The file says, for a study on ImageNet:
+
+``title``
+    What is compared.
+``flags``
+    Flags of train_imagenet.py for all runs, as a mapping: ``{use-rec: true, lr: 0.1}`` is ``--use-rec --lr 0.1``; a mapping or list in it
+    becomes JSON or numbers with commas between.
+``axes``
+    What differs: for each axis, flags for each of its values. The rows of the study are all combinations. Later flags replace earlier
+    ones; mappings are merged.
+``compare``
+    An axis. A row's baseline is the row with the first value of this axis that is like it otherwise.
+``seeds``
+    Each row is trained once with each of them.
+``quick``
+    The same keys again: what to take instead on handwritten digits, in minutes; an axis that is not named stays.
+"""
+import dataclasses
+import itertools
+import json
+import pathlib
+import re
+from typing import Dict, Optional, Tuple
+
+import yaml
+
+from bmx_melius import UserError
+
+HERE = pathlib.Path(__file__).resolve().parent
+KEYS = {'title': str, 'flags': dict, 'axes': dict, 'compare': str, 'seeds': list}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One of the things compared: the flags of its runs, and the name of the row it is compared with (None: it is a baseline)."""
+
+    name: str
+    flags: Dict[str, object]
+    baseline: Optional[str]
+
+    @property
+    def folder(self):
+        """Its name as that of a folder."""
+        return re.sub(r'[^\w.]+', '-', self.name)
+
+    def arguments(self, seed):
+        """The arguments of train_imagenet.py, but for the folder."""
+        return [*_arguments(self.flags), '--seed', str(seed)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Rows to be compared, each of them trained once with each seed."""
+
+    name: str
+    title: str
+    rows: Tuple[Row, ...]
+    seeds: Tuple[int, ...]
+
+
+def known_studies():
+    """The names of the studies beside this file, sorted."""
+    return sorted(path.stem for path in HERE.glob('*.yaml'))
+
+
+def read_study(name, quick=False):
+    """Read a study.
+
+    Parameters
+    ----------
+    name : str
+        One of `known_studies`, or the path of a YAML file.
+    quick : bool
+        Take what the file has for handwritten digits.
+
+    Raises
+    ------
+    UserError
+        When there is none, or the file is not as it must be; the message names it.
+    """
+    path = pathlib.Path(name) if name.endswith('.yaml') else HERE / f'{name}.yaml'
+    try:
+        content = yaml.safe_load(path.read_text(encoding='utf-8'))
+    except FileNotFoundError as error:
+        raise UserError(f'there is no study {name}; known: {", ".join(known_studies())}, or give the path of a .yaml file') from error
+    except yaml.YAMLError as error:
+        raise UserError(f'{path} is no YAML: {" ".join(str(error).split())}') from error
+    _check(path, content, {**KEYS, 'quick': dict}, required=KEYS)
+    if quick:
+        if 'quick' not in content:
+            raise UserError(f'{path} has no part `quick`: run it without --quick, or add one')
+        _check(path, content['quick'], KEYS)
+        content = {**content, **content['quick'], 'axes': {**content['axes'], **content['quick'].get('axes', {})}}
+    axes, compared = content['axes'], content['compare']
+    if compared not in axes:
+        raise UserError(f'{path}: `compare` must be one of the axes {", ".join(axes)}, not {compared}')
+    rows = []
+    for labels in itertools.product(*axes.values()):
+        flags = content['flags']
+        for axis, label in zip(axes, labels):
+            if not isinstance(axes[axis][label], dict):
+                raise UserError(f'{path}: {axis} {label} must be a mapping of flags')
+            flags = _merged(flags, axes[axis][label])
+        alike = [next(iter(axes[axis])) if axis == compared else label for axis, label in zip(axes, labels)]
+        row, baseline = _name(axes, labels), _name(axes, alike)
+        rows.append(Row(row, flags, baseline if baseline != row else None))
+    return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']))
+
+
+def _check(path, content, keys, required=()):
+    if not isinstance(content, dict):
+        raise UserError(f'{path} must be a mapping with {", ".join(keys)}')
+    for key, value in content.items():
+        if key not in keys:
+            raise UserError(f'{path}: unknown key {key}; known: {", ".join(keys)}')
+        if not isinstance(value, keys[key]):
+            raise UserError(f'{path}: {key} must be a {keys[key].__name__}, not {value!r}')
+    missing = [key for key in required if key not in content]
+    if missing:
+        raise UserError(f'{path} lacks {", ".join(missing)}')
+
+
+def _name(axes, labels):
+    """'meliusnet22, grouped': the labels of the axes that have more than one value."""
+    return ', '.join(str(label) for axis, label in zip(axes, labels) if len(axes[axis]) > 1) or ', '.join(map(str, labels))
+
+
+def _merged(flags, others):
+    merged = {**flags, **others}
+    for name, value in others.items():
+        if isinstance(value, dict) and isinstance(flags.get(name), dict):
+            merged[name] = {**flags[name], **value}
+    return merged
+
+
+def _arguments(flags):
+    for name, value in flags.items():
+        if value is False:
+            continue
+        yield f'--{name}'
+        if isinstance(value, dict):
+            yield json.dumps(value)
+        elif isinstance(value, list):
+            yield ','.join(map(str, value))
+        elif value is not True:
+            yield str(value)
