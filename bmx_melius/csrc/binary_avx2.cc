@@ -1,11 +1,15 @@
 // Binary layers with AVX2, which cannot count bits: a byte shuffle looks up in how many of four elements the
 // activations and the weights of a filter differ. The activations choose the table, the weights are the indices.
 //
+// A table has the numbers of two pixels, one in each half of a byte: one shuffle serves both. Three such bytes can be
+// added up before a half is full; then both are added to sums of whole bytes, these now and then to sums of 16 bits.
+//
 // Prepared weights are [strip][tap][unit][byte][32]: for 8 elements the low half bytes of 16 filters, then the high
 // ones.
 #include <immintrin.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "binary_kernels.h"
 #include "binary_strips.h"
@@ -13,9 +17,9 @@
 namespace bmx {
 namespace {
 
-constexpr int kUnitBytes = 4;
-constexpr int kVectorBytes = 32;
-constexpr int kMostStrips = 4, kMostPixels = 2;  // 8 sums, 4 weights, a table and temporaries: 16 registers
+constexpr int kUnitSteps = 4, kStepBytes = 2, kUnitBytes = kUnitSteps * kStepBytes;
+constexpr int kVectorBits = 5, kVectorBytes = 1 << kVectorBits;
+constexpr int kMostStrips = 4;  // 8 sums, 3 tables and temporaries: 16 registers
 
 // --- packing
 
@@ -57,17 +61,21 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
     }
 }
 
-// Units are words. (Loops are faster here than calls of memcpy.)
+// A unit is the bytes of its word as distances in the tables below, 16 bits each.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride) {
-        for (int unit = 0; unit < units; ++unit) std::memcpy(packed + unit * kUnitBytes, words++, kUnitBytes);
+        for (int unit = 0; unit < units; ++unit) {
+            const __m128i bytes = _mm_cvtsi32_si128(static_cast<int>(*words++));
+            const __m128i distances = _mm_slli_epi16(_mm_cvtepu8_epi16(bytes), kVectorBits);
+            _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + unit * kUnitBytes), distances);
+        }
     }
 }
 
 // --- weights
 
 size_t strip_bytes(const BinaryConv& conv) {
-    return size_t(conv.kernel_h) * conv.kernel_w * conv.group_units() * kUnitBytes * kVectorBytes;
+    return size_t(conv.kernel_h) * conv.kernel_w * conv.group_units() * kUnitSteps * kVectorBytes;
 }
 
 size_t weights_bytes(const BinaryConv& conv) { return count_strips(conv) * strip_bytes(conv); }
@@ -78,8 +86,8 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
     for_each_strip(conv, [&](const Strip& strip) {
         uint8_t* to = static_cast<uint8_t*>(prepared) + strip.index * strip_bytes(conv);
         for (int filter = strip.begin; filter < strip.end; ++filter) {
-            for (size_t k = 0; k < filter_words * kUnitBytes; ++k) {
-                const uint8_t byte = words[filter * filter_words + k / kUnitBytes] >> k % kUnitBytes * 8;
+            for (size_t k = 0; k < filter_words * kUnitSteps; ++k) {
+                const uint8_t byte = words[filter * filter_words + k / kUnitSteps] >> k % kUnitSteps * 8;
                 uint8_t* vector = to + k * kVectorBytes + (filter - strip.begin);
                 vector[0] = byte & 15;
                 vector[kLanes] = byte >> 4;
@@ -91,14 +99,16 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
 // --- convolution
 
 // For each activation byte two tables of 16: in how many elements its low and high half differ from each half byte.
+// Once for the first pixel of a pair, once for the second.
 struct alignas(64) Tables {
-    uint8_t differing[256][kVectorBytes] = {};
+    uint8_t differing[2][256][kVectorBytes] = {};
     constexpr Tables() {
         for (int byte = 0; byte < 256; ++byte) {
             for (int i = 0; i < kVectorBytes; ++i) {
                 const int half = i < 16 ? byte & 15 : byte >> 4;
                 for (int different = half ^ (i & 15); different; different >>= 1) {
-                    differing[byte][i] += different & 1;
+                    differing[0][byte][i] += different & 1;
+                    differing[1][byte][i] += (different & 1) << 4;
                 }
             }
         }
@@ -106,153 +116,198 @@ struct alignas(64) Tables {
 };
 constexpr Tables kTables;
 
-// Sums of up to 4 a byte are kept in bytes, then in 16 bits, then in 32.
-constexpr int kBytesSteps = 255 / 4;
-constexpr int kWordsFlushes = 65535 / (8 * kBytesSteps);
+// The table of a step for a pair of pixels.
+inline __m256i table_of(const uint8_t* first, const uint8_t* second) {
+    uint16_t distances[2];
+    std::memcpy(distances, first, kStepBytes);
+    std::memcpy(distances + 1, second, kStepBytes);
+    return _mm256_or_si256(load(kTables.differing[0][0] + distances[0]), load(kTables.differing[1][0] + distances[1]));
+}
 
-template <int kStrips, int kPixels>
+constexpr int kStepsAtOnce = 15 / 4;                                      // sums of up to 4 a step in 4 bits
+constexpr int kMostSums = 255 / (4 * kStepsAtOnce);                       // of these in 8 bits
+constexpr int kMostFlushes = 65535 / (2 * 4 * kStepsAtOnce * kMostSums);  // of the sums of both halves in 16 bits
+
+// Numbers of differing elements, of a pair of pixels and the filters of some strips.
+template <int kStrips>
 class Sums {
   public:
-    Sums() {
-        std::memset(words_, 0, sizeof(words_));
-        std::memset(totals_, 0, sizeof(totals_));
-    }
+    // Of each byte's numbers a and b, for the first and the second pixel: all a + 16 b, and these divided by 16 as if
+    // two bytes were an integer, which leaves b in the upper one and b + 16 times the upper one's a in the lower one.
+    __m256i bytes[kStrips], shifted[kStrips];
 
-    void add_bytes(const __m256i (&bytes)[kPixels][kStrips]) {
-        for (int p = 0; p < kPixels; ++p) {
-            for (int s = 0; s < kStrips; ++s) {
-                const __m256i low = _mm256_cvtepu8_epi16(_mm256_castsi256_si128(bytes[p][s]));
-                const __m256i high = _mm256_cvtepu8_epi16(_mm256_extracti128_si256(bytes[p][s], 1));
-                words_[p][s] = _mm256_add_epi16(words_[p][s], _mm256_add_epi16(low, high));
+    Sums() { clear_bytes(); }
+
+    void flush() {
+        const __m256i low = _mm256_set1_epi16(255);
+        const auto without = [=](__m256i sums, __m256i others) {
+            return _mm256_and_si256(_mm256_sub_epi16(sums, _mm256_slli_epi16(others, 4)), low);
+        };
+        if (flushes_ == kMostFlushes) add_words();
+        for (int s = 0; s < kStrips; ++s) {
+            const __m256i second_odd = _mm256_srli_epi16(shifted[s], 8);
+            const __m256i first_odd = without(_mm256_srli_epi16(bytes[s], 8), second_odd);
+            const __m256i second_even = without(shifted[s], first_odd);
+            const __m256i first_even = without(bytes[s], second_even);
+            const __m256i flushed[4] = {first_even, first_odd, second_even, second_odd};
+            for (int i = 0; i < 4; ++i) {
+                words_[s][i] = flushes_ == 0 ? flushed[i] : _mm256_add_epi16(words_[s][i], flushed[i]);
             }
         }
-        if (++flushes_ == kWordsFlushes) add_words();
+        clear_bytes();
+        ++flushes_;
     }
 
-    // The numbers of differing elements for 8 of a strip's filters.
-    __m256i total(int pixel, int strip, int half) {
-        if (flushes_ > 0) add_words();
-        return totals_[pixel][strip][half];
+    // Of a strip's filters, in 16 bits: after a flush, and where there have been at most kMostFlushes.
+    __m256i total(int strip, int pixel) const {
+        const auto both_halves = [](__m256i word) {
+            return _mm_add_epi16(_mm256_castsi256_si128(word), _mm256_extracti128_si256(word, 1));
+        };
+        const __m128i even = both_halves(words_[strip][2 * pixel]), odd = both_halves(words_[strip][2 * pixel + 1]);
+        return _mm256_set_m128i(_mm_unpackhi_epi16(even, odd), _mm_unpacklo_epi16(even, odd));
+    }
+
+    // Of 8 of them, in 32 bits.
+    __m256i total(int strip, int pixel, int half) const {
+        const __m256i words = total(strip, pixel);
+        const __m128i some = half ? _mm256_extracti128_si256(words, 1) : _mm256_castsi256_si128(words);
+        const __m256i sum = _mm256_cvtepu16_epi32(some);
+        return has_totals_ ? _mm256_add_epi32(totals_[strip][pixel][half], sum) : sum;
     }
 
   private:
+    void clear_bytes() {
+        for (int s = 0; s < kStrips; ++s) bytes[s] = shifted[s] = _mm256_setzero_si256();
+    }
+
     void add_words() {
-        flushes_ = 0;
-        for (int p = 0; p < kPixels; ++p) {
-            for (int s = 0; s < kStrips; ++s) {
-                const __m256i low = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(words_[p][s]));
-                const __m256i high = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(words_[p][s], 1));
-                totals_[p][s][0] = _mm256_add_epi32(totals_[p][s][0], low);
-                totals_[p][s][1] = _mm256_add_epi32(totals_[p][s][1], high);
-                words_[p][s] = _mm256_setzero_si256();
-            }
+        for (int s = 0; s < kStrips; ++s) {
+            for (int i = 0; i < 4; ++i) totals_[s][i / 2][i % 2] = total(s, i / 2, i % 2);
         }
+        has_totals_ = true;
+        flushes_ = 0;
     }
 
     int flushes_ = 0;
-    __m256i words_[kPixels][kStrips];
-    __m256i totals_[kPixels][kStrips][2];
+    bool has_totals_ = false;
+    __m256i words_[kStrips][4];  // of the first pixel even filters and odd ones, of the second pixel likewise
+    __m256i totals_[kStrips][2][2];
 };
 
-void store(__m256i low, __m256i high, float* output, const float* addend) {
-    __m256 results[2] = {_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)};
+template <int kStrips>
+void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel, float* output, const float* addend) {
+    const __m256i constant = _mm256_set1_epi32(affine.constant);
+    const __m128i shift = _mm_cvtsi32_si128(affine.scale - 1);
     for (int half = 0; half < 2; ++half) {
-        if (addend) results[half] = _mm256_add_ps(results[half], _mm256_loadu_ps(addend + half * 8));
-        _mm256_storeu_ps(output + half * 8, results[half]);
+        const __m256i scaled = _mm256_sll_epi32(sums.total(strip, pixel, half), shift);
+        __m256 result = _mm256_cvtepi32_ps(_mm256_sub_epi32(constant, scaled));
+        if (addend) result = _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8));
+        _mm256_storeu_ps(output + half * 8, result);
     }
 }
 
-void store(__m256i low, __m256i high, int16_t* output, const int16_t* addend) {
-    __m256i result = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);  // packs works in halves
+// Every sum and result fits in 16 bits, and the differing elements are fewer still.
+template <int kStrips>
+void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel, int16_t* output,
+           const int16_t* addend) {
+    const __m256i constant = _mm256_set1_epi16(static_cast<int16_t>(affine.constant));
+    const __m256i scaled = _mm256_sll_epi16(sums.total(strip, pixel), _mm_cvtsi32_si128(affine.scale - 1));
+    __m256i result = _mm256_sub_epi16(constant, scaled);
     if (addend) result = _mm256_add_epi16(result, load(addend));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(output), result);
 }
 
-template <typename T>
-void store_lanes(__m256i low, __m256i high, int lanes, T* output, const T* addend) {
-    if (lanes == kLanes) return store(low, high, output, addend);
-    T results[kLanes], addends[kLanes] = {};
-    if (addend) std::memcpy(addends, addend, lanes * sizeof(T));
-    store(low, high, results, addend ? addends : nullptr);
-    std::memcpy(output, results, lanes * sizeof(T));
+template <typename T, int kStrips>
+void store_pixel(const BinaryConvRun& run, const Sums<kStrips>& sums, const Strip* strips, int pixel,
+                 ptrdiff_t output_index) {
+    const Affine affine = affine_of_differing(*run.conv);
+    T* const output = static_cast<T*>(run.output) + output_index;
+    const T* const addend = run.addend ? static_cast<const T*>(run.addend) + output_index : nullptr;
+    for (int s = 0; s < kStrips; ++s) {
+        const int begin = strips[s].begin, lanes = strips[s].end - begin;
+        if (lanes == kLanes) {
+            store(affine, sums, s, pixel, output + begin, addend ? addend + begin : nullptr);
+            continue;
+        }
+        T results[kLanes], addends[kLanes] = {};
+        if (addend) std::memcpy(addends, addend + begin, lanes * sizeof(T));
+        store(affine, sums, s, pixel, results, addends);
+        std::memcpy(output + begin, results, lanes * sizeof(T));
+    }
 }
 
-struct Block {
-    const Strip* strips;
-    const uint8_t* window;  // of the first pixel, at the group's first unit
-    ptrdiff_t output;       // index of the first pixel's filter 0
+// A pair of pixels, of which only the first one may exist; then the second one's window is the same.
+struct Pair {
+    int pixels;
+    const uint8_t* windows[2];  // at the group's first unit
+    ptrdiff_t outputs[2];       // indices of filter 0
 };
 
-template <int kStrips, int kPixels>
-void convolve_block(const BinaryConvRun& run, const Runs& runs, size_t strip_step, const Block& block) {
-    const ptrdiff_t pixel_step = run.conv->stride_w * run.pixel_bytes;
-    const uint8_t* weights = static_cast<const uint8_t*>(run.weights) + block.strips[0].index * strip_step;
-    Sums<kStrips, kPixels> sums;
-    __m256i bytes[kPixels][kStrips];
-    const auto clear_bytes = [&] {
-        for (auto& pixel : bytes) {
-            for (auto& strip : pixel) strip = _mm256_setzero_si256();
-        }
-    };
-    clear_bytes();
-    int steps = 0;
+template <int kStrips>
+void convolve_pair(const BinaryConvRun& run, const Runs& runs, size_t strip_step, const Strip* strips,
+                   const Pair& pair) {
+    const uint8_t* weights[kStrips];
+    for (int s = 0; s < kStrips; ++s) {
+        weights[s] = static_cast<const uint8_t*>(run.weights) + (strips[0].index + s) * strip_step;
+    }
+    Sums<kStrips> sums;
+    int left = kMostSums;  // sums of some steps until bytes are full
     for (int y = 0; y < runs.rows; ++y) {
         for (int x = 0; x < runs.columns; ++x) {
-            const uint8_t* from = block.window + y * runs.row_step + x * runs.step;
-            const uint8_t* const end = from + runs.units * kUnitBytes;
-            while (from < end) {
-                const ptrdiff_t count = end - from < kBytesSteps - steps ? end - from : kBytesSteps - steps;
-                steps += static_cast<int>(count);
-                for (const uint8_t* stop = from + count; from < stop; ++from, weights += kVectorBytes) {
-                    __m256i w[kStrips];
-                    for (int s = 0; s < kStrips; ++s) w[s] = load(weights + s * strip_step);
-                    for (int p = 0; p < kPixels; ++p) {
-                        const __m256i table = load(kTables.differing[from[p * pixel_step]]);
-                        for (int s = 0; s < kStrips; ++s) {
-                            bytes[p][s] = _mm256_add_epi8(bytes[p][s], _mm256_shuffle_epi8(table, w[s]));
-                        }
-                    }
+            const ptrdiff_t piece = y * runs.row_step + x * runs.step;
+            const uint8_t *first = pair.windows[0] + piece, *second = pair.windows[1] + piece;
+            int steps = runs.units * kUnitSteps;
+            const auto add_steps = [&](auto count) {
+                constexpr int kCount = count;
+                __m256i tables[kCount];
+#pragma GCC unroll 4
+                for (int step = 0; step < kCount; ++step) {
+                    tables[step] = table_of(first + step * kStepBytes, second + step * kStepBytes);
                 }
-                if (steps == kBytesSteps) {
-                    sums.add_bytes(bytes);
-                    clear_bytes();
-                    steps = 0;
+#pragma GCC unroll 4
+                for (int s = 0; s < kStrips; ++s) {  // strip by strip: in another order registers do not suffice
+                    __m256i some = _mm256_shuffle_epi8(tables[0], load(weights[s]));
+#pragma GCC unroll 4
+                    for (int step = 1; step < kCount; ++step) {
+                        const __m256i w = load(weights[s] + step * kVectorBytes);
+                        some = _mm256_add_epi8(some, _mm256_shuffle_epi8(tables[step], w));
+                    }
+                    weights[s] += kCount * kVectorBytes;
+                    sums.bytes[s] = _mm256_add_epi8(sums.bytes[s], some);
+                    sums.shifted[s] = _mm256_add_epi8(sums.shifted[s], _mm256_srli_epi16(some, 4));
+                }
+                first += kCount * kStepBytes;
+                second += kCount * kStepBytes;
+                steps -= kCount;
+            };
+            while (steps > 0) {
+                const int whole = steps / kStepsAtOnce < left ? steps / kStepsAtOnce : left;
+                for (int i = 0; i < whole; ++i) add_steps(std::integral_constant<int, kStepsAtOnce>());
+                left -= whole;
+                if (left > 0 && steps > 0) {  // fewer than kStepsAtOnce
+                    while (steps > 0) add_steps(std::integral_constant<int, 1>());
+                    --left;
+                }
+                if (left == 0) {
+                    sums.flush();
+                    left = kMostSums;
                 }
             }
         }
     }
-    if (steps > 0) sums.add_bytes(bytes);
-
-    const Affine affine = affine_of_differing(*run.conv);
-    const __m256i constant = _mm256_set1_epi32(affine.constant);
-    const __m128i shift = _mm_cvtsi32_si128(affine.scale - 1);
-    for (int p = 0; p < kPixels; ++p) {
-        for (int s = 0; s < kStrips; ++s) {
-            __m256i results[2];
-            for (int half = 0; half < 2; ++half) {
-                results[half] = _mm256_sub_epi32(constant, _mm256_sll_epi32(sums.total(p, s, half), shift));
-            }
-            const int lanes = block.strips[s].end - block.strips[s].begin;
-            const ptrdiff_t at = block.output + p * run.output_pixel + block.strips[s].begin;
-            if (run.number == Number::f32) {
-                const float* addend = static_cast<const float*>(run.addend);
-                store_lanes(results[0], results[1], lanes, static_cast<float*>(run.output) + at,
-                            addend ? addend + at : nullptr);
-            } else {
-                const int16_t* addend = static_cast<const int16_t*>(run.addend);
-                store_lanes(results[0], results[1], lanes, static_cast<int16_t*>(run.output) + at,
-                            addend ? addend + at : nullptr);
-            }
+    sums.flush();
+    for (int p = 0; p < pair.pixels; ++p) {
+        if (run.number == Number::f32) {
+            store_pixel<float>(run, sums, strips, p, pair.outputs[p]);
+        } else {
+            store_pixel<int16_t>(run, sums, strips, p, pair.outputs[p]);
         }
     }
 }
 
-using ConvolveBlock = void (*)(const BinaryConvRun&, const Runs&, size_t strip_step, const Block&);
+using ConvolvePair = void (*)(const BinaryConvRun&, const Runs&, size_t strip_step, const Strip*, const Pair&);
 
-constexpr ConvolveBlock kBlocks[kMostStrips][kMostPixels] = {{convolve_block<1, 1>, convolve_block<1, 2>},
-                                                             {convolve_block<2, 1>, convolve_block<2, 2>},
-                                                             {convolve_block<3, 1>, convolve_block<3, 2>},
-                                                             {convolve_block<4, 1>, convolve_block<4, 2>}};
+constexpr ConvolvePair kPairs[kMostStrips] = {convolve_pair<1>, convolve_pair<2>, convolve_pair<3>, convolve_pair<4>};
 
 void convolve(const BinaryConvRun& run) {
     const BinaryConv& conv = *run.conv;
@@ -260,15 +315,20 @@ void convolve(const BinaryConvRun& run) {
     const size_t strip_step = strip_bytes(conv);
     for_each_strip_block<kMostStrips>(run, [&](const Strip* strips, int count) {
         const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;
+        Pair pair = {};
         for (int row = 0; row < run.rows; ++row) {
-            for (int column = 0; column < run.columns; column += kMostPixels) {
-                const int pixels = run.columns - column < kMostPixels ? run.columns - column : kMostPixels;
-                const uint8_t* window =
+            for (int column = 0; column < run.columns; ++column) {
+                pair.windows[pair.pixels] =
                     input + row * conv.stride_h * run.row_bytes + column * conv.stride_w * run.pixel_bytes;
-                const ptrdiff_t output = row * run.output_row + column * run.output_pixel;
-                kBlocks[count - 1][pixels - 1](run, runs, strip_step, {strips, window, output});
+                pair.outputs[pair.pixels] = row * run.output_row + column * run.output_pixel;
+                if (++pair.pixels < 2) continue;
+                kPairs[count - 1](run, runs, strip_step, strips, pair);
+                pair.pixels = 0;
             }
         }
+        if (pair.pixels == 0) return;
+        pair.windows[1] = pair.windows[0];
+        kPairs[count - 1](run, runs, strip_step, strips, pair);
     });
 }
 

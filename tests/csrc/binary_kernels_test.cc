@@ -58,6 +58,7 @@ const Case kEdgeCases[] = {
     {{1100, 40, 3, 3, 2, 1, 1, 2, 2, true}, 3, 7, 1, 1, false, Number::f32, 0, 16, 18},
     {{544, 33, 1, 1, 1, 1, 1, 1, 1, false}, 1, 1, 0, 0, true, Number::f32, 0, 16, 19},
     {{3584, 64, 3, 3, 1, 1, 1, 1, 1, false}, 2, 3, 0, 0, false, Number::i16, 0, 16, 5},  // n near the limit of i16
+    {{8200, 20, 3, 3, 1, 1, 1, 1, 1, false}, 1, 3, 0, 0, true, Number::f32, 0, 16, 20},  // n beyond 16 bits
     {{1, 1, 1, 1, 1, 1, 1, 1, 1, false}, 1, 1, 0, 0, false, Number::f32, 0, 16, 6},
     {{256, 130, 1, 1, 1, 1, 1, 1, 1, true}, 1, 1, 0, 0, true, Number::f32, 0, 16, 7},  // a dense layer
     {{64, 64, 3, 3, 2, 2, 1, 1, 1, false}, 28, 28, 0, 0, false, Number::i16, 0, 16, 8},
@@ -198,6 +199,16 @@ Example::Example(const Case& which) : c(which) {
     }
 }
 
+// Sets one of a packed pixel's elements, which were all 0.
+void set_element(uint8_t* pixel, int unit_bytes, int element) {
+    const int bit = element % 8 + (unit_bytes == 8 ? 5 : 0);
+    if (unit_bytes == 32) {
+        pixel[element] = 1;
+    } else {
+        pixel[element / 8 * (unit_bytes / 4) + bit / 8] |= 1 << bit % 8;
+    }
+}
+
 template <typename T>
 bool check_convolve(const BinaryKernels& table, const Example& e) {
     const Case& c = e.c;
@@ -217,11 +228,7 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
             for (int channel = 0; channel < e.channels; ++channel) {
                 const int group_channels = e.channels / v.groups;
                 const int at = channel / group_channels * v.group_units() * 32 + channel % group_channels;
-                if (table.unit_bytes == 4) {
-                    pixel[at / 8] |= e.element(y, x, channel) << at % 8;
-                } else {
-                    pixel[at] = e.element(y, x, channel);
-                }
+                if (e.element(y, x, channel)) set_element(pixel, table.unit_bytes, at);
             }
         }
     }
@@ -317,15 +324,9 @@ bool check_expand(const BinaryKernels& table, const Case& c) {
     std::vector<uint8_t> expected(packed.begin(), packed.end());
     for (int pixel = 0; pixel < pixels; ++pixel) {
         uint8_t* to = expected.data() + pixel * packed_stride;
+        std::memset(to, 0, units * table.unit_bytes);
         for (int i = 0; i < units * 32; ++i) {
-            const bool bit = words[pixel * units + i / 32] >> i % 32 & 1;
-            if (table.unit_bytes == 32) {
-                to[i] = bit;
-            } else if (i % 8 == 0) {
-                to[i / 8] = bit;
-            } else {
-                to[i / 8] |= bit << i % 8;
-            }
+            if (words[pixel * units + i / 32] >> i % 32 & 1) set_element(to, table.unit_bytes, i);
         }
     }
     table.expand(words.data(), pixels, units, packed.data(), packed_stride);
