@@ -18,7 +18,7 @@ OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
 
 _LAYOUT = ('C', 'A')  # of arrays the engine is given: contiguous, and where numbers of their size may lie
 _loading = threading.Lock()
-_FLOATS = ctypes.POINTER(ctypes.c_float)
+_POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to arrays of float
 _SIZES = ctypes.POINTER(ctypes.c_int64)
 _STEP_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
 _FUNCTIONS = {  # of csrc/c_api.h: result, arguments
@@ -28,14 +28,14 @@ _FUNCTIONS = {  # of csrc/c_api.h: result, arguments
     'bmx_program_create': (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t),
     'bmx_program_destroy': (None, ctypes.c_void_p),
     'bmx_program_infer': (ctypes.c_int, ctypes.c_void_p, _SIZES, _SIZES, ctypes.POINTER(ctypes.c_int)),
-    'bmx_program_run': (ctypes.c_int, ctypes.c_void_p, _SIZES, ctypes.POINTER(_FLOATS), ctypes.POINTER(_FLOATS), ctypes.c_int),
+    'bmx_program_run': (ctypes.c_int, ctypes.c_void_p, _SIZES, _POINTERS, _POINTERS, ctypes.c_int),
     'bmx_program_working_memory': (ctypes.c_int64, ctypes.c_void_p, _SIZES, ctypes.c_int),
     'bmx_program_profile': (
         ctypes.c_int,
         ctypes.c_void_p,
         _SIZES,
-        ctypes.POINTER(_FLOATS),
-        ctypes.POINTER(_FLOATS),
+        _POINTERS,
+        _POINTERS,
         ctypes.c_int,
         _STEP_CALLBACK,
         ctypes.c_void_p,
@@ -106,6 +106,7 @@ class Runner:
     def __init__(self, program, words):
         self.program = program
         self._handle, self._library = None, load()
+        self._last = None, None, ()  # run: shapes of the inputs, the same for the engine, shapes of the outputs
         if self._library is not None:
             words = np.require(words, np.int32, _LAYOUT)
             self._handle = self._library.bmx_program_create(words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(words))
@@ -159,12 +160,19 @@ class Runner:
         """The inputs' sizes as the engine takes them, the inputs checked and contiguous, and outputs to be filled."""
         reference.check_inputs(self.program, inputs)
         inputs = [np.require(array, requirements=_LAYOUT) for array in inputs]
-        shapes = _sizes(inputs)
+        shapes = tuple(array.shape for array in inputs)
+        known, sizes, output_shapes = self._last  # another thread may replace it meanwhile
+        if shapes != known:
+            sizes, output_shapes = _sizes(inputs), self._output_shapes(_sizes(inputs))
+            self._last = shapes, sizes, output_shapes
+        return sizes, inputs, [np.empty(shape, np.float32) for shape in output_shapes]
+
+    def _output_shapes(self, sizes):
         number = len(self.program.outputs)
-        output_shapes, ranks = (ctypes.c_int64 * (4 * number))(), (ctypes.c_int * number)()
-        if self._library.bmx_program_infer(self._handle, shapes, output_shapes, ranks):
+        shapes, ranks = (ctypes.c_int64 * (4 * number))(), (ctypes.c_int * number)()
+        if self._library.bmx_program_infer(self._handle, sizes, shapes, ranks):
             raise self._error()
-        return shapes, inputs, [np.empty(output_shapes[4 * i : 4 * i + rank], np.float32) for i, rank in enumerate(ranks)]
+        return [tuple(shapes[4 * i : 4 * i + rank]) for i, rank in enumerate(ranks)]
 
     def _error(self):
         return ProgramError(self._library.bmx_last_error().decode())
@@ -177,4 +185,4 @@ def _sizes(arrays):
 
 
 def _pointers(arrays):
-    return (_FLOATS * len(arrays))(*(array.ctypes.data_as(_FLOATS) for array in arrays))
+    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
