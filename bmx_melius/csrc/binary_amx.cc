@@ -366,8 +366,9 @@ void convolve(const BinaryConvRun& run) {
 
 const BinaryKernels& binary_kernels_amx() {
     const BinaryKernels& words = binary_kernels_avx512();
-    static const BinaryKernels kernels = {"amx",  kUnitBytes,    kLanes,          words.pack_f32,   words.pack_i16,
-                                          expand, weights_bytes, prepare_weights, no_scratch_bytes, convolve};
+    static const BinaryKernels kernels = {"amx",           kUnitBytes,        kLanes,  words.pack_f32,
+                                          words.pack_i16,  words.pack_planes, expand,  weights_bytes,
+                                          prepare_weights, no_scratch_bytes,  convolve};
     return kernels;
 }
 

@@ -61,6 +61,46 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
     }
 }
 
+// Lanes are pixels: a channel's comparison sets its bit in their words. Several vectors at once, since each channel is
+// another place in memory; `width` pixels are there.
+template <int kVectors>
+void pack_columns(const float* x, ptrdiff_t stride, int width, int channels, const float* threshold,
+                  const uint32_t* flip, uint32_t* words) {
+    const int units = (channels + 31) / 32;
+    __m256i there[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+        const __m256i lanes = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+        there[v] = _mm256_cmpgt_epi32(_mm256_set1_epi32(width - 8 * v), lanes);
+    }
+    for (int unit = 0; unit < units; ++unit) {
+        const int begin = unit * 32, end = channels - begin < 32 ? channels : begin + 32;
+        const float* from = x + begin * stride;
+        __m256i sums[kVectors];
+        for (auto& sum : sums) sum = _mm256_set1_epi32(static_cast<int>(flip[unit]));
+        for (int c = begin; c < end; ++c, from += stride) {
+            const __m256 limit = _mm256_set1_ps(threshold[c]);
+            const __m256i bit = _mm256_set1_epi32(static_cast<int>(1u << (c - begin)));
+            for (int v = 0; v < kVectors; ++v) {
+                const __m256 set = _mm256_cmp_ps(_mm256_maskload_ps(from + 8 * v, there[v]), limit, _CMP_GE_OQ);
+                sums[v] = _mm256_xor_si256(sums[v], _mm256_and_si256(_mm256_castps_si256(set), bit));
+            }
+        }
+        uint32_t column[8 * kVectors];
+        std::memcpy(column, sums, sizeof(column));
+        for (int i = 0; i < width; ++i) words[ptrdiff_t(i) * units + unit] = column[i];
+    }
+}
+
+void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
+                 const uint32_t* flip, uint32_t* words) {
+    constexpr int kVectors = 4;
+    const ptrdiff_t units = (channels + 31) / 32;
+    for (int pixel = 0; pixel < pixels; pixel += 8 * kVectors) {
+        const int width = pixels - pixel < 8 * kVectors ? pixels - pixel : 8 * kVectors;
+        pack_columns<kVectors>(x + pixel, stride, width, channels, threshold, flip, words + pixel * units);
+    }
+}
+
 // A unit is the bytes of its word as distances in the tables below, 16 bits each.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride) {
@@ -335,8 +375,9 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_avx2() {
-    static const BinaryKernels kernels = {"avx2", kUnitBytes,    kLanes,          pack<float>,      pack<int16_t>,
-                                          expand, weights_bytes, prepare_weights, no_scratch_bytes, convolve};
+    static const BinaryKernels kernels = {"avx2",          kUnitBytes,       kLanes,  pack<float>,
+                                          pack<int16_t>,   pack_planes,      expand,  weights_bytes,
+                                          prepare_weights, no_scratch_bytes, convolve};
     return kernels;
 }
 

@@ -100,6 +100,50 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
     }
 }
 
+// One bit of a word for each lane's pixel.
+struct alignas(64) Bits {
+    uint32_t bits[32];
+    constexpr Bits() : bits() {
+        for (int i = 0; i < 32; ++i) bits[i] = 1u << i;
+    }
+};
+constexpr Bits kBits;
+
+// Lanes are pixels: a channel's comparison sets its bit in their words.
+void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
+                 const uint32_t* flip, uint32_t* words) {
+    constexpr int kVectors = 4;  // of neighbouring pixels: each channel is another place in memory
+    const int units = (channels + 31) / 32;
+    const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const __m512i places = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(units));
+    for (int pixel = 0; pixel < pixels; pixel += kVectors * kLanes) {
+        __mmask16 there[kVectors];
+        for (int v = 0; v < kVectors; ++v) {
+            const int left = pixels - pixel - v * kLanes;
+            there[v] = static_cast<__mmask16>(left >= kLanes ? 0xffff : left > 0 ? (1u << left) - 1 : 0);
+        }
+        for (int unit = 0; unit < units; ++unit) {
+            const int begin = unit * 32, end = channels - begin < 32 ? channels : begin + 32;
+            const float* from = x + begin * stride + pixel;
+            __m512i sums[kVectors];
+            for (auto& sum : sums) sum = _mm512_set1_epi32(static_cast<int>(flip[unit]));
+            for (int c = begin; c < end; ++c, from += stride) {
+                const __m512 limit = _mm512_set1_ps(threshold[c]);
+                const __m512i bit = _mm512_set1_epi32(static_cast<int>(kBits.bits[c - begin]));
+                for (int v = 0; v < kVectors; ++v) {
+                    const __m512 numbers = _mm512_maskz_loadu_ps(there[v], from + v * kLanes);
+                    const __mmask16 set = _mm512_cmp_ps_mask(numbers, limit, _CMP_GE_OQ);
+                    sums[v] = _mm512_mask_xor_epi32(sums[v], set, sums[v], bit);
+                }
+            }
+            for (int v = 0; v < kVectors; ++v) {
+                uint32_t* to = words + ptrdiff_t(pixel + v * kLanes) * units + unit;
+                _mm512_mask_i32scatter_epi32(to, there[v], places, sums[v], sizeof(uint32_t));
+            }
+        }
+    }
+}
+
 // Units are words. (Loops are faster here than calls of memcpy.)
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride) {
@@ -382,8 +426,9 @@ void convolve(const BinaryConvRun& run) {
 
 const BinaryKernels& binary_kernels_avx512() {
     static const BinaryKernels kernels = {
-        "avx512", kUnitBytes,    kLanes,          pack<F32Comparison>, pack<I16Comparison>,
-        expand,   weights_bytes, prepare_weights, scratch_bytes,       convolve};
+        "avx512",    kUnitBytes, kLanes,        pack<F32Comparison>, pack<I16Comparison>,
+        pack_planes, expand,     weights_bytes, prepare_weights,     scratch_bytes,
+        convolve};
     return kernels;
 }
 

@@ -54,6 +54,10 @@ struct BinaryKernels {
     void (*pack_i16)(const int16_t* x, ptrdiff_t stride, int pixels, int channels, const int16_t* threshold,
                      const uint32_t* flip, uint32_t* words);
 
+    // The same of planes, `stride` elements from a channel to the next, pixels side by side.
+    void (*pack_planes)(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
+                        const uint32_t* flip, uint32_t* words);
+
     // `pixels` pixels of `units` words, side by side, to units of packed pixels `packed_stride` bytes apart.
     void (*expand)(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride);
 

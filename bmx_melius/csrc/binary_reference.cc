@@ -24,6 +24,17 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
     }
 }
 
+void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
+                 const uint32_t* flip, uint32_t* words) {
+    const int units = (channels + kWordBits - 1) / kWordBits;
+    for (int pixel = 0; pixel < pixels; ++pixel, words += units) {
+        std::memcpy(words, flip, units * sizeof(uint32_t));
+        for (int c = 0; c < channels; ++c) {
+            words[c / kWordBits] ^= uint32_t(x[c * stride + pixel] >= threshold[c]) << c % kWordBits;
+        }
+    }
+}
+
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     for (int pixel = 0; pixel < pixels; ++pixel) {
         std::memcpy(packed + pixel * packed_stride, words + ptrdiff_t(pixel) * units, sizeof(uint32_t) * units);
@@ -87,7 +98,7 @@ void convolve(const BinaryConvRun& run) {
 
 const BinaryKernels& binary_kernels_reference() {
     static const BinaryKernels kernels = {
-        "reference",      4,       1, pack<float>, pack<int16_t>, expand, weights_bytes, prepare_weights,
+        "reference",      4,       1, pack<float>, pack<int16_t>, pack_planes, expand, weights_bytes, prepare_weights,
         no_scratch_bytes, convolve};
     return kernels;
 }

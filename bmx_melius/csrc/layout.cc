@@ -29,7 +29,7 @@ size_t place(std::vector<Piece>& pieces) {
     size_t end = 0;
     for (size_t number : order) {
         Piece& piece = pieces[number];
-        if (!piece.bytes) continue;
+        if (!piece.bytes || piece.first > piece.last) continue;  // nothing, or needed by no step
         for (const Piece* other : placed) {
             if (!piece.meets(*other)) continue;
             if (piece.offset + piece.bytes <= other->offset) break;

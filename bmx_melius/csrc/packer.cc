@@ -44,10 +44,25 @@ void Packer::pack(const Memory& memory, int64_t begin, int64_t end) const {
     }
 }
 
+void Packer::pack_planes(const Memory& memory, const float* planes, int64_t begin, int64_t end) const {
+    const Value& value = memory.value((*memory.buffers)[buffer_].value);
+    const int64_t pixels = value.height * value.width;
+    for (const Map& map : maps_)
+        kernels_->pack_planes(planes + map.begin * pixels + begin, pixels, static_cast<int>(end - begin), map.channels,
+                              map.thresholds.data(), map.flips.data(),
+                              words_of(memory, map.bits) + begin * map.bits.units);
+}
+
 void PackStep::run(const Memory& memory, const Team& team, int) const {
     const Value& map = memory.value((*memory.buffers)[packer_.buffer()].value);
     const int64_t pixels = map.height * map.width;
     packer_.pack(memory, team.begin(pixels), team.end(pixels));
+}
+
+void InputPackStep::run(const Memory& memory, const Team& team, int) const {
+    const Value& map = memory.value(input_);
+    const int64_t pixels = map.height * map.width;
+    packer_.pack_planes(memory, memory.inputs[input_], team.begin(pixels), team.end(pixels));
 }
 
 }  // namespace bmx

@@ -37,6 +37,9 @@ class Packer {
     // Packs some pixels, counted row by row.
     void pack(const Memory& memory, int64_t begin, int64_t end) const;
 
+    // The same from the planes of the user's map.
+    void pack_planes(const Memory& memory, const float* planes, int64_t begin, int64_t end) const;
+
     // Packs a range of channels from now on, into the given map; `number` is what the buffer holds.
     void add(const Packing& packing, Number number, const Bits& bits);
 
@@ -63,6 +66,19 @@ class PackStep : public Step {
     void run(const Memory& memory, const Team& team, int phase) const override;
 
   private:
+    Packer packer_;
+};
+
+// Packs one of the user's maps of which nothing but bits is needed, without the buffer that its packer would look at.
+class InputPackStep : public Step {
+  public:
+    InputPackStep(const BinaryKernels* kernels, int input, int buffer) : input_(input), packer_(kernels, buffer) {}
+
+    Packer* packer() override { return &packer_; }
+    void run(const Memory& memory, const Team& team, int phase) const override;
+
+  private:
+    int input_;
     Packer packer_;
 };
 

@@ -86,6 +86,12 @@ class Planner {
         return consumers_[number].size() == 1 && !is_output_[number] ? consumers_[number][0] : -1;
     }
 
+    // Whether nothing but packed bits of a value is needed.
+    bool only_compared(int number) const {
+        const auto packs = [&](int i) { return operation(i).op == Op::threshold && only_packed_[value_of(i)]; };
+        return !is_output_[number] && std::all_of(consumers_[number].begin(), consumers_[number].end(), packs);
+    }
+
     void find_ranges() {
         ranges_.resize(program_.values().size());
         for (size_t i = 0; i < program_.operations().size(); i++) {
@@ -200,8 +206,13 @@ class Planner {
     }
 
     Source source(int number) {
-        if (slabs_[number].empty())  // only inputs come into being when they are asked for
-            add_step<InputStep>({}, kernels_.floats, number, new_buffer(number, Number::f32));
+        if (slabs_[number].empty()) {  // only inputs come into being when they are asked for
+            const Slab slab = new_buffer(number, Number::f32);
+            if (only_compared(number))
+                add_step<InputPackStep>({}, kernels_.binary, number, slab.buffer);
+            else
+                add_step<InputStep>({}, kernels_.floats, number, slab);
+        }
         return {number, slabs_[number]};
     }
 

@@ -312,6 +312,30 @@ bool check_pack(const BinaryKernels& table,
     return true;
 }
 
+bool check_pack_planes(const BinaryKernels& table, const Case& c) {
+    Random r(c.seed + 4);
+    const int channels = c.conv.in_channels, pixels = c.columns, units = (channels + 31) / 32;
+    const ptrdiff_t stride = pixels + c.gap;
+    const bool at_end = c.seed % 2;
+    Guarded<float> x(stride * (channels - 1) + pixels, at_end), threshold(channels, at_end);
+    Guarded<uint32_t> flip(units, at_end), words(size_t(units) * pixels, at_end);
+    const auto draw = [&] { return r.once_in(8) ? special(0.f, r) : float(r.between(-20, 20)); };
+    for (auto& value : x) value = draw();
+    for (auto& value : threshold) value = draw();
+    for (int i = 0; i < channels; ++i) flip[i / 32] |= (r.word() >> 7 & 1) << i % 32;
+    for (auto& word : words) word = r.word();
+    table.pack_planes(x.data(), stride, pixels, channels, threshold.data(), flip.data(), words.data());
+    for (int pixel = 0; pixel < pixels; ++pixel) {
+        for (int channel = 0; channel < units * 32; ++channel) {
+            const int at = pixel * units + channel / 32;
+            const bool is = words[at] >> channel % 32 & 1, flipped = flip[channel / 32] >> channel % 32 & 1;
+            const bool above = channel < channels && x[channel * stride + pixel] >= threshold[channel];
+            if (is != (above != flipped)) return fail(table, c, "bit packed from planes", channel, is, !is);
+        }
+    }
+    return true;
+}
+
 bool check_expand(const BinaryKernels& table, const Case& c) {
     Random r(c.seed + 3);
     const int pixels = c.columns, units = (c.conv.in_channels + 31) / 32;
@@ -343,7 +367,7 @@ bool check(const Case& c) {
         const bool is_float = c.number == Number::f32;
         good &= is_float ? check_convolve<float>(*table, example) : check_convolve<int16_t>(*table, example);
         good &= check_pack<float>(*table, table->pack_f32, c) && check_pack<int16_t>(*table, table->pack_i16, c);
-        good &= check_expand(*table, c);
+        good &= check_pack_planes(*table, c) && check_expand(*table, c);
     }
     return good;
 }
