@@ -102,61 +102,99 @@ void slide(const Operation& operation, Value& value) {
     value.width = windows(name, value.flat, value.width, a.kernel_w, a.dilation_w, a.stride_w, a.pad_w, a.ceil);
 }
 
-// The value that an operation makes from others; `of(i)` is its input number i.
+using Inputs = std::vector<const Value*>;
+
+void check_kinds(const Rule& rule, const Inputs& inputs) {
+    const Value& x = *inputs[0];
+    for (const Value* input : inputs) {
+        if (!(input->kind == Kind::real ? rule.takes_real : rule.takes_bits))
+            throw Error(std::string(rule.name) + " does not take " + to_string(*input));
+        if (input->kind != x.kind || input->flat != x.flat)
+            throw Error(std::string(rule.name) + " mixes " + to_string(x) + " with " + to_string(*input));
+    }
+}
+
+void convolve(const Operation& operation, Value& value) {
+    const Attributes& a = operation.attributes;
+    const std::string name = name_of(operation.op);
+    if (value.channels % a.groups || a.out_channels % a.groups)
+        throw Error(name + " cannot split " + str(value.channels) + " into " + str(a.out_channels) + " channels in " +
+                    str(a.groups) + " groups");
+    const int64_t window = a.taps() * value.channels;
+    if (operation.op == Op::binary_conv && window / a.groups >= kMaxWeights)
+        throw Error(name + " has too many weights per output; fewer than " + str(kMaxWeights) + " are exact");
+    if (operation.op == Op::conv && window >= kMaxElements)
+        throw Error(name + " has " + str(kMaxElements) + " or more elements in a window");
+    value.channels = a.out_channels;
+    slide(operation, value);
+}
+
+void pool(const Operation& operation, Value& value) {
+    const Attributes& a = operation.attributes;
+    const std::string name = name_of(operation.op);
+    const int64_t height = value.height, width = value.width;
+    if (a.pad_h >= a.kernel_h || a.pad_w >= a.kernel_w)
+        throw Error(name + " with a pad as large as its kernel has windows without an element");
+    slide(operation, value);
+    if ((value.height - 1) * a.stride_h - a.pad_h >= height || (value.width - 1) * a.stride_w - a.pad_w >= width)
+        throw Error(name + " has a last window without an element of the map");
+}
+
+void concatenate(const Inputs& inputs, Value& value) {
+    value.channels = 0;
+    for (const Value* input : inputs) {
+        if (input->height != value.height || input->width != value.width)
+            throw Error("concat of " + to_string(*inputs[0]) + " and " + to_string(*input));
+        value.channels += input->channels;
+    }
+}
+
+void cut(const Attributes& a, Value& value) {
+    if (!(a.begin < a.end && a.end <= value.channels))
+        throw Error("slice of channels " + str(a.begin) + " to " + str(a.end) + " of " + str(value.channels));
+    value.channels = a.end - a.begin;
+}
+
+void check_size(const std::string& name, const Value& value) {
+    if (value.channels > kMaxChannels)
+        throw Error(name + " makes " + str(value.channels) + " channels; at most " + str(kMaxChannels) +
+                    " are possible");
+    if (value.height > kMaxSize || value.width > kMaxSize)
+        throw Error(name + " makes a map of " + str(value.height) + " x " + str(value.width) + "; at most " +
+                    str(kMaxSize) + " a side");
+    if (value.elements() >= kMaxElements)
+        throw Error(name + " makes a map of " + str(kMaxElements) + " or more elements");
+}
+
+// The value that an operation makes of earlier ones.
 Value result_of(const Operation& operation, const std::vector<Value>& values) {
     const Rule& rule = rule_of(operation.op);
     const Attributes& a = operation.attributes;
-    const std::string name = rule.name;
-    auto of = [&](size_t input) -> const Value& { return values[operation.inputs[input]]; };
-    const Value& x = of(0);
-    for (size_t i = 0; i < operation.inputs.size(); i++) {
-        if (!(of(i).kind == Kind::real ? rule.takes_real : rule.takes_bits))
-            throw Error(name + " does not take " + to_string(of(i)));
-        if (of(i).kind != x.kind || of(i).flat != x.flat)
-            throw Error(name + " mixes " + to_string(x) + " with " + to_string(of(i)));
-    }
+    Inputs inputs;
+    for (int input : operation.inputs) inputs.push_back(&values[input]);
+    check_kinds(rule, inputs);
+    const Value& x = *inputs[0];
     Value result = x;
-    if (rule.result != Rule::same) result.kind = rule.result == Rule::real ? Kind::real : Kind::bits;
     switch (operation.op) {
         case Op::conv:
         case Op::binary_conv:
-            if (x.channels % a.groups || a.out_channels % a.groups)
-                throw Error(name + " cannot split " + str(x.channels) + " into " + str(a.out_channels) +
-                            " channels in " + str(a.groups) + " groups");
-            if (operation.op == Op::binary_conv && int64_t(a.taps()) * (x.channels / a.groups) >= kMaxWeights)
-                throw Error(name + " has too many weights per output; fewer than " + str(kMaxWeights) + " are exact");
-            if (operation.op == Op::conv && int64_t(a.taps()) * x.channels >= kMaxElements)
-                throw Error(name + " has " + str(kMaxElements) + " or more elements in a window");
-            result.channels = a.out_channels;
-            slide(operation, result);
+            convolve(operation, result);
             break;
         case Op::max_pool:
         case Op::avg_pool:
-            if (a.pad_h >= a.kernel_h || a.pad_w >= a.kernel_w)
-                throw Error(name + " with a pad as large as its kernel has windows without an element");
-            slide(operation, result);
-            if ((result.height - 1) * a.stride_h - a.pad_h >= x.height ||
-                (result.width - 1) * a.stride_w - a.pad_w >= x.width)
-                throw Error(name + " has a last window without an element of the map");
+            pool(operation, result);
             break;
         case Op::global_avg_pool:
             result.height = result.width = 1;
             break;
         case Op::add:
-            if (!(x == of(1))) throw Error("add of " + to_string(x) + " and " + to_string(of(1)));
+            if (!(x == *inputs[1])) throw Error("add of " + to_string(x) + " and " + to_string(*inputs[1]));
             break;
         case Op::concat:
-            result.channels = 0;
-            for (size_t i = 0; i < operation.inputs.size(); i++) {
-                if (of(i).height != x.height || of(i).width != x.width)
-                    throw Error("concat of " + to_string(x) + " and " + to_string(of(i)));
-                result.channels += of(i).channels;
-            }
+            concatenate(inputs, result);
             break;
         case Op::slice:
-            if (!(a.begin < a.end && a.end <= x.channels))
-                throw Error("slice of channels " + str(a.begin) + " to " + str(a.end) + " of " + str(x.channels));
-            result.channels = a.end - a.begin;
+            cut(a, result);
             break;
         case Op::shuffle:
             if (x.channels % a.groups)
@@ -171,14 +209,8 @@ Value result_of(const Operation& operation, const std::vector<Value>& values) {
         case Op::expand:
             break;
     }
-    if (result.channels > kMaxChannels)
-        throw Error(name + " makes " + str(result.channels) + " channels; at most " + str(kMaxChannels) +
-                    " are possible");
-    if (result.height > kMaxSize || result.width > kMaxSize)
-        throw Error(name + " makes a map of " + str(result.height) + " x " + str(result.width) + "; at most " +
-                    str(kMaxSize) + " a side");
-    if (result.elements() >= kMaxElements)
-        throw Error(name + " makes a map of " + str(kMaxElements) + " or more elements");
+    if (rule.result != Rule::same) result.kind = rule.result == Rule::real ? Kind::real : Kind::bits;
+    check_size(rule.name, result);
     return result;
 }
 
