@@ -393,63 +393,78 @@ class Planner {
         return o.op == Op::conv && a.taps() == 1 && !a.pad_h && !a.pad_w;
     }
 
-    void plan_chain(int i) {
-        const int x = operation(i).inputs[0];
+    // Normalization, pooling and rectification of a value, as far as a step can do them together.
+    struct Before {
         std::vector<int> operations;
         Normalization normalization;
         PoolWindow window;
-        bool affine = false, pool = false;
-        int next = i;
-        for (; next >= 0; next = only_consumer(value_of(operations.back()))) {
-            const Operation& o = operation(next);
-            if (o.op == Op::affine && operations.empty()) {
-                affine = true;
-                normalization.scale = Constants<float>(vector(o.first, value(x).channels));
-                normalization.shift = Constants<float>(vector(o.second, value(x).channels));
-            } else if (o.op == Op::max_pool && !pool) {
-                const Attributes& a = o.attributes;
-                pool = true;
-                window = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_h, a.pad_w};
-            } else if (o.op == Op::relu && !normalization.relu) {
-                normalization.relu = true;
+        bool pools = false;
+        int next;  // the operation after them; -1: none, or several
+    };
+
+    Before take_up_before(int i) const {
+        Before before;
+        for (before.next = i; before.next >= 0; before.next = only_consumer(value_of(before.next))) {
+            const Operation& o = operation(before.next);
+            const Attributes& a = o.attributes;
+            if (o.op == Op::affine && before.operations.empty()) {
+                const int64_t channels = value(o.inputs[0]).channels;
+                before.normalization.scale = Constants<float>(vector(o.first, channels));
+                before.normalization.shift = Constants<float>(vector(o.second, channels));
+            } else if (o.op == Op::max_pool && !before.pools) {
+                before.pools = true;
+                before.window = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_h, a.pad_w};
+            } else if (o.op == Op::relu && !before.normalization.relu) {
+                before.normalization.relu = true;
             } else {
                 break;
             }
-            operations.push_back(next);
+            before.operations.push_back(before.next);
         }
-        const bool changed = affine || pool || normalization.relu;
-
-        int shuffle = -1, conv = next;
-        if (next >= 0 && operation(next).op == Op::shuffle) {
-            shuffle = next;
-            conv = only_consumer(value_of(next));
-        }
-        if (conv >= 0 && is_pointwise(operation(conv))) {
-            if (shuffle >= 0) operations.push_back(shuffle);
-            plan_conv(conv, x, operations, window, std::move(normalization), changed);
-        } else if (!operations.empty() || operation(i).op == Op::global_avg_pool) {
-            const Source from = source(x);
-            const bool mean = next >= 0 && !pool && operation(next).op == Op::global_avg_pool;
-            if (mean) operations.push_back(next);
-            const int result = value_of(operations.back());
-            const Slab output = new_buffer(result, Number::f32);
-            if (mean)
-                add_step<GlobalPoolStep>(operations, kernels_.floats, from, std::move(normalization), output);
-            else
-                add_step<PoolStep>(operations, kernels_.floats, from, window, std::move(normalization), result, output);
-        } else if (operation(i).op == Op::conv) {
-            plan_conv(i, x, {}, window, {}, false);
-        } else {
-            const Source from = source(x);
-            const int result = value_of(i);
-            add_step<ShuffleStep>({i}, from, operation(i).attributes.groups,
-                                  new_buffer(result, ranges_[result].number()));
-        }
+        return before;
     }
 
-    // Convolution i of value x after the given operations.
-    void plan_conv(int i, int x, std::vector<int> operations, const PoolWindow& window, Normalization before,
-                   bool changed) {
+    void plan_chain(int i) {
+        const int x = operation(i).inputs[0];
+        Before before = take_up_before(i);
+        const int next = before.next;
+        const bool shuffles = next >= 0 && operation(next).op == Op::shuffle;
+        const int conv = shuffles ? only_consumer(value_of(next)) : next;
+        if (conv >= 0 && is_pointwise(operation(conv)))
+            plan_conv(conv, x, std::move(before), shuffles ? next : -1);
+        else if (next >= 0 && operation(next).op == Op::global_avg_pool && !before.pools)
+            plan_mean(x, std::move(before));
+        else if (!before.operations.empty())
+            plan_pool(x, std::move(before));
+        else if (operation(i).op == Op::conv)
+            plan_conv(i, x, std::move(before), -1);
+        else
+            plan_shuffle(i, x);
+    }
+
+    void plan_mean(int x, Before before) {
+        const Source from = source(x);
+        before.operations.push_back(before.next);
+        const Slab output = new_buffer(value_of(before.next), Number::f32);
+        add_step<GlobalPoolStep>(before.operations, kernels_.floats, from, std::move(before.normalization), output);
+    }
+
+    void plan_pool(int x, Before before) {
+        const Source from = source(x);
+        const int result = value_of(before.operations.back());
+        const Slab output = new_buffer(result, Number::f32);
+        add_step<PoolStep>(before.operations, kernels_.floats, from, before.window, std::move(before.normalization),
+                           result, output);
+    }
+
+    void plan_shuffle(int i, int x) {
+        const Source from = source(x);
+        const int result = value_of(i);
+        add_step<ShuffleStep>({i}, from, operation(i).attributes.groups, new_buffer(result, ranges_[result].number()));
+    }
+
+    // Convolution i of value x, after other operations and after a shuffle, or -1.
+    void plan_conv(int i, int x, Before before, int shuffle) {
         ConvSpec spec;
         const Attributes& a = operation(i).attributes;
         const Value& map = value(value_of(i));
@@ -457,17 +472,20 @@ class Planner {
         spec.packing = kernels_.binary;
         spec.attributes = a;
         spec.source = source(x);
-        spec.source_is_plain = !changed && spec.source.slabs.size() == 1 &&
+        spec.source_is_plain = before.operations.empty() && spec.source.slabs.size() == 1 &&
                                plan_.buffers[spec.source.slabs[0].buffer].number == Number::f32;
         const bool in_place = spec.source_is_plain && a.stride_h == 1 && a.stride_w == 1;
         spec.has_pooling = is_pointwise(operation(i)) && !in_place;
-        spec.window = window;
+        spec.window = before.window;
         spec.window.stride_h *= a.stride_h;
         spec.window.stride_w *= a.stride_w;
-        spec.before = std::move(before);
-        if (!operations.empty() && operation(operations.back()).op == Op::shuffle)
-            spec.shuffle_groups = operation(operations.back()).attributes.groups;
+        spec.before = std::move(before.normalization);
         spec.weights = conv_weights(i);
+        std::vector<int> operations = std::move(before.operations);
+        if (shuffle >= 0) {
+            spec.shuffle_groups = operation(shuffle).attributes.groups;
+            operations.push_back(shuffle);
+        }
         operations.push_back(i);
         After after = take_up_after(i, operations);
         spec.scale = after.scale;
