@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ROOT / 'bmx_melius' / 'csrc'
 sys.path.insert(0, str(ROOT / 'tools'))
 
-from native_build import INSTRUCTION_SETS, BuildError, find_compiler  # noqa: E402, F401
+from native_build import INSTRUCTION_SETS, BuildError, find_compiler, known_instruction_sets  # noqa: E402, F401
 
 
 def build_program(folder, source, parts, flags):
@@ -39,7 +39,7 @@ def build_program(folder, source, parts, flags):
         If it fails; what it said is on standard error.
     """
     compiler, folder = find_compiler(), pathlib.Path(folder)
-    have = {name: options for name, options in INSTRUCTION_SETS.items() if _accepts([*compiler, *options])}
+    have = known_instruction_sets(compiler)
     common = [*compiler, '-std=c++17', '-fopenmp', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
     jobs = {ROOT / source: []}
     for part in parts:
@@ -53,10 +53,6 @@ def build_program(folder, source, parts, flags):
     program = folder / pathlib.Path(source).stem
     _run([*common, *objects.values(), '-o', program])
     return program
-
-
-def _accepts(command):
-    return subprocess.run([*command, '-x', 'c++', '-fsyntax-only', os.devnull], stderr=subprocess.DEVNULL).returncode == 0
 
 
 def _run(command):

@@ -65,6 +65,16 @@ def find_compiler():
     raise BuildError('there is no C++ compiler (on Debian and Ubuntu: apt-get install g++)')
 
 
+def known_instruction_sets(compiler):
+    """The rows of `INSTRUCTION_SETS` that a compiler, a command as a list, and its target know."""
+
+    def accepts(flags):
+        command = [*compiler, *flags, '-x', 'c++', '-fsyntax-only', os.devnull]
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+    return {name: flags for name, flags in INSTRUCTION_SETS.items() if accepts(flags)}
+
+
 def find_mxnet():
     """The folder of the installed MXNet, without importing it, or None.
 
@@ -126,7 +136,7 @@ if bdist_wheel:
 
 
 def _build_engine(compiler, sources, headers, objects, target, version):
-    have = {name: flags for name, flags in INSTRUCTION_SETS.items() if _accepts(compiler, flags)}
+    have = known_instruction_sets(compiler)
     common = [*FLAGS, *OPENMP, f'-DBMX_VERSION="{version}"', *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
     jobs = []
     for source in map(pathlib.Path, sources):
@@ -161,11 +171,6 @@ def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):
     fresh = target.with_name(target.name + '.new')
     _run([*compiler, '-shared', *results, *link_flags, '-o', str(fresh)])
     os.replace(fresh, target)  # a process that has the old one loaded keeps it
-
-
-def _accepts(compiler, flags):
-    command = [*compiler, *flags, '-x', 'c++', '-fsyntax-only', os.devnull]
-    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
 def _outdated(target, inputs):
