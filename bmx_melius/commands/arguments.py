@@ -20,6 +20,20 @@ def add_json_flag(parser):
     parser.add_argument('--json', action='store_true', help='print one JSON object and nothing else')
 
 
+def add_network(parser, files, described):
+    """A network of the zoo by its name, or one in `files`: the placeholder for them, and what they are."""
+    help = f'a network of the zoo (bmx-melius info lists them), or {described}'
+    parser.add_argument('network', metavar=f'MODEL|{files}', help=help)
+
+
+def add_input_size(parser, default, default_shape=None):
+    """``--input-size`` and ``--input-shape``, of which one can be given; `default`: what the size is otherwise, in words."""
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument('--input-size', type=positive_int, metavar='N', help=f'height and width of the input (default: {default})')
+    suffix = f' (default: {default_shape})' if default_shape else ''
+    size.add_argument('--input-shape', type=shape, metavar='N,C,H,W', help=f'whole shape of the input, batch first{suffix}')
+
+
 def positive_int(text):
     """'5' -> 5."""
     if not text.isascii() or not text.isdigit() or int(text) == 0:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 from ..errors import UserError
-from .arguments import add_json_flag, positive_int, shape
+from .arguments import add_input_size, add_json_flag, add_network, positive_int
 from .exported import Exported
 
 _EXAMPLES = """\
@@ -32,14 +32,10 @@ def add_parser(commands, get_model):
         epilog=_EXAMPLES,
         description='Time a packed network, step by step, against the peaks of this machine, and beside other libraries.',
     )
-    parser.add_argument(
-        'network', metavar='MODEL|PREFIX', help='a network of the zoo (bmx-melius info lists them), or the PREFIX of packed files'
-    )
+    add_network(parser, 'PREFIX', 'the PREFIX of packed files')
     parser.add_argument('--threads', type=positive_int, default=1, metavar='N', help='of every library (default: %(default)s)')
     parser.add_argument('--batch', type=positive_int, metavar='N', help='images at once (default: 1)')
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input (default: 224, or as converted)')
-    size.add_argument('--input-shape', type=shape, metavar='N,C,H,W', help='whole shape of the input, batch first')
+    add_input_size(parser, '224, or as converted')
     parser.add_argument('--repetitions', type=positive_int, default=50, metavar='N', help='timed runs of each kind (default: %(default)s)')
     parser.add_argument(
         '--compare',

@@ -7,7 +7,7 @@ import os
 import sys
 
 from ..errors import UserError
-from .arguments import add_json_flag, positive_int, shape
+from .arguments import add_input_size, add_json_flag, add_network, positive_int
 from .exported import Exported
 
 _EXAMPLES = """\
@@ -30,23 +30,12 @@ def add_parser(commands, get_model):
         epilog=_EXAMPLES,
         description='Show the operations, parameters and size of a network, layer by layer.',
     )
-    parser.add_argument(
-        'network',
-        metavar='MODEL|SYMBOL.json',
-        help='a network of the zoo (bmx-melius info lists them), or an exported symbol or its PREFIX',
-    )
+    add_network(parser, 'SYMBOL.json', 'an exported symbol or its PREFIX')
     parser.add_argument(
         '--initial-layers', metavar='STEM', help='stem of a network of the zoo: grouped_stem, imagenet or thumbnail (default: grouped_stem)'
     )
     parser.add_argument('--classes', type=positive_int, metavar='N', help='classes of a network of the zoo (default: 1000)')
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument(
-        '--input-size',
-        type=positive_int,
-        metavar='N',
-        help='height and width of the input (default: 224, or what PREFIX-summary.json beside an exported symbol says)',
-    )
-    size.add_argument('--input-shape', type=shape, metavar='N,C,H,W', help='whole shape of the input, batch first (default: 1,3,224,224)')
+    add_input_size(parser, '224, or what PREFIX-summary.json beside an exported symbol says', '1,3,224,224')
     parser.add_argument(
         '--by',
         choices=('layer', 'kind'),
