@@ -80,7 +80,7 @@ def make_parser():
                        help='imagenet stands for any images of yours; digits come with scikit-learn (default: %(default)s)')
     group.add_argument('--data-dir', default=os.path.join('~', '.mxnet', 'datasets', 'imagenet'), metavar='DIR',
                        help='folder with train/CLASS/*.jpg and val/CLASS/*.jpg (default: %(default)s)')
-    group.add_argument('--use-rec', action='store_true', help='read record files, packed with: python -m mxnet.tools.im2rec')
+    group.add_argument('--use-rec', action='store_true', help='read record files, packed with: bmx-melius pack-images')
     group.add_argument('--rec-train', metavar='FILE', help='training record file (default: DATA_DIR/rec/train.rec)')
     group.add_argument('--rec-train-idx', metavar='FILE', help='its index (default: the same name, .idx)')
     group.add_argument('--rec-val', metavar='FILE', help='validation record file (default: DATA_DIR/rec/val.rec)')

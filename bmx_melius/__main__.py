@@ -5,7 +5,7 @@ import os
 import sys
 
 from ._version import __version__
-from .commands import bench, convert, evaluate, info, predict, summary
+from .commands import bench, convert, evaluate, info, pack_images, predict, summary
 from .commands.arguments import Parser
 from .errors import UserError
 
@@ -19,6 +19,7 @@ examples:
   bmx-melius predict out/best photo.jpg       # classify with an exported network
   bmx-melius evaluate out/best photos         # its accuracy on labelled images, photos/CLASS/*.jpg
   bmx-melius bench meliusnet22 --compare      # how fast it is here, step by step, and beside other libraries
+  bmx-melius pack-images imagenet             # record files for training from folders of images
   bmx-melius info                             # versions, processor, known networks
 
 bmx-melius COMMAND --help explains a command. Training is python train_imagenet.py --help.
@@ -49,6 +50,7 @@ def build_parser():
     bench.add_parser(commands, get_model)
     predict.add_parser(commands)
     evaluate.add_parser(commands, get_model)
+    pack_images.add_parser(commands)
     info.add_parser(commands, get_model_list)
     return parser
 

@@ -51,8 +51,8 @@ def trained(tmp_path, monkeypatch):
 
 
 def runs_here(command):
-    """Whether a command is quick and has what it needs: Graphviz to draw, the engine to be timed."""
-    available = {'--compare': False, '--plot': shutil.which('dot'), 'bench': not native.missing()}
+    """Whether a command is quick and has what it needs: Graphviz to draw, the engine to be timed, ImageNet to be packed."""
+    available = {'--compare': False, 'pack-images': False, '--plot': shutil.which('dot'), 'bench': not native.missing()}
     return all(available.get(word, True) for word in command)
 
 

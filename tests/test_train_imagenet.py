@@ -236,7 +236,7 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
     ([], '--model'),
     (['--model', 'meliusnet23'], 'meliusnet22'),
     (['--model', 'meliusnetA'], '--data-dir'),
-    (['--model', 'meliusnetA', '--use-rec'], 'im2rec'),
+    (['--model', 'meliusnetA', '--use-rec'], 'pack-images'),
     (['--model', 'meliusnetA', '--rec-train', 'nothing.rec'], 'nothing.rec'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--num-gpus', '2'], 'CUDA'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'float32'),

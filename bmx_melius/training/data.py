@@ -45,7 +45,7 @@ def open_source(options, part=0, parts=1):
     for folder in ('train', 'val'):
         if not os.path.isdir(os.path.join(data_dir, folder)):
             raise UserError(f'there is no folder {os.path.join(data_dir, folder)}: point --data-dir to a folder with train/CLASS/*.jpg and '
-                            'val/CLASS/*.jpg, or --rec-train and --rec-val to record files of im2rec, or take --dataset digits, which '
+                            'val/CLASS/*.jpg, or --rec-train and --rec-val to record files, or take --dataset digits, which '
                             'needs nothing')
     train, validation = open_folders(data_dir, spec)
     return ImageSource(train, validation, train.synsets, data_dir, threads=options.num_workers, **common)
@@ -57,7 +57,7 @@ def _open_records(options, part):
     path = os.path.expanduser(getattr(options, f'rec_{part}') or os.path.join(options.data_dir, 'rec', f'{part}.rec'))
     index_path = os.path.expanduser(getattr(options, f'rec_{part}_idx') or os.path.splitext(path)[0] + '.idx')
     if not os.path.isfile(path):
-        raise UserError(f'there is no record file {path}: point {flag} to one (python -m mxnet.tools.im2rec packs it)')
+        raise UserError(f'there is no record file {path}: point {flag} to one (bmx-melius pack-images packs it)')
     if not os.path.isfile(index_path):
         raise UserError(f'there is no index {index_path}: im2rec writes it beside {path}; point {flag}-idx to it')
     return RecordFile(path, index_path)

@@ -4,13 +4,15 @@ import itertools
 import mxnet as mx
 
 from ..errors import UserError, last_line
-from .records import name_some
+from .records import name_some, read_class_names
 from .seeding import seed_for
 from .source import LOG, DataError, Source
 
 
 class RecordSource(Source):
     """Training and validation images of two record files, labelled 0 .. classes - 1.
+
+    Their names are those in the file classes.txt beside the training images, if there is one (`bmx-melius pack-images` writes it).
 
     The iterator is made anew for each epoch, with the seed of the epoch, so the order of the images depends on seed and epoch alone. So
     does their augmentation with one decoding thread. With several, `ImageRecordIter` hands each image to the next free thread, and each
@@ -35,7 +37,9 @@ class RecordSource(Source):
 
     def __init__(self, train, validation, spec, augmentation, batch_size, part, parts, threads, seed):
         classes = int(train.labels.max()) + 1
-        super().__init__(train.path, spec, classes, None, len(train), len(validation), batch_size, part, parts)
+        class_names = read_class_names(train, classes)
+        classes = len(class_names) if class_names else classes
+        super().__init__(train.path, spec, classes, class_names, len(train), len(validation), batch_size, part, parts)
         if validation.labels.max() >= classes:
             raise UserError(f'{validation.path} has labels up to {validation.labels.max()}, {train.path} only up to {classes - 1}: '
                             'pack both from lists with the same classes')

@@ -11,6 +11,7 @@ from tqdm import tqdm
 from ..errors import UserError
 from .images import TAIL, has_known_start, is_cut_off
 
+CLASSES_FILE = 'classes.txt'  # beside record files: the names of the classes, one a line, in the order of their labels
 MAGIC = 0xced7230a
 LENGTH_BITS = 29  # of the second word of a frame; the upper 3 tell whether the record goes on in another part
 FRAME = 8  # bytes before each part of a record: the two words, magic and length
@@ -151,3 +152,27 @@ def _can_be_decoded(image):
 def name_some(keys):
     """The first few of a list of record numbers, as text."""
     return ', '.join(map(str, keys[:NAMED])) + (f' and {len(keys) - NAMED} more' if len(keys) > NAMED else '')
+
+
+def read_class_names(records, classes):
+    """The names of the classes beside a record file that `bmx-melius pack-images` has written, or None where there are none.
+
+    Parameters
+    ----------
+    records : RecordFile
+    classes : int
+        How many there must be at least.
+
+    Raises
+    ------
+    UserError
+        When the file has fewer names.
+    """
+    path = os.path.join(os.path.dirname(records.path), CLASSES_FILE)
+    if not os.path.isfile(path):
+        return None
+    with open(path, encoding='utf-8') as file:
+        names = file.read().splitlines()
+    if len(names) < classes:
+        raise UserError(f'{path} names {len(names)} classes, but {records.path} has labels up to {classes - 1}: remove it or mend it')
+    return names
