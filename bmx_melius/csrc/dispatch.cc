@@ -73,9 +73,9 @@ std::vector<InstructionSet> find_instruction_sets() {
 #endif
 #ifdef BMX_HAVE_AMX
     // A tile's weights take 8 times the memory of bits, one and a half times that of float32: where few pixels share
-    // them, loading them takes most of the time.
+    // them, loading them takes most of the time. Binary ones can wait as bits.
     if (cpu_has_amx()) {
-        sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_avx512(),
+        sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(),
                         &float_kernels_amx(), &float_kernels_avx512()});
     }
 #endif

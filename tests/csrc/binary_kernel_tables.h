@@ -22,6 +22,7 @@ inline std::vector<const bmx::BinaryKernels*> available_tables() {
     const long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM
     if (avx512 && syscall(SYS_arch_prctl, request_permission, tile_data) == 0) {
         tables.push_back(&bmx::binary_kernels_amx());
+        tables.push_back(&bmx::binary_kernels_amx_small());
     }
 #endif
 #endif
