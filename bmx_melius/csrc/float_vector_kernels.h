@@ -437,10 +437,12 @@ void planar_to_pixels(const float* x, ptrdiff_t channel_stride, int columns, int
 template <class T>
 void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
                          ptrdiff_t channel_stride) {
+    // Stores are aligned from the second one on, of all channels where planes are whole vectors.
+    const int first = kWidth - static_cast<int>(reinterpret_cast<uintptr_t>(y) / sizeof(float) % kWidth);
     for (int c = 0; c < channels; c += kWidth) {
         const int height = least(kWidth, channels - c);
-        for (int i = 0; i < pixels; i += kWidth) {
-            const int width = least(kWidth, pixels - i);
+        for (int i = 0, width; i < pixels; i += width) {
+            width = least(i == 0 ? first : kWidth, pixels - i);
             Real square[kWidth];
             for (int j = 0; j < kWidth; ++j) {
                 square[j] = j < width ? load_number(x + (i + j) * pixel_stride + c, height) : Lanes::zero();
