@@ -17,6 +17,10 @@ and addition in registers: 1.2 to 1.4 as the clock goes (AVX2: .32), tiles 3.8:
 512 channels, 7x7     .47, .46      1.27, 1.19    1.95, 1.73
 ====================  ============  ============  ============
 
+Since then AVX2 counts two pixels with one shuffle. One after the other at a lower clock, 64 filters: .38 in place of .28 at 64 channels,
+.46 in place of .32 at 128 and .46 in place of .35 at 512. Weights as bits for maps of few pixels (AMX): 512 channels and filters on 7x7 in
+75 microseconds instead of 122 (bytes) or 105 (AVX-512).
+
 Tried in their place:
 
 - AVX-512, two words with five operations on pieces of fewer than 16 words: 3 % slower at 128 channels; on 24 or more 2 to 10 % faster
