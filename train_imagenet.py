@@ -32,7 +32,9 @@ from bmx_melius.training.datasets import DATASETS, LEVELS
 from bmx_melius.training.experiment import LOG_FILE, Experiment
 from bmx_melius.training.export import export
 from bmx_melius.training.interruption import Interruption
-from bmx_melius.training.objective import Objective
+from bmx_melius.training.objective import LABEL_SMOOTHING, make_objective
+from bmx_melius.training.precision import check_dtype
+from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS, describe_preset
 from bmx_melius.training.progress import Progress, count_correct
 from bmx_melius.training.report import LOG, Bar, logging_to_file, logging_to_screen
 from bmx_melius.training.schedules import MODES, decay_epochs, make_schedule
@@ -64,16 +66,25 @@ def make_parser():
     group.add_argument('--model', type=network, help='one of ' + ', '.join(get_model_list()))
     group.add_argument('--initial-layers', metavar='STEM',
                        help='grouped_stem, imagenet or thumbnail (default: grouped_stem; digits: thumbnail)')
-    group.add_argument('--clip-threshold', type=float, default=1.3, metavar='T',
-                       help='cancel the gradient of a sign where its input exceeds this (default: %(default)s)')
+    group.add_argument('--clip-threshold', type=float, metavar='T',
+                       help="cancel the gradient of a sign where its input exceeds this (default: the network's own, MeliusNet 1.3)")
+    group.add_argument('--bits', type=int, choices=(1, 32),
+                       help=f'of activations and weights; 32 trains the float twin of the network{default("bits")}')
+    group.add_argument('--weight-bits', type=int, choices=(1, 32),
+                       help='of weights alone; 32 beside binary activations is the first of two stages, whose weights the second one takes '
+                            'by --resume-params (default: as --bits)')
+    group.add_argument('--last-gamma', action='store_true',
+                       help='start the last normalization of each residual block at zero, in networks that have such blocks')
     group.add_argument('--model-options', type=json_object, default={}, metavar='JSON',
                        help='further arguments of the network, for example of meliusnet_flex '
                             '\'{"block_numbers": [2, 2], "transitions": [0.5]}\'')
     group.add_argument('--use-pretrained', action='store_true', help='start from published weights')
-    group.add_argument('--initialization', choices=flags.INITIALIZERS, default='gaussian',
-                       help='of the weights; gaussian is Xavier(gaussian, in, 2) (default: %(default)s)')
+    group.add_argument('--initialization', choices=flags.INITIALIZERS,
+                       help=f'of the weights; gaussian is Xavier(gaussian, in, 2){default("initialization")}')
     group.add_argument('--mode', choices=('hybrid', 'imperative'), default='hybrid', help='hybrid is faster (default: %(default)s)')
-    group.add_argument('--dtype', default='float32', help='float32')
+    group.add_argument('--dtype', choices=('float32', 'float16'), default='float32',
+                       help='what the network computes in, where MXNet can (float16: on GPUs); loss, normalization and the weights that '
+                            'the optimizer keeps stay float32 (default: %(default)s)')
 
     group = parser.add_argument_group('data')
     group.add_argument('--dataset', choices=DATASETS, default='imagenet',
@@ -90,29 +101,45 @@ def make_parser():
     group.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input (default: 224; digits: 8)')
     group.add_argument('--crop-ratio', type=float, metavar='R',
                        help='validation crops INPUT_SIZE from images of INPUT_SIZE / R (default: 0.875; digits: 0.8)')
-    group.add_argument('--augmentation', choices=LEVELS, default='medium',
-                       help='low: crop and mirror; medium: resized crop and mirror; high: colours too; digits are never mirrored '
-                            '(default: %(default)s)')
+    group.add_argument('--augmentation', choices=LEVELS,
+                       help='low: crop and mirror; medium: resized crop and mirror; high: colours too; digits are never mirrored'
+                            + default('augmentation'))
 
     group = parser.add_argument_group('training')
-    group.add_argument('--num-epochs', type=positive_int, metavar='N', help='(default: 120; digits: 10)')
-    group.add_argument('--batch-size', type=positive_int, default=64, metavar='N', help='for each device (default: %(default)s)')
+    group.add_argument('--preset', choices=PRESETS, default=DEFAULT,
+                       help='the protocol that sets the defaults of other flags, see docs/training.md (default: %(default)s)')
+    group.add_argument('--num-epochs', type=positive_int, metavar='N', help=f'fewer on small datasets{default("num_epochs")}')
+    group.add_argument('--batch-size', type=positive_int, metavar='N', help=f'for each device{default("batch_size")}')
     group.add_argument('--num-gpus', type=int, default=0, metavar='N', help='0 trains on the CPU (default: %(default)s)')
     group.add_argument('--kvstore', choices=flags.KVSTORES, default='device', help='how devices exchange gradients (default: %(default)s)')
-    group.add_argument('--optimizer', choices=flags.OPTIMIZERS, default='radam', help='(default: %(default)s)')
-    group.add_argument('--lr', type=float,
-                       help='base learning rate (default: radam 0.002, adam 0.001, sgd and nag 0.1; digits: 4 times that)')
-    group.add_argument('--wd', type=float, help='weight decay; binary weights have none (default: radam and adam 0, sgd and nag 0.0001)')
+    group.add_argument('--optimizer', choices=OPTIMIZERS, help=default('optimizer').strip())
+    group.add_argument('--lr', type=float, help=f'base learning rate ({by_optimizer("lr")}; digits: 4 times that)')
+    group.add_argument('--wd', type=float, help=f'weight decay; binary weights have none ({by_optimizer("wd")})')
     group.add_argument('--no-wd', action='store_true', help='no weight decay on biases and normalization')
     group.add_argument('--momentum', type=float, help='of sgd and nag (default: 0.9)')
-    group.add_argument('--lr-mode', choices=MODES, default='cosine', help='(default: %(default)s)')
-    group.add_argument('--lr-decay', type=float, default=.1, metavar='F', help='factor of mode step (default: %(default)s)')
-    group.add_argument('--lr-decay-epoch', type=epochs, default=[40, 60], metavar='E,E',
-                       help='epochs at which it is applied (default: 40,60)')
+    group.add_argument('--lr-mode', choices=MODES, help=default('lr_mode').strip())
+    group.add_argument('--lr-decay', type=float, metavar='F', help=f'factor of mode step{default("lr_decay")}')
+    group.add_argument('--lr-decay-epoch', type=epochs, metavar='E,E',
+                       help='epochs at which it is applied (default: 40,60 of 120, in proportion)')
     group.add_argument('--lr-decay-period', type=int, default=0, metavar='N', help='or: apply it every N epochs (default: 0, off)')
-    group.add_argument('--warmup-epochs', type=int, metavar='N', help='of linearly growing rate (default: radam 0, others 5)')
-    group.add_argument('--warmup-lr', type=float, default=0., metavar='LR', help='rate the warm-up starts from (default: %(default)s)')
+    group.add_argument('--warmup-epochs', type=int, metavar='N',
+                       help=f'of linearly growing rate ({by_optimizer("warmup_epochs")} of 120, in proportion)')
+    group.add_argument('--warmup-lr', type=float, metavar='LR', help=f'rate the warm-up starts from{default("warmup_lr")}')
     group.add_argument('--seed', type=int, default=0, help='of every random number (default: %(default)s)')
+
+    group = parser.add_argument_group('objective')
+    group.add_argument('--mixup', action='store_true', help='train on mixtures of two images')
+    group.add_argument('--mixup-alpha', type=float, metavar='A', help="an image's share is drawn from Beta(A, A) (default: 0.2)")
+    group.add_argument('--mixup-off-epoch', type=int, metavar='N', help='no mixtures in the last N epochs (default: 0)')
+    group.add_argument('--label-smoothing', action='store_true', help='spread a tenth of each label over all classes')
+    group.add_argument('--teacher', metavar='NAME',
+                       help='learn from this network too: one of this zoo or of GluonCV, or the prefix of an exported one')
+    group.add_argument('--teacher-params', metavar='FILE', help='weights of a teacher by name')
+    group.add_argument('--teacher-pretrained', action='store_true',
+                       help='... or those of GluonCV, which downloads them if they are not in ~/.mxnet/models')
+    group.add_argument('--teacher-options', type=json_object, metavar='JSON', help='further arguments of a teacher by name')
+    group.add_argument('--temperature', type=float, metavar='T', help="softens the teacher's answers (default: 20)")
+    group.add_argument('--hard-weight', type=float, metavar='W', help='share of the labels in the loss, 0 to 1 (default: 0.5)')
 
     group = parser.add_argument_group('saving and resuming')
     group.add_argument('--save-dir', default='params', metavar='DIR',
@@ -130,6 +157,16 @@ def make_parser():
     for flag in flags.REFUSED:
         parser.add_argument(flag, nargs='?', action=flags.Refuse, help=argparse.SUPPRESS)
     return parser
+
+
+def default(name):
+    """' (default: 64)' for a flag whose default is the protocol's."""
+    return f' (default: {PRESETS[DEFAULT][name]})'
+
+
+def by_optimizer(name):
+    """'default: radam 0.002, adam 0.001, ...' for a flag whose default is the optimizer's."""
+    return 'default: ' + ', '.join(f'{optimizer} {getattr(row, name):g}' for optimizer, row in OPTIMIZERS.items())
 
 
 def network(name):
@@ -156,11 +193,12 @@ def json_object(text):
 def run(options):
     """Prepare, train and export as the flags say; return the exit status."""
     devices = [mx.gpu(number) for number in range(options.num_gpus)] or [mx.cpu()]
+    check_dtype(options.dtype, devices[0])
     workers = join_workers(options.kvstore)
     source = open_source(options, workers.rank, workers.count)
-    model = {'name': options.model, 'classes': source.classes, 'initial_layers': options.initial_layers,
-             'clip_threshold': options.clip_threshold, **options.model_options}
+    model = model_arguments(options, source.classes)
     net = make_network(options, model, source.spec, devices)
+    objective = make_objective(options, source.classes, source.spec.shape, devices)
     trainer = make_trainer(options, net, source.updates_per_epoch, workers)
     counts = bmx_melius.summary(net, input_shape=(1, *source.spec.shape)).counts
     plan = describe(options, source, counts, trainer.optimizer.lr_scheduler)
@@ -175,7 +213,7 @@ def run(options):
         checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, writes=is_first)
         progress = start(options, checkpoints, net, trainer)
         experiment = Experiment(options.save_dir, writes=is_first)
-        status = train(options, net, Objective(), trainer, source, workers, checkpoints, experiment, progress, devices)
+        status = train(options, net, objective, trainer, source, workers, checkpoints, experiment, progress, devices)
         if status == 0 and is_first:
             net.load_parameters(checkpoints.best_weights(progress), ctx=devices)
             export_network(options, net, source, model, counts, metrics=progress.best)
@@ -192,10 +230,10 @@ def train(options, net, objective, trainer, source, workers, checkpoints, experi
             try:
                 for images, labels in progress.timed(source.train(epoch, progress.batch)):
                     mx.random.seed(seed_for(options.seed, epoch, progress.batch))  # for layers that draw, such as dropout
-                    images, targets = objective.prepare(images, labels)
+                    images, targets = objective.prepare(images, labels, epoch, progress.batch)
                     images, targets = (gluon.utils.split_and_load(array, devices) for array in (images, targets))
                     with autograd.record():
-                        outputs = [net(x) for x in images]
+                        outputs = [net(x.astype(options.dtype, copy=False)) for x in images]
                         losses = [objective.loss(x, output, target) for x, output, target in zip(images, outputs, targets)]
                     autograd.backward(losses)
                     trainer.step(source.images_per_update)
@@ -203,7 +241,7 @@ def train(options, net, objective, trainer, source, workers, checkpoints, experi
                     show(bar, options, progress, source, trainer.learning_rate)
                     if interruption.signal:
                         break
-                top1, top5 = evaluate(net, source, workers, devices, interruption)
+                top1, top5 = evaluate(net, options.dtype, source, workers, devices, interruption)
             except DataError as error:
                 checkpoints.save(net, trainer, progress)
                 raise UserError(f'{error}; then go on with --resume --save-dir {options.save_dir}, nothing is lost') from error
@@ -221,11 +259,28 @@ def train(options, net, objective, trainer, source, workers, checkpoints, experi
     return 0
 
 
+def model_arguments(options, classes):
+    """The arguments of get_model for the network that the flags ask for; those that are not needed are left out."""
+    model = {'name': options.model, 'classes': classes, 'initial_layers': options.initial_layers}
+    if options.clip_threshold is not None:
+        model['clip_threshold'] = options.clip_threshold
+    if options.bits != 1:
+        model['bits'] = options.bits
+    if options.weight_bits != options.bits:
+        model['weight_bits'] = options.weight_bits
+    if options.last_gamma:
+        model['last_gamma'] = True
+    return {**model, **options.model_options}
+
+
 def make_network(options, model, spec, devices):
     """The network `model` (arguments of get_model), initialized."""
     try:
         net = get_model(pretrained=options.use_pretrained, prefix=f'{options.model}_', **model)
     except TypeError as error:
+        for flag, name in (('--last-gamma', 'last_gamma'), ('--weight-bits', 'weight_bits'), ('--bits', 'bits')):
+            if f"'{name}'" in str(error) and name not in options.model_options:
+                raise UserError(f'{flag}: {options.model} has no such option') from error
         if not options.model_options:
             raise
         raise UserError(f'--model-options do not fit {options.model}: {error}') from error
@@ -237,6 +292,7 @@ def make_network(options, model, spec, devices):
                         f'{options.initial_layers}: {last_line(error)}') from error
     seed_all(seed_for(options.seed))
     net.initialize(flags.INITIALIZERS[options.initialization], ctx=devices)
+    net.cast(options.dtype)
     if options.mode == 'hybrid':
         net.hybridize(static_alloc=True, static_shape=True)
     if options.no_wd:
@@ -249,10 +305,11 @@ def make_trainer(options, net, updates, workers):
     """The optimizer, with the learning rates of the whole run."""
     arguments = {
         'learning_rate': options.lr, 'wd': options.wd, 'begin_num_update': options.resume_epoch * updates,
+        'multi_precision': options.dtype != 'float32',
         'lr_scheduler': make_schedule(
             options.lr_mode, options.lr, options.num_epochs, updates, options.warmup_epochs, options.warmup_lr, options.lr_decay,
             decay_epochs(options.lr_decay_epoch, options.lr_decay_period, options.num_epochs)),
-        **flags.OPTIMIZERS[options.optimizer].arguments,
+        **OPTIMIZERS[options.optimizer].arguments,
     }
     if options.momentum is not None:
         arguments['momentum'] = options.momentum
@@ -266,7 +323,8 @@ def start(options, checkpoints, net, trainer):
         LOG.info('going on at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
         return progress
     for flag, file, load in (
-        ('--resume-params', options.resume_params, functools.partial(net.load_parameters, ctx=net.collect_params().list_ctx())),
+        ('--resume-params', options.resume_params,
+         functools.partial(net.load_parameters, ctx=net.collect_params().list_ctx(), cast_dtype=True)),
         ('--resume-states', options.resume_states, functools.partial(load_optimizer, trainer)),
     ):
         try:
@@ -279,7 +337,7 @@ def start(options, checkpoints, net, trainer):
     return progress
 
 
-def evaluate(net, source, workers, devices, interruption):
+def evaluate(net, dtype, source, workers, devices, interruption):
     """Top-1 and top-5 accuracy on the validation images, 0 to 1."""
     right = right5 = seen = 0
     for images, labels in source.validation():
@@ -287,7 +345,7 @@ def evaluate(net, source, workers, devices, interruption):
             break
         used = devices[:len(images)]  # the last batch may be smaller than their number
         images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
-        for output, label in zip([net(x) for x in images], labels):
+        for output, label in zip([net(x.astype(dtype, copy=False)) for x in images], labels):
             counts = count_correct(output, label)
             right, right5, seen = right + counts[0], right5 + counts[1], seen + len(label)
     right, right5, seen = workers.sum([right, right5, seen])
@@ -309,6 +367,7 @@ def show(bar, options, progress, source, learning_rate):
 
 def export_network(options, net, source, model, counts, metrics):
     """Write the network to SAVE_DIR as files for any MXNet."""
+    net.cast('float32')
     net.hybridize(static_alloc=True, static_shape=True)
     net(mx.nd.zeros((1, *source.spec.shape), ctx=net.collect_params().list_ctx()[0]))
     prefix = os.path.join(options.save_dir, options.model)
@@ -324,6 +383,7 @@ def describe(options, source, counts, schedule):
     total = updates * options.num_epochs
     rates = ', '.join(f'{schedule(update):.3g} in update {update}' for update in sorted({1, total // 2, total}))
     return '\n'.join((
+        f'preset     {describe_preset(options)}',
         f'network    {options.model}, {options.initial_layers}, {source.classes} classes: {counts["ops"]:,.0f} OPs, '
         f'{counts["size_bytes"] / 2**20:.2f} MB',
         f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
@@ -331,9 +391,23 @@ def describe(options, source, counts, schedule):
         f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
         f'updates    {options.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
         f'optimizer  {options.optimizer}, weight decay {options.wd:g}, seed {options.seed}',
+        f'objective  {describe_objective(options)}',
         f'rate       {options.lr_mode}, {options.warmup_epochs} epochs of warm-up: {rates}',
         f'results    {options.save_dir}',
     ))
+
+
+def describe_objective(options):
+    """What the network is trained for, in words."""
+    parts = ['cross-entropy with the labels']
+    if options.label_smoothing:
+        parts.append(f'smoothed by {LABEL_SMOOTHING:g}')
+    if options.mixup:
+        parts.append(f'of mixtures (mixup-alpha {options.mixup_alpha:g}, off in the last {options.mixup_off_epoch} epochs)')
+    if options.teacher:
+        parts.append(f'and with the answers of {options.teacher} (temperature {options.temperature:g}, '
+                     f'hard-weight {options.hard_weight:g})')
+    return ' '.join(parts)
 
 
 def main(arguments=None):

@@ -81,11 +81,11 @@ class ResidualBlock(HybridBlock):
     Input (N, C, H, W); output (N, channels, H / stride, W / stride), rounded up.
     """
 
-    def __init__(self, channels, stride, norm, conv, **kwargs):
+    def __init__(self, channels, stride, norm, conv, last_gamma=False, **kwargs):
         super().__init__(**kwargs)
         with self.name_scope():
             self.conv = conv(channels, strides=stride)
-            self.norm = norm()
+            self.norm = norm(gamma_initializer='zeros' if last_gamma else 'ones')
             self.shortcut = None
             if stride > 1:
                 self.shortcut = nn.HybridSequential(prefix='')
@@ -106,13 +106,16 @@ class BinaryResNet(HybridBlock):
         As in `Spec`.
     init_features, classes, initial_layers, clip_threshold, bits, weight_bits, norm_layer, norm_kwargs
         As in `model_zoo.meliusnet.MeliusNet`; clip_threshold None takes the variant's.
+    last_gamma : bool
+        Each block starts as its shortcut: the gamma of its normalization starts at zero, as in GluonCV's networks (Goyal et al. 2017,
+        arXiv:1706.02677, section 5.1).
 
     Input (N, 3, H, W) of any size, float32; output (N, classes) logits. ``features`` and ``output`` as in GluonCV.
     """
 
     def __init__(
         self, layers, variant, init_features=64, classes=1000, initial_layers='grouped_stem', clip_threshold=None, bits=1, weight_bits=None,
-        norm_layer=nn.BatchNorm, norm_kwargs=None, **kwargs,
+        last_gamma=False, norm_layer=nn.BatchNorm, norm_kwargs=None, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
         norm = functools.partial(norm_layer, **(norm_kwargs or {}))
@@ -131,7 +134,7 @@ class BinaryResNet(HybridBlock):
                 stage = nn.HybridSequential(prefix=f'stage{number}_')
                 with stage.name_scope():
                     for index in range(blocks):
-                        stage.add(ResidualBlock(channels, 2 if number > 1 and index == 0 else 1, norm, conv, prefix=''))
+                        stage.add(ResidualBlock(channels, 2 if number > 1 and index == 0 else 1, norm, conv, last_gamma, prefix=''))
                 self.features.add(stage)
             if variant.relus:
                 self.features.add(nn.Activation('relu'))

@@ -1,4 +1,5 @@
 """train_imagenet.py as its users run it: training, kills and resuming, broken data, wrong flags, the exported network."""
+import argparse
 import collections
 import json
 import os
@@ -19,6 +20,7 @@ import train_imagenet
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.digits import open_digits
 from bmx_melius.training.progress import TIMINGS
+from bmx_melius.training.workers import join_workers
 
 SCRIPT = train_imagenet.__file__
 EXAMPLES = pathlib.Path(SCRIPT).resolve().parent / 'examples'
@@ -239,7 +241,11 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
     (['--model', 'meliusnetA', '--use-rec'], 'pack-images'),
     (['--model', 'meliusnetA', '--rec-train', 'nothing.rec'], 'nothing.rec'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--num-gpus', '2'], 'CUDA'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'float32'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'cannot train in it on cpu(0)'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--last-gamma'], '--last-gamma'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--teacher', 'meliusnet22'], '--teacher-params'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--clip-threshold', '0'], 'threshold'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--preset', 'naif'], 'full-precision'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--use-rec'], '--use-rec'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--use-pretrained'], 'no weights'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--initial-layers', 'tiny'], 'thumbnail'),
@@ -261,7 +267,8 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
     (['--model', 'meliusnetA', '--dataset', 'digits', '--input-size', '4'], '--input-size 4'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--seed', '-1'], '--seed'),
     (['--model', 'meliusnetA', '--use-dali'], 'DALI'),
-    (['--model', 'meliusnetA', '--mixup'], 'mixup'),
+    (['--model', 'meliusnetA', '--use_se'], 'squeeze'),
+    (['--model', 'meliusnetA', '--mixup-alpha', '1'], '--mixup'),
     (['--model', 'meliusnetA', '--learning-rate', '3'], '--learning-rate'),
 ])
 def test_a_flag_that_cannot_be_honoured_ends_in_one_line_before_any_work(flags, words, tmp_path, monkeypatch, capsys):
@@ -328,6 +335,72 @@ def test_other_optimizers_schedules_and_augmentations_train(data_flags, tmp_path
     history = json.loads((tmp_path / 'run' / 'checkpoint.json').read_text())['progress']['history']
     assert len(history) == 3 and all(np.isfinite(row['loss']) and row['learning_rate'] > 0 for row in history)
     assert len(list((tmp_path / 'run').glob('epoch-*.params'))) == 3 or '--save-frequency' not in flags
+
+
+def history_of(folder):
+    return json.loads((folder / 'checkpoint.json').read_text())['progress']['history']
+
+
+def test_mixtures_of_smoothed_labels_under_a_preset_resume_bit_for_bit_without_naming_them_again(data_flags, tmp_path):
+    flags = [*data_flags['records'], '--preset', 'meliusnet59', '--mixup', '--mixup-off-epoch', '1', '--label-smoothing']
+    train_apart(*flags, '--save-dir', tmp_path / 'whole')
+    status, _ = train_until('epoch 2, update 1', signal.SIGINT, *flags, '--save-dir', tmp_path / 'run')
+    assert status == 128 + signal.SIGINT
+    plan = train_apart('--resume', '--save-dir', tmp_path / 'run')
+    assert 'preset     meliusnet59' in plan and 'mixup-alpha 0.2' in plan
+    assert_same_end(tmp_path / 'run', tmp_path / 'whole')
+    rates = [row['learning_rate'] for row in history_of(tmp_path / 'whole')]
+    assert rates == pytest.approx([.0015 * (1 + np.cos(np.pi * update / 21)) for update in (6, 13, 20)])
+
+
+def test_float_network_teaches_the_first_stage_and_this_one_starts_the_second(data_flags, tmp_path, capsys):
+    digits = [*data_flags['digits'], '--num-epochs', '1']
+    train(*digits, '--bits', '32', '--save-dir', tmp_path / 'float')
+    train(*digits, '--weight-bits', '32', '--teacher', tmp_path / 'float' / 'meliusnetflex', '--save-dir', tmp_path / 'first')
+    train(*digits, '--resume-params', tmp_path / 'first' / 'epoch-0001.params', '--save-dir', tmp_path / 'second')
+    described = {name: json.loads((tmp_path / name / 'meliusnetflex-summary.json').read_text()) for name in ('float', 'first', 'second')}
+    assert [described[name]['model'].get('bits') for name in described] == [32, None, None]
+    assert [described[name]['model'].get('weight_bits') for name in described] == [None, 32, None]
+    assert [described[name]['counts']['bops'] > 0 for name in described] == [False, False, True]
+    printed = capsys.readouterr().out
+    assert 'temperature 20' in printed and all(np.isfinite(history_of(tmp_path / name)[0]['loss']) for name in described)
+    net = train_imagenet.get_model(**described['first']['model'])
+    net.load_parameters(str(tmp_path / 'first' / 'epoch-0001.params'))
+    exported = mx.gluon.SymbolBlock.imports(str(tmp_path / 'first' / 'meliusnetflex-symbol.json'), ['data'],
+                                            str(tmp_path / 'first' / 'meliusnetflex-0000.params'))
+    x = mx.nd.random.normal(shape=(2, 1, 8, 8))
+    np.testing.assert_allclose(exported(x).asnumpy(), net(x).asnumpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_keeps_it(tmp_path):
+    """Only the parts that a CPU can compute: the cast, the master weights, and the way back to an exported network."""
+    options = train_imagenet.flags.parse(train_imagenet.make_parser, [*TINY, '--dtype', 'float16', '--save-dir', str(tmp_path / 'run')])
+    spec = InputSpec(channels=1, size=8, resize=10, mean=(0,), std=(1,))
+    model = train_imagenet.model_arguments(options, 10)
+    net = train_imagenet.make_network(options, model, spec, [mx.cpu()])
+    types = {name.rsplit('_', 1)[1]: parameter.dtype for name, parameter in net.collect_params().items()}
+    assert types['weight'] == 'float16' and types['gamma'] == 'float32'
+    assert train_imagenet.make_trainer(options, net, 10, join_workers('device')).optimizer.multi_precision
+    source = argparse.Namespace(spec=spec, class_names=None)
+    (tmp_path / 'run').mkdir()
+    counts = train_imagenet.bmx_melius.summary(net, (1, 1, 8, 8)).counts
+    train_imagenet.export_network(options, net, source, model, counts, {'epoch': 1, 'top1': 0., 'top5': 0.})
+    parameters = mx.nd.load(str(tmp_path / 'run' / 'meliusnetflex-0000.params'))
+    assert {array.dtype for array in parameters.values()} == {np.float32}
+
+
+def test_blocks_start_as_their_shortcuts_where_last_gamma_is_asked_for(tmp_path):
+    options = train_imagenet.flags.parse(train_imagenet.make_parser, ['--model', 'resnet_e18', '--last-gamma', '--save-dir', str(tmp_path)])
+    net = train_imagenet.make_network(options, train_imagenet.model_arguments(options, 10), InputSpec(), [mx.cpu()])
+    blocks = [block for stage in net.features for block in getattr(stage, '_children', {}).values() if hasattr(block, 'shortcut')]
+    assert len(blocks) == 16 and all(np.all(block.norm.gamma.data().asnumpy() == 0) for block in blocks)
+
+
+def test_no_weight_decay_on_what_gluoncv_takes_it_from(tmp_path):
+    options = train_imagenet.flags.parse(train_imagenet.make_parser, [*TINY, '--no-wd', '--save-dir', str(tmp_path)])
+    net = train_imagenet.make_network(options, train_imagenet.model_arguments(options, 10), InputSpec(), [mx.cpu()])
+    decayed = {name for name, parameter in net.collect_params().items() if parameter.wd_mult and parameter.grad_req != 'null'}
+    assert decayed and all(name.endswith('weight') and 'qconv' not in name for name in decayed)
 
 
 def test_a_diverging_run_ends_with_its_reason(data_flags, tmp_path, capsys):

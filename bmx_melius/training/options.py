@@ -1,6 +1,5 @@
 """What follows from the flags of train_imagenet.py: defaults that depend on other flags, and everything that cannot be honoured."""
 import argparse
-import dataclasses
 import os
 
 import mxnet as mx
@@ -8,26 +7,8 @@ import mxnet as mx
 from ..errors import UserError
 from .checkpoints import Checkpoints
 from .datasets import DATASETS
+from .presets import OPTIMIZERS, preset_values
 
-
-@dataclasses.dataclass(frozen=True)
-class OptimizerDefaults:
-    """Defaults of flags for one optimizer, and the arguments that have no flag."""
-
-    lr: float
-    wd: float
-    warmup_epochs: int
-    momentum: 'float | None' = None  # None: it has none
-    arguments: dict = dataclasses.field(default_factory=dict)
-
-
-# The row of radam is the protocol of the MeliusNet paper, section 4.1, which also warms up adam and sgd for 5 epochs.
-OPTIMIZERS = {
-    'radam': OptimizerDefaults(lr=.002, wd=0., warmup_epochs=0, arguments={'beta1': .95, 'beta2': .999, 'epsilon': 1e-5}),
-    'adam': OptimizerDefaults(lr=.001, wd=0., warmup_epochs=5),
-    'sgd': OptimizerDefaults(lr=.1, wd=1e-4, warmup_epochs=5, momentum=.9),
-    'nag': OptimizerDefaults(lr=.1, wd=1e-4, warmup_epochs=5, momentum=.9),
-}
 INITIALIZERS = {
     'gaussian': mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2),
     'msraprelu': mx.init.MSRAPrelu(),
@@ -39,10 +20,6 @@ KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync')
 REFUSED = {
     '--use-dali': 'NVIDIA DALI is not supported; record files are read by MXNet (--use-rec)',
     '--dali-cpu': 'NVIDIA DALI is not supported; record files are read by MXNet (--use-rec)',
-    '--mixup': 'mixup is not implemented',
-    '--label-smoothing': 'label smoothing is not implemented',
-    '--teacher': 'knowledge distillation is not implemented',
-    '--last-gamma': 'no network of this zoo has residual blocks whose last gamma could be zero',
     '--use_se': 'no network of this zoo has squeeze-and-excitation layers',
     '--use-gn': 'group normalization is not implemented',
     '--batch-norm': 'every network of this zoo has batch normalization',
@@ -50,7 +27,13 @@ REFUSED = {
 
 # A resumed run may change these: they decide neither what is computed nor on what. (For record files see RecordSource on threads.)
 CHANGEABLE = {'resume', 'dry_run', 'log_interval', 'logging_file', 'save_frequency', 'save_dir', 'num_workers', 'data_dir', 'rec_train',
-              'rec_train_idx', 'rec_val', 'rec_val_idx'}
+              'rec_train_idx', 'rec_val', 'rec_val_idx', 'teacher_params'}
+
+# Flags that mean nothing without another one -> that one, and their defaults beside it (GluonCV's).
+DEPENDENT = {
+    'mixup': {'mixup_alpha': .2, 'mixup_off_epoch': 0},
+    'teacher': {'temperature': 20., 'hard_weight': .5, 'teacher_params': None, 'teacher_pretrained': False, 'teacher_options': None},
+}
 
 
 class Refuse(argparse.Action):
@@ -89,7 +72,7 @@ def parse(make_parser, arguments):
     _complete(options)
     changed = [name for name, value in saved['options'].items() if name not in CHANGEABLE and getattr(options, name) != value]
     if changed:
-        flags = ', '.join(f'--{name.replace("_", "-")} {saved["options"][name]}' for name in changed)
+        flags = ', '.join(f'{_flag(name)} {saved["options"][name]}' for name in changed)
         raise UserError(f'the run in {options.save_dir} was started with {flags}; leave that as it is, or start a new run from its weights '
                         'with --resume-params and another --save-dir')
     return options
@@ -100,20 +83,23 @@ def _complete(options):
     if not options.model:
         raise UserError('which network? Give --model, for example --model meliusnet22')
     options.use_rec = bool(options.use_rec or options.rec_train or options.rec_val)
-    dataset, optimizer = DATASETS[options.dataset], OPTIMIZERS[options.optimizer]
+    dataset = DATASETS[options.dataset]
     _default(options, 'input_size', dataset.input.size)
     _default(options, 'crop_ratio', dataset.crop_ratio)
     _default(options, 'initial_layers', dataset.initial_layers)
-    _default(options, 'num_epochs', dataset.num_epochs)
     _default(options, 'num_workers', dataset.num_workers)
-    _default(options, 'lr', optimizer.lr * dataset.lr_factor)
-    _default(options, 'wd', optimizer.wd)
-    _default(options, 'warmup_epochs', min(optimizer.warmup_epochs, options.num_epochs - 1))
-    if options.momentum is not None and optimizer.momentum is None:
-        raise UserError(
-            f'--momentum {options.momentum:g}: {options.optimizer} has no momentum of this kind; leave it out, or take sgd or nag'
-        )
-    _default(options, 'momentum', optimizer.momentum)
+    optimizer = options.optimizer or preset_values(options.preset, dataset)['optimizer']
+    if options.momentum is not None and OPTIMIZERS[optimizer].momentum is None:
+        raise UserError(f'--momentum {options.momentum:g}: {optimizer} has no momentum of this kind; leave it out, or take sgd or nag')
+    for name, value in preset_values(options.preset, dataset, options.optimizer, options.num_epochs).items():
+        _default(options, name, value)
+    _default(options, 'weight_bits', options.bits)
+    for needed, dependent in DEPENDENT.items():
+        for name, value in dependent.items():
+            if getattr(options, needed):
+                _default(options, name, value)
+            elif getattr(options, name) is not None and getattr(options, name) is not False:
+                raise UserError(f'{_flag(name)} means nothing without {_flag(needed)}')
     _check(options)
 
 
@@ -122,13 +108,30 @@ def _default(options, name, value):
         setattr(options, name, value)
 
 
+def _flag(name):
+    return '--' + name.replace('_', '-')
+
+
 def _check(options):
-    for name in ('lr', 'warmup_lr', 'wd', 'clip_threshold', 'crop_ratio', 'lr_decay', 'seed', 'num_gpus', 'num_workers', 'warmup_epochs',
+    for name in ('lr', 'warmup_lr', 'wd', 'crop_ratio', 'lr_decay', 'seed', 'num_gpus', 'num_workers', 'warmup_epochs',
                  'lr_decay_period', 'save_frequency', 'log_interval', 'resume_epoch'):
         if not getattr(options, name) >= 0:
-            raise UserError(f'--{name.replace("_", "-")} must not be negative')
-    if options.dtype != 'float32':
-        raise UserError(f'--dtype {options.dtype}: only float32 is supported')
+            raise UserError(f'{_flag(name)} must not be negative')
+    if options.bits > options.weight_bits:
+        raise UserError(f'--weight-bits {options.weight_bits} with --bits {options.bits}: binary weights go with binary activations alone')
+    if options.mixup:
+        if not options.mixup_alpha > 0:
+            raise UserError(f'--mixup-alpha must be positive, not {options.mixup_alpha:g}')
+        if not 0 <= options.mixup_off_epoch < options.num_epochs:
+            raise UserError(f'--mixup-off-epoch {options.mixup_off_epoch}: the last epochs without mixup must be fewer than all '
+                            f'{options.num_epochs}')
+        if options.batch_size * max(1, options.num_gpus) == 1:
+            raise UserError('--mixup mixes the images of a batch: raise --batch-size above 1')
+    if options.teacher:
+        if not options.temperature > 0:
+            raise UserError(f'--temperature must be positive, not {options.temperature:g}')
+        if not 0 <= options.hard_weight < 1:
+            raise UserError(f'--hard-weight must be at least 0 and below 1, where the teacher has no say, not {options.hard_weight:g}')
     if options.dataset == 'digits' and options.use_rec:
         raise UserError('--use-rec: the digits come from scikit-learn, not from record files; leave out --use-rec or --dataset digits')
     features = mx.runtime.Features()
@@ -142,9 +145,9 @@ def _check(options):
         raise UserError(f"--kvstore {options.kvstore}: start one process on each machine with MXNet's tools/launch.py")
     if options.resume_states and not options.resume_params or options.resume_epoch and not options.resume_params:
         raise UserError('--resume-states and --resume-epoch go with --resume-params (to continue a run as it was, use --resume alone)')
-    for name in ('resume_params', 'resume_states'):
+    for name in ('resume_params', 'resume_states', 'teacher_params'):
         if getattr(options, name) and not options.resume and not os.path.isfile(getattr(options, name)):
-            raise UserError(f'--{name.replace("_", "-")}: there is no file {getattr(options, name)}')
+            raise UserError(f'{_flag(name)}: there is no file {getattr(options, name)}')
     if options.resume_epoch >= options.num_epochs:
         raise UserError(f'--resume-epoch {options.resume_epoch}: only {options.num_epochs} epochs are to be trained (--num-epochs)')
     if not 0 < options.crop_ratio <= 1:

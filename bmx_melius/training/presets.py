@@ -1,0 +1,102 @@
+"""Training protocols: what the flags of train_imagenet.py are where the user leaves them out. All their numbers are here."""
+import dataclasses
+import math
+
+from .datasets import DATASETS
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerDefaults:
+    """Defaults of flags for one optimizer, and the arguments that have no flag."""
+
+    lr: float
+    wd: float
+    warmup_epochs: int
+    momentum: 'float | None' = None  # None: it has none
+    arguments: dict = dataclasses.field(default_factory=dict)
+
+
+# The row of radam is the protocol of the MeliusNet paper, section 4.1, which also warms up adam and sgd for 5 epochs.
+OPTIMIZERS = {
+    'radam': OptimizerDefaults(lr=.002, wd=0., warmup_epochs=0, arguments={'beta1': .95, 'beta2': .999, 'epsilon': 1e-5}),
+    'adam': OptimizerDefaults(lr=.001, wd=0., warmup_epochs=5),
+    'sgd': OptimizerDefaults(lr=.1, wd=1e-4, warmup_epochs=5, momentum=.9),
+    'nag': OptimizerDefaults(lr=.1, wd=1e-4, warmup_epochs=5, momentum=.9),
+}
+OF_THE_OPTIMIZER = ('lr', 'wd', 'warmup_epochs', 'momentum')  # a preset's values of these hold for the preset's optimizer alone
+
+# MeliusNet, section 4.1. What an optimizer brings along is in its row above; the clipping threshold is the network's.
+PROTOCOL = {
+    'optimizer': 'radam', 'num_epochs': DATASETS['imagenet'].num_epochs, 'batch_size': 64, 'lr_mode': 'cosine', 'warmup_lr': 0.,
+    'lr_decay': .1, 'lr_decay_epoch': [40, 60],  # of mode step: GluonCV's
+    'augmentation': 'medium', 'initialization': 'gaussian', 'bits': 1,
+}
+
+PRESETS = {
+    'meliusnet': PROTOCOL,
+    # The paper's comparison with naive networks. Where it is silent, as the authors' program has it: adam, no weight decay, no warm-up.
+    'naive': {**PROTOCOL, 'optimizer': 'adam', 'lr': .001, 'wd': 0., 'warmup_epochs': 0, 'num_epochs': 40, 'lr_mode': 'step',
+              'lr_decay_epoch': [35, 37]},
+    # The networks with 32 bits beside the binary ones. Where the paper is silent, as GluonCV trains: weight decay 0.0001, momentum 0.9.
+    'full-precision': {**PROTOCOL, 'bits': 32, 'optimizer': 'nag', 'lr': .1, 'warmup_epochs': 5, 'num_epochs': 90, 'augmentation': 'high'},
+    # The largest network. Of its 150 + 20 epochs these are the 150; see docs/training.md.
+    'meliusnet59': {**PROTOCOL, 'lr': .003, 'num_epochs': 150},
+}
+DEFAULT = 'meliusnet'
+
+
+def preset_values(preset, dataset, optimizer=None, num_epochs=None):
+    """What a preset says on a dataset.
+
+    Presets are written for ImageNet. On a dataset with `f` times ImageNet's number of epochs the preset's number is multiplied by `f`,
+    and its learning rate by the dataset's `lr_factor`. The epochs of the warm-up (rounded up) and those at which the rate decays (rounded
+    down) keep their share of the run, also where the run has another number of epochs.
+
+    Parameters
+    ----------
+    preset : str
+        A row of `PRESETS`.
+    dataset : Dataset
+    optimizer : str or None
+        In place of the preset's own; another one has the rate, weight decay, warm-up and momentum of its row in `OPTIMIZERS`.
+    num_epochs : int or None
+        In place of the preset's own.
+
+    Returns
+    -------
+    dict of the names of flags (with underscores) to values, None where a flag has no meaning.
+    """
+    row = PRESETS[preset]
+    optimizer = optimizer or row['optimizer']
+    of_optimizer = {name: getattr(OPTIMIZERS[optimizer], name) for name in OF_THE_OPTIMIZER}
+    values = {**of_optimizer, **row} if optimizer == row['optimizer'] else {**row, **of_optimizer, 'optimizer': optimizer}
+    epochs = num_epochs or max(1, round(row['num_epochs'] * dataset.num_epochs / DATASETS['imagenet'].num_epochs))
+    share = epochs / row['num_epochs']
+    values.update(
+        num_epochs=epochs,
+        warmup_epochs=min(math.ceil(values['warmup_epochs'] * share), epochs - 1),
+        lr_decay_epoch=[int(epoch * share) for epoch in row['lr_decay_epoch']],
+        lr=values['lr'] * dataset.lr_factor,
+    )
+    return values
+
+
+def describe_preset(options):
+    """The flags that have their preset's values, and those that do not, in words; `options` as `preset_values` completes them."""
+    values = preset_values(options.preset, DATASETS[options.dataset])
+    kept, overridden = [], []
+    for name, value in values.items():
+        if name.startswith('lr_decay') and options.lr_mode != 'step':
+            continue
+        chosen, flag = getattr(options, name), '--' + name.replace('_', '-')
+        if chosen == value:
+            kept += [f'{flag} {_in_words(value)}'] if value is not None else []
+        else:
+            overridden.append(f'{flag} {_in_words(chosen)} (not {_in_words(value)})')
+    return f'{options.preset}: {" ".join(kept)}' + (f'; overridden: {", ".join(overridden)}' if overridden else '')
+
+
+def _in_words(value):
+    if isinstance(value, (list, tuple)):
+        return ','.join(map(str, value))
+    return f'{value:g}' if isinstance(value, float) else str(value)

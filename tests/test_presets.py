@@ -1,0 +1,199 @@
+"""The protocols: their numbers, how flags and datasets change them, and the learning rate of every update they lead to."""
+import math
+import pathlib
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import autograd, gluon
+
+import train_imagenet
+from bmx_melius.errors import UserError
+from bmx_melius.training import options as flags
+from bmx_melius.training.checkpoints import load_optimizer
+from bmx_melius.training.datasets import DATASETS
+from bmx_melius.training.presets import PRESETS, describe_preset
+from bmx_melius.training.workers import join_workers
+
+UPDATES = 1281167 // 64  # an epoch of ImageNet
+# The paper's experiments, as its section 4 and its supplement have them (weight decay and momentum of nag: GluonCV's).
+PAPER = {
+    'meliusnet': dict(optimizer='radam', lr=.002, wd=0, lr_mode='cosine', num_epochs=120, warmup_epochs=0, augmentation='medium', bits=1,
+                      batch_size=64, initialization='gaussian', warmup_lr=0),
+    'naive': dict(optimizer='adam', lr=.001, wd=0, lr_mode='step', lr_decay=.1, lr_decay_epoch=[35, 37], num_epochs=40, warmup_epochs=0,
+                  augmentation='medium', bits=1),
+    'full-precision': dict(optimizer='nag', lr=.1, wd=1e-4, momentum=.9, lr_mode='cosine', num_epochs=90, warmup_epochs=5,
+                           augmentation='high', bits=32, weight_bits=32),
+    'meliusnet59': dict(optimizer='radam', lr=.003, wd=0, lr_mode='cosine', num_epochs=150, warmup_epochs=0, augmentation='medium', bits=1),
+}
+
+
+def parsed(folder, *arguments):
+    """The complete options of a new run."""
+    return flags.parse(train_imagenet.make_parser, ['--model', 'meliusnet22', '--save-dir', str(folder / 'new'), *map(str, arguments)])
+
+
+def test_every_preset_is_checked_against_the_paper():
+    assert set(PAPER) == set(PRESETS)
+
+
+@pytest.mark.parametrize('preset', PAPER)
+def test_a_preset_has_the_values_of_the_paper(preset, tmp_path):
+    options = parsed(tmp_path, '--preset', preset)
+    assert {name: getattr(options, name) for name in PAPER[preset]} == PAPER[preset]
+
+
+def test_without_a_preset_the_protocol_is_that_of_the_paper(tmp_path):
+    assert vars(parsed(tmp_path)) == vars(parsed(tmp_path, '--preset', 'meliusnet'))
+
+
+OVERRIDES = [('--optimizer', 'sgd'), ('--lr', '0.5'), ('--wd', '0.25'), ('--lr-mode', 'poly'), ('--num-epochs', '7'), ('--batch-size', '3'),
+             ('--augmentation', 'low'), ('--bits', '32'), ('--initialization', 'xavier'),
+             ('--warmup-lr', '0.125'), ('--warmup-epochs', '2'), ('--lr-decay', '0.75'), ('--lr-decay-epoch', '1,2')]
+
+
+@pytest.mark.parametrize('preset', PAPER)
+@pytest.mark.parametrize('flag,text', OVERRIDES)
+def test_every_value_of_a_preset_is_overridden_by_its_own_flag_and_the_plan_says_so(preset, flag, text, tmp_path):
+    plain, options = parsed(tmp_path, '--preset', preset), parsed(tmp_path, '--preset', preset, flag, text)
+    name = flag[2:].replace('-', '_')
+    expected = type(getattr(plain, name))(text) if name != 'lr_decay_epoch' else [1, 2]
+    assert getattr(options, name) == expected
+    kept, _, overridden = describe_preset(options).partition('; overridden: ')
+    if getattr(plain, name) != expected and (not name.startswith('lr_decay') or plain.lr_mode == 'step'):
+        assert f'{flag} {text} (not ' in overridden and flag + ' ' not in kept
+    assert describe_preset(plain).startswith(f'{preset}: ') and 'overridden' not in describe_preset(plain)
+
+
+def test_all_that_a_preset_sets_can_be_overridden_here():
+    assert {flag[2:].replace('-', '_') for flag, _ in OVERRIDES} >= set.union(*map(set, PRESETS.values()))
+
+
+@pytest.mark.parametrize('preset', PAPER)
+def test_another_optimizer_brings_its_own_rate_decay_and_warm_up(preset, tmp_path):
+    options = parsed(tmp_path, '--preset', preset, '--optimizer', 'sgd', '--num-epochs', PAPER[preset]['num_epochs'])
+    assert (options.lr, options.wd, options.momentum, options.warmup_epochs) == (.1, 1e-4, .9, 5)
+
+
+@pytest.mark.parametrize('preset', PAPER)
+@pytest.mark.parametrize('dataset', DATASETS)
+def test_a_dataset_scales_rate_and_epochs_and_events_keep_their_share_of_the_run(preset, dataset, tmp_path):
+    row, paper, options = DATASETS[dataset], PAPER[preset], parsed(tmp_path, '--preset', preset, '--dataset', dataset)
+    assert options.lr == pytest.approx(paper['lr'] * row.lr_factor)
+    assert options.num_epochs == max(1, round(paper['num_epochs'] * row.num_epochs / 120))
+    share = options.num_epochs / paper['num_epochs']
+    assert options.warmup_epochs == min(math.ceil(paper['warmup_epochs'] * share), options.num_epochs - 1)
+    assert options.lr_decay_epoch == [math.floor(epoch * share) for epoch in paper.get('lr_decay_epoch', [40, 60])]
+
+
+def test_a_longer_run_stretches_its_preset(tmp_path):
+    options = parsed(tmp_path, '--preset', 'naive', '--num-epochs', 80)
+    assert (options.lr, options.num_epochs, options.lr_decay_epoch) == (.001, 80, [70, 74])
+
+
+def test_the_table_of_the_documentation_says_what_the_presets_say(tmp_path):
+    text = (pathlib.Path(train_imagenet.__file__).parent / 'docs' / 'training.md').read_text()
+    lines = [line.strip('|').split('|') for line in text.splitlines() if line.startswith('|')]
+    header, *rows = [[cell.strip(' `') for cell in line] for line in lines if not set(line[0]) <= set('-: ')][:1 + len(PRESETS)]
+    assert [row[0] for row in rows] == list(PRESETS)
+    for row in rows:
+        options = parsed(tmp_path, '--preset', row[0])
+        for name, cell in list(zip(header, row))[1:]:
+            value = getattr(options, name[2:].replace('-', '_'))
+            if isinstance(value, list):
+                value = ','.join(map(str, value)) if options.lr_mode == 'step' else None
+            assert cell == ('' if value is None else f'{value:g}' if isinstance(value, float) else str(value)), (row[0], name)
+
+
+# ---- the learning rate of whole runs ----
+
+
+def formula(options, update):
+    """The rate of update 0, 1 ... of a run over ImageNet, written down anew."""
+    warmup, total = options['warmup_epochs'] * UPDATES, options['num_epochs'] * UPDATES
+    if update < warmup:
+        return options['lr'] * (update + 1) / warmup
+    if options['lr_mode'] == 'step':
+        return options['lr'] * .1 ** sum(update >= epoch * UPDATES for epoch in options['lr_decay_epoch'])
+    return options['lr'] * (1 + math.cos(math.pi * (update - warmup) / (total - warmup))) / 2
+
+
+def trainer_for(folder, *arguments):
+    """The trainer of a run over ImageNet, as train_imagenet.py makes it, of one weight."""
+    net = gluon.nn.Dense(1, use_bias=False, in_units=1)
+    net.initialize()
+    return train_imagenet.make_trainer(parsed(folder, *arguments), net, UPDATES, join_workers('device')), net
+
+
+def test_every_update_of_120_epochs_of_imagenet_has_the_rate_of_the_formula_and_the_last_one_ends_the_schedule(tmp_path):
+    trainer, _ = trainer_for(tmp_path)
+    optimizer, total = trainer.optimizer, 120 * UPDATES
+    rates = np.empty(total)
+    for update in range(total):
+        optimizer._update_count(0)  # what an update begins with
+        rates[update] = optimizer.learning_rate
+    np.testing.assert_allclose(rates, .001 * (1 + np.cos(np.pi * np.arange(total) / total)), rtol=1e-9, atol=1e-18)
+    assert (rates > 0).all() and (np.diff(rates) <= 0).all()
+    assert optimizer.num_update == total and optimizer.lr_scheduler(total + 1) == pytest.approx(0, abs=1e-18)
+
+
+@pytest.mark.parametrize('preset', PAPER)
+@pytest.mark.parametrize('resumed_at', [0, 3, 36])
+def test_every_preset_follows_its_formula_resumed_or_not(preset, resumed_at, tmp_path):
+    (tmp_path / 'weights').write_bytes(b'')
+    resume = ['--resume-params', tmp_path / 'weights', '--resume-epoch', resumed_at] if resumed_at else []
+    optimizer = trainer_for(tmp_path, '--preset', preset, *resume)[0].optimizer
+    paper, total = PAPER[preset], PAPER[preset]['num_epochs'] * UPDATES
+    edges = [epoch * UPDATES for epoch in range(paper['num_epochs'] + 1)]
+    places = sorted({place for place in [*range(0, total, 1009), *(edge + near for edge in edges for near in range(-2, 3))]
+                     if resumed_at * UPDATES <= place < total})
+    optimizer._update_count(0)
+    assert optimizer.num_update == places[0] + 1, 'the first update after resuming'
+    rates = []
+    for place in places:
+        optimizer.num_update = place + 1
+        rates.append(optimizer.learning_rate)
+    np.testing.assert_allclose(rates, [formula(paper, place) for place in places], rtol=1e-9, atol=1e-18)
+    assert min(rates) > 0
+
+
+def test_a_trainer_in_the_saved_state_of_another_goes_on_with_the_next_rate(tmp_path):
+    def step(trainer, net):
+        with autograd.record():
+            loss = net(mx.nd.ones((1, 1)))
+        loss.backward()
+        trainer.step(1)
+        return trainer.learning_rate
+
+    flags_of_run = ['--preset', 'full-precision']
+    whole, parts = [], []
+    run = trainer_for(tmp_path, *flags_of_run)
+    for update in range(8):
+        whole.append(step(*run))
+        if update == 4:
+            run[0].save_states(str(tmp_path / 'states'))
+    run = trainer_for(tmp_path, *flags_of_run)
+    run[0]._init_kvstore()
+    load_optimizer(run[0], str(tmp_path / 'states'))
+    parts = [step(*run) for _ in range(3)]
+    assert parts == whole[5:]
+    np.testing.assert_allclose(whole, [formula(PAPER['full-precision'], update) for update in range(8)], rtol=1e-9)
+
+
+@pytest.mark.parametrize('arguments,words', [
+    (['--mixup-alpha', '1'], '--mixup-alpha means nothing without --mixup'),
+    (['--mixup-off-epoch', '0'], '--mixup-off-epoch means nothing without --mixup'),
+    (['--mixup', '--mixup-alpha', '0'], '--mixup-alpha must be positive'),
+    (['--mixup', '--mixup-off-epoch', '120'], '--mixup-off-epoch 120'),
+    (['--mixup', '--batch-size', '1'], '--batch-size'),
+    (['--temperature', '3'], '--temperature means nothing without --teacher'),
+    (['--hard-weight', '0'], '--hard-weight means nothing without --teacher'),
+    (['--teacher-params', 'x'], '--teacher-params means nothing without --teacher'),
+    (['--teacher', 'resnet18_v1', '--hard-weight', '1'], '--hard-weight'),
+    (['--teacher', 'resnet18_v1', '--temperature', '0'], '--temperature'),
+    (['--teacher', 'resnet18_v1', '--teacher-params', 'nothing.params'], 'no file nothing.params'),
+    (['--bits', '32', '--weight-bits', '1'], '--weight-bits 1 with --bits 32'),
+])
+def test_flags_that_mean_nothing_together_are_refused(arguments, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        parsed(tmp_path, *arguments)
