@@ -47,7 +47,8 @@ setup(
     ],
     extras_require={
         'demo': ['scikit-learn'],
-        'test': ['hypothesis', 'packaging', 'pytest', 'scikit-learn'],
+        'onnx': ['onnx>=1.14', 'onnxruntime'],  # export-onnx; the second checks what the first has written
+        'test': ['hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'scikit-learn'],
         # What `bmx-melius bench --compare` compares with: versions that live with NumPy below 1.24.
         'bench': [
             'onnx>=1.16,<1.18', 'onnxruntime>=1.18,<1.21', 'openvino>=2023.3,<2024', 'tensorflow-cpu>=2.13,<2.14',

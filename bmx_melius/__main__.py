@@ -5,7 +5,7 @@ import os
 import sys
 
 from ._version import __version__
-from .commands import bench, convert, evaluate, info, pack_images, predict, summary
+from .commands import bench, convert, evaluate, export_onnx, info, pack_images, predict, summary
 from .commands.arguments import Parser
 from .errors import UserError
 
@@ -47,6 +47,7 @@ def build_parser():
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
     summary.add_parser(commands, get_model)
     convert.add_parser(commands)
+    export_onnx.add_parser(commands)
     bench.add_parser(commands, get_model)
     predict.add_parser(commands)
     evaluate.add_parser(commands, get_model)

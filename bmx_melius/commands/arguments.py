@@ -52,3 +52,11 @@ def numbers(text):
         return tuple(float(number) for number in text.split(','))
     except ValueError:
         raise argparse.ArgumentTypeError(f'expected numbers with commas between, not {text!r}') from None
+
+
+def named_shape(text):
+    """'data=1,3,8,8' -> ('data', (1, 3, 8, 8)); without a name: (None, (1, 3, 8, 8))."""
+    name, equals, sizes = text.rpartition('=')
+    if equals and not name:
+        raise argparse.ArgumentTypeError(f'expected NAME=N,C,H,W or N,C,H,W, not {text!r}')
+    return name or None, shape(sizes)

@@ -1,12 +1,10 @@
 """``bmx-melius convert``: an exported network to one packed operator."""
 
-import argparse
 import json
 import os
 import shutil
 
-from ..errors import UserError
-from .arguments import add_json_flag, shape
+from .arguments import add_json_flag, named_shape
 from .exported import Exported
 
 _EXAMPLES = """\
@@ -33,7 +31,7 @@ def add_parser(commands):
     parser.add_argument('prefix', metavar='PREFIX', help='of the files to write, PREFIX-symbol.json and PREFIX-0000.params')
     parser.add_argument(
         '--input-shape',
-        type=_named_shape,
+        type=named_shape,
         action='append',
         metavar='[NAME=]N,C,H,W',
         help='shape of the input, batch first; once for each input, by name, where there are several '
@@ -56,7 +54,8 @@ def run(arguments, output):
     from ..deploy.converter import convert
 
     source, target = Exported(arguments.symbol), Exported(arguments.prefix)
-    report = convert(arguments.symbol, arguments.params, target.prefix, _input_shape(arguments, source), arguments.verify, arguments.half)
+    input_shape = source.input_shape(arguments.input_shape)
+    report = convert(arguments.symbol, arguments.params, target.prefix, input_shape, arguments.verify, arguments.half)
     if os.path.exists(source.description_file):  # how images are prepared and classes are called holds for the packed network, too
         shutil.copyfile(source.description_file, target.description_file)
     if arguments.json:
@@ -64,26 +63,3 @@ def run(arguments, output):
         print(file=output)
     else:
         print(report, file=output)
-
-
-def _named_shape(text):
-    """'data=1,3,8,8' -> ('data', (1, 3, 8, 8)); without a name: (None, (1, 3, 8, 8))."""
-    name, equals, sizes = text.rpartition('=')
-    if equals and not name:
-        raise argparse.ArgumentTypeError(f'expected NAME=N,C,H,W or N,C,H,W, not {text!r}')
-    return name or None, shape(sizes)
-
-
-def _input_shape(arguments, source):
-    given = arguments.input_shape
-    if not given:
-        spec = source.input_spec()
-        if spec is None:
-            raise UserError(f'there is no {source.description_file}: give the shape of the input with --input-shape N,C,H,W')
-        return 1, *spec.shape
-    names = [name for name, _ in given]
-    if names == [None]:
-        return given[0][1]
-    if None in names or len(set(names)) != len(names):
-        raise UserError('with several inputs, give each --input-shape once with its name: --input-shape NAME=N,C,H,W')
-    return dict(given)

@@ -63,3 +63,28 @@ class Exported:
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise UserError(f'{self.description_file}: class_names must be a list of names or null, not {names!r}')
         return names
+
+    def input_shape(self, given):
+        """The shape of the input, batch first, or a dict of one for each input's name.
+
+        Parameters
+        ----------
+        given : list of `arguments.named_shape` or None
+            Of the command line; None: what training wrote down.
+
+        Raises
+        ------
+        UserError
+            When nothing is known, or of several inputs not each is named.
+        """
+        if not given:
+            spec = self.input_spec()
+            if spec is None:
+                raise UserError(f'there is no {self.description_file}: give the shape of the input with --input-shape N,C,H,W')
+            return 1, *spec.shape
+        names = [name for name, _ in given]
+        if names == [None]:
+            return given[0][1]
+        if None in names or len(set(names)) != len(names):
+            raise UserError('with several inputs, give each --input-shape once with its name: --input-shape NAME=N,C,H,W')
+        return dict(given)

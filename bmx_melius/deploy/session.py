@@ -45,17 +45,7 @@ class Session:
             self.input_names = [f'data{number}' for number in range(len(program.inputs))]
             self._output_order = range(len(program.outputs))
         else:
-            prefix = os.fspath(network)
-            prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
-            self.input_names, words_name, words_count, self._output_order = _read_symbol(prefix + _SYMBOL)
-            words = _read_words(prefix + '-0000.params', words_name)
-            try:
-                program = Program.from_words(words)
-            except UserError as error:
-                raise UserError(f'{prefix}-0000.params: {error}') from error
-            inputs_fit, outputs_fit = len(program.inputs) == len(self.input_names), max(self._output_order) < len(program.outputs)
-            if len(words) != words_count or not inputs_fit or not outputs_fit:
-                raise UserError(f'{prefix}{_SYMBOL} and {prefix}-0000.params are not of one conversion: convert the network again')
+            program, words, self.input_names, self._output_order = read_packed(network)
         self.input_shapes = [(None, *value.shape) for value in program.inputs]
         self._runner = Runner(program, words)
 
@@ -88,6 +78,42 @@ class Session:
     def working_memory(self, *inputs):
         """Bytes a run on these inputs takes beside weights, inputs and outputs. Needs the compiled engine."""
         return self._runner.working_memory(_arrays(inputs), self._threads)
+
+
+def read_packed(prefix):
+    """Read a packed network.
+
+    Parameters
+    ----------
+    prefix : str or os.PathLike
+        As of `Session`.
+
+    Returns
+    -------
+    program : bmx_melius.deploy.program.Program
+    words : numpy.ndarray
+        The program as it was stored, int32.
+    input_names : list of str
+    output_order : list of int
+        Which of the program's outputs are those of the network.
+
+    Raises
+    ------
+    UserError
+        When the files are not those of a packed network, naming the file and what is wrong.
+    """
+    prefix = os.fspath(prefix)
+    prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
+    input_names, words_name, words_count, output_order = _read_symbol(prefix + _SYMBOL)
+    words = _read_words(prefix + '-0000.params', words_name)
+    try:
+        program = Program.from_words(words)
+    except UserError as error:
+        raise UserError(f'{prefix}-0000.params: {error}') from error
+    inputs_fit, outputs_fit = len(program.inputs) == len(input_names), max(output_order) < len(program.outputs)
+    if len(words) != words_count or not inputs_fit or not outputs_fit:
+        raise UserError(f'{prefix}{_SYMBOL} and {prefix}-0000.params are not of one conversion: convert the network again')
+    return program, words, input_names, output_order
 
 
 def _arrays(inputs):

@@ -1,0 +1,194 @@
+"""A packed program as an ONNX model, for runtimes that have no binary operators: signs and sums are the same, computed in floats.
+
+Every value is a float32 tensor, bits are 0 and 1. With b the bits, w in {-1, +1} the weights, n their number per output and zeros
+around the map, which stand for -1,
+
+    h = conv(2b - 1, w) = conv(b, 2w) - sum(w)        (h + n) / 2 = conv(b, w) + (n - sum(w)) / 2
+
+so a binary layer is one convolution. All sums are integers, exact in float32. Binary weights are stored in a byte each (`Cast` makes
+floats of them when a runtime loads the model), those of float layers as in the program.
+"""
+
+import numpy as np
+
+from .._version import __version__
+from ..errors import UserError
+
+OPSET = 13
+IR_VERSION = 8  # of ONNX 1.10 and newer
+
+
+def to_onnx(program, input_names, output_order=None):
+    """The ONNX model of a program.
+
+    Parameters
+    ----------
+    program : bmx_melius.deploy.program.Program
+    input_names : list of str
+        One for each input.
+    output_order : list of int or None
+        Which of the program's outputs are those of the network; None: all.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Inputs (batch, channels, height, width) or (batch, channels), float32; the batch is free, and so are height and width but where
+        the network itself fixes them. Outputs ``output0``, ``output1`` ...
+
+    Raises
+    ------
+    UserError
+        When the package onnx is not installed, or for an average over windows that hang over a padded map and count the padding.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise UserError('an ONNX model is written by the package onnx, which is not installed: pip install onnx') from error
+    return _Model(onnx, program).build(input_names, output_order)
+
+
+class _Model:
+    """The nodes and constants of a model in the making. Values have the names v0, v1, ... of their numbers in the program."""
+
+    def __init__(self, onnx, program):
+        self._onnx, self._program, self._values = onnx, program, program.values()
+        self._nodes, self._constants, self._names = [], [], []
+
+    def build(self, input_names, output_order):
+        helper, floats = self._onnx.helper, self._onnx.TensorProto.FLOAT
+        inputs = []
+        for name, value in zip(input_names, self._program.inputs):
+            free = ['batch', value.channels] if value.flat else ['batch', value.channels, f'{name}_height', f'{name}_width']
+            inputs.append(helper.make_tensor_value_info(name, floats, free))
+            self._names.append(name)
+        for number, operation in enumerate(self._program.operations, len(inputs)):
+            sources = [self._names[source] for source in operation.inputs]
+            of_source = self._values[operation.inputs[0]]
+            self._label = f'{operation.name}{number}'
+            arguments = {**operation.attributes, **operation.arrays}
+            if of_source.flat and operation.name in _ON_MAPS:
+                axes = self._constant('axes', np.array([2, 3]))
+                y = _OPERATIONS[operation.name](self, of_source, self._add('Unsqueeze', sources[0], axes), **arguments)
+                y = self._add('Squeeze', y, axes)
+            else:
+                y = _OPERATIONS[operation.name](self, of_source, *sources, **arguments)
+            self._names.append(y)
+        outputs = []
+        for index, order in enumerate(range(len(self._program.outputs)) if output_order is None else output_order):
+            number = self._program.outputs[order]
+            self._nodes.append(helper.make_node('Identity', [self._names[number]], [f'output{index}']))
+            value = self._values[number]
+            sizes = ['batch', value.channels] + ([] if value.flat else [f'output{index}_height', f'output{index}_width'])
+            outputs.append(helper.make_tensor_value_info(f'output{index}', floats, sizes))
+        graph = helper.make_graph(self._nodes, 'network', inputs, outputs, self._constants)
+        model = helper.make_model(graph, producer_name='bmx-melius', producer_version=__version__, ir_version=IR_VERSION,
+                                  opset_imports=[helper.make_opsetid('', OPSET)])
+        self._onnx.checker.check_model(model)
+        return model
+
+    def _add(self, operator, *inputs, **attributes):
+        """Add a node; return the name of its result."""
+        name = f'{self._label}/{operator}{len(self._nodes)}'
+        self._nodes.append(self._onnx.helper.make_node(operator, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def _constant(self, name, array):
+        """Add a constant; return its name."""
+        name = f'{self._label}/{name}{len(self._constants)}'
+        self._constants.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def _floats(self, name, array):
+        """Add a constant that is stored as it is and used as float32."""
+        name = self._constant(name, array)
+        return name if array.dtype == np.float32 else self._add('Cast', name, to=self._onnx.TensorProto.FLOAT)
+
+    # --- operations: from the `Value` of the first source, the names of the sources, attributes and arrays to the name of the result ----
+
+    def conv(self, _, x, groups, weight, out_channels, has_bias, half, bias=None, **geometry):
+        constants = [self._floats('weight', weight)] + ([self._constant('bias', bias)] if has_bias else [])
+        return self._add('Conv', x, *constants, group=groups, **_windows(geometry))
+
+    def binary_conv(self, _, b, groups, weight, out_channels, pad_value, offset, **geometry):
+        signs = np.where(weight, 1, -1).astype(np.int8).transpose(0, 3, 1, 2)
+        n, sums = signs[0].size, signs.sum(axis=(1, 2, 3), dtype=np.int64)
+        windows = _windows(geometry)
+        if pad_value == 0 and any(windows['pads']):
+            s = self._affine(b, 2, -1)
+            factor, constant = (.5, np.full(len(sums), n / 2)) if offset else (1, None)
+            y = self._add('Conv', s, self._floats('weight', signs), group=groups, **windows)
+            return y if constant is None else self._affine(y, factor, n / 2)
+        if pad_value == 1 and any(windows['pads']):
+            top, left, bottom, right = windows.pop('pads')
+            pads = np.array([0, 0, top, left, 0, 0, bottom, right])
+            b = self._add('Pad', b, self._constant('pads', pads), self._constant('one', np.float32(1)))
+        factor, bias = (1, (n - sums) / 2) if offset else (2, -sums)
+        return self._add('Conv', b, self._floats('weight', signs * np.int8(factor)),
+                         self._constant('bias', bias.astype(np.float32)), group=groups, **windows)
+
+    def threshold(self, value, x, threshold, flip):
+        y = self._add('GreaterOrEqual', x, self._of_channels('threshold', threshold, value))
+        if flip.any():
+            y = self._add('Xor', y, self._of_channels('flip', flip, value))
+        return self._add('Cast', y, to=self._onnx.TensorProto.FLOAT)
+
+    def affine(self, value, x, scale, shift):
+        return self._add('Add', self._add('Mul', x, self._of_channels('scale', scale, value)), self._of_channels('shift', shift, value))
+
+    def relu(self, _, x):
+        return self._add('Relu', x)
+
+    def max_pool(self, _, x, ceil, **geometry):
+        return self._add('MaxPool', x, ceil_mode=ceil, **_windows(geometry))
+
+    def avg_pool(self, _, x, ceil, count_pad, **geometry):
+        windows = _windows(geometry)
+        padded = any(windows['pads'])
+        if ceil and count_pad and padded:
+            raise UserError('an average over windows that hang over a padded map and count the padding has no equal in ONNX')
+        return self._add('AveragePool', x, ceil_mode=ceil, count_include_pad=int(count_pad and padded), **windows)
+
+    def global_avg_pool(self, _, x):
+        return self._add('GlobalAveragePool', x)
+
+    def add(self, _, x, y):
+        return self._add('Add', x, y)
+
+    def concat(self, _, *inputs):
+        return self._add('Concat', *inputs, axis=1)
+
+    def slice(self, _, x, begin, end):
+        return self._add('Slice', x, *(self._constant(name, np.array([number])) for name, number in (
+            ('begin', begin), ('end', end), ('axis', 1))))
+
+    def shuffle(self, value, x, groups):
+        order = np.arange(value.channels).reshape(groups, -1).T.reshape(-1)
+        return self._add('Gather', x, self._constant('order', order), axis=1)
+
+    def flatten(self, _, x):
+        return self._add('Flatten', x, axis=1)
+
+    def expand(self, _, b, low):
+        return self._affine(b, 2, -1) if low == -1 else b
+
+    def _affine(self, x, factor, shift):
+        return self._add('Add', self._add('Mul', x, self._constant('factor', np.float32(factor))),
+                         self._constant('shift', np.float32(shift)))
+
+    def _of_channels(self, name, numbers, value):
+        """One number a channel in a shape that fits the value."""
+        return self._constant(name, numbers if value.flat else numbers.reshape(-1, 1, 1))
+
+
+def _windows(geometry):
+    pair = {name: [geometry[f'{name}_h'], geometry[f'{name}_w']] for name in ('kernel', 'stride', 'pad')}
+    attributes = {'kernel_shape': pair['kernel'], 'strides': pair['stride'], 'pads': pair['pad'] * 2}
+    if 'dilation_h' in geometry:
+        attributes['dilations'] = [geometry['dilation_h'], geometry['dilation_w']]
+    return attributes
+
+
+_ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool')  # ONNX has these for maps alone
+_OPERATIONS = {name: getattr(_Model, name) for name in (
+    'conv', 'binary_conv', 'threshold', 'affine', 'relu', 'max_pool', 'avg_pool', 'global_avg_pool', 'add', 'concat', 'slice', 'shuffle',
+    'flatten', 'expand')}

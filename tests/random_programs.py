@@ -1,0 +1,148 @@
+"""Random programs of all operations, and inputs for them."""
+import numpy as np
+
+from bmx_melius.deploy.program import OPERATIONS, REAL_KIND, Operation, Program, ProgramError, Value, array_shapes, result_of
+
+CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
+EXACT = 2.0**22  # sums of multiples of 1/4 below it are exact in float32, in any order
+
+
+class Maker:
+    """Makes a random program operation by operation.
+
+    With `exact`, every number in it is a small multiple of 1/2, so that all results are exact and engine and interpreter must agree in
+    every bit. Otherwise weights are random numbers, and there are no thresholds, which would turn rounding into other results.
+    """
+
+    def __init__(self, random, exact):
+        self.random, self.exact = random, exact
+        self.numpy = np.random.RandomState(random.getrandbits(32))
+        self.inputs, self.values, self.operations, self.bounds = [], [], [], []
+        for _ in range(random.choice((1, 1, 1, 2))):
+            flat = random.random() < 0.2
+            size = (1, 1) if flat else (random.randint(1, 12), random.randint(1, 12))
+            self.inputs.append(Value(REAL_KIND, random.choice(CHANNELS), *size, flat))
+            self.bounds.append(8.0)
+        self.values += self.inputs
+
+    def program(self, operations):
+        for _ in range(operations):
+            self.grow()
+        real = [number for number, value in enumerate(self.values) if value.kind == REAL_KIND]
+        outputs = {real[-1]} | set(self.random.sample(real, min(len(real), self.random.randint(0, 2))))
+        return Program(self.inputs, self.operations, sorted(outputs))
+
+    def grow(self):
+        """Add one operation, if one of a few attempts fits."""
+        for _ in range(20):
+            name = self.random.choice((*OPERATIONS, *('threshold', 'binary_conv', 'add') * self.exact * 3))
+            kinds = OPERATIONS[name].kinds
+            count = 2 if name == 'add' else self.random.randint(1, 4) if name == 'concat' else 1
+            inputs = tuple(self.any_value(kinds) for _ in range(count))
+            if None in inputs:
+                continue
+            operation = Operation(name, inputs, self.attributes(name, self.values[inputs[0]]))
+            try:
+                value = result_of(operation, [self.values[number] for number in inputs])
+            except ProgramError:
+                continue
+            bound = self.bound(operation)
+            weights = sum(int(np.prod(shape)) for _, shape in array_shapes(operation, self.values[inputs[0]].channels).values())
+            if bound is None or weights > 1 << 16 or value.channels * value.height * value.width > 1 << 14:
+                continue
+            self.arrays(operation)
+            self.operations.append(operation)
+            self.values.append(value)
+            self.bounds.append(bound)
+            return
+
+    def any_value(self, kinds):
+        """One of the last values of these kinds, often the very last one."""
+        numbers = [number for number, value in enumerate(self.values) if value.kind in kinds]
+        if not numbers:
+            return None
+        return numbers[-1] if self.random.random() < 0.6 else self.random.choice(numbers[-6:])
+
+    def attributes(self, name, value):
+        choice = self.random.choice
+        attributes = {}
+        for attribute, (least, most) in OPERATIONS[name].attributes.items():
+            if attribute.startswith('kernel'):
+                attributes[attribute] = choice((1, 1, 2, 3, 3, 5))
+            elif attribute.startswith('stride') or attribute.startswith('dilation'):
+                attributes[attribute] = choice((1, 1, 1, 2, 3))
+            elif attribute.startswith('pad_') and attribute != 'pad_value':
+                attributes[attribute] = choice((0, 0, 1, 1, 2, 4))
+            elif attribute == 'groups':
+                attributes[attribute] = choice([g for g in (1, 1, 2, 3, 4, 8) if value.channels % g == 0])
+            elif attribute == 'out_channels':
+                attributes[attribute] = attributes.get('groups', 1) * choice((1, 3, 8, 16, 32, 64))
+            elif attribute == 'begin':
+                attributes[attribute] = self.random.randrange(value.channels)
+            elif attribute == 'end':
+                attributes[attribute] = self.random.randint(attributes['begin'] + 1, value.channels)
+            else:
+                attributes[attribute] = self.random.randint(least, most)
+        if value.flat and 'kernel_h' in attributes:
+            plain = {'kernel': 1, 'stride': 1, 'dilation': 1, 'pad': 0}
+            attributes = {key: plain.get(key[:-2], number) if key[-2:] in ('_h', '_w') else number for key, number in attributes.items()}
+        return attributes
+
+    def bound(self, operation):
+        """The largest magnitude an element of the result can have, or None if the operation must not be made."""
+        name, a = operation.name, operation.attributes
+        inputs = [self.bounds[number] for number in operation.inputs]
+        if name == 'threshold' and not self.exact:
+            return None
+        if name in ('avg_pool', 'global_avg_pool') and self.exact:
+            return None
+        if 'kernel_h' in a and name.endswith('conv'):
+            weights = a['kernel_h'] * a['kernel_w'] * (self.values[operation.inputs[0]].channels // a['groups'])
+            bound = weights if name == 'binary_conv' else 2 * weights * inputs[0] + 8
+        elif name == 'affine':
+            bound = 2 * inputs[0] + 8
+        else:
+            bound = sum(inputs) if name == 'add' else max([1, *inputs])
+        return bound if bound < EXACT else None
+
+    def arrays(self, operation):
+        channels = self.values[operation.inputs[0]].channels
+        for name, (dtype, shape) in array_shapes(operation, channels).items():
+            if dtype.kind == 'b':
+                array = self.numpy.rand(*shape) < 0.5
+            elif name == 'threshold':
+                array = self.numpy.randint(-20, 21, shape) / 2 * self.numpy.choice((1, 1, 10), shape)
+                array[self.numpy.rand(*shape) < 0.1] = self.numpy.choice((-np.inf, np.inf, 1e30, -1e9, 40000, -0.0))
+            elif not self.exact:
+                array = self.numpy.randn(*shape)
+            else:
+                array = self.numpy.randint(-2, 3, shape)
+            operation.arrays[name] = np.asarray(array).astype(dtype)
+
+    def data(self, sizes, batch):
+        arrays = []
+        for value, size in zip(self.inputs, sizes):
+            shape = (batch, value.channels) if value.flat else (batch, value.channels, *size)
+            arrays.append(self.numpy.randint(-16, 17, shape) / 2 if self.exact else self.numpy.randn(*shape))
+        return [array.astype(np.float32) for array in arrays]
+
+
+def other_sizes(random, program):
+    """Heights and widths the program can be run on, perhaps not those at conversion."""
+    for _ in range(3):
+        sizes = [(1, 1) if value.flat else (random.randint(1, 14), random.randint(1, 14)) for value in program.inputs]
+        try:
+            values = program.values(sizes)
+        except ProgramError:
+            continue
+        if [value.channels for value in values] == [value.channels for value in program.values()]:
+            return sizes
+    return [(value.height, value.width) for value in program.inputs]
+
+
+def describe(program):
+    values = program.values()
+    first = len(program.inputs)
+    lines = [f'{number}: input {value}' for number, value in enumerate(program.inputs)]
+    lines += [f'{first + i}: {o.name} {o.inputs} {o.attributes} -> {values[first + i]}' for i, o in enumerate(program.operations)]
+    return '\n'.join([*lines, f'outputs {program.outputs}'])

@@ -1,0 +1,122 @@
+"""ONNX models of packed programs, run by ONNX Runtime, against the NumPy interpreter and MXNet."""
+import json
+import random as randoms
+import sys
+
+import mxnet as mx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from packed import geometry, make_image, make_program, write_packed
+from random_programs import Maker, describe, other_sizes
+from reference_network import read_reference_network
+
+from bmx_melius import UserError, load_reference_parameters
+from bmx_melius.__main__ import main
+from bmx_melius.deploy import reference
+from bmx_melius.deploy.onnx_export import to_onnx
+from bmx_melius.deploy.program import REAL_KIND, Operation, Program, Value
+from model_zoo import get_model
+
+onnx, onnxruntime = pytest.importorskip('onnx'), pytest.importorskip('onnxruntime')
+
+
+def run(model, inputs):
+    """The outputs of a model (bytes or the name of a file), without the optimizations that may round otherwise."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.graph_optimization_level = 3, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model, options, providers=['CPUExecutionProvider'])
+    return session.run(None, {node.name: array for node, array in zip(session.get_inputs(), inputs)})
+
+
+def hangs_over_padding(operation):
+    a = operation.attributes
+    return operation.name == 'avg_pool' and a['ceil'] and a['count_pad'] and (a['pad_h'] or a['pad_w'])
+
+
+@given(random=st.randoms(use_true_random=False), exact=st.booleans())
+@settings(suppress_health_check=list(HealthCheck))
+def test_a_model_gives_the_results_of_its_program_at_any_batch_and_size(random, exact):
+    maker = Maker(random, exact)
+    program = maker.program(random.randint(1, 12))
+    names = [f'x{number}' for number in range(len(program.inputs))]
+    if any(map(hangs_over_padding, program.operations)):
+        with pytest.raises(UserError, match='count the padding'):
+            to_onnx(program, names)
+        return
+    model = to_onnx(program, names).SerializeToString()
+    for sizes in (other_sizes(random, program), [(value.height, value.width) for value in program.inputs]):
+        inputs = maker.data(sizes, batch=random.randint(1, 3))
+        for found, expected in zip(run(model, inputs), reference.run(program, inputs)):
+            if exact:
+                np.testing.assert_array_equal(found, expected, err_msg=describe(program))
+            else:
+                np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max(), err_msg=describe(program))
+
+
+@pytest.mark.parametrize('name, options', [('meliusneta', {}), ('birealnet18', {'initial_layers': 'thumbnail'})])
+def test_a_network_of_the_zoo_gives_mxnets_results_from_its_model(name, options, tmp_path, capsys):
+    net = get_model(name, classes=10, **options)
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    x = mx.nd.array(np.random.RandomState(0).randn(1, 3, 64, 64))
+    expected = net(x).asnumpy()
+    net.export(str(tmp_path / 'net'))
+    assert main(['export-onnx', str(tmp_path / 'net'), str(tmp_path / 'net.onnx'), '--input-shape', '1,3,64,64', '--json']) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts['bytes'] == (tmp_path / 'net.onnx').stat().st_size < facts['bytes_before'] / 2
+    assert facts['largest_deviation'] < 1e-4
+    (found,) = run(str(tmp_path / 'net.onnx'), [x.asnumpy()])
+    # Rounding of a float layer may turn signs next to zero, and these change what follows: the zoo is compared in its scale alone.
+    assert np.abs(found - expected).max() < .1 * np.abs(expected).max()
+
+
+def test_the_model_of_the_reference_network_gives_its_logits(tmp_path):
+    known = read_reference_network()
+    mx.nd.save(str(tmp_path / 'reference.params'), known['exported'])
+    net = get_model('meliusnet22', classes=40)
+    load_reference_parameters(net, str(tmp_path / 'reference.params'))
+    net.hybridize()
+    net(known['x'])
+    net.export(str(tmp_path / 'net'))
+    assert main(['export-onnx', str(tmp_path / 'net'), str(tmp_path / 'net.onnx'), '--input-shape', '1,3,224,224', '--no-verify']) == 0
+    (found,) = run(str(tmp_path / 'net.onnx'), [known['x'].asnumpy()])
+    np.testing.assert_allclose(found, known['logits'], atol=1e-3)
+
+
+def test_a_packed_network_becomes_a_model_without_being_converted_again(tmp_path, capsys):
+    program = make_program()
+    write_packed(tmp_path / 'packed', program, outputs=[1, 0])
+    assert main(['export-onnx', str(tmp_path / 'packed'), str(tmp_path / 'a.onnx')]) == 0
+    assert 'verified on a sample' in capsys.readouterr().out
+    image = make_image()
+    found, expected = run(str(tmp_path / 'a.onnx'), [image]), reference.run(program, [image])
+    for x, y in zip(found, expected[::-1]):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_of_a_binary_layer_take_a_byte_each():
+    random = np.random.RandomState(0)
+    attributes = {'out_channels': 64, **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1, 'pad_value': -1, 'offset': 1}
+    sign = {'threshold': np.zeros(64, np.float32), 'flip': np.zeros(64, bool)}
+    program = Program([Value(REAL_KIND, 64, 8, 8, False)], [
+        Operation('threshold', (0,), {}, sign),
+        Operation('binary_conv', (1,), attributes, {'weight': random.rand(64, 3, 3, 64) < .5}),
+    ], [2])
+    assert 64 * 9 * 64 < len(to_onnx(program, ['data']).SerializeToString()) < 64 * 9 * 64 + 4096
+
+
+def test_mistakes_are_told_in_one_line_and_leave_no_file(tmp_path, capsys):
+    assert main(['export-onnx', str(tmp_path / 'nothing'), str(tmp_path / 'a.onnx')]) == 2
+    assert 'nothing-symbol.json' in capsys.readouterr().err
+    write_packed(tmp_path / 'packed', make_program())
+    assert main(['export-onnx', str(tmp_path / 'packed'), str(tmp_path / 'no folder' / 'a.onnx')]) == 2
+    assert 'no folder' in capsys.readouterr().err
+    assert not list(tmp_path.glob('*.onnx'))
+
+
+def test_without_onnx_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'onnx', None)
+    with pytest.raises(UserError, match='pip install onnx'):
+        to_onnx(Maker(randoms.Random(1), True).program(3), ['x0', 'x1'])
