@@ -65,7 +65,7 @@ def make_parser():
     group = parser.add_argument_group('network')
     group.add_argument('--model', type=network, help='one of ' + ', '.join(get_model_list()))
     group.add_argument('--initial-layers', metavar='STEM',
-                       help='grouped_stem, imagenet or thumbnail (default: grouped_stem; digits: thumbnail)')
+                       help='grouped_stem, imagenet or thumbnail (default: grouped_stem; for small images thumbnail)')
     group.add_argument('--clip-threshold', type=float, metavar='T',
                        help="cancel the gradient of a sign where its input exceeds this (default: the network's own, MeliusNet 1.3)")
     group.add_argument('--bits', type=int, choices=(1, 32),
@@ -88,22 +88,25 @@ def make_parser():
 
     group = parser.add_argument_group('data')
     group.add_argument('--dataset', choices=DATASETS, default='imagenet',
-                       help='imagenet stands for any images of yours; digits come with scikit-learn (default: %(default)s)')
-    group.add_argument('--data-dir', default=os.path.join('~', '.mxnet', 'datasets', 'imagenet'), metavar='DIR',
-                       help='folder with train/CLASS/*.jpg and val/CLASS/*.jpg (default: %(default)s)')
+                       help='imagenet stands for any images of yours, digits come with scikit-learn, dummy is random numbers, to time '
+                            'training without reading data (default: %(default)s)')
+    group.add_argument('--data-dir', metavar='DIR',
+                       help='folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or with the files of mnist, fashion-mnist, cifar10 or '
+                            'cifar100 (default: ~/.mxnet/datasets/DATASET)')
     group.add_argument('--use-rec', action='store_true', help='read record files, packed with: bmx-melius pack-images')
     group.add_argument('--rec-train', metavar='FILE', help='training record file (default: DATA_DIR/rec/train.rec)')
     group.add_argument('--rec-train-idx', metavar='FILE', help='its index (default: the same name, .idx)')
     group.add_argument('--rec-val', metavar='FILE', help='validation record file (default: DATA_DIR/rec/val.rec)')
     group.add_argument('--rec-val-idx', metavar='FILE', help='its index (default: the same name, .idx)')
     group.add_argument('-j', '--num-data-workers', dest='num_workers', type=int, metavar='N',
-                       help='threads that decode and augment (default: 4; digits: 0, none beside the training)')
-    group.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input (default: 224; digits: 8)')
+                       help='threads that decode and augment (default: imagenet 4, digits 0, others 2)')
+    group.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input (default: imagenet 224)')
     group.add_argument('--crop-ratio', type=float, metavar='R',
-                       help='validation crops INPUT_SIZE from images of INPUT_SIZE / R (default: 0.875; digits: 0.8)')
+                       help='validation crops INPUT_SIZE from images of INPUT_SIZE / R (default: imagenet 0.875, digits 0.8, '
+                            'others 1)')
     group.add_argument('--augmentation', choices=LEVELS,
-                       help='low: crop and mirror; medium: resized crop and mirror; high: colours too; digits are never mirrored'
-                            + default('augmentation'))
+                       help='low: crop and mirror; medium: resized crop and mirror; high: colours too; small images are shifted '
+                            'instead, digits never mirrored' + default('augmentation'))
 
     group = parser.add_argument_group('training')
     group.add_argument('--preset', choices=PRESETS, default=DEFAULT,

@@ -251,5 +251,5 @@ def test_levels_are_those_of_the_protocol():
         'medium': Augmentation(area=(.08, 1.), aspect=(3 / 4, 4 / 3), mirror=True),
         'high': Augmentation((.08, 1.), (3 / 4, 4 / 3), mirror=True, brightness=.4, contrast=.4, saturation=.4, pca_noise=.1),
     }
-    for name in ('digits',):
+    for name in ('digits', 'mnist'):
         assert not any(level.mirror for level in DATASETS[name].augmentations.values()), 'a mirrored digit is no digit'

@@ -36,7 +36,8 @@ def add_parser(commands, get_model):
         'network', metavar='PREFIX|MODEL', help='of the exported files PREFIX-symbol.json and PREFIX-0000.params, or a network of the zoo'
     )
     parser.add_argument(
-        'data', metavar='DATA', help='digits, a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file with its .idx beside it'
+        'data', metavar='DATA', help='digits, mnist, fashion-mnist, cifar10, cifar100, a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a '
+        '.rec file with its .idx beside it'
     )
     parser.add_argument('--compare', metavar='PREFIX', help='evaluate these exported files on the same images, too')
     parser.add_argument('--per-class', action='store_true', help='also show each class: its accuracy, and what it is taken for')

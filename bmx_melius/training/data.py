@@ -3,7 +3,7 @@ import os
 
 from ..errors import UserError
 from .datasets import DATASETS
-from .digits import CLASSES, open_digits
+from .dummy import DummySource
 from .folders import open_folders
 from .image_source import ImageSource
 from .record_source import RecordSource
@@ -32,16 +32,20 @@ def open_source(options, part=0, parts=1):
     """
     dataset = DATASETS[options.dataset]
     spec = dataset.input_spec(options.input_size, options.crop_ratio)
-    common = {'spec': spec, 'augmentation': dataset.augmentations[options.augmentation], 'part': part, 'parts': parts, 'seed': options.seed,
-              'batch_size': options.batch_size * max(1, options.num_gpus)}
-    if options.dataset == 'digits':
-        train, validation = open_digits()
-        return ImageSource(train, validation, list(CLASSES), 'digits of scikit-learn', threads=options.num_workers, **common)
+    machine = {'spec': spec, 'part': part, 'parts': parts, 'batch_size': options.batch_size * max(1, options.num_gpus),
+               'seed': options.seed}
+    if options.dataset == 'dummy':
+        return DummySource(**machine)
+    common = {**machine, 'augmentation': dataset.augmentations[options.augmentation]}
+    data_dir = os.path.expanduser(options.data_dir or '')
+    if dataset.open:
+        train, validation = dataset.open(data_dir)
+        origin = f'{options.dataset} in {data_dir}' if data_dir else options.dataset
+        return ImageSource(train, validation, list(dataset.class_names), origin, threads=options.num_workers, **common)
     if options.use_rec:
         train = _open_records(options, 'train')
         validation = _open_records(options, 'val')
         return RecordSource(train, validation, threads=max(1, options.num_workers), **common)
-    data_dir = os.path.expanduser(options.data_dir)
     for folder in ('train', 'val'):
         if not os.path.isdir(os.path.join(data_dir, folder)):
             raise UserError(f'there is no folder {os.path.join(data_dir, folder)}: point --data-dir to a folder with train/CLASS/*.jpg and '

@@ -1,9 +1,11 @@
 """The datasets that can be trained on: one row each."""
 import dataclasses
 import math
-from typing import Dict, Optional
+import os
+from typing import Callable, Dict, Optional, Sequence
 
 from ..preprocessing import InputSpec
+from . import digits, small_images
 from .augmentation import Augmentation
 
 LEVELS = ('low', 'medium', 'high')
@@ -25,6 +27,12 @@ class Dataset:
     lr_factor : float
         Times the optimizer's default learning rate, which is one for ImageNet.
     num_epochs, num_workers : int
+    data_dir : str or None
+        Where its files are looked for; None: it needs none.
+    open : function or None
+        Of that folder; returns datasets of pairs (image, label) for training and validation. None: `data.open_source` knows what to do.
+    class_names : sequence of str or None
+        Of what `open` opens.
     """
 
     input: InputSpec
@@ -34,6 +42,9 @@ class Dataset:
     lr_factor: float
     num_epochs: int
     num_workers: int
+    data_dir: Optional[str] = None
+    open: Optional[Callable] = None
+    class_names: Optional[Sequence[str]] = None
 
     def input_spec(self, size: Optional[int] = None, crop_ratio: Optional[float] = None):
         """The `InputSpec` for another size of the input or another crop; None keeps what the dataset has."""
@@ -41,6 +52,17 @@ class Dataset:
         return dataclasses.replace(self.input, size=size, resize=math.ceil(size / (crop_ratio or self.crop_ratio)))
 
 
+FOLDER = os.path.join('~', '.mxnet', 'datasets')  # Gluon's
+# Zhong et al., "Random Erasing Data Augmentation", 2017, section 4.1, and most who train on images of this size.
+SHIFTED = {'pad': 4, 'mirror': True}
+CIFAR_AUGMENTATIONS = {
+    'low': Augmentation(mirror=True),
+    'medium': Augmentation(**SHIFTED),
+    'high': Augmentation(**SHIFTED, brightness=.4, contrast=.4, saturation=.4, pca_noise=.1),
+}
+
+# Means and deviations of MNIST, Fashion-MNIST and CIFAR are those of all pixels of their training images. For MNIST PyTorch's example
+# (.1307, .3081 of 255) has them, for CIFAR-10 Page, "How to Train Your ResNet", 2018, for CIFAR-100 weiaicunzai/pytorch-cifar100.
 DATASETS = {
     # Sizes, means and the three levels are those of the MeliusNet paper, section 4.1.
     'imagenet': Dataset(
@@ -55,6 +77,7 @@ DATASETS = {
         lr_factor=1.,
         num_epochs=120,
         num_workers=4,
+        data_dir=os.path.join(FOLDER, 'imagenet'),
     ),
     # Gray digits of 8x8 pixels with a border of one pixel, which lets the crop move; a mirrored digit is no digit.
     'digits': Dataset(
@@ -68,6 +91,74 @@ DATASETS = {
         initial_layers='thumbnail',
         lr_factor=4.,  # there are few updates
         num_epochs=10,
+        num_workers=0,
+        open=lambda _: digits.open_digits(),
+        class_names=digits.CLASSES,
+    ),
+    'mnist': Dataset(
+        input=InputSpec(channels=1, size=28, resize=28, mean=(33.31,), std=(78.57,)),
+        crop_ratio=1.,
+        augmentations={
+            'low': Augmentation(),
+            'medium': Augmentation(pad=2),
+            'high': Augmentation(pad=2, brightness=.4),
+        },
+        initial_layers='thumbnail',
+        lr_factor=1.,
+        num_epochs=20,
+        num_workers=2,
+        data_dir=os.path.join(FOLDER, 'mnist'),
+        open=small_images.open_mnist,
+        class_names=digits.CLASSES,
+    ),
+    'fashion-mnist': Dataset(
+        input=InputSpec(channels=1, size=28, resize=28, mean=(72.94,), std=(90.02,)),
+        crop_ratio=1.,
+        augmentations={
+            'low': Augmentation(mirror=True),
+            'medium': Augmentation(**SHIFTED),
+            'high': Augmentation(**SHIFTED, brightness=.4, contrast=.4),
+        },
+        initial_layers='thumbnail',
+        lr_factor=1.,
+        num_epochs=60,
+        num_workers=2,
+        data_dir=os.path.join(FOLDER, 'fashion-mnist'),
+        open=small_images.open_mnist,
+        class_names=small_images.FASHION_CLASSES,
+    ),
+    'cifar10': Dataset(
+        input=InputSpec(size=32, resize=32, mean=(125.31, 122.95, 113.87), std=(62.99, 62.09, 66.70)),
+        crop_ratio=1.,
+        augmentations=CIFAR_AUGMENTATIONS,
+        initial_layers='thumbnail',
+        lr_factor=1.,
+        num_epochs=200,
+        num_workers=2,
+        data_dir=os.path.join(FOLDER, 'cifar10'),
+        open=small_images.open_cifar10,
+        class_names=small_images.CIFAR10_CLASSES,
+    ),
+    'cifar100': Dataset(
+        input=InputSpec(size=32, resize=32, mean=(129.30, 124.07, 112.43), std=(68.17, 65.39, 70.42)),
+        crop_ratio=1.,
+        augmentations=CIFAR_AUGMENTATIONS,
+        initial_layers='thumbnail',
+        lr_factor=1.,
+        num_epochs=200,
+        num_workers=2,
+        data_dir=os.path.join(FOLDER, 'cifar100'),
+        open=small_images.open_cifar100,
+        class_names=small_images.CIFAR100_CLASSES,
+    ),
+    # Random numbers, to time training without reading data: see `dummy`.
+    'dummy': Dataset(
+        input=InputSpec(),
+        crop_ratio=.875,
+        augmentations=dict.fromkeys(LEVELS, Augmentation()),
+        initial_layers='grouped_stem',
+        lr_factor=1.,
+        num_epochs=1,
         num_workers=0,
     ),
 }

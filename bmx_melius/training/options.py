@@ -84,6 +84,7 @@ def _complete(options):
         raise UserError('which network? Give --model, for example --model meliusnet22')
     options.use_rec = bool(options.use_rec or options.rec_train or options.rec_val)
     dataset = DATASETS[options.dataset]
+    _default(options, 'data_dir', dataset.data_dir)
     _default(options, 'input_size', dataset.input.size)
     _default(options, 'crop_ratio', dataset.crop_ratio)
     _default(options, 'initial_layers', dataset.initial_layers)
@@ -132,8 +133,10 @@ def _check(options):
             raise UserError(f'--temperature must be positive, not {options.temperature:g}')
         if not 0 <= options.hard_weight < 1:
             raise UserError(f'--hard-weight must be at least 0 and below 1, where the teacher has no say, not {options.hard_weight:g}')
-    if options.dataset == 'digits' and options.use_rec:
-        raise UserError('--use-rec: the digits come from scikit-learn, not from record files; leave out --use-rec or --dataset digits')
+    if options.dataset != 'imagenet' and options.use_rec:
+        raise UserError(f'--use-rec: {options.dataset} does not come from record files; leave out --use-rec or --dataset {options.dataset}')
+    if options.data_dir and DATASETS[options.dataset].data_dir is None:
+        raise UserError(f'--data-dir: {options.dataset} needs no files; leave out --data-dir or --dataset {options.dataset}')
     features = mx.runtime.Features()
     if options.num_gpus > mx.context.num_gpus():
         raise UserError(f'--num-gpus {options.num_gpus}: ' + (

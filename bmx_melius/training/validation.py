@@ -9,7 +9,7 @@ import numpy as np
 from mxnet import gluon
 
 from ..errors import UserError
-from .digits import CLASSES, open_digits
+from .datasets import DATASETS
 from .folders import ImageFolder
 from .image_source import validation_batches
 from .records import RecordFile, name_some
@@ -118,7 +118,8 @@ def open_images(data, spec):
     Parameters
     ----------
     data : str
-        'digits', a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec with its .idx beside it.
+        'digits', 'mnist', 'fashion-mnist', 'cifar10' or 'cifar100' (in ~/.mxnet/datasets), a folder with CLASS/*.jpg or
+        val/CLASS/*.jpg, or a .rec file of im2rec with its .idx beside it.
     spec : InputSpec
         Decodes the files.
 
@@ -127,16 +128,18 @@ def open_images(data, spec):
     UserError
         When there are none, or when something is wrong with them.
     """
-    if data == 'digits':
-        images = open_digits()[1]
-        return LabelledImages('digits of scikit-learn', images, _numbered(len(images)), len(CLASSES), list(CLASSES))
+    dataset = DATASETS.get(data)
+    if dataset and dataset.open:
+        images = dataset.open(os.path.expanduser(dataset.data_dir or ''))[1]
+        return LabelledImages(data, images, _numbered(len(images)), len(dataset.class_names), list(dataset.class_names))
     path = os.path.expanduser(data)
     if os.path.isdir(path):
         validation = os.path.join(path, 'val')
         folder = ImageFolder(validation if os.path.isdir(validation) else path, spec)
         return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.synsets), folder.synsets)
     if not os.path.isfile(path):
-        raise UserError(f'there is no {data}: give digits, a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec')
+        raise UserError(f'there is no {data}: give digits, mnist, cifar10, ..., a folder with CLASS/*.jpg or '
+                        'val/CLASS/*.jpg, or a .rec file of im2rec')
     index = os.path.splitext(path)[0] + '.idx'
     if not os.path.isfile(index):
         raise UserError(f'there is no index {index}: im2rec writes it beside the .rec file')
