@@ -32,9 +32,10 @@ from bmx_melius.training.datasets import DATASETS, LEVELS
 from bmx_melius.training.experiment import LOG_FILE, Experiment
 from bmx_melius.training.export import export
 from bmx_melius.training.interruption import Interruption
-from bmx_melius.training.objective import LABEL_SMOOTHING, make_objective
+from bmx_melius.training.objective import make_objective
+from bmx_melius.training.plan import describe
 from bmx_melius.training.precision import check_dtype
-from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS, describe_preset
+from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS
 from bmx_melius.training.progress import Progress, count_correct
 from bmx_melius.training.report import LOG, Bar, logging_to_file, logging_to_screen
 from bmx_melius.training.schedules import MODES, decay_epochs, make_schedule
@@ -378,39 +379,6 @@ def export_network(options, net, source, model, counts, metrics):
                          'metrics': metrics})
     LOG.info('the best network is that of epoch %d: top-1 %.2f%%, top-5 %.2f%%; exported to %s-symbol.json and %s-0000.params',
              metrics['epoch'], 100 * metrics['top1'], 100 * metrics['top5'], prefix, prefix)
-
-
-def describe(options, source, counts, schedule):
-    """The plan of a run as text."""
-    spec, updates = source.spec, source.updates_per_epoch
-    total = updates * options.num_epochs
-    rates = ', '.join(f'{schedule(update):.3g} in update {update}' for update in sorted({1, total // 2, total}))
-    return '\n'.join((
-        f'preset     {describe_preset(options)}',
-        f'network    {options.model}, {options.initial_layers}, {source.classes} classes: {counts["ops"]:,.0f} OPs, '
-        f'{counts["size_bytes"] / 2**20:.2f} MB',
-        f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
-        f'augmentation {options.augmentation}',
-        f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
-        f'updates    {options.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
-        f'optimizer  {options.optimizer}, weight decay {options.wd:g}, seed {options.seed}',
-        f'objective  {describe_objective(options)}',
-        f'rate       {options.lr_mode}, {options.warmup_epochs} epochs of warm-up: {rates}',
-        f'results    {options.save_dir}',
-    ))
-
-
-def describe_objective(options):
-    """What the network is trained for, in words."""
-    parts = ['cross-entropy with the labels']
-    if options.label_smoothing:
-        parts.append(f'smoothed by {LABEL_SMOOTHING:g}')
-    if options.mixup:
-        parts.append(f'of mixtures (mixup-alpha {options.mixup_alpha:g}, off in the last {options.mixup_off_epoch} epochs)')
-    if options.teacher:
-        parts.append(f'and with the answers of {options.teacher} (temperature {options.temperature:g}, '
-                     f'hard-weight {options.hard_weight:g})')
-    return ' '.join(parts)
 
 
 def main(arguments=None):
