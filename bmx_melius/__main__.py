@@ -5,7 +5,7 @@ import os
 import sys
 
 from ._version import __version__
-from .commands import bench, convert, evaluate, export_onnx, info, pack_images, predict, summary
+from .commands import bench, convert, evaluate, export_onnx, info, pack_images, predict, summary, tables
 from .commands.arguments import Parser
 from .errors import UserError
 
@@ -40,6 +40,13 @@ def get_model_list():
     return model_zoo.get_model_list()
 
 
+def get_tables():
+    """`model_zoo.published.TABLES`, imported when it is called."""
+    from model_zoo.published import TABLES
+
+    return TABLES
+
+
 def build_parser():
     """The parser of the whole command line; the parsed arguments hold the function `run(arguments, output)` of their command."""
     parser = Parser(prog='bmx-melius', description=_DESCRIPTION, epilog=_EXAMPLES)
@@ -52,6 +59,7 @@ def build_parser():
     predict.add_parser(commands)
     evaluate.add_parser(commands, get_model)
     pack_images.add_parser(commands)
+    tables.add_parser(commands, get_model, get_tables)
     info.add_parser(commands, get_model_list)
     return parser
 
