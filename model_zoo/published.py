@@ -1,4 +1,4 @@
-"""What was published of the networks of this zoo, figures as they are printed; `bmx-melius tables` puts beside them what they count here."""
+"""What was published of the networks of this zoo, as it is printed; `bmx-melius tables` puts beside it what they count here."""
 import dataclasses
 from typing import Tuple
 
