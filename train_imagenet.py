@@ -21,16 +21,18 @@ os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')  # threads that wait leave t
 import mxnet as mx
 from mxnet import autograd, gluon
 
-import bmx_melius
 from bmx_melius import UserError
 from bmx_melius.commands.arguments import Parser, positive_int
 from bmx_melius.errors import last_line
+from bmx_melius.graph import Graph
+from bmx_melius.summary import Summary
 from bmx_melius.training import options as flags
 from bmx_melius.training.checkpoints import Checkpoints, load_optimizer
 from bmx_melius.training.data import open_source
 from bmx_melius.training.datasets import DATASETS, LEVELS
 from bmx_melius.training.experiment import LOG_FILE, Experiment
 from bmx_melius.training.export import export
+from bmx_melius.training.flips import FlipCounter
 from bmx_melius.training.interruption import Interruption
 from bmx_melius.training.objective import make_objective
 from bmx_melius.training.plan import describe
@@ -38,6 +40,7 @@ from bmx_melius.training.precision import check_dtype
 from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS
 from bmx_melius.training.progress import Progress, count_correct
 from bmx_melius.training.report import LOG, Bar, logging_to_file, logging_to_screen
+from bmx_melius.training.scalars import Scalars
 from bmx_melius.training.schedules import MODES, decay_epochs, make_schedule
 from bmx_melius.training.seeding import seed_all, seed_for
 from bmx_melius.training.source import DataError
@@ -147,7 +150,7 @@ def make_parser():
 
     group = parser.add_argument_group('saving and resuming')
     group.add_argument('--save-dir', default='params', metavar='DIR',
-                       help='checkpoint (each epoch), log and the exported network go there (default: %(default)s)')
+                       help='checkpoint (each epoch), log, curves and the exported network go there (default: %(default)s)')
     group.add_argument('--save-frequency', type=int, default=10, metavar='N',
                        help='besides the last and the best weights keep those of every N-th epoch, 0: none (default: %(default)s)')
     group.add_argument('--resume', action='store_true', help='continue the run in SAVE_DIR, with its flags')
@@ -156,6 +159,8 @@ def make_parser():
     group.add_argument('--resume-epoch', type=int, default=0, metavar='N', help='... as if N epochs were over (default: %(default)s)')
     group.add_argument('--log-interval', type=int, default=50, metavar='N',
                        help='log every N updates, 0: only epochs (default: %(default)s)')
+    group.add_argument('--track-flips', action='store_true', help='count changes of sign of binary weights: flips.csv and flips.png')
+    group.add_argument('--tensorboard', action='store_true', help='also write curves for TensorBoard to SAVE_DIR/tensorboard')
     group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/experiment.log)')
     group.add_argument('--dry-run', action='store_true', help='check flags and data, show the plan, train and write nothing')
     for flag in flags.REFUSED:
@@ -204,19 +209,25 @@ def run(options):
     net = make_network(options, model, source.spec, devices)
     objective = make_objective(options, source.classes, source.spec.shape, devices)
     trainer = make_trainer(options, net, source.updates_per_epoch, workers)
-    counts = bmx_melius.summary(net, input_shape=(1, *source.spec.shape)).counts
+    graph = Graph.read(net, (1, *source.spec.shape))
+    counts = Summary.of(graph).counts
     plan = describe(options, source, counts, trainer.optimizer.lr_scheduler)
     if options.dry_run:
         LOG.info('%s\nnothing was trained (--dry-run)', plan)
         return 0
 
     is_first = workers.rank == 0
+    flips = FlipCounter(net, source.updates_per_epoch) if options.track_flips and is_first else None
     log = options.logging_file or os.path.join(options.save_dir, LOG_FILE)
     with logging_to_file(log if is_first else f'{log}.{workers.rank}'):
         LOG.info(plan)
         checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, writes=is_first)
         progress = start(options, checkpoints, net, trainer)
-        experiment = Experiment(options.save_dir, writes=is_first)
+        if flips:
+            flips.start(checkpoints.load_arrays())
+        experiment = Experiment(options.save_dir, options.model, counts, trainer.optimizer.lr_scheduler, source.updates_per_epoch,
+                                options.num_epochs, flips, writes=is_first)
+        experiment.start(vars(options), graph, progress, Scalars if options.tensorboard else None)
         status = train(options, net, objective, trainer, source, workers, checkpoints, experiment, progress, devices)
         if status == 0 and is_first:
             net.load_parameters(checkpoints.best_weights(progress), ctx=devices)
@@ -242,15 +253,16 @@ def train(options, net, objective, trainer, source, workers, checkpoints, experi
                     autograd.backward(losses)
                     trainer.step(source.images_per_update)
                     progress.add(outputs, [objective.labels(target) for target in targets], losses)
-                    show(bar, options, progress, source, trainer.learning_rate)
+                    experiment.end_update()
+                    show(bar, experiment, options, progress, source, trainer.learning_rate)
                     if interruption.signal:
                         break
                 top1, top5 = evaluate(net, options.dtype, source, workers, devices, interruption)
             except DataError as error:
-                checkpoints.save(net, trainer, progress)
+                checkpoints.save(net, trainer, progress, experiment.arrays())
                 raise UserError(f'{error}; then go on with --resume --save-dir {options.save_dir}, nothing is lost') from error
             if interruption.signal:
-                checkpoints.save(net, trainer, progress)
+                checkpoints.save(net, trainer, progress, experiment.arrays())
                 LOG.info('stopped in epoch %d after update %d; go on with --resume --save-dir %s', epoch + 1, progress.batch,
                          options.save_dir)
                 return 128 + interruption.signal
@@ -258,8 +270,9 @@ def train(options, net, objective, trainer, source, workers, checkpoints, experi
                                seconds=round(time.time() - started, 1))
             LOG.info('epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
                      '{seconds:.0f} s, {waiting:.0%} of training waiting for data'.format(**progress.history[-1]))
-            checkpoints.save(net, trainer, progress)
-            experiment.end_epoch(progress.history)
+            experiment.end_epoch()
+            checkpoints.save(net, trainer, progress, experiment.arrays())
+            experiment.show_epoch(progress)
     return 0
 
 
@@ -356,15 +369,18 @@ def evaluate(net, dtype, source, workers, devices, interruption):
     return right / max(1, seen), right5 / max(1, seen)
 
 
-def show(bar, options, progress, source, learning_rate):
+def show(bar, experiment, options, progress, source, learning_rate):
     """Report the update that is just over; raise `UserError` where there is no point in going on."""
-    speed = f'{progress.pace.updates_per_second * source.images_per_update:.3g} images/s'
+    images_per_second = progress.pace.updates_per_second * source.images_per_update
+    speed = f'{images_per_second:,.{0 if images_per_second >= 100 else 1}f} images/s'
     waiting = f'{progress.pace.waiting_share:.0%} waiting for data'
     bar.advance(source.images_per_update, f'epoch {progress.epoch + 1}/{options.num_epochs}', f'loss {progress.mean_loss:.3f}',
                 f'top-1 {progress.accuracy:.1%}', f'rate {learning_rate:.1e}', speed, waiting)
     if options.log_interval and progress.batch % options.log_interval == 0:
         LOG.info('epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, %s, %s, learning rate %.3g', progress.epoch + 1,
                  progress.batch, source.updates_per_epoch, progress.mean_loss, 100 * progress.accuracy, speed, waiting, learning_rate)
+        experiment.add_scalars({'update/loss': progress.mean_loss, 'update/top1': progress.accuracy, 'update/learning_rate': learning_rate,
+                                'update/images_per_second': images_per_second, 'update/waiting': progress.pace.waiting_share}, progress)
     if not math.isfinite(progress.loss):
         raise UserError(f'training diverged in epoch {progress.epoch + 1}: the loss is {progress.loss}; start again with a lower --lr')
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from images import make_folders, overwrite, pack_folders, pack_list, record_span
 
+import bmx_melius
 import train_imagenet
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.digits import open_digits
@@ -171,7 +172,7 @@ def test_the_exported_network_is_the_best_one_and_runs_without_this_project(fini
     net = train_imagenet.get_model(**description['model'])
     net.load_parameters(str(finished['digits'] / f'epoch-{description["metrics"]["epoch"]:04d}.params'))
     np.testing.assert_allclose(net(inputs).asnumpy(), logits, atol=1e-4)
-    counts = train_imagenet.bmx_melius.summary(net, (1, *spec.shape)).counts
+    counts = bmx_melius.summary(net, (1, *spec.shape)).counts
     assert description['counts'] == counts and description['class_names'] == list('0123456789')
 
 

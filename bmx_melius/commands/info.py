@@ -7,8 +7,8 @@ import json
 import os
 import platform
 
+from .. import machine
 from .._version import __version__
-from ..bench import machine
 from ..deploy import native
 from .arguments import add_json_flag
 

@@ -8,6 +8,7 @@ from ..errors import UserError
 from .checkpoints import Checkpoints
 from .datasets import DATASETS
 from .presets import OPTIMIZERS, preset_values
+from .scalars import check_installed
 
 INITIALIZERS = {
     'gaussian': mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2),
@@ -137,6 +138,8 @@ def _check(options):
         raise UserError(f'--use-rec: {options.dataset} does not come from record files; leave out --use-rec or --dataset {options.dataset}')
     if options.data_dir and DATASETS[options.dataset].data_dir is None:
         raise UserError(f'--data-dir: {options.dataset} needs no files; leave out --data-dir or --dataset {options.dataset}')
+    if options.tensorboard:
+        check_installed()
     features = mx.runtime.Features()
     if options.num_gpus > mx.context.num_gpus():
         raise UserError(f'--num-gpus {options.num_gpus}: ' + (
