@@ -20,8 +20,9 @@ OPTIONS = {'model': 'test', 'lr': .01}
 def make(optimizer='radam', seed=0):
     """A small network with running statistics, and its trainer."""
     mx.random.seed(seed)
-    net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.Dense(4, in_units=3), gluon.nn.BatchNorm(in_channels=4), gluon.nn.Dense(2, in_units=4))
+    net = gluon.nn.HybridSequential(prefix='net_')  # the trainer sorts parameters by name: two networks must have the same names
+    with net.name_scope():
+        net.add(gluon.nn.Dense(4, in_units=3), gluon.nn.BatchNorm(in_channels=4), gluon.nn.Dense(2, in_units=4))
     net.initialize(mx.init.Normal(1))
     arguments = {'learning_rate': .01, 'lr_scheduler': make_schedule('cosine', .01, 5, 4)}
     return net, gluon.Trainer(net.collect_params(), optimizer, arguments, update_on_kvstore=False)
