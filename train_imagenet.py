@@ -130,7 +130,7 @@ def make_parser():
                        help='epochs at which it is applied (default: 40,60 of 120, in proportion)')
     group.add_argument('--lr-decay-period', type=int, default=0, metavar='N', help='or: apply it every N epochs (default: 0, off)')
     group.add_argument('--warmup-epochs', type=int, metavar='N',
-                       help=f'of linearly growing rate ({by_optimizer("warmup_epochs")} of 120, in proportion)')
+                       help=f'of linearly growing rate ({by_optimizer("warmup_epochs")}, in proportion to the epochs of the preset)')
     group.add_argument('--warmup-lr', type=float, metavar='LR', help=f'rate the warm-up starts from{default("warmup_lr")}')
     group.add_argument('--seed', type=int, default=0, help='of every random number (default: %(default)s)')
 

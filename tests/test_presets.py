@@ -1,4 +1,5 @@
 """The protocols: their numbers, how flags and datasets change them, and the learning rate of every update they lead to."""
+import fractions
 import math
 import pathlib
 
@@ -81,14 +82,15 @@ def test_a_dataset_scales_rate_and_epochs_and_events_keep_their_share_of_the_run
     row, paper, options = DATASETS[dataset], PAPER[preset], parsed(tmp_path, '--preset', preset, '--dataset', dataset)
     assert options.lr == pytest.approx(paper['lr'] * row.lr_factor)
     assert options.num_epochs == max(1, round(paper['num_epochs'] * row.num_epochs / 120))
-    share = options.num_epochs / paper['num_epochs']
+    share = fractions.Fraction(options.num_epochs, paper['num_epochs'])
     assert options.warmup_epochs == min(math.ceil(paper['warmup_epochs'] * share), options.num_epochs - 1)
     assert options.lr_decay_epoch == [math.floor(epoch * share) for epoch in paper.get('lr_decay_epoch', [40, 60])]
 
 
 def test_a_longer_run_stretches_its_preset(tmp_path):
-    options = parsed(tmp_path, '--preset', 'naive', '--num-epochs', 80)
-    assert (options.lr, options.num_epochs, options.lr_decay_epoch) == (.001, 80, [70, 74])
+    for factor in range(1, 60):
+        options = parsed(tmp_path, '--preset', 'naive', '--num-epochs', 40 * factor)
+        assert (options.lr, options.num_epochs, options.lr_decay_epoch) == (.001, 40 * factor, [35 * factor, 37 * factor])
 
 
 def test_the_table_of_the_documentation_says_what_the_presets_say(tmp_path):

@@ -1,5 +1,6 @@
 """Training protocols: what the flags of train_imagenet.py are where the user leaves them out. All their numbers are here."""
 import dataclasses
+import fractions
 import math
 
 from .datasets import DATASETS
@@ -71,7 +72,7 @@ def preset_values(preset, dataset, optimizer=None, num_epochs=None):
     of_optimizer = {name: getattr(OPTIMIZERS[optimizer], name) for name in OF_THE_OPTIMIZER}
     values = {**of_optimizer, **row} if optimizer == row['optimizer'] else {**row, **of_optimizer, 'optimizer': optimizer}
     epochs = num_epochs or max(1, round(row['num_epochs'] * dataset.num_epochs / DATASETS['imagenet'].num_epochs))
-    share = epochs / row['num_epochs']
+    share = fractions.Fraction(epochs, row['num_epochs'])  # exact: an event that falls on an epoch stays there
     values.update(
         num_epochs=epochs,
         warmup_epochs=min(math.ceil(values['warmup_epochs'] * share), epochs - 1),
