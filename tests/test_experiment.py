@@ -10,6 +10,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from matplotlib.figure import Figure
 from test_train_imagenet import TINY, train, train_apart, train_until
 
 import bmx_melius
+import train_imagenet
 from bmx_melius import drawing
 from bmx_melius.graph import Graph
 from bmx_melius.training import curves, environment, scalars
@@ -300,3 +302,13 @@ def test_tensorboard_without_its_package_is_refused_before_any_work(tmp_path, mo
     message, = capsys.readouterr().err.splitlines()
     assert message.startswith('error: --tensorboard') and 'pip install' in message
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.long
+def test_memory_does_not_grow_over_two_thousand_updates():
+    """40 MB were measured, all between epochs; 80 MB are 44 KB an update, less than the activations of one batch."""
+    script = Path(train_imagenet.__file__).parent / 'benchmarks' / 'training_growth.py'
+    result = json.loads(subprocess.run([sys.executable, script, '--json'], stdout=subprocess.PIPE, text=True, check=True,
+                                       env={**os.environ, 'PYTHONPATH': str(script.parents[1])}).stdout)
+    assert result['updates'] >= 2000
+    assert result['megabytes_at_the_end'] - result['megabytes_after_warm_up'] < 80
