@@ -30,8 +30,7 @@ def is_finished(folder):
 
 def read_run(folder):
     """The results of a finished run as a dict; ``curve`` is the validation accuracy after each epoch."""
-    with open(folder / 'metrics.csv', newline='', encoding='utf-8') as file:
-        epochs = list(csv.DictReader(file))
+    epochs = _read_csv(folder / 'metrics.csv')
     (path,) = folder.glob('*-summary.json')
     counts = json.loads(path.read_text(encoding='utf-8'))['counts']
     curve = [float(epoch['top1']) for epoch in epochs]
@@ -44,6 +43,11 @@ def read_run(folder):
         'size_bytes': counts['size_bytes'],
         'curve': curve,
     }
+
+
+def _read_csv(path):
+    with open(path, newline='', encoding='utf-8') as file:
+        return list(csv.DictReader(file))
 
 
 def summarize(study, runs):
@@ -99,9 +103,10 @@ def write_results(study, runs, folder):
 
 def as_markdown(study, rows):
     """The table, and under it what is to know about it and which runs failed."""
-    headings = ['', 'n', *((MEASURED.get(key) or COUNTED[key])[0] for key in ORDER)]
+    columns = [key for key in ORDER if any(row[key] is not None for row in rows)]
+    headings = ['', 'n', *((MEASURED.get(key) or COUNTED[key])[0] for key in columns)]
     lines = [f'### {study.title}', '', f'| {" | ".join(headings)} |', '|-' * len(headings) + '|']
-    lines += ['| ' + ' | '.join([row['name'], str(row['n']), *(_cell(row, key) for key in ORDER)]) + ' |' for row in rows]
+    lines += ['| ' + ' | '.join([row['name'], str(row['n']), *(_cell(row, key) for key in columns)]) + ' |' for row in rows]
     lines += ['', 'Mean ± sample standard deviation over n seeds. Difference: of best top-1, from the baseline with the same seed.', '']
     for row in rows:
         lines += [f'- failed: {row["name"]}, seed {seed}: {failure}' for seed, failure in row['failures'].items()]
@@ -144,7 +149,7 @@ def plot(study, rows, path):
                               color=line.get_color(), alpha=.2, linewidth=0)
     axes.set(xlabel='epoch', ylabel='validation top-1 (%)', title=study.title)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(title='mean; band: all seeds')
+    axes.legend(title='mean; band: all seeds', loc='lower right')
     axes.grid(alpha=.3)
     figure.savefig(path, dpi=110)
     plt.close(figure)
