@@ -6,6 +6,7 @@ import statistics
 import matplotlib
 
 from bmx_melius.files import replacing
+from bmx_melius.training.flips import ALL
 
 matplotlib.use('Agg')
 import matplotlib.pyplot as plt  # noqa: E402  the backend comes first
@@ -17,10 +18,12 @@ MEASURED = {
     'train_top1': ('training top-1 (%)', 100, 1),
     'seconds': ('time (s)', 1, 0),
     'difference': ('difference (points)', 100, 1),
+    'flips': ('flips of a weight', 1, 2),
+    'flipped_last': ('weights flipping in the last epoch (%)', 100, 2),
 }
 # Columns that are the same for all seeds.
 COUNTED = {'ops': ('OPs (10⁶)', 1e-6, 3), 'size_bytes': ('size (kB)', 1e-3, 1)}
-ORDER = ('best_top1', 'difference', 'last_top1', 'train_top1', 'ops', 'size_bytes', 'seconds')
+ORDER = ('best_top1', 'difference', 'last_top1', 'train_top1', 'flips', 'flipped_last', 'ops', 'size_bytes', 'seconds')
 
 
 def is_finished(folder):
@@ -29,7 +32,7 @@ def is_finished(folder):
 
 
 def read_run(folder):
-    """The results of a finished run as a dict; ``curve`` is the validation accuracy after each epoch."""
+    """The results of a finished run as a dict; ``curve`` is the validation accuracy after each epoch. Flips are there if counted."""
     epochs = _read_csv(folder / 'metrics.csv')
     (path,) = folder.glob('*-summary.json')
     counts = json.loads(path.read_text(encoding='utf-8'))['counts']
@@ -42,7 +45,16 @@ def read_run(folder):
         'ops': counts['ops'],
         'size_bytes': counts['size_bytes'],
         'curve': curve,
+        **_read_flips(folder / 'flips.csv'),
     }
+
+
+def _read_flips(path):
+    """How often a binary weight changed its sign on average in the whole run, and the share of them that did in the last epoch."""
+    if not path.exists():
+        return {}
+    epochs = [row for row in _read_csv(path) if row['layer'] == ALL]
+    return {'flips': sum(float(row['mean']) for row in epochs), 'flipped_last': float(epochs[-1]['flipped'])}
 
 
 def _read_csv(path):

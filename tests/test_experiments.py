@@ -26,7 +26,7 @@ NETWORK = {'model': 'meliusnet_flex', 'model-options': {'block_numbers': [1], 't
 TINY = {
     'title': 'Rates',
     'compare': 'rate',
-    'flags': {'dataset': 'digits', 'num-epochs': 2, 'batch-size': 64, 'save-frequency': 0, **NETWORK},
+    'flags': {'dataset': 'digits', 'num-epochs': 2, 'batch-size': 64, 'save-frequency': 0, 'track-flips': True, **NETWORK},
     'axes': {'rate': {'low': {'lr': 0.001}, 'high': {'lr': 0.03}, 'broken': {'model-options': {'block': 'brick'}}}},
     'seeds': [3, 4],
 }
@@ -155,9 +155,15 @@ def test_table_holds_the_numbers_of_the_runs(finished):
                 epochs = list(csv.DictReader(file))
             assert len(epochs) == 2
             metrics[row, seed] = {key: np.array([float(epoch[key]) for epoch in epochs]) for key in ('top1', 'train_top1', 'seconds')}
+            with open(folder / 'tiny' / row / f'seed{seed}' / 'flips.csv', newline='') as file:
+                flips = [epoch for epoch in csv.DictReader(file) if epoch['layer'] == 'all']
+            metrics[row, seed]['flips'] = np.array([float(epoch['mean']) for epoch in flips])
+            metrics[row, seed]['flipped'] = np.array([float(epoch['flipped']) for epoch in flips])
     expected = {row: {'best_top1': [metrics[row, seed]['top1'].max() for seed in (3, 4)],
                       'last_top1': [metrics[row, seed]['top1'][1] for seed in (3, 4)],
                       'train_top1': [metrics[row, seed]['train_top1'][1] for seed in (3, 4)],
+                      'flips': [metrics[row, seed]['flips'].sum() for seed in (3, 4)],
+                      'flipped_last': [metrics[row, seed]['flipped'][1] for seed in (3, 4)],
                       'seconds': [metrics[row, seed]['seconds'].sum() for seed in (3, 4)]} for row in ('low', 'high')}
     expected['high']['difference'] = np.subtract(expected['high']['best_top1'], expected['low']['best_top1'])
 
