@@ -109,6 +109,7 @@ def run_all(runs, jobs):
                     running[process] = run
                 else:
                     over += 1
+                    tqdm.write(f'{run.label}: {run.failure}')
             for process in [process for process in running if process.poll() is not None]:
                 run = running.pop(process)
                 run.end(process.returncode)
