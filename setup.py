@@ -48,6 +48,7 @@ setup(
     extras_require={
         'demo': ['scikit-learn'],
         'tensorboard': ['tensorboardX'],
+        'horovod': ['horovod>=0.28'],  # --kvstore horovod; how to build it: docs/distributed.md
         'onnx': ['onnx>=1.14', 'onnxruntime'],  # export-onnx; the second checks what the first has written
         'test': ['hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'scikit-learn'],
         # What `bmx-melius bench --compare` compares with: versions that live with NumPy below 1.24.

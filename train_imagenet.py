@@ -18,12 +18,16 @@ os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
 os.environ.setdefault('OMP_NUM_THREADS', str(len(os.sched_getaffinity(0))))
 os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')  # threads that wait leave their core to other programs instead of spinning
 
+# Importing MXNet in the role of a server or scheduler of a distributed job would do nothing else, ever: `serve` takes care of that.
+os.environ['BMX_MELIUS_ROLE'] = os.environ.pop('DMLC_ROLE', '')
+
 import mxnet as mx
 from mxnet import autograd, gluon
 
 from bmx_melius import UserError
 from bmx_melius.commands.arguments import Parser, positive_int
 from bmx_melius.errors import last_line
+from bmx_melius.files import check_folder
 from bmx_melius.graph import Graph
 from bmx_melius.summary import Summary
 from bmx_melius.training import options as flags
@@ -34,19 +38,24 @@ from bmx_melius.training.experiment import LOG_FILE, Experiment
 from bmx_melius.training.export import export
 from bmx_melius.training.flips import FlipCounter
 from bmx_melius.training.interruption import Interruption
+from bmx_melius.training.joining import join_workers
+from bmx_melius.training.lockstep import Lockstep
 from bmx_melius.training.objective import make_objective
 from bmx_melius.training.plan import describe
 from bmx_melius.training.precision import check_dtype
 from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS
 from bmx_melius.training.progress import Progress, count_correct
-from bmx_melius.training.report import LOG, Bar, logging_to_file, logging_to_screen
+from bmx_melius.training.report import LOG, Bar, keep_screen_for_warnings, logging_to_file, logging_to_screen
 from bmx_melius.training.scalars import Scalars
-from bmx_melius.training.schedules import MODES, decay_epochs, make_schedule
+from bmx_melius.training.schedules import MODES, SCALINGS, decay_epochs, make_schedule, scaled_rate
 from bmx_melius.training.seeding import seed_all, seed_for
-from bmx_melius.training.source import DataError
-from bmx_melius.training.workers import join_workers
+from bmx_melius.training.servers import serve
 from model_zoo import get_model, get_model_list
 from model_zoo.registry import canonical_name
+
+ROLE = os.environ.pop('BMX_MELIUS_ROLE')
+if ROLE:
+    os.environ['DMLC_ROLE'] = ROLE
 
 EPILOG = """\
 examples:
@@ -118,9 +127,12 @@ def make_parser():
     group.add_argument('--num-epochs', type=positive_int, metavar='N', help=f'fewer on small datasets{default("num_epochs")}')
     group.add_argument('--batch-size', type=positive_int, metavar='N', help=f'for each device{default("batch_size")}')
     group.add_argument('--num-gpus', type=int, default=0, metavar='N', help='0 trains on the CPU (default: %(default)s)')
-    group.add_argument('--kvstore', choices=flags.KVSTORES, default='device', help='how devices exchange gradients (default: %(default)s)')
+    group.add_argument('--kvstore', choices=flags.KVSTORES, default='device',
+                       help='how devices and processes exchange gradients; docs/distributed.md tells of several (default: %(default)s)')
     group.add_argument('--optimizer', choices=OPTIMIZERS, help=default('optimizer').strip())
     group.add_argument('--lr', type=float, help=f'base learning rate ({by_optimizer("lr")}; digits: 4 times that)')
+    group.add_argument('--lr-scaling', choices=SCALINGS, default='none',
+                       help='multiply --lr by the images of an update / 64 (linear) or the root of that (sqrt) (default: %(default)s)')
     group.add_argument('--wd', type=float, help=f'weight decay; binary weights have none ({by_optimizer("wd")})')
     group.add_argument('--no-wd', action='store_true', help='no weight decay on biases and normalization')
     group.add_argument('--momentum', type=float, help='of sgd and nag (default: 0.9)')
@@ -153,6 +165,8 @@ def make_parser():
                        help='checkpoint (each epoch), log, curves and the exported network go there (default: %(default)s)')
     group.add_argument('--save-frequency', type=int, default=10, metavar='N',
                        help='besides the last and the best weights keep those of every N-th epoch, 0: none (default: %(default)s)')
+    group.add_argument('--save-interval', type=int, default=0, metavar='N',
+                       help='also write a checkpoint every N updates, for long epochs, 0: only after epochs (default: %(default)s)')
     group.add_argument('--resume', action='store_true', help='continue the run in SAVE_DIR, with its flags')
     group.add_argument('--resume-params', metavar='FILE', help='start a new run from these weights')
     group.add_argument('--resume-states', metavar='FILE', help='... and this state of the optimizer (a pickle: load only what you trust)')
@@ -201,14 +215,23 @@ def json_object(text):
 
 def run(options):
     """Prepare, train and export as the flags say; return the exit status."""
-    devices = [mx.gpu(number) for number in range(options.num_gpus)] or [mx.cpu()]
+    check_folder(options.save_dir)
+    with join_workers(options.kvstore, f'Go on with --resume --save-dir {options.save_dir}') as workers:
+        return run_in_step(options, workers)
+
+
+def run_in_step(options, workers):
+    """The same with the other processes of a job."""
+    is_first = workers.rank == 0
+    if not is_first:
+        keep_screen_for_warnings()
+    devices = workers.devices(options.num_gpus)
     check_dtype(options.dtype, devices[0])
-    workers = join_workers(options.kvstore)
     source = open_source(options, workers.rank, workers.count)
     model = model_arguments(options, source.classes)
     net = make_network(options, model, source.spec, devices)
     objective = make_objective(options, source.classes, source.spec.shape, devices)
-    trainer = make_trainer(options, net, source.updates_per_epoch, workers)
+    trainer = make_trainer(options, net, source.updates_per_epoch, source.images_per_update, workers)
     graph = Graph.read(net, (1, *source.spec.shape))
     counts = Summary.of(graph).counts
     plan = describe(options, source, counts, trainer.optimizer.lr_scheduler)
@@ -216,13 +239,13 @@ def run(options):
         LOG.info('%s\nnothing was trained (--dry-run)', plan)
         return 0
 
-    is_first = workers.rank == 0
     flips = FlipCounter(net, source.updates_per_epoch) if options.track_flips and is_first else None
     log = options.logging_file or os.path.join(options.save_dir, LOG_FILE)
     with logging_to_file(log if is_first else f'{log}.{workers.rank}'):
         LOG.info(plan)
-        checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, writes=is_first)
-        progress = start(options, checkpoints, net, trainer)
+        warn_of_little_space(options, net)
+        checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, workers)
+        progress = start(options, checkpoints, net, trainer, source)
         if flips:
             flips.start(checkpoints.load_arrays())
         experiment = Experiment(options.save_dir, options.model, counts, trainer.optimizer.lr_scheduler, source.updates_per_epoch,
@@ -239,33 +262,34 @@ def train(options, net, objective, trainer, source, workers, checkpoints, experi
     """Train from where `progress` is to the last epoch; return 0, or the exit status of a run that was stopped."""
     images_per_epoch = source.updates_per_epoch * source.images_per_update
     done = progress.epoch * images_per_epoch + progress.batch * source.images_per_update
-    with Interruption() as interruption, Bar(options.num_epochs * images_per_epoch, done) as bar:
+    with Interruption() as interruption, Bar(options.num_epochs * images_per_epoch, done, workers.rank == 0) as bar:
+        lockstep = Lockstep(workers, interruption)
         for epoch in range(progress.epoch, options.num_epochs):
             started = time.time()
-            try:
-                for images, labels in progress.timed(source.train(epoch, progress.batch)):
-                    mx.random.seed(seed_for(options.seed, epoch, progress.batch))  # for layers that draw, such as dropout
-                    images, targets = objective.prepare(images, labels, epoch, progress.batch)
-                    images, targets = (gluon.utils.split_and_load(array, devices) for array in (images, targets))
-                    with autograd.record():
-                        outputs = [net(x.astype(options.dtype, copy=False)) for x in images]
-                        losses = [objective.loss(x, output, target) for x, output, target in zip(images, outputs, targets)]
-                    autograd.backward(losses)
-                    trainer.step(source.images_per_update)
-                    progress.add(outputs, [objective.labels(target) for target in targets], losses)
-                    experiment.end_update()
-                    show(bar, experiment, options, progress, source, trainer.learning_rate)
-                    if interruption.signal:
-                        break
-                top1, top5 = evaluate(net, options.dtype, source, workers, devices, interruption)
-            except DataError as error:
+            for images, labels in lockstep.updates(progress.timed(source.train(epoch, progress.batch)), progress):
+                mx.random.seed(seed_for(options.seed, epoch, progress.batch))  # for layers that draw, such as dropout
+                images, targets = objective.prepare(images, labels, epoch, progress.batch)
+                images, targets = (gluon.utils.split_and_load(array, devices) for array in (images, targets))
+                with autograd.record():
+                    outputs = [net(x.astype(options.dtype, copy=False)) for x in images]
+                    losses = [objective.loss(x, output, target) for x, output, target in zip(images, outputs, targets)]
+                autograd.backward(losses)
+                trainer.step(source.images_per_update)
+                progress.add(outputs, [objective.labels(target) for target in targets], losses)
+                experiment.end_update()
+                show(bar, experiment, options, progress, source, trainer.learning_rate)
+                if options.save_interval and progress.batch % options.save_interval == 0 and progress.batch < source.updates_per_epoch:
+                    checkpoints.save(net, trainer, progress, experiment.arrays())
+            if not lockstep.stops:
+                top1, top5 = evaluate(net, options.dtype, source, workers, devices, lockstep)
+                lockstep.agree(progress)
+            if lockstep.stops:
                 checkpoints.save(net, trainer, progress, experiment.arrays())
-                raise UserError(f'{error}; then go on with --resume --save-dir {options.save_dir}, nothing is lost') from error
-            if interruption.signal:
-                checkpoints.save(net, trainer, progress, experiment.arrays())
+                if lockstep.error:
+                    raise UserError(f'{lockstep.error}; then go on with --resume --save-dir {options.save_dir}, nothing is lost')
                 LOG.info('stopped in epoch %d after update %d; go on with --resume --save-dir %s', epoch + 1, progress.batch,
                          options.save_dir)
-                return 128 + interruption.signal
+                return 128 + lockstep.signal
             progress.end_epoch(**progress.results(workers), top1=top1, top5=top5, learning_rate=trainer.learning_rate,
                                seconds=round(time.time() - started, 1))
             LOG.info('epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
@@ -318,13 +342,14 @@ def make_network(options, model, spec, devices):
     return net
 
 
-def make_trainer(options, net, updates, workers):
+def make_trainer(options, net, updates, images_per_update, workers):
     """The optimizer, with the learning rates of the whole run."""
+    lr = scaled_rate(options.lr, images_per_update, options.lr_scaling)
     arguments = {
-        'learning_rate': options.lr, 'wd': options.wd, 'begin_num_update': options.resume_epoch * updates,
+        'learning_rate': lr, 'wd': options.wd, 'begin_num_update': options.resume_epoch * updates,
         'multi_precision': options.dtype != 'float32',
         'lr_scheduler': make_schedule(
-            options.lr_mode, options.lr, options.num_epochs, updates, options.warmup_epochs, options.warmup_lr, options.lr_decay,
+            options.lr_mode, lr, options.num_epochs, updates, options.warmup_epochs, options.warmup_lr, options.lr_decay,
             decay_epochs(options.lr_decay_epoch, options.lr_decay_period, options.num_epochs)),
         **OPTIMIZERS[options.optimizer].arguments,
     }
@@ -333,10 +358,24 @@ def make_trainer(options, net, updates, workers):
     return workers.make_trainer(net.collect_params(), options.optimizer, arguments)
 
 
-def start(options, checkpoints, net, trainer):
+def warn_of_little_space(options, net):
+    """Say so when the disk will not hold the checkpoints of the run."""
+    size = sum(4 * math.prod(parameter.shape) for parameter in net.collect_params().values())
+    weights = 3 + (options.num_epochs // options.save_frequency if options.save_frequency else 0)  # the new, the last, the best, every N-th
+    needed = size * (weights + 2 * 2)  # an optimizer has up to two moments, and there are the new state and the last one
+    free = check_folder(options.save_dir)
+    if free < needed:
+        LOG.warning('%s has %.3g MB free, and the checkpoints will take about %.3g MB: make room, or raise --save-frequency',
+                    options.save_dir, free / 1e6, needed / 1e6)
+
+
+def start(options, checkpoints, net, trainer, source):
     """Bring network and optimizer to where the run starts or goes on; return the `Progress` there."""
     if options.resume:
         progress = checkpoints.load(net, trainer)
+        if progress.images_per_update != source.images_per_update:
+            raise UserError(f'the run in {options.save_dir} was started with updates of {progress.images_per_update} images, now they '
+                            f'would have {source.images_per_update}: start as many processes as then')
         LOG.info('going on at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
         return progress
     for flag, file, load in (
@@ -349,17 +388,16 @@ def start(options, checkpoints, net, trainer):
                 load(file)
         except (AssertionError, ValueError, EOFError, pickle.UnpicklingError, mx.MXNetError) as error:
             raise UserError(f'{flag} {file} is damaged or of another network: {last_line(error)}') from error
-    progress = Progress(epoch=options.resume_epoch)
+    progress = Progress(source.images_per_update, epoch=options.resume_epoch)
     checkpoints.save(net, trainer, progress)  # whatever happens from now on, there is something to resume
     return progress
 
 
-def evaluate(net, dtype, source, workers, devices, interruption):
-    """Top-1 and top-5 accuracy on the validation images, 0 to 1."""
+def evaluate(net, dtype, source, workers, devices, lockstep):
+    """Top-1 and top-5 accuracy on the validation images, 0 to 1; each process evaluates its part of them."""
+    workers.average_statistics(net)
     right = right5 = seen = 0
-    for images, labels in source.validation():
-        if interruption.signal:
-            break
+    for images, labels in lockstep.batches(source.validation()):
         used = devices[:len(images)]  # the last batch may be smaller than their number
         images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
         for output, label in zip([net(x.astype(dtype, copy=False)) for x in images], labels):
@@ -370,7 +408,7 @@ def evaluate(net, dtype, source, workers, devices, interruption):
 
 
 def show(bar, experiment, options, progress, source, learning_rate):
-    """Report the update that is just over; raise `UserError` where there is no point in going on."""
+    """Report the update that is just over."""
     images_per_second = progress.pace.updates_per_second * source.images_per_update
     speed = f'{images_per_second:,.{0 if images_per_second >= 100 else 1}f} images/s'
     waiting = f'{progress.pace.waiting_share:.0%} waiting for data'
@@ -381,8 +419,6 @@ def show(bar, experiment, options, progress, source, learning_rate):
                  progress.batch, source.updates_per_epoch, progress.mean_loss, 100 * progress.accuracy, speed, waiting, learning_rate)
         experiment.add_scalars({'update/loss': progress.mean_loss, 'update/top1': progress.accuracy, 'update/learning_rate': learning_rate,
                                 'update/images_per_second': images_per_second, 'update/waiting': progress.pace.waiting_share}, progress)
-    if not math.isfinite(progress.loss):
-        raise UserError(f'training diverged in epoch {progress.epoch + 1}: the loss is {progress.loss}; start again with a lower --lr')
 
 
 def export_network(options, net, source, model, counts, metrics):
@@ -400,6 +436,8 @@ def export_network(options, net, source, model, counts, metrics):
 def main(arguments=None):
     """Run the program; return the exit status."""
     try:
+        if ROLE in ('server', 'scheduler'):
+            return serve(ROLE)
         options = flags.parse(make_parser, arguments)
         with logging_to_screen():
             return run(options)

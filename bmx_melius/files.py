@@ -2,7 +2,10 @@
 import contextlib
 import errno
 import os
+import shutil
 import tempfile
+
+from .errors import UserError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -41,3 +44,26 @@ def replacing(path):
         if isinstance(error, OSError) and (error.filename == temporary or error.filename is None and error.errno in _NO_ROOM):
             error.filename = path  # Python says which file it cannot open, but not which one does not fit
         raise
+
+
+def check_folder(path):
+    """Make sure that files can be written to a folder, which may have to be made first, without leaving anything there.
+
+    Returns
+    -------
+    int
+        Bytes that are free there.
+
+    Raises
+    ------
+    UserError
+    """
+    existing = os.path.abspath(path)
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    try:
+        with tempfile.TemporaryFile(dir=existing) as file:
+            file.write(b'\0')
+    except OSError as error:
+        raise UserError(f'no files can be written to {path}: {existing}: {error.strerror}') from error
+    return shutil.disk_usage(existing).free

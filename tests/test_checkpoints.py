@@ -1,6 +1,8 @@
 """Checkpoints: they bring back everything, and a kill at any moment leaves a whole one."""
 import json
 import os
+import subprocess
+import sys
 
 import mxnet as mx
 import numpy as np
@@ -13,6 +15,7 @@ from bmx_melius.training import checkpoints as module
 from bmx_melius.training.checkpoints import Checkpoints
 from bmx_melius.training.progress import Progress
 from bmx_melius.training.schedules import make_schedule
+from bmx_melius.training.workers import Workers
 
 OPTIONS = {'model': 'test', 'lr': .01}
 
@@ -180,5 +183,53 @@ def test_the_options_of_the_run_are_kept(tmp_path):
 
 def test_only_one_of_several_machines_writes(tmp_path):
     net, trainer = make()
-    Checkpoints(tmp_path / 'a', OPTIONS, writes=False).save(net, trainer, Progress())
+    second = Workers()
+    second.rank = 1
+    Checkpoints(tmp_path / 'a', OPTIONS, workers=second).save(net, trainer, Progress())
     assert not os.listdir(tmp_path)
+
+
+LIMITED = """
+import resource, signal, sys
+sys.path.insert(0, {tests!r})
+from test_checkpoints import OPTIONS, Checkpoints, Progress, UserError, make, step
+net, trainer = make()
+checkpoints = Checkpoints({folder!r}, OPTIONS)
+progress = checkpoints.load(net, trainer)
+step(net, trainer, 1)
+progress.epoch += 1
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that writing fails as on a full disk, with an error
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+try:
+    checkpoints.save(net, trainer, progress)
+except UserError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_is_full_at_any_byte_loses_no_checkpoint_and_is_named(tmp_path, long_run):
+    """Files are limited to ever fewer bytes; the weights, then the optimizer's state and then the JSON do not fit."""
+    run = tmp_path / 'run'
+    net, trainer = make()
+    step(net, trainer, 0)
+    Checkpoints(run, OPTIONS).save(net, trainer, Progress())
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    sizes = sorted(map(len, before.values()))
+    named = set()
+    for limit in [size - 1 for size in sizes] + (list(range(0, sizes[-1], 97)) if long_run else []):
+        program = LIMITED.format(tests=os.path.dirname(__file__), folder=str(run), limit=limit)
+        done = subprocess.run([sys.executable, '-c', program], stdout=subprocess.PIPE, text=True, check=True)
+        message = done.stdout.strip()
+        assert 'no checkpoint can be written' in message and '--resume' in message and len(message.splitlines()) == 1
+        named.update(word for word in ('epoch-0001.params', 'epoch-0001.states', 'checkpoint.json') if word in message)
+        assert before == {path.name: path.read_bytes() for path in run.iterdir()}
+    assert len(named) >= 2
+    Checkpoints(run, OPTIONS).load(net, trainer)
+
+
+def test_what_a_kill_left_half_written_is_removed_and_nothing_else(tmp_path):
+    net, trainer = make()
+    for name in ('.a1b2c3d4-epoch-0001.params', 'epoch-0007-000003.states', 'mine.params', 'epoch.txt'):
+        (tmp_path / name).write_bytes(b'')
+    Checkpoints(tmp_path, OPTIONS).save(net, trainer, Progress())
+    assert sorted(os.listdir(tmp_path)) == ['checkpoint.json', 'epoch-0000.params', 'epoch-0000.states', 'epoch.txt', 'mine.params']

@@ -1,15 +1,14 @@
 """train_imagenet.py as its users run it: training, kills and resuming, broken data, wrong flags, the exported network."""
 import argparse
-import collections
 import json
 import os
 import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
+import time
 
 import mxnet as mx
 import numpy as np
@@ -21,7 +20,7 @@ import train_imagenet
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.digits import open_digits
 from bmx_melius.training.progress import TIMINGS
-from bmx_melius.training.workers import join_workers
+from bmx_melius.training.workers import Workers
 
 SCRIPT = train_imagenet.__file__
 EXAMPLES = pathlib.Path(SCRIPT).resolve().parent / 'examples'
@@ -116,6 +115,36 @@ def test_a_run_killed_in_its_second_epoch_and_resumed_ends_like_the_uninterrupte
     assert status == -signal.SIGKILL and 'epoch 2:' not in output
     train_apart('--resume', '--save-dir', tmp_path / 'run')
     assert_same_end(tmp_path / 'run', finished[kind])
+
+
+@pytest.mark.parametrize('tries', [3, pytest.param(20, marks=pytest.mark.long)])
+def test_a_run_killed_at_random_moments_and_while_it_writes_checkpoints_ends_like_the_uninterrupted_one(
+        data_flags, finished, tmp_path, tries):
+    random, killed, finishes, run = np.random.RandomState(tries), 0, 0, tmp_path / 'run0'
+    for number in range(tries):
+        going_on = (run / 'checkpoint.json').exists()
+        flags = ['--resume'] if going_on else [*data_flags['folders'], '--save-interval', '1']
+        log = run / 'experiment.log'
+        before = log.stat().st_size if log.exists() else 0
+        process = subprocess.Popen([sys.executable, SCRIPT, *flags, '--save-dir', run], stdout=subprocess.DEVNULL)
+        while process.poll() is None and not (log.exists() and log.stat().st_size > before):
+            time.sleep(.01)
+        if number % 2:
+            time.sleep(random.uniform(0, 2))
+        else:  # its half written file is there
+            while process.poll() is None and not any(name.startswith('.') for name in os.listdir(run)):
+                pass
+        process.kill()
+        killed += process.wait() == -signal.SIGKILL
+        if process.returncode == 0:
+            assert_same_end(run, finished['folders'])
+            finishes += 1
+            run = tmp_path / f'run{finishes}'
+    assert killed >= tries / 2
+    if (run / 'checkpoint.json').exists():
+        train_apart('--resume', '--save-dir', run)
+        assert_same_end(run, finished['folders'])
+        assert not [path for path in run.iterdir() if path.name.startswith('.')], 'what the kills left is removed'
 
 
 @pytest.mark.parametrize('kind,number', [('records', signal.SIGINT), ('folders', signal.SIGTERM)])
@@ -280,6 +309,25 @@ def test_a_flag_that_cannot_be_honoured_ends_in_one_line_before_any_work(flags, 
     assert not os.listdir(tmp_path)
 
 
+@pytest.mark.parametrize('place', ['file', 'file/run', '/proc/run'])
+def test_a_folder_that_cannot_be_written_is_named_before_the_data_is_read(tmp_path, place, capsys):
+    (tmp_path / 'file').write_text('')
+    train('--model', 'meliusnetA', '--data-dir', 'nowhere', '--save-dir', tmp_path / place, status=2)
+    assert f'no files can be written to {tmp_path / place}' in error_of(capsys)
+
+
+def test_too_little_space_for_the_checkpoints_is_told_before_training(data_flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(train_imagenet, 'check_folder', lambda folder: 100_000)
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '1')
+    assert 'has 0.1 MB free, and the checkpoints will take about ' in capsys.readouterr().out
+
+
+def test_a_log_that_cannot_be_written_is_told_once_and_ends_nothing(data_flags, tmp_path, capsys):
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '1', '--logging-file', '/dev/full')
+    assert capsys.readouterr().err.splitlines() == ['the log /dev/full cannot be written: [Errno 28] No space left on device']
+    assert (tmp_path / 'run' / 'meliusnetflex-0000.params').exists()
+
+
 def test_digits_without_scikit_learn_say_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, 'sklearn.datasets', None)
     train('--model', 'meliusnet22', '--dataset', 'digits', '--dry-run', status=2)
@@ -381,10 +429,10 @@ def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_k
     net = train_imagenet.make_network(options, model, spec, [mx.cpu()])
     types = {name.rsplit('_', 1)[1]: parameter.dtype for name, parameter in net.collect_params().items()}
     assert types['weight'] == 'float16' and types['gamma'] == 'float32'
-    assert train_imagenet.make_trainer(options, net, 10, join_workers('device')).optimizer.multi_precision
+    assert train_imagenet.make_trainer(options, net, 10, 64, Workers('device')).optimizer.multi_precision
     source = argparse.Namespace(spec=spec, class_names=None)
     (tmp_path / 'run').mkdir()
-    counts = train_imagenet.bmx_melius.summary(net, (1, 1, 8, 8)).counts
+    counts = bmx_melius.summary(net, (1, 1, 8, 8)).counts
     train_imagenet.export_network(options, net, source, model, counts, {'epoch': 1, 'top1': 0., 'top5': 0.})
     parameters = mx.nd.load(str(tmp_path / 'run' / 'meliusnetflex-0000.params'))
     assert {array.dtype for array in parameters.values()} == {np.float32}
@@ -415,32 +463,6 @@ def test_several_devices_of_a_machine_train_one_network(data_flags, tmp_path, mo
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-gpus', '2')
     assert 'updates of 8 images' in capsys.readouterr().out
     assert (tmp_path / 'run' / 'meliusnetflex-0000.params').exists()
-
-
-def test_two_machines_train_one_network(data_flags, tmp_path):
-    """A scheduler, a server and two workers on this machine: both workers must compute the same weights from different images."""
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, 'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_PS_ROOT_PORT': str(port), 'DMLC_NUM_WORKER': '2',
-                   'DMLC_NUM_SERVER': '1', 'OMP_NUM_THREADS': '1'}
-    processes = []
-    for role in ('scheduler', 'server', 'worker', 'worker'):
-        folder = tmp_path / f'{role}{len(processes)}'
-        command = [sys.executable, SCRIPT, *data_flags['records'], '--kvstore', 'dist_sync', '--num-epochs', '1',
-                   '--save-dir', tmp_path / 'run', '--logging-file', folder / 'log']
-        processes.append(subprocess.Popen(list(map(str, command)), env={**environment, 'DMLC_ROLE': role}, stdout=subprocess.PIPE,
-                                          stderr=subprocess.STDOUT, text=True))
-    try:
-        outputs = [process.communicate(timeout=120)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0, 0, 0], outputs
-    assert 'updates of 8 images' in outputs[2] and 'updates of 8 images' in outputs[3]
-    lines = [next(line for line in output.splitlines() if line.startswith('epoch 1, update 3')) for output in outputs[2:]]
-    assert lines[0] != lines[1], 'different images'
-    assert collections.Counter(path.suffix for path in (tmp_path / 'run').glob('epoch-0001*')) == {'.params': 1, '.states': 1}
 
 
 def test_the_help_shows_every_flag_with_its_default_and_examples(capsys):

@@ -1,9 +1,11 @@
 """The state of a run on the disk: everything needed to continue as if nothing had happened, and always one consistent set."""
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import pickle
+import re
 import zipfile
 
 import mxnet as mx
@@ -12,8 +14,10 @@ import numpy as np
 from ..errors import UserError, last_line
 from ..files import replacing
 from .progress import Progress
+from .workers import Workers
 
 FORMAT = 2
+FILE_NAME = re.compile(r'(\.\w+-)?(checkpoint\.json|epoch-\d+(-\d+)?\.(params|states|npz))')  # with the prefix of `replacing`, or without
 
 
 class Checkpoints:
@@ -32,14 +36,14 @@ class Checkpoints:
         What the run was asked to do; `json` must know the values.
     keep_every : int
         0 keeps only the best and the last.
-    writes : bool
-        False on all machines but one of several that train together: `save` does nothing.
+    workers : Workers, optional
+        The processes that train together, all of which call `save`; number 0 writes.
     """
 
     STATE = 'checkpoint.json'
 
-    def __init__(self, folder, options, keep_every=0, writes=True):
-        self._folder, self._options, self._keep_every, self._writes = folder, options, keep_every, writes
+    def __init__(self, folder, options, keep_every=0, workers=None):
+        self._folder, self._options, self._keep_every, self._workers = folder, options, keep_every, workers or Workers()
 
     @classmethod
     def read(cls, folder):
@@ -54,7 +58,7 @@ class Checkpoints:
         try:
             with open(path, encoding='utf-8') as file:
                 state = json.load(file)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise UserError(f'{path} is damaged: {error}') from error
@@ -72,27 +76,48 @@ class Checkpoints:
         progress : Progress
         arrays : dict of str to numpy.ndarray, optional
             What else belongs to the state; `load_arrays` gives it back.
+
+        Raises
+        ------
+        UserError
+            When it cannot be written, for example because the disk is full. The checkpoint before is as it was.
         """
-        if not self._writes:
+        self._workers.average_statistics(net)
+        progress = progress.of_all(self._workers)
+        if self._workers.rank != 0:
             return
-        os.makedirs(self._folder, exist_ok=True)
+        old = self.read(self._folder)
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            self._remove_all_but(self._write(net, trainer, progress, arrays))
+        except OSError as error:
+            self._remove_all_but(old)  # what is new and not whole may be what fills the disk
+            hint = f'the one before it is whole: mend that, then go on with --resume --save-dir {self._folder}' if old else 'mend that'
+            raise UserError(f'no checkpoint can be written: {error.filename}: {error.strerror}; {hint}') from error
+
+    def _write(self, net, trainer, progress, arrays):
+        """Write the files of a checkpoint; return the content of its ``checkpoint.json``."""
         weights = self._weights(progress.epoch, progress.batch)
         states, counted = (weights[:-len('params')] + suffix for suffix in ('states', 'npz'))
         with replacing(self.path(weights)) as temporary:
-            net.save_parameters(temporary)
+            _save_parameters(net, temporary)
         with replacing(self.path(states)) as temporary:
             trainer.save_states(temporary)
         if arrays:
             with replacing(self.path(counted)) as temporary:
                 np.savez_compressed(temporary, **arrays)
-        old = self.read(self._folder)
         state = {'format': FORMAT, 'options': self._options, 'weights': weights, 'states': states, 'arrays': counted if arrays else None,
                  'kept': self._kept(progress), 'progress': dataclasses.asdict(progress)}
         with replacing(self.path(self.STATE)) as temporary, open(temporary, 'w', encoding='utf-8') as file:
             json.dump(state, file, indent=1)
-        if old:
-            for file in _files(old) - _files(state):
-                with contextlib.suppress(FileNotFoundError):  # a kill may have left them half deleted
+        return state
+
+    def _remove_all_but(self, state):
+        """Delete the files of all checkpoints but the one that `state` describes, and those that a kill left half written."""
+        kept = {self.STATE, *_files(state)} if state else {self.STATE}
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for file in os.listdir(self._folder):
+                if FILE_NAME.fullmatch(file) and file not in kept:
                     os.unlink(self.path(file))
 
     def load(self, net, trainer):
@@ -109,7 +134,7 @@ class Checkpoints:
             load_optimizer(trainer, self.path(state['states']))
         except (OSError, EOFError, pickle.UnpicklingError, mx.MXNetError) as error:
             raise UserError(f'{self.path(self.STATE)} belongs to files that are missing or damaged: {last_line(error)}') from error
-        return Progress(**state['progress'])
+        return Progress(**state['progress']).share(self._workers)
 
     def load_arrays(self):
         """The `arrays` of the saved state, empty if it has none. Raises as `load` does."""
@@ -137,6 +162,15 @@ class Checkpoints:
     def _kept(self, progress):
         epochs = {row['epoch'] for row in progress.history if self._keep_every and row['epoch'] % self._keep_every == 0}
         return sorted(map(self._weights, epochs | ({progress.best['epoch']} if progress.best else set())))
+
+
+def _save_parameters(net, path):
+    """Write the weights. MXNet does not notice when the last bytes do not fit on the disk, so they are read back."""
+    try:
+        net.save_parameters(path)
+        mx.nd.load(path)
+    except mx.MXNetError as error:
+        raise OSError(errno.ENOSPC, f'{os.strerror(errno.ENOSPC)}, or it fails ({last_line(error)})', path) from error
 
 
 def _files(state):

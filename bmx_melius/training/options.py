@@ -15,7 +15,7 @@ INITIALIZERS = {
     'msraprelu': mx.init.MSRAPrelu(),
     'xavier': mx.init.Xavier(),
 }
-KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync')
+KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync', 'horovod')
 
 # Flags of GluonCV's scripts that ask for something this program does not do.
 REFUSED = {
@@ -27,8 +27,8 @@ REFUSED = {
 }
 
 # A resumed run may change these: they decide neither what is computed nor on what. (For record files see RecordSource on threads.)
-CHANGEABLE = {'resume', 'dry_run', 'log_interval', 'logging_file', 'save_frequency', 'save_dir', 'num_workers', 'data_dir', 'rec_train',
-              'rec_train_idx', 'rec_val', 'rec_val_idx', 'teacher_params'}
+CHANGEABLE = {'resume', 'dry_run', 'log_interval', 'logging_file', 'save_frequency', 'save_interval', 'save_dir', 'num_workers',
+              'data_dir', 'rec_train', 'rec_train_idx', 'rec_val', 'rec_val_idx', 'teacher_params'}
 
 # Flags that mean nothing without another one -> that one, and their defaults beside it (GluonCV's).
 DEPENDENT = {
@@ -116,7 +116,7 @@ def _flag(name):
 
 def _check(options):
     for name in ('lr', 'warmup_lr', 'wd', 'crop_ratio', 'lr_decay', 'seed', 'num_gpus', 'num_workers', 'warmup_epochs',
-                 'lr_decay_period', 'save_frequency', 'log_interval', 'resume_epoch'):
+                 'lr_decay_period', 'save_frequency', 'save_interval', 'log_interval', 'resume_epoch'):
         if not getattr(options, name) >= 0:
             raise UserError(f'{_flag(name)} must not be negative')
     if options.bits > options.weight_bits:

@@ -1,6 +1,7 @@
 """What a run is going to do, in words: shown before it starts, and with --dry-run instead of it."""
 from .objective import LABEL_SMOOTHING
 from .presets import describe_preset
+from .schedules import BATCH
 
 
 def describe(options, source, counts, schedule):
@@ -28,7 +29,8 @@ def describe(options, source, counts, schedule):
         f'updates    {options.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
         f'optimizer  {options.optimizer}, weight decay {options.wd:g}, seed {options.seed}',
         f'objective  {_objective(options)}',
-        f'rate       {options.lr_mode}, {options.warmup_epochs} epochs of warm-up: {rates}',
+        f'rate       {options.lr_mode}, {options.warmup_epochs} epochs of warm-up: {rates}; scaling {options.lr_scaling} by '
+        f'{source.images_per_update} / {BATCH} images',
         f'results    {options.save_dir}',
     ))
 

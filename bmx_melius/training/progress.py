@@ -7,6 +7,7 @@ from typing import Optional
 from ..evaluation import count_correct
 
 PACE_SECONDS = 10
+SUMS = ('loss', 'correct', 'correct5', 'seen', 'waiting', 'running')  # fields that each process counts by itself
 TIMINGS = ('seconds', 'images_per_second', 'waiting')  # columns of the history in which equal runs differ
 
 
@@ -54,6 +55,8 @@ class Progress:
 
     Attributes
     ----------
+    images_per_update : int
+        On all devices and processes together: a batch in the sense of `batch`.
     epoch, batch : int
         The next batch is number `batch` of `epoch`, both counted from 0. After the last batch of an epoch, validation is next.
     loss, correct, correct5, seen : float, int, int, int
@@ -68,6 +71,7 @@ class Progress:
         Of the last seconds of the running epoch; a checkpoint does not keep it.
     """
 
+    images_per_update: int = 0
     epoch: int = 0
     batch: int = 0
     loss: float = 0.
@@ -105,12 +109,20 @@ class Progress:
         self.batch += 1
         self.pace.add(time.perf_counter(), self.batch, self.waiting)
 
+    def of_all(self, workers):
+        """A copy whose sums are over all `Workers`: what a checkpoint holds."""
+        own = [getattr(self, name) for name in SUMS]
+        return dataclasses.replace(self, **{name: type(value)(total) for name, value, total in zip(SUMS, own, workers.sum(own))})
+
+    def share(self, workers):
+        """A copy for each of the `Workers` that go on from here: process 0 keeps the sums, so they are counted once."""
+        return self if workers.rank == 0 else dataclasses.replace(self, **{name: type(getattr(self, name))(0) for name in SUMS})
+
     def results(self, workers):
         """What the running epoch gave, over all `Workers`: a dict of columns of `history`."""
-        loss, correct, correct5, seen, waiting, running = workers.sum(
-            [self.loss, self.correct, self.correct5, self.seen, self.waiting, self.running])
-        return {'loss': loss / seen, 'train_top1': correct / seen, 'train_top5': correct5 / seen,
-                'images_per_second': seen / (running / workers.count), 'waiting': waiting / running}
+        total = self.of_all(workers)
+        return {'loss': total.mean_loss, 'train_top1': total.accuracy, 'train_top5': total.correct5 / total.seen,
+                'images_per_second': total.seen / (total.running / workers.count), 'waiting': total.waiting / total.running}
 
     @property
     def mean_loss(self):

@@ -17,11 +17,18 @@ def logging_to_screen():
         yield
 
 
+def keep_screen_for_warnings():
+    """From now on only warnings and errors go to the screen, until `logging_to_screen` ends."""
+    for handler in LOG.handlers:
+        if not isinstance(handler, logging.FileHandler):
+            handler.setLevel(logging.WARNING)
+
+
 @contextlib.contextmanager
 def logging_to_file(path):
     """Within the block, all messages go to the end of the file `path`, with the time; and so does the error that ends the block."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    handler = logging.FileHandler(path, encoding='utf-8')
+    handler = _LogFile(path, encoding='utf-8')
     handler.setFormatter(logging.Formatter('%(asctime)s %(message)s'))
     with _handling(handler, logging.DEBUG):
         try:
@@ -29,6 +36,21 @@ def logging_to_file(path):
         except BaseException as error:
             LOG.debug('%s: %s', type(error).__name__, error)
             raise
+
+
+class _LogFile(logging.FileHandler):
+    """A log that may fail, once with a message: it is no reason to end a run, and on a full disk the checkpoint will be one."""
+
+    _failed = False
+
+    def handleError(self, record):  # noqa: N802  logging's name
+        if not self._failed:
+            print(f'the log {self.baseFilename} cannot be written: {sys.exc_info()[1]}', file=sys.stderr)
+        self._failed = True
+
+    def close(self):
+        with contextlib.suppress(OSError):  # as told
+            super().close()
 
 
 @contextlib.contextmanager
@@ -54,13 +76,16 @@ class Bar:
     ----------
     total, done : int
         Images of the whole run, and of the part of it that is over.
+    drawn : bool
+        False draws none anywhere.
     """
 
     FORMAT = '{desc} {percentage:.0f}%|{bar}| {elapsed} < {remaining}{postfix}'
 
-    def __init__(self, total, done):
-        self._bar = tqdm(total=total, initial=done, bar_format=self.FORMAT, dynamic_ncols=True, smoothing=0, disable=None)
-        self._redirection = logging_redirect_tqdm([LOG])
+    def __init__(self, total, done, drawn=True):
+        self._bar = tqdm(total=total, initial=done, bar_format=self.FORMAT, dynamic_ncols=True, smoothing=0,
+                         disable=None if drawn else True)
+        self._redirection = contextlib.nullcontext() if self._bar.disable else logging_redirect_tqdm([LOG])
 
     def __enter__(self):
         self._redirection.__enter__()

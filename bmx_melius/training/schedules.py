@@ -1,9 +1,13 @@
 """The learning rate over a run: GluonCV's schedules, laid out so that no update is wasted."""
+import math
+
 from gluoncv.utils import LRScheduler, LRSequential
 
 from ..errors import UserError
 
 MODES = ('cosine', 'step', 'poly')
+BATCH = 64  # images of an update in the paper's protocol, which default learning rates are for
+SCALINGS = {'none': lambda ratio: 1., 'linear': lambda ratio: ratio, 'sqrt': math.sqrt}
 POWER = 2  # of mode poly, as in GluonCV's script
 
 
@@ -54,3 +58,12 @@ def make_schedule(mode, lr, num_epochs, updates_per_epoch, warmup_epochs=0, warm
 def decay_epochs(listed, period, num_epochs):
     """The epochs at which mode step decays: every `period` epochs if that is positive, else those `listed`."""
     return tuple(range(period, num_epochs, period)) if period > 0 else tuple(listed)
+
+
+def scaled_rate(lr, images_per_update, scaling):
+    """The base rate of a run whose updates see `images_per_update` images, by one of the rules in `SCALINGS`.
+
+    ``none`` takes `lr` as it is, ``linear`` lr * images / 64 (Goyal et al., arXiv:1706.02677, for SGD), ``sqrt`` lr * sqrt(images / 64)
+    (Malladi et al., arXiv:2205.10287, for adaptive optimizers).
+    """
+    return lr * SCALINGS[scaling](images_per_update / BATCH)

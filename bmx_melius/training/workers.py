@@ -1,12 +1,13 @@
 """The processes that train one network together, on one machine or on several."""
 import mxnet as mx
+import numpy as np
 from mxnet import gluon
-
-FIRST_KEY = 1 << 20  # in a store, of sums; below are the trainer's keys, the numbers of the parameters
 
 
 class Workers:
-    """One process alone.
+    """One process alone; other ways to train are its subclasses.
+
+    It is a context, in which the processes work together. Leaving it waits for the others, unless an exception does.
 
     Attributes
     ----------
@@ -16,42 +17,43 @@ class Workers:
 
     rank, count = 0, 1
 
-    def __init__(self, kvstore):
+    def __init__(self, kvstore=None):
         self._kvstore = kvstore
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+    def devices(self, num_gpus):
+        """The contexts that this process trains on; 0 means the CPU."""
+        return [mx.gpu(number) for number in range(num_gpus)] or [mx.cpu()]
 
     def make_trainer(self, parameters, optimizer, arguments):
         """A `gluon.Trainer` whose `step` sums gradients over all devices and processes."""
         return gluon.Trainer(parameters, optimizer, arguments, kvstore=self._kvstore, update_on_kvstore=False)
 
     def sum(self, values):
-        """The sums over all processes of some numbers; each process gives equally many and gets the same list back."""
-        return list(values)
+        """The sums over all processes of some numbers, in float32; each process gives equally many and gets the same list back."""
+        return list(values) if self.count == 1 else self._sum(np.asarray(values, dtype=np.float32)).tolist()
 
+    def average_statistics(self, net):
+        """Bring the running statistics of batch normalization to one value on all devices and processes: their mean.
 
-class StoreWorkers(Workers):
-    """Processes that exchange gradients through the servers of a distributed `mx.kv.KVStore`.
+        Each device sees other images in training, so the statistics differ. Training does not read them, but evaluation does, and a
+        checkpoint holds one value. Averaging early changes no later average but by rounding, because the statistics follow the images
+        linearly.
+        """
+        statistics = [parameter for parameter in net.collect_params().values() if parameter.grad_req == 'null']
+        devices = len(statistics[0].list_ctx()) if statistics else 1
+        if devices * self.count == 1 or not statistics:
+            return
+        sums = self._sum(np.concatenate([sum(array.asnumpy() for array in one.list_data()).ravel() for one in statistics]))
+        sizes = [int(np.prod(one.shape)) for one in statistics]
+        for one, values in zip(statistics, np.split(sums / (devices * self.count), np.cumsum(sizes)[:-1])):
+            one.set_data(values.reshape(one.shape))
 
-    Parameters
-    ----------
-    kvstore : str
-        A name of `mx.kv.create`, ``dist_...``.
-    """
-
-    def __init__(self, kvstore):
-        super().__init__(mx.kv.create(kvstore))
-        self.rank, self.count = self._kvstore.rank, self._kvstore.num_workers
-        self._keys = set()
-
-    def sum(self, values):
-        key, total = FIRST_KEY + len(values), mx.nd.zeros(len(values))
-        if key not in self._keys:
-            self._kvstore.init(key, total)
-            self._keys.add(key)
-        self._kvstore.push(key, mx.nd.array(values))
-        self._kvstore.pull(key, out=total)
-        return total.asnumpy().tolist()
-
-
-def join_workers(kvstore):
-    """The `Workers` that the flag ``--kvstore`` names."""
-    return (StoreWorkers if kvstore.startswith('dist') else Workers)(kvstore)
+    def _sum(self, array):
+        """The sum over all processes of an array (N,) float32."""
+        return array

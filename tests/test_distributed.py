@@ -1,0 +1,155 @@
+"""Several processes that train one network: they compute what one process does, stop together, and end when one of them is missing."""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import mxnet as mx
+import numpy as np
+import pytest
+from images import make_folders
+
+import train_imagenet
+from bmx_melius.training.heartbeats import INTERVAL, LOST, TIMEOUT
+from bmx_melius.training.schedules import scaled_rate
+from bmx_melius.training.workers import Workers
+
+SCRIPT = train_imagenet.__file__
+FLAGS = ['--model', 'meliusnet_flex', '--model-options', '{"block_numbers": [1, 1], "transitions": [0.5]}', '--initial-layers', 'thumbnail',
+         '--log-interval', '1', '--input-size', '16', '--batch-size', '4', '--num-epochs', '2', '-j', '0']  # 30 images: 3 updates of 8
+ENVIRONMENT = {**os.environ, 'OMP_NUM_THREADS': '1', INTERVAL: '1', TIMEOUT: '3'}
+
+
+@pytest.fixture(scope='module')
+def flags(tmp_path_factory):
+    root = tmp_path_factory.mktemp('images')
+    make_folders(root)
+    return [*FLAGS, '--data-dir', str(root)]
+
+
+@pytest.fixture(scope='module')
+def alone(flags, tmp_path_factory):
+    """The folder of a run of one process with two devices: as many images in an update, normalized in the same halves."""
+    folder = tmp_path_factory.mktemp('alone') / 'run'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mx.context, 'num_gpus', lambda: 2)
+        patch.setattr(mx, 'gpu', mx.cpu)  # two contexts of the CPU stand for two GPUs
+        assert train_imagenet.main([*flags, '--num-gpus', '2', '--save-dir', str(folder)]) == 0
+    return folder
+
+
+def state_of(folder):
+    return json.loads((folder / 'checkpoint.json').read_text())
+
+
+def assert_same_end(folder, other):
+    """Both runs have the same weights, running statistics, moments of the optimizer and results, but for rounding."""
+    states = [state_of(folder), state_of(other)]
+    assert states[0]['weights'] == states[1]['weights']
+    arrays, expected = (mx.nd.load(str(path / state['weights'])) for path, state in zip((folder, other), states))
+    assert arrays.keys() == expected.keys()
+    for name, array in arrays.items():
+        np.testing.assert_allclose(array.asnumpy(), expected[name].asnumpy(), rtol=1e-4, atol=1e-5, err_msg=name)
+    rows = [state['progress']['history'][-1] for state in states]
+    for column in ('loss', 'train_top1', 'top1', 'top5', 'learning_rate'):
+        assert rows[0][column] == pytest.approx(rows[1][column], rel=1e-4), column
+
+
+def start_job(*arguments):
+    """A scheduler, a server and two workers on this machine, as the variables of MXNet's parameter servers tell them."""
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    environment = {**ENVIRONMENT, 'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_PS_ROOT_PORT': str(port), 'DMLC_NUM_WORKER': '2',
+                   'DMLC_NUM_SERVER': '1'}
+    return [subprocess.Popen([sys.executable, SCRIPT, *map(str, arguments)], env={**environment, 'DMLC_ROLE': role}, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for role in ('scheduler', 'server', 'worker', 'worker')]
+
+
+def end_of_job(processes):
+    """(status, output) of each process, once all have ended."""
+    try:
+        return [(process.wait(), output) for process in processes for output in [process.communicate(timeout=240)[0]]]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def test_a_job_of_the_launcher_ends_like_one_process_with_as_many_devices(flags, alone, tmp_path):
+    command = [sys.executable, '-m', 'bmx_melius.training.launch', '-n', '2', '-s', '1', '--launcher', 'local', sys.executable, SCRIPT,
+               *flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run']
+    done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout
+    assert_same_end(tmp_path / 'run', alone)
+    assert done.stdout.count('epoch 1, update 1 of 3') == 1, 'one process reports'
+    assert 'exported to' in done.stdout and (tmp_path / 'run' / 'meliusnetflex-0000.params').exists()
+
+
+def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_like_the_uninterrupted_one(flags, alone, tmp_path):
+    run = tmp_path / 'run'
+
+    def wait_for(line, processes):
+        log = run / 'experiment.log'
+        while not (log.exists() and line in log.read_text()):
+            assert all(process.poll() is None for process in processes), end_of_job(processes)
+
+    processes = start_job(*flags, '--kvstore', 'dist_sync', '--save-interval', '1', '--save-dir', run)
+    wait_for('epoch 1, update 2', processes)
+    processes[2].kill()
+    ended = end_of_job(processes)
+    assert [status for status, _ in ended] == [LOST, LOST, -signal.SIGKILL, LOST], ended
+    assert 'a process is missing: worker ' in ended[0][1]
+    assert 'a process is missing: the scheduler' in ended[3][1] and f'--resume --save-dir {run}' in ended[3][1]
+    position = state_of(run)['progress']
+    assert position['batch'] > 0 or position['epoch'] > 0, 'the epoch is not lost'
+
+    processes = start_job('--resume', '--save-dir', run)
+    wait_for('epoch 2, update 1', processes)
+    processes[2].send_signal(signal.SIGTERM)
+    ended = end_of_job(processes)
+    assert [status for status, _ in ended] == [0, 0, 128 + signal.SIGTERM, 128 + signal.SIGTERM], ended
+    shutil.copytree(run, tmp_path / 'stopped')
+
+    ended = end_of_job(start_job('--resume', '--save-dir', run))
+    assert [status for status, _ in ended] == [0, 0, 0, 0], ended
+    assert ended[0][1] == ended[1][1] == '', 'scheduler and server have nothing to say'
+    assert_same_end(run, alone)
+
+    stopped = state_of(tmp_path / 'stopped')['progress']
+    assert stopped['epoch'] == 1 and stopped['batch'] >= 1
+    assert train_imagenet.main(['--resume', '--save-dir', str(tmp_path / 'stopped'), '--kvstore', 'dist_sync']) == 2, 'not alone'
+
+
+def test_running_statistics_of_several_devices_become_their_mean():
+    net = mx.gluon.nn.BatchNorm(in_channels=3)
+    net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
+    for device in (0, 1):
+        net.running_mean.data(mx.cpu(device))[:] = [device, 2 * device, 5]
+    Workers().average_statistics(net)
+    for device in (0, 1):
+        np.testing.assert_array_equal(net.running_mean.data(mx.cpu(device)).asnumpy(), [.5, 1, 5])
+        np.testing.assert_array_equal(net.running_var.data(mx.cpu(device)).asnumpy(), [1, 1, 1])
+
+
+@pytest.mark.parametrize('scaling,expected', [('none', .002), ('linear', .008), ('sqrt', .004)])
+def test_the_rate_grows_with_the_images_of_an_update_as_asked(scaling, expected):
+    assert scaled_rate(.002, 256, scaling) == pytest.approx(expected)
+    assert scaled_rate(.002, 64, scaling) == pytest.approx(.002)
+
+
+def test_processes_of_horovod_end_like_one_process_with_as_many_devices(flags, alone, tmp_path):
+    pytest.importorskip('horovod.mxnet', reason='Horovod with MXNet is not installed')
+    command = [sys.executable, '-m', 'horovod.runner.launch', '-np', '2', '-H', 'localhost:2', sys.executable, SCRIPT, *flags,
+               '--kvstore', 'horovod', '--save-dir', tmp_path / 'run']
+    done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout
+    assert_same_end(tmp_path / 'run', alone)
+
+
+def test_horovod_that_is_missing_is_named_with_what_to_do(flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, 'horovod.mxnet', None)
+    assert train_imagenet.main([*flags, '--kvstore', 'horovod', '--save-dir', str(tmp_path / 'run')]) == 2
+    assert 'HOROVOD_WITH_MXNET=1 pip install' in capsys.readouterr().err
