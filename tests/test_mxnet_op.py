@@ -30,7 +30,8 @@ def assert_same(outputs, expected):
     assert len(outputs) == len(expected)
     for output, wanted in zip(outputs, expected):
         assert output.dtype == np.float32 and output.shape == wanted.shape
-        np.testing.assert_allclose(output.asnumpy(), wanted, rtol=1e-5, atol=1e-5)
+        # sums of some forty products of up to a hundred each, in another order
+        np.testing.assert_allclose(output.asnumpy(), wanted, rtol=1e-5, atol=1e-4)
 
 
 def call(program, *arrays, words=None, **changes):

@@ -7,9 +7,9 @@ import json
 import os
 import platform
 
-from .. import machine
 from .._version import __version__
 from ..deploy import native
+from ..machine import processor, usable_cores
 from .arguments import add_json_flag
 
 _EXAMPLES = """\
@@ -39,10 +39,10 @@ def run(arguments, output, get_model_list):
         'versions': {'bmx-melius': __version__, 'python': platform.python_version(), **versions},
         **(_mxnet() if versions['mxnet'] else {'mxnet_features': {}, 'gpus': None}),
         'cpu': {
-            'model': machine.processor(),
+            'model': processor(),
             'architecture': platform.machine(),
             'cores': os.cpu_count(),
-            'usable_cores': machine.usable_cores(),
+            'usable_cores': usable_cores(),
             'OMP_NUM_THREADS': os.environ.get('OMP_NUM_THREADS'),
         },
         'engine': _engine(with_mxnet=bool(versions['mxnet'])),
