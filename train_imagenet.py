@@ -1,13 +1,8 @@
 #!/usr/bin/env python
 """Train a binary network: on ImageNet, on images of your own, or on handwritten digits."""
 import argparse
-import contextlib
-import functools
-import io
 import json
-import math
 import os
-import pickle
 import signal
 import sys
 import time
@@ -26,30 +21,32 @@ from mxnet import autograd, gluon
 
 from bmx_melius import UserError
 from bmx_melius.commands.arguments import Parser, positive_int
-from bmx_melius.errors import last_line
-from bmx_melius.files import check_folder
+from bmx_melius.files import check_folder, remove_leftovers
 from bmx_melius.graph import Graph
 from bmx_melius.summary import Summary
 from bmx_melius.training import options as flags
-from bmx_melius.training.checkpoints import Checkpoints, load_optimizer
+from bmx_melius.training.checkpoints import Checkpoints
 from bmx_melius.training.data import open_source
 from bmx_melius.training.datasets import DATASETS, LEVELS
 from bmx_melius.training.experiment import LOG_FILE, Experiment
-from bmx_melius.training.export import export
+from bmx_melius.training.export import export_network
 from bmx_melius.training.flips import FlipCounter
 from bmx_melius.training.interruption import Interruption
 from bmx_melius.training.joining import join_workers
 from bmx_melius.training.lockstep import Lockstep
+from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.objective import make_objective
+from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.plan import describe
 from bmx_melius.training.precision import check_dtype
 from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS
-from bmx_melius.training.progress import Progress, count_correct
-from bmx_melius.training.report import LOG, Bar, keep_screen_for_warnings, logging_to_file, logging_to_screen
+from bmx_melius.training.progress import count_correct
+from bmx_melius.training.report import LOG, Bar, keep_screen_for_warnings, logging_to_file, logging_to_screen, show
 from bmx_melius.training.scalars import Scalars
-from bmx_melius.training.schedules import MODES, SCALINGS, decay_epochs, make_schedule, scaled_rate
-from bmx_melius.training.seeding import seed_all, seed_for
+from bmx_melius.training.schedules import MODES, SCALINGS
+from bmx_melius.training.seeding import seed_for
 from bmx_melius.training.servers import serve
+from bmx_melius.training.start import start, warn_of_little_space
 from model_zoo import get_model, get_model_list
 from model_zoo.registry import canonical_name
 
@@ -229,7 +226,7 @@ def run_in_step(options, workers):
     check_dtype(options.dtype, devices[0])
     source = open_source(options, workers.rank, workers.count)
     model = model_arguments(options, source.classes)
-    net = make_network(options, model, source.spec, devices)
+    net = make_network(options, get_model, model, source.spec, devices)
     objective = make_objective(options, source.classes, source.spec.shape, devices)
     trainer = make_trainer(options, net, source.updates_per_epoch, source.images_per_update, workers)
     graph = Graph.read(net, (1, *source.spec.shape))
@@ -243,6 +240,8 @@ def run_in_step(options, workers):
     log = options.logging_file or os.path.join(options.save_dir, LOG_FILE)
     with logging_to_file(log if is_first else f'{log}.{workers.rank}'):
         LOG.info(plan)
+        if is_first:
+            remove_leftovers(options.save_dir)
         warn_of_little_space(options, net)
         checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, workers)
         progress = start(options, checkpoints, net, trainer, source)
@@ -254,7 +253,7 @@ def run_in_step(options, workers):
         status = train(options, net, objective, trainer, source, workers, checkpoints, experiment, progress, devices)
         if status == 0 and is_first:
             net.load_parameters(checkpoints.best_weights(progress), ctx=devices)
-            export_network(options, net, source, model, counts, metrics=progress.best)
+            export_network(options.save_dir, net, source, model, counts, metrics=progress.best)
         return status
 
 
@@ -300,99 +299,6 @@ def train(options, net, objective, trainer, source, workers, checkpoints, experi
     return 0
 
 
-def model_arguments(options, classes):
-    """The arguments of get_model for the network that the flags ask for; those that are not needed are left out."""
-    model = {'name': options.model, 'classes': classes, 'initial_layers': options.initial_layers}
-    if options.clip_threshold is not None:
-        model['clip_threshold'] = options.clip_threshold
-    if options.bits != 1:
-        model['bits'] = options.bits
-    if options.weight_bits != options.bits:
-        model['weight_bits'] = options.weight_bits
-    if options.last_gamma:
-        model['last_gamma'] = True
-    return {**model, **options.model_options}
-
-
-def make_network(options, model, spec, devices):
-    """The network `model` (arguments of get_model), initialized."""
-    try:
-        net = get_model(pretrained=options.use_pretrained, prefix=f'{options.model}_', **model)
-    except TypeError as error:
-        for flag, name in (('--last-gamma', 'last_gamma'), ('--weight-bits', 'weight_bits'), ('--bits', 'bits')):
-            if f"'{name}'" in str(error) and name not in options.model_options:
-                raise UserError(f'{flag}: {options.model} has no such option') from error
-        if not options.model_options:
-            raise
-        raise UserError(f'--model-options do not fit {options.model}: {error}') from error
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # where MXNet prints the arguments when this fails
-            net.infer_shape(mx.nd.zeros((1, *spec.shape)))
-    except mx.MXNetError as error:
-        raise UserError(f'--input-size {spec.size} is too small for {options.model} with --initial-layers '
-                        f'{options.initial_layers}: {last_line(error)}') from error
-    seed_all(seed_for(options.seed))
-    net.initialize(flags.INITIALIZERS[options.initialization], ctx=devices)
-    net.cast(options.dtype)
-    if options.mode == 'hybrid':
-        net.hybridize(static_alloc=True, static_shape=True)
-    if options.no_wd:
-        for parameter in net.collect_params('.*beta|.*gamma|.*bias').values():
-            parameter.wd_mult = 0.
-    return net
-
-
-def make_trainer(options, net, updates, images_per_update, workers):
-    """The optimizer, with the learning rates of the whole run."""
-    lr = scaled_rate(options.lr, images_per_update, options.lr_scaling)
-    arguments = {
-        'learning_rate': lr, 'wd': options.wd, 'begin_num_update': options.resume_epoch * updates,
-        'multi_precision': options.dtype != 'float32',
-        'lr_scheduler': make_schedule(
-            options.lr_mode, lr, options.num_epochs, updates, options.warmup_epochs, options.warmup_lr, options.lr_decay,
-            decay_epochs(options.lr_decay_epoch, options.lr_decay_period, options.num_epochs)),
-        **OPTIMIZERS[options.optimizer].arguments,
-    }
-    if options.momentum is not None:
-        arguments['momentum'] = options.momentum
-    return workers.make_trainer(net.collect_params(), options.optimizer, arguments)
-
-
-def warn_of_little_space(options, net):
-    """Say so when the disk will not hold the checkpoints of the run."""
-    size = sum(4 * math.prod(parameter.shape) for parameter in net.collect_params().values())
-    weights = 3 + (options.num_epochs // options.save_frequency if options.save_frequency else 0)  # the new, the last, the best, every N-th
-    needed = size * (weights + 2 * 2)  # an optimizer has up to two moments, and there are the new state and the last one
-    free = check_folder(options.save_dir)
-    if free < needed:
-        LOG.warning('%s has %.3g MB free, and the checkpoints will take about %.3g MB: make room, or raise --save-frequency',
-                    options.save_dir, free / 1e6, needed / 1e6)
-
-
-def start(options, checkpoints, net, trainer, source):
-    """Bring network and optimizer to where the run starts or goes on; return the `Progress` there."""
-    if options.resume:
-        progress = checkpoints.load(net, trainer)
-        if progress.images_per_update != source.images_per_update:
-            raise UserError(f'the run in {options.save_dir} was started with updates of {progress.images_per_update} images, now they '
-                            f'would have {source.images_per_update}: start as many processes as then')
-        LOG.info('going on at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
-        return progress
-    for flag, file, load in (
-        ('--resume-params', options.resume_params,
-         functools.partial(net.load_parameters, ctx=net.collect_params().list_ctx(), cast_dtype=True)),
-        ('--resume-states', options.resume_states, functools.partial(load_optimizer, trainer)),
-    ):
-        try:
-            if file:
-                load(file)
-        except (AssertionError, ValueError, EOFError, pickle.UnpicklingError, mx.MXNetError) as error:
-            raise UserError(f'{flag} {file} is damaged or of another network: {last_line(error)}') from error
-    progress = Progress(source.images_per_update, epoch=options.resume_epoch)
-    checkpoints.save(net, trainer, progress)  # whatever happens from now on, there is something to resume
-    return progress
-
-
 def evaluate(net, dtype, source, workers, devices, lockstep):
     """Top-1 and top-5 accuracy on the validation images, 0 to 1; each process evaluates its part of them."""
     workers.average_statistics(net)
@@ -405,32 +311,6 @@ def evaluate(net, dtype, source, workers, devices, lockstep):
             right, right5, seen = right + counts[0], right5 + counts[1], seen + len(label)
     right, right5, seen = workers.sum([right, right5, seen])
     return right / max(1, seen), right5 / max(1, seen)
-
-
-def show(bar, experiment, options, progress, source, learning_rate):
-    """Report the update that is just over."""
-    images_per_second = progress.pace.updates_per_second * source.images_per_update
-    speed = f'{images_per_second:,.{0 if images_per_second >= 100 else 1}f} images/s'
-    waiting = f'{progress.pace.waiting_share:.0%} waiting for data'
-    bar.advance(source.images_per_update, f'epoch {progress.epoch + 1}/{options.num_epochs}', f'loss {progress.mean_loss:.3f}',
-                f'top-1 {progress.accuracy:.1%}', f'rate {learning_rate:.1e}', speed, waiting)
-    if options.log_interval and progress.batch % options.log_interval == 0:
-        LOG.info('epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, %s, %s, learning rate %.3g', progress.epoch + 1,
-                 progress.batch, source.updates_per_epoch, progress.mean_loss, 100 * progress.accuracy, speed, waiting, learning_rate)
-        experiment.add_scalars({'update/loss': progress.mean_loss, 'update/top1': progress.accuracy, 'update/learning_rate': learning_rate,
-                                'update/images_per_second': images_per_second, 'update/waiting': progress.pace.waiting_share}, progress)
-
-
-def export_network(options, net, source, model, counts, metrics):
-    """Write the network to SAVE_DIR as files for any MXNet."""
-    net.cast('float32')
-    net.hybridize(static_alloc=True, static_shape=True)
-    net(mx.nd.zeros((1, *source.spec.shape), ctx=net.collect_params().list_ctx()[0]))
-    prefix = os.path.join(options.save_dir, options.model)
-    export(net, prefix, {'model': model, 'input': source.spec.to_json(), 'class_names': source.class_names, 'counts': counts,
-                         'metrics': metrics})
-    LOG.info('the best network is that of epoch %d: top-1 %.2f%%, top-5 %.2f%%; exported to %s-symbol.json and %s-0000.params',
-             metrics['epoch'], 100 * metrics['top1'], 100 * metrics['top5'], prefix, prefix)
 
 
 def main(arguments=None):

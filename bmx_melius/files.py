@@ -2,12 +2,14 @@
 import contextlib
 import errno
 import os
+import re
 import shutil
 import tempfile
 
 from .errors import UserError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TEMPORARY = re.compile(r'\.[a-z0-9_]{8}-.+')  # the names of `replacing`: those of mkstemp
 
 
 @contextlib.contextmanager
@@ -44,6 +46,13 @@ def replacing(path):
         if isinstance(error, OSError) and (error.filename == temporary or error.filename is None and error.errno in _NO_ROOM):
             error.filename = path  # Python says which file it cannot open, but not which one does not fit
         raise
+
+
+def remove_leftovers(folder):
+    """Delete what processes that were killed in the middle of `replacing` left in a folder, in which nobody must be writing now."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for name in filter(_TEMPORARY.fullmatch, os.listdir(folder)):
+            os.unlink(os.path.join(folder, name))
 
 
 def check_folder(path):

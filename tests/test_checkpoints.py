@@ -227,9 +227,9 @@ def test_a_disk_that_is_full_at_any_byte_loses_no_checkpoint_and_is_named(tmp_pa
     Checkpoints(run, OPTIONS).load(net, trainer)
 
 
-def test_what_a_kill_left_half_written_is_removed_and_nothing_else(tmp_path):
+def test_files_of_checkpoints_that_were_not_finished_are_removed_and_nothing_else(tmp_path):
     net, trainer = make()
-    for name in ('.a1b2c3d4-epoch-0001.params', 'epoch-0007-000003.states', 'mine.params', 'epoch.txt'):
+    for name in ('epoch-0007-000003.states', 'mine.params', 'epoch.txt'):
         (tmp_path / name).write_bytes(b'')
     Checkpoints(tmp_path, OPTIONS).save(net, trainer, Progress())
     assert sorted(os.listdir(tmp_path)) == ['checkpoint.json', 'epoch-0000.params', 'epoch-0000.states', 'epoch.txt', 'mine.params']

@@ -19,6 +19,7 @@ from study import HERE, known_studies, read_study
 
 import train_imagenet
 from bmx_melius.training import options as flags
+from bmx_melius.training.network import model_arguments
 from model_zoo import get_model
 
 SCRIPT = HERE / 'run.py'
@@ -61,7 +62,7 @@ def test_every_command_of_a_study_is_one_that_can_be_trained(name, quick, tmp_pa
         assert script == train_imagenet.__file__
         options = flags.parse(train_imagenet.make_parser, words)
         assert (options.dataset, options.use_rec) == (('digits', False) if quick else ('imagenet', True))
-        get_model(**train_imagenet.model_arguments(options, classes=10))
+        get_model(**model_arguments(options, classes=10))
         folders.add(options.save_dir)
     assert len(folders) == len(commands)
     names = [row.name for row in study.rows]

@@ -1,9 +1,13 @@
 """Files that are replaced: errors name the file that the user knows, and leave the old one and nothing else."""
 import errno
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
-from bmx_melius.files import replacing
+from bmx_melius.files import remove_leftovers, replacing
 
 
 def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path):
@@ -20,3 +24,19 @@ def test_a_folder_that_cannot_be_written_is_told_with_the_name_of_the_file(tmp_p
     with pytest.raises(FileNotFoundError) as told, replacing(path):
         pass
     assert told.value.filename == str(path)
+
+
+def test_what_a_killed_process_had_begun_is_removed_and_nothing_else(tmp_path):
+    program = f"""
+import os, signal
+from bmx_melius.files import replacing
+with replacing({str(tmp_path / "a.txt")!r}):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, '-c', program]).returncode == -signal.SIGKILL
+    for name in ('.hidden', '.hidden-too', 'a-b.txt'):
+        (tmp_path / name).touch()
+    assert len(os.listdir(tmp_path)) == 4
+    remove_leftovers(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ['.hidden', '.hidden-too', 'a-b.txt']
+    remove_leftovers(tmp_path / 'nowhere')

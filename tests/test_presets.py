@@ -13,6 +13,7 @@ from bmx_melius.errors import UserError
 from bmx_melius.training import options as flags
 from bmx_melius.training.checkpoints import load_optimizer
 from bmx_melius.training.datasets import DATASETS
+from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.presets import PRESETS, describe_preset
 from bmx_melius.training.workers import Workers
 
@@ -124,7 +125,7 @@ def trainer_for(folder, *arguments):
     """The trainer of a run over ImageNet, as train_imagenet.py makes it, of one weight."""
     net = gluon.nn.Dense(1, use_bias=False, in_units=1)
     net.initialize()
-    return train_imagenet.make_trainer(parsed(folder, *arguments), net, UPDATES, 64, Workers('device')), net
+    return make_trainer(parsed(folder, *arguments), net, UPDATES, 64, Workers('device')), net
 
 
 def test_every_update_of_120_epochs_of_imagenet_has_the_rate_of_the_formula_and_the_last_one_ends_the_schedule(tmp_path):

@@ -19,8 +19,12 @@ import bmx_melius
 import train_imagenet
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.digits import open_digits
+from bmx_melius.training.export import export_network
+from bmx_melius.training.network import make_network, model_arguments
+from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.progress import TIMINGS
 from bmx_melius.training.workers import Workers
+from model_zoo import get_model
 
 SCRIPT = train_imagenet.__file__
 EXAMPLES = pathlib.Path(SCRIPT).resolve().parent / 'examples'
@@ -198,7 +202,7 @@ def test_the_exported_network_is_the_best_one_and_runs_without_this_project(fini
     history = json.loads((finished['digits'] / 'checkpoint.json').read_text())['progress']['history']
     assert description['metrics']['top1'] == max(row['top1'] for row in history)
 
-    net = train_imagenet.get_model(**description['model'])
+    net = get_model(**description['model'])
     net.load_parameters(str(finished['digits'] / f'epoch-{description["metrics"]["epoch"]:04d}.params'))
     np.testing.assert_allclose(net(inputs).asnumpy(), logits, atol=1e-4)
     counts = bmx_melius.summary(net, (1, *spec.shape)).counts
@@ -413,7 +417,7 @@ def test_float_network_teaches_the_first_stage_and_this_one_starts_the_second(da
     assert [described[name]['counts']['bops'] > 0 for name in described] == [False, False, True]
     printed = capsys.readouterr().out
     assert 'temperature 20' in printed and all(np.isfinite(history_of(tmp_path / name)[0]['loss']) for name in described)
-    net = train_imagenet.get_model(**described['first']['model'])
+    net = get_model(**described['first']['model'])
     net.load_parameters(str(tmp_path / 'first' / 'epoch-0001.params'))
     exported = mx.gluon.SymbolBlock.imports(str(tmp_path / 'first' / 'meliusnetflex-symbol.json'), ['data'],
                                             str(tmp_path / 'first' / 'meliusnetflex-0000.params'))
@@ -425,29 +429,29 @@ def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_k
     """Only the parts that a CPU can compute: the cast, the master weights, and the way back to an exported network."""
     options = train_imagenet.flags.parse(train_imagenet.make_parser, [*TINY, '--dtype', 'float16', '--save-dir', str(tmp_path / 'run')])
     spec = InputSpec(channels=1, size=8, resize=10, mean=(0,), std=(1,))
-    model = train_imagenet.model_arguments(options, 10)
-    net = train_imagenet.make_network(options, model, spec, [mx.cpu()])
+    model = model_arguments(options, 10)
+    net = make_network(options, get_model, model, spec, [mx.cpu()])
     types = {name.rsplit('_', 1)[1]: parameter.dtype for name, parameter in net.collect_params().items()}
     assert types['weight'] == 'float16' and types['gamma'] == 'float32'
-    assert train_imagenet.make_trainer(options, net, 10, 64, Workers('device')).optimizer.multi_precision
+    assert make_trainer(options, net, 10, 64, Workers('device')).optimizer.multi_precision
     source = argparse.Namespace(spec=spec, class_names=None)
     (tmp_path / 'run').mkdir()
     counts = bmx_melius.summary(net, (1, 1, 8, 8)).counts
-    train_imagenet.export_network(options, net, source, model, counts, {'epoch': 1, 'top1': 0., 'top5': 0.})
+    export_network(options.save_dir, net, source, model, counts, {'epoch': 1, 'top1': 0., 'top5': 0.})
     parameters = mx.nd.load(str(tmp_path / 'run' / 'meliusnetflex-0000.params'))
     assert {array.dtype for array in parameters.values()} == {np.float32}
 
 
 def test_blocks_start_as_their_shortcuts_where_last_gamma_is_asked_for(tmp_path):
     options = train_imagenet.flags.parse(train_imagenet.make_parser, ['--model', 'resnet_e18', '--last-gamma', '--save-dir', str(tmp_path)])
-    net = train_imagenet.make_network(options, train_imagenet.model_arguments(options, 10), InputSpec(), [mx.cpu()])
+    net = make_network(options, get_model, model_arguments(options, 10), InputSpec(), [mx.cpu()])
     blocks = [block for stage in net.features for block in getattr(stage, '_children', {}).values() if hasattr(block, 'shortcut')]
     assert len(blocks) == 16 and all(np.all(block.norm.gamma.data().asnumpy() == 0) for block in blocks)
 
 
 def test_no_weight_decay_on_what_gluoncv_takes_it_from(tmp_path):
     options = train_imagenet.flags.parse(train_imagenet.make_parser, [*TINY, '--no-wd', '--save-dir', str(tmp_path)])
-    net = train_imagenet.make_network(options, train_imagenet.model_arguments(options, 10), InputSpec(), [mx.cpu()])
+    net = make_network(options, get_model, model_arguments(options, 10), InputSpec(), [mx.cpu()])
     decayed = {name for name, parameter in net.collect_params().items() if parameter.wd_mult and parameter.grad_req != 'null'}
     assert decayed and all(name.endswith('weight') and 'qconv' not in name for name in decayed)
 

@@ -17,7 +17,7 @@ from .progress import Progress
 from .workers import Workers
 
 FORMAT = 2
-FILE_NAME = re.compile(r'(\.\w+-)?(checkpoint\.json|epoch-\d+(-\d+)?\.(params|states|npz))')  # with the prefix of `replacing`, or without
+FILE_NAME = re.compile(r'checkpoint\.json|epoch-\d+(-\d+)?\.(params|states|npz)')
 
 
 class Checkpoints:
@@ -113,7 +113,7 @@ class Checkpoints:
         return state
 
     def _remove_all_but(self, state):
-        """Delete the files of all checkpoints but the one that `state` describes, and those that a kill left half written."""
+        """Delete the files of all checkpoints but the one that `state` describes."""
         kept = {self.STATE, *_files(state)} if state else {self.STATE}
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for file in os.listdir(self._folder):

@@ -1,0 +1,69 @@
+"""From the flags to the network that is trained."""
+import contextlib
+import io
+
+import mxnet as mx
+
+from ..errors import UserError, last_line
+from .options import INITIALIZERS
+from .seeding import seed_all, seed_for
+
+
+def model_arguments(options, classes):
+    """The arguments of get_model for the network that the flags ask for; those that are not needed are left out."""
+    model = {'name': options.model, 'classes': classes, 'initial_layers': options.initial_layers}
+    if options.clip_threshold is not None:
+        model['clip_threshold'] = options.clip_threshold
+    if options.bits != 1:
+        model['bits'] = options.bits
+    if options.weight_bits != options.bits:
+        model['weight_bits'] = options.weight_bits
+    if options.last_gamma:
+        model['last_gamma'] = True
+    return {**model, **options.model_options}
+
+
+def make_network(options, get_model, model, spec, devices):
+    """The network, initialized.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Of train_imagenet.py: `model`, `model_options`, `use_pretrained`, `initial_layers`, `initialization`, `seed`, `dtype`, `mode`,
+        `no_wd`.
+    get_model : function
+        As `model_zoo.get_model`.
+    model : dict
+        Its arguments.
+    spec : InputSpec
+    devices : list of mx.Context
+
+    Raises
+    ------
+    UserError
+        When the flags do not fit the network, or the input is too small for it.
+    """
+    try:
+        net = get_model(pretrained=options.use_pretrained, prefix=f'{options.model}_', **model)
+    except TypeError as error:
+        for flag, name in (('--last-gamma', 'last_gamma'), ('--weight-bits', 'weight_bits'), ('--bits', 'bits')):
+            if f"'{name}'" in str(error) and name not in options.model_options:
+                raise UserError(f'{flag}: {options.model} has no such option') from error
+        if not options.model_options:
+            raise
+        raise UserError(f'--model-options do not fit {options.model}: {error}') from error
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # where MXNet prints the arguments when this fails
+            net.infer_shape(mx.nd.zeros((1, *spec.shape)))
+    except mx.MXNetError as error:
+        raise UserError(f'--input-size {spec.size} is too small for {options.model} with --initial-layers '
+                        f'{options.initial_layers}: {last_line(error)}') from error
+    seed_all(seed_for(options.seed))
+    net.initialize(INITIALIZERS[options.initialization], ctx=devices)
+    net.cast(options.dtype)
+    if options.mode == 'hybrid':
+        net.hybridize(static_alloc=True, static_shape=True)
+    if options.no_wd:
+        for parameter in net.collect_params('.*beta|.*gamma|.*bias').values():
+            parameter.wd_mult = 0.
+    return net
