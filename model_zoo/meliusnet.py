@@ -6,7 +6,7 @@ networks it is compared with: BinaryDenseNet, which has no Improvement Blocks, a
 """
 import dataclasses
 import functools
-from typing import Tuple, Union
+from typing import Optional, Tuple, Union
 
 from mxnet.gluon import HybridBlock, nn
 
@@ -38,6 +38,8 @@ class Spec:
         Whether a transition halves the map before its convolution by a maximum (the paper), or after it by a mean (DenseNet).
     bits : int
         1, or 32 for a network that was never meant to be binary.
+    dilations : tuple of int or None
+        As in `MeliusNet`.
     aliases : tuple of str
         Names in BMXNet-v2.
     """
@@ -48,6 +50,7 @@ class Spec:
     block: str = 'improvement'
     pool_first: bool = True
     bits: int = 1
+    dilations: Optional[Tuple[int, ...]] = None
     aliases: Tuple[str, ...] = ()
 
 
@@ -65,6 +68,8 @@ SPECS = {
     'binary_densenet28': Spec((6, 6, 6, 5), (160, 192, 256), block='dense', aliases=('densenet28',)),
     'binary_densenet37': Spec((6, 8, 12, 6), (128, 192, 256), block='dense', aliases=('densenet37',)),
     'binary_densenet45': Spec((6, 12, 14, 8), (160, 288, 288), block='dense', aliases=('densenet45',)),
+    # Of Larq Zoo (https://docs.larq.dev/zoo/api/literature/#binarydensenet37dilated): the last two stages keep the size of the map.
+    'binary_densenet37_dilated': Spec((6, 8, 12, 6), (128, 192, 256), block='dense', dilations=(1, 1, 2, 4)),
     # The 32-bit networks of the paper's comparison (supplement): as deep as what trains well, transitions as in DenseNet.
     'meliusnet_32bit': Spec((4, 4, 4, 3), (160, 192, 224), pool_first=False, bits=32),
     'densenet_32bit': Spec((6, 6, 6, 5), (160, 192, 256), block='dense', pool_first=False, bits=32),
@@ -95,6 +100,15 @@ class MeliusNet(HybridBlock):
         `bmx_melius.BinaryConv2D`; None: as `bits`.
     norm_layer, norm_kwargs : HybridBlock class and dict
         The normalization and its arguments, as in GluonCV.
+    conv_kwargs : dict
+        Further arguments of every `bmx_melius.BinaryConv2D`, such as ``pad_value=0`` and ``no_offset=True``.
+    stem_pool : int
+        Size of the window of the stem's pooling.
+    same_padding : bool
+        Pad the layers that halve the map as TensorFlow does, see `model_zoo.padding`.
+    dilations : tuple of int or None
+        Of the binary convolutions in each stage, as in dilated networks for segmentation: before a stage with one above 1 the map is
+        not halved. None: 1 everywhere.
 
     Input (N, 3, H, W) of any size, float32; output (N, classes) logits. ``features`` and ``output`` as in GluonCV.
     """
@@ -102,30 +116,35 @@ class MeliusNet(HybridBlock):
     def __init__(
         self, block_numbers, transitions, groups=1, block='improvement', pool_first=True, growth_rate=64, init_features=64, classes=1000,
         initial_layers='grouped_stem', clip_threshold=1.3, bits=1, weight_bits=None, norm_layer=nn.BatchNorm,
-        norm_kwargs=None, **kwargs,
+        norm_kwargs=None, conv_kwargs=None, stem_pool=3, same_padding=False, dilations=None, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
         if len(transitions) != len(block_numbers) - 1:
             raise UserError(f'{len(block_numbers)} stages need {len(block_numbers) - 1} transitions, not {len(transitions)}')
         if block not in BLOCKS:
             raise UserError(f'unknown block {block!r}; known: {", ".join(BLOCKS)}')
+        dilations = dilations or (1,) * len(block_numbers)
+        if len(dilations) != len(block_numbers):
+            raise UserError(f'{len(block_numbers)} stages need {len(block_numbers)} dilations, not {len(dilations)}')
         norm = functools.partial(norm_layer, **(norm_kwargs or {}))
-        conv = functools.partial(BinaryConv2D, kernel_size=3, padding=1, threshold=clip_threshold, bits=bits,
-                                 weight_bits=weight_bits, prefix='')
+        conv = functools.partial(BinaryConv2D, kernel_size=3, threshold=clip_threshold, bits=bits, weight_bits=weight_bits,
+                                 prefix='', **(conv_kwargs or {}))
         with self.name_scope():
             self.features = nn.HybridSequential(prefix='')
-            add_stem(initial_layers, self.features, init_features, norm)
+            add_stem(initial_layers, self.features, init_features, norm, pool=stem_pool, same_padding=same_padding)
             channels = init_features
-            for number, blocks in enumerate(block_numbers, start=1):
+            for number, (blocks, dilation) in enumerate(zip(block_numbers, dilations), start=1):
+                dilated = functools.partial(conv, padding=dilation, dilation=dilation)
                 stage = nn.HybridSequential(prefix=f'stage{number}_')
                 with stage.name_scope():
                     for _ in range(blocks):
-                        stage.add(BLOCKS[block](channels, growth_rate, norm, conv, prefix=''))
+                        stage.add(BLOCKS[block](channels, growth_rate, norm, dilated, prefix=''))
                         channels += growth_rate
                 self.features.add(stage)
                 if number <= len(transitions):
                     width = _transition_width(transitions[number - 1], channels)
-                    self.features.add(_transition(channels, width, groups, norm, pool_first))
+                    pool = None if dilations[number] > 1 else 'max' if pool_first else 'avg'
+                    self.features.add(_transition(channels, width, groups, norm, pool))
                     channels = width
             self.features.add(norm(), nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
             self.output = nn.Dense(classes, in_units=channels)
@@ -140,14 +159,14 @@ def _transition_width(width_or_fraction, channels):
     return int(round(channels * width_or_fraction / WIDTH_MULTIPLE)) * WIDTH_MULTIPLE
 
 
-def _transition(channels, width, groups, norm, pool_first):
+def _transition(channels, width, groups, norm, pool):
     """BN, 2x2 max pooling, ReLU and a 1x1 convolution (paper, section 3.3); pooling before the ReLU costs a quarter of the ReLUs.
 
-    Or, as in DenseNet, BN, ReLU, a 1x1 convolution and 2x2 average pooling.
+    Or, as in DenseNet, BN, ReLU, a 1x1 convolution and 2x2 average pooling. `pool` is ``max``, ``avg``, or None for neither.
     """
     layers = nn.HybridSequential(prefix='')
     layers.add(norm())
-    if pool_first:
+    if pool == 'max':
         layers.add(nn.MaxPool2D(pool_size=2, strides=2))
     layers.add(nn.Activation('relu'))
     if groups > 1:
@@ -159,15 +178,17 @@ def _transition(channels, width, groups, norm, pool_first):
         layers.add(ChannelShuffle(SHUFFLE_GROUPS), GroupedConv2D(width, kernel_size=1, groups=groups, use_bias=False))
     else:
         layers.add(nn.Conv2D(width, kernel_size=1, use_bias=False))
-    if not pool_first:
+    if pool == 'avg':
         layers.add(nn.AvgPool2D(pool_size=2, strides=2))
     return layers
 
 
 def _register(name, spec):
     @register(name, *spec.aliases)
-    def build(bits=spec.bits, **kwargs):
-        return MeliusNet(spec.block_numbers, spec.transitions, spec.groups, spec.block, spec.pool_first, bits=bits, **kwargs)
+    def build(bits=spec.bits, dilations=spec.dilations, **kwargs):
+        return MeliusNet(
+            spec.block_numbers, spec.transitions, spec.groups, spec.block, spec.pool_first, bits=bits, dilations=dilations, **kwargs
+        )
 
 
 for _name, _spec in SPECS.items():

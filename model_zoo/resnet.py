@@ -11,6 +11,7 @@ from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius import BinaryConv2D
 
+from .padding import padded
 from .registry import register
 from .stems import THUMBNAIL, add_stem
 
@@ -81,10 +82,10 @@ class ResidualBlock(HybridBlock):
     Input (N, C, H, W); output (N, channels, H / stride, W / stride), rounded up.
     """
 
-    def __init__(self, channels, stride, norm, conv, last_gamma=False, **kwargs):
+    def __init__(self, channels, stride, norm, conv, last_gamma=False, same_padding=False, **kwargs):
         super().__init__(**kwargs)
         with self.name_scope():
-            self.conv = conv(channels, strides=stride)
+            self.conv = padded(functools.partial(conv, channels, strides=stride), 3, stride, same_padding)
             self.norm = norm(gamma_initializer='zeros' if last_gamma else 'ones')
             self.shortcut = None
             if stride > 1:
@@ -104,8 +105,10 @@ class BinaryResNet(HybridBlock):
     ----------
     layers, variant
         As in `Spec`.
-    init_features, classes, initial_layers, clip_threshold, bits, weight_bits, norm_layer, norm_kwargs
+    init_features, classes, initial_layers, clip_threshold, bits, weight_bits, norm_layer, norm_kwargs, conv_kwargs, same_padding
         As in `model_zoo.meliusnet.MeliusNet`; clip_threshold None takes the variant's.
+    input_norm : bool or None
+        Normalize the image first; None: as the variant does.
     last_gamma : bool
         Each block starts as its shortcut: the gamma of its normalization starts at zero, as in GluonCV's networks (Goyal et al. 2017,
         arXiv:1706.02677, section 5.1).
@@ -115,26 +118,27 @@ class BinaryResNet(HybridBlock):
 
     def __init__(
         self, layers, variant, init_features=64, classes=1000, initial_layers='grouped_stem', clip_threshold=None, bits=1, weight_bits=None,
-        last_gamma=False, norm_layer=nn.BatchNorm, norm_kwargs=None, **kwargs,
+        last_gamma=False, norm_layer=nn.BatchNorm, norm_kwargs=None, conv_kwargs=None, same_padding=False, input_norm=None, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
         norm = functools.partial(norm_layer, **(norm_kwargs or {}))
         threshold = variant.clip_threshold if clip_threshold is None else clip_threshold
         conv = functools.partial(
-            BinaryConv2D, kernel_size=3, padding=1, threshold=threshold, bits=bits, weight_bits=weight_bits, prefix='',
-            **variant.convolution)
+            BinaryConv2D, kernel_size=3, threshold=threshold, bits=bits, weight_bits=weight_bits, prefix='',
+            **variant.convolution, **(conv_kwargs or {}))
         with self.name_scope():
             self.features = nn.HybridSequential(prefix='')
-            if variant.input_norm:
+            if variant.input_norm if input_norm is None else input_norm:
                 self.features.add(norm(**INPUT_NORM))
-            add_stem(initial_layers, self.features, init_features, norm, relu=variant.relus)
+            add_stem(initial_layers, self.features, init_features, norm, relu=variant.relus, same_padding=same_padding)
             if variant.stage_norm and initial_layers != THUMBNAIL:
                 self.features.add(norm())
             for number, (blocks, channels) in enumerate(zip(layers, CHANNELS), start=1):
                 stage = nn.HybridSequential(prefix=f'stage{number}_')
                 with stage.name_scope():
                     for index in range(blocks):
-                        stage.add(ResidualBlock(channels, 2 if number > 1 and index == 0 else 1, norm, conv, last_gamma, prefix=''))
+                        stride = 2 if number > 1 and index == 0 else 1
+                        stage.add(ResidualBlock(channels, stride, norm, conv, last_gamma, same_padding, prefix=''))
                 self.features.add(stage)
             if variant.relus:
                 self.features.add(nn.Activation('relu'))

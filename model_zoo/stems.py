@@ -2,9 +2,13 @@
 
 Each stem adds its layers to a HybridSequential. Names and order of the parameters are those of BMXNet-v2, so that its checkpoints load.
 """
+import functools
+
 from mxnet.gluon import nn
 
 from bmx_melius import GroupedConv2D, UserError
+
+from .padding import padded
 
 STEMS = {}
 THUMBNAIL = 'thumbnail'
@@ -15,45 +19,45 @@ def _stem(build):
     return build
 
 
-def _conv(channels, kernel_size, strides=1, groups=1):
-    layer = GroupedConv2D if groups > 1 else nn.Conv2D
-    return layer(channels, kernel_size, strides, padding=kernel_size // 2, groups=groups, use_bias=False)
+def _conv(channels, kernel_size, strides=1, groups=1, same_padding=False):
+    layer = functools.partial(GroupedConv2D if groups > 1 else nn.Conv2D, channels, kernel_size, strides, groups=groups, use_bias=False)
+    return padded(layer, kernel_size, strides, same_padding)
 
 
-def _norm_relu_pool(features, norm, relu):
+def _norm_relu_pool(features, norm, relu, pool, same_padding):
     features.add(norm())
     if relu:
         features.add(nn.Activation('relu'))
-    features.add(nn.MaxPool2D(pool_size=3, strides=2, padding=1))
+    features.add(padded(functools.partial(nn.MaxPool2D, pool, 2), pool, 2, same_padding))
 
 
 @_stem
-def grouped_stem(features, channels, norm, relu):
+def grouped_stem(features, channels, norm, relu, pool, same_padding):
     """Three 3x3 convolutions, two of them grouped: 59 % fewer operations than the 7x7 one. Output at a quarter of the input's size."""
     half = channels // 2
     convolutions = nn.HybridSequential(prefix='stem_')
     with convolutions.name_scope():
-        convolutions.add(_conv(half, 3, strides=2), norm(), nn.Activation('relu'))
+        convolutions.add(_conv(half, 3, strides=2, same_padding=same_padding), norm(), nn.Activation('relu'))
         convolutions.add(_conv(half, 3, groups=4), norm(), nn.Activation('relu'))
         convolutions.add(_conv(channels, 3, groups=8))
     features.add(convolutions)
-    _norm_relu_pool(features, norm, relu)
+    _norm_relu_pool(features, norm, relu, pool, same_padding)
 
 
 @_stem
-def imagenet(features, channels, norm, relu):
+def imagenet(features, channels, norm, relu, pool, same_padding):
     """One 7x7 convolution of stride 2, as in ResNet. Output at a quarter of the input's size."""
-    features.add(_conv(channels, 7, strides=2))
-    _norm_relu_pool(features, norm, relu)
+    features.add(_conv(channels, 7, strides=2, same_padding=same_padding))
+    _norm_relu_pool(features, norm, relu, pool, same_padding)
 
 
 @_stem
-def thumbnail(features, channels, norm, relu):
+def thumbnail(features, channels, norm, relu, pool, same_padding):
     """One 3x3 convolution for small images. Output at the input's size."""
     features.add(_conv(channels, 3))
 
 
-def add_stem(name, features, channels, norm, relu=True):
+def add_stem(name, features, channels, norm, relu=True, pool=3, same_padding=False):
     """Add the layers of a stem to a network.
 
     Parameters
@@ -67,6 +71,10 @@ def add_stem(name, features, channels, norm, relu=True):
     norm : function that makes a normalization
     relu : bool
         Whether a ReLU comes before the pooling, where the stem has one.
+    pool : int
+        Size of the window of that pooling.
+    same_padding : bool
+        Whether layers that halve the map are padded as in TensorFlow, see `model_zoo.padding`.
 
     Raises
     ------
@@ -75,4 +83,4 @@ def add_stem(name, features, channels, norm, relu=True):
     """
     if name not in STEMS:
         raise UserError(f'unknown initial_layers {name!r}; known: {", ".join(STEMS)}')
-    STEMS[name](features, channels, norm, relu)
+    STEMS[name](features, channels, norm, relu, pool, same_padding)

@@ -309,6 +309,29 @@ def test_float_layer_with_binary_weights_keeps_its_input(convert):
     assert [operation.name for operation in programs(prefix)[0].operations] == ['conv', 'conv', 'threshold', 'binary_conv']
 
 
+class Cut(nn.HybridBlock):
+    """A part of a map, as ``begin`` and ``end`` of the operator slice, between two binary convolutions."""
+
+    def __init__(self, begin, end):
+        super().__init__()
+        self.first, self.second = bmx.BinaryConv2D(8, 3, strides=2, padding=2), bmx.BinaryConv2D(8, 3, padding=1)
+        self.limits = dict(begin=begin, end=end)
+
+    def hybrid_forward(self, F, x):
+        return self.second(F.slice(self.first(x), **self.limits))
+
+
+@pytest.mark.parametrize('begin', [(None, None, 1, 1), (0, 0, 2, 0)])
+def test_a_map_without_its_first_rows_and_columns_is_packed_for_every_size(begin, convert):
+    net = initialized(Cut(begin, (None,) * 4), (1, 3, 10, 10))
+    check_whole(net, (1, 3, 10, 10), convert, x=nd.random.normal(shape=(2, 3, 9, 14)), atol=0)
+
+
+@pytest.mark.parametrize('begin, end', [((None, None, 1, 1), (None, None, 3, None)), ((None, None, -4, 1), (None,) * 4)])
+def test_other_parts_of_a_map_stay_between_packed_operators(begin, end, convert):
+    check_whole(initialized(Cut(begin, end), (1, 3, 10, 10)), (1, 3, 10, 10), convert, left=['slice'], packed=2)
+
+
 def test_foreign_operators_stay_between_packed_ones(convert):
     binary = lambda: bmx.BinaryConv2D(8, 3, padding=1)  # noqa: E731
     layers = nn.Conv2D(8, 3), binary(), nn.Activation('sigmoid'), nn.BatchNorm(), binary(), nn.Flatten(), nn.Dense(3)

@@ -18,8 +18,8 @@ def layers_of(net, kind):
 
 
 def block_of(variant, channels, stride):
-    def conv(channels, strides):
-        return BinaryConv2D(channels, kernel_size=3, padding=1, strides=strides, **variant.convolution)
+    def conv(channels, strides, padding):
+        return BinaryConv2D(channels, kernel_size=3, padding=padding, strides=strides, **variant.convolution)
     block = ResidualBlock(channels, stride, nn.BatchNorm, conv)
     block.initialize(mx.init.Normal(1))
     return block

@@ -7,6 +7,7 @@ on what a node can be converted (`requirements`), and run together with others i
 """
 
 import dataclasses
+import re
 
 import numpy as np
 
@@ -469,6 +470,22 @@ def _slice_axis(builder, node):
     begin, end = (node.attributes.get(name, 'None') for name in ('begin', 'end'))
     begin, end, _ = slice(int(begin), None if end == 'None' else int(end)).indices(channels)
     builder.set(node, builder.move(node, 'slice', builder.network.sources(node), begin=begin, end=end))
+
+
+@_rule('slice')
+def _slice(builder, node):
+    """Leave out the first rows and columns: a convolution of each channel whose window has a 1 in its last corner and zeros elsewhere."""
+    numbers = {name: re.findall(r'None|-?\d+', node.attributes.get(name, '')) for name in ('begin', 'end', 'step')}
+    begin = [0 if number == 'None' else int(number) for number in numbers['begin']]
+    if len(begin) != 4 or begin[:2] != [0, 0] or min(begin) < 0 or {*numbers['end'], *numbers['step']} - {'None'}:
+        raise UnsupportedError('it takes a part of the map other than all but the first rows and columns')
+    height, width = begin[2] + 1, begin[3] + 1
+    x = builder.real(builder.network.sources(node)[0])
+    channels = builder.value(x).channels
+    weight = np.zeros((channels, 1, height, width), dtype=np.float32)
+    weight[:, :, -1, -1] = 1
+    geometry = {**_DENSE_GEOMETRY, 'kernel_h': height, 'kernel_w': width}
+    builder.set(node, builder.add('conv', [x], {'weight': weight}, out_channels=channels, groups=channels, has_bias=0, half=0, **geometry))
 
 
 @_rule('SliceChannel')
