@@ -50,7 +50,8 @@ setup(
         'tensorboard': ['tensorboardX'],
         'horovod': ['horovod>=0.28'],  # --kvstore horovod; how to build it: docs/distributed.md
         'onnx': ['onnx>=1.14', 'onnxruntime'],  # export-onnx; the second checks what the first has written
-        'test': ['hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'scikit-learn'],
+        'larq': ['h5py'],  # reads the weights of Larq Zoo
+        'test': ['h5py', 'hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'scikit-learn'],
         # What `bmx-melius bench --compare` compares with: versions that live with NumPy below 1.24.
         'bench': [
             'onnx>=1.16,<1.18', 'onnxruntime>=1.18,<1.21', 'openvino>=2023.3,<2024', 'tensorflow-cpu>=2.13,<2.14',

@@ -5,7 +5,7 @@ import os
 import sys
 
 from ._version import __version__
-from .commands import bench, convert, evaluate, export_onnx, info, pack_images, predict, summary, tables
+from .commands import bench, convert, evaluate, export_onnx, import_larq, info, pack_images, predict, summary, tables
 from .commands.arguments import Parser
 from .errors import UserError
 
@@ -16,6 +16,7 @@ _EXAMPLES = """\
 examples:
   bmx-melius summary meliusnet22              # operations, parameters and size, layer by layer
   bmx-melius convert a-symbol.json a-0000.params a-packed --input-shape 1,3,224,224     # to bit instructions
+  bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network that Larq trained
   bmx-melius predict out/best photo.jpg       # classify with an exported network
   bmx-melius evaluate out/best photos         # its accuracy on labelled images, photos/CLASS/*.jpg
   bmx-melius bench meliusnet22 --compare      # how fast it is here, step by step, and beside other libraries
@@ -47,6 +48,13 @@ def get_tables():
     return TABLES
 
 
+def load_larq(name, path):
+    """`model_zoo.larq.load`, imported when it is called, and the `InputSpec` of what it gives."""
+    import model_zoo
+
+    return (*model_zoo.larq.load(name, path), model_zoo.larq.INPUT)
+
+
 def build_parser():
     """The parser of the whole command line; the parsed arguments hold the function `run(arguments, output)` of their command."""
     parser = Parser(prog='bmx-melius', description=_DESCRIPTION, epilog=_EXAMPLES)
@@ -55,6 +63,7 @@ def build_parser():
     summary.add_parser(commands, get_model)
     convert.add_parser(commands)
     export_onnx.add_parser(commands)
+    import_larq.add_parser(commands, load_larq)
     bench.add_parser(commands, get_model)
     predict.add_parser(commands)
     evaluate.add_parser(commands, get_model)

@@ -9,6 +9,7 @@ from bmx_melius import UserError
 
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
 _NETWORKS = {}  # canonical name or alias -> (name, function that builds the network)
+_PROVIDERS = {}  # value of get_model's `pretrained` -> function that gives the network with weights
 
 
 def canonical_name(name):
@@ -40,6 +41,16 @@ def register(name, *aliases):
     return add
 
 
+def provide(pretrained):
+    """Decorator: make a function ``(name, classes, ctx, root, **kwargs)`` give the network of ``get_model(pretrained=...)``."""
+
+    def add(function):
+        _PROVIDERS[pretrained] = function
+        return function
+
+    return add
+
+
 def get_model_list():
     """The names of all networks, sorted."""
     return sorted({name for name, _ in _NETWORKS.values()})
@@ -53,21 +64,22 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
     name : str
         One of `get_model_list()`, in which case and underscores do not matter, or one of GluonCV's networks, such as ``mobilenet1.0`` and
         ``resnet18_v1``, with which the paper compares.
-    pretrained : bool
-        No weights are published with this project: True raises UserError, which says how to load existing ones. GluonCV's networks
-        have some.
+    pretrained : bool or str
+        ``larq``: the network as Larq Zoo trained it, see `model_zoo.larq` and `model_zoo.store`. No weights are published with this
+        project: True raises UserError, which says how to load existing ones. GluonCV's networks have some.
     classes : int
         Number of outputs.
     ctx : mx.Context
         As in GluonCV: where pretrained weights are loaded to.
     root : str
-        As in GluonCV: the folder of pretrained weights.
+        As in GluonCV: the folder of pretrained weights, to which they are downloaded.
     **kwargs
         Of the network, see `model_zoo.meliusnet.MeliusNet`: ``initial_layers``, ``clip_threshold``, ``norm_layer``, ``norm_kwargs``.
 
     Returns
     -------
-    gluon.HybridBlock with ``features`` and ``output``, not initialized. Input (N, 3, H, W) float32, output (N, classes) logits.
+    gluon.HybridBlock with ``features`` and ``output``, not initialized where no weights are asked for. Input (N, 3, H, W) float32, output
+    (N, classes) logits.
 
     Raises
     ------
@@ -79,10 +91,13 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
         return gluoncv.model_zoo.get_model(name, pretrained=pretrained, classes=classes, ctx=ctx, root=root, **kwargs)
     if key not in _NETWORKS:
         raise UserError(f'unknown network {name!r}; known: {", ".join(get_model_list())}, and those of GluonCV')
+    if pretrained in _PROVIDERS:
+        return _PROVIDERS[pretrained](name, classes, ctx, root, **kwargs)
     if pretrained:
         raise UserError(
-            f'no weights are published for {key}, neither in {root} nor elsewhere: train it with train_imagenet.py and use '
-            'net.load_parameters(file), or read a BMXNet-v2 checkpoint with bmx_melius.load_reference_parameters(net, file)'
+            f'this project publishes no weights of {key}: take those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, train '
+            'it with train_imagenet.py and use net.load_parameters(file), or read a BMXNet-v2 checkpoint with '
+            'bmx_melius.load_reference_parameters(net, file)'
         )
     _, build = _NETWORKS[key]
     return build(classes=classes, **kwargs)

@@ -1,0 +1,50 @@
+"""``bmx-melius import-larq``: a network that Larq trained, as files that any MXNet can run."""
+
+import functools
+import os
+
+from ..errors import UserError
+
+_EXAMPLES = """\
+examples:
+  bmx-melius import-larq meliusnet22_weights.h5 larq22 --model meliusnet22
+  bmx-melius predict larq22 photo.jpg
+  bmx-melius convert larq22-symbol.json larq22-0000.params larq22-packed
+
+The file is one of Larq Zoo (https://docs.larq.dev/zoo/) or one that Keras 2 wrote for the same network with other classes. It is read
+with h5py (pip install bmx-melius[larq]), without TensorFlow. docs/zoo.md says where files are and what is different in these networks.
+"""
+
+
+def add_parser(commands, load_larq):
+    """Add the command; `load_larq(name, path)` gives the network, the arguments of get_model that build it, and its `InputSpec`."""
+    parser = commands.add_parser(
+        'import-larq',
+        help='read a network that Larq trained (Larq Zoo)',
+        epilog=_EXAMPLES,
+        description='Read the Keras weights of a network of Larq Zoo and write PREFIX-symbol.json, -0000.params and -summary.json.',
+    )
+    parser.add_argument('file', metavar='FILE.h5', help='weights, or a whole model, that Keras 2 wrote')
+    parser.add_argument('prefix', metavar='PREFIX', help='of the files to write')
+    parser.add_argument('--model', required=True, metavar='NAME', help='the network, such as meliusnet22, resnet_e18 or birealnet18')
+    parser.set_defaults(run=functools.partial(run, load_larq=load_larq))
+
+
+def run(arguments, output, load_larq):
+    """Read the network, export it and say what was written. Raises `UserError` where the file is not that of the network."""
+    import mxnet as mx
+
+    from ..summary import summary
+    from ..training.export import export
+
+    folder = os.path.dirname(arguments.prefix) or '.'
+    if not os.path.isdir(folder):
+        raise UserError(f'there is no folder {folder} to write {arguments.prefix}-symbol.json to')
+    net, model, spec = load_larq(arguments.model, arguments.file)
+    net.hybridize()
+    net(mx.nd.zeros((1, *spec.shape))).wait_to_read()
+    counted = summary(net, input_shape=(1, *spec.shape))
+    description = {'model': model, 'input': spec.to_json(), 'class_names': None, 'counts': counted.counts}
+    export(net, arguments.prefix, description)
+    files = ', '.join(arguments.prefix + suffix for suffix in ('-symbol.json', '-0000.params', '-summary.json'))
+    print(f'{arguments.model} of {model["classes"]} classes, {counted.counts["ops"]:,.0f} OPs: wrote {files}', file=output)

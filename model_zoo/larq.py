@@ -1,0 +1,164 @@
+"""Networks trained with Larq, the library of binary networks on TensorFlow (https://docs.larq.dev/zoo/).
+
+What tells Larq Zoo's networks from those of the same name here is a row of options. All of them pad binary convolutions with zeros, leave
+their dot products as they are, and pad what halves the map as TensorFlow does (`model_zoo.padding`): inputs are multiples of 32 pixels.
+"""
+import dataclasses
+
+import mxnet as mx
+import numpy as np
+from mxnet.gluon import nn
+
+from bmx_melius import InputSpec, UserError
+from bmx_melius.keras_weights import read_keras_layers
+
+from . import registry, store
+from .resnet import ResidualBlock
+
+# Larq Zoo crops 7/8 of the short side and resizes that to 224 pixels (bicubic, where this is bilinear), and normalizes in units of 0..1.
+INPUT = InputSpec(
+    size=224, resize=256, mean=(0.485 * 255, 0.456 * 255, 0.406 * 255), std=(0.229 * 255, 0.224 * 255, 0.225 * 255)
+)
+
+_CONVOLUTION = {'pad_value': 0, 'no_offset': True}
+_NORM = {'epsilon': 1e-5, 'momentum': 0.9}
+_DENSENET = {'initial_layers': 'imagenet', 'same_padding': True, 'conv_kwargs': _CONVOLUTION, 'norm_kwargs': _NORM}
+
+# Name of a network here -> the arguments of get_model that make it Larq Zoo's (larq-zoo 2.4.0, larq_zoo/literature/*.py).
+NETWORKS = {
+    'meliusnet22': {'stem_pool': 2, 'same_padding': True, 'conv_kwargs': _CONVOLUTION, 'norm_kwargs': _NORM},
+    'binary_densenet28': _DENSENET,
+    'binary_densenet37': _DENSENET,
+    'binary_densenet37_dilated': _DENSENET,
+    'binary_densenet45': _DENSENET,
+    'resnet_e18': {**_DENSENET, 'input_norm': False, 'clip_threshold': 1.25},
+    'birealnet18': {**_DENSENET, 'norm_kwargs': {'epsilon': 1e-3, 'momentum': 0.8}},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """How a layer's weights are called in both libraries, {here: there}, and the order of the axes of Keras' kernel in ours."""
+
+    names: dict
+    axes: tuple = ()
+
+
+KINDS = {
+    nn.Conv2D: Kind({'weight': 'kernel', 'bias': 'bias'}, axes=(3, 2, 0, 1)),
+    nn.Dense: Kind({'weight': 'kernel', 'bias': 'bias'}, axes=(1, 0)),
+    nn.BatchNorm: Kind({'gamma': 'gamma', 'beta': 'beta', 'running_mean': 'moving_mean', 'running_var': 'moving_variance'}),
+}
+
+
+def from_larq(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
+    """Read a network that Larq trained.
+
+    Parameters
+    ----------
+    name : str
+        A key of `NETWORKS`; case and underscores do not matter.
+    path : str or os.PathLike
+        The HDF5 file of Keras, weights alone or a whole model. h5py reads it; TensorFlow is not needed.
+    ctx : mx.Context
+        Where the parameters are loaded to.
+    **kwargs
+        Of the network, instead of what `NETWORKS` says.
+
+    Returns
+    -------
+    gluon.HybridBlock. Input (N, 3, H, W), float32, H and W multiples of 32; output (N, classes) logits, of which Larq's networks give the
+    softmax.
+
+    Raises
+    ------
+    UserError
+        When the file cannot be read, or holds the weights of another network: the message names the first difference. Every array of the
+        file is used once.
+    """
+    return load(name, path, ctx, **kwargs)[0]
+
+
+def load(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
+    """`from_larq`, and the arguments of `model_zoo.get_model` that build the network: (network, dict)."""
+    layers = read_keras_layers(path)
+    if not layers or layers[-1].weights.get('kernel', np.empty(0)).ndim != 2:
+        raise UserError(f'{path} does not end in a dense layer: it holds no classifier (Larq Zoo also publishes files without, "notop")')
+    arguments = {'name': name, 'classes': layers[-1].weights['kernel'].shape[1], **_options(name), **kwargs}
+    net = registry.get_model(**arguments)
+    _set(net, layers, path, ctx)
+    return net, arguments
+
+
+def load_larq_parameters(net, path, ctx=mx.cpu()):  # noqa: B008
+    """Load a file that Larq or Keras wrote into a network of the zoo that was built with the options it needs, see `NETWORKS`.
+
+    `from_larq` does it for the networks of Larq Zoo; this function takes those of other sizes, too. `path`, `ctx` and errors as there.
+    """
+    _set(net, read_keras_layers(path), path, ctx)
+
+
+def _set(net, layers, path, ctx):
+    values = _match(net, layers, f'{path} does not hold the weights of this network')
+    net.initialize(mx.init.Zero(), ctx=ctx)
+    for parameter, value in values:
+        parameter.set_data(mx.nd.array(value, dtype='float32'))
+
+
+@registry.provide('larq')
+def pretrained(name, classes, ctx, root, **kwargs):
+    """What ``get_model(name, pretrained='larq')`` gives: the network with the weights of Larq Zoo, downloaded to `root` if need be."""
+    _options(name)
+    found = {registry.canonical_name(weights.network): weights for weights in store.WEIGHTS if weights.kind == 'larq'}
+    net = from_larq(name, store.fetch(found[registry.canonical_name(name)], root), ctx, **kwargs)
+    if net.output.weight.shape[0] != classes:
+        trained = net.output.weight.shape[0]
+        raise UserError(f'{name} of Larq Zoo has {trained} classes, not {classes}; replace the output layer of what has {trained}')
+    return net
+
+
+def _options(name):
+    for known, options in NETWORKS.items():
+        if registry.canonical_name(known) == registry.canonical_name(name):
+            return options
+    raise UserError(f'Larq Zoo has no {name} that is known here; known: {", ".join(NETWORKS)}')
+
+
+def _match(net, layers, complaint):
+    """Pair the parameters of a network with the arrays of Keras' layers: [(Parameter, array)]. Raises `UserError`."""
+    net.infer_shape(mx.nd.zeros((1, *INPUT.shape)))
+    values, waiting = [], list(layers)
+    for layer in _layers(net):
+        kind = next(kind for block, kind in KINDS.items() if isinstance(layer, block))
+        groups = layer._kwargs['num_group'] if isinstance(layer, nn.Conv2D) else 1
+        theirs, waiting = waiting[:groups], waiting[groups:]  # Larq Zoo computes each group of a grouped convolution by a layer of its own
+        if len(theirs) < groups:
+            raise UserError(f'{complaint}: it ends before {layer.name}')
+        needed = {kind.names[own]: parameter for own, parameter in layer._reg_params.items() if parameter is not None}
+        for part in theirs:
+            if set(part.weights) != set(needed):
+                raise UserError(f'{complaint}: its {part.name} holds {", ".join(part.weights)}, but {layer.name} needs {", ".join(needed)}')
+        for there, parameter in needed.items():
+            parts = [part.weights[there] for part in theirs]
+            if kind.axes and there == 'kernel':
+                parts = [part.transpose(kind.axes) if part.ndim == len(kind.axes) else part for part in parts]
+            given = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
+            if given != parameter.shape or len({part.shape for part in parts}) > 1:
+                shape = f'the shape {given} in the order of axes here, {parameter.name} has {parameter.shape}'
+                raise UserError(f'{complaint}: {there} of its {theirs[0].name} has {shape}')
+            values.append((parameter, np.concatenate(parts)))
+    if waiting:
+        raise UserError(f'{complaint}: it goes on after the last layer with {waiting[0].name}')
+    return values
+
+
+def _layers(block):
+    """The layers that have parameters in Keras' order, by their distance from the output: those of parallel paths alternate."""
+    if isinstance(block, ResidualBlock) and block.shortcut is not None:
+        for pair in zip([*_layers(block.conv), block.norm], _layers(block.shortcut)):
+            yield from pair
+    elif block._reg_params:
+        yield block
+    else:
+        for child in block._children.values():
+            yield from _layers(child)

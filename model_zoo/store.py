@@ -1,0 +1,127 @@
+"""Trained weights that others publish: what there is and where, and fetching it once.
+
+A row is a fact about a file somebody else hosts; whether it is still there shows when it is fetched. What was fetched is checked and kept.
+"""
+import dataclasses
+import hashlib
+import os
+import urllib.error
+import urllib.request
+
+from tqdm import tqdm
+
+from bmx_melius import UserError
+from bmx_melius.files import replacing
+
+_TIMEOUT = 60  # seconds without a byte
+_CHUNK = 1 << 20
+_LARQ_RELEASES = 'https://github.com/larq/zoo/releases/download'
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """A row of the table of files.
+
+    Attributes
+    ----------
+    network : str
+        Its name in `model_zoo.get_model`.
+    kind : str
+        Who trained it, the value of get_model's ``pretrained``; it says how the file is read, too.
+    url, sha256 : str
+        Where the file is published, and its checksum there, in hexadecimal.
+    source, licence : str
+        The page that tells of it, and its licence.
+    top1, top5 : float
+        Accuracy in percent on ImageNet's validation set, as published.
+    """
+
+    network: str
+    kind: str
+    url: str
+    sha256: str
+    source: str
+    licence: str
+    top1: float
+    top5: float
+
+    @property
+    def filename(self):
+        """Its name under the folder of weights."""
+        return self.url.rpartition('/')[2]
+
+
+def _larq(network, release, file, sha256, top1, top5):
+    return Weights(
+        network, 'larq', f'{_LARQ_RELEASES}/{release}/{file}', sha256, 'https://docs.larq.dev/zoo/api/literature/', 'Apache-2.0', top1, top5
+    )
+
+
+# Files, checksums and accuracies are those of the package larq-zoo 2.4.0 (larq_zoo/literature/*.py).
+WEIGHTS = [
+    _larq('meliusnet22', 'meliusnet22-v0.1.0', 'meliusnet22_weights.h5',
+          'c1ba85e8389ae326009665ec13331e49fc3df4d0f925fa8553e224f7362c18ed', 62.4, 83.9),
+    _larq('binary_densenet28', 'binary_densenet-v0.1.0', 'binary_densenet_28_weights.h5',
+          '21fe3ca03eed244df9c41a2219876fcf03e73800932ec96a3e2a76af4747ac53', 60.91, 82.83),
+    _larq('binary_densenet37', 'binary_densenet-v0.1.0', 'binary_densenet_37_weights.h5',
+          '8056a5d52c3ed86a934893987d09a06f59a5166aa9bddcaedb050f111d0a7d76', 62.89, 84.19),
+    _larq('binary_densenet37_dilated', 'binary_densenet-v0.1.0', 'binary_densenet_37_dilated_weights.h5',
+          '15c1bcd79b8dc22971382fbf79acf364a3f51049d0e584a11533e6fdbb7363d3', 64.34, 85.15),
+    _larq('binary_densenet45', 'binary_densenet-v0.1.0', 'binary_densenet_45_weights.h5',
+          'd00a0d26fbd2dba1bfba8c0306c770f3aeea5c370e99f963bb239bd916f72c37', 64.59, 85.21),
+    _larq('resnet_e18', 'resnet_e-v0.1.0', 'resnet_e_18_weights.h5',
+          'bde4a64d42c164a7b10a28debbe1ad5b287c499bc0247ecb00449e6e89f3bf5b', 58.32, 80.79),
+    _larq('birealnet18', 'birealnet-v0.3.0', 'birealnet_weights.h5',
+          '6e6efac1584fcd60dd024198c87f42eb53b5ec719a5ca1f527e1fe7e8b997117', 57.47, 79.84),
+]  # fmt: skip
+
+
+def fetch(weights, root):
+    """The path of a file under the folder `root`, downloaded if it is not there.
+
+    Parameters
+    ----------
+    weights : Weights
+    root : str
+        May begin with ``~``; made where it is missing.
+
+    Raises
+    ------
+    UserError
+        When it cannot be downloaded, or a file, already there or just downloaded, has another checksum. Such a file is never used.
+    """
+    folder = os.path.expanduser(root)
+    path = os.path.join(folder, weights.filename)
+    if os.path.exists(path):
+        with open(path, 'rb') as file:
+            checksum = _copy(file, None, None)
+        if checksum != weights.sha256:
+            raise UserError(f'{path} is not {weights.url}: its SHA-256 is {checksum}, not {weights.sha256}; remove it to download it again')
+        return path
+    os.makedirs(folder, exist_ok=True)
+    with replacing(path) as temporary, open(temporary, 'wb') as file:
+        checksum = _download(weights, path, file)
+        if checksum != weights.sha256:
+            raise UserError(f'{weights.url} has changed: its SHA-256 is {checksum}, not {weights.sha256}; it is not used')
+    return path
+
+
+def _download(weights, path, file):
+    try:
+        with urllib.request.urlopen(weights.url, timeout=_TIMEOUT) as response:
+            return _copy(response, file, weights.filename, int(response.headers.get('Content-Length') or 0) or None)
+    except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+        reason = getattr(error, 'reason', error)
+        raise UserError(f'cannot download {weights.url} ({reason}); if you have the file, put it at {path}') from error
+
+
+def _copy(source, target, title, size=None):
+    """Read `source` to its end, write it to `target` if there is one, and return the SHA-256 of it all."""
+    digest = hashlib.sha256()
+    with tqdm(desc=title, total=size, unit='B', unit_scale=True, disable=target is None) as bar:
+        for chunk in iter(lambda: source.read(_CHUNK), b''):
+            digest.update(chunk)
+            if target is not None:
+                target.write(chunk)
+            bar.update(len(chunk))
+    return digest.hexdigest()

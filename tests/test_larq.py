@@ -1,0 +1,307 @@
+"""Networks that Larq trained: the logits of Larq Zoo's own code, files of every layout, and what is no such file.
+
+``tests/make_larq_data.py`` made the small networks and their logits; it says how.
+"""
+import gzip
+import json
+import pathlib
+
+import mxnet as mx
+import numpy as np
+import pytest
+
+import bmx_melius as bmx
+import model_zoo
+from bmx_melius import UserError
+from bmx_melius.__main__ import main
+from bmx_melius.keras_weights import read_keras_layers
+from model_zoo import larq, store
+from model_zoo.resnet import BIREALNET, RESNET_E, BinaryResNet
+
+h5py = pytest.importorskip('h5py')
+
+DATA = pathlib.Path(__file__).parent / 'data'
+TRUTH = np.load(DATA / 'larq.npz')
+DENSENET = {'block': 'dense', 'block_numbers': (1, 2, 1), 'transitions': (32, 32), 'dilations': (1, 1, 2), 'init_features': 16,
+            'growth_rate': 16}  # fmt: skip
+
+# The networks of make_larq_data.py: no names of the zoo, but with the options of one.
+SMALL = {
+    'meliusnet': lambda: model_zoo.get_model(
+        'meliusnet_flex', block_numbers=(1, 1), transitions=(32,), classes=5, **larq.NETWORKS['meliusnet22']),
+    'densenet': lambda: model_zoo.get_model('meliusnet_flex', classes=5, **DENSENET, **larq.NETWORKS['binary_densenet37_dilated']),
+    'resnet_e': lambda: BinaryResNet((2, 2), RESNET_E, classes=5, **larq.NETWORKS['resnet_e18']),
+    'birealnet': lambda: BinaryResNet((1, 1), BIREALNET, classes=5, **larq.NETWORKS['birealnet18']),
+}  # fmt: skip
+
+
+def unpacked(name, folder):
+    path = folder / f'{name}.h5'
+    path.write_bytes(gzip.decompress((DATA / f'larq-{name}.h5.gz').read_bytes()))
+    return path
+
+
+def image(name):
+    return mx.nd.array(TRUTH[f'{name}_image'][None].astype(np.float32) / 32)
+
+
+@pytest.fixture(params=SMALL)
+def small(request, tmp_path):
+    """The name, the network with Larq's weights."""
+    net = SMALL[request.param]()
+    larq.load_larq_parameters(net, unpacked(request.param, tmp_path))
+    return request.param, net
+
+
+def test_logits_are_those_of_larq(small):
+    name, net = small
+    np.testing.assert_allclose(net(image(name)).asnumpy()[0], TRUTH[f'{name}_logits'], rtol=0, atol=1e-4)
+
+
+def test_converted_network_is_one_packed_operator_with_the_logits_of_larq(small, tmp_path):
+    name, net = small
+    net.hybridize()
+    net(image(name))
+    net.export(str(tmp_path / 'net'))
+    report = bmx.convert(str(tmp_path / 'net-symbol.json'), str(tmp_path / 'net-0000.params'), str(tmp_path / 'packed'),
+                         image(name).shape, verify=True)  # fmt: skip
+    operators = [node for node in json.loads((tmp_path / 'packed-symbol.json').read_text())['nodes'] if node['op'] != 'null']
+    assert len(operators) == 1, report
+    logits = bmx.Session(str(tmp_path / 'packed'))(image(name).asnumpy())
+    np.testing.assert_allclose(np.asarray(logits).reshape(-1), TRUTH[f'{name}_logits'], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize('name, count', [
+    ('meliusnet22', 6944584), ('binary_densenet28', 5150504), ('binary_densenet37', 8734120), ('binary_densenet37_dilated', 8734120),
+    ('binary_densenet45', 13939240), ('resnet_e18', 11699368), ('birealnet18', 11699112),
+])  # fmt: skip
+def test_networks_have_the_published_number_of_parameters(name, count):
+    net = model_zoo.get_model(name, **larq.NETWORKS[name])
+    net.infer_shape(mx.nd.zeros((1, 3, 224, 224)))
+    statistics = () if name != 'meliusnet22' else ('running_mean', 'running_var')  # of this one Larq Zoo counts what is trained
+    assert count == sum(int(np.prod(p.shape)) for key, p in net.collect_params().items() if not key.endswith(statistics or '-'))
+
+
+def test_the_store_has_the_networks_that_can_be_read_once_each():
+    assert sorted(weights.network for weights in store.WEIGHTS) == sorted(larq.NETWORKS)
+    assert all(len(weights.sha256) == 64 and 0 < weights.top1 < weights.top5 < 100 for weights in store.WEIGHTS)
+
+
+# --- padding --------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('kernel', [3, 5, 7])
+def test_same_padding_of_an_even_map_puts_one_zero_less_before_than_behind(kernel):
+    x, weight = mx.nd.random.normal(shape=(2, 3, 10, 14)), mx.nd.random.normal(shape=(4, 3, kernel, kernel))
+    layer = model_zoo.padding.padded(
+        lambda padding: mx.gluon.nn.Conv2D(4, kernel, 2, padding, use_bias=False, in_channels=3), kernel, 2, same_padding=True)
+    layer.initialize()
+    layer[0].weight.set_data(weight)
+    before, behind = (kernel - 2) // 2, (kernel - 1) // 2
+    by_hand = mx.nd.pad(x, mode='constant', pad_width=(0, 0, 0, 0, before, behind, before, behind))
+    expected = mx.nd.Convolution(by_hand, weight, kernel=(kernel, kernel), stride=(2, 2), num_filter=4, no_bias=True)
+    np.testing.assert_allclose(layer(x).asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_same_padding_of_a_maximum_ignores_what_is_outside_the_map():
+    x = -mx.nd.random.uniform(1, 2, shape=(1, 2, 6, 6))
+    layer = model_zoo.padding.padded(lambda padding: mx.gluon.nn.MaxPool2D(3, 2, padding), 3, 2, same_padding=True)
+    expected = [[x[0, c, i:i + 3, j:j + 3].max().asscalar() for i in (0, 2, 4) for j in (0, 2, 4)] for c in (0, 1)]
+    np.testing.assert_array_equal(layer(x).asnumpy().reshape(2, 9), np.array(expected, np.float32))
+
+
+# --- files ----------------------------------------------------------------------------------------------------------------------------
+
+
+def write_keras(path, layers, root=''):
+    """Write (name, {weight: array}) as Keras does."""
+    with h5py.File(path, 'w') as file:
+        group = file.create_group(root) if root else file
+        group.attrs['layer_names'] = [name.encode() for name, _ in layers]
+        for name, weights in layers:
+            group.create_group(name).attrs['weight_names'] = [f'{name}/{weight}:0'.encode() for weight in weights]
+            for weight, array in weights.items():
+                group[name][f'{name}/{weight}:0'] = array
+
+
+def meliusnet22_layers(classes=1000):
+    """The layers of Larq Zoo's MeliusNet22 by its published names, with random weights."""
+    random = np.random.default_rng(1)
+
+    def norm(name, n):
+        arrays = random.uniform(0.5, 1.5, (4, n)).astype(np.float32)
+        return name, dict(zip(('gamma', 'beta', 'moving_mean', 'moving_variance'), arrays))
+
+    def kernel(name, *shape):
+        return name, {'kernel': random.uniform(-1, 1, shape).astype(np.float32)}
+
+    yield kernel('stem_s0_conv', 3, 3, 3, 32)
+    yield norm('stem_s0_bn', 32)
+    yield from (kernel(f'stem_s1_groupconv_conv{i}', 3, 3, 8, 8) for i in range(4))
+    yield norm('stem_s1_bn', 32)
+    yield from (kernel(f'stem_s2_groupconv_conv{i}', 3, 3, 4, 8) for i in range(8))
+    yield norm('stem_s2_bn', 64)
+    channels = 64
+    for section, (blocks, width) in enumerate(zip((4, 5, 4, 4), (160, 224, 256, None))):
+        for block in range(blocks):
+            for part, inputs in (('dense', channels), ('improve', channels + 64)):
+                yield norm(f'section_{section}_block_{block}_{part}_bn', inputs)
+                yield kernel(f'section_{section}_block_{block}_{part}_binconv', 3, 3, inputs, 64)
+            channels += 64
+        if width:
+            yield norm(f'section_{section}_transition_bn', channels)
+            yield kernel(f'section_{section}_transition_pw', 1, 1, channels, width)
+            channels = width
+    yield norm('head_bn', channels)
+    name, weights = kernel('head_dense', channels, classes)
+    yield name, {**weights, 'bias': random.uniform(-1, 1, classes).astype(np.float32)}
+
+
+@pytest.fixture(scope='module')
+def meliusnet22_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp('larq') / 'meliusnet22_weights.h5'
+    write_keras(path, list(meliusnet22_layers()))
+    return path
+
+
+def test_every_array_of_a_file_goes_to_one_parameter(meliusnet22_file):
+    net = model_zoo.from_larq('MeliusNet_22', meliusnet22_file)
+    theirs = np.sort(np.concatenate([array.ravel() for _, weights in meliusnet22_layers() for array in weights.values()]))
+    ours = np.sort(np.concatenate([parameter.data().asnumpy().ravel() for parameter in net.collect_params().values()]))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_attributes_in_several_pieces_are_read_as_one(tmp_path):
+    layers = [('a', {'kernel': np.ones((2, 3), np.float32)}), ('b', {'kernel': np.zeros((3, 4), np.float32)})]
+    write_keras(tmp_path / 'one.h5', layers, root='model_weights')
+    write_keras(tmp_path / 'pieces.h5', layers)
+    with h5py.File(tmp_path / 'pieces.h5', 'a') as file:
+        del file.attrs['layer_names']
+        file.attrs['layer_names0'], file.attrs['layer_names1'] = ['a'], ['b']
+    for path in ('one.h5', 'pieces.h5'):
+        read = read_keras_layers(tmp_path / path)
+        assert [layer.name for layer in read] == ['a', 'b'] and [layer.weights['kernel'].shape for layer in read] == [(2, 3), (3, 4)]
+
+
+def without_dense(layers):
+    return layers[:-1]
+
+
+def without_a_norm(layers):
+    return [layer for layer in layers if layer[0] != 'stem_s1_bn']
+
+
+def with_a_wide_kernel(layers):
+    wide = {'section_0_block_0_dense_binconv': {'kernel': np.zeros((3, 3, 65, 64))}}
+    return [(name, wide.get(name, weights)) for name, weights in layers]
+
+
+def with_one_layer_more(layers):
+    return [*layers, ('again', layers[-1][1])]
+
+
+@pytest.mark.parametrize('change, words', [
+    (without_dense, 'does not end in a dense layer.*notop'),
+    (without_a_norm, r'its stem_s2_groupconv_conv0 holds kernel, but .*batchnorm1 needs gamma, beta, moving_mean, moving_variance'),
+    (with_a_wide_kernel, r'kernel of its section_0_block_0_dense_binconv has the shape \(64, 65, 3, 3\) .* \(64, 64, 3, 3\)'),
+    (with_one_layer_more, 'goes on after the last layer with again'),
+])  # fmt: skip
+def test_weights_of_another_network_are_refused_naming_the_first_difference(change, words, tmp_path):
+    write_keras(tmp_path / 'other.h5', change(list(meliusnet22_layers())))
+    with pytest.raises(UserError, match=words):
+        model_zoo.from_larq('meliusnet22', tmp_path / 'other.h5')
+
+
+def test_files_of_other_kinds_are_refused(tmp_path, meliusnet22_file):
+    (tmp_path / 'text.h5').write_text('no HDF5')
+    with pytest.raises(UserError, match='text.h5 is no HDF5 file of Keras weights'):
+        model_zoo.from_larq('meliusnet22', tmp_path / 'text.h5')
+    with h5py.File(tmp_path / 'keras3.weights.h5', 'w') as file:
+        file['layers/conv/vars/0'] = np.zeros(3)
+    with pytest.raises(UserError, match='says no layer_names.*Keras 3'):
+        model_zoo.from_larq('meliusnet22', tmp_path / 'keras3.weights.h5')
+    write_keras(tmp_path / 'more.h5', list(meliusnet22_layers()))
+    with h5py.File(tmp_path / 'more.h5', 'a') as file:
+        file['stray'] = np.zeros(3)
+    with pytest.raises(UserError, match='holds 217 arrays, but its lists of layers and weights name 216'):
+        model_zoo.from_larq('meliusnet22', tmp_path / 'more.h5')
+    with pytest.raises(FileNotFoundError):
+        model_zoo.from_larq('meliusnet22', tmp_path / 'none.h5')
+    with pytest.raises(UserError, match='Larq Zoo has no meliusnet29 .*known: meliusnet22'):
+        model_zoo.from_larq('meliusnet29', meliusnet22_file)
+
+
+# --- the store ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def published(monkeypatch, meliusnet22_file):
+    """A store with one row, of a file on this machine; call it to change the row."""
+
+    def publish(**fields):
+        row = dict(url=meliusnet22_file.as_uri(), sha256=store.hashlib.sha256(meliusnet22_file.read_bytes()).hexdigest())
+        row = store.Weights('meliusnet22', 'larq', source='', licence='', top1=1, top5=2, **{**row, **fields})
+        monkeypatch.setattr(store, 'WEIGHTS', [row])
+        return row
+
+    publish()
+    return publish
+
+
+def test_pretrained_network_is_downloaded_once_and_then_needs_no_network(published, tmp_path):
+    root = tmp_path / 'new' / 'models'
+    first = model_zoo.get_model('meliusnet22', pretrained='larq', root=str(root))
+    assert [file.name for file in root.iterdir()] == ['meliusnet22_weights.h5']
+    published(url='file:///nowhere/meliusnet22_weights.h5')
+    second = model_zoo.get_model('meliusnet22', pretrained='larq', root=str(root))
+    x = mx.nd.random.normal(shape=(1, 3, 64, 64))
+    np.testing.assert_array_equal(first(x).asnumpy(), second(x).asnumpy())
+
+
+def test_a_file_with_another_checksum_is_never_used(published, tmp_path):
+    row = published(sha256='0' * 64)
+    with pytest.raises(UserError, match='has changed: its SHA-256 is .*, not 0000'):
+        store.fetch(row, str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / row.filename).write_text('something else')
+    with pytest.raises(UserError, match='meliusnet22_weights.h5 is not file:.*remove it'):
+        store.fetch(row, str(tmp_path))
+
+
+@pytest.mark.parametrize('url', ['file:///nowhere/w.h5', 'http://127.0.0.1:9/w.h5'])
+def test_without_network_one_error_says_where_to_put_the_file(url, published, tmp_path):
+    with pytest.raises(UserError, match=f'cannot download {url} .*put it at {tmp_path}/w.h5'):
+        store.fetch(published(url=url), str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pretrained_networks_that_do_not_exist_are_named(published, tmp_path):
+    with pytest.raises(UserError, match='Larq Zoo has no meliusnet59'):
+        model_zoo.get_model('meliusnet59', pretrained='larq', root=str(tmp_path))
+    with pytest.raises(UserError, match='has 1000 classes, not 10'):
+        model_zoo.get_model('meliusnet22', pretrained='larq', classes=10, root=str(tmp_path))
+    with pytest.raises(UserError, match="pretrained='larq'"):
+        model_zoo.get_model('meliusnet22', pretrained=True)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_command_writes_an_exported_network_that_says_how_images_are_prepared(meliusnet22_file, tmp_path, capsys):
+    prefix = str(tmp_path / 'net')
+    assert main(['import-larq', str(meliusnet22_file), prefix, '--model', 'meliusnet22']) == 0
+    assert 'meliusnet22 of 1000 classes' in capsys.readouterr().out
+    description = json.loads((tmp_path / 'net-summary.json').read_text())
+    assert description['input']['size'] == 224 and description['input']['mean'] == pytest.approx([123.675, 116.28, 103.53])
+    assert type(model_zoo.get_model(**description['model'])) is type(model_zoo.get_model('meliusnet22'))
+    imported = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
+    x = mx.nd.random.normal(shape=(1, 3, 64, 64))
+    expected = model_zoo.from_larq('meliusnet22', meliusnet22_file)(x)
+    np.testing.assert_array_equal(imported(x).asnumpy(), expected.asnumpy())
+
+
+def test_command_tells_what_is_wrong_in_one_line(meliusnet22_file, tmp_path, capsys):
+    assert main(['import-larq', str(meliusnet22_file), str(tmp_path / 'net'), '--model', 'resnet_e18']) == 2
+    assert 'error: ' in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+    assert main(['import-larq', str(meliusnet22_file), str(tmp_path / 'none' / 'net'), '--model', 'meliusnet22']) == 2
+    assert 'there is no folder' in capsys.readouterr().err
