@@ -5,7 +5,7 @@ import os
 import sys
 
 from ._version import __version__
-from .commands import bench, convert, evaluate, export_onnx, import_larq, info, pack_images, predict, summary, tables
+from .commands import bench, convert, evaluate, export_onnx, import_bmxnet, import_larq, info, pack_images, predict, summary, tables
 from .commands.arguments import Parser
 from .errors import UserError
 
@@ -17,6 +17,7 @@ examples:
   bmx-melius summary meliusnet22              # operations, parameters and size, layer by layer
   bmx-melius convert a-symbol.json a-0000.params a-packed --input-shape 1,3,224,224     # to bit instructions
   bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network that Larq trained
+  bmx-melius import-bmxnet checkpoint.params out/meliusnet22 --model meliusnet22        # trained with BMXNet-v2
   bmx-melius predict out/best photo.jpg       # classify with an exported network
   bmx-melius evaluate out/best photos         # its accuracy on labelled images, photos/CLASS/*.jpg
   bmx-melius bench meliusnet22 --compare      # how fast it is here, step by step, and beside other libraries
@@ -64,6 +65,7 @@ def build_parser():
     convert.add_parser(commands)
     export_onnx.add_parser(commands)
     import_larq.add_parser(commands, load_larq)
+    import_bmxnet.add_parser(commands, get_model)
     bench.add_parser(commands, get_model)
     predict.add_parser(commands)
     evaluate.add_parser(commands, get_model)

@@ -1,4 +1,7 @@
-"""BMXNet-v2's checkpoints: a whole network's logits, both kinds of files, every network, and refusals."""
+"""BMXNet-v2's checkpoints: the logits of every network from both kinds of files, and refusals.
+
+MeliusNet22 is compared with what the authors' code gave, every network with its definition restated in `bmxnet_v2_networks`.
+"""
 import gzip
 import json
 from pathlib import Path
@@ -6,6 +9,7 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import pytest
+from bmxnet_v2_networks import Calibration, Reference
 from mxnet import nd
 from reference_network import read_reference_network
 
@@ -14,6 +18,7 @@ from model_zoo import get_model
 
 DATA = Path(__file__).parent / 'data'
 NAMES = json.loads(gzip.decompress((DATA / 'reference_parameter_names.json.gz').read_bytes()))
+LARGE = ('meliusnet42/grouped_stem', 'meliusnet59/grouped_stem')
 
 
 @pytest.fixture(scope='module')
@@ -37,17 +42,23 @@ def test_logits_equal_the_reference_in_imperative_hybridized_and_exported_form(r
 
 def random_checkpoint(rows, naming):
     """Arrays of the reference's shapes by structural (0) or full (1) name, and which full name each structural one has."""
-    rng = np.random.RandomState(0)
-    by_full_name = {full: nd.array(rng.randn(*shape)) for _, full, shape in rows}
+    rng = np.random.default_rng(0)
+    by_full_name = {}
+    for _, full, shape in rows:
+        if full not in by_full_name:
+            by_full_name[full] = nd.array(rng.standard_normal(shape, dtype=np.float32) / np.sqrt(np.prod(shape[1:])).astype(np.float32))
     prefix = {0: lambda row: row[0], 1: lambda row: ('aux:' if 'running' in row[1] else 'arg:') + row[1]}[naming]
     return {prefix(row): by_full_name[row[1]] for row in rows}, by_full_name
 
 
 @pytest.mark.parametrize('naming', [0, 1], ids=['structural', 'exported'])
-@pytest.mark.parametrize('key', NAMES)
-def test_every_parameter_of_every_network_finds_its_place(key, naming, tmp_path):
+@pytest.mark.parametrize('key', [pytest.param(key, marks=pytest.mark.long if key in LARGE else ()) for key in NAMES])
+def test_every_parameter_finds_its_place_and_the_logits_are_those_of_the_restated_network(key, naming, tmp_path):
     name, initial_layers = key.split('/')
     arrays, by_full_name = random_checkpoint(NAMES[key], naming)
+    by_structural_name = {structural: by_full_name[full] for structural, full, _ in NAMES[key]}
+    x = nd.array(np.random.RandomState(1).standard_normal((2, 3, 64, 64)))
+    Calibration(by_structural_name)(x)
     mx.nd.save(str(tmp_path / 'reference.params'), arrays)
     net = get_model(name, initial_layers=initial_layers)
     load_reference_parameters(net, str(tmp_path / 'reference.params'))
@@ -56,18 +67,52 @@ def test_every_parameter_of_every_network_finds_its_place(key, naming, tmp_path)
     for full, array in by_full_name.items():
         own = full if full in parameters else full.split('_', 1)[1]  # ResNetE's output layer has no network's name before its own
         np.testing.assert_array_equal(parameters[own].data().asnumpy(), array.asnumpy(), err_msg=full)
+    expected = Reference(by_structural_name)(x).asnumpy()
+    assert .1 < expected.std() < 10
+    np.testing.assert_allclose(net(x).asnumpy(), expected, atol=1e-4)
+
+
+WRONG_NETWORKS = [  # the network of the file, another, and the first difference by structural and by full names
+    ('meliusnet22', 'meliusnet29', r'its layer1.0.3.weight .* needs \(128, 320', r'its arg:meliusnet0_conv0_weight .* needs \(128, 320'),
+    ('meliusnet22', 'meliusneta', r'its layer1.0.3.weight .* needs \(160, 80', r'its arg:meliusnet0_conv0_weight .* needs \(160, 80'),
+    ('meliusnet22', 'binary_densenet28', r'its layer0.0.2.1.0.gamma has shape \(128,\)', 'its arg:meliusnet0_stage1_batchnorm2_gamma has'),
+    ('densenet37', 'binary_densenet28', r'its layer1.0.3.weight has shape \(128,', r'its arg:densenet0_conv0_weight has shape \(128,'),
+    ('naivenet17', 'meliusnet22', 'its layer0.0.1.body.1.qconv.weight has', 'its arg:naivenet0_stage1_qconv1_weight has'),
+    ('densenet28', 'resnet_e18', 'its features.0.0 holds weight where', r'its arg:densenet0_batchnorm0_gamma .* needs \(3,\)'),
+    ('resnet18_e1', 'binary_densenet28', 'its features.0 holds beta, gamma', r'its arg:resnete10_batchnorm0_gamma .* needs \(64,\)'),
+    ('resnet18_e1', 'resnet_e34', 'its features.7.0.body.0.qconv.weight has', 'it has no parameter ..._stage1_qconv4_weight'),
+    ('resnet34_e1', 'resnet_e18', 'its features.6.4.body.0.qconv.weight has', 'the network has no parameter like its arg:resnete10'),
+]
 
 
 @pytest.mark.parametrize('naming', [0, 1], ids=['structural', 'exported'])
-@pytest.mark.parametrize('name', ['meliusnet29', 'meliusneta'])
-def test_checkpoint_of_another_network_is_refused_naming_the_first_difference(name, naming, tmp_path):
-    arrays, _ = random_checkpoint(NAMES['meliusnet22/grouped_stem'], naming)
+@pytest.mark.parametrize('row', WRONG_NETWORKS, ids=lambda row: f'{row[0]} as {row[1]}')
+def test_checkpoint_of_another_network_is_refused_naming_the_first_difference(row, naming, tmp_path):
+    theirs, name, *differences = row
+    arrays, _ = random_checkpoint(NAMES[f'{theirs}/grouped_stem'], naming)
     mx.nd.save(str(tmp_path / 'reference.params'), arrays)
     net = get_model(name)
-    with pytest.raises(UserError, match=r'not a checkpoint of this network: its (arg:meliusnet0_conv|layer\d\.0\.3)'):
+    with pytest.raises(UserError, match=f'not a checkpoint of this network: {differences[naming]}'):
         load_reference_parameters(net, str(tmp_path / 'reference.params'))
     with pytest.raises(RuntimeError):  # nothing was set
         net.output.weight.data()
+
+
+def test_statistics_of_a_wrong_size_are_refused(tmp_path):
+    """Gluon knows their size from the first input on; here it follows from the network before."""
+    arrays, _ = random_checkpoint(NAMES['meliusnet_c/grouped_stem'], 1)
+    arrays['aux:meliusnet0_batchnorm3_running_var'] = nd.ones(5)
+    mx.nd.save(str(tmp_path / 'reference.params'), arrays)
+    with pytest.raises(UserError, match=r'its aux:meliusnet0_batchnorm3_running_var has shape \(5,\)'):
+        load_reference_parameters(get_model('meliusnetc'), str(tmp_path / 'reference.params'))
+
+
+def test_second_copy_that_is_no_copy_is_refused(tmp_path):
+    arrays, _ = random_checkpoint(NAMES['meliusnet_c/grouped_stem'], 0)
+    arrays['current_stage.0.1.0.beta'] = arrays['current_stage.0.1.0.beta'] + 1
+    mx.nd.save(str(tmp_path / 'reference.params'), arrays)
+    with pytest.raises(UserError, match='is damaged: its current_stage.0.1.0.beta is not equal to layer3.1.0.1.0.beta'):
+        load_reference_parameters(get_model('meliusnetc'), str(tmp_path / 'reference.params'))
 
 
 @pytest.mark.parametrize('naming', [0, 1], ids=['structural', 'exported'])

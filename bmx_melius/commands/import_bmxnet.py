@@ -1,0 +1,146 @@
+"""``bmx-melius import-bmxnet``: networks of BMXNet-v2, as checkpoints or as converted pairs, become files for any MXNet."""
+
+import functools
+import json
+import os
+import shutil
+import tempfile
+
+from ..errors import UserError
+from ..files import replacing
+from .arguments import add_json_flag, positive_int
+from .arguments import shape as shape_type
+from .exported import Exported
+
+_EXAMPLES = """\
+examples:
+  bmx-melius import-bmxnet meliusnet22-0120.params out/meliusnet22 --model meliusnet22
+  bmx-melius import-bmxnet binarized_lenet5-symbol.json out/lenet5 --input-shape 1,1,28,28
+  bmx-melius import-bmxnet binarized_lenet5-symbol.json out/lenet5-packed --input-shape 1,1,28,28 --to packed
+
+The first form reads a checkpoint (of save_parameters or export) of a network of the zoo. The second reads what BMXNet-v2's
+model_converter wrote, symbol and parameters; its binary weights are known as signs alone. Words of 32 bits only: converted files with
+words of 64 bits are known to be broken. Both forms write PREFIX-symbol.json and PREFIX-0000.params, the first one PREFIX-summary.json,
+too: images are prepared as for ImageNet, unless predict and evaluate are told otherwise.
+"""
+_TRACED = 64  # height and width of the image that a network sees before it is exported; any size will do, this one is quick
+
+
+def add_parser(commands, get_model):
+    """Add the command; `get_model(name, **kwargs)` builds a network by its name."""
+    parser = commands.add_parser(
+        'import-bmxnet',
+        help='use a network that was trained with BMXNet-v2',
+        epilog=_EXAMPLES,
+        description='Import a checkpoint of BMXNet-v2, or a pair of files that its model_converter wrote.',
+    )
+    parser.add_argument('file', metavar='FILE', help='the checkpoint, with --model; or the binarized_NAME-symbol.json of a converted pair')
+    parser.add_argument('prefix', metavar='PREFIX', help='of the files to write')
+    parser.add_argument('--model', metavar='NAME', help='the network of the zoo that the checkpoint is of (bmx-melius info lists them)')
+    parser.add_argument('--initial-layers', metavar='STEM', help='its stem (default: the one that the checkpoint shows)')
+    parser.add_argument('--classes', type=positive_int, metavar='N', help='its classes (default: those of the checkpoint)')
+    parser.add_argument('--params', metavar='PARAMS', help='parameters of a converted pair (default: the file named as the symbol)')
+    parser.add_argument('--input-shape', type=shape_type, metavar='N,C,H,W', help='of a converted pair: shape of the input, batch first')
+    parser.add_argument(
+        '--to', choices=('float', 'packed'), default='float',
+        help='write stock operators, which training can go on with, or packed operators with bit instructions (default: float)')
+    add_json_flag(parser)
+    parser.set_defaults(run=functools.partial(run, get_model=get_model))
+
+
+def run(arguments, output, get_model):
+    """Import, and print what matched."""
+    converted_pair = arguments.file.endswith('.json')
+    expected = ('input_shape', 'params') if converted_pair else ('model', 'initial_layers', 'classes')
+    for name in ('model', 'initial_layers', 'classes', 'input_shape', 'params'):
+        if name not in expected and getattr(arguments, name) is not None:
+            raise UserError(f'--{name.replace("_", "-")} does not go with {arguments.file}: it is for '
+                            + ('checkpoints' if converted_pair else 'pairs of a binarized_NAME-symbol.json and its parameters'))
+    with tempfile.TemporaryDirectory() as folder:
+        packed = arguments.to == 'packed'
+        prefix = os.path.join(folder, 'float') if packed else arguments.prefix
+        if converted_pair:
+            report, input_shape = _import_converted(arguments, prefix)
+        else:
+            report, input_shape = _import_checkpoint(arguments, prefix, get_model)
+        if packed:
+            report['packed'] = _pack(Exported(prefix), Exported(arguments.prefix), input_shape)
+    report['written'] = [f'{arguments.prefix}-symbol.json', f'{arguments.prefix}-0000.params']
+    if arguments.json:
+        if packed:
+            report['packed'] = report['packed'].to_json()
+        json.dump(report, output, indent=1)
+        print(file=output)
+        return
+    print(_lines(arguments.file, report), file=output)
+
+
+def _import_checkpoint(arguments, prefix, get_model):
+    import mxnet as mx
+
+    from ..bmxnet_v2 import load_reference_parameters, reference_options
+    from ..container import read_parameters
+    from ..graph import Graph
+    from ..preprocessing import InputSpec
+    from ..summary import Summary
+    from ..training.export import export
+
+    if not arguments.model:
+        raise UserError(f'which network is {arguments.file}? Give --model NAME, or the binarized_NAME-symbol.json of a converted pair')
+    model = {'name': arguments.model, **reference_options(arguments.file)}
+    model.update({name: getattr(arguments, name) for name in ('initial_layers', 'classes') if getattr(arguments, name) is not None})
+    try:
+        net = get_model(**model)
+    except TypeError as error:  # a network of GluonCV, which has no stems
+        raise UserError(f'{arguments.model} is no network of BMXNet-v2: {error}') from error
+    matched = load_reference_parameters(net, arguments.file)
+    spec = InputSpec()
+    input_shape = (1, *spec.shape)
+    counts = Summary.of(Graph.read(net, input_shape)).counts
+    net.hybridize()
+    net(mx.nd.zeros((1, spec.channels, _TRACED, _TRACED)))
+    export(net, prefix, {'model': model, 'input': spec.to_json(), 'class_names': None, 'counts': counts, 'metrics': None})
+    return {'model': model, 'matched': matched, 'copies': len(read_parameters(arguments.file)) - len(matched)}, input_shape
+
+
+def _import_converted(arguments, prefix):
+    from ..bmxnet_v2_converted import read_converted
+    from ..container import write_parameters
+
+    source = Exported(arguments.file)
+    input_shape = arguments.input_shape or source.input_shape(None)
+    symbol, arrays, weights = read_converted(arguments.file, arguments.params or source.parameter_file(0), input_shape)
+    with replacing(f'{prefix}-symbol.json') as symbol_path, replacing(f'{prefix}-0000.params') as params_path:
+        with open(symbol_path, 'w', encoding='utf-8') as file:
+            file.write(symbol.tojson())
+        write_parameters(params_path, arrays)
+    if os.path.exists(source.description_file):
+        shutil.copyfile(source.description_file, Exported(prefix).description_file)
+    return {'binary_layers': weights, 'arrays': sorted(arrays)}, input_shape
+
+
+def _pack(source, target, input_shape):
+    from ..deploy.converter import convert
+
+    report = convert(source.symbol_file, source.parameter_file(0), target.prefix, input_shape)
+    if os.path.exists(source.description_file):
+        shutil.copyfile(source.description_file, target.description_file)
+    return report
+
+
+def _lines(source, report):
+    lines = []
+    if 'matched' in report:
+        model, matched = dict(report['model']), report['matched']
+        first, last = (list(matched.items())[index] for index in (0, -1))
+        options = ', '.join(f'{name} {value}' for name, value in model.items() if name != 'name')
+        lines.append(f'{source} is a checkpoint of {model["name"]} ({options})')
+        lines.append(f'{len(matched)} parameters matched, from {first[0]} = {first[1]} to {last[0]} = {last[1]} (--json lists all)'
+                     + (f'; {report["copies"]} arrays are second copies of the last stage' if report['copies'] else ''))
+    else:
+        for name, layer in report['binary_layers'].items():
+            lines.append(f'{name}: {layer["operator"]}, {" x ".join(map(str, layer["shape"]))} weights')
+        lines.append(f'{len(report["arrays"])} arrays read, {len(report["binary_layers"])} of them bits')
+    if 'packed' in report:
+        lines.append(str(report['packed']))
+    return '\n'.join([*lines, f'written: {", ".join(report["written"])}'])

@@ -1,0 +1,315 @@
+"""``bmx-melius import-bmxnet``: checkpoints and pairs of BMXNet-v2's model_converter as networks for any MXNet."""
+import json
+from pathlib import Path
+
+import bmxnet_v2_converter as bmxnet
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import nd
+from mxnet.gluon import nn
+from mxnet.gluon.contrib.nn import HybridConcurrent, Identity
+from reference_network import read_reference_network
+
+import bmx_melius
+from bmx_melius import UserError
+from bmx_melius.__main__ import main
+from bmx_melius.bmxnet_v2 import reference_options
+from bmx_melius.bmxnet_v2_converted import read_converted
+from bmx_melius.container import read_parameters, write_parameters
+from model_zoo import get_model
+from model_zoo.stems import STEMS
+
+DATA = Path(__file__).parent / 'data'
+GROUND_TRUTH = json.loads((DATA / 'ground_truth.json').read_text())
+PAIR = DATA / 'bmxnet_v2_converted'
+LENET = str(PAIR / 'binarized_lenet5-symbol.json')
+LENET_SHAPE = '1,1,28,28'
+WEIGHT, GAMMA = 'arg:net_qconv0_weight', 'arg:net_batchnorm0_gamma'  # of the networks made here
+
+
+def load(prefix):
+    return mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
+
+
+def run(*arguments):
+    return main(['import-bmxnet', *map(str, arguments)])
+
+
+# --- converted pairs ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def lenet_input_and_output():
+    stored = np.load(PAIR / 'lenet5.io.npz')
+    return stored['data'], stored['out']
+
+
+@pytest.mark.parametrize('form', ['float', 'packed'])
+def test_authors_converted_lenet_gives_their_output(form, lenet_input_and_output, tmp_path, capsys):
+    assert run(LENET, tmp_path / 'lenet', '--input-shape', LENET_SHAPE, '--to', form) == 0
+    x, expected = lenet_input_and_output
+    np.testing.assert_allclose(load(tmp_path / 'lenet')(nd.array(x)).asnumpy(), expected, atol=1e-4)
+    printed = capsys.readouterr().out
+    assert 'qconv0_weight: BinaryInferenceConvolution, 64 x 64 x 5 x 5 weights' in printed
+    assert '18 arrays read, 2 of them bits' in printed
+    assert (tmp_path / 'lenet-0000.params').stat().st_size < (250e3 if form == 'packed' else 5e6)
+
+
+def test_float_form_can_be_counted_and_converted_like_an_exported_network(lenet_input_and_output, tmp_path):
+    prefix = str(tmp_path / 'lenet')
+    run(LENET, prefix, '--input-shape', LENET_SHAPE)
+    counted = bmx_melius.summary(f'{prefix}-symbol.json', (1, 1, 28, 28))
+    assert counted.bops == 64 * 64 * 25 * 8 * 8
+    assert counted.binary_params == 64 * 64 * 25 + 1000 * 1024
+    report = bmx_melius.convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', f'{prefix}-packed', (1, 1, 28, 28))
+    assert report.binary_layers == 2
+
+
+def convolution(**arguments):
+    return [bmxnet.Activation(), bmxnet.Convolution(5, 3, in_channels=32, **arguments), nn.BatchNorm(in_channels=5)]
+
+
+def convolution_after_pooling():
+    return [nn.MaxPool2D(2), *convolution(padding=1)]
+
+
+def dense():
+    return [nn.Flatten(), bmxnet.Activation(), bmxnet.Dense(7, in_units=32 * 36), nn.BatchNorm(in_channels=7)]
+
+
+def dense_along_the_last_axis():
+    return [nn.HybridLambda(lambda F, x: F.transpose(x, (0, 2, 3, 1))), bmxnet.Activation(), bmxnet.Dense(7, in_units=32, flatten=False)]
+
+
+def of_the_zoo_family():
+    """A stem, a Dense Block, a transition and the tail, as in BMXNet-v2's BinaryDenseNet."""
+    new, block = nn.HybridSequential(), HybridConcurrent(axis=1)
+    new.add(nn.BatchNorm(), bmxnet.Activation(), bmxnet.Convolution(64, 3, in_channels=32, padding=1))
+    block.add(Identity(), new)
+    return [
+        nn.Conv2D(32, 3, padding=1, use_bias=False), nn.BatchNorm(), nn.Activation('relu'), block,
+        nn.BatchNorm(), nn.MaxPool2D(2), nn.Activation('relu'), nn.Conv2D(64, 1, use_bias=False),
+        nn.BatchNorm(), bmxnet.Activation(), bmxnet.Convolution(32, 3, in_channels=64, padding=1, strides=2), nn.BatchNorm(),
+        nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dense(10),
+    ]  # fmt: skip
+
+
+NETWORKS = {
+    'convolution': convolution,
+    'padded': lambda: convolution(padding=1),
+    'padded by two, strided': lambda: convolution(padding=2, strides=2),
+    'dilated': lambda: convolution(padding=2, dilation=2),
+    'pooled': convolution_after_pooling,
+    'dense': dense,
+    'dense along the last axis': dense_along_the_last_axis,
+    'network': of_the_zoo_family,
+}
+
+
+def write_pair(layers, folder, bits=32, channels=32):
+    """Write a converted pair of random parameters to FOLDER/binarized_net; return an input and the output of the float network."""
+    net = nn.HybridSequential(prefix='net_')
+    with net.name_scope():
+        net.add(*layers())
+    x = nd.array(np.random.RandomState(1).randn(2, channels, 6, 6))
+    y = bmxnet.randomize(net, x)
+    net.export(str(folder / 'net'))
+    bmxnet.convert(folder / 'net', folder / 'binarized_net', bits)
+    return x, y
+
+
+FORMS = [(name, form) for name in NETWORKS for form in ('float', 'packed') if (name, form) != ('dense along the last axis', 'packed')]
+
+
+@pytest.mark.parametrize('name, form', FORMS)
+def test_converted_pair_gives_what_the_network_gave_before(name, form, tmp_path):
+    x, expected = write_pair(NETWORKS[name], tmp_path)
+    assert run(tmp_path / 'binarized_net-symbol.json', tmp_path / 'out', '--input-shape', '2,32,6,6', '--to', form) == 0
+    tolerance = 1e-4 if name == 'network' else 0 if form == 'float' else 1e-5
+    np.testing.assert_allclose(load(tmp_path / 'out')(x).asnumpy(), expected, atol=tolerance, rtol=1e-5 if tolerance else 0)
+
+
+def test_own_padding_of_the_converted_convolution_adds_zeros_whose_sign_is_plus(tmp_path):
+    x, _ = write_pair(convolution, tmp_path)
+    edit(tmp_path / 'binarized_net-symbol.json', 'BinaryInferenceConvolution', lambda node: node['attrs'].update(pad='(1, 1)'))
+    symbol, arrays, _ = read(tmp_path)
+    weight = read_parameters(str(tmp_path / 'net-0000.params'))[WEIGHT]
+    signs = nd.Pad((x >= 0) * 2 - 1, mode='constant', pad_width=(0, 0, 0, 0, 1, 1, 1, 1), constant_value=1)
+    h = nd.Convolution(signs, nd.array(np.where(weight >= 0, 1, -1)), kernel=(3, 3), num_filter=5, no_bias=True)
+    anchor = next(output for output in symbol.get_internals() if output.name.endswith('batchnorm0_fwd')).get_children()[0]
+    given = {name.partition(':')[2]: nd.array(array) for name, array in arrays.items()}
+    y = anchor.bind(mx.cpu(), {name: x if name == 'data' else given[name] for name in anchor.list_arguments()}).forward()[0]
+    np.testing.assert_array_equal(y.asnumpy(), ((h + 32 * 9) / 2).asnumpy())
+
+
+def test_words_that_are_no_numbers_keep_their_bits(tmp_path):
+    """All weights +1 make the word 0xFFFFFFFF, and weights of which only the first is -1 another NaN."""
+    write_pair(convolution, tmp_path)
+    arrays = read_parameters(str(tmp_path / 'binarized_net-0000.params'))
+    words = np.full(arrays[WEIGHT].shape, 0xFFFFFFFF, dtype=np.uint32)
+    words[0, 0, 0, 0] = 0xFFFFFFFE
+    write_parameters(tmp_path / 'binarized_net-0000.params', {**arrays, WEIGHT: words.view(np.float32)})
+    weight = read(tmp_path)[1][WEIGHT]
+    assert weight[0, 0, 0, 0] == -1 and (weight == 1).sum() == weight.size - 1
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def reference(tmp_path_factory):
+    network = read_reference_network()
+    path = tmp_path_factory.mktemp('reference') / 'reference.params'
+    mx.nd.save(str(path), network['structural'])
+    return path, network
+
+
+@pytest.mark.parametrize('form', ['float', 'packed'])
+def test_checkpoint_becomes_a_network_with_a_description_and_every_pair_that_matched_is_told(form, reference, tmp_path, capsys):
+    path, network = reference
+    assert run(path, tmp_path / 'net', '--model', 'meliusnet22', '--to', form, *(['--json'] if form == 'float' else [])) == 0
+    np.testing.assert_allclose(load(tmp_path / 'net')(network['x']).asnumpy(), network['logits'], atol=1e-4)
+    description = json.loads((tmp_path / 'net-summary.json').read_text())
+    assert description['model'] == {'name': 'meliusnet22', 'classes': 40, 'initial_layers': 'grouped_stem'}
+    assert bmx_melius.InputSpec.from_json(description['input']) == bmx_melius.InputSpec()
+    expected = next(row for row in GROUND_TRUTH['models'] if (row['model'], row['stem']) == ('meliusnet22', 'grouped_stem'))
+    assert description['counts']['bops'] == expected['bops']
+    printed = capsys.readouterr().out
+    copies = sum(name.startswith('current_stage.') for name in network['structural'])
+    if form == 'packed':
+        assert f'{len(network["exported"])} parameters matched, from ' in printed and f'; {copies} arrays are second copies' in printed
+        return
+    report = json.loads(printed)
+    assert report['copies'] == copies
+    assert set(report['matched'].values()) == {name for name in network['structural'] if not name.startswith('current_stage.')}
+    assert [theirs for own, theirs in report['matched'].items() if own.endswith('_stem_conv0_weight')] == ['features.0.0.weight']
+
+
+@pytest.mark.parametrize('stem', STEMS)
+def test_stem_and_classes_follow_from_the_checkpoint(stem, tmp_path):
+    net = get_model('meliusnet_flex', block_numbers=(1,), transitions=(), classes=7, initial_layers=stem)
+    net.initialize()
+    net.hybridize()
+    net(nd.zeros((1, 3, 32, 32)))
+    net.export(str(tmp_path / 'net'))
+    assert reference_options(str(tmp_path / 'net-0000.params')) == {'classes': 7, 'initial_layers': stem}
+
+
+@pytest.mark.parametrize('options, message', [
+    (['--model', 'resnet_e18'], 'not a checkpoint of this network: its features.0.0 holds weight where'),
+    (['--model', 'meliusnet22', '--classes', '10'], 'its output.weight has shape (40, 512), but'),
+    (['--model', 'meliusnet22', '--initial-layers', 'imagenet'], 'its features.0.0.weight has shape (32, 3, 3, 3), but'),
+    (['--model', 'mobilenet1.0'], 'mobilenet1.0 is no network of BMXNet-v2'),
+    (['--model', 'nonet'], "unknown network 'nonet'"),
+])
+def test_checkpoint_of_another_network_is_refused(options, message, reference, tmp_path, capsys):
+    assert run(reference[0], tmp_path / 'net', *options) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count('\n') == 1 and not list(tmp_path.iterdir())
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------------------------
+
+
+def read(folder, shape=(2, 32, 6, 6)):
+    return read_converted(folder / 'binarized_net-symbol.json', folder / 'binarized_net-0000.params', shape)
+
+
+def edit(path, operator, change):
+    symbol = json.loads(path.read_text())
+    change(next(node for node in symbol['nodes'] if node['op'] == operator))
+    path.write_text(json.dumps(symbol))
+
+
+def test_words_of_64_bits_are_refused(tmp_path):
+    write_pair(lambda: [bmxnet.Activation(), bmxnet.Convolution(4, 3, in_channels=64)], tmp_path, bits=64, channels=64)
+    with pytest.raises(UserError, match='words of 64 bits; such files of BMXNet-v2 are known to be broken'):
+        read(tmp_path, (2, 64, 6, 6))
+    arrays = read_parameters(str(tmp_path / 'binarized_net-0000.params'))
+    halves = {name: array.view(np.float32)[..., :3] if 'qconv' in name else array for name, array in arrays.items()}
+    write_parameters(tmp_path / 'binarized_net-0000.params', {name: np.ascontiguousarray(array) for name, array in halves.items()})
+    with pytest.raises(UserError, match='words of 64 bits'):  # told by their number
+        read(tmp_path, (2, 64, 6, 6))
+
+
+def change_arrays(change):
+    """Damage to the parameters: `change` takes them and gives others."""
+    def damage(folder):
+        arrays = read_parameters(str(folder / 'binarized_net-0000.params'))
+        write_parameters(folder / 'binarized_net-0000.params', change(arrays))
+    return damage
+
+
+def change_weight(change):
+    return change_arrays(lambda arrays: {**arrays, WEIGHT: np.ascontiguousarray(change(arrays[WEIGHT]))})
+
+
+def change_node(operator, change):
+    return lambda folder: edit(folder / 'binarized_net-symbol.json', operator, change)
+
+
+def cut(name):
+    def damage(folder):
+        path = folder / name
+        path.write_bytes(path.read_bytes()[:-100])
+    return damage
+
+
+CONV = 'BinaryInferenceConvolution'
+DAMAGES = {
+    'cut symbol': (cut('binarized_net-symbol.json'), 'holds no symbol of MXNet, or is damaged'),
+    'cut parameters': (cut('binarized_net-0000.params'), 'is damaged'),
+    'no nodes': (lambda folder: (folder / 'binarized_net-symbol.json').write_text('[1]'), 'holds no symbol of MXNet'),
+    'an array too much': (change_arrays(lambda arrays: {**arrays, 'arg:more': np.ones(3, 'f4')}), 'arg:more, which is no variable'),
+    'an array missing': (change_arrays(lambda arrays: {name: arrays[name] for name in set(arrays) - {WEIGHT}}),
+                         'net_qconv0_weight are not in it'),
+    'no arg:': (change_arrays(lambda arrays: {name[4:]: array for name, array in arrays.items()}), 'its names do not begin with arg: or'),
+    'too few words': (change_weight(lambda words: words[1:]), 'needs 45 words of 32 bits .* 36 of type float32'),
+    'floats for words': (change_weight(lambda words: np.ones((5, 32, 3, 3), 'f4')), 'needs 45 words'),
+    'integers for words': (change_weight(lambda words: words.view('i4')), 'needs 45 words .* of type int32'),
+    'words rounded': (change_weight(lambda words: words.view('u4').reshape(-1).astype('f4')), 'rounded to the nearest float32'),
+    'too few gammas': (change_arrays(lambda arrays: {**arrays, GAMMA: np.ones(4, 'f4')}), r'gamma has shape \(4,\), but \(5,\)'),
+    'a bias': (change_node(CONV, lambda node: node['attrs'].update(no_bias='False')), 'has a bias'),
+    'groups': (change_node(CONV, lambda node: node['attrs'].update(num_group='2')), 'has groups'),
+    'one axis': (change_node(CONV, lambda node: node['attrs'].update(kernel='(3,)')), 'not of two axes'),
+    'a loop': (change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 10**6)), 'reads a node that does not come before it'),
+    'an operator of the fork': (change_node('BatchNorm', lambda node: node.update(op='det_sign')), 'MXNet knows no operator det_sign'),
+}
+
+
+@pytest.mark.parametrize('name', DAMAGES)
+def test_damaged_pair_is_refused_and_nothing_is_written(name, tmp_path, capsys):
+    damage, message = DAMAGES[name]
+    write_pair(convolution, tmp_path)
+    damage(tmp_path)
+    with pytest.raises(UserError, match=message):
+        read(tmp_path)
+    assert run(tmp_path / 'binarized_net-symbol.json', tmp_path / 'out', '--input-shape', '2,32,6,6') == 2
+    assert capsys.readouterr().err.count('\n') <= 3 and not list(tmp_path.glob('out*'))
+
+
+def test_network_that_was_not_converted_is_refused(tmp_path):
+    write_pair(convolution, tmp_path)
+    with pytest.raises(UserError, match='holds no BinaryInferenceConvolution or BinaryInferenceFullyConnected'):
+        read_converted(tmp_path / 'net-symbol.json', tmp_path / 'net-0000.params', (2, 32, 6, 6))
+
+
+def test_input_that_does_not_fit_is_refused(tmp_path):
+    write_pair(dense, tmp_path)
+    with pytest.raises(UserError, match='the weight .*qdense0_weight .* needs 56 words'):
+        read(tmp_path, (1, 32, 4, 2))
+
+
+@pytest.mark.parametrize('arguments, message', [
+    ([LENET], 'PREFIX'),
+    ([LENET, 'out'], '--input-shape'),
+    ([LENET, 'out', '--model', 'meliusnet22'], '--model does not go with'),
+    (['a.params', 'out'], 'Give --model NAME'),
+    (['a.params', 'out', '--model', 'meliusnet22', '--input-shape', '1,3,8,8'], '--input-shape does not go with'),
+    (['a.params', 'out', '--model', 'meliusnet22'], 'cannot read the checkpoint'),
+])
+def test_wrong_arguments_are_told_in_one_line(arguments, message, capsys):
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count('\n') == 1
