@@ -304,6 +304,7 @@ def test_input_that_does_not_fit_is_refused(tmp_path):
 @pytest.mark.parametrize('arguments, message', [
     ([LENET], 'PREFIX'),
     ([LENET, 'out'], '--input-shape'),
+    ([LENET, 'no/folder/out', '--input-shape', LENET_SHAPE], 'there is no folder no/folder'),
     ([LENET, 'out', '--model', 'meliusnet22'], '--model does not go with'),
     (['a.params', 'out'], 'Give --model NAME'),
     (['a.params', 'out', '--model', 'meliusnet22', '--input-shape', '1,3,8,8'], '--input-shape does not go with'),

@@ -56,6 +56,9 @@ def run(arguments, output, get_model):
         if name not in expected and getattr(arguments, name) is not None:
             raise UserError(f'--{name.replace("_", "-")} does not go with {arguments.file}: it is for '
                             + ('checkpoints' if converted_pair else 'pairs of a binarized_NAME-symbol.json and its parameters'))
+    target = os.path.dirname(arguments.prefix) or '.'
+    if not os.path.isdir(target):
+        raise UserError(f'there is no folder {target} to write {arguments.prefix}-symbol.json to')
     with tempfile.TemporaryDirectory() as folder:
         packed = arguments.to == 'packed'
         prefix = os.path.join(folder, 'float') if packed else arguments.prefix
@@ -99,7 +102,7 @@ def _import_checkpoint(arguments, prefix, get_model):
     counts = Summary.of(Graph.read(net, input_shape)).counts
     net.hybridize()
     net(mx.nd.zeros((1, spec.channels, _TRACED, _TRACED)))
-    export(net, prefix, {'model': model, 'input': spec.to_json(), 'class_names': None, 'counts': counts, 'metrics': None})
+    export(net, prefix, {'model': model, 'input': spec.to_json(), 'class_names': None, 'counts': counts})
     return {'model': model, 'matched': matched, 'copies': len(read_parameters(arguments.file)) - len(matched)}, input_shape
 
 
