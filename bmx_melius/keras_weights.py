@@ -7,6 +7,8 @@ lie in the group ``model_weights`` (https://github.com/keras-team/keras/blob/v2.
 import dataclasses
 import os
 
+import numpy as np
+
 from .errors import UserError
 
 _MODEL = 'model_weights'
@@ -70,7 +72,7 @@ def _layers(path, root):
             kind = weight.rpartition('/')[2].partition(':')[0]
             if kind in weights:
                 raise UserError(f'{path}: layer {name} has several weights called {kind}; only layers of one part are known')
-            weights[kind] = root[name][weight][()]
+            weights[kind] = np.atleast_1d(root[name][weight][()])
         if weights:
             layers.append(KerasLayer(name, weights))
     return layers

@@ -102,7 +102,7 @@ class MeliusNet(HybridBlock):
         The normalization and its arguments, as in GluonCV.
     conv_kwargs : dict
         Further arguments of every `bmx_melius.BinaryConv2D`, such as ``pad_value=0`` and ``no_offset=True``.
-    stem_pool : int
+    stem_pool : {3, 2}
         Size of the window of the stem's pooling.
     same_padding : bool
         Pad the layers that halve the map as TensorFlow does, see `model_zoo.padding`.

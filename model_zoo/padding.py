@@ -16,7 +16,7 @@ class DropFirst(HybridBlock):
 
 
 def padded(layer, kernel_size, strides, same_padding=False):
-    """A layer that keeps the size of the map, or with ``strides=2`` halves it.
+    """A convolution that keeps the size of the map, or with ``strides=2`` halves it.
 
     Parameters
     ----------

@@ -28,7 +28,10 @@ def _norm_relu_pool(features, norm, relu, pool, same_padding):
     features.add(norm())
     if relu:
         features.add(nn.Activation('relu'))
-    features.add(padded(functools.partial(nn.MaxPool2D, pool, 2), pool, 2, same_padding))
+    if same_padding:  # of an even map all windows begin inside, and the last one may hang over
+        features.add(nn.MaxPool2D(pool, 2, ceil_mode=True))
+    else:
+        features.add(nn.MaxPool2D(pool, 2, padding=(pool - 1) // 2))
 
 
 @_stem
@@ -71,7 +74,7 @@ def add_stem(name, features, channels, norm, relu=True, pool=3, same_padding=Fal
     norm : function that makes a normalization
     relu : bool
         Whether a ReLU comes before the pooling, where the stem has one.
-    pool : int
+    pool : {3, 2}
         Size of the window of that pooling.
     same_padding : bool
         Whether layers that halve the map are padded as in TensorFlow, see `model_zoo.padding`.
@@ -79,8 +82,10 @@ def add_stem(name, features, channels, norm, relu=True, pool=3, same_padding=Fal
     Raises
     ------
     UserError
-        For an unknown name.
+        For an unknown name, or another window.
     """
+    if pool not in (2, 3):
+        raise UserError(f'the stem pools over windows of 2 or 3, not {pool}')
     if name not in STEMS:
         raise UserError(f'unknown initial_layers {name!r}; known: {", ".join(STEMS)}')
     STEMS[name](features, channels, norm, relu, pool, same_padding)
