@@ -34,6 +34,7 @@ from .layers import QActivation, QConv2D, QDense
 CONVOLUTION, DENSE = 'BinaryInferenceConvolution', 'BinaryInferenceFullyConnected'
 _WORD = 32  # bits
 _BROKEN_WORD = 64
+_MOST_OUTPUTS = 1000  # of a node: more than any has, so that a damaged number is found
 _DATA = 'data'  # placeholder for the input of a layer
 
 
@@ -101,11 +102,11 @@ def _read_nodes(symbol_file):
         described = json.loads(content)
         for index, node in enumerate(described['nodes']):
             node['attrs'] = dict(node.get('attrs', {}))
-            if not all(isinstance(node[name], str) for name in ('op', 'name')):
-                raise ValueError(f'node {index} has no name or operator')
-            if not all(0 <= source[0] < index and source[1] >= 0 for source in node['inputs']):
+            if not all(isinstance(text, str) for text in (node['op'], node['name'], *node['attrs'].values())):
+                raise ValueError(f'node {index} has a name, an operator or an attribute that is no text')
+            if not all(source[0] in range(index) and source[1] in range(_MOST_OUTPUTS) for source in node['inputs']):
                 raise ValueError(f'node {node["name"]} reads a node that does not come before it')
-        if not all(0 <= head[0] < len(described['nodes']) for head in described['heads']):
+        if not all(head[0] in range(len(described['nodes'])) and head[1] in range(_MOST_OUTPUTS) for head in described['heads']):
             raise ValueError('an output is no node')
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UserError(f'{symbol_file} holds no symbol of MXNet, or is damaged: {error!r}') from error
@@ -169,26 +170,33 @@ class _Rewritten:
             raise UserError(f'{self.path}: the weight of {name} must be a variable that no other node reads')
         self.weights[variable['name']] = node['op']
         prefix = name[:-len('fwd')] if name.endswith('_fwd') else name + '_'
-        if node['op'] == DENSE:
-            encoding = 'bit'
-            layer = QDense(_attribute(node, 'num_hidden', int), flatten=_attribute(node, 'flatten', bool, True), encoding=encoding,
-                           prefix=prefix)
-        else:
-            if _attribute(node, 'num_group', int, 1) != 1 or node['attrs'].get('layout', 'NCHW') not in ('NCHW', 'None'):
-                raise UserError(f'{self.path}: node {name} has groups or another layout than NCHW, with which BMXNet-v2 does not compute')
-            padding, pad_value = _attribute(node, 'pad', tuple, (0, 0)), 1
-            before = _constant_padding(self._source[data])
-            if before and not any(padding):
-                padding, pad_value = before
-                data, data_slot, *_ = self._source[data]['inputs'][0]
-            if not any(padding):
-                pad_value = -1  # whatever it is; layers are fastest with this one
-            encoding = 'bit' if pad_value == -1 else 'sign'
-            layer = QConv2D(
-                _attribute(node, 'num_filter', int), _attribute(node, 'kernel', tuple), _attribute(node, 'stride', tuple, (1, 1)), padding,
-                _attribute(node, 'dilate', tuple, (1, 1)), pad_value=pad_value, encoding=encoding, prefix=prefix)
-        activation = QActivation(encoding=encoding, prefix=prefix + 'qactivation_')
-        return self._splice(layer(activation(mx.sym.var(_DATA))), layer.weight.name, variable['name'], self._moved([data, data_slot]))
+        try:
+            if node['op'] == DENSE:
+                layer = QDense(_attribute(node, 'num_hidden', int), flatten=_attribute(node, 'flatten', bool, True), encoding='bit',
+                               prefix=prefix)
+            else:
+                layer, data, data_slot = self._convolution(node, prefix, data, data_slot)
+            activation = QActivation(encoding=layer.encoding, prefix=prefix + 'qactivation_')
+            symbol = layer(activation(mx.sym.var(_DATA)))
+        except mx.MXNetError as error:
+            raise UserError(f'{self.path}: node {name} cannot be computed: {last_line(error)}') from error
+        return self._splice(symbol, layer.weight.name, variable['name'], self._moved([data, data_slot]))
+
+    def _convolution(self, node, prefix, data, data_slot):
+        """The layer, and the node and slot that it reads: what is before a padding that the layer does by itself."""
+        if _attribute(node, 'num_group', int, 1) != 1 or node['attrs'].get('layout', 'NCHW') not in ('NCHW', 'None'):
+            raise UserError(f'{self.path}: node {node["name"]} has groups or another layout than NCHW, which BMXNet-v2 cannot compute')
+        padding, pad_value = _attribute(node, 'pad', tuple, (0, 0)), 1
+        before = _constant_padding(self._source[data])
+        if before and not any(padding):
+            padding, pad_value = before
+            data, data_slot, *_ = self._source[data]['inputs'][0]
+        if not any(padding):
+            pad_value = -1  # whatever it is; layers are fastest with this one
+        layer = QConv2D(
+            _attribute(node, 'num_filter', int), _attribute(node, 'kernel', tuple), _attribute(node, 'stride', tuple, (1, 1)), padding,
+            _attribute(node, 'dilate', tuple, (1, 1)), pad_value=pad_value, encoding='bit' if pad_value == -1 else 'sign', prefix=prefix)
+        return layer, data, data_slot
 
     def _splice(self, symbol, weight, weight_name, data):
         """Add the nodes of a layer's symbol that reads `data` and calls its weight `weight_name`; return the position of the last."""

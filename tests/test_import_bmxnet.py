@@ -82,13 +82,22 @@ def dense_along_the_last_axis():
     return [nn.HybridLambda(lambda F, x: F.transpose(x, (0, 2, 3, 1))), bmxnet.Activation(), bmxnet.Dense(7, in_units=32, flatten=False)]
 
 
+class Improvement(nn.HybridSequential):
+    """The sum of the last channels and what the layers make of all."""
+
+    def hybrid_forward(self, F, x):
+        old, last = F.slice_axis(x, axis=1, begin=0, end=32), F.slice_axis(x, axis=1, begin=32, end=96)
+        return F.concat(old, last + super().hybrid_forward(F, x), dim=1)
+
+
 def of_the_zoo_family():
-    """A stem, a Dense Block, a transition and the tail, as in BMXNet-v2's BinaryDenseNet."""
-    new, block = nn.HybridSequential(), HybridConcurrent(axis=1)
+    """A stem, a Dense and an Improvement Block, a transition and the tail, as in BMXNet-v2's MeliusNet."""
+    new, dense_block, improvement = nn.HybridSequential(), HybridConcurrent(axis=1), Improvement()
     new.add(nn.BatchNorm(), bmxnet.Activation(), bmxnet.Convolution(64, 3, in_channels=32, padding=1))
-    block.add(Identity(), new)
+    dense_block.add(Identity(), new)
+    improvement.add(nn.BatchNorm(), bmxnet.Activation(), bmxnet.Convolution(64, 3, in_channels=96, padding=1))
     return [
-        nn.Conv2D(32, 3, padding=1, use_bias=False), nn.BatchNorm(), nn.Activation('relu'), block,
+        nn.Conv2D(32, 3, padding=1, use_bias=False), nn.BatchNorm(), nn.Activation('relu'), dense_block, improvement,
         nn.BatchNorm(), nn.MaxPool2D(2), nn.Activation('relu'), nn.Conv2D(64, 1, use_bias=False),
         nn.BatchNorm(), bmxnet.Activation(), bmxnet.Convolution(32, 3, in_channels=64, padding=1, strides=2), nn.BatchNorm(),
         nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dense(10),
@@ -128,6 +137,24 @@ def test_converted_pair_gives_what_the_network_gave_before(name, form, tmp_path)
     assert run(tmp_path / 'binarized_net-symbol.json', tmp_path / 'out', '--input-shape', '2,32,6,6', '--to', form) == 0
     tolerance = 1e-4 if name == 'network' else 0 if form == 'float' else 1e-5
     np.testing.assert_allclose(load(tmp_path / 'out')(x).asnumpy(), expected, atol=tolerance, rtol=1e-5 if tolerance else 0)
+
+
+def test_network_of_the_zoo_family_becomes_one_packed_operator(tmp_path, capsys):
+    write_pair(of_the_zoo_family, tmp_path)
+    run(tmp_path / 'binarized_net-symbol.json', tmp_path / 'out', '--input-shape', '2,32,6,6', '--to', 'packed', '--json')
+    packed = json.loads(capsys.readouterr().out)['packed']
+    assert (packed['packed_operators'], packed['binary_layers'], packed['left']) == (1, 3, [])
+
+
+def test_parameters_of_another_name_and_a_description_are_taken_along(tmp_path):
+    x, expected = write_pair(convolution, tmp_path)
+    (tmp_path / 'binarized_net-0000.params').rename(tmp_path / 'other.params')
+    spec = {**bmx_melius.InputSpec().to_json(), 'size': 6}
+    (tmp_path / 'binarized_net-summary.json').write_text(json.dumps({'input': spec, 'class_names': ['a']}))
+    assert run(tmp_path / 'binarized_net-symbol.json', tmp_path / 'out', '--params', tmp_path / 'other.params',
+               '--input-shape', '2,32,6,6', '--to', 'packed') == 0
+    np.testing.assert_allclose(load(tmp_path / 'out')(x).asnumpy(), expected, atol=1e-5, rtol=1e-5)
+    assert json.loads((tmp_path / 'out-summary.json').read_text())['input'] == spec
 
 
 def test_own_padding_of_the_converted_convolution_adds_zeros_whose_sign_is_plus(tmp_path):
@@ -270,6 +297,10 @@ DAMAGES = {
     'integers for words': (change_weight(lambda words: words.view('i4')), 'needs 45 words .* of type int32'),
     'words rounded': (change_weight(lambda words: words.view('u4').reshape(-1).astype('f4')), 'rounded to the nearest float32'),
     'too few gammas': (change_arrays(lambda arrays: {**arrays, GAMMA: np.ones(4, 'f4')}), r'gamma has shape \(4,\), but \(5,\)'),
+    'an attribute that is a number': (change_node(CONV, lambda node: node['attrs'].update(num_filter=5)), 'an attribute that is no text'),
+    'no filters': (change_node(CONV, lambda node: node['attrs'].update(num_filter='0')), 'net_qconv0_fwd'),
+    'no kernel': (change_node(CONV, lambda node: node['attrs'].pop('kernel')), 'has no kernel'),
+    'strides of zero': (change_node(CONV, lambda node: node['attrs'].update(stride='(0, 0)')), 'net_qconv0_fwd'),
     'a bias': (change_node(CONV, lambda node: node['attrs'].update(no_bias='False')), 'has a bias'),
     'groups': (change_node(CONV, lambda node: node['attrs'].update(num_group='2')), 'has groups'),
     'one axis': (change_node(CONV, lambda node: node['attrs'].update(kernel='(3,)')), 'not of two axes'),
