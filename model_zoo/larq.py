@@ -57,7 +57,7 @@ def from_larq(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
     Parameters
     ----------
     name : str
-        A key of `NETWORKS`; case and underscores do not matter.
+        Of `NETWORKS`, in any spelling that `get_model` knows.
     path : str or os.PathLike
         The HDF5 file of Keras, weights alone or a whole model. h5py reads it; TensorFlow is not needed.
     ctx : mx.Context
@@ -109,8 +109,8 @@ def _set(net, layers, path, ctx):
 def pretrained(name, classes, ctx, root, **kwargs):
     """What ``get_model(name, pretrained='larq')`` gives: the network with the weights of Larq Zoo, downloaded to `root` if need be."""
     _options(name)
-    found = {registry.canonical_name(weights.network): weights for weights in store.WEIGHTS if weights.kind == 'larq'}
-    net = from_larq(name, store.fetch(found[registry.canonical_name(name)], root), ctx, **kwargs)
+    weights = next(row for row in store.WEIGHTS if row.kind == 'larq' and row.network == registry.listed_name(name))
+    net = from_larq(name, store.fetch(weights, root), ctx, **kwargs)
     if net.output.weight.shape[0] != classes:
         trained = net.output.weight.shape[0]
         raise UserError(f'{name} of Larq Zoo has {trained} classes, not {classes}; replace the output layer of what has {trained}')
@@ -118,10 +118,10 @@ def pretrained(name, classes, ctx, root, **kwargs):
 
 
 def _options(name):
-    for known, options in NETWORKS.items():
-        if registry.canonical_name(known) == registry.canonical_name(name):
-            return options
-    raise UserError(f'Larq Zoo has no {name} that is known here; known: {", ".join(NETWORKS)}')
+    listed = registry.listed_name(name)
+    if listed not in NETWORKS:
+        raise UserError(f'Larq Zoo has no {name} that is known here; known: {", ".join(NETWORKS)}')
+    return NETWORKS[listed]
 
 
 def _match(net, layers, complaint):

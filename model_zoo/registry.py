@@ -56,6 +56,11 @@ def get_model_list():
     return sorted({name for name, _ in _NETWORKS.values()})
 
 
+def listed_name(name):
+    """The name in `get_model_list` of a network, from any spelling or alias; None for one that is unknown."""
+    return _NETWORKS.get(canonical_name(name), (None,))[0]
+
+
 def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_ROOT, **kwargs):  # noqa: B008
     """Build a network by its name, as in GluonCV.
 

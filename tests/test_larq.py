@@ -255,7 +255,7 @@ def test_pretrained_network_is_downloaded_once_and_then_needs_no_network(publish
     first = model_zoo.get_model('meliusnet22', pretrained='larq', root=str(root))
     assert [file.name for file in root.iterdir()] == ['meliusnet22_weights.h5']
     published(url='file:///nowhere/meliusnet22_weights.h5')
-    second = model_zoo.get_model('meliusnet22', pretrained='larq', root=str(root))
+    second = model_zoo.get_model('MeliusNet_22', pretrained='larq', root=str(root))
     x = mx.nd.random.normal(shape=(1, 3, 64, 64))
     np.testing.assert_array_equal(first(x).asnumpy(), second(x).asnumpy())
 
