@@ -5,6 +5,7 @@ A test that has cheap and full counts of its own asks the fixture `long_run`.
 """
 import os
 import random
+import signal
 
 os.environ.setdefault('MPLBACKEND', 'Agg')  # plots go to files, no display is needed
 
@@ -12,6 +13,9 @@ import mxnet as mx
 import numpy as np
 import pytest
 from hypothesis import settings
+
+# Started in the background by a shell without job control, this process ignores Ctrl-C, and so would every program that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG_RUN = bool(os.environ.get('BMX_MELIUS_TEST_LONG'))
 

@@ -15,7 +15,7 @@ from reference_network import read_reference_network
 from bmx_melius import UserError, load_reference_parameters
 from bmx_melius.__main__ import main
 from bmx_melius.deploy import reference
-from bmx_melius.deploy.onnx_export import to_onnx
+from bmx_melius.deploy.onnx_export import to_onnx, verify
 from bmx_melius.deploy.program import REAL_KIND, Operation, Program, Value
 from model_zoo import get_model
 
@@ -45,7 +45,9 @@ def test_a_model_gives_the_results_of_its_program_at_any_batch_and_size(random, 
         with pytest.raises(UserError, match='count the padding'):
             to_onnx(program, names)
         return
-    model = to_onnx(program, names).SerializeToString()
+    proto = to_onnx(program, names)
+    model = proto.SerializeToString()
+    assert verify(proto, program, maker.data([(value.height, value.width) for value in program.inputs], batch=2)) < 1e-4
     for sizes in (other_sizes(random, program), [(value.height, value.width) for value in program.inputs]):
         inputs = maker.data(sizes, batch=random.randint(1, 3))
         for found, expected in zip(run(model, inputs), reference.run(program, inputs)):
@@ -94,6 +96,14 @@ def test_a_packed_network_becomes_a_model_without_being_converted_again(tmp_path
     found, expected = run(str(tmp_path / 'a.onnx'), [image]), reference.run(program, [image])
     for x, y in zip(found, expected[::-1]):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
+
+
+def test_verification_names_the_operation_that_is_not_that_of_the_program():
+    program = make_program()
+    model = to_onnx(program, ['data'])
+    program.operations[1].arrays['weight'][0, 0, 0, 0] ^= True
+    with pytest.raises(UserError, match='binary_conv2 of the ONNX model gives another result than operation 1'):
+        verify(model, program, [make_image()])
 
 
 def test_weights_of_a_binary_layer_take_a_byte_each():

@@ -13,9 +13,12 @@ import numpy as np
 
 from .._version import __version__
 from ..errors import UserError
+from . import reference
+from .program import BITS_KIND, OPERATIONS
 
 OPSET = 13
 IR_VERSION = 8  # of ONNX 1.10 and newer
+TOLERANCE = 1e-4  # of the largest element of a value
 
 
 def to_onnx(program, input_names, output_order=None):
@@ -47,8 +50,62 @@ def to_onnx(program, input_names, output_order=None):
     return _Model(onnx, program).build(input_names, output_order)
 
 
+def verify(model, program, inputs):
+    """Run a model of `to_onnx` by ONNX Runtime, and compare every operation with what it means, given the inputs it had in this run.
+
+    So rounding in one layer, which may turn a sign next to its threshold, does not hide or feign an error in another.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    program : bmx_melius.deploy.program.Program
+    inputs : list of numpy.ndarray
+        For each input of the program.
+
+    Returns
+    -------
+    float
+        The largest difference of a real value, as a share of the largest element of that value. Bits and integers are equal.
+
+    Raises
+    ------
+    UserError
+        Naming the operation that gives something else.
+    ImportError
+        When ONNX Runtime is not installed.
+    """
+    import onnx
+    import onnxruntime
+
+    names = [node.name for node in model.graph.input]
+    names += [_result_name(number, operation) for number, operation in enumerate(program.operations, len(names))]
+    observed = onnx.ModelProto()
+    observed.CopyFrom(model)
+    del observed.graph.output[:]
+    observed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names[len(inputs):])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    session = onnxruntime.InferenceSession(observed.SerializeToString(), options, providers=['CPUExecutionProvider'])
+    values = [*inputs, *session.run(None, dict(zip(names, inputs)))]
+    kinds, deviation = program.values(), 0.
+    for number, operation in enumerate(program.operations, len(inputs)):
+        given = [values[source] != 0 if kinds[source].kind == BITS_KIND else values[source] for source in operation.inputs]
+        expected, found = reference.apply(operation, given).astype(np.float32), values[number]
+        exact = BITS_KIND in (*OPERATIONS[operation.name].kinds, kinds[number].kind)
+        difference = 0. if np.array_equal(found, expected) else float(np.abs(found - expected).max() / np.abs(expected).max())
+        if not difference <= (0 if exact else TOLERANCE):
+            raise UserError(f'{names[number]} of the ONNX model gives another result than operation {number - len(inputs)} of the program')
+        deviation = max(deviation, difference)
+    return deviation
+
+
+def _result_name(number, operation):
+    """What value `number`, which `operation` makes, is called in the model."""
+    return f'{operation.name}{number}'
+
+
 class _Model:
-    """The nodes and constants of a model in the making. Values have the names v0, v1, ... of their numbers in the program."""
+    """The nodes and constants of a model in the making."""
 
     def __init__(self, onnx, program):
         self._onnx, self._program, self._values = onnx, program, program.values()
@@ -64,7 +121,7 @@ class _Model:
         for number, operation in enumerate(self._program.operations, len(inputs)):
             sources = [self._names[source] for source in operation.inputs]
             of_source = self._values[operation.inputs[0]]
-            self._label = f'{operation.name}{number}'
+            self._label = _result_name(number, operation)
             arguments = {**operation.attributes, **operation.arrays}
             if of_source.flat and operation.name in _ON_MAPS:
                 axes = self._constant('axes', np.array([2, 3]))
@@ -72,7 +129,10 @@ class _Model:
                 y = self._add('Squeeze', y, axes)
             else:
                 y = _OPERATIONS[operation.name](self, of_source, *sources, **arguments)
-            self._names.append(y)
+            if y in sources:
+                self._add('Identity', y)
+            self._nodes[-1].output[0] = self._label
+            self._names.append(self._label)
         outputs = []
         for index, order in enumerate(range(len(self._program.outputs)) if output_order is None else output_order):
             number = self._program.outputs[order]
