@@ -321,7 +321,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_the_data_is_read(tmp_pa
 
 
 def test_too_little_space_for_the_checkpoints_is_told_before_training(data_flags, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(train_imagenet, 'check_folder', lambda folder: 100_000)
+    monkeypatch.setattr('bmx_melius.training.start.check_folder', lambda folder: 100_000)
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '1')
     assert 'has 0.1 MB free, and the checkpoints will take about ' in capsys.readouterr().out
 
