@@ -1,4 +1,5 @@
 """Checkpoints: they bring back everything, and a kill at any moment leaves a whole one."""
+import errno
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ from mxnet import autograd, gluon
 import bmx_melius  # noqa: F401  registers radam
 from bmx_melius.errors import UserError
 from bmx_melius.training import checkpoints as module
-from bmx_melius.training.checkpoints import Checkpoints
+from bmx_melius.training.checkpoints import Checkpoints, load_optimizer
 from bmx_melius.training.progress import Progress
 from bmx_melius.training.schedules import make_schedule
 from bmx_melius.training.workers import Workers
@@ -20,14 +21,14 @@ from bmx_melius.training.workers import Workers
 OPTIONS = {'model': 'test', 'lr': .01}
 
 
-def make(optimizer='radam', seed=0):
+def make(optimizer='radam', seed=0, **settings):
     """A small network with running statistics, and its trainer."""
     mx.random.seed(seed)
     net = gluon.nn.HybridSequential(prefix='net_')  # the trainer sorts parameters by name: two networks must have the same names
     with net.name_scope():
         net.add(gluon.nn.Dense(4, in_units=3), gluon.nn.BatchNorm(in_channels=4), gluon.nn.Dense(2, in_units=4))
     net.initialize(mx.init.Normal(1))
-    arguments = {'learning_rate': .01, 'lr_scheduler': make_schedule('cosine', .01, 5, 4)}
+    arguments = {'learning_rate': .01, 'lr_scheduler': make_schedule('cosine', .01, 5, 4), **settings}
     return net, gluon.Trainer(net.collect_params(), optimizer, arguments, update_on_kvstore=False)
 
 
@@ -63,6 +64,28 @@ def test_network_and_optimizer_go_on_as_if_nothing_had_happened(tmp_path, optimi
             step(a, b, number)
         assert trainer.learning_rate == other_trainer.learning_rate
     np.testing.assert_equal(weights(net), weights(other))
+
+
+def test_the_state_of_an_optimizer_brings_moments_and_counts_and_leaves_settings_alone(tmp_path):
+    net, trainer = make('nag', momentum=.9, wd=.1)
+    for number in range(3):
+        step(net, trainer, number)
+    trainer.save_states(str(tmp_path / 'states'))
+    other, other_trainer = make('nag', momentum=.5, wd=.2)
+    step(other, other_trainer, 0)
+    load_optimizer(other_trainer, str(tmp_path / 'states'))
+    assert (other_trainer.optimizer.momentum, other_trainer.optimizer.wd, other_trainer.optimizer.num_update) == (.5, .2, 3)
+    assert other_trainer.learning_rate == trainer.learning_rate
+    step(other, other_trainer, 3)
+    assert other_trainer.optimizer.num_update == 4
+
+
+def test_the_state_of_another_optimizer_is_refused(tmp_path):
+    net, trainer = make('adam')
+    step(net, trainer, 0)
+    trainer.save_states(str(tmp_path / 'states'))
+    with pytest.raises(ValueError, match='the state of Adam, not of SGD'):
+        load_optimizer(make('sgd')[1], str(tmp_path / 'states'))
 
 
 def test_arrays_come_back_and_their_file_goes_with_their_checkpoint(tmp_path):
@@ -225,6 +248,26 @@ def test_a_disk_that_is_full_at_any_byte_loses_no_checkpoint_and_is_named(tmp_pa
         assert before == {path.name: path.read_bytes() for path in run.iterdir()}
     assert len(named) >= 2
     Checkpoints(run, OPTIONS).load(net, trainer)
+
+
+def test_a_checkpoint_is_whole_though_the_files_of_the_one_before_cannot_be_deleted(tmp_path, monkeypatch):
+    run = Run(tmp_path)
+    run.train_and_save(1)
+
+    unlink = os.unlink
+
+    def refuse_one(path):
+        if path.endswith('epoch-0001.states'):
+            raise PermissionError(errno.EPERM, 'Operation not permitted', path)
+        unlink(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, 'unlink', refuse_one)
+        with pytest.raises(PermissionError):
+            run.train_and_save(2)
+    resumed = Run(tmp_path)
+    assert resumed.checkpoints.load(resumed.net, resumed.trainer).epoch == 2
+    np.testing.assert_equal(weights(resumed.net), run.saved[2])
 
 
 def test_files_of_checkpoints_that_were_not_finished_are_removed_and_nothing_else(tmp_path):

@@ -17,6 +17,7 @@ from .progress import Progress
 from .workers import Workers
 
 FORMAT = 2
+COUNTERS = ('begin_num_update', 'num_update', '_index_update_count', '_all_index_update_counts')  # attributes of an optimizer
 FILE_NAME = re.compile(r'checkpoint\.json|epoch-\d+(-\d+)?\.(params|states|npz)')
 
 
@@ -89,11 +90,12 @@ class Checkpoints:
         old = self.read(self._folder)
         try:
             os.makedirs(self._folder, exist_ok=True)
-            self._remove_all_but(self._write(net, trainer, progress, arrays))
+            new = self._write(net, trainer, progress, arrays)
         except OSError as error:
             self._remove_all_but(old)  # what is new and not whole may be what fills the disk
             hint = f'the one before it is whole: mend that, then go on with --resume --save-dir {self._folder}' if old else 'mend that'
             raise UserError(f'no checkpoint can be written: {error.filename}: {error.strerror}; {hint}') from error
+        self._remove_all_but(new)
 
     def _write(self, net, trainer, progress, arrays):
         """Write the files of a checkpoint; return the content of its ``checkpoint.json``."""
@@ -126,14 +128,15 @@ class Checkpoints:
         Raises
         ------
         UserError
-            When files are missing or damaged.
+            When files are missing, damaged, or of another network than `net`.
         """
         state = self.read(self._folder)
         try:
             net.load_parameters(self.path(state['weights']), ctx=net.collect_params().list_ctx())
             load_optimizer(trainer, self.path(state['states']))
-        except (OSError, EOFError, pickle.UnpicklingError, mx.MXNetError) as error:
-            raise UserError(f'{self.path(self.STATE)} belongs to files that are missing or damaged: {last_line(error)}') from error
+        except (AssertionError, OSError, EOFError, ValueError, pickle.UnpicklingError, mx.MXNetError) as error:
+            raise UserError(f'{self.path(self.STATE)} belongs to files that are missing, damaged or of another network: '
+                            f'{last_line(error)}') from error
         return Progress(**state['progress']).share(self._workers)
 
     def load_arrays(self):
@@ -179,7 +182,13 @@ def _files(state):
 
 
 def load_optimizer(trainer, path):
-    """Bring the optimizer of `trainer` into a state that `Trainer.save_states` wrote, but for its schedule, which stays as it is."""
-    schedule = trainer.optimizer.lr_scheduler
+    """Bring the moments and counters of `trainer` into a state that `Trainer.save_states` wrote.
+
+    The file has the whole optimizer; its settings and schedule stay those of `trainer`. Raises `ValueError` where it is of another kind.
+    """
+    own = trainer.optimizer
     trainer.load_states(path)
-    trainer.optimizer.lr_scheduler = schedule
+    loaded = trainer.optimizer
+    if type(loaded) is not type(own):
+        raise ValueError(f'it is the state of {type(loaded).__name__}, not of {type(own).__name__}')
+    vars(loaded).update({name: value for name, value in vars(own).items() if name not in COUNTERS})
