@@ -164,9 +164,10 @@ inline __m256i table_of(const uint8_t* first, const uint8_t* second) {
     return _mm256_or_si256(load(kTables.differing[0][0] + distances[0]), load(kTables.differing[1][0] + distances[1]));
 }
 
-constexpr int kStepsAtOnce = 15 / 4;                                      // sums of up to 4 a step in 4 bits
-constexpr int kMostSums = 255 / (4 * kStepsAtOnce);                       // of these in 8 bits
-constexpr int kMostFlushes = 65535 / (2 * 4 * kStepsAtOnce * kMostSums);  // of the sums of both halves in 16 bits
+constexpr int kMostInWord = 65535;
+constexpr int kStepsAtOnce = 15 / 4;                                            // sums of up to 4 a step in 4 bits
+constexpr int kMostSums = 255 / (4 * kStepsAtOnce);                             // of these in 8 bits
+constexpr int kMostFlushes = kMostInWord / (2 * 4 * kStepsAtOnce * kMostSums);  // of the sums of both halves in 16 bits
 
 // Numbers of differing elements, of a pair of pixels and the filters of some strips.
 template <int kStrips>
@@ -176,14 +177,15 @@ class Sums {
     // two bytes were an integer, which leaves b in the upper one and b + 16 times the upper one's a in the lower one.
     __m256i bytes[kStrips], shifted[kStrips];
 
-    Sums() { clear_bytes(); }
+    // However many steps there are, no more elements differ than there are weights.
+    explicit Sums(int64_t weights) : may_overflow_(weights > kMostInWord) { clear_bytes(); }
 
     void flush() {
         const __m256i low = _mm256_set1_epi16(255);
         const auto without = [=](__m256i sums, __m256i others) {
             return _mm256_and_si256(_mm256_sub_epi16(sums, _mm256_slli_epi16(others, 4)), low);
         };
-        if (flushes_ == kMostFlushes) add_words();
+        if (may_overflow_ && flushes_ == kMostFlushes) add_words();
         for (int s = 0; s < kStrips; ++s) {
             const __m256i second_odd = _mm256_srli_epi16(shifted[s], 8);
             const __m256i first_odd = without(_mm256_srli_epi16(bytes[s], 8), second_odd);
@@ -198,7 +200,7 @@ class Sums {
         ++flushes_;
     }
 
-    // Of a strip's filters, in 16 bits: after a flush, and where there have been at most kMostFlushes.
+    // Of a strip's filters, in 16 bits: after a flush, and where these cannot overflow.
     __m256i total(int strip, int pixel) const {
         const auto both_halves = [](__m256i word) {
             return _mm_add_epi16(_mm256_castsi256_si128(word), _mm256_extracti128_si256(word, 1));
@@ -228,6 +230,7 @@ class Sums {
         flushes_ = 0;
     }
 
+    const bool may_overflow_;
     int flushes_ = 0;
     bool has_totals_ = false;
     __m256i words_[kStrips][4];  // of the first pixel even filters and odd ones, of the second pixel likewise
@@ -290,7 +293,7 @@ void convolve_pair(const BinaryConvRun& run, const Runs& runs, size_t strip_step
     for (int s = 0; s < kStrips; ++s) {
         weights[s] = static_cast<const uint8_t*>(run.weights) + (strips[0].index + s) * strip_step;
     }
-    Sums<kStrips> sums;
+    Sums<kStrips> sums(run.conv->weights_per_output());
     int left = kMostSums;  // sums of some steps until bytes are full
     for (int y = 0; y < runs.rows; ++y) {
         for (int x = 0; x < runs.columns; ++x) {

@@ -70,6 +70,7 @@ const Case kEdgeCases[] = {
     {{64, 40, 7, 7, 2, 2, 1, 1, 1, false}, 20, 21, 0, 0, false, Number::f32, 4, 16, 14},
     {{48, 64, 3, 3, 1, 1, 1, 1, 1, false}, 14, 14, 1, 1, false, Number::i16, 0, 16, 15},
     {{32, 16, 5, 2, 1, 1, 1, 1, 1, false}, 3, 200, 0, 0, false, Number::i16, 0, 16, 16},
+    {{1, 16, 64, 64, 1, 1, 1, 1, 1, false}, 1, 3, 0, 0, true, Number::i16, 0, 16, 21},  // many more steps than n needs
 };
 
 class Random {
