@@ -48,7 +48,7 @@ from bmx_melius.training.seeding import seed_for
 from bmx_melius.training.servers import serve
 from bmx_melius.training.start import start, warn_of_little_space
 from model_zoo import get_model, get_model_list
-from model_zoo.registry import canonical_name
+from model_zoo.registry import canonical_name, listed_name
 
 ROLE = os.environ.pop('BMX_MELIUS_ROLE')
 if ROLE:
@@ -190,11 +190,11 @@ def by_optimizer(name):
 
 
 def network(name):
-    """'meliusnetA' -> 'meliusneta'."""
-    key = canonical_name(name)
-    if key not in map(canonical_name, get_model_list()):
+    """'meliusnetA' -> 'meliusneta', 'resnet18_e1' -> 'resnete18'."""
+    listed = listed_name(name)
+    if listed is None:
         raise argparse.ArgumentTypeError(f'unknown network {name!r}; known: {", ".join(get_model_list())}')
-    return key
+    return canonical_name(listed)
 
 
 def epochs(text):

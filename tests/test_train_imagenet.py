@@ -272,6 +272,7 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
     ([], '--model'),
     (['--model', 'meliusnet23'], 'meliusnet22'),
     (['--model', 'meliusnetA'], '--data-dir'),
+    (['--model', 'resnet18_e1'], '--data-dir'),  # an alias is known
     (['--model', 'meliusnetA', '--use-rec'], 'pack-images'),
     (['--model', 'meliusnetA', '--rec-train', 'nothing.rec'], 'nothing.rec'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--num-gpus', '2'], 'CUDA'),
