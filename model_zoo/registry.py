@@ -89,15 +89,15 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
     Raises
     ------
     UserError (a ValueError)
-        For an unknown name, listing the known ones, or for weights that do not exist.
+        For an unknown name, listing the known ones, for weights that do not exist, or for an argument that a network of GluonCV lacks.
     """
     key = canonical_name(name)
-    if key not in _NETWORKS and name.lower() in gluoncv.model_zoo.get_model_list():
-        return gluoncv.model_zoo.get_model(name, pretrained=pretrained, classes=classes, ctx=ctx, root=root, **kwargs)
-    if key not in _NETWORKS:
-        raise UserError(f'unknown network {name!r}; known: {", ".join(get_model_list())}, and those of GluonCV')
     if pretrained in _PROVIDERS:
         return _PROVIDERS[pretrained](name, classes, ctx, root, **kwargs)
+    if key not in _NETWORKS and name.lower() in gluoncv.model_zoo.get_model_list():
+        return _of_gluoncv(name, pretrained=pretrained, classes=classes, ctx=ctx, root=root, **kwargs)
+    if key not in _NETWORKS:
+        raise UserError(f'unknown network {name!r}; known: {", ".join(get_model_list())}, and those of GluonCV')
     if pretrained:
         raise UserError(
             f'this project publishes no weights of {key}: take those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, train '
@@ -106,3 +106,10 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
         )
     _, build = _NETWORKS[key]
     return build(classes=classes, **kwargs)
+
+
+def _of_gluoncv(name, **kwargs):
+    try:
+        return gluoncv.model_zoo.get_model(name, **kwargs)
+    except TypeError as error:
+        raise UserError(f'{name} is a network of GluonCV, which does not take these arguments: {error}') from error

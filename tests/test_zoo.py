@@ -97,6 +97,8 @@ def test_unknown_names_and_missing_weights_say_what_there_is():
         get_model('meliusnet22', pretrained=True)
     with pytest.raises(UserError, match='unknown initial_layers .*grouped_stem, imagenet, thumbnail'):
         get_model('meliusnet22', initial_layers='7x7')
+    with pytest.raises(UserError, match='mobilenet0.5 is a network of GluonCV, which does not take .*initial_layers'):
+        get_model('mobilenet0.5', initial_layers='imagenet')
 
 
 def test_flex_network_takes_fractions_widths_groups_and_growth():

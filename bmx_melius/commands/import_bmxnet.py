@@ -92,10 +92,7 @@ def _import_checkpoint(arguments, prefix, get_model):
         raise UserError(f'which network is {arguments.file}? Give --model NAME, or the binarized_NAME-symbol.json of a converted pair')
     model = {'name': arguments.model, **reference_options(arguments.file)}
     model.update({name: getattr(arguments, name) for name in ('initial_layers', 'classes') if getattr(arguments, name) is not None})
-    try:
-        net = get_model(**model)
-    except TypeError as error:  # a network of GluonCV, which has no stems
-        raise UserError(f'{arguments.model} is no network of BMXNet-v2: {error}') from error
+    net = get_model(**model)
     matched = load_reference_parameters(net, arguments.file)
     spec = InputSpec()
     input_shape = (1, *spec.shape)
