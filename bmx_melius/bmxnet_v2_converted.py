@@ -104,13 +104,17 @@ def _read_nodes(symbol_file):
             node['attrs'] = dict(node.get('attrs', {}))
             if not all(isinstance(text, str) for text in (node['op'], node['name'], *node['attrs'].values())):
                 raise ValueError(f'node {index} has a name, an operator or an attribute that is no text')
-            if not all(source[0] in range(index) and source[1] in range(_MOST_OUTPUTS) for source in node['inputs']):
+            if not all(_is_index(source[0], index) and _is_index(source[1], _MOST_OUTPUTS) for source in node['inputs']):
                 raise ValueError(f'node {node["name"]} reads a node that does not come before it')
-        if not all(head[0] in range(len(described['nodes'])) and head[1] in range(_MOST_OUTPUTS) for head in described['heads']):
+        if not all(_is_index(head[0], len(described['nodes'])) and _is_index(head[1], _MOST_OUTPUTS) for head in described['heads']):
             raise ValueError('an output is no node')
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UserError(f'{symbol_file} holds no symbol of MXNet, or is damaged: {error!r}') from error
     return described
+
+
+def _is_index(value, count):
+    return type(value) is int and 0 <= value < count  # 1.0 and true are equal to 1
 
 
 class _Rewritten:
@@ -228,9 +232,13 @@ def _attribute(node, name, kind, default=None):
 def _constant_padding(node):
     """((height, width), sign of the value) of a node that pads a map with a constant, both ends of an axis alike; None for others."""
     widths = re.fullmatch(r'[(\[]0, ?0, ?0, ?0, ?(\d+), ?\1, ?(\d+), ?\2[)\]]', node['attrs'].get('pad_width', ''))
-    if node['op'] != 'Pad' or node['attrs'].get('mode') != 'constant' or not widths:
+    if node['op'] != 'Pad' or node['attrs'].get('mode') != 'constant' or not widths or len(node['inputs']) != 1:
         return None
-    return (int(widths.group(1)), int(widths.group(2))), 1 if float(node['attrs'].get('constant_value', 0)) >= 0 else -1
+    try:
+        value = float(node['attrs'].get('constant_value', 0))
+    except ValueError:
+        return None  # MXNet says what is wrong with it
+    return (int(widths.group(1)), int(widths.group(2))), 1 if value >= 0 else -1
 
 
 # --- the weights ----------------------------------------------------------------------------------------------------------------------

@@ -227,7 +227,7 @@ def test_stem_and_classes_follow_from_the_checkpoint(stem, tmp_path):
     (['--model', 'resnet_e18'], 'not a checkpoint of this network: its features.0.0 holds weight where'),
     (['--model', 'meliusnet22', '--classes', '10'], 'its output.weight has shape (40, 512), but'),
     (['--model', 'meliusnet22', '--initial-layers', 'imagenet'], 'its features.0.0.weight has shape (32, 3, 3, 3), but'),
-    (['--model', 'mobilenet1.0'], 'mobilenet1.0 is no network of BMXNet-v2'),
+    (['--model', 'mobilenet1.0'], 'mobilenet1.0 is a network of GluonCV, which does not take'),
     (['--model', 'nonet'], "unknown network 'nonet'"),
 ])
 def test_checkpoint_of_another_network_is_refused(options, message, reference, tmp_path, capsys):
@@ -305,6 +305,7 @@ DAMAGES = {
     'groups': (change_node(CONV, lambda node: node['attrs'].update(num_group='2')), 'has groups'),
     'one axis': (change_node(CONV, lambda node: node['attrs'].update(kernel='(3,)')), 'not of two axes'),
     'a loop': (change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 10**6)), 'reads a node that does not come before it'),
+    'an index that is no integer': (change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 0.)), 'does not come before it'),
     'an operator of the fork': (change_node('BatchNorm', lambda node: node.update(op='det_sign')), 'MXNet knows no operator det_sign'),
 }
 
