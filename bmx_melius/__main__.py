@@ -18,10 +18,12 @@ examples:
   bmx-melius convert a-symbol.json a-0000.params a-packed --input-shape 1,3,224,224     # to bit instructions
   bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network that Larq trained
   bmx-melius import-bmxnet checkpoint.params out/meliusnet22 --model meliusnet22        # trained with BMXNet-v2
+  bmx-melius export-onnx out/best best.onnx   # for other runtimes, computed in floats
   bmx-melius predict out/best photo.jpg       # classify with an exported network
   bmx-melius evaluate out/best photos         # its accuracy on labelled images, photos/CLASS/*.jpg
   bmx-melius bench meliusnet22 --compare      # how fast it is here, step by step, and beside other libraries
   bmx-melius pack-images imagenet             # record files for training from folders of images
+  bmx-melius tables                           # the paper's figures beside what the networks count here
   bmx-melius info                             # versions, processor, known networks
 
 bmx-melius COMMAND --help explains a command. Training is python train_imagenet.py --help.

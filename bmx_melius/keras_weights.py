@@ -38,6 +38,8 @@ def read_keras_layers(path):
     ------
     UserError
         When h5py is not installed, or the file is of another kind or damaged.
+    OSError
+        When the file cannot be opened.
     """
     try:
         import h5py

@@ -73,8 +73,10 @@ def from_larq(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
     Raises
     ------
     UserError
-        When the file cannot be read, or holds the weights of another network: the message names the first difference. Every array of the
-        file is used once.
+        When the file is no file of Keras weights, or holds those of another network: the message names the first difference. Every array
+        of the file is used once.
+    OSError
+        When the file cannot be opened.
     """
     return load(name, path, ctx, **kwargs)[0]
 
@@ -129,7 +131,9 @@ def _match(net, layers, complaint):
     net.infer_shape(mx.nd.zeros((1, *INPUT.shape)))
     values, waiting = [], list(layers)
     for layer in _layers(net):
-        kind = next(kind for block, kind in KINDS.items() if isinstance(layer, block))
+        kind = next((kind for block, kind in KINDS.items() if isinstance(layer, block)), None)
+        if kind is None:
+            raise UserError(f'weights of Keras are known for {", ".join(block.__name__ for block in KINDS)}, not for {layer!r}')
         groups = layer._kwargs['num_group'] if isinstance(layer, nn.Conv2D) else 1
         theirs, waiting = waiting[:groups], waiting[groups:]  # Larq Zoo computes each group of a grouped convolution by a layer of its own
         if len(theirs) < groups:

@@ -49,6 +49,7 @@ RESNET_E = Variant(input_norm=True, relus=True, stage_norm=True, clip_threshold=
 BIREALNET = Variant(input_norm=False, relus=False, stage_norm=False, clip_threshold=1.,
                     convolution={'activation_method': 'approx_sign', 'apply_scaling': True})
 
+
 @dataclasses.dataclass(frozen=True)
 class Spec:
     """A row of the table of networks.

@@ -4,7 +4,9 @@ A row is a fact about a file somebody else hosts; whether it is still there show
 """
 import dataclasses
 import hashlib
+import http.client
 import os
+import socket
 import urllib.error
 import urllib.request
 
@@ -102,7 +104,7 @@ def fetch(weights, root):
     with replacing(path) as temporary, open(temporary, 'wb') as file:
         checksum = _download(weights, path, file)
         if checksum != weights.sha256:
-            raise UserError(f'{weights.url} has changed: its SHA-256 is {checksum}, not {weights.sha256}; it is not used')
+            raise UserError(f'{weights.url} has changed or came cut off: its SHA-256 is {checksum}, not {weights.sha256}; it is not used')
     return path
 
 
@@ -110,7 +112,7 @@ def _download(weights, path, file):
     try:
         with urllib.request.urlopen(weights.url, timeout=_TIMEOUT) as response:
             return _copy(response, file, weights.filename, int(response.headers.get('Content-Length') or 0) or None)
-    except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, socket.timeout) as error:
         reason = getattr(error, 'reason', error)
         raise UserError(f'cannot download {weights.url} ({reason}); if you have the file, put it at {path}') from error
 

@@ -175,9 +175,8 @@ class _Model:
         windows = _windows(geometry)
         if pad_value == 0 and any(windows['pads']):
             s = self._affine(b, 2, -1)
-            factor, constant = (.5, np.full(len(sums), n / 2)) if offset else (1, None)
             y = self._add('Conv', s, self._floats('weight', signs), group=groups, **windows)
-            return y if constant is None else self._affine(y, factor, n / 2)
+            return self._affine(y, .5, n / 2) if offset else y
         if pad_value == 1 and any(windows['pads']):
             top, left, bottom, right = windows.pop('pads')
             pads = np.array([0, 0, top, left, 0, 0, bottom, right])
