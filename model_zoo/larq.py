@@ -112,9 +112,9 @@ def pretrained(name, classes, ctx, root, **kwargs):
     """What ``get_model(name, pretrained='larq')`` gives: the network with the weights of Larq Zoo, downloaded to `root` if need be."""
     _options(name)
     weights = next(row for row in store.WEIGHTS if row.kind == 'larq' and row.network == registry.listed_name(name))
-    net = from_larq(name, store.fetch(weights, root), ctx, **kwargs)
-    if net.output.weight.shape[0] != classes:
-        trained = net.output.weight.shape[0]
+    net, arguments = load(name, store.fetch(weights, root), ctx, **kwargs)
+    trained = arguments['classes']
+    if trained != classes:
         raise UserError(f'{name} of Larq Zoo has {trained} classes, not {classes}; replace the output layer of what has {trained}')
     return net
 

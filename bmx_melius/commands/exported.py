@@ -34,6 +34,12 @@ class Exported:
         """Path of what training wrote down about the network: its input, the names of its classes, its counts."""
         return self.prefix + '-summary.json'
 
+    def require_folder(self):
+        """Raise `UserError` where the folder that the files would be written to is missing."""
+        folder = os.path.dirname(self.prefix) or '.'
+        if not os.path.isdir(folder):
+            raise UserError(f'there is no folder {folder} to write {self.symbol_file} to')
+
     def description(self):
         """The content of `description_file`, a dict; an empty one where the file is missing. Raises `UserError` if it is malformed."""
         if not os.path.exists(self.description_file):

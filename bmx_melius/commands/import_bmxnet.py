@@ -23,7 +23,6 @@ model_converter wrote, symbol and parameters; its binary weights are known as si
 words of 64 bits are known to be broken. Both forms write PREFIX-symbol.json and PREFIX-0000.params, the first one PREFIX-summary.json,
 too: images are prepared as for ImageNet, unless predict and evaluate are told otherwise.
 """
-_TRACED = 64  # height and width of the image that a network sees before it is exported; any size will do, this one is quick
 
 
 def add_parser(commands, get_model):
@@ -56,19 +55,18 @@ def run(arguments, output, get_model):
         if name not in expected and getattr(arguments, name) is not None:
             raise UserError(f'--{name.replace("_", "-")} does not go with {arguments.file}: it is for '
                             + ('checkpoints' if converted_pair else 'pairs of a binarized_NAME-symbol.json and its parameters'))
-    target = os.path.dirname(arguments.prefix) or '.'
-    if not os.path.isdir(target):
-        raise UserError(f'there is no folder {target} to write {arguments.prefix}-symbol.json to')
+    target = Exported(arguments.prefix)
+    target.require_folder()
     with tempfile.TemporaryDirectory() as folder:
         packed = arguments.to == 'packed'
-        prefix = os.path.join(folder, 'float') if packed else arguments.prefix
+        prefix = os.path.join(folder, 'float') if packed else target.prefix
         if converted_pair:
             report, input_shape = _import_converted(arguments, prefix)
         else:
             report, input_shape = _import_checkpoint(arguments, prefix, get_model)
         if packed:
-            report['packed'] = _pack(Exported(prefix), Exported(arguments.prefix), input_shape)
-    report['written'] = [f'{arguments.prefix}-symbol.json', f'{arguments.prefix}-0000.params']
+            report['packed'] = _pack(Exported(prefix), target, input_shape)
+    report['written'] = [target.symbol_file, target.parameter_file(0)]
     if arguments.json:
         if packed:
             report['packed'] = report['packed'].to_json()
@@ -79,14 +77,10 @@ def run(arguments, output, get_model):
 
 
 def _import_checkpoint(arguments, prefix, get_model):
-    import mxnet as mx
-
     from ..bmxnet_v2 import load_reference_parameters, reference_options
     from ..container import read_parameters
-    from ..graph import Graph
     from ..preprocessing import InputSpec
-    from ..summary import Summary
-    from ..training.export import export
+    from ..training.export import export_imported
 
     if not arguments.model:
         raise UserError(f'which network is {arguments.file}? Give --model NAME, or the binarized_NAME-symbol.json of a converted pair')
@@ -95,12 +89,8 @@ def _import_checkpoint(arguments, prefix, get_model):
     net = get_model(**model)
     matched = load_reference_parameters(net, arguments.file)
     spec = InputSpec()
-    input_shape = (1, *spec.shape)
-    counts = Summary.of(Graph.read(net, input_shape)).counts
-    net.hybridize()
-    net(mx.nd.zeros((1, spec.channels, _TRACED, _TRACED)))
-    export(net, prefix, {'model': model, 'input': spec.to_json(), 'class_names': None, 'counts': counts})
-    return {'model': model, 'matched': matched, 'copies': len(read_parameters(arguments.file)) - len(matched)}, input_shape
+    export_imported(net, prefix, model, spec)
+    return {'model': model, 'matched': matched, 'copies': len(read_parameters(arguments.file)) - len(matched)}, (1, *spec.shape)
 
 
 def _import_converted(arguments, prefix):

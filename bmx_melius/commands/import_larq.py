@@ -1,9 +1,8 @@
 """``bmx-melius import-larq``: a network that Larq trained, as files that any MXNet can run."""
 
 import functools
-import os
 
-from ..errors import UserError
+from .exported import Exported
 
 _EXAMPLES = """\
 examples:
@@ -32,19 +31,11 @@ def add_parser(commands, load_larq):
 
 def run(arguments, output, load_larq):
     """Read the network, export it and say what was written. Raises `UserError` where the file is not that of the network."""
-    import mxnet as mx
+    from ..training.export import export_imported
 
-    from ..summary import summary
-    from ..training.export import export
-
-    folder = os.path.dirname(arguments.prefix) or '.'
-    if not os.path.isdir(folder):
-        raise UserError(f'there is no folder {folder} to write {arguments.prefix}-symbol.json to')
+    target = Exported(arguments.prefix)
+    target.require_folder()
     net, model, spec = load_larq(arguments.model, arguments.file)
-    net.hybridize()
-    net(mx.nd.zeros((1, *spec.shape))).wait_to_read()
-    counted = summary(net, input_shape=(1, *spec.shape))
-    description = {'model': model, 'input': spec.to_json(), 'class_names': None, 'counts': counted.counts}
-    export(net, arguments.prefix, description)
-    files = ', '.join(arguments.prefix + suffix for suffix in ('-symbol.json', '-0000.params', '-summary.json'))
-    print(f'{arguments.model} of {model["classes"]} classes, {counted.counts["ops"]:,.0f} OPs: wrote {files}', file=output)
+    counts = export_imported(net, target.prefix, model, spec)
+    files = ', '.join((target.symbol_file, target.parameter_file(0), target.description_file))
+    print(f'{arguments.model} of {model["classes"]} classes, {counts["ops"]:,.0f} OPs: wrote {files}', file=output)
