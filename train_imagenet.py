@@ -1,6 +1,7 @@
 #!/usr/bin/env python
 """Train a binary network: on ImageNet, on images of your own, or on handwritten digits."""
 import argparse
+import dataclasses
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from mxnet import autograd, gluon
 
 from bmx_melius import UserError
 from bmx_melius.commands.arguments import Parser, positive_int
+from bmx_melius.evaluation import Accuracy
 from bmx_melius.files import check_folder, remove_leftovers
 from bmx_melius.graph import Graph
 from bmx_melius.summary import Summary
@@ -40,7 +42,6 @@ from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.plan import describe
 from bmx_melius.training.precision import check_dtype
 from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS
-from bmx_melius.training.progress import count_correct
 from bmx_melius.training.report import LOG, Bar, keep_screen_for_warnings, logging_to_file, logging_to_screen, show
 from bmx_melius.training.scalars import Scalars
 from bmx_melius.training.schedules import MODES, SCALINGS
@@ -63,7 +64,7 @@ examples:
   train_imagenet.py --resume --save-dir params                     continue a run that was killed; no other flag is needed
 
 Ctrl-C stops after the running batch; --resume goes on from there. A run that was stopped or killed and resumed ends with the weights of
-the uninterrupted one, bit for bit, on the same machine with the same number of threads. Record files need -j 1 for that: with several
+the uninterrupted one, bit for bit, on the CPU of the same machine with as many threads. Record files need -j 1 for that: with several
 decoding threads MXNet's ImageRecordIter draws random numbers for augmentation in the order in which the threads come to it.
 """
 
@@ -109,7 +110,7 @@ def make_parser():
     group.add_argument('--rec-val', metavar='FILE', help='validation record file (default: DATA_DIR/rec/val.rec)')
     group.add_argument('--rec-val-idx', metavar='FILE', help='its index (default: the same name, .idx)')
     group.add_argument('-j', '--num-data-workers', dest='num_workers', type=int, metavar='N',
-                       help='threads that decode and augment (default: imagenet 4, digits 0, others 2)')
+                       help='threads that decode and augment (default: imagenet 4, digits and dummy 0, others 2)')
     group.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input (default: imagenet 224)')
     group.add_argument('--crop-ratio', type=float, metavar='R',
                        help='validation crops INPUT_SIZE from images of INPUT_SIZE / R (default: imagenet 0.875, digits 0.8, '
@@ -302,15 +303,14 @@ def train(options, net, objective, trainer, source, workers, checkpoints, experi
 def evaluate(net, dtype, source, workers, devices, lockstep):
     """Top-1 and top-5 accuracy on the validation images, 0 to 1; each process evaluates its part of them."""
     workers.average_statistics(net)
-    right = right5 = seen = 0
+    accuracy = Accuracy()
     for images, labels in lockstep.batches(source.validation()):
         used = devices[:len(images)]  # the last batch may be smaller than their number
         images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
         for output, label in zip([net(x.astype(dtype, copy=False)) for x in images], labels):
-            counts = count_correct(output, label)
-            right, right5, seen = right + counts[0], right5 + counts[1], seen + len(label)
-    right, right5, seen = workers.sum([right, right5, seen])
-    return right / max(1, seen), right5 / max(1, seen)
+            accuracy.add(output, label)
+    of_all = Accuracy(*workers.sum(dataclasses.astuple(accuracy)))
+    return of_all.top1, of_all.top5
 
 
 def main(arguments=None):

@@ -58,7 +58,7 @@ def class_numbers(labels, classes):
 
 @dataclasses.dataclass
 class Accuracy:
-    """Top-1 and top-5 accuracy as counters; those of several workers or devices are added with ``+``.
+    """Top-1 and top-5 accuracy as counters; over several workers each is the sum of theirs.
 
     Attributes
     ----------
@@ -75,9 +75,6 @@ class Accuracy:
         self.images += len(labels)
         self.top1_hits += top1_hits
         self.top5_hits += top5_hits
-
-    def __add__(self, other):
-        return Accuracy(self.images + other.images, self.top1_hits + other.top1_hits, self.top5_hits + other.top5_hits)
 
     @property
     def top1(self):
@@ -109,11 +106,6 @@ class Confusion:
     def add(self, predictions, labels):
         """Count a batch: (N,) class numbers each."""
         np.add.at(self.counts, (labels, predictions), 1)
-
-    def __add__(self, other):
-        total = Confusion(len(self.counts))
-        total.counts = self.counts + other.counts
-        return total
 
     def per_class(self):
         """A `ClassResult` for each class, in their order."""

@@ -3,13 +3,10 @@ import csv
 import json
 import statistics
 
-import matplotlib
+from matplotlib.figure import Figure
 
 from bmx_melius.files import replacing
 from bmx_melius.training.flips import ALL
-
-matplotlib.use('Agg')
-import matplotlib.pyplot as plt  # noqa: E402  the backend comes first
 
 # Columns with a mean and a spread over the seeds: key -> (heading, factor, decimals)
 MEASURED = {
@@ -151,7 +148,8 @@ def _flat(row):
 
 def plot(study, rows, path):
     """Validation accuracy after each epoch: the mean over the seeds as a line, lowest to highest as a band."""
-    figure, axes = plt.subplots(figsize=(7, 4.5), constrained_layout=True)
+    figure = Figure(figsize=(7, 4.5), layout='constrained')
+    axes = figure.subplots()
     for row in rows:
         curves = [[100 * top1 for top1 in result['curve']] for result in row['seeds'].values()]
         if curves:
@@ -164,4 +162,3 @@ def plot(study, rows, path):
     axes.legend(title='mean; band: all seeds', loc='lower right')
     axes.grid(alpha=.3)
     figure.savefig(path, dpi=110)
-    plt.close(figure)

@@ -293,7 +293,7 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
     (['--model', 'meliusnetA', '--dataset', 'digits', '--lr', '-1'], '--lr'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--crop-ratio', '1.5'], '--crop-ratio'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'nccl'], 'NCCL'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_sync'], 'launch.py'),
+    (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_sync'], 'bmx_melius.training.launch'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_async'], '--kvstore'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--mode', 'symbolic'], '--mode'),
     (['--model', 'meliusnetA', '--dataset', 'digits', '--resume'], 'no run'),

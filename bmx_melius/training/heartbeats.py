@@ -11,7 +11,8 @@ import threading
 import mxnet as mx
 from mxnet.base import _LIB, check_call
 
-LOG = logging.getLogger('bmx_melius')
+from .report import LOG
+
 LOST = 3  # exit status of a process that ended because another one is missing
 INTERVAL, TIMEOUT = 'PS_HEARTBEAT_INTERVAL', 'PS_HEARTBEAT_TIMEOUT'  # environment variables of MXNet, in whole seconds
 DEFAULTS = {INTERVAL: '1', TIMEOUT: '15'}

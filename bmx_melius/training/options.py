@@ -27,8 +27,8 @@ REFUSED = {
 }
 
 # A resumed run may change these: they decide neither what is computed nor on what. (For record files see RecordSource on threads.)
-CHANGEABLE = {'resume', 'dry_run', 'log_interval', 'logging_file', 'save_frequency', 'save_interval', 'save_dir', 'num_workers',
-              'data_dir', 'rec_train', 'rec_train_idx', 'rec_val', 'rec_val_idx', 'teacher_params'}
+CHANGEABLE = {'resume', 'dry_run', 'log_interval', 'logging_file', 'tensorboard', 'save_frequency', 'save_interval', 'save_dir',
+              'num_workers', 'data_dir', 'rec_train', 'rec_train_idx', 'rec_val', 'rec_val_idx', 'teacher_params'}
 
 # Flags that mean nothing without another one -> that one, and their defaults beside it (GluonCV's).
 DEPENDENT = {
@@ -148,7 +148,8 @@ def _check(options):
     if options.kvstore == 'nccl' and not features.is_enabled('NCCL'):
         raise UserError('--kvstore nccl: this MXNet was built without NCCL; take --kvstore device')
     if options.kvstore.startswith('dist') and 'DMLC_ROLE' not in os.environ:
-        raise UserError(f"--kvstore {options.kvstore}: start one process on each machine with MXNet's tools/launch.py")
+        raise UserError(f'--kvstore {options.kvstore}: start all processes by python -m bmx_melius.training.launch, or as '
+                        'docs/distributed.md says')
     if options.resume_states and not options.resume_params or options.resume_epoch and not options.resume_params:
         raise UserError('--resume-states and --resume-epoch go with --resume-params (to continue a run as it was, use --resume alone)')
     for name in ('resume_params', 'resume_states', 'teacher_params'):

@@ -18,7 +18,7 @@ def describe(options, source, counts, schedule):
     """
     spec, updates = source.spec, source.updates_per_epoch
     total = updates * options.num_epochs
-    rates = ', '.join(f'{schedule(update):.3g} in update {update}' for update in sorted({1, total // 2, total}))
+    rates = ', '.join(f'{schedule(update):.3g} in update {update}' for update in sorted({1, max(1, total // 2), total}))
     return '\n'.join((
         f'preset     {describe_preset(options)}',
         f'network    {options.model}, {options.initial_layers}, {source.classes} classes: {counts["ops"]:,.0f} OPs, '

@@ -8,6 +8,8 @@ import numpy as np
 def seed_for(seed, *place):
     """A seed for one place of a run, for example (epoch, batch): 31 bits, and other places give unrelated seeds.
 
+    A place is the same with zeros behind it: (epoch,) and (epoch, 0). What is drawn at both must come from generators of different kinds.
+
     Because nothing is drawn from a generator that lives through the run, a resumed run draws what the uninterrupted one would.
     """
     return int(np.random.SeedSequence((seed, *place)).generate_state(1)[0] >> 1)
