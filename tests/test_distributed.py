@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import mxnet as mx
 import numpy as np
@@ -95,6 +96,7 @@ def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_lik
         log = run / 'experiment.log'
         while not (log.exists() and line in log.read_text()):
             assert all(process.poll() is None for process in processes), end_of_job(processes)
+            time.sleep(.01)
 
     processes = start_job(*flags, '--kvstore', 'dist_sync', '--save-interval', '1', '--save-dir', run)
     wait_for('epoch 1, update 2', processes)
@@ -108,7 +110,8 @@ def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_lik
 
     processes = start_job('--resume', '--save-dir', run)
     wait_for('epoch 2, update 1', processes)
-    processes[2].send_signal(signal.SIGTERM)
+    for process in processes[:3]:  # the scheduler, the server and one worker
+        process.send_signal(signal.SIGTERM)
     ended = end_of_job(processes)
     assert [status for status, _ in ended] == [0, 0, 128 + signal.SIGTERM, 128 + signal.SIGTERM], ended
     shutil.copytree(run, tmp_path / 'stopped')

@@ -35,8 +35,9 @@ def serve(role):
     asked = None
     while job.is_alive():
         job.join(.2)
-        asked = asked or signals and time.monotonic()
-        if len(signals) > 1 or asked and time.monotonic() > asked + GRACE:
+        if signals and asked is None:
+            asked = time.monotonic()
+        if len(signals) > 1 or asked is not None and time.monotonic() > asked + GRACE:
             os._exit(128 + signals[-1])
     heartbeats.stop()
     return 0
