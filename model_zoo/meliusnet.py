@@ -156,7 +156,10 @@ class MeliusNet(HybridBlock):
 def _transition_width(width_or_fraction, channels):
     if width_or_fraction >= 1:
         return int(width_or_fraction)
-    return int(round(channels * width_or_fraction / WIDTH_MULTIPLE)) * WIDTH_MULTIPLE
+    width = int(round(channels * width_or_fraction / WIDTH_MULTIPLE)) * WIDTH_MULTIPLE
+    if width <= 0:
+        raise UserError(f'the transition {width_or_fraction} leaves none of {channels} channels, rounded to a multiple of {WIDTH_MULTIPLE}')
+    return width
 
 
 def _transition(channels, width, groups, norm, pool):

@@ -9,7 +9,7 @@ from typing import Tuple
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius import BinaryConv2D
+from bmx_melius import BinaryConv2D, UserError
 
 from .padding import padded
 from .registry import register
@@ -122,6 +122,8 @@ class BinaryResNet(HybridBlock):
         last_gamma=False, norm_layer=nn.BatchNorm, norm_kwargs=None, conv_kwargs=None, same_padding=False, input_norm=None, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
+        if not 1 <= len(layers) <= len(CHANNELS):
+            raise UserError(f'a residual network has 1 to {len(CHANNELS)} stages, not {len(layers)}')
         norm = functools.partial(norm_layer, **(norm_kwargs or {}))
         threshold = variant.clip_threshold if clip_threshold is None else clip_threshold
         conv = functools.partial(

@@ -321,6 +321,13 @@ def test_damaged_pair_is_refused_and_nothing_is_written(name, tmp_path, capsys):
     assert capsys.readouterr().err.count('\n') <= 3 and not list(tmp_path.glob('out*'))
 
 
+def test_padding_that_is_no_number_is_refused(tmp_path):
+    write_pair(lambda: convolution(padding=1), tmp_path)
+    edit(tmp_path / 'binarized_net-symbol.json', 'Pad', lambda node: node['attrs'].update(constant_value='x'))
+    with pytest.raises(UserError, match='holds no symbol that MXNet can load'):
+        read(tmp_path)
+
+
 def test_network_that_was_not_converted_is_refused(tmp_path):
     write_pair(convolution, tmp_path)
     with pytest.raises(UserError, match='holds no BinaryInferenceConvolution or BinaryInferenceFullyConnected'):

@@ -5,9 +5,9 @@ import pytest
 from mxnet import nd
 from mxnet.gluon import nn
 
-from bmx_melius import BinaryConv2D
+from bmx_melius import BinaryConv2D, UserError
 from model_zoo import get_model
-from model_zoo.resnet import BIREALNET, RESNET_E, ResidualBlock
+from model_zoo.resnet import BIREALNET, RESNET_E, BinaryResNet, ResidualBlock
 
 
 def layers_of(net, kind):
@@ -65,6 +65,11 @@ def test_the_clipping_threshold_is_the_variants_own_unless_given():
     thresholds = [layers_of(get_model(name, **arguments), BinaryConv2D)[0].qact.threshold for name, arguments in (
         ('birealnet18', {}), ('resnet_e18', {}), ('resnet_e18', {'clip_threshold': 1.25}))]
     assert thresholds == [1., 1.3, 1.25]
+
+
+def test_more_stages_than_there_are_widths_are_refused():
+    with pytest.raises(UserError, match='1 to 4 stages, not 5'):
+        BinaryResNet((1, 1, 1, 1, 1), RESNET_E)
 
 
 @pytest.mark.parametrize('alias, name', [('resnet18_e1', 'resnet_e18'), ('resnet34_e1', 'resnet_e34')])

@@ -118,6 +118,7 @@ def test_flex_network_takes_fractions_widths_groups_and_growth():
     'arguments, words',
     [
         (dict(transitions=(1 / 2,)), '4 stages need 3 transitions, not 1'),
+        (dict(transitions=(1 / 100, 1 / 2, 1 / 2)), 'leaves none of 320 channels'),
         (dict(block='dens'), "unknown block 'dens'; known: improvement, dense, naive"),
         (dict(stem_pool=4), 'windows of 2 or 3, not 4'),
         (dict(dilations=(1, 2)), '4 stages need 4 dilations, not 2'),
