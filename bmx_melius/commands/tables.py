@@ -70,5 +70,6 @@ def to_markdown(table, get_model):
     lines = [[cell for cell, is_shown in zip(line, shown) if is_shown] for line in lines]
     lines.insert(1, ['-'] * len(lines[0]))
     text = '\n'.join('|' + '|'.join(f' {cell} ' if number != 1 else cell for cell in line) + '|' for number, line in enumerate(lines))
-    ends = [*notes, f'Published: {table.source}.' if table.source else '']
-    return f'### {table.title}\n\n{text}' + ''.join(f'\n\n{end}' for end in (' '.join(filter(None, ends)),) if end)
+    if table.source:
+        notes.append(f'Published: {table.source}.')
+    return '\n\n'.join(filter(None, (f'### {table.title}', text, ' '.join(notes))))
