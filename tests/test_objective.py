@@ -165,7 +165,7 @@ def test_a_network_of_gluoncv_teaches_too(tmp_path):
     (dict(name='meliusnet22', params='PARAMS'), 'meliusnet22 cannot be used'),
     (dict(name='nothing_like_it', params='PARAMS'), 'nothing_like_it cannot be used'),
     (dict(name='meliusnet_flex', params='PARAMS', arguments={'depth': 3}), 'depth'),
-    (dict(name='meliusnet22', pretrained=True), 'no weights are published'),
+    (dict(name='meliusnet22', pretrained=True), 'publishes no weights of meliusnet22'),
     (dict(name='PREFIX', params='PARAMS'), 'has its weights'),
     (dict(name='PREFIX', classes=7), '7 classes'),
     (dict(name='PREFIX', input_shape=(1, 8, 8)), 'cannot be used'),
