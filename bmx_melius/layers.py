@@ -39,6 +39,15 @@ def _sum_per_filter(F, weight, filters):
     return F.reshape(F.batch_dot(rows, ones, transpose_b=True), shape=(-1,))
 
 
+def concat(F, *maps):
+    """Maps (N, C_i, H, W) joined along the channels: ``F.concat(*maps, dim=1)``, but training does not lose memory by it.
+
+    The gradient of MXNet 1.9.1's concatenation of two or four axes, which is oneDNN's, leaks about 1 KB for each map in every update: a
+    MeliusNet22 60 KB. With a fifth axis MXNet takes code of its own.
+    """
+    return F.reshape(F.concat(*(F.expand_dims(x, axis=0) for x in maps), dim=2), shape=(-3, -2))
+
+
 class QActivation(HybridBlock):
     """Quantized activation.
 

@@ -5,6 +5,8 @@ binary 3x3 convolution that keeps the size of the map. Input (N, channels, H, W)
 """
 from mxnet.gluon import HybridBlock
 
+from bmx_melius.layers import concat
+
 
 class DenseBlock(HybridBlock):
     """[x, conv(BN(x))]: new channels, which nothing improves (BinaryDenseNet, Bethge et al. 2019, arXiv:1906.08637, figure 2)."""
@@ -15,7 +17,7 @@ class DenseBlock(HybridBlock):
             self.dense_norm, self.dense_conv = norm(), conv(growth_rate)
 
     def hybrid_forward(self, F, x):
-        return F.concat(x, self.dense_conv(self.dense_norm(x)), dim=1)
+        return concat(F, x, self.dense_conv(self.dense_norm(x)))
 
 
 class MeliusBlock(HybridBlock):
@@ -33,8 +35,8 @@ class MeliusBlock(HybridBlock):
 
     def hybrid_forward(self, F, x):
         new = self.dense_conv(self.dense_norm(x))
-        improvement = self.improvement_conv(self.improvement_norm(F.concat(x, new, dim=1)))
-        return F.concat(x, new + improvement, dim=1)
+        improvement = self.improvement_conv(self.improvement_norm(concat(F, x, new)))
+        return concat(F, x, new + improvement)
 
 
 class NaiveBlock(HybridBlock):
@@ -50,7 +52,7 @@ class NaiveBlock(HybridBlock):
             self.residual_norm, self.residual_conv = norm(), conv(channels + growth_rate)
 
     def hybrid_forward(self, F, x):
-        dense = F.concat(x, self.dense_conv(self.dense_norm(x)), dim=1)
+        dense = concat(F, x, self.dense_conv(self.dense_norm(x)))
         return dense + self.residual_conv(self.residual_norm(dense))
 
 

@@ -306,9 +306,9 @@ def test_tensorboard_without_its_package_is_refused_before_any_work(tmp_path, mo
 
 @pytest.mark.long
 def test_memory_does_not_grow_over_two_thousand_updates():
-    """40 MB were measured, all between epochs; 80 MB are 44 KB an update, less than the activations of one batch."""
+    """20 MB were measured, in the first epochs; 60 MB are 33 KB an update, less than the activations of one batch."""
     script = Path(train_imagenet.__file__).parent / 'benchmarks' / 'training_growth.py'
     result = json.loads(subprocess.run([sys.executable, script, '--json'], stdout=subprocess.PIPE, text=True, check=True,
                                        env={**os.environ, 'PYTHONPATH': str(script.parents[1])}).stdout)
     assert result['updates'] >= 2000
-    assert result['megabytes_at_the_end'] - result['megabytes_after_warm_up'] < 80
+    assert result['megabytes_at_the_end'] - result['megabytes_after_warm_up'] < 60

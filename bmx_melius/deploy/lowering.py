@@ -508,10 +508,13 @@ def _reshape(builder, node):
     if len(before) == 4 and after == (before[0], before[1] * before[2] * before[3]):
         return builder.set(node, builder.move(node, 'flatten', [x]))
     shuffled = _shuffled(builder.network, node)
-    if shuffled is None:
-        raise UnsupportedError(f'it reshapes {before} to {after}; flattening and channel shuffles can be packed')
-    source, groups = shuffled
-    return builder.set(node, builder.move(node, 'shuffle', [source], groups=groups))
+    if shuffled is not None:
+        source, groups = shuffled
+        return builder.set(node, builder.move(node, 'shuffle', [source], groups=groups))
+    joined = _joined(builder.network, node)
+    if joined is None:
+        raise UnsupportedError(f'it reshapes {before} to {after}; flattening, channel shuffles and `layers.concat` can be packed')
+    return builder.set(node, builder.move(node, 'concat', joined))
 
 
 def _shuffled(network, node):
@@ -527,6 +530,16 @@ def _shuffled(network, node):
     if len(shape) != 4 or node.shape != shape or split.shape != (shape[0], groups, shape[1] // groups, *shape[2:]):
         return None
     return x, groups
+
+
+def _joined(network, node):
+    """The values that `layers.concat` joins, if `node` is its end: an axis of 1 in front, and then along the channels; else None."""
+    join = node.inputs[0]
+    if join.operator != 'Concat' or len(join.shape) != 5 or join.shape[0] != 1 or node.shape != join.shape[1:] or _axis(join, 'dim') != 2:
+        return None
+    if not all(wide.operator == 'expand_dims' and wide.attributes.get('axis') == '0' for wide in join.inputs):
+        return None
+    return [network.sources(wide)[0] for wide in join.inputs]
 
 
 @_rule('_copy', 'identity', 'BlockGrad', 'stop_gradient', 'Dropout')
