@@ -156,3 +156,10 @@ def test_horovod_that_is_missing_is_named_with_what_to_do(flags, tmp_path, monke
     monkeypatch.setitem(sys.modules, 'horovod.mxnet', None)
     assert train_imagenet.main([*flags, '--kvstore', 'horovod', '--save-dir', str(tmp_path / 'run')]) == 2
     assert 'HOROVOD_WITH_MXNET=1 pip install' in capsys.readouterr().err
+
+
+def test_launcher_without_hosts_says_what_to_give():
+    command = [sys.executable, '-m', 'bmx_melius.training.launch', '-n', '2', '-s', '1', 'true']
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1 and '--launcher local' in done.stderr

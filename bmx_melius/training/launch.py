@@ -22,6 +22,9 @@ def main():
     except SystemExit as ended:  # a wrong flag, or Ctrl-C, which the processes get, too
         if ended.code:
             return ended.code
+    except RuntimeError as error:  # what MXNet's launcher says of ssh, its default, without the hosts
+        print(f'launch: {error}: on one machine give --launcher local, on several -H FILE with the names of the hosts', file=sys.stderr)
+        return 2
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join()
