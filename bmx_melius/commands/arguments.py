@@ -54,6 +54,11 @@ def numbers(text):
         raise argparse.ArgumentTypeError(f'expected numbers with commas between, not {text!r}') from None
 
 
+def add_input_shapes(parser, help):
+    """``--input-shape``, once or for each input by its name: a list of `named_shape`, for `Exported.input_shape`."""
+    parser.add_argument('--input-shape', type=named_shape, action='append', metavar='[NAME=]N,C,H,W', help=help)
+
+
 def named_shape(text):
     """'data=1,3,8,8' -> ('data', (1, 3, 8, 8)); without a name: (None, (1, 3, 8, 8))."""
     name, equals, sizes = text.rpartition('=')

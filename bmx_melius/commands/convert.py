@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 
-from .arguments import add_json_flag, named_shape
+from .arguments import add_input_shapes, add_json_flag
 from .exported import Exported
 
 _EXAMPLES = """\
@@ -29,12 +29,9 @@ def add_parser(commands):
     parser.add_argument('symbol', metavar='SYMBOL', help='the exported PREFIX-symbol.json')
     parser.add_argument('params', metavar='PARAMS', help='the exported PREFIX-0000.params')
     parser.add_argument('prefix', metavar='PREFIX', help='of the files to write, PREFIX-symbol.json and PREFIX-0000.params')
-    parser.add_argument(
-        '--input-shape',
-        type=named_shape,
-        action='append',
-        metavar='[NAME=]N,C,H,W',
-        help='shape of the input, batch first; once for each input, by name, where there are several '
+    add_input_shapes(
+        parser,
+        'shape of the input, batch first; once for each input, by name, where there are several '
         '(default: what PREFIX-summary.json beside the symbol says)',
     )
     parser.add_argument(

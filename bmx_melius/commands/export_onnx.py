@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..files import replacing
-from .arguments import add_json_flag, named_shape
+from .arguments import add_input_shapes, add_json_flag
 from .exported import Exported
 
 _EXAMPLES = """\
@@ -32,13 +32,7 @@ def add_parser(commands):
     )
     parser.add_argument('prefix', metavar='PREFIX', help='of PREFIX-symbol.json and PREFIX-0000.params, exported or packed')
     parser.add_argument('model', metavar='FILE.onnx', help='the file to write')
-    parser.add_argument(
-        '--input-shape',
-        type=named_shape,
-        action='append',
-        metavar='[NAME=]N,C,H,W',
-        help='of a network that is not packed yet, as for convert (default: what PREFIX-summary.json says)',
-    )
+    add_input_shapes(parser, 'of a network that is not packed yet, as for convert (default: what PREFIX-summary.json says)')
     parser.add_argument('--no-verify', dest='verify', action='store_false',
                         help='do not compare each operation on a sample, which ONNX Runtime does where it is installed')
     add_json_flag(parser)
@@ -82,11 +76,11 @@ def run(arguments, output):
 def _packed_prefix(source, input_shape, folder):
     """The prefix of the packed form of a network: its own, or that of files converted into `folder`."""
     from ..deploy.converter import convert
-    from ..deploy.packed_operator import NAME
+    from ..deploy.packed_operator import is_packed
     from ..graph import load_symbol
 
     nodes = json.loads(load_symbol(source.symbol_file).tojson())['nodes']
-    if any(NAME in (node['op'], node.get('attrs', {}).get('op_type')) for node in nodes):
+    if any(is_packed(node['op'], node.get('attrs', {})) for node in nodes):
         return source.prefix
     prefix = os.path.join(folder, 'packed')
     report = convert(source.symbol_file, source.parameter_file(0), prefix, source.input_shape(input_shape), verify=False)

@@ -26,7 +26,7 @@ from ..graph import load_symbol, symbol_of
 from . import folding, thresholds
 from .lowering import batch_norm_of, inputs_meant_as_signs, lower
 from .network import Entry, Network
-from .packed_operator import NAME, operator_attributes
+from .packed_operator import NAME, is_packed, operator_attributes
 from .partition import divide, is_binary_layer
 from .program import Program
 from .verification import Verification, verify
@@ -256,7 +256,7 @@ def pack(symbol, arrays, shapes, verification, half):
 
 
 def _why_nothing(network, partition):
-    if any(NAME in (node.operator, node.attributes.get('op_type')) for node in network.graph.nodes):
+    if any(is_packed(node.operator, node.attributes) for node in network.graph.nodes):
         return 'the network is packed already'
     for node in network.graph.nodes:
         if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE) and node in partition.reasons:

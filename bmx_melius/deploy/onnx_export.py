@@ -123,12 +123,13 @@ class _Model:
             of_source = self._values[operation.inputs[0]]
             self._label = _result_name(number, operation)
             arguments = {**operation.attributes, **operation.arrays}
-            if of_source.flat and operation.name in _ON_MAPS:
+            convert = getattr(self, operation.name)
+            if of_source.flat and operation.name in reference.ON_MAPS:  # ONNX, too, has these for maps alone
                 axes = self._constant('axes', np.array([2, 3]))
-                y = _OPERATIONS[operation.name](self, of_source, self._add('Unsqueeze', sources[0], axes), **arguments)
+                y = convert(of_source, self._add('Unsqueeze', sources[0], axes), **arguments)
                 y = self._add('Squeeze', y, axes)
             else:
-                y = _OPERATIONS[operation.name](self, of_source, *sources, **arguments)
+                y = convert(of_source, *sources, **arguments)
             if y in sources:
                 self._add('Identity', y)
             self._nodes[-1].output[0] = self._label
@@ -245,9 +246,3 @@ def _windows(geometry):
     if 'dilation_h' in geometry:
         attributes['dilations'] = [geometry['dilation_h'], geometry['dilation_w']]
     return attributes
-
-
-_ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool')  # ONNX has these for maps alone
-_OPERATIONS = {name: getattr(_Model, name) for name in (
-    'conv', 'binary_conv', 'threshold', 'affine', 'relu', 'max_pool', 'avg_pool', 'global_avg_pool', 'add', 'concat', 'slice', 'shuffle',
-    'flatten', 'expand')}

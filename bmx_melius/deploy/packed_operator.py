@@ -23,6 +23,11 @@ _WINDOWS = ('conv', 'binary_conv', 'max_pool', 'avg_pool')
 _MAX_STEP = 1 << 40
 
 
+def is_packed(operator, attributes):
+    """Whether a node of a symbol is a packed operator: the engine's, or the one in Python that takes its place without a compiler."""
+    return NAME in (operator, attributes.get('op_type'))
+
+
 def operator_attributes(program, words):
     """The attributes of the operator that runs a program, as MXNet writes them: a dict of str to str.
 

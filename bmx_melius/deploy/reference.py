@@ -62,7 +62,7 @@ def check_inputs(program, inputs):
 def apply(operation, inputs):
     """The array an operation makes from the arrays `inputs`."""
     function, arguments = _FUNCTIONS[operation.name], {**operation.attributes, **operation.arrays}
-    if inputs[0].ndim == 2 and operation.name in _ON_MAPS:
+    if inputs[0].ndim == 2 and operation.name in ON_MAPS:
         return function(inputs[0][:, :, None, None], **arguments)[:, :, 0, 0]
     return function(*inputs, **arguments)
 
@@ -220,4 +220,4 @@ _FUNCTIONS = {
     'flatten': lambda x: x.reshape(len(x), -1),
     'expand': lambda bits, low: np.where(bits, np.float32(1), np.float32(low)),
 }
-_ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool')
+ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool')

@@ -55,11 +55,13 @@ class Dataset:
 FOLDER = os.path.join('~', '.mxnet', 'datasets')  # Gluon's
 # Zhong et al., "Random Erasing Data Augmentation", 2017, section 4.1, and most who train on images of this size.
 SHIFTED = {'pad': 4, 'mirror': True}
-CIFAR_AUGMENTATIONS = {
+# What sets of small images have in common.
+SMALL = {'crop_ratio': 1., 'initial_layers': 'thumbnail', 'lr_factor': 1., 'num_workers': 2}
+CIFAR = {**SMALL, 'num_epochs': 200, 'augmentations': {
     'low': Augmentation(mirror=True),
     'medium': Augmentation(**SHIFTED),
     'high': Augmentation(**SHIFTED, brightness=.4, contrast=.4, saturation=.4, pca_noise=.1),
-}
+}}
 
 # Means and deviations of MNIST, Fashion-MNIST and CIFAR are those of all pixels of their training images. For MNIST PyTorch's example
 # (.1307, .3081 of 255) has them, for CIFAR-10 Page, "How to Train Your ResNet", 2018, for CIFAR-100 weiaicunzai/pytorch-cifar100.
@@ -97,59 +99,43 @@ DATASETS = {
     ),
     'mnist': Dataset(
         input=InputSpec(channels=1, size=28, resize=28, mean=(33.31,), std=(78.57,)),
-        crop_ratio=1.,
         augmentations={
             'low': Augmentation(),
             'medium': Augmentation(pad=2),
             'high': Augmentation(pad=2, brightness=.4),
         },
-        initial_layers='thumbnail',
-        lr_factor=1.,
         num_epochs=20,
-        num_workers=2,
         data_dir=os.path.join(FOLDER, 'mnist'),
         open=small_images.open_mnist,
         class_names=digits.CLASSES,
+        **SMALL,
     ),
     'fashion-mnist': Dataset(
         input=InputSpec(channels=1, size=28, resize=28, mean=(72.94,), std=(90.02,)),
-        crop_ratio=1.,
         augmentations={
             'low': Augmentation(mirror=True),
             'medium': Augmentation(**SHIFTED),
             'high': Augmentation(**SHIFTED, brightness=.4, contrast=.4),
         },
-        initial_layers='thumbnail',
-        lr_factor=1.,
         num_epochs=60,
-        num_workers=2,
         data_dir=os.path.join(FOLDER, 'fashion-mnist'),
         open=small_images.open_mnist,
         class_names=small_images.FASHION_CLASSES,
+        **SMALL,
     ),
     'cifar10': Dataset(
         input=InputSpec(size=32, resize=32, mean=(125.31, 122.95, 113.87), std=(62.99, 62.09, 66.70)),
-        crop_ratio=1.,
-        augmentations=CIFAR_AUGMENTATIONS,
-        initial_layers='thumbnail',
-        lr_factor=1.,
-        num_epochs=200,
-        num_workers=2,
         data_dir=os.path.join(FOLDER, 'cifar10'),
         open=small_images.open_cifar10,
         class_names=small_images.CIFAR10_CLASSES,
+        **CIFAR,
     ),
     'cifar100': Dataset(
         input=InputSpec(size=32, resize=32, mean=(129.30, 124.07, 112.43), std=(68.17, 65.39, 70.42)),
-        crop_ratio=1.,
-        augmentations=CIFAR_AUGMENTATIONS,
-        initial_layers='thumbnail',
-        lr_factor=1.,
-        num_epochs=200,
-        num_workers=2,
         data_dir=os.path.join(FOLDER, 'cifar100'),
         open=small_images.open_cifar100,
         class_names=small_images.CIFAR100_CLASSES,
+        **CIFAR,
     ),
     # Random numbers, to time training without reading data: see `dummy`.
     'dummy': Dataset(

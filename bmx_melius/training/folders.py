@@ -5,7 +5,7 @@ from mxnet.gluon.data.vision import ImageFolderDataset
 
 from ..errors import UserError
 from .images import TAIL, is_cut_off
-from .source import LOG
+from .report import LOG
 
 
 class ImageFolder(ImageFolderDataset):

@@ -5,8 +5,9 @@ import mxnet as mx
 
 from ..errors import UserError, last_line
 from .records import name_some, read_class_names
+from .report import LOG
 from .seeding import seed_for
-from .source import LOG, DataError, Source
+from .source import DataError, Source
 
 
 class RecordSource(Source):

@@ -1,11 +1,8 @@
 """What a source of training data offers to the training loop."""
 import abc
-import logging
 import math
 
 from ..errors import UserError
-
-LOG = logging.getLogger(__name__)
 
 
 class DataError(UserError):

@@ -13,7 +13,7 @@ from .datasets import DATASETS
 from .folders import ImageFolder
 from .image_source import validation_batches
 from .records import RecordFile, name_some
-from .source import LOG
+from .report import LOG
 
 
 @dataclasses.dataclass(frozen=True)
