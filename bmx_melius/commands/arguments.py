@@ -55,7 +55,7 @@ def numbers(text):
 
 
 def add_input_shapes(parser, help):
-    """``--input-shape``, once or for each input by its name: a list of `named_shape`, for `Exported.input_shape`."""
+    """``--input-shape``, once or for each input by its name: a list of `named_shape`, for `shape_of_input`."""
     parser.add_argument('--input-shape', type=named_shape, action='append', metavar='[NAME=]N,C,H,W', help=help)
 
 
@@ -65,3 +65,30 @@ def named_shape(text):
     if equals and not name:
         raise argparse.ArgumentTypeError(f'expected NAME=N,C,H,W or N,C,H,W, not {text!r}')
     return name or None, shape(sizes)
+
+
+def shape_of_input(given, exported):
+    """The shape of an exported network's input, batch first, or a dict of one for each input's name.
+
+    Parameters
+    ----------
+    given : list of `named_shape` or None
+        Of the command line; None: what the description says.
+    exported : Exported
+
+    Raises
+    ------
+    UserError
+        When nothing is known, or of several inputs not each is named.
+    """
+    if not given:
+        spec = exported.input_spec()
+        if spec is None:
+            raise UserError(f'there is no {exported.description_file}: give the shape of the input with --input-shape N,C,H,W')
+        return 1, *spec.shape
+    names = [name for name, _ in given]
+    if names == [None]:
+        return given[0][1]
+    if None in names or len(set(names)) != len(names):
+        raise UserError('with several inputs, give each --input-shape once with its name: --input-shape NAME=N,C,H,W')
+    return dict(given)

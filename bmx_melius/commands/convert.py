@@ -1,11 +1,9 @@
 """``bmx-melius convert``: an exported network to one packed operator."""
 
 import json
-import os
-import shutil
 
-from .arguments import add_input_shapes, add_json_flag
-from .exported import Exported
+from ..exported import Exported
+from .arguments import add_input_shapes, add_json_flag, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -51,10 +49,9 @@ def run(arguments, output):
     from ..deploy.converter import convert
 
     source, target = Exported(arguments.symbol), Exported(arguments.prefix)
-    input_shape = source.input_shape(arguments.input_shape)
+    input_shape = shape_of_input(arguments.input_shape, source)
     report = convert(arguments.symbol, arguments.params, target.prefix, input_shape, arguments.verify, arguments.half)
-    if os.path.exists(source.description_file):  # how images are prepared and classes are called holds for the packed network, too
-        shutil.copyfile(source.description_file, target.description_file)
+    target.copy_description(source)
     if arguments.json:
         json.dump(report.to_json(), output, indent=1)
         print(file=output)

@@ -6,10 +6,10 @@ import os
 import sys
 
 from ..errors import UserError
+from ..exported import Exported
 from . import preparation
 from .arguments import add_json_flag, positive_int
 from .evaluation_report import EvaluationReport
-from .exported import Exported
 
 _EXAMPLES = """\
 examples:

@@ -7,9 +7,9 @@ import tempfile
 import numpy as np
 
 from ..errors import UserError
+from ..exported import Exported
 from ..files import replacing
-from .arguments import add_input_shapes, add_json_flag
-from .exported import Exported
+from .arguments import add_input_shapes, add_json_flag, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -83,7 +83,7 @@ def _packed_prefix(source, input_shape, folder):
     if any(is_packed(node['op'], node.get('attrs', {})) for node in nodes):
         return source.prefix
     prefix = os.path.join(folder, 'packed')
-    report = convert(source.symbol_file, source.parameter_file(0), prefix, source.input_shape(input_shape), verify=False)
+    report = convert(source.symbol_file, source.parameter_file(0), prefix, shape_of_input(input_shape, source), verify=False)
     if report.left:
         left = ', '.join(f'{one.node} ({one.operator}): {one.reason}' for one in report.left[:3])
         raise UserError(f'{source.prefix} cannot be written as one program: {left}')

@@ -3,14 +3,13 @@
 import functools
 import json
 import os
-import shutil
 import tempfile
 
 from ..errors import UserError
+from ..exported import Exported
 from ..files import replacing
-from .arguments import add_json_flag, positive_int
+from .arguments import add_json_flag, positive_int, shape_of_input
 from .arguments import shape as shape_type
-from .exported import Exported
 
 _EXAMPLES = """\
 examples:
@@ -89,7 +88,7 @@ def _import_checkpoint(arguments, prefix, get_model):
     net = get_model(**model)
     matched = load_reference_parameters(net, arguments.file)
     spec = InputSpec()
-    export_imported(net, prefix, model, spec)
+    export_imported(net, Exported(prefix), model, spec)
     return {'model': model, 'matched': matched, 'copies': len(read_parameters(arguments.file)) - len(matched)}, (1, *spec.shape)
 
 
@@ -98,14 +97,13 @@ def _import_converted(arguments, prefix):
     from ..container import write_parameters
 
     source = Exported(arguments.file)
-    input_shape = arguments.input_shape or source.input_shape(None)
+    input_shape = arguments.input_shape or shape_of_input(None, source)
     symbol, arrays, weights = read_converted(arguments.file, arguments.params or source.parameter_file(0), input_shape)
     with replacing(f'{prefix}-symbol.json') as symbol_path, replacing(f'{prefix}-0000.params') as params_path:
         with open(symbol_path, 'w', encoding='utf-8') as file:
             file.write(symbol.tojson())
         write_parameters(params_path, arrays)
-    if os.path.exists(source.description_file):
-        shutil.copyfile(source.description_file, Exported(prefix).description_file)
+    Exported(prefix).copy_description(source)
     return {'binary_layers': weights, 'arrays': sorted(arrays)}, input_shape
 
 
@@ -113,8 +111,7 @@ def _pack(source, target, input_shape):
     from ..deploy.converter import convert
 
     report = convert(source.symbol_file, source.parameter_file(0), target.prefix, input_shape)
-    if os.path.exists(source.description_file):
-        shutil.copyfile(source.description_file, target.description_file)
+    target.copy_description(source)
     return report
 
 

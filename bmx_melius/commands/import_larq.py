@@ -2,7 +2,7 @@
 
 import functools
 
-from .exported import Exported
+from ..exported import Exported
 
 _EXAMPLES = """\
 examples:
@@ -36,6 +36,6 @@ def run(arguments, output, load_larq):
     target = Exported(arguments.prefix)
     target.require_folder()
     net, model, spec = load_larq(arguments.model, arguments.file)
-    counts = export_imported(net, target.prefix, model, spec)
+    counts = export_imported(net, target, model, spec)
     files = ', '.join((target.symbol_file, target.parameter_file(0), target.description_file))
     print(f'{arguments.model} of {model["classes"]} classes, {counts["ops"]:,.0f} OPs: wrote {files}', file=output)

@@ -3,9 +3,9 @@
 import json
 import sys
 
+from ..exported import Exported
 from . import preparation
 from .arguments import add_json_flag, positive_int
-from .exported import Exported
 
 _EXAMPLES = """\
 examples:

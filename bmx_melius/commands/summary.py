@@ -7,8 +7,8 @@ import os
 import sys
 
 from ..errors import UserError
+from ..exported import Exported
 from .arguments import add_input_size, add_json_flag, add_network, positive_int
-from .exported import Exported
 
 _EXAMPLES = """\
 examples:

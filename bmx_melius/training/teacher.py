@@ -6,6 +6,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from ..errors import UserError, last_line
+from ..exported import Exported
 
 
 def load_teacher(name, classes, input_shape, devices, params=None, pretrained=False, arguments=None):
@@ -36,7 +37,8 @@ def load_teacher(name, classes, input_shape, devices, params=None, pretrained=Fa
     UserError
         When there is no such network, or no weights, or they do not fit the data.
     """
-    exported = os.path.isfile(f'{name}-symbol.json')
+    files = Exported(name)
+    exported = os.path.isfile(files.symbol_file)
     if exported and (params or pretrained or arguments):
         raise UserError(f'--teacher {name} is an exported network and has its weights with it: leave out --teacher-params, '
                         '--teacher-pretrained and --teacher-options')
@@ -45,7 +47,7 @@ def load_teacher(name, classes, input_shape, devices, params=None, pretrained=Fa
                         'they are not in ~/.mxnet/models), or the prefix of an exported network as --teacher')
     try:
         if exported:
-            net = gluon.SymbolBlock.imports(f'{name}-symbol.json', ['data'], f'{name}-0000.params', ctx=devices)
+            net = gluon.SymbolBlock.imports(files.symbol_file, ['data'], files.parameter_file(0), ctx=devices)
         else:
             net = gluoncv.model_zoo.get_model(name, pretrained=pretrained, classes=classes, ctx=devices, **(arguments or {}))
             if params:

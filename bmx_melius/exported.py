@@ -1,9 +1,23 @@
-"""An exported network on the disk: ``PREFIX-symbol.json``, ``PREFIX-0000.params`` and, where there is one, ``PREFIX-summary.json``."""
+"""An exported network on the disk: ``PREFIX-symbol.json``, ``PREFIX-0000.params`` and, where there is one, ``PREFIX-summary.json``.
+
+The last one is this project's own, the description of the network: a JSON object with the fields
+
+===============  ====================================================================================
+``model``        the arguments of `model_zoo.get_model`
+``input``        `InputSpec.to_json`: what an image goes through
+``class_names``  a list of str, or null
+``counts``       `Summary.counts`
+``metrics``      the row of training's history whose weights these are; missing where none trained them
+===============  ====================================================================================
+"""
 
 import json
 import os
+import shutil
+import tempfile
 
-from ..errors import UserError
+from .errors import UserError
+from .files import replacing
 
 _SYMBOL = '-symbol.json'
 
@@ -31,7 +45,7 @@ class Exported:
 
     @property
     def description_file(self):
-        """Path of what training wrote down about the network: its input, the names of its classes, its counts."""
+        """Path of the description."""
         return self.prefix + '-summary.json'
 
     def require_folder(self):
@@ -39,6 +53,34 @@ class Exported:
         folder = os.path.dirname(self.prefix) or '.'
         if not os.path.isdir(folder):
             raise UserError(f'there is no folder {folder} to write {self.symbol_file} to')
+
+    def write(self, net, model, spec, counts, class_names=None, metrics=None):
+        """Write a network and its description, in this order; each file replaces an older one in one step.
+
+        Parameters
+        ----------
+        net : gluon.HybridBlock
+            Hybridized, and run at least once since.
+        model, counts, class_names, metrics
+            Fields of the description.
+        spec : InputSpec
+        """
+        folder, name = os.path.split(self.prefix)
+        with tempfile.TemporaryDirectory(dir=folder or '.', prefix='.export-') as scratch:
+            written = Exported(os.path.join(scratch, name))
+            net.export(written.prefix)
+            for file, own in ((written.parameter_file(0), self.parameter_file(0)), (written.symbol_file, self.symbol_file)):
+                with replacing(own) as temporary:
+                    shutil.copyfile(file, temporary)
+        fields = {'model': model, 'input': spec.to_json(), 'class_names': class_names, 'counts': counts}
+        with replacing(self.description_file) as temporary, open(temporary, 'w', encoding='utf-8') as file:
+            json.dump(fields if metrics is None else {**fields, 'metrics': metrics}, file, indent=1)
+
+    def copy_description(self, source):
+        """Take over the description of another form of the network, if there is one: input and classes are the same."""
+        if os.path.exists(source.description_file):
+            with replacing(self.description_file) as temporary:
+                shutil.copyfile(source.description_file, temporary)
 
     def description(self):
         """The content of `description_file`, a dict; an empty one where the file is missing. Raises `UserError` if it is malformed."""
@@ -55,7 +97,7 @@ class Exported:
 
     def input_spec(self):
         """The `InputSpec` that training wrote down, or None."""
-        from ..preprocessing import InputSpec
+        from .preprocessing import InputSpec
 
         fields = self.description().get('input')
         try:
@@ -69,28 +111,3 @@ class Exported:
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise UserError(f'{self.description_file}: class_names must be a list of names or null, not {names!r}')
         return names
-
-    def input_shape(self, given):
-        """The shape of the input, batch first, or a dict of one for each input's name.
-
-        Parameters
-        ----------
-        given : list of `arguments.named_shape` or None
-            Of the command line; None: what training wrote down.
-
-        Raises
-        ------
-        UserError
-            When nothing is known, or of several inputs not each is named.
-        """
-        if not given:
-            spec = self.input_spec()
-            if spec is None:
-                raise UserError(f'there is no {self.description_file}: give the shape of the input with --input-shape N,C,H,W')
-            return 1, *spec.shape
-        names = [name for name, _ in given]
-        if names == [None]:
-            return given[0][1]
-        if None in names or len(set(names)) != len(names):
-            raise UserError('with several inputs, give each --input-shape once with its name: --input-shape NAME=N,C,H,W')
-        return dict(given)
