@@ -14,7 +14,7 @@ import pytest
 from images import make_folders
 
 import train_imagenet
-from bmx_melius.training.heartbeats import INTERVAL, LOST, TIMEOUT
+from bmx_melius.training.heartbeats import INTERVAL, JOIN_TIMEOUT, LOST, TIMEOUT
 from bmx_melius.training.schedules import scaled_rate
 from bmx_melius.training.workers import Workers
 
@@ -59,15 +59,15 @@ def assert_same_end(folder, other):
         assert rows[0][column] == pytest.approx(rows[1][column], rel=1e-4), column
 
 
-def start_job(*arguments):
+def start_job(*arguments, roles=('scheduler', 'server', 'worker', 'worker'), **further):
     """A scheduler, a server and two workers on this machine, as the variables of MXNet's parameter servers tell them."""
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         port = free.getsockname()[1]
-    environment = {**ENVIRONMENT, 'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_PS_ROOT_PORT': str(port), 'DMLC_NUM_WORKER': '2',
+    environment = {**ENVIRONMENT, **further, 'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_PS_ROOT_PORT': str(port), 'DMLC_NUM_WORKER': '2',
                    'DMLC_NUM_SERVER': '1'}
     return [subprocess.Popen([sys.executable, SCRIPT, *map(str, arguments)], env={**environment, 'DMLC_ROLE': role}, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for role in ('scheduler', 'server', 'worker', 'worker')]
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for role in roles]
 
 
 def end_of_job(processes):
@@ -124,6 +124,21 @@ def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_lik
     stopped = state_of(tmp_path / 'stopped')['progress']
     assert stopped['epoch'] == 1 and stopped['batch'] >= 1
     assert train_imagenet.main(['--resume', '--save-dir', str(tmp_path / 'stopped'), '--kvstore', 'dist_sync']) == 2, 'not alone'
+
+
+def test_a_job_that_lacks_a_worker_ends_when_its_time_to_begin_is_over(flags, tmp_path):
+    processes = start_job(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=('scheduler', 'server', 'worker'),
+                          **{JOIN_TIMEOUT: '1'})
+    for status, output in end_of_job(processes):
+        assert status == LOST and 'have not all come within 1 s' in output
+
+
+def test_a_job_that_has_not_begun_ends_at_the_first_signal(flags, tmp_path):
+    processes = start_job(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=('scheduler', 'server', 'worker'))
+    time.sleep(2)
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    assert {status for status, _ in end_of_job(processes)} <= {-signal.SIGTERM, 128 + signal.SIGTERM}
 
 
 def test_running_statistics_of_several_devices_become_their_mean():

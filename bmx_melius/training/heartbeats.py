@@ -1,11 +1,14 @@
 """What ends every process of a distributed job when one of them is missing: the heartbeats of MXNet's parameter servers.
 
 Each worker and server sends one to the scheduler, which answers. So the scheduler knows who is missing, and the others know whether the
-scheduler is there. Without this, MXNet waits for a missing process for ever.
+scheduler is there. There are none before all have come; until then a time limit does it. Without this, MXNet waits for a missing
+process for ever.
 """
+import contextlib
 import ctypes
 import logging
 import os
+import signal
 import threading
 
 import mxnet as mx
@@ -15,7 +18,8 @@ from .report import LOG
 
 LOST = 3  # exit status of a process that ended because another one is missing
 INTERVAL, TIMEOUT = 'PS_HEARTBEAT_INTERVAL', 'PS_HEARTBEAT_TIMEOUT'  # environment variables of MXNet, in whole seconds
-DEFAULTS = {INTERVAL: '1', TIMEOUT: '15'}
+JOIN_TIMEOUT = 'BMX_MELIUS_JOIN_TIMEOUT'  # in seconds: a job that has not begun by then has lost a process
+DEFAULTS = {INTERVAL: '1', TIMEOUT: '15', JOIN_TIMEOUT: '600'}
 POLLS = 3  # in a row must find a process missing: at the start the scheduler's first answer comes after one interval
 
 # Processes by MXNet's numbers for them.
@@ -29,30 +33,37 @@ def workers_and_servers():
 
 
 class Heartbeats:
-    """Watches other processes of the job; when one is missing, says so and ends this process with the status `LOST`.
+    """Joins a job and watches other processes of it; when one is missing, says so and ends this process with the status `LOST`.
 
-    A process is missing `timeout` seconds and `POLLS` intervals after its last heartbeat.
+    A process is missing `TIMEOUT` seconds and `POLLS` intervals after its last heartbeat, or when the job has not begun after
+    `JOIN_TIMEOUT` seconds. The environment may say these numbers.
 
     Parameters
     ----------
-    kvstore : mx.kv.KVStore
+    store : str
+        A name of `mx.kv.create`, ``dist...``. For a worker this returns when all processes of the job are there, for others at once.
     watched : dict of int to str
         `SCHEDULER` or `workers_and_servers`.
     how_to_resume : str
         What the message ends with.
+
+    Attributes
+    ----------
+    kvstore : mx.kv.KVStore
     """
 
-    def __init__(self, kvstore, watched, how_to_resume):
-        self._kvstore, self._watched, self._how_to_resume = kvstore, watched, how_to_resume
-        self.timeout, self._interval = int(os.environ[TIMEOUT]), int(os.environ[INTERVAL])
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    @staticmethod
-    def configure():
-        """Turn heartbeats on, which MXNet does not by itself, unless the environment says how; before a store is made."""
+    def __init__(self, store, watched, how_to_resume):
         for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
+        self._watched, self._how_to_resume = watched, how_to_resume
+        self._timeout, self._interval, limit = (int(os.environ[name]) for name in (TIMEOUT, INTERVAL, JOIN_TIMEOUT))
+        self._has_begun, self._stopped = False, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._joining = threading.Timer(limit, self._end, [f'its processes have not all come within {limit} s ({JOIN_TIMEOUT})'])
+        self._joining.daemon = True
+        self._joining.start()
+        with _signals_that_end_at_once():  # Python's own handlers would wait for MXNet
+            self.kvstore = mx.kv.create(store)
 
     def start(self):
         """Watch from now on, in a thread."""
@@ -62,25 +73,45 @@ class Heartbeats:
         """Watch no longer."""
         self._stopped.set()
         self._thread.join()
+        self._joining.cancel()
+
+    def has_begun(self):
+        """Whether all processes of the job have come."""
+        if not self._has_begun:  # not asked again: when the job is over, MXNet says what it said before
+            self._has_begun = self._is_missing(next(iter(self._watched)), -1)  # every heartbeat is older than that
+        return self._has_begun
 
     def _watch(self):
+        while not self.has_begun():
+            if self._stopped.wait(self._interval):
+                return
+        self._joining.cancel()
         polls = 0
         while not self._stopped.wait(self._interval):
-            missing = self._missing()
+            missing = [name for node, name in self._watched.items() if self._is_missing(node, self._timeout)]
             polls = polls + 1 if missing else 0
             if polls == POLLS:
-                LOG.error('the job ends, because a process is missing: %s. %s', ', '.join(missing), self._how_to_resume)
-                logging.shutdown()
-                os._exit(LOST)  # the main thread waits in MXNet for the missing process
+                self._end(f'a process is missing: {", ".join(missing)}')
 
-    def _missing(self):
-        number, missing = ctypes.c_int(), []
-        for node, name in self._watched.items():
-            try:
-                check_call(_LIB.MXKVStoreGetNumDeadNode(
-                    self._kvstore.handle, ctypes.c_int(node), ctypes.byref(number), ctypes.c_int(self.timeout)))
-            except mx.MXNetError:  # a server or scheduler has not begun to run yet
-                return []
-            if number.value:
-                missing.append(name)
-        return missing
+    def _end(self, why):
+        LOG.error('the job ends, because %s. %s', why, self._how_to_resume)
+        logging.shutdown()
+        os._exit(LOST)  # the main thread waits in MXNet for the missing process
+
+    def _is_missing(self, node, timeout):
+        number = ctypes.c_int()
+        try:
+            check_call(_LIB.MXKVStoreGetNumDeadNode(self.kvstore.handle, ctypes.c_int(node), ctypes.byref(number), ctypes.c_int(timeout)))
+        except mx.MXNetError:  # a server or scheduler has not begun to run yet
+            return False
+        return bool(number.value)
+
+
+@contextlib.contextmanager
+def _signals_that_end_at_once():
+    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

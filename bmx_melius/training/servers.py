@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 
-import mxnet as mx
 from mxnet.kvstore.kvstore_server import KVStoreServer
 
 from .heartbeats import SCHEDULER, Heartbeats, workers_and_servers
@@ -21,23 +20,22 @@ def serve(role):
     workers still need it for: batch systems send SIGTERM to all.
     """
     logging.basicConfig(format=f'{role}: %(message)s', level=logging.ERROR, stream=sys.stdout)
+    heartbeats = Heartbeats('dist', workers_and_servers() if role == 'scheduler' else SCHEDULER, 'Start all again with --resume')
     signals = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: signals.append(number))
 
-    Heartbeats.configure()
-    kvstore = mx.kv.create('dist')
-    watched = workers_and_servers() if role == 'scheduler' else SCHEDULER
-    heartbeats = Heartbeats(kvstore, watched, 'Start all again with --resume')
-    heartbeats.start()
-    job = threading.Thread(target=KVStoreServer(kvstore).run, daemon=True)  # in a thread, because signals are handled between bytecodes
+    # In a thread, because signals are handled between bytecodes.
+    job = threading.Thread(target=KVStoreServer(heartbeats.kvstore).run, daemon=True)
     job.start()
+    heartbeats.start()
     asked = None
     while job.is_alive():
         job.join(.2)
+        needed = heartbeats.has_begun()
         if signals and asked is None:
             asked = time.monotonic()
-        if len(signals) > 1 or asked is not None and time.monotonic() > asked + GRACE:
+        if len(signals) > 1 or asked is not None and (time.monotonic() > asked + GRACE or not needed):
             os._exit(128 + signals[-1])
     heartbeats.stop()
     return 0

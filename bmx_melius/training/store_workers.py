@@ -26,11 +26,10 @@ class StoreWorkers(Workers):
     """
 
     def __init__(self, kvstore, how_to_resume):
-        Heartbeats.configure()
-        super().__init__(mx.kv.create(kvstore))
+        self._heartbeats = Heartbeats(kvstore, SCHEDULER, how_to_resume)
+        super().__init__(self._heartbeats.kvstore)
         self.rank, self.count = self._kvstore.rank, self._kvstore.num_workers
         self._keys = set()
-        self._heartbeats = Heartbeats(self._kvstore, SCHEDULER, how_to_resume)
 
     def __enter__(self):
         self._heartbeats.start()
