@@ -228,7 +228,7 @@ def run_in_step(options, workers):
     source = open_source(options, workers.rank, workers.count)
     model = model_arguments(options, source.classes)
     net = make_network(options, get_model, model, source.spec, devices)
-    objective = make_objective(options, source.classes, source.spec.shape, devices)
+    objective = make_objective(options, get_model, source.classes, source.spec.shape, devices)
     trainer = make_trainer(options, net, source.updates_per_epoch, source.images_per_update, workers)
     graph = Graph.read(net, (1, *source.spec.shape))
     counts = Summary.of(graph).counts

@@ -186,19 +186,10 @@ def _transition(channels, width, groups, norm, pool):
     return layers
 
 
-def _register(name, spec):
-    @register(name, *spec.aliases)
-    def build(bits=spec.bits, dilations=spec.dilations, **kwargs):
-        return MeliusNet(
-            spec.block_numbers, spec.transitions, spec.groups, spec.block, spec.pool_first, bits=bits, dilations=dilations, **kwargs
-        )
-
-
 for _name, _spec in SPECS.items():
-    _register(_name, _spec)
+    register(_name, functools.partial(
+        MeliusNet, _spec.block_numbers, _spec.transitions, _spec.groups, _spec.block, _spec.pool_first, bits=_spec.bits,
+        dilations=_spec.dilations), _spec.aliases)
 
-
-@register('meliusnet_flex')
-def meliusnet_flex(block_numbers=(4, 4, 4, 3), transitions=(1 / 2, 1 / 2, 1 / 2), **kwargs):
-    """A MeliusNet of one's own: every argument of `MeliusNet`, with defaults for the numbers of blocks and the transitions."""
-    return MeliusNet(block_numbers, transitions, **kwargs)
+# One of one's own: every argument of `MeliusNet`, with defaults for the numbers of blocks and the transitions.
+register('meliusnet_flex', functools.partial(MeliusNet, block_numbers=(4, 4, 4, 3), transitions=(1 / 2, 1 / 2, 1 / 2)))

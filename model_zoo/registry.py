@@ -1,14 +1,16 @@
-"""The registry of networks: names, and functions that build them."""
+"""The registry of networks: names, and what builds them."""
 import functools
+import inspect
 import os
 
 import gluoncv
 import mxnet as mx
+from mxnet.gluon import HybridBlock
 
 from bmx_melius import UserError
 
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
-_NETWORKS = {}  # canonical name or alias -> (name, function that builds the network)
+_NETWORKS = {}  # canonical name or alias -> (name, what builds the network)
 _PROVIDERS = {}  # value of get_model's `pretrained` -> function that gives the network with weights
 
 
@@ -17,28 +19,25 @@ def canonical_name(name):
     return name.lower().replace('_', '')
 
 
-def register(name, *aliases):
-    """Decorator: make a function that builds a network known, here and in ``gluoncv.model_zoo.get_model``.
+def register(name, build, aliases=()):
+    """Make a network known, here and in ``gluoncv.model_zoo.get_model``.
 
     Parameters
     ----------
     name : str
         As in the literature.
-    *aliases : str
+    build : class or functools.partial of a class
+        Of the network, a HybridBlock. The arguments that it still takes are those of the network.
+    aliases : sequence of str
         Under which it is known elsewhere; lists do not show them.
     """
-
-    def add(build):
-        for known in (name, *aliases):
-            key = canonical_name(known)
-            if key in _NETWORKS:
-                raise ValueError(f'two networks are called {key!r}')
-            _NETWORKS[key] = name, build
-            for spelling in {key, known}:
-                gluoncv.model_zoo.model_zoo._models[spelling] = functools.partial(get_model, name)
-        return build
-
-    return add
+    for known in (name, *aliases):
+        key = canonical_name(known)
+        if key in _NETWORKS:
+            raise ValueError(f'two networks are called {key!r}')
+        _NETWORKS[key] = name, build
+        for spelling in {key, known}:
+            gluoncv.model_zoo.model_zoo._models[spelling] = functools.partial(get_model, name)
 
 
 def provide(pretrained):
@@ -89,9 +88,11 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
     Raises
     ------
     UserError (a ValueError)
-        For an unknown name, listing the known ones, for weights that do not exist, or for an argument that a network of GluonCV lacks.
+        For an unknown name or an argument that the network does not take, listing the known ones, or for weights that do not exist.
     """
     key = canonical_name(name)
+    if key in _NETWORKS:
+        _check_arguments(key, kwargs)
     if pretrained in _PROVIDERS:
         return _PROVIDERS[pretrained](name, classes, ctx, root, **kwargs)
     if key not in _NETWORKS and name.lower() in gluoncv.model_zoo.get_model_list():
@@ -106,6 +107,16 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
         )
     _, build = _NETWORKS[key]
     return build(classes=classes, **kwargs)
+
+
+def _check_arguments(key, arguments):
+    name, build = _NETWORKS[key]
+    taken = inspect.signature(build).parameters.values()
+    known = [argument.name for argument in taken if argument.kind is not inspect.Parameter.VAR_KEYWORD]
+    known += inspect.signature(HybridBlock).parameters  # to which the others go
+    unknown = [argument for argument in arguments if argument not in known]
+    if unknown:
+        raise UserError(f'{name} takes no argument {", ".join(unknown)}; known: {", ".join(known)}')
 
 
 def _of_gluoncv(name, **kwargs):

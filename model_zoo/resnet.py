@@ -152,11 +152,5 @@ class BinaryResNet(HybridBlock):
         return self.output(self.features(x))
 
 
-def _register(name, spec):
-    @register(name, *spec.aliases)
-    def build(**kwargs):
-        return BinaryResNet(spec.layers, spec.variant, **kwargs)
-
-
 for _name, _spec in SPECS.items():
-    _register(_name, _spec)
+    register(_name, functools.partial(BinaryResNet, _spec.layers, _spec.variant), _spec.aliases)

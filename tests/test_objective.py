@@ -10,6 +10,7 @@ from mxnet import autograd, gluon, nd
 from bmx_melius.errors import UserError
 from bmx_melius.training.objective import Mixup, Objective, Teacher, make_objective
 from bmx_melius.training.teacher import load_teacher
+from model_zoo import get_model
 
 CLASSES, IMAGES, SHAPE = 5, 6, (2, 3, 3)
 LABELS = np.array([0, 4, 2, 2, 1, 3])
@@ -130,8 +131,7 @@ ARGUMENTS = {'block_numbers': [1], 'transitions': [], 'initial_layers': 'thumbna
 @pytest.fixture
 def trained(tmp_path):
     """A network of the zoo, its parameter file, and the prefix of its export."""
-    import model_zoo
-    net = model_zoo.get_model('meliusnet_flex', classes=CLASSES, **ARGUMENTS)
+    net = get_model('meliusnet_flex', classes=CLASSES, **ARGUMENTS)
     net.initialize()
     net.hybridize()
     net(nd.zeros((1, 3, 8, 8)))
@@ -143,8 +143,8 @@ def trained(tmp_path):
 def test_a_teacher_comes_by_name_with_weights_or_as_an_exported_network(trained):
     net, params, prefix = trained
     x = nd.random.normal(shape=(2, 3, 8, 8))
-    for teacher in (load_teacher('meliusnet_flex', CLASSES, (3, 8, 8), [mx.cpu()], params, arguments=ARGUMENTS),
-                    load_teacher(prefix, CLASSES, (3, 8, 8), [mx.cpu()])):
+    for teacher in (load_teacher(get_model, 'meliusnet_flex', CLASSES, (3, 8, 8), [mx.cpu()], params, arguments=ARGUMENTS),
+                    load_teacher(get_model, prefix, CLASSES, (3, 8, 8), [mx.cpu()])):
         np.testing.assert_allclose(teacher(x).asnumpy(), net(x).asnumpy(), rtol=1e-5, atol=1e-5)
 
 
@@ -155,7 +155,7 @@ def test_a_network_of_gluoncv_teaches_too(tmp_path):
     x = nd.random.normal(shape=(1, 3, 32, 32))
     expected = net(x).asnumpy()
     net.save_parameters(str(tmp_path / 'weights'))
-    teacher = load_teacher('cifar_resnet20_v1', CLASSES, (3, 32, 32), [mx.cpu()], str(tmp_path / 'weights'))
+    teacher = load_teacher(get_model, 'cifar_resnet20_v1', CLASSES, (3, 32, 32), [mx.cpu()], str(tmp_path / 'weights'))
     np.testing.assert_allclose(teacher(x).asnumpy(), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -163,8 +163,9 @@ def test_a_network_of_gluoncv_teaches_too(tmp_path):
     (dict(name='meliusnet_flex'), '--teacher-params'),
     (dict(name='meliusnet_flex', params='PARAMS', pretrained=True), '--teacher-pretrained'),
     (dict(name='meliusnet22', params='PARAMS'), 'meliusnet22 cannot be used'),
-    (dict(name='nothing_like_it', params='PARAMS'), 'nothing_like_it cannot be used'),
-    (dict(name='meliusnet_flex', params='PARAMS', arguments={'depth': 3}), 'depth'),
+    (dict(name='nothing_like_it', params='PARAMS'), "unknown network 'nothing_like_it'"),
+    (dict(name='meliusnet_flex', params='PARAMS', arguments={'depth': 3}), 'meliusnet_flex takes no argument depth'),
+    (dict(name='mobilenet0.5', params='PARAMS', arguments={'depth': 3}), 'mobilenet0.5 .*depth'),
     (dict(name='meliusnet22', pretrained=True), 'publishes no weights of meliusnet22'),
     (dict(name='PREFIX', params='PARAMS'), 'has its weights'),
     (dict(name='PREFIX', classes=7), '7 classes'),
@@ -174,7 +175,7 @@ def test_a_teacher_that_cannot_be_used_is_an_error_of_one_line(trained, case, wo
     files = {'PARAMS': trained[1], 'PREFIX': trained[2]}
     case = {'classes': CLASSES, 'input_shape': (3, 8, 8), **{key: files.get(str(value), value) for key, value in case.items()}}
     with pytest.raises(UserError, match=words) as caught:
-        load_teacher(devices=[mx.cpu()], **case)
+        load_teacher(get_model, devices=[mx.cpu()], **case)
     assert '\n' not in str(caught.value)
 
 
@@ -182,7 +183,7 @@ def test_flags_make_their_objective(trained, batch):
     options = argparse.Namespace(mixup=True, mixup_alpha=.2, mixup_off_epoch=2, num_epochs=3, seed=0, label_smoothing=True,
                                  teacher=trained[2], teacher_params=None, teacher_pretrained=False, teacher_options=None, temperature=2.,
                                  hard_weight=.5)
-    objective = make_objective(options, CLASSES, (3, 8, 8), [mx.cpu()])
+    objective = make_objective(options, get_model, CLASSES, (3, 8, 8), [mx.cpu()])
     images = nd.random.normal(shape=(IMAGES, 3, 8, 8))
     for epoch, mixed in ((0, True), (1, False), (2, False)):
         prepared, targets = objective.prepare(images, batch[1], epoch, 0)

@@ -101,6 +101,18 @@ def test_unknown_names_and_missing_weights_say_what_there_is():
         get_model('mobilenet0.5', initial_layers='imagenet')
 
 
+@pytest.mark.parametrize('name', get_model_list())
+def test_a_wrong_argument_is_named_with_those_that_the_network_takes(name):
+    with pytest.raises(UserError, match=f'^{name} takes no argument depth, width; known: .*initial_layers.*prefix'):
+        get_model(name, depth=3, bits=1, width=2)
+
+
+@pytest.mark.parametrize('name, fixed', [('meliusnet22', 'block_numbers'), ('resnet_e18', 'variant'), ('resnet_e18', 'stem_pool')])
+def test_what_makes_the_network_one_of_its_name_is_no_argument(name, fixed):
+    with pytest.raises(UserError, match=f'{name} takes no argument {fixed}'):
+        get_model(name, **{fixed: (1, 1)})
+
+
 def test_flex_network_takes_fractions_widths_groups_and_growth():
     net = get_model(
         'meliusnet_flex', block_numbers=(2, 1, 1), transitions=(1 / 2, 96), groups=2, growth_rate=32, init_features=32, classes=4,

@@ -46,9 +46,6 @@ def make_network(options, get_model, model, spec, devices):
     try:
         net = get_model(pretrained=options.use_pretrained, prefix=f'{options.model}_', **model)
     except TypeError as error:
-        for flag, name in (('--last-gamma', 'last_gamma'), ('--weight-bits', 'weight_bits'), ('--bits', 'bits')):
-            if f"'{name}'" in str(error) and name not in options.model_options:
-                raise UserError(f'{flag}: {options.model} has no such option') from error
         if not options.model_options:
             raise
         raise UserError(f'--model-options do not fit {options.model}: {error}') from error

@@ -114,12 +114,15 @@ class Objective:
         return targets.argmax(axis=1) if self._distributions else targets
 
 
-def make_objective(options, classes, input_shape, devices):
-    """The objective that the flags of train_imagenet.py ask for; raises `UserError` where the teacher cannot be used."""
+def make_objective(options, get_model, classes, input_shape, devices):
+    """The objective that the flags of train_imagenet.py ask for; raises `UserError` where the teacher cannot be used.
+
+    `get_model` is as `model_zoo.get_model`.
+    """
     mixup = Mixup(options.mixup_alpha, options.seed, options.num_epochs - options.mixup_off_epoch) if options.mixup else None
     teacher = None
     if options.teacher:
-        net = load_teacher(options.teacher, classes, input_shape, devices, options.teacher_params, options.teacher_pretrained,
-                           options.teacher_options)
+        net = load_teacher(get_model, options.teacher, classes, input_shape, devices, options.teacher_params,
+                           options.teacher_pretrained, options.teacher_options)
         teacher = Teacher(net, options.temperature, options.hard_weight)
     return Objective(classes, LABEL_SMOOTHING if options.label_smoothing else 0., mixup, teacher)

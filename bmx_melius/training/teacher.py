@@ -1,7 +1,6 @@
 """The teacher of a distillation: a trained network whose answers another one learns."""
 import os
 
-import gluoncv
 import mxnet as mx
 from mxnet import gluon
 
@@ -9,14 +8,16 @@ from ..errors import UserError, last_line
 from ..exported import Exported
 
 
-def load_teacher(name, classes, input_shape, devices, params=None, pretrained=False, arguments=None):
+def load_teacher(get_model, name, classes, input_shape, devices, params=None, pretrained=False, arguments=None):
     """Find, build and load a network; its answers are not differentiated.
 
     Parameters
     ----------
+    get_model : function
+        As `model_zoo.get_model`.
     name : str
-        A prefix: ``PREFIX-symbol.json`` and ``PREFIX-0000.params`` are an exported network. Or a name that ``gluoncv.model_zoo.get_model``
-        knows, which includes this project's networks once `model_zoo` is imported.
+        A prefix: ``PREFIX-symbol.json`` and ``PREFIX-0000.params`` are an exported network. Or a name that `get_model`
+        knows.
     classes : int
     input_shape : tuple of int
         (C, H, W) of the images it will see.
@@ -49,7 +50,7 @@ def load_teacher(name, classes, input_shape, devices, params=None, pretrained=Fa
         if exported:
             net = gluon.SymbolBlock.imports(files.symbol_file, ['data'], files.parameter_file(0), ctx=devices)
         else:
-            net = gluoncv.model_zoo.get_model(name, pretrained=pretrained, classes=classes, ctx=devices, **(arguments or {}))
+            net = get_model(name, pretrained=pretrained, classes=classes, ctx=devices, **(arguments or {}))
             if params:
                 net.load_parameters(params, ctx=devices)
         net.hybridize()
