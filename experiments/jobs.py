@@ -65,10 +65,15 @@ class Run:
 
     def check(self):
         """Note a failure where the folder holds a run of other flags."""
-        if (self.folder / Checkpoints.STATE).exists():
-            found = json.loads((self.folder / COMMAND).read_text())
-            if found != self.arguments:
-                self.failure = f'{self.folder} holds a run of other flags: {shlex.join(found)}; remove it, or choose another --out'
+        if not (self.folder / Checkpoints.STATE).exists():
+            return
+        try:
+            found = shlex.join(json.loads((self.folder / COMMAND).read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            self.failure = f'{self.folder} holds a run of unknown flags ({COMMAND}: {error}); remove it, or choose another --out'
+            return
+        if found != shlex.join(self.arguments):
+            self.failure = f'{self.folder} holds a run of other flags: {found}; remove it, or choose another --out'
 
     def progress(self):
         """Epochs that are over, and all: from the checkpoint; (0, 0) before there is one, and where the training will say it is damaged."""

@@ -198,6 +198,11 @@ def test_runs_of_other_flags_and_folders_in_use_are_left_alone(finished):
     folder, _ = finished
     printed = run_apart(folder / 'tiny.yaml', '--out', folder, '--seeds', '4', '--', '--wd', '0.5', status=1)
     assert printed.count('holds a run of other flags: --dataset digits') == 2  # the third row never got as far as a checkpoint
+    unknown = jobs.Run(read_study(str(folder / 'tiny.yaml')).rows[0], 5, folder / 'unknown', [])
+    unknown.folder.mkdir()
+    (unknown.folder / 'checkpoint.json').write_text('{}')
+    unknown.check()
+    assert 'holds a run of unknown flags (command.json: ' in unknown.failure
     run = jobs.Run(read_study(str(folder / 'tiny.yaml')).rows[0], 5, folder / 'used', [])
     run.folder.mkdir()
     with open(run.folder / jobs.LOCK, 'w') as lock:

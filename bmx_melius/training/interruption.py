@@ -1,6 +1,9 @@
 """Ctrl-C, and the signal that batch systems send before they kill: stop at the next good place."""
+import contextlib
+import os
 import signal
-import sys
+
+STDERR = 2  # its file descriptor
 
 
 class Interruption:
@@ -30,7 +33,8 @@ class Interruption:
     def _remember(self, number, _):
         self.signal = number
         self._restore()
-        print('\nstopping after this batch (once more: at once)', file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal may be gone; and print must not be called within a print
+            os.write(STDERR, b'\nstopping after this batch (once more: at once)\n')
 
     def _restore(self):
         for number, handler in self._handlers.items():
