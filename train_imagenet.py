@@ -49,7 +49,7 @@ from bmx_melius.training.seeding import seed_for
 from bmx_melius.training.servers import serve
 from bmx_melius.training.start import start, warn_of_little_space
 from model_zoo import get_model, get_model_list
-from model_zoo.registry import canonical_name, listed_name
+from model_zoo.registry import canonical_name, get_pretrained_list, get_pretrained_options, listed_name
 
 ROLE = os.environ.pop('BMX_MELIUS_ROLE')
 if ROLE:
@@ -89,7 +89,8 @@ def make_parser():
     group.add_argument('--model-options', type=json_object, default={}, metavar='JSON',
                        help='further arguments of the network, for example of meliusnet_flex '
                             '\'{"block_numbers": [2, 2], "transitions": [0.5]}\'')
-    group.add_argument('--use-pretrained', action='store_true', help='start from published weights')
+    add_pretrained(group, '--use-pretrained', 'start from published weights of SOURCE, whose networks have options of their own, see '
+                   'docs/zoo.md; without it from those of this project, which has published none')
     group.add_argument('--initialization', choices=flags.INITIALIZERS,
                        help=f'of the weights; gaussian is Xavier(gaussian, in, 2){default("initialization")}')
     group.add_argument('--mode', choices=('hybrid', 'imperative'), default='hybrid', help='hybrid is faster (default: %(default)s)')
@@ -152,8 +153,8 @@ def make_parser():
     group.add_argument('--teacher', metavar='NAME',
                        help='learn from this network too: one of this zoo or of GluonCV, or the prefix of an exported one')
     group.add_argument('--teacher-params', metavar='FILE', help='weights of a teacher by name')
-    group.add_argument('--teacher-pretrained', action='store_true',
-                       help='... or those of GluonCV, which downloads them if they are not in ~/.mxnet/models')
+    add_pretrained(group, '--teacher-pretrained', '... or published ones of SOURCE; without it those of GluonCV. They are downloaded if '
+                   'they are not in ~/.mxnet/models')
     group.add_argument('--teacher-options', type=json_object, metavar='JSON', help='further arguments of a teacher by name')
     group.add_argument('--temperature', type=float, metavar='T', help="softens the teacher's answers (default: 20)")
     group.add_argument('--hard-weight', type=float, metavar='W', help='share of the labels in the loss, 0 to 1 (default: 0.5)')
@@ -178,6 +179,13 @@ def make_parser():
     for flag in flags.REFUSED:
         parser.add_argument(flag, nargs='?', action=flags.Refuse, help=argparse.SUPPRESS)
     return parser
+
+
+def add_pretrained(group, flag, help):
+    """A flag for published weights: False, True, or whose they are."""
+    sources = get_pretrained_list()
+    group.add_argument(flag, nargs='?', const=True, default=False, choices=sources, metavar='SOURCE',
+                       help=f'{help} (SOURCE: {", ".join(sources)})')
 
 
 def default(name):
@@ -226,13 +234,13 @@ def run_in_step(options, workers):
     devices = workers.devices(options.num_gpus)
     check_dtype(options.dtype, devices[0])
     source = open_source(options, workers.rank, workers.count)
-    model = model_arguments(options, source.classes)
+    model = model_arguments(options, source.classes, get_pretrained_options(options.model, options.use_pretrained))
     net = make_network(options, get_model, model, source.spec, devices)
     objective = make_objective(options, get_model, source.classes, source.spec.shape, devices)
     trainer = make_trainer(options, net, source.updates_per_epoch, source.images_per_update, workers)
     graph = Graph.read(net, (1, *source.spec.shape))
     counts = Summary.of(graph).counts
-    plan = describe(options, source, counts, trainer.optimizer.lr_scheduler)
+    plan = describe(options, model, source, counts, trainer.optimizer.lr_scheduler)
     if options.dry_run:
         LOG.info('%s\nnothing was trained (--dry-run)', plan)
         return 0

@@ -26,7 +26,9 @@ _DENSENET = {'initial_layers': 'imagenet', 'same_padding': True, 'conv_kwargs': 
 
 # Name of a network here -> the arguments of get_model that make it Larq Zoo's (larq-zoo 2.4.0, larq_zoo/literature/*.py).
 NETWORKS = {
-    'meliusnet22': {'stem_pool': 2, 'same_padding': True, 'conv_kwargs': _CONVOLUTION, 'norm_kwargs': _NORM},
+    'meliusnet22': {
+        'initial_layers': 'grouped_stem', 'stem_pool': 2, 'same_padding': True, 'conv_kwargs': _CONVOLUTION, 'norm_kwargs': _NORM,
+    },
     'binary_densenet28': _DENSENET,
     'binary_densenet37': _DENSENET,
     'binary_densenet37_dilated': _DENSENET,
@@ -107,23 +109,22 @@ def _set(net, layers, path, ctx):
         parameter.set_data(mx.nd.array(value, dtype='float32'))
 
 
-@registry.provide('larq')
+def _options(name):
+    listed = registry.listed_name(name)
+    if listed not in NETWORKS:
+        raise UserError(f'Larq Zoo has no {name} that is known here; known: {", ".join(NETWORKS)}')
+    return NETWORKS[listed]
+
+
+@registry.provide('larq', _options)
 def pretrained(name, classes, ctx, root, **kwargs):
     """What ``get_model(name, pretrained='larq')`` gives: the network with the weights of Larq Zoo, downloaded to `root` if need be."""
-    _options(name)
     weights = next(row for row in store.WEIGHTS if row.kind == 'larq' and row.network == registry.listed_name(name))
     net, arguments = load(name, store.fetch(weights, root), ctx, **kwargs)
     trained = arguments['classes']
     if trained != classes:
         raise UserError(f'{name} of Larq Zoo has {trained} classes, not {classes}; replace the output layer of what has {trained}')
     return net
-
-
-def _options(name):
-    listed = registry.listed_name(name)
-    if listed not in NETWORKS:
-        raise UserError(f'Larq Zoo has no {name} that is known here; known: {", ".join(NETWORKS)}')
-    return NETWORKS[listed]
 
 
 def _match(net, layers, complaint):

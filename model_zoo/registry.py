@@ -11,7 +11,7 @@ from bmx_melius import UserError
 
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
 _NETWORKS = {}  # canonical name or alias -> (name, what builds the network)
-_PROVIDERS = {}  # value of get_model's `pretrained` -> function that gives the network with weights
+_PROVIDERS = {}  # value of get_model's `pretrained` -> (function that gives the arguments the weights need, one that gives the network)
 
 
 def canonical_name(name):
@@ -40,14 +40,30 @@ def register(name, build, aliases=()):
             gluoncv.model_zoo.model_zoo._models[spelling] = functools.partial(get_model, name)
 
 
-def provide(pretrained):
-    """Decorator: make a function ``(name, classes, ctx, root, **kwargs)`` give the network of ``get_model(pretrained=...)``."""
+def provide(pretrained, options):
+    """Decorator: make a function ``(name, classes, ctx, root, **kwargs)`` give the network of ``get_model(pretrained=...)``.
+
+    `options(name)` gives the arguments of the network that its weights need.
+    """
 
     def add(function):
-        _PROVIDERS[pretrained] = function
+        _PROVIDERS[pretrained] = options, function
         return function
 
     return add
+
+
+def get_pretrained_list():
+    """Whose weights ``get_model(pretrained=...)`` has, besides those of GluonCV for its own networks (True)."""
+    return sorted(_PROVIDERS)
+
+
+def get_pretrained_options(name, pretrained):
+    """The arguments of `get_model`, a dict, that ``get_model(name, pretrained)`` brings along because its weights need them.
+
+    The network without weights is ``get_model(name, **get_pretrained_options(name, pretrained))``. Errors are those of `get_model`.
+    """
+    return dict(_PROVIDERS[pretrained][0](name)) if pretrained in _PROVIDERS else {}
 
 
 def get_model_list():
@@ -69,8 +85,9 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
         One of `get_model_list()`, in which case and underscores do not matter, or one of GluonCV's networks, such as ``mobilenet1.0`` and
         ``resnet18_v1``, with which the paper compares.
     pretrained : bool or str
-        ``larq``: the network as Larq Zoo trained it, see `model_zoo.larq` and `model_zoo.store`. No weights are published with this
-        project: True raises UserError, which says how to load existing ones. GluonCV's networks have some.
+        ``larq``: the network as Larq Zoo trained it, with the options that this takes, see `model_zoo.larq` and `model_zoo.store`.
+        No weights are published with this project: True raises UserError, which says how to load existing ones. GluonCV's networks
+        have some.
     classes : int
         Number of outputs.
     ctx : mx.Context
@@ -79,6 +96,7 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
         As in GluonCV: the folder of pretrained weights, to which they are downloaded.
     **kwargs
         Of the network, see `model_zoo.meliusnet.MeliusNet`: ``initial_layers``, ``clip_threshold``, ``norm_layer``, ``norm_kwargs``.
+        None may contradict what pretrained weights need.
 
     Returns
     -------
@@ -88,13 +106,17 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
     Raises
     ------
     UserError (a ValueError)
-        For an unknown name or an argument that the network does not take, listing the known ones, or for weights that do not exist.
+        For an unknown name, an argument that the network does not take, or weights that do not exist, listing what there is; for an
+        argument with which the weights were not trained.
     """
     key = canonical_name(name)
     if key in _NETWORKS:
         _check_arguments(key, kwargs)
     if pretrained in _PROVIDERS:
-        return _PROVIDERS[pretrained](name, classes, ctx, root, **kwargs)
+        for argument, needed in get_pretrained_options(name, pretrained).items():
+            if kwargs.get(argument, needed) != needed:
+                raise UserError(f'the weights {pretrained!r} of {name} need {argument}={needed!r}, not {kwargs[argument]!r}: leave it out')
+        return _PROVIDERS[pretrained][1](name, classes, ctx, root, **kwargs)
     if key not in _NETWORKS and name.lower() in gluoncv.model_zoo.get_model_list():
         return _of_gluoncv(name, pretrained=pretrained, classes=classes, ctx=ctx, root=root, **kwargs)
     if key not in _NETWORKS:

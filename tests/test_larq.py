@@ -9,13 +9,18 @@ import pathlib
 import mxnet as mx
 import numpy as np
 import pytest
+from images import make_folders
 
 import bmx_melius as bmx
 import model_zoo
-from bmx_melius import UserError
+import train_imagenet
+from bmx_melius import InputSpec, UserError
 from bmx_melius.__main__ import main
 from bmx_melius.keras_weights import read_keras_layers
+from bmx_melius.training.network import make_network, model_arguments
+from bmx_melius.training.teacher import load_teacher
 from model_zoo import larq, store
+from model_zoo.registry import get_pretrained_options
 from model_zoo.resnet import BIREALNET, RESNET_E, BinaryResNet
 
 h5py = pytest.importorskip('h5py')
@@ -285,6 +290,79 @@ def test_pretrained_networks_that_do_not_exist_are_named(published, tmp_path):
         model_zoo.get_model('meliusnet22', pretrained='larq', classes=10, root=str(tmp_path))
     with pytest.raises(UserError, match="pretrained='larq'"):
         model_zoo.get_model('meliusnet22', pretrained=True)
+
+
+@pytest.mark.parametrize('options', [{'initial_layers': 'imagenet'}, {'stem_pool': 3}, {'conv_kwargs': {'pad_value': -1}}])
+def test_an_argument_with_which_the_weights_were_not_trained_is_refused_before_they_are_fetched(published, options, tmp_path):
+    (name,) = options
+    with pytest.raises(UserError, match=f"the weights 'larq' of meliusnet22 need {name}="):
+        model_zoo.get_model('meliusnet22', pretrained='larq', root=str(tmp_path), **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- training -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_three_classes(published, monkeypatch, tmp_path):
+    """Flags of a run that starts from published weights of a network of three classes; the folder of weights is new."""
+    path = tmp_path / 'meliusnet22_weights.h5'
+    write_keras(path, list(meliusnet22_layers(classes=3)))
+    published(url=path.as_uri(), sha256=store.hashlib.sha256(path.read_bytes()).hexdigest())
+    monkeypatch.setenv('HOME', str(tmp_path))
+    make_folders(tmp_path / 'images')
+    return ['--model', 'meliusnet22', '--data-dir', f'{tmp_path}/images', '--save-dir', f'{tmp_path}/run', '--input-size', '32',
+            '--batch-size', '10', '--num-epochs', '1', '-j', '1', '--lr', '0']  # fmt: skip
+
+
+def make(arguments):
+    """The network of the program's flags."""
+    options = train_imagenet.flags.parse(train_imagenet.make_parser, arguments)
+    model = model_arguments(options, 3, get_pretrained_options(options.model, options.use_pretrained))
+    return make_network(options, model_zoo.get_model, model, InputSpec(size=32, resize=32), [mx.cpu()])
+
+
+@pytest.mark.filterwarnings('error:.*is already initialized')
+def test_training_starts_from_published_weights(of_three_classes, tmp_path):
+    net = make([*of_three_classes, '--use-pretrained', 'larq'])
+    expected = model_zoo.from_larq('meliusnet22', tmp_path / 'meliusnet22_weights.h5')
+    x = mx.nd.random.normal(shape=(2, 3, 32, 32))
+    np.testing.assert_array_equal(net(x).asnumpy(), expected(x).asnumpy())
+
+
+def test_a_run_from_published_weights_ends_in_a_network_that_its_description_builds_and_resumes_without_them(of_three_classes, tmp_path):
+    assert train_imagenet.main([*of_three_classes, '--use-pretrained', 'larq']) == 0
+    description = json.loads((tmp_path / 'run' / 'meliusnet22-summary.json').read_text())
+    assert description['model'] == {'name': 'meliusnet22', 'classes': 3, **larq.NETWORKS['meliusnet22']}
+    net = model_zoo.get_model(**description['model'])
+    net.load_parameters(str(tmp_path / 'run' / 'epoch-0001.params'))
+    prefix = f'{tmp_path}/run/meliusnet22'
+    exported = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
+    x = mx.nd.random.normal(shape=(2, 3, 32, 32))
+    np.testing.assert_array_equal(net(x).asnumpy(), exported(x).asnumpy())
+    (tmp_path / '.mxnet' / 'models' / 'meliusnet22_weights.h5').unlink()
+    (tmp_path / 'meliusnet22_weights.h5').unlink()
+    assert train_imagenet.main(['--resume', '--save-dir', f'{tmp_path}/run']) == 0
+
+
+@pytest.mark.parametrize('flags, words', [
+    (['--initial-layers', 'imagenet'], "need initial_layers='grouped_stem', not 'imagenet'"),
+    (['--model-options', '{"stem_pool": 3}'], 'need stem_pool=2, not 3'),
+    (['--model', 'meliusnet29'], 'Larq Zoo has no meliusnet29'),
+    (['--resume-params', 'x.params'], '--resume-params'),
+])  # fmt: skip
+def test_flags_that_contradict_published_weights_are_one_error(of_three_classes, flags, words, capsys):
+    assert train_imagenet.main([*of_three_classes, '--use-pretrained', 'larq', *flags]) == 2
+    assert words in capsys.readouterr().err
+    assert train_imagenet.main([*of_three_classes, '--use-pretrained', 'lark']) == 2
+    assert "'lark' (choose from 'larq')" in capsys.readouterr().err
+
+
+def test_a_published_network_teaches(of_three_classes, tmp_path):
+    teacher = load_teacher(model_zoo.get_model, 'meliusnet22', 3, (3, 32, 32), [mx.cpu()], pretrained='larq')
+    expected = model_zoo.from_larq('meliusnet22', tmp_path / 'meliusnet22_weights.h5')
+    x = mx.nd.random.normal(shape=(2, 3, 32, 32))
+    np.testing.assert_allclose(teacher(x).asnumpy(), expected(x).asnumpy(), rtol=1e-5, atol=1e-5)
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------------------

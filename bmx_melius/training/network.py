@@ -9,9 +9,14 @@ from .options import INITIALIZERS
 from .seeding import seed_all, seed_for
 
 
-def model_arguments(options, classes):
-    """The arguments of get_model for the network that the flags ask for; those that are not needed are left out."""
-    model = {'name': options.model, 'classes': classes, 'initial_layers': options.initial_layers}
+def model_arguments(options, classes, of_weights=()):
+    """The arguments of get_model for the network that the flags ask for; those that are not needed are left out.
+
+    `of_weights` are the arguments that pretrained weights bring along.
+    """
+    model = {'name': options.model, 'classes': classes, **dict(of_weights)}
+    if options.initial_layers is not None:
+        model['initial_layers'] = options.initial_layers
     if options.clip_threshold is not None:
         model['clip_threshold'] = options.clip_threshold
     if options.bits != 1:
@@ -29,8 +34,7 @@ def make_network(options, get_model, model, spec, devices):
     Parameters
     ----------
     options : argparse.Namespace
-        Of train_imagenet.py: `model`, `model_options`, `use_pretrained`, `initial_layers`, `initialization`, `seed`, `dtype`, `mode`,
-        `no_wd`.
+        Of train_imagenet.py: `model`, `model_options`, `use_pretrained`, `resume`, `initialization`, `seed`, `dtype`, `mode`, `no_wd`.
     get_model : function
         As `model_zoo.get_model`.
     model : dict
@@ -43,8 +47,9 @@ def make_network(options, get_model, model, spec, devices):
     UserError
         When the flags do not fit the network, or the input is too small for it.
     """
+    pretrained = False if options.resume else options.use_pretrained  # what goes on has its own weights
     try:
-        net = get_model(pretrained=options.use_pretrained, prefix=f'{options.model}_', **model)
+        net = get_model(pretrained=pretrained, ctx=devices, prefix=f'{options.model}_', **model)
     except TypeError as error:
         if not options.model_options:
             raise
@@ -53,10 +58,11 @@ def make_network(options, get_model, model, spec, devices):
         with contextlib.redirect_stdout(io.StringIO()):  # where MXNet prints the arguments when this fails
             net.infer_shape(mx.nd.zeros((1, *spec.shape)))
     except mx.MXNetError as error:
-        raise UserError(f'--input-size {spec.size} is too small for {options.model} with --initial-layers '
-                        f'{options.initial_layers}: {last_line(error)}') from error
+        raise UserError(f'--input-size {spec.size} is too small for {options.model} with initial_layers '
+                        f'{model["initial_layers"]}: {last_line(error)}') from error
     seed_all(seed_for(options.seed))
-    net.initialize(INITIALIZERS[options.initialization], ctx=devices)
+    if not pretrained:
+        net.initialize(INITIALIZERS[options.initialization], ctx=devices)
     net.cast(options.dtype)
     if options.mode == 'hybrid':
         net.hybridize(static_alloc=True, static_shape=True)

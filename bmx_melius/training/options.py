@@ -88,7 +88,8 @@ def _complete(options):
     _default(options, 'data_dir', dataset.data_dir)
     _default(options, 'input_size', dataset.input.size)
     _default(options, 'crop_ratio', dataset.crop_ratio)
-    _default(options, 'initial_layers', dataset.initial_layers)
+    if not options.use_pretrained:  # its weights say which
+        _default(options, 'initial_layers', dataset.initial_layers)
     _default(options, 'num_workers', dataset.num_workers)
     optimizer = options.optimizer or preset_values(options.preset, dataset)['optimizer']
     if options.momentum is not None and OPTIMIZERS[optimizer].momentum is None:
@@ -152,6 +153,8 @@ def _check(options):
                         'docs/distributed.md says')
     if options.resume_states and not options.resume_params or options.resume_epoch and not options.resume_params:
         raise UserError('--resume-states and --resume-epoch go with --resume-params (to continue a run as it was, use --resume alone)')
+    if options.use_pretrained and options.resume_params:
+        raise UserError('--use-pretrained and --resume-params both say with which weights to start: leave one of them out')
     for name in ('resume_params', 'resume_states', 'teacher_params'):
         if getattr(options, name) and not options.resume and not os.path.isfile(getattr(options, name)):
             raise UserError(f'{_flag(name)}: there is no file {getattr(options, name)}')

@@ -4,13 +4,15 @@ from .presets import describe_preset
 from .schedules import BATCH
 
 
-def describe(options, source, counts, schedule):
+def describe(options, model, source, counts, schedule):
     """The plan of a run as text.
 
     Parameters
     ----------
     options : argparse.Namespace
         Complete, as `options.parse` returns it.
+    model : dict
+        Arguments of `get_model`.
     source : Source
     counts : dict
         Of `bmx_melius.summary`.
@@ -21,7 +23,7 @@ def describe(options, source, counts, schedule):
     rates = ', '.join(f'{schedule(update):.3g} in update {update}' for update in sorted({1, max(1, total // 2), total}))
     return '\n'.join((
         f'preset     {describe_preset(options)}',
-        f'network    {options.model}, {options.initial_layers}, {source.classes} classes: {counts["ops"]:,.0f} OPs, '
+        f'network    {options.model}, {model["initial_layers"]}, {source.classes} classes: {counts["ops"]:,.0f} OPs, '
         f'{counts["size_bytes"] / 2**20:.2f} MB; activations of {options.bits}, weights of {options.weight_bits} bits',
         f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
         f'augmentation {options.augmentation}',

@@ -24,8 +24,8 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
     devices : list of mx.Context
     params : str or None
         File of weights for `load_parameters`, of a network by name.
-    pretrained : bool
-        Take GluonCV's weights instead, from ~/.mxnet/models; GluonCV downloads them if they are not there.
+    pretrained : bool or str
+        Take published weights instead, as `get_model` does; they are downloaded if they are not in ~/.mxnet/models.
     arguments : dict or None
         Further arguments of a network by name.
 
@@ -43,9 +43,9 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
     if exported and (params or pretrained or arguments):
         raise UserError(f'--teacher {name} is an exported network and has its weights with it: leave out --teacher-params, '
                         '--teacher-pretrained and --teacher-options')
-    if not exported and bool(params) == pretrained:
-        raise UserError(f"--teacher {name} needs weights: give --teacher-params FILE or --teacher-pretrained (GluonCV's, downloaded if "
-                        'they are not in ~/.mxnet/models), or the prefix of an exported network as --teacher')
+    if not exported and bool(params) == bool(pretrained):
+        raise UserError(f'--teacher {name} needs weights: give --teacher-params FILE or --teacher-pretrained (downloaded if they are not '
+                        'in ~/.mxnet/models), or the prefix of an exported network as --teacher')
     try:
         if exported:
             net = gluon.SymbolBlock.imports(files.symbol_file, ['data'], files.parameter_file(0), ctx=devices)
