@@ -40,10 +40,10 @@ def _sum_per_filter(F, weight, filters):
 
 
 def concat(F, *maps):
-    """Maps (N, C_i, H, W) joined along the channels: ``F.concat(*maps, dim=1)``, but training does not lose memory by it.
+    """Maps (N, C_i, H, W) or vectors (N, C_i) joined along the channels: ``F.concat(*maps, dim=1)``, but training loses no memory by it.
 
     The gradient of MXNet 1.9.1's concatenation of two or four axes, which is oneDNN's, leaks about 1 KB for each map in every update: a
-    MeliusNet22 60 KB. With a fifth axis MXNet takes code of its own.
+    MeliusNet22 60 KB. With three or five axes MXNet takes code of its own.
     """
     return F.reshape(F.concat(*(F.expand_dims(x, axis=0) for x in maps), dim=2), shape=(-3, -2))
 

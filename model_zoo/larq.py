@@ -1,7 +1,8 @@
 """Networks trained with Larq, the library of binary networks on TensorFlow (https://docs.larq.dev/zoo/).
 
 What tells Larq Zoo's networks from those of the same name here is a row of options. All of them pad binary convolutions with zeros, leave
-their dot products as they are, and pad what halves the map as TensorFlow does (`model_zoo.padding`): inputs are multiples of 32 pixels.
+their dot products as they are, and pad what halves the map as TensorFlow does (`model_zoo.padding`): inputs are multiples of 32 pixels,
+or the networks refuse them.
 """
 import dataclasses
 
@@ -69,8 +70,8 @@ def from_larq(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
 
     Returns
     -------
-    gluon.HybridBlock. Input (N, 3, H, W), float32, H and W multiples of 32; output (N, classes) logits, of which Larq's networks give the
-    softmax.
+    gluon.HybridBlock. Input (N, 3, H, W), float32, H and W multiples of 32 (8 for the dilated network); output (N, classes) logits, of
+    which Larq's networks give the softmax.
 
     Raises
     ------

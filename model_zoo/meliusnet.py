@@ -13,6 +13,7 @@ from mxnet.gluon import HybridBlock, nn
 from bmx_melius import BinaryConv2D, ChannelShuffle, GroupedConv2D, UserError
 
 from .blocks import BLOCKS
+from .padding import SamePadded
 from .registry import register
 from .stems import add_stem
 
@@ -105,7 +106,8 @@ class MeliusNet(HybridBlock):
     stem_pool : {3, 2}
         Size of the window of the stem's pooling.
     same_padding : bool
-        Pad the layers that halve the map as TensorFlow does, see `model_zoo.padding`.
+        Pad the layers that halve the map as TensorFlow does, see `model_zoo.padding`; H and W must then be multiples of the stride of all
+        layers, 32 in the networks of the table.
     dilations : tuple of int or None
         Of the binary convolutions in each stage, as in dilated networks for segmentation: before a stage with one above 1 the map is
         not halved. None: 1 everywhere.
@@ -130,8 +132,8 @@ class MeliusNet(HybridBlock):
         conv = functools.partial(BinaryConv2D, kernel_size=3, threshold=clip_threshold, bits=bits, weight_bits=weight_bits,
                                  prefix='', **(conv_kwargs or {}))
         with self.name_scope():
-            self.features = nn.HybridSequential(prefix='')
-            add_stem(initial_layers, self.features, init_features, norm, pool=stem_pool, same_padding=same_padding)
+            features = nn.HybridSequential(prefix='')
+            stride = add_stem(initial_layers, features, init_features, norm, pool=stem_pool, same_padding=same_padding)
             channels = init_features
             for number, (blocks, dilation) in enumerate(zip(block_numbers, dilations), start=1):
                 dilated = functools.partial(conv, padding=dilation, dilation=dilation)
@@ -140,13 +142,14 @@ class MeliusNet(HybridBlock):
                     for _ in range(blocks):
                         stage.add(BLOCKS[block](channels, growth_rate, norm, dilated, prefix=''))
                         channels += growth_rate
-                self.features.add(stage)
+                features.add(stage)
                 if number <= len(transitions):
                     width = _transition_width(transitions[number - 1], channels)
                     pool = None if dilations[number] > 1 else 'max' if pool_first else 'avg'
-                    self.features.add(_transition(channels, width, groups, norm, pool))
-                    channels = width
-            self.features.add(norm(), nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
+                    features.add(_transition(channels, width, groups, norm, pool))
+                    channels, stride = width, stride * (2 if pool else 1)
+            features.add(norm(), nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
+            self.features = SamePadded(features, stride, prefix='') if same_padding else features
             self.output = nn.Dense(classes, in_units=channels)
 
     def hybrid_forward(self, F, x):

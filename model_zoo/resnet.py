@@ -11,7 +11,7 @@ from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius import BinaryConv2D, UserError
 
-from .padding import padded
+from .padding import SamePadded, padded
 from .registry import register
 from .stems import THUMBNAIL, add_stem
 
@@ -130,22 +130,24 @@ class BinaryResNet(HybridBlock):
             BinaryConv2D, kernel_size=3, threshold=threshold, bits=bits, weight_bits=weight_bits, prefix='',
             **variant.convolution, **(conv_kwargs or {}))
         with self.name_scope():
-            self.features = nn.HybridSequential(prefix='')
+            features = nn.HybridSequential(prefix='')
             if variant.input_norm if input_norm is None else input_norm:
-                self.features.add(norm(**INPUT_NORM))
-            add_stem(initial_layers, self.features, init_features, norm, relu=variant.relus, same_padding=same_padding)
+                features.add(norm(**INPUT_NORM))
+            stride = add_stem(initial_layers, features, init_features, norm, relu=variant.relus, same_padding=same_padding)
             if variant.stage_norm and initial_layers != THUMBNAIL:
-                self.features.add(norm())
+                features.add(norm())
             for number, (blocks, channels) in enumerate(zip(layers, CHANNELS), start=1):
                 stage = nn.HybridSequential(prefix=f'stage{number}_')
+                halving = 1 if number == 1 else 2
+                stride *= halving
                 with stage.name_scope():
                     for index in range(blocks):
-                        stride = 2 if number > 1 and index == 0 else 1
-                        stage.add(ResidualBlock(channels, stride, norm, conv, last_gamma, same_padding, prefix=''))
-                self.features.add(stage)
+                        stage.add(ResidualBlock(channels, halving if index == 0 else 1, norm, conv, last_gamma, same_padding, prefix=''))
+                features.add(stage)
             if variant.relus:
-                self.features.add(nn.Activation('relu'))
-            self.features.add(nn.GlobalAvgPool2D(), nn.Flatten())
+                features.add(nn.Activation('relu'))
+            features.add(nn.GlobalAvgPool2D(), nn.Flatten())
+            self.features = SamePadded(features, stride, prefix='') if same_padding else features
             self.output = nn.Dense(classes, in_units=CHANNELS[len(layers) - 1])
 
     def hybrid_forward(self, F, x):

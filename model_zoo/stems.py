@@ -45,6 +45,7 @@ def grouped_stem(features, channels, norm, relu, pool, same_padding):
         convolutions.add(_conv(channels, 3, groups=8))
     features.add(convolutions)
     _norm_relu_pool(features, norm, relu, pool, same_padding)
+    return 4
 
 
 @_stem
@@ -52,12 +53,14 @@ def imagenet(features, channels, norm, relu, pool, same_padding):
     """One 7x7 convolution of stride 2, as in ResNet. Output at a quarter of the input's size."""
     features.add(_conv(channels, 7, strides=2, same_padding=same_padding))
     _norm_relu_pool(features, norm, relu, pool, same_padding)
+    return 4
 
 
 @_stem
 def thumbnail(features, channels, norm, relu, pool, same_padding):
     """One 3x3 convolution for small images. Output at the input's size."""
     features.add(_conv(channels, 3))
+    return 1
 
 
 def add_stem(name, features, channels, norm, relu=True, pool=3, same_padding=False):
@@ -79,6 +82,10 @@ def add_stem(name, features, channels, norm, relu=True, pool=3, same_padding=Fal
     same_padding : bool
         Whether layers that halve the map are padded as in TensorFlow, see `model_zoo.padding`.
 
+    Returns
+    -------
+    int: how many times smaller the map is than the image.
+
     Raises
     ------
     UserError
@@ -88,4 +95,4 @@ def add_stem(name, features, channels, norm, relu=True, pool=3, same_padding=Fal
         raise UserError(f'the stem pools over windows of 2 or 3, not {pool}')
     if name not in STEMS:
         raise UserError(f'unknown initial_layers {name!r}; known: {", ".join(STEMS)}')
-    STEMS[name](features, channels, norm, relu, pool, same_padding)
+    return STEMS[name](features, channels, norm, relu, pool, same_padding)

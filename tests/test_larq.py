@@ -117,6 +117,51 @@ def test_same_padding_of_a_maximum_ignores_what_is_outside_the_map():
     np.testing.assert_array_equal(layer(x).asnumpy().reshape(2, 9), np.array(expected, np.float32))
 
 
+# --- sizes ----------------------------------------------------------------------------------------------------------------------------
+
+STRIDE = 8  # of the layers of each of the small networks
+
+
+@pytest.fixture
+def exported_small(small, tmp_path):
+    name, net = small
+    net.hybridize()
+    net(image(name))
+    net.export(str(tmp_path / 'net'))
+    return str(tmp_path / 'net')
+
+
+def test_sizes_that_tensorflow_pads_in_another_way_are_refused_by_the_block(small):
+    _, net = small
+    for height, width in ((64, 64 + STRIDE // 2), (64 + STRIDE - 1, 64)):
+        x = mx.nd.zeros((1, 3, height, width))
+        net.hybridize(active=False)
+        with pytest.raises(UserError, match=f'must be multiples of {STRIDE}, not {height} x {width}'):
+            net(x)
+        net.hybridize()
+        with pytest.raises((mx.MXNetError, ValueError), match=f'must_be_multiples_of_{STRIDE}'):
+            net(x)
+    assert net(mx.nd.zeros((1, 3, 64 + STRIDE, 64))).shape == (1, 5)
+
+
+def test_sizes_that_tensorflow_pads_in_another_way_are_refused_wherever_the_exported_network_goes(exported_small, tmp_path, capsys):
+    prefix = exported_small
+    files, wrong = [f'{prefix}-symbol.json', f'{prefix}-0000.params', str(tmp_path / 'packed')], f'1,3,64,{64 + STRIDE // 2}'
+    assert main(['convert', *files, '--input-shape', wrong]) == 2
+    assert f'must_be_multiples_of_{STRIDE}' in capsys.readouterr().err
+    block = mx.gluon.SymbolBlock.imports(files[0], ['data'], files[1])
+    with pytest.raises(mx.MXNetError, match=f'must_be_multiples_of_{STRIDE}'):
+        block(mx.nd.zeros((1, 3, 64 + STRIDE - 1, 64))).wait_to_read()
+
+    assert main(['convert', *files, '--input-shape', '1,3,64,64', '--no-verify']) == 0
+    session = bmx.Session(files[2])
+    for height in (64 + 1, 64 + STRIDE // 2, 64 + STRIDE - 1):
+        with pytest.raises(UserError, match=rf'concat of .*; inputs of the size .* \(3, 64, 64\), fit, \(3, {height}, 64\) does not'):
+            session(np.zeros((1, 3, height, 64), np.float32))
+    x = np.random.default_rng(0).normal(size=(2, 3, 64, 64 + STRIDE)).astype(np.float32)
+    assert np.abs(session(x) - block(mx.nd.array(x)).asnumpy()).max() < .1  # signs may turn
+
+
 # --- files ----------------------------------------------------------------------------------------------------------------------------
 
 

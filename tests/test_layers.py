@@ -384,8 +384,9 @@ def test_weights_that_cannot_differ_from_activations_are_refused(arguments):
 # ---- concatenation ----
 
 
-def test_concat_is_mxnets_with_its_gradient():
-    x, y, weight = nd.random.normal(shape=(2, 3, 5, 4)), nd.random.normal(shape=(2, 6, 5, 4)), nd.random.normal(shape=(2, 9, 5, 4))
+@pytest.mark.parametrize('size', [(5, 4), ()])
+def test_concat_is_mxnets_with_its_gradient(size):
+    x, y, weight = (nd.random.normal(shape=(2, channels, *size)) for channels in (3, 6, 9))
     for array in (x, y):
         array.attach_grad()
     with autograd.record():
@@ -395,9 +396,10 @@ def test_concat_is_mxnets_with_its_gradient():
     np.testing.assert_array_equal(np.concatenate([x.grad.asnumpy(), y.grad.asnumpy()], axis=1), weight.asnumpy())
 
 
-def test_training_with_concat_does_not_lose_memory():
+@pytest.mark.parametrize('size', [(8, 8), ()])
+def test_training_with_concat_does_not_lose_memory(size):
     """MXNet's own concatenation loses 2 KB in each of these steps."""
-    x = nd.random.normal(shape=(2, 8, 8, 8))
+    x = nd.random.normal(shape=(2, 8, *size))
     x.attach_grad()
 
     def grow(steps):

@@ -535,7 +535,9 @@ def _shuffled(network, node):
 def _joined(network, node):
     """The values that `layers.concat` joins, if `node` is its end: an axis of 1 in front, and then along the channels; else None."""
     join = node.inputs[0]
-    if join.operator != 'Concat' or len(join.shape) != 5 or join.shape[0] != 1 or node.shape != join.shape[1:] or _axis(join, 'dim') != 2:
+    if join.operator != 'Concat' or len(join.shape) not in (3, 5) or _axis(join, 'dim') != 2:
+        return None
+    if join.shape[0] != 1 or node.shape != join.shape[1:]:
         return None
     if not all(wide.operator == 'expand_dims' and wide.attributes.get('axis') == '0' for wide in join.inputs):
         return None

@@ -9,7 +9,8 @@ from ..container import read_parameters
 from ..errors import UserError
 from .native import Runner
 from .packed_operator import NAME
-from .program import Program
+from .program import Program, ProgramError
+from .reference import check_inputs
 
 _SYMBOL = '-symbol.json'
 
@@ -67,9 +68,22 @@ class Session:
         UserError
             When the inputs do not fit.
         """
-        outputs = self._runner.run(_arrays(inputs), self._threads)
+        arrays = _arrays(inputs)
+        try:
+            outputs = self._runner.run(arrays, self._threads)
+        except ProgramError as error:
+            check_inputs(self._runner.program, arrays)  # or it is not their size that is wrong
+            raise ProgramError(f'{error}{self._other_sizes(arrays)}') from error
         outputs = [outputs[number] for number in self._output_order]
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def _other_sizes(self, arrays):
+        """What to add to an error where height and width are not those at conversion."""
+        expected, given = [shape[1:] for shape in self.input_shapes], [array.shape[1:] for array in arrays]
+        if given == expected:
+            return ''
+        expected, given = (', '.join(map(str, shapes)) for shapes in (expected, given))
+        return f'; inputs of the size at conversion, {expected}, fit, {given} does not'
 
     def profile(self, *inputs):
         """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step. Needs the compiled engine."""
