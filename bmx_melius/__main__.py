@@ -52,7 +52,7 @@ def get_tables():
 
 
 def load_larq(name, path):
-    """`model_zoo.larq.load`, imported when it is called, and the `InputSpec` of what it gives."""
+    """`model_zoo.larq.load`, imported when it is called, and the `InputSpec` of the network."""
     import model_zoo
 
     return (*model_zoo.larq.load(name, path), model_zoo.larq.INPUT)

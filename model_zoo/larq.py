@@ -85,29 +85,40 @@ def from_larq(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
 
 
 def load(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
-    """`from_larq`, and the arguments of `model_zoo.get_model` that build the network: (network, dict)."""
+    """`from_larq`, the arguments of `model_zoo.get_model` that build the network, and what `load_larq_parameters` returns."""
     layers = read_keras_layers(path)
     if not layers or layers[-1].weights.get('kernel', np.empty(0)).ndim != 2:
         raise UserError(f'{path} does not end in a dense layer: it holds no classifier (Larq Zoo also publishes files without, "notop")')
     arguments = {'name': name, 'classes': layers[-1].weights['kernel'].shape[1], **_options(name), **kwargs}
     net = registry.get_model(**arguments)
-    _set(net, layers, path, ctx)
-    return net, arguments
+    return net, arguments, _set(net, layers, path, ctx)
 
 
 def load_larq_parameters(net, path, ctx=mx.cpu()):  # noqa: B008
-    """Load a file that Larq or Keras wrote into a network of the zoo that was built with the options it needs, see `NETWORKS`.
+    """Load a file that Larq or Keras wrote into a network, as `bmx_melius.load_reference_parameters` does with BMXNet-v2's.
 
-    `from_larq` does it for the networks of Larq Zoo; this function takes those of other sizes, too. `path`, `ctx` and errors as there.
+    `from_larq` also builds the networks of Larq Zoo; this function is for those of other sizes, trained by Larq.
+
+    Parameters
+    ----------
+    net : gluon.HybridBlock
+        Of this zoo, such as ``meliusnet_flex``, built with the options of its relative in `NETWORKS`.
+    path, ctx
+        As of `from_larq`, and errors as there.
+
+    Returns
+    -------
+    dict of str to str: this network's parameter names and where each came from, ``LAYER/WEIGHT`` of Keras, with + between several.
     """
-    _set(net, read_keras_layers(path), path, ctx)
+    return _set(net, read_keras_layers(path), path, ctx)
 
 
 def _set(net, layers, path, ctx):
-    values = _match(net, layers, f'{path} does not hold the weights of this network')
+    matches = _match(net, layers, f'{path} does not hold the weights of this network')
     net.initialize(mx.init.Zero(), ctx=ctx)
-    for parameter, value in values:
+    for parameter, value, _ in matches:
         parameter.set_data(mx.nd.array(value, dtype='float32'))
+    return {parameter.name: source for parameter, _, source in matches}
 
 
 def _options(name):
@@ -121,7 +132,7 @@ def _options(name):
 def pretrained(name, classes, ctx, root, **kwargs):
     """What ``get_model(name, pretrained='larq')`` gives: the network with the weights of Larq Zoo, downloaded to `root` if need be."""
     weights = next(row for row in store.WEIGHTS if row.kind == 'larq' and row.network == registry.listed_name(name))
-    net, arguments = load(name, store.fetch(weights, root), ctx, **kwargs)
+    net, arguments, _ = load(name, store.fetch(weights, root), ctx, **kwargs)
     trained = arguments['classes']
     if trained != classes:
         raise UserError(f'{name} of Larq Zoo has {trained} classes, not {classes}; replace the output layer of what has {trained}')
@@ -129,9 +140,9 @@ def pretrained(name, classes, ctx, root, **kwargs):
 
 
 def _match(net, layers, complaint):
-    """Pair the parameters of a network with the arrays of Keras' layers: [(Parameter, array)]. Raises `UserError`."""
+    """Pair the parameters of a network with the arrays of Keras' layers: [(Parameter, array, source)]. Raises `UserError`."""
     net.infer_shape(mx.nd.zeros((1, *INPUT.shape)))
-    values, waiting = [], list(layers)
+    matches, waiting = [], list(layers)
     for layer in _layers(net):
         kind = next((kind for block, kind in KINDS.items() if isinstance(layer, block)), None)
         if kind is None:
@@ -152,10 +163,10 @@ def _match(net, layers, complaint):
             if given != parameter.shape or len({part.shape for part in parts}) > 1:
                 shape = f'the shape {given} in the order of axes here, {parameter.name} has {parameter.shape}'
                 raise UserError(f'{complaint}: {there} of its {theirs[0].name} has {shape}')
-            values.append((parameter, np.concatenate(parts)))
+            matches.append((parameter, np.concatenate(parts), ' + '.join(f'{part.name}/{there}' for part in theirs)))
     if waiting:
         raise UserError(f'{complaint}: it goes on after the last layer with {waiting[0].name}')
-    return values
+    return matches
 
 
 def _layers(block):

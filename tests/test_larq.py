@@ -54,7 +54,7 @@ def image(name):
 def small(request, tmp_path):
     """The name, the network with Larq's weights."""
     net = SMALL[request.param]()
-    larq.load_larq_parameters(net, unpacked(request.param, tmp_path))
+    model_zoo.load_larq_parameters(net, unpacked(request.param, tmp_path))
     return request.param, net
 
 
@@ -221,6 +221,19 @@ def test_every_array_of_a_file_goes_to_one_parameter(meliusnet22_file):
     theirs = np.sort(np.concatenate([array.ravel() for _, weights in meliusnet22_layers() for array in weights.values()]))
     ours = np.sort(np.concatenate([parameter.data().asnumpy().ravel() for parameter in net.collect_params().values()]))
     np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_came_from_where_is_told(meliusnet22_file):
+    net = model_zoo.get_model('meliusnet22', **larq.NETWORKS['meliusnet22'])
+    matched = model_zoo.load_larq_parameters(net, meliusnet22_file)
+    layers = dict(meliusnet22_layers())
+    assert set(matched) == set(net.collect_params())
+    sources = [source for sources in matched.values() for source in sources.split(' + ')]
+    assert sorted(sources) == sorted(f'{name}/{weight}' for name, weights in layers.items() for weight in weights)
+    for name, source in matched.items():
+        ours = net.collect_params()[name].data().asnumpy()
+        theirs = [layers[layer][weight] for layer, _, weight in (part.partition('/') for part in source.split(' + '))]
+        np.testing.assert_array_equal(np.sort(ours.ravel()), np.sort(np.concatenate([array.ravel() for array in theirs])))
 
 
 def test_attributes_in_several_pieces_are_read_as_one(tmp_path):
@@ -424,6 +437,16 @@ def test_command_writes_an_exported_network_that_says_how_images_are_prepared(me
     x = mx.nd.random.normal(shape=(1, 3, 64, 64))
     expected = model_zoo.from_larq('meliusnet22', meliusnet22_file)(x)
     np.testing.assert_array_equal(imported(x).asnumpy(), expected.asnumpy())
+
+
+def test_command_prints_one_json_object(meliusnet22_file, tmp_path, capsys):
+    prefix = str(tmp_path / 'net')
+    assert main(['import-larq', str(meliusnet22_file), prefix, '--model', 'MeliusNet_22', '--json']) == 0
+    found = json.loads(capsys.readouterr().out)
+    description = json.loads((tmp_path / 'net-summary.json').read_text())
+    assert found['model'] == description['model'] and found['counts'] == description['counts']
+    assert found['written'] == [f'{prefix}-{end}' for end in ('symbol.json', '0000.params', 'summary.json')]
+    assert len(found['matched']) == len(bmx.container.read_parameters(f'{prefix}-0000.params'))
 
 
 def test_command_tells_what_is_wrong_in_one_line(meliusnet22_file, tmp_path, capsys):

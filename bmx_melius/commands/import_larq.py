@@ -1,8 +1,10 @@
 """``bmx-melius import-larq``: a network that Larq trained, as files that any MXNet can run."""
 
 import functools
+import json
 
 from ..exported import Exported
+from .arguments import add_json_flag
 
 _EXAMPLES = """\
 examples:
@@ -16,7 +18,7 @@ with h5py (pip install bmx-melius[larq]), without TensorFlow. docs/zoo.md says w
 
 
 def add_parser(commands, load_larq):
-    """Add the command; `load_larq(name, path)` gives the network, the arguments of get_model that build it, and its `InputSpec`."""
+    """Add the command; `load_larq(name, path)` gives the network, arguments that build it, what matched, and its `InputSpec`."""
     parser = commands.add_parser(
         'import-larq',
         help='read a network that Larq trained (Larq Zoo)',
@@ -26,6 +28,7 @@ def add_parser(commands, load_larq):
     parser.add_argument('file', metavar='FILE.h5', help='weights, or a whole model, that Keras 2 wrote')
     parser.add_argument('prefix', metavar='PREFIX', help='of the files to write')
     parser.add_argument('--model', required=True, metavar='NAME', help='the network, such as meliusnet22, resnet_e18 or birealnet18')
+    add_json_flag(parser)
     parser.set_defaults(run=functools.partial(run, load_larq=load_larq))
 
 
@@ -35,7 +38,11 @@ def run(arguments, output, load_larq):
 
     target = Exported(arguments.prefix)
     target.require_folder()
-    net, model, spec = load_larq(arguments.model, arguments.file)
+    net, model, matched, spec = load_larq(arguments.model, arguments.file)
     counts = export_imported(net, target, model, spec)
-    files = ', '.join((target.symbol_file, target.parameter_file(0), target.description_file))
-    print(f'{arguments.model} of {model["classes"]} classes, {counts["ops"]:,.0f} OPs: wrote {files}', file=output)
+    written = [target.symbol_file, target.parameter_file(0), target.description_file]
+    if arguments.json:
+        json.dump({'model': model, 'counts': counts, 'matched': matched, 'written': written}, output, indent=1)
+        print(file=output)
+    else:
+        print(f'{arguments.model} of {model["classes"]} classes, {counts["ops"]:,.0f} OPs: wrote {", ".join(written)}', file=output)
