@@ -49,7 +49,7 @@ from bmx_melius.training.seeding import seed_for
 from bmx_melius.training.servers import serve
 from bmx_melius.training.start import start, warn_of_little_space
 from model_zoo import get_model, get_model_list
-from model_zoo.registry import canonical_name, get_pretrained_list, get_pretrained_options, listed_name
+from model_zoo.registry import get_pretrained_list, get_pretrained_options, listed_name
 
 ROLE = os.environ.pop('BMX_MELIUS_ROLE')
 if ROLE:
@@ -199,11 +199,11 @@ def by_optimizer(name):
 
 
 def network(name):
-    """'meliusnetA' -> 'meliusneta', 'resnet18_e1' -> 'resnete18'."""
+    """The name under which a network is listed: 'MeliusNet_22' -> 'meliusnet22', 'resnet18_e1' -> 'resnet_e18'."""
     listed = listed_name(name)
     if listed is None:
         raise argparse.ArgumentTypeError(f'unknown network {name!r}; known: {", ".join(get_model_list())}')
-    return canonical_name(listed)
+    return listed
 
 
 def epochs(text):

@@ -89,7 +89,7 @@ def load(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
     layers = read_keras_layers(path)
     if not layers or layers[-1].weights.get('kernel', np.empty(0)).ndim != 2:
         raise UserError(f'{path} does not end in a dense layer: it holds no classifier (Larq Zoo also publishes files without, "notop")')
-    arguments = {'name': name, 'classes': layers[-1].weights['kernel'].shape[1], **_options(name), **kwargs}
+    arguments = {'name': registry.listed_name(name), 'classes': layers[-1].weights['kernel'].shape[1], **_options(name), **kwargs}
     net = registry.get_model(**arguments)
     return net, arguments, _set(net, layers, path, ctx)
 

@@ -10,11 +10,11 @@ from mxnet.gluon import HybridBlock
 from bmx_melius import UserError
 
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
-_NETWORKS = {}  # canonical name or alias -> (name, what builds the network)
+_NETWORKS = {}  # key of a name or alias -> (name, what builds the network)
 _PROVIDERS = {}  # value of get_model's `pretrained` -> (function that gives the arguments the weights need, one that gives the network)
 
 
-def canonical_name(name):
+def _key(name):
     """`name` in lower case without underscores: ``meliusnetA``, ``meliusneta`` and ``meliusnet_a`` are one network."""
     return name.lower().replace('_', '')
 
@@ -32,7 +32,7 @@ def register(name, build, aliases=()):
         Under which it is known elsewhere; lists do not show them.
     """
     for known in (name, *aliases):
-        key = canonical_name(known)
+        key = _key(known)
         if key in _NETWORKS:
             raise ValueError(f'two networks are called {key!r}')
         _NETWORKS[key] = name, build
@@ -73,7 +73,7 @@ def get_model_list():
 
 def listed_name(name):
     """The name in `get_model_list` of a network, from any spelling or alias; None for one that is unknown."""
-    return _NETWORKS.get(canonical_name(name), (None,))[0]
+    return _NETWORKS.get(_key(name), (None,))[0]
 
 
 def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_ROOT, **kwargs):  # noqa: B008
@@ -109,30 +109,28 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
         For an unknown name, an argument that the network does not take, or weights that do not exist, listing what there is; for an
         argument with which the weights were not trained.
     """
-    key = canonical_name(name)
-    if key in _NETWORKS:
-        _check_arguments(key, kwargs)
+    listed, build = _NETWORKS.get(_key(name), (None, None))
+    if listed:
+        _check_arguments(listed, build, kwargs)
     if pretrained in _PROVIDERS:
         for argument, needed in get_pretrained_options(name, pretrained).items():
             if kwargs.get(argument, needed) != needed:
                 raise UserError(f'the weights {pretrained!r} of {name} need {argument}={needed!r}, not {kwargs[argument]!r}: leave it out')
         return _PROVIDERS[pretrained][1](name, classes, ctx, root, **kwargs)
-    if key not in _NETWORKS and name.lower() in gluoncv.model_zoo.get_model_list():
+    if listed is None and name.lower() in gluoncv.model_zoo.get_model_list():
         return _of_gluoncv(name, pretrained=pretrained, classes=classes, ctx=ctx, root=root, **kwargs)
-    if key not in _NETWORKS:
+    if listed is None:
         raise UserError(f'unknown network {name!r}; known: {", ".join(get_model_list())}, and those of GluonCV')
     if pretrained:
         raise UserError(
-            f'this project publishes no weights of {key}: take those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, train '
+            f'this project publishes no weights of {listed}: take those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, train '
             'it with train_imagenet.py and use net.load_parameters(file), or read a BMXNet-v2 checkpoint with '
             'bmx_melius.load_reference_parameters(net, file)'
         )
-    _, build = _NETWORKS[key]
     return build(classes=classes, **kwargs)
 
 
-def _check_arguments(key, arguments):
-    name, build = _NETWORKS[key]
+def _check_arguments(name, build, arguments):
     taken = inspect.signature(build).parameters.values()
     known = [argument.name for argument in taken if argument.kind is not inspect.Parameter.VAR_KEYWORD]
     known += inspect.signature(HybridBlock).parameters  # to which the others go

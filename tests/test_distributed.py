@@ -86,7 +86,7 @@ def test_a_job_of_the_launcher_ends_like_one_process_with_as_many_devices(flags,
     assert done.returncode == 0, done.stdout
     assert_same_end(tmp_path / 'run', alone)
     assert done.stdout.count('epoch 1, update 1 of 3') == 1, 'one process reports'
-    assert 'exported to' in done.stdout and (tmp_path / 'run' / 'meliusnetflex-0000.params').exists()
+    assert 'exported to' in done.stdout and (tmp_path / 'run' / 'meliusnet_flex-0000.params').exists()
 
 
 def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_like_the_uninterrupted_one(flags, alone, tmp_path):

@@ -171,7 +171,7 @@ def test_table_holds_the_numbers_of_the_runs(finished):
     rows = {row['name']: row for row in json.loads((folder / 'tiny' / 'summary.json').read_text())['rows']}
     with open(folder / 'tiny' / 'summary.csv', newline='') as file:
         flat = {row['row']: row for row in csv.DictReader(file)}
-    counts = json.loads((folder / 'tiny' / 'low' / 'seed3' / 'meliusnetflex-summary.json').read_text())['counts']
+    counts = json.loads((folder / 'tiny' / 'low' / 'seed3' / 'meliusnet_flex-summary.json').read_text())['counts']
     for name, columns in expected.items():
         assert rows[name]['n'] == int(flat[name]['n']) == 2
         assert rows[name]['ops'] == float(flat[name]['ops']) == counts['ops']

@@ -24,7 +24,7 @@ from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.progress import TIMINGS
 from bmx_melius.training.workers import Workers
-from model_zoo import get_model
+from model_zoo import get_model, get_model_list
 
 SCRIPT = train_imagenet.__file__
 EXAMPLES = pathlib.Path(SCRIPT).resolve().parent / 'examples'
@@ -97,9 +97,9 @@ def assert_same_end(folder, other):
                 row.pop(name)
         state['options'] = None
     assert states[0] == states[1]
-    for name in (states[0]['weights'], states[0]['states'], 'meliusnetflex-0000.params'):
+    for name in (states[0]['weights'], states[0]['states'], 'meliusnet_flex-0000.params'):
         assert (folder / name).read_bytes() == (other / name).read_bytes(), name
-    assert (folder / 'meliusnetflex-symbol.json').exists()
+    assert (folder / 'meliusnet_flex-symbol.json').exists()
 
 
 @pytest.fixture(scope='module')
@@ -169,12 +169,33 @@ def test_a_run_killed_before_its_first_checkpoint_of_an_epoch_can_be_resumed(dat
 
 def test_a_finished_run_that_is_resumed_exports_again_and_trains_nothing(finished, tmp_path, capsys):
     shutil.copytree(finished['records'], tmp_path / 'run')
-    for file in [*(tmp_path / 'run').glob('meliusnetflex*'), tmp_path / 'run' / 'experiment.log']:
+    for file in [*(tmp_path / 'run').glob('meliusnet_flex*'), tmp_path / 'run' / 'experiment.log']:
         file.unlink()
     train('--resume', '--save-dir', tmp_path / 'run')
     assert 'update 1 of' not in capsys.readouterr().out
     assert 'exported to' in (tmp_path / 'run' / 'experiment.log').read_text(), 'the folder was moved, and the log is there'
     assert_same_end(tmp_path / 'run', finished['records'])
+
+
+def test_a_run_is_resumed_whatever_the_spelling_of_its_network_in_the_checkpoint(finished, tmp_path, capsys):
+    shutil.copytree(finished['records'], tmp_path / 'run')
+    state = json.loads((tmp_path / 'run' / 'checkpoint.json').read_text())
+    state['options']['model'] = 'meliusnetflex'
+    (tmp_path / 'run' / 'checkpoint.json').write_text(json.dumps(state))
+    train('--resume', '--save-dir', tmp_path / 'run')
+    train('--resume', '--save-dir', tmp_path / 'run', '--model', 'MeliusNet_Flex')
+    assert_same_end(tmp_path / 'run', finished['records'])
+    capsys.readouterr()
+    train('--resume', '--save-dir', tmp_path / 'run', '--model', 'meliusnet22', status=2)
+    assert 'was started with --model meliusnet_flex;' in error_of(capsys)
+
+
+@pytest.mark.parametrize('spelling, name', [
+    ('MeliusNet_A', 'meliusneta'), ('resnet18_e1', 'resnet_e18'), ('ResNetE18', 'resnet_e18'), ('densenet28', 'binary_densenet28'),
+    *((name, name) for name in get_model_list()),
+])
+def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
+    assert train_imagenet.network(spelling) == name
 
 
 def test_the_seed_decides_and_imperative_mode_computes_the_same(data_flags, tmp_path):
@@ -188,8 +209,8 @@ def test_the_seed_decides_and_imperative_mode_computes_the_same(data_flags, tmp_
 
 
 def test_the_exported_network_is_the_best_one_and_runs_without_this_project(finished, tmp_path):
-    prefix = finished['digits'] / 'meliusnetflex'
-    description = json.loads((finished['digits'] / 'meliusnetflex-summary.json').read_text())
+    prefix = finished['digits'] / 'meliusnet_flex'
+    description = json.loads((finished['digits'] / 'meliusnet_flex-summary.json').read_text())
     spec = InputSpec.from_json(description['input'])
     _, validation = open_digits()
     inputs = mx.nd.concat(*(spec.normalize(spec.crop(image)).expand_dims(0) for image, _ in validation), dim=0)
@@ -330,7 +351,7 @@ def test_too_little_space_for_the_checkpoints_is_told_before_training(data_flags
 def test_a_log_that_cannot_be_written_is_told_once_and_ends_nothing(data_flags, tmp_path, capsys):
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '1', '--logging-file', '/dev/full')
     assert capsys.readouterr().err.splitlines() == ['the log /dev/full cannot be written: [Errno 28] No space left on device']
-    assert (tmp_path / 'run' / 'meliusnetflex-0000.params').exists()
+    assert (tmp_path / 'run' / 'meliusnet_flex-0000.params').exists()
 
 
 def test_digits_without_scikit_learn_say_what_to_install(monkeypatch, capsys):
@@ -410,9 +431,9 @@ def test_mixtures_of_smoothed_labels_under_a_preset_resume_bit_for_bit_without_n
 def test_float_network_teaches_the_first_stage_and_this_one_starts_the_second(data_flags, tmp_path, capsys):
     digits = [*data_flags['digits'], '--num-epochs', '1']
     train(*digits, '--bits', '32', '--save-dir', tmp_path / 'float')
-    train(*digits, '--weight-bits', '32', '--teacher', tmp_path / 'float' / 'meliusnetflex', '--save-dir', tmp_path / 'first')
+    train(*digits, '--weight-bits', '32', '--teacher', tmp_path / 'float' / 'meliusnet_flex', '--save-dir', tmp_path / 'first')
     train(*digits, '--resume-params', tmp_path / 'first' / 'epoch-0001.params', '--save-dir', tmp_path / 'second')
-    described = {name: json.loads((tmp_path / name / 'meliusnetflex-summary.json').read_text()) for name in ('float', 'first', 'second')}
+    described = {name: json.loads((tmp_path / name / 'meliusnet_flex-summary.json').read_text()) for name in ('float', 'first', 'second')}
     assert [described[name]['model'].get('bits') for name in described] == [32, None, None]
     assert [described[name]['model'].get('weight_bits') for name in described] == [None, 32, None]
     assert [described[name]['counts']['bops'] > 0 for name in described] == [False, False, True]
@@ -420,8 +441,8 @@ def test_float_network_teaches_the_first_stage_and_this_one_starts_the_second(da
     assert 'temperature 20' in printed and all(np.isfinite(history_of(tmp_path / name)[0]['loss']) for name in described)
     net = get_model(**described['first']['model'])
     net.load_parameters(str(tmp_path / 'first' / 'epoch-0001.params'))
-    exported = mx.gluon.SymbolBlock.imports(str(tmp_path / 'first' / 'meliusnetflex-symbol.json'), ['data'],
-                                            str(tmp_path / 'first' / 'meliusnetflex-0000.params'))
+    exported = mx.gluon.SymbolBlock.imports(str(tmp_path / 'first' / 'meliusnet_flex-symbol.json'), ['data'],
+                                            str(tmp_path / 'first' / 'meliusnet_flex-0000.params'))
     x = mx.nd.random.normal(shape=(2, 1, 8, 8))
     np.testing.assert_allclose(exported(x).asnumpy(), net(x).asnumpy(), rtol=1e-4, atol=1e-4)
 
@@ -439,7 +460,7 @@ def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_k
     (tmp_path / 'run').mkdir()
     counts = bmx_melius.summary(net, (1, 1, 8, 8)).counts
     export_network(options.save_dir, net, source, model, counts, {'epoch': 1, 'top1': 0., 'top5': 0.})
-    parameters = mx.nd.load(str(tmp_path / 'run' / 'meliusnetflex-0000.params'))
+    parameters = mx.nd.load(str(tmp_path / 'run' / 'meliusnet_flex-0000.params'))
     assert {array.dtype for array in parameters.values()} == {np.float32}
 
 
@@ -467,7 +488,7 @@ def test_several_devices_of_a_machine_train_one_network(data_flags, tmp_path, mo
     monkeypatch.setattr(mx, 'gpu', mx.cpu)  # two contexts of the CPU stand for two GPUs
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-gpus', '2')
     assert 'updates of 8 images' in capsys.readouterr().out
-    assert (tmp_path / 'run' / 'meliusnetflex-0000.params').exists()
+    assert (tmp_path / 'run' / 'meliusnet_flex-0000.params').exists()
 
 
 def test_the_help_shows_every_flag_with_its_default_and_examples(capsys):

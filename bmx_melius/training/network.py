@@ -48,8 +48,9 @@ def make_network(options, get_model, model, spec, devices):
         When the flags do not fit the network, or the input is too small for it.
     """
     pretrained = False if options.resume else options.use_pretrained  # what goes on has its own weights
+    prefix = options.model.replace('_', '') + '_'  # of parameters, whose names begin with that of the network up to the first underscore
     try:
-        net = get_model(pretrained=pretrained, ctx=devices, prefix=f'{options.model}_', **model)
+        net = get_model(pretrained=pretrained, ctx=devices, prefix=prefix, **model)
     except TypeError as error:
         if not options.model_options:
             raise

@@ -69,11 +69,11 @@ def parse(make_parser, arguments):
         raise UserError(f'there is no run to resume in {options.save_dir}: point --save-dir to one')
     parser = make_parser()
     parser.set_defaults(**saved['options'])
-    options = parser.parse_args(arguments)
+    options, before = parser.parse_args(arguments), parser.parse_args([])
     _complete(options)
-    changed = [name for name, value in saved['options'].items() if name not in CHANGEABLE and getattr(options, name) != value]
+    changed = [name for name in saved['options'] if name not in CHANGEABLE and getattr(options, name) != getattr(before, name)]
     if changed:
-        flags = ', '.join(f'{_flag(name)} {saved["options"][name]}' for name in changed)
+        flags = ', '.join(f'{_flag(name)} {getattr(before, name)}' for name in changed)
         raise UserError(f'the run in {options.save_dir} was started with {flags}; leave that as it is, or start a new run from its weights '
                         'with --resume-params and another --save-dir')
     return options
