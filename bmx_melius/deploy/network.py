@@ -10,6 +10,7 @@ from .. import marks
 from ..counting import marked_bits
 from ..errors import UserError, last_line
 from ..graph import Graph
+from .thresholds import BatchNorm
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
 
@@ -181,6 +182,11 @@ class Network:
         """The BatchNorm node whose result `entry` is and that can be folded into a comparison; else None."""
         entry = self.before_identities(entry)
         return entry.node if entry.slot == 0 and is_channelwise_batch_norm(entry.node) else None
+
+    def batch_norm(self, node):
+        """The `BatchNorm` that a node with constant parameters computes."""
+        parameters = [self.constant(source) for source in self.sources(node)[1:]]
+        return BatchNorm(*parameters, float(node.attributes.get('eps', 1e-3)), is_true(node.attributes.get('fix_gamma', 'True')))
 
     def only_variable_above(self, entry):
         """The only variable a constant is computed from, as an array; None where there are several."""

@@ -3,7 +3,8 @@
 import dataclasses
 
 from .. import marks
-from .lowering import UnsupportedError, requirements
+from .builder import UnsupportedError
+from .lowering import requirements
 from .network import Entry
 
 _BINARY_LAYERS = (marks.CONVOLUTION, marks.DENSE)
