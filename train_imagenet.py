@@ -23,6 +23,7 @@ from mxnet import autograd, gluon
 from bmx_melius import UserError
 from bmx_melius.commands.arguments import Parser, positive_int
 from bmx_melius.evaluation import Accuracy
+from bmx_melius.exported import describe
 from bmx_melius.files import check_folder, remove_leftovers
 from bmx_melius.graph import Graph
 from bmx_melius.summary import Summary
@@ -39,7 +40,7 @@ from bmx_melius.training.lockstep import Lockstep
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.objective import make_objective
 from bmx_melius.training.optimization import make_trainer
-from bmx_melius.training.plan import describe
+from bmx_melius.training.plan import describe_run
 from bmx_melius.training.precision import check_dtype
 from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS
 from bmx_melius.training.report import LOG, Bar, keep_screen_for_warnings, logging_to_file, logging_to_screen, show
@@ -240,7 +241,7 @@ def run_in_step(options, workers):
     trainer = make_trainer(options, net, source.updates_per_epoch, source.images_per_update, workers)
     graph = Graph.read(net, (1, *source.spec.shape))
     counts = Summary.of(graph).counts
-    plan = describe(options, model, source, counts, trainer.optimizer.lr_scheduler)
+    plan = describe_run(options, model, source, counts, trainer.optimizer.lr_scheduler)
     if options.dry_run:
         LOG.info('%s\nnothing was trained (--dry-run)', plan)
         return 0
@@ -252,7 +253,8 @@ def run_in_step(options, workers):
         if is_first:
             remove_leftovers(options.save_dir)
         warn_of_little_space(options, net)
-        checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, workers)
+        description = describe(model, source.spec, counts, source.class_names)
+        checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, workers, description)
         progress = start(options, checkpoints, net, trainer, source)
         if flips:
             flips.start(checkpoints.load_arrays())
@@ -262,7 +264,7 @@ def run_in_step(options, workers):
         status = train(options, net, objective, trainer, source, workers, checkpoints, experiment, progress, devices)
         if status == 0 and is_first:
             net.load_parameters(checkpoints.best_weights(progress), ctx=devices)
-            export_network(options.save_dir, net, source, model, counts, metrics=progress.best)
+            export_network(options.save_dir, net, source.spec.shape, description, progress.best)
         return status
 
 

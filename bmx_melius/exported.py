@@ -1,6 +1,6 @@
 """An exported network on the disk: ``PREFIX-symbol.json``, ``PREFIX-0000.params`` and, where there is one, ``PREFIX-summary.json``.
 
-The last one is this project's own, the description of the network: a JSON object with the fields
+The last one is this project's own, the description of the network, which checkpoints have, too: a JSON object with the fields
 
 ===============  ====================================================================================
 ``model``        the arguments of `model_zoo.get_model`
@@ -20,6 +20,50 @@ from .errors import UserError
 from .files import replacing
 
 _SYMBOL = '-symbol.json'
+
+
+def describe(model, spec, counts, class_names=None):
+    """The fields of a description; `spec` is an `InputSpec`. To those of a trained network ``metrics`` are added."""
+    return {'model': model, 'input': spec.to_json(), 'class_names': class_names, 'counts': counts}
+
+
+class Description:
+    """What is written down about a network beside its weights.
+
+    Parameters
+    ----------
+    fields : dict
+        Those at the top of this file, any of which may be missing.
+    source : str
+        The file that holds them.
+    """
+
+    def __init__(self, fields, source):
+        self._fields, self.source = fields, source
+
+    def model(self):
+        """The arguments of `get_model`, a dict; an empty one where they are not known."""
+        model = self._fields.get('model') or {}
+        if not isinstance(model, dict):
+            raise UserError(f'{self.source}: model must hold the arguments of a network, not {model!r}')
+        return model
+
+    def input_spec(self):
+        """The `InputSpec`, or None."""
+        from .preprocessing import InputSpec
+
+        fields = self._fields.get('input')
+        try:
+            return None if fields is None else InputSpec.from_json(fields)
+        except UserError as error:
+            raise UserError(f'{self.source}: {error}') from error
+
+    def class_names(self):
+        """The names of the classes, a list, or None."""
+        names = self._fields.get('class_names')
+        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise UserError(f'{self.source}: class_names must be a list of names or null, not {names!r}')
+        return names
 
 
 class Exported:
@@ -54,16 +98,15 @@ class Exported:
         if not os.path.isdir(folder):
             raise UserError(f'there is no folder {folder} to write {self.symbol_file} to')
 
-    def write(self, net, model, spec, counts, class_names=None, metrics=None):
-        """Write a network and its description, in this order; each file replaces an older one in one step.
+    def write(self, net, fields):
+        """Write a network and the fields of its description, in this order; each file replaces an older one in one step.
 
         Parameters
         ----------
         net : gluon.HybridBlock
             Hybridized, and run at least once since.
-        model, counts, class_names, metrics
-            Fields of the description.
-        spec : InputSpec
+        fields : dict
+            As `describe` gives them.
         """
         folder, name = os.path.split(self.prefix)
         with tempfile.TemporaryDirectory(dir=folder or '.', prefix='.export-') as scratch:
@@ -72,9 +115,8 @@ class Exported:
             for file, own in ((written.parameter_file(0), self.parameter_file(0)), (written.symbol_file, self.symbol_file)):
                 with replacing(own) as temporary:
                     shutil.copyfile(file, temporary)
-        fields = {'model': model, 'input': spec.to_json(), 'class_names': class_names, 'counts': counts}
         with replacing(self.description_file) as temporary, open(temporary, 'w', encoding='utf-8') as file:
-            json.dump(fields if metrics is None else {**fields, 'metrics': metrics}, file, indent=1)
+            json.dump(fields, file, indent=1)
 
     def copy_description(self, source):
         """Take over the description of another form of the network, if there is one: input and classes are the same."""
@@ -83,9 +125,9 @@ class Exported:
                 shutil.copyfile(source.description_file, temporary)
 
     def description(self):
-        """The content of `description_file`, a dict; an empty one where the file is missing. Raises `UserError` if it is malformed."""
+        """The `Description` of `description_file`, an empty one where it is missing. Raises `UserError` if it is malformed."""
         if not os.path.exists(self.description_file):
-            return {}
+            return Description({}, self.description_file)
         try:
             with open(self.description_file, encoding='utf-8') as file:
                 fields = json.load(file)
@@ -93,21 +135,4 @@ class Exported:
             raise UserError(f'{self.description_file} is damaged ({error}); export the network again, or remove the file') from error
         if not isinstance(fields, dict):
             raise UserError(f'{self.description_file} holds no JSON object; export the network again, or remove the file')
-        return fields
-
-    def input_spec(self):
-        """The `InputSpec` that training wrote down, or None."""
-        from .preprocessing import InputSpec
-
-        fields = self.description().get('input')
-        try:
-            return None if fields is None else InputSpec.from_json(fields)
-        except UserError as error:
-            raise UserError(f'{self.description_file}: {error}') from error
-
-    def class_names(self):
-        """The names of the classes that training wrote down, a list, or None."""
-        names = self.description().get('class_names')
-        if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise UserError(f'{self.description_file}: class_names must be a list of names or null, not {names!r}')
-        return names
+        return Description(fields, self.description_file)

@@ -267,8 +267,10 @@ def test_a_checkpoint_of_a_network_of_the_zoo_is_evaluated_like_its_export(run, 
     net.save_parameters(str(tmp_path / 'epoch-0001.params'))
     net.export(str(tmp_path / 'net'))
     describe(tmp_path / 'net', DIGITS, list('0123456789'))
-    status, output, _ = run('meliusnet22', 'digits', '--params', tmp_path / 'epoch-0001.params', '--compare', tmp_path / 'net', '--json')
+    params = tmp_path / 'epoch-0001.params'
+    status, output, errors = run('meliusnet22', 'digits', '--params', params, '--compare', tmp_path / 'net', '--json')
     found = json.loads(output)
+    assert 'no checkpoint beside' in errors and '10 classes and --initial-layers thumbnail' in errors
     assert status == 0 and found['images'] == 364 and found['input'] == DIGITS.to_json()
     assert found['compared']['different_predictions'] == 0 and found['compared']['largest_difference'] < 1e-4
 

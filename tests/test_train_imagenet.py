@@ -1,5 +1,4 @@
 """train_imagenet.py as its users run it: training, kills and resuming, broken data, wrong flags, the exported network."""
-import argparse
 import json
 import os
 import pathlib
@@ -15,8 +14,9 @@ import numpy as np
 import pytest
 from images import make_folders, overwrite, pack_folders, pack_list, record_span
 
-import bmx_melius
+import bmx_melius.__main__
 import train_imagenet
+from bmx_melius.exported import describe
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.digits import open_digits
 from bmx_melius.training.export import export_network
@@ -445,6 +445,23 @@ def test_float_network_teaches_the_first_stage_and_this_one_starts_the_second(da
                                             str(tmp_path / 'first' / 'meliusnet_flex-0000.params'))
     x = mx.nd.random.normal(shape=(2, 1, 8, 8))
     np.testing.assert_allclose(exported(x).asnumpy(), net(x).asnumpy(), rtol=1e-4, atol=1e-4)
+    for name in described:  # whose parameters have the same names and shapes
+        found = evaluated('meliusnet_flex', 'digits', tmp_path / name, 1, capsys)
+        assert found['top1'] == pytest.approx(history_of(tmp_path / name)[0]['top1'])
+
+
+def evaluated(network, data, run, epoch, capsys):
+    """What `bmx-melius evaluate` says of the weights of a run after an epoch."""
+    assert bmx_melius.__main__.main(['evaluate', network, str(data), '--params', f'{run}/epoch-{epoch:04d}.params', '--json']) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize('kind', ['folders', 'digits'])
+def test_a_checkpoint_tells_evaluate_how_its_network_and_its_input_were_made(finished, images, kind, capsys):
+    best = json.loads((finished[kind] / 'meliusnet_flex-summary.json').read_text())
+    data = images if kind == 'folders' else 'digits'
+    found = evaluated('MeliusNet_Flex', data, finished[kind], best['metrics']['epoch'], capsys)
+    assert found['top1'] == pytest.approx(best['metrics']['top1']) and found['input'] == best['input']
 
 
 def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_keeps_it(tmp_path):
@@ -456,10 +473,9 @@ def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_k
     types = {name.rsplit('_', 1)[1]: parameter.dtype for name, parameter in net.collect_params().items()}
     assert types['weight'] == 'float16' and types['gamma'] == 'float32'
     assert make_trainer(options, net, 10, 64, Workers('device')).optimizer.multi_precision
-    source = argparse.Namespace(spec=spec, class_names=None)
     (tmp_path / 'run').mkdir()
     counts = bmx_melius.summary(net, (1, 1, 8, 8)).counts
-    export_network(options.save_dir, net, source, model, counts, {'epoch': 1, 'top1': 0., 'top5': 0.})
+    export_network(options.save_dir, net, spec.shape, describe(model, spec, counts), {'epoch': 1, 'top1': 0., 'top5': 0.})
     parameters = mx.nd.load(str(tmp_path / 'run' / 'meliusnet_flex-0000.params'))
     assert {array.dtype for array in parameters.values()} == {np.float32}
 

@@ -82,7 +82,7 @@ def shape_of_input(given, exported):
         When nothing is known, or of several inputs not each is named.
     """
     if not given:
-        spec = exported.input_spec()
+        spec = exported.description().input_spec()
         if spec is None:
             raise UserError(f'there is no {exported.description_file}: give the shape of the input with --input-shape N,C,H,W')
         return 1, *spec.shape

@@ -54,9 +54,15 @@ def add_parser(commands, get_model):
         help='threads that read images (default: %(default)s)',
     )
     preparation.add_options(parser)
-    parser.add_argument('--params', metavar='FILE', help='weights of a network of the zoo, of save_parameters or a checkpoint of training')
-    parser.add_argument('--initial-layers', metavar='STEM', help="of a network of the zoo (default: as training's for DATA)")
-    parser.add_argument('--classes', type=positive_int, metavar='N', help='of a network of the zoo (default: those of DATA)')
+    parser.add_argument(
+        '--params', metavar='FILE', help='weights of a network of the zoo; a checkpoint of training says itself how the network was made'
+    )
+    parser.add_argument(
+        '--initial-layers', metavar='STEM', help="of a network of the zoo (default: as the checkpoint says, or training's for DATA)"
+    )
+    parser.add_argument(
+        '--classes', type=positive_int, metavar='N', help='of a network of the zoo (default: as the checkpoint says, or those of DATA)'
+    )
     add_json_flag(parser)
     parser.set_defaults(run=functools.partial(run, get_model=get_model))
 
@@ -74,11 +80,12 @@ def run(arguments, output, get_model):
             raise UserError(f'cannot write {path}: there is no folder {os.path.dirname(path)}')
 
     exported = _exported(arguments)
-    spec = _input_spec(arguments, exported)
+    description = _description(arguments, exported)
+    spec = _input_spec(arguments, description, exported)
     images = open_images(arguments.data, spec)
-    networks = _networks(arguments, get_model, exported, images, spec)
+    networks = _networks(arguments, get_model, exported, description, images, spec)
     classes = networks[0].classes
-    names = preparation.class_names(arguments, exported, classes)
+    names = preparation.class_names(arguments, description, classes)
     numbers = images.numbers_in(classes, names)
     batches = _with_progress(images.batches(spec, arguments.batch_size, arguments.num_workers), numbers, len(images))
     evaluations, differences = evaluate(networks, batches)
@@ -116,11 +123,18 @@ def _exported(arguments):
     return None
 
 
-def _input_spec(arguments, exported):
+def _description(arguments, exported):
+    """The `Description` beside exported files, or of the checkpoint that the weights are of; None where there is none."""
+    from ..training.checkpoints import description_of
+
+    return exported.description() if exported else description_of(arguments.params)
+
+
+def _input_spec(arguments, description, exported):
     """The options, before what training wrote down, before what is usual for the data."""
     from ..training.datasets import DATASETS
 
-    written = exported and exported.input_spec()
+    written = description and description.input_spec()
     if exported and written is None and not preparation.input_options(arguments):
         print(f'note: there is no {exported.description_file}; images are prepared as for {_dataset(arguments)}', file=sys.stderr)
     return preparation.input_spec(arguments, written or DATASETS[_dataset(arguments)].input)
@@ -133,19 +147,20 @@ def _dataset(arguments):
     return arguments.data if arguments.data in DATASETS else 'imagenet'
 
 
-def _networks(arguments, get_model, exported, images, spec):
+def _networks(arguments, get_model, exported, description, images, spec):
     """The classifier that is evaluated and, if wanted, the one it is compared with."""
     from .classifier import Classifier
 
-    networks = [Classifier.load(exported, 0, spec) if exported else _of_zoo(arguments, get_model, images, spec)]
+    networks = [Classifier.load(exported, 0, spec) if exported else _of_zoo(arguments, get_model, description, images, spec)]
     if arguments.compare:
         other = Exported(arguments.compare)
+        others = other.description()
         for kind, mine, its in (
-            ('input', exported and exported.input_spec(), other.input_spec()),
-            ('class_names', exported and exported.class_names(), other.class_names()),
+            ('input', description and description.input_spec(), others.input_spec()),
+            ('class_names', description and description.class_names(), others.class_names()),
         ):
             if mine is not None and its is not None and mine != its:
-                raise UserError(f'{other.description_file} has another {kind} than {exported.description_file}: they cannot be compared')
+                raise UserError(f'{others.source} has another {kind} than {description.source}: they cannot be compared')
         networks.append(Classifier.load(other, 0, spec))
         for trait in ('classes', 'gives_probabilities'):
             mine, its = (getattr(network, trait) for network in networks)
@@ -154,7 +169,8 @@ def _networks(arguments, get_model, exported, images, spec):
     return networks
 
 
-def _of_zoo(arguments, get_model, images, spec):
+def _of_zoo(arguments, get_model, description, images, spec):
+    """A network with weights of a file; the options, before what training wrote down, before what is usual for the data, say which."""
     import mxnet as mx
 
     from ..errors import last_line
@@ -162,15 +178,21 @@ def _of_zoo(arguments, get_model, images, spec):
     from ..training.datasets import DATASETS
     from .classifier import Classifier
 
-    stem = arguments.initial_layers or DATASETS[_dataset(arguments)].initial_layers
-    network = get_model(arguments.network, classes=arguments.classes or images.classes, initial_layers=stem)
+    usual = {'classes': images.classes, 'initial_layers': DATASETS[_dataset(arguments)].initial_layers}
+    given = {'name': arguments.network, 'classes': arguments.classes, 'initial_layers': arguments.initial_layers}
+    written = description.model() if description else {}
+    model = {**usual, **written, **{name: value for name, value in given.items() if value is not None}}
+    network = get_model(**model)
     try:
         network.load_parameters(arguments.params)
     except (AssertionError, ValueError, mx.MXNetError) as error:
         raise UserError(
-            f'{arguments.params} is damaged, or of another network than {arguments.network} with {arguments.classes or images.classes} '
-            f'classes (--classes) and --initial-layers {stem}: {last_line(error)}'
+            f'{arguments.params} is damaged, or of another network than {arguments.network} with {model["classes"]} classes (--classes) '
+            f'and --initial-layers {model["initial_layers"]}: {last_line(error)}'
         ) from error
+    if not written:
+        print(f'note: no checkpoint beside {arguments.params} says how its network was made; it is taken for one with {model["classes"]} '
+              f'classes and --initial-layers {model["initial_layers"]}', file=sys.stderr)  # fmt: skip
     network.hybridize(static_alloc=True, static_shape=True)
     return Classifier(arguments.network, network, Graph.read(network, (1, *spec.shape)))
 

@@ -44,7 +44,7 @@ def run(arguments, output):
     exported = Exported(arguments.prefix)
     spec = _input_spec(arguments, exported)
     classifier = Classifier.load(exported, arguments.epoch, spec)
-    names = preparation.class_names(arguments, exported, classifier.classes)
+    names = preparation.class_names(arguments, exported.description(), classifier.classes)
     predictions = []
     for image in arguments.images:
         (probabilities,) = classifier.probabilities(classifier(spec.load(image), [image]))
@@ -64,7 +64,7 @@ def _input_spec(arguments, exported):
     """The options, before what training wrote down, before ImageNet's values."""
     from ..preprocessing import InputSpec
 
-    written = exported.input_spec()
+    written = exported.description().input_spec()
     if written is None and not preparation.input_options(arguments):
         print(f'note: there is no {exported.description_file}; images are prepared as for ImageNet', file=sys.stderr)
     return preparation.input_spec(arguments, written or InputSpec())

@@ -38,14 +38,14 @@ def input_spec(arguments, otherwise):
     return dataclasses.replace(otherwise, **input_options(arguments))
 
 
-def class_names(arguments, exported, classes):
+def class_names(arguments, description, classes):
     """One name a class, or None where nobody gave names.
 
     Parameters
     ----------
     arguments : argparse.Namespace
-    exported : Exported or None
-        None for a network that was never exported.
+    description : Description or None
+        None for a network of which nothing is written down.
     classes : int
         Of the network. Raises `UserError` where there are more or fewer names.
     """
@@ -53,11 +53,11 @@ def class_names(arguments, exported, classes):
         source = arguments.classes_file
         with open(source, encoding='utf-8', errors='replace') as file:
             names = [line.strip() for line in file.read().strip().splitlines()]
-    elif exported is None:
+    elif description is None:
         return None
     else:
-        source = exported.description_file
-        names = exported.class_names()
+        source = description.source
+        names = description.class_names()
     if names is not None and len(names) != classes:
         raise UserError(f'{source} names {len(names)} classes, but the network has {classes}')
     return names

@@ -85,7 +85,7 @@ def _network_and_shape(arguments, get_model):
                 f'--{next(iter(options)).replace("_", "-")} is for networks of the zoo; {arguments.network} is as it was exported'
             )
         network = arguments.network if arguments.network.endswith('.json') else exported.symbol_file
-        spec = exported.input_spec()
+        spec = exported.description().input_spec()
         if spec is not None:
             channels, size = spec.channels, spec.size
     else:

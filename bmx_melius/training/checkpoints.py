@@ -12,6 +12,7 @@ import mxnet as mx
 import numpy as np
 
 from ..errors import UserError, last_line
+from ..exported import Description
 from ..files import replacing
 from .progress import Progress
 from .workers import Workers
@@ -39,12 +40,15 @@ class Checkpoints:
         0 keeps only the best and the last.
     workers : Workers, optional
         The processes that train together, all of which call `save`; number 0 writes.
+    description : dict, optional
+        Of the network, as `exported.describe` gives it; whoever reads the weights alone needs it.
     """
 
     STATE = 'checkpoint.json'
 
-    def __init__(self, folder, options, keep_every=0, workers=None):
+    def __init__(self, folder, options, keep_every=0, workers=None, description=None):
         self._folder, self._options, self._keep_every, self._workers = folder, options, keep_every, workers or Workers()
+        self._description = description
 
     @classmethod
     def read(cls, folder):
@@ -108,8 +112,8 @@ class Checkpoints:
         if arrays:
             with replacing(self.path(counted)) as temporary:
                 np.savez_compressed(temporary, **arrays)
-        state = {'format': FORMAT, 'options': self._options, 'weights': weights, 'states': states, 'arrays': counted if arrays else None,
-                 'kept': self._kept(progress), 'progress': dataclasses.asdict(progress)}
+        state = {'format': FORMAT, 'options': self._options, 'network': self._description, 'weights': weights, 'states': states,
+                 'arrays': counted if arrays else None, 'kept': self._kept(progress), 'progress': dataclasses.asdict(progress)}
         with replacing(self.path(self.STATE)) as temporary, open(temporary, 'w', encoding='utf-8') as file:
             json.dump(state, file, indent=1)
         return state
@@ -179,6 +183,15 @@ def _save_parameters(net, path):
 def _files(state):
     """The names of all files that belong to the content of a ``checkpoint.json``."""
     return {state['weights'], state['states'], *state['kept'], *filter(None, [state['arrays']])}
+
+
+def description_of(weights):
+    """The `Description` of the network that a file of weights is of, None where it belongs to no checkpoint beside it."""
+    folder, name = os.path.split(weights)
+    state = Checkpoints.read(folder)
+    if state is None or name not in _files(state) or not state.get('network'):
+        return None
+    return Description(state['network'], os.path.join(folder, Checkpoints.STATE))
 
 
 def load_optimizer(trainer, path):

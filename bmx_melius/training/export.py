@@ -3,7 +3,7 @@ import os
 
 import mxnet as mx
 
-from ..exported import Exported
+from ..exported import Exported, describe
 from ..graph import Graph
 from ..summary import Summary
 from .report import LOG
@@ -12,34 +12,32 @@ _TRACED = 64  # height and width of the image that an imported network sees befo
 
 
 def export_imported(net, target, model, spec):
-    """Write a network that got its weights from a file to an `Exported`; return its counts. Arguments as of `Exported.write`."""
+    """Write a network that got its weights from a file to an `Exported`; return its counts. `model` and `spec` are as of `describe`."""
     counts = Summary.of(Graph.read(net, (1, *spec.shape))).counts
     net.hybridize()
     net(mx.nd.zeros((1, spec.channels, _TRACED, _TRACED)))
-    target.write(net, model, spec, counts)
+    target.write(net, describe(model, spec, counts))
     return counts
 
 
-def export_network(folder, net, source, model, counts, metrics):
+def export_network(folder, net, input_shape, description, metrics):
     """Write the trained network to `folder` as files for any MXNet.
 
     Parameters
     ----------
     folder : str
     net : gluon.HybridBlock
-    source : Source
-        That it was trained on.
-    model : dict
-        Arguments of `get_model`.
-    counts : dict
-        Of `Summary.counts`.
+    input_shape : tuple of int
+        (C, H, W).
+    description : dict
+        As `describe` gives it.
     metrics : dict
         The row of the history whose weights these are.
     """
     net.cast('float32')
     net.hybridize(static_alloc=True, static_shape=True)
-    net(mx.nd.zeros((1, *source.spec.shape), ctx=net.collect_params().list_ctx()[0]))
-    target = Exported(os.path.join(folder, model['name']))
-    target.write(net, model, source.spec, counts, source.class_names, metrics)
+    net(mx.nd.zeros((1, *input_shape), ctx=net.collect_params().list_ctx()[0]))
+    target = Exported(os.path.join(folder, description['model']['name']))
+    target.write(net, {**description, 'metrics': metrics})
     LOG.info('the best network is that of epoch %d: top-1 %.2f%%, top-5 %.2f%%; exported to %s and %s',
              metrics['epoch'], 100 * metrics['top1'], 100 * metrics['top5'], target.symbol_file, target.parameter_file(0))

@@ -4,7 +4,7 @@ from .presets import describe_preset
 from .schedules import BATCH
 
 
-def describe(options, model, source, counts, schedule):
+def describe_run(options, model, source, counts, schedule):
     """The plan of a run as text.
 
     Parameters
