@@ -14,7 +14,7 @@ from mxnet.gluon import HybridBlock, nn
 
 from .errors import UserError
 from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, CONVOLUTION_INPUT, DENSE, mark
-from .quantizers import FULL_PRECISION, check_quantizer, quantize, quantize_in_parts, unit_magnitude
+from .quantizers import FULL_PRECISION, UNIT_MAGNITUDE, check_quantizer, quantize, quantize_in_parts
 
 ENCODINGS = ('sign', 'bit')
 
@@ -89,10 +89,10 @@ class QActivation(HybridBlock):
         return f'{type(self).__name__}({self.method}, bits={self.bits}, threshold={self.threshold}, encoding={self.encoding})'
 
 
-def _check_encoding(encoding, bits, allowed=(1,)):
+def _check_encoding(encoding, bits):
     if encoding not in ENCODINGS:
         raise UserError(f'unknown encoding {encoding!r}; known: {", ".join(ENCODINGS)}')
-    if encoding == 'bit' and bits not in allowed:
+    if encoding == 'bit' and bits != 1:
         raise UserError(f"encoding='bit' stands for one bit, not for bits={bits}; leave encoding='sign'")
 
 
@@ -130,10 +130,10 @@ class _QuantizedConvolution:
         As in the Gluon layer. All channel counts, groups, strides and dilations are allowed.
     bits : int
         Of the weights: 1 binary, 2 to 16 with ``quantization='dorefa'`` or ``'round'``, 32 an ordinary convolution (zero padding,
-        no offset), or with ``encoding='bit'`` the first stage of two-stage training: the equations above with
-        w = `quantizers.unit_magnitude` of the weight, whose magnitude is 1 on average as that of signs is.
+        no offset), unless the quantizer is ``unit_magnitude``.
     quantization : str
-        The weights' quantizer, see `bmx_melius.quantizers`.
+        The weights' quantizer, see `bmx_melius.quantizers`. ``unit_magnitude`` with 32 bits is the first stage of two-stage training: the
+        equations above with real weights whose magnitude is 1 on average as that of signs is.
     pad_value : float
         -1 as in the paper's implementation, which keeps the padded input binary; 0 or +1 for networks trained elsewhere.
     no_offset : bool
@@ -158,7 +158,8 @@ class _QuantizedConvolution:
         no_offset=False, apply_scaling=False, scaling_gradient=True, encoding='sign', **kwargs,
     ):  # fmt: skip
         check_quantizer(quantization, bits)
-        _check_encoding(encoding, bits, allowed=(1, FULL_PRECISION))
+        stands_for_signs = bits == 1 or quantization == UNIT_MAGNITUDE
+        _check_encoding(encoding, 1 if stands_for_signs else bits)
         if encoding == 'bit' and pad_value != -1:
             raise UserError(f"encoding='bit' pads with -1, not with pad_value={pad_value}; use encoding='sign'")
         if layout not in (None, self.layout):
@@ -171,13 +172,12 @@ class _QuantizedConvolution:
             self.weight.wd_mult = 0.0
         self.bits, self.quantization, self.pad_value, self.encoding = bits, quantization, pad_value, encoding
         self.apply_scaling, self.scaling_gradient = apply_scaling, scaling_gradient
-        self.offset = (bits == 1 or encoding == 'bit') and not no_offset and not apply_scaling
+        self.offset = stands_for_signs and not no_offset and not apply_scaling
 
     def hybrid_forward(self, F, x, weight, bias=None):
-        if self.bits == FULL_PRECISION and self.encoding == 'sign':
+        if self.bits == FULL_PRECISION and self.quantization != UNIT_MAGNITUDE:
             return super().hybrid_forward(F, x, weight, bias)
-        quantized = unit_magnitude(F, weight) if self.bits == FULL_PRECISION else quantize(F, weight, self.quantization, self.bits)
-        y = self._convolve(F, x, quantized)
+        y = self._convolve(F, x, quantize(F, weight, self.quantization, self.bits))
         if self.apply_scaling:
             scale = F.mean(F.abs(weight), axis=0, exclude=True)
             y = F.broadcast_mul(y, self._per_channel(F, scale if self.scaling_gradient else F.BlockGrad(scale)))
@@ -292,6 +292,8 @@ class BinaryConv2D(HybridBlock):
         if weight_bits != bits and (bits != 1 or weight_bits != FULL_PRECISION or pad_value != -1):
             raise UserError(f'weight_bits={weight_bits} with bits={bits} and pad_value={pad_value}: weights differ from activations in one '
                             'case, 32 bits beside activations of 1 bit that are padded with -1')
+        if weight_bits != bits:
+            convolution['quantization'] = UNIT_MAGNITUDE
         encoding = 'bit' if bits == 1 and pad_value == -1 else 'sign'
         with self.name_scope():
             self.qact = QActivation(bits, activation_method, threshold, encoding)

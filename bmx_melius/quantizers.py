@@ -125,6 +125,7 @@ class Quantizer:
 
 BINARY = range(1, 2)
 MULTI_BIT = range(1, 17)
+UNIT_MAGNITUDE = 'unit_magnitude'  # stands for signs where weights are real
 
 QUANTIZERS = {
     'sign': Quantizer(
@@ -153,6 +154,7 @@ QUANTIZERS = {
     ),
     'clip': Quantizer(bits=(), surrogate=None, rounded=None, full_precision=lambda F, x: clip(F, x, -1, 1)),
     'identity': Quantizer(bits=(), surrogate=None, rounded=None, full_precision=lambda F, x: x),
+    UNIT_MAGNITUDE: Quantizer(bits=(), surrogate=None, rounded=None, full_precision=unit_magnitude),
 }
 
 
@@ -197,7 +199,7 @@ def quantize(F, x, method, bits, threshold=None):
     x : NDArray or Symbol
         Any shape; finite if there is no threshold.
     method : str
-        A key of `QUANTIZERS`: ``sign``, ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``.
+        A key of `QUANTIZERS`: ``sign``, ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``, ``unit_magnitude`` (of weights).
     bits : int
         1 for the binary quantizers, 1 to 16 for ``round`` and ``dorefa``, 32 for no rounding.
     threshold : float or None

@@ -284,6 +284,7 @@ def test_marks_survive_export_and_import(tmp_path):
         (lambda: QActivation(method='dorefa', bits=2, encoding='bit'), 'one bit'),
         (lambda: QConv2D(4, 3, layout='NHWC'), 'NCHW alone'),
         (lambda: QConv2D(4, 3, pad_value=0, encoding='bit'), 'pads with -1'),
+        (lambda: QConv2D(4, 3, bits=32, encoding='bit'), 'one bit, not for bits=32'),
         (lambda: ScaledBinaryConv2D(4, 3, dilation=2), 'no dilation'),
         (lambda: ChannelShuffle(0), 'at least 1'),
     ],
@@ -314,6 +315,16 @@ def agreement_in_numpy(x, weight, groups=1):
         window = x[:, first:first + wide, row:row + 3, column:column + 3]
         y[:, channel, row, column] = ((window * weight[channel]).sum(axis=(1, 2, 3)) + weight[channel].size) / 2
     return y
+
+
+def test_real_weights_stand_for_signs_whatever_encoding_the_input_has():
+    x, weight = np.random.choice([-1, 1], (2, 3, 5, 4)).astype(np.float32), np.random.randn(4, 3, 3, 3).astype(np.float32)
+    expected = agreement_in_numpy(x, weight.astype(np.float64))
+    for encoding, encoded in (('sign', x), ('bit', (x + 1) / 2)):
+        layer = QConv2D(4, 3, padding=1, bits=32, quantization='unit_magnitude', encoding=encoding, in_channels=3)
+        layer.initialize()
+        layer.weight.set_data(nd.array(weight))
+        np.testing.assert_allclose(layer(nd.array(encoded)).asnumpy(), expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize('hybridize', [False, True], ids=['imperative', 'hybridized'])
