@@ -60,9 +60,9 @@ SPECS = {
     'meliusnet29': Spec((4, 6, 8, 6), (128, 192, 256)),
     'meliusnet42': Spec((5, 8, 14, 10), (160, 256, 416)),
     'meliusnet59': Spec((6, 12, 24, 12), (192, 320, 544)),
-    'meliusneta': Spec((4, 5, 5, 6), (160, 256, 288), groups=4),
-    'meliusnetb': Spec((4, 6, 8, 6), (160, 224, 320), groups=2),
-    'meliusnetc': Spec((3, 5, 10, 6), (128, 192, 288), groups=4),
+    'meliusneta': Spec((4, 5, 5, 6), (160, 256, 288), groups=4, aliases=('meliusnet_a',)),
+    'meliusnetb': Spec((4, 6, 8, 6), (160, 224, 320), groups=2, aliases=('meliusnet_b',)),
+    'meliusnetc': Spec((3, 5, 10, 6), (128, 192, 288), groups=4, aliases=('meliusnet_c',)),
     # Of as many operations as meliusnet22:
     'naivenet17': Spec((3, 3, 3, 3), (128, 160, 192), block='naive'),
     # Bethge et al. 2019, arXiv:1906.08637, table 2: reductions of 2.7, 2.7, 2.2; of 3.3, 3.3, 4; of 2.7, 3.3, 4.

@@ -33,9 +33,8 @@ def register(name, build, aliases=()):
     """
     for known in (name, *aliases):
         key = _key(known)
-        if key in _NETWORKS:
+        if _NETWORKS.setdefault(key, (name, build)) != (name, build):
             raise ValueError(f'two networks are called {key!r}')
-        _NETWORKS[key] = name, build
         for spelling in {key, known}:
             gluoncv.model_zoo.model_zoo._models[spelling] = functools.partial(get_model, name)
 
