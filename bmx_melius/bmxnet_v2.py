@@ -76,8 +76,10 @@ def reference_options(filename):
 def _read(filename):
     try:
         arrays = read_parameters(filename)
-    except (UserError, OSError) as error:
+    except UserError as error:
         raise UserError(f'cannot read the checkpoint: {error}') from error
+    except OSError as error:
+        raise UserError(f'cannot read the checkpoint: {error.filename}: {error.strerror}') from error
     if not arrays:
         raise UserError(f'{filename} holds no named parameters')
     return arrays

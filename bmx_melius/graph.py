@@ -154,7 +154,7 @@ def load_symbol(path):
         content = file.read()
     try:
         return mx.sym.load_json(content)
-    except mx.MXNetError as error:
+    except (mx.MXNetError, UnicodeDecodeError) as error:  # MXNet quotes the end of a cut text as a byte that is no UTF-8
         raise UserError(f'{os.fspath(path)} holds no MXNet symbol: give the PREFIX-symbol.json that export wrote') from error
 
 

@@ -56,7 +56,7 @@ def read_keras_layers(path):
             return layers
     except UserError:
         raise
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError) as error:
         raise UserError(f'{path} is no HDF5 file of Keras weights, or damaged: {error}') from error
 
 

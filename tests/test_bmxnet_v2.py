@@ -140,5 +140,5 @@ def test_files_that_are_no_checkpoints_are_named(content, tmp_path):
     path.write_bytes(content)
     with pytest.raises(UserError, match=r'cannot read .*broken\.params'):
         load_reference_parameters(get_model('meliusnetc'), str(path))
-    with pytest.raises(UserError, match=r'cannot read .*missing\.params'):
+    with pytest.raises(UserError, match=r'cannot read the checkpoint: [^\[]*missing\.params: No such file'):
         load_reference_parameters(get_model('meliusnetc'), str(tmp_path / 'missing.params'))

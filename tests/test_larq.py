@@ -277,6 +277,27 @@ def test_weights_of_another_network_are_refused_naming_the_first_difference(chan
         model_zoo.from_larq('meliusnet22', tmp_path / 'other.h5')
 
 
+def damage_links(path):
+    content = bytearray(path.read_bytes())
+    content[content.index(b'TREE') + 16] ^= 255  # of the sibling's address in the first B-tree (HDF5 file format, III.A.1)
+    path.write_bytes(content)
+
+
+def announce_more_than_there_is_memory_for(path):
+    with h5py.File(path, 'a') as file:
+        del file['a/a/kernel:0']
+        file['a'].create_dataset('a/kernel:0', shape=(1 << 50,), dtype='f4')
+
+
+@pytest.mark.parametrize('damage', [damage_links, announce_more_than_there_is_memory_for])
+def test_damaged_files_are_refused(damage, tmp_path):
+    write_keras(tmp_path / 'damaged.h5', [('a', {'kernel': np.ones((2, 3), np.float32)})])
+    assert len(read_keras_layers(tmp_path / 'damaged.h5')) == 1
+    damage(tmp_path / 'damaged.h5')
+    with pytest.raises(UserError, match='damaged.h5 is no HDF5 file of Keras weights, or damaged'):
+        read_keras_layers(tmp_path / 'damaged.h5')
+
+
 def test_files_of_other_kinds_are_refused(tmp_path, meliusnet22_file):
     (tmp_path / 'text.h5').write_text('no HDF5')
     with pytest.raises(UserError, match='text.h5 is no HDF5 file of Keras weights'):
