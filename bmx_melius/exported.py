@@ -17,7 +17,7 @@ import shutil
 import tempfile
 
 from .errors import UserError
-from .files import replacing
+from .files import check_folder, replacing
 
 _SYMBOL = '-symbol.json'
 
@@ -92,11 +92,18 @@ class Exported:
         """Path of the description."""
         return self.prefix + '-summary.json'
 
-    def require_folder(self):
-        """Raise `UserError` where the folder that the files would be written to is missing."""
-        folder = os.path.dirname(self.prefix) or '.'
+    def require_writable(self):
+        """Raise `UserError` where the files could not be written: what takes minutes to make should not be lost then."""
+        folder, name = os.path.split(self.prefix)
+        if not name:
+            raise UserError(f'{self.prefix!r} names no files: give a PREFIX such as {os.path.join(folder, "net")}')
+        folder = folder or '.'
         if not os.path.isdir(folder):
             raise UserError(f'there is no folder {folder} to write {self.symbol_file} to')
+        check_folder(folder)
+        for file in (self.symbol_file, self.parameter_file(0), self.description_file):
+            if os.path.isdir(file):
+                raise UserError(f'{file} is a folder: give another PREFIX')
 
     def write(self, net, fields):
         """Write a network and the fields of its description, in this order; each file replaces an older one in one step.

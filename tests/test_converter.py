@@ -6,6 +6,7 @@ threshold may fall on either side of it by the order of a sum; the reference net
 
 import json
 import os
+import pathlib
 
 import cv2
 import mxnet as mx
@@ -477,6 +478,9 @@ def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
     shape, prefix = (1, 3, 8, 8), tmp_path / 'packed'
     with pytest.raises(UserError, match='holds no MXNet symbol'):
         bmx.convert(params, params, prefix, shape)
+    (tmp_path / 'cut-symbol.json').write_text(pathlib.Path(symbol).read_text().partition('[')[0])
+    with pytest.raises(UserError, match='cut-symbol.json holds no MXNet symbol'):
+        bmx.convert(tmp_path / 'cut-symbol.json', params, prefix, shape)
     with pytest.raises(UserError, match='is no parameter file'):
         bmx.convert(symbol, symbol, prefix, shape)
     with pytest.raises(FileNotFoundError):
@@ -552,6 +556,7 @@ def test_command_prints_what_it_did(small, run, tmp_path):
 
 def test_command_takes_the_shape_from_the_summary_and_copies_it(small, run, tmp_path):
     assert 'give the shape of the input with --input-shape' in run('convert', *small, tmp_path / 'packed')[2]
+    assert 'there is no folder' in run('convert', *small, tmp_path / 'none' / 'packed', '--input-shape', '1,3,8,8')[2]
     spec = {'size': 8, 'resize': 9, 'channels': 3, 'mean': [0, 0, 0], 'std': [1, 1, 1]}
     (tmp_path / 'net-summary.json').write_text(json.dumps({'input': spec, 'class_names': ['a']}))
     assert run('convert', *small, tmp_path / 'packed')[0] == 0

@@ -203,6 +203,7 @@ def test_checkpoint_becomes_a_network_with_a_description_and_every_pair_that_mat
     expected = next(row for row in GROUND_TRUTH['models'] if (row['model'], row['stem']) == ('meliusnet22', 'grouped_stem'))
     assert description['counts']['bops'] == expected['bops']
     printed = capsys.readouterr().out
+    assert all(str(file) in printed for file in tmp_path.iterdir())
     copies = sum(name.startswith('current_stage.') for name in network['structural'])
     if form == 'packed':
         assert f'{len(network["exported"])} parameters matched, from ' in printed and f'; {copies} arrays are second copies' in printed
@@ -344,6 +345,9 @@ def test_input_that_does_not_fit_is_refused(tmp_path):
     ([LENET], 'PREFIX'),
     ([LENET, 'out'], '--input-shape'),
     ([LENET, 'no/folder/out', '--input-shape', LENET_SHAPE], 'there is no folder no/folder'),
+    ([LENET, '/proc/out', '--input-shape', LENET_SHAPE], 'no files can be written to /proc'),
+    ([LENET, '/tmp/', '--input-shape', LENET_SHAPE], "'/tmp/' names no files: give a PREFIX such as /tmp/net"),
+    ([LENET, '', '--input-shape', LENET_SHAPE], "'' names no files"),
     ([LENET, 'out', '--model', 'meliusnet22'], '--model does not go with'),
     (['a.params', 'out'], 'Give --model NAME'),
     (['a.params', 'out', '--model', 'meliusnet22', '--input-shape', '1,3,8,8'], '--input-shape does not go with'),
@@ -353,3 +357,12 @@ def test_wrong_arguments_are_told_in_one_line(arguments, message, capsys):
     assert run(*arguments) == 2
     error = capsys.readouterr().err
     assert message in error and error.count('\n') == 1
+
+
+def test_folder_in_the_place_of_a_file_is_told_before_anything_is_written(tmp_path, capsys):
+    (tmp_path / 'out-symbol.json').mkdir()
+    for command in ([], ['--to', 'packed']):
+        assert run(LENET, tmp_path / 'out', '--input-shape', LENET_SHAPE, *command) == 2
+        error = capsys.readouterr().err
+        assert 'out-symbol.json is a folder' in error and error.count('\n') == 1
+    assert [file.name for file in tmp_path.iterdir()] == ['out-symbol.json']

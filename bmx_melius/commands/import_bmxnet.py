@@ -55,7 +55,7 @@ def run(arguments, output, get_model):
             raise UserError(f'--{name.replace("_", "-")} does not go with {arguments.file}: it is for '
                             + ('checkpoints' if converted_pair else 'pairs of a binarized_NAME-symbol.json and its parameters'))
     target = Exported(arguments.prefix)
-    target.require_folder()
+    target.require_writable()
     with tempfile.TemporaryDirectory() as folder:
         packed = arguments.to == 'packed'
         prefix = os.path.join(folder, 'float') if packed else target.prefix
@@ -66,6 +66,8 @@ def run(arguments, output, get_model):
         if packed:
             report['packed'] = _pack(Exported(prefix), target, input_shape)
     report['written'] = [target.symbol_file, target.parameter_file(0)]
+    if not converted_pair or os.path.exists(Exported(arguments.file).description_file):
+        report['written'].append(target.description_file)
     if arguments.json:
         if packed:
             report['packed'] = report['packed'].to_json()

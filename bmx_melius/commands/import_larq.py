@@ -37,7 +37,7 @@ def run(arguments, output, load_larq):
     from ..training.export import export_imported
 
     target = Exported(arguments.prefix)
-    target.require_folder()
+    target.require_writable()
     net, model, matched, spec = load_larq(arguments.model, arguments.file)
     counts = export_imported(net, target, model, spec)
     written = [target.symbol_file, target.parameter_file(0), target.description_file]
