@@ -23,15 +23,8 @@ from bmx_melius import __version__, load_reference_parameters
 from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.deploy import native, reference
 from bmx_melius.deploy.converter import convert
-from bmx_melius.deploy.program import (
-    MAX_OPERATIONS,
-    OPERATIONS,
-    REAL_KIND,
-    Operation,
-    Program,
-    ProgramError,
-    Value,
-)
+from bmx_melius.deploy.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value
+from bmx_melius.deploy.program import MAX_OPERATIONS, Program
 from model_zoo import get_model
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason='the engine has not been compiled')

@@ -15,8 +15,9 @@ from packed import make_image, make_program, write_packed
 
 import bmx_melius as bmx
 from bmx_melius.deploy import mxnet_operator, reference
+from bmx_melius.deploy.operations import REAL_KIND, Operation, ProgramError, Value
 from bmx_melius.deploy.packed_operator import infer_shapes, operator_attributes
-from bmx_melius.deploy.program import REAL_KIND, Operation, Program, ProgramError, Value
+from bmx_melius.deploy.program import Program
 
 ROOT = pathlib.Path(__file__).parent.parent
 compiled = pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator has not been compiled')

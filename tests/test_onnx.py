@@ -16,7 +16,8 @@ from bmx_melius import UserError, load_reference_parameters
 from bmx_melius.__main__ import main
 from bmx_melius.deploy import reference
 from bmx_melius.deploy.onnx_export import to_onnx, verify
-from bmx_melius.deploy.program import REAL_KIND, Operation, Program, Value
+from bmx_melius.deploy.operations import REAL_KIND, Operation, Value
+from bmx_melius.deploy.program import Program
 from model_zoo import get_model
 
 onnx, onnxruntime = pytest.importorskip('onnx'), pytest.importorskip('onnxruntime')

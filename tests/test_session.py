@@ -13,7 +13,8 @@ from packed import make_image, make_program, write_packed
 
 import bmx_melius as bmx
 from bmx_melius.deploy import native, reference
-from bmx_melius.deploy.program import REAL_KIND, Operation, Program, Value
+from bmx_melius.deploy.operations import REAL_KIND, Operation, Value
+from bmx_melius.deploy.program import Program
 
 ROOT = pathlib.Path(__file__).parent.parent
 EXAMPLE = ROOT / 'examples' / 'cpp' / 'run_packed.cc'

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 
 from .network import Entry
-from .program import BITS_KIND, OPERATIONS, REAL_KIND, Operation, Program, Value, result_of
+from .operations import BITS_KIND, OPERATIONS, REAL_KIND, Operation, Value, result_of
+from .program import Program
 
 _FLOAT32 = np.finfo(np.float32)
 

@@ -10,7 +10,7 @@ from .. import marks
 from ..errors import UserError
 from .builder import Builder, UnsupportedError
 from .network import Entry
-from .program import ProgramError
+from .operations import ProgramError
 from .rules import RULES, quantized_activation
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import UserError
 from . import reference
-from .program import ProgramError
+from .operations import ProgramError
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent
 ENGINE_LIBRARY = FOLDER / '_engine.so'

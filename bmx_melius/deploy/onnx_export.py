@@ -14,7 +14,7 @@ import numpy as np
 from .._version import __version__
 from ..errors import UserError
 from . import reference
-from .program import BITS_KIND, OPERATIONS
+from .operations import BITS_KIND, OPERATIONS
 
 OPSET = 13
 IR_VERSION = 8  # of ONNX 1.10 and newer

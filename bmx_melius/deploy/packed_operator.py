@@ -16,7 +16,7 @@ attributes say what it needs to know of them. All are decimal numbers, separated
 
 import dataclasses
 
-from .program import ProgramError
+from .operations import ProgramError
 
 NAME = 'bmx_melius_packed'
 _WINDOWS = ('conv', 'binary_conv', 'max_pool', 'avg_pool')

@@ -7,7 +7,8 @@ no engine. Real values are float32 arrays (batch, channels, height, width) or (b
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from .program import ProgramError, pack_bits
+from .operations import ProgramError
+from .words import pack_bits
 
 _BLOCK = 1 << 15  # 64-bit words that are combined in one go: they stay in the processor's cache
 

@@ -8,8 +8,9 @@ import numpy as np
 from ..container import read_parameters
 from ..errors import UserError
 from .native import Runner
+from .operations import ProgramError
 from .packed_operator import NAME
-from .program import Program, ProgramError
+from .program import Program
 from .reference import check_inputs
 
 _SYMBOL = '-symbol.json'

@@ -9,6 +9,7 @@ import dataclasses
 import numpy as np
 
 from ..errors import UserError
+from .operations import BITS_KIND
 from .partition import is_binary_layer
 from .reference import apply
 
@@ -83,7 +84,7 @@ def _verify_program(network, lowered, values, result, tolerance):
         if entry is None:
             continue
         expected = values[entry]
-        if kinds[number].kind == 'bits':
+        if kinds[number].kind == BITS_KIND:
             expected = expected > 0  # of {-1, 1} or {0, 1}; not a number where MXNet overflows
             compared = np.isfinite(values[entry])
             _require_equal(entry.node, computed, expected, compared)
