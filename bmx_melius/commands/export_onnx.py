@@ -68,7 +68,7 @@ def run(arguments, output):
           file=output)
     if deviation is not None:
         print('verified on a sample: in ONNX Runtime every sign and every integer is that of the program, given the same input, other '
-              f'values are within {deviation:.1e} of the largest one', file=output)
+              f'values are within {deviation:.1e} of the magnitudes they are summed from', file=output)
     else:
         print('not verified' + (': ONNX Runtime is not installed (pip install onnxruntime)' if arguments.verify else ''), file=output)
 
