@@ -9,7 +9,6 @@
 #include <immintrin.h>
 
 #include <cstring>
-#include <type_traits>
 
 #include "binary_kernels.h"
 #include "binary_strips.h"
@@ -17,8 +16,10 @@
 namespace bmx {
 namespace {
 
-constexpr int kUnitSteps = 4, kStepBytes = 2, kUnitBytes = kUnitSteps * kStepBytes;
-constexpr int kVectorBits = 5, kVectorBytes = 1 << kVectorBits;
+constexpr int kUnitSteps = 8, kUnitBytes = 8;
+constexpr int kTableBits = 4, kTableBytes = 1 << kTableBits, kVectorBytes = 32;
+constexpr int kSumSteps = 15 / 4;  // up to 4 elements of a step differ: sums of so many fit in half a byte
+constexpr int kStripFilters = kVectorBytes;
 constexpr int kMostStrips = 4;  // 8 sums, 3 tables and temporaries: 16 registers
 
 // --- packing
@@ -101,36 +102,38 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
     }
 }
 
-// A unit is the bytes of its word as distances in the tables below, 16 bits each.
+// A unit is the half bytes of its word, each in a byte.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+    const __m128i low = _mm_set1_epi8(15);
     for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride) {
         for (int unit = 0; unit < units; ++unit) {
             const __m128i bytes = _mm_cvtsi32_si128(static_cast<int>(*words++));
-            const __m128i distances = _mm_slli_epi16(_mm_cvtepu8_epi16(bytes), kVectorBits);
-            _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + unit * kUnitBytes), distances);
+            const __m128i first = _mm_and_si128(bytes, low), second = _mm_and_si128(_mm_srli_epi16(bytes, 4), low);
+            _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + unit * kUnitBytes), _mm_unpacklo_epi8(first, second));
         }
     }
 }
 
 // --- weights
 
-size_t strip_bytes(const BinaryConv& conv) {
-    return size_t(conv.kernel_h) * conv.kernel_w * conv.group_units() * kUnitSteps * kVectorBytes;
+// A strip's steps are made up to whole sums with half bytes that never differ.
+size_t bytes_of_strip(const BinaryConv& conv) {
+    const size_t steps = size_t(conv.kernel_h) * conv.kernel_w * conv.group_units() * kUnitSteps;
+    return (steps + kSumSteps - 1) / kSumSteps * kSumSteps * kVectorBytes;
 }
 
-size_t weights_bytes(const BinaryConv& conv) { return count_strips(conv) * strip_bytes(conv); }
+size_t weights_bytes(const BinaryConv& conv) { return count_strips<kStripFilters>(conv) * bytes_of_strip(conv); }
 
 void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
     const size_t filter_words = size_t(conv.kernel_h) * conv.kernel_w * conv.group_units();
     std::memset(prepared, 0, weights_bytes(conv));
-    for_each_strip(conv, [&](const Strip& strip) {
-        uint8_t* to = static_cast<uint8_t*>(prepared) + strip.index * strip_bytes(conv);
+    for_each_strip<kStripFilters>(conv, [&](const Strip& strip) {
+        uint8_t* to = static_cast<uint8_t*>(prepared) + strip.index * bytes_of_strip(conv);
         for (int filter = strip.begin; filter < strip.end; ++filter) {
+            const int i = filter - strip.begin, byte = i % kLanes * 2 + i / kLanes;
             for (size_t k = 0; k < filter_words * kUnitSteps; ++k) {
-                const uint8_t byte = words[filter * filter_words + k / kUnitSteps] >> k % kUnitSteps * 8;
-                uint8_t* vector = to + k * kVectorBytes + (filter - strip.begin);
-                vector[0] = byte & 15;
-                vector[kLanes] = byte >> 4;
+                const uint32_t word = words[filter * filter_words + k / kUnitSteps];
+                to[k * kVectorBytes + byte] = word >> k % kUnitSteps * 4 & 15;
             }
         }
     });
@@ -138,17 +141,16 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
 
 // --- convolution
 
-// For each activation byte two tables of 16: in how many elements its low and high half differ from each half byte.
-// Once for the first pixel of a pair, once for the second.
+// For the half bytes of a pair of pixels' activations, the second one times 16, a table: in how many elements they
+// differ from each half byte of weights.
 struct alignas(64) Tables {
-    uint8_t differing[2][256][kVectorBytes] = {};
+    uint8_t differing[256][kTableBytes] = {};
     constexpr Tables() {
-        for (int byte = 0; byte < 256; ++byte) {
-            for (int i = 0; i < kVectorBytes; ++i) {
-                const int half = i < 16 ? byte & 15 : byte >> 4;
-                for (int different = half ^ (i & 15); different; different >>= 1) {
-                    differing[0][byte][i] += different & 1;
-                    differing[1][byte][i] += (different & 1) << 4;
+        for (int activations = 0; activations < 256; ++activations) {
+            for (int weights = 0; weights < kTableBytes; ++weights) {
+                for (int bit = 0; bit < 4; ++bit) {
+                    const int first = activations >> bit, second = activations >> (4 + bit), weight = weights >> bit;
+                    differing[activations][weights] += ((first ^ weight) & 1) + (((second ^ weight) & 1) << 4);
                 }
             }
         }
@@ -156,128 +158,19 @@ struct alignas(64) Tables {
 };
 constexpr Tables kTables;
 
-// The table of a step for a pair of pixels.
-inline __m256i table_of(const uint8_t* first, const uint8_t* second) {
-    uint16_t distances[2];
-    std::memcpy(distances, first, kStepBytes);
-    std::memcpy(distances + 1, second, kStepBytes);
-    return _mm256_or_si256(load(kTables.differing[0][0] + distances[0]), load(kTables.differing[1][0] + distances[1]));
-}
+// What is the same for all pixels of a run.
+struct Work {
+    const BinaryConvRun& run;
+    Runs runs;
+    Affine affine;
+    size_t strip_bytes;
 
-constexpr int kMostInWord = 65535;
-constexpr int kStepsAtOnce = 15 / 4;                                            // sums of up to 4 a step in 4 bits
-constexpr int kMostSums = 255 / (4 * kStepsAtOnce);                             // of these in 8 bits
-constexpr int kMostFlushes = kMostInWord / (2 * 4 * kStepsAtOnce * kMostSums);  // of the sums of both halves in 16 bits
-
-// Numbers of differing elements, of a pair of pixels and the filters of some strips.
-template <int kStrips>
-class Sums {
-  public:
-    // Of each byte's numbers a and b, for the first and the second pixel: all a + 16 b, and these divided by 16 as if
-    // two bytes were an integer, which leaves b in the upper one and b + 16 times the upper one's a in the lower one.
-    __m256i bytes[kStrips], shifted[kStrips];
-
-    // However many steps there are, no more elements differ than there are weights.
-    explicit Sums(int64_t weights) : may_overflow_(weights > kMostInWord) { clear_bytes(); }
-
-    void flush() {
-        const __m256i low = _mm256_set1_epi16(255);
-        const auto without = [=](__m256i sums, __m256i others) {
-            return _mm256_and_si256(_mm256_sub_epi16(sums, _mm256_slli_epi16(others, 4)), low);
-        };
-        if (may_overflow_ && flushes_ == kMostFlushes) add_words();
-        for (int s = 0; s < kStrips; ++s) {
-            const __m256i second_odd = _mm256_srli_epi16(shifted[s], 8);
-            const __m256i first_odd = without(_mm256_srli_epi16(bytes[s], 8), second_odd);
-            const __m256i second_even = without(shifted[s], first_odd);
-            const __m256i first_even = without(bytes[s], second_even);
-            const __m256i flushed[4] = {first_even, first_odd, second_even, second_odd};
-            for (int i = 0; i < 4; ++i) {
-                words_[s][i] = flushes_ == 0 ? flushed[i] : _mm256_add_epi16(words_[s][i], flushed[i]);
-            }
-        }
-        clear_bytes();
-        ++flushes_;
-    }
-
-    // Of a strip's filters, in 16 bits: after a flush, and where these cannot overflow.
-    __m256i total(int strip, int pixel) const {
-        const auto both_halves = [](__m256i word) {
-            return _mm_add_epi16(_mm256_castsi256_si128(word), _mm256_extracti128_si256(word, 1));
-        };
-        const __m128i even = both_halves(words_[strip][2 * pixel]), odd = both_halves(words_[strip][2 * pixel + 1]);
-        return _mm256_set_m128i(_mm_unpackhi_epi16(even, odd), _mm_unpacklo_epi16(even, odd));
-    }
-
-    // Of 8 of them, in 32 bits.
-    __m256i total(int strip, int pixel, int half) const {
-        const __m256i words = total(strip, pixel);
-        const __m128i some = half ? _mm256_extracti128_si256(words, 1) : _mm256_castsi256_si128(words);
-        const __m256i sum = _mm256_cvtepu16_epi32(some);
-        return has_totals_ ? _mm256_add_epi32(totals_[strip][pixel][half], sum) : sum;
-    }
-
-  private:
-    void clear_bytes() {
-        for (int s = 0; s < kStrips; ++s) bytes[s] = shifted[s] = _mm256_setzero_si256();
-    }
-
-    void add_words() {
-        for (int s = 0; s < kStrips; ++s) {
-            for (int i = 0; i < 4; ++i) totals_[s][i / 2][i % 2] = total(s, i / 2, i % 2);
-        }
-        has_totals_ = true;
-        flushes_ = 0;
-    }
-
-    const bool may_overflow_;
-    int flushes_ = 0;
-    bool has_totals_ = false;
-    __m256i words_[kStrips][4];  // of the first pixel even filters and odd ones, of the second pixel likewise
-    __m256i totals_[kStrips][2][2];
+    explicit Work(const BinaryConvRun& run)
+        : run(run),
+          runs(runs_of(run)),
+          affine(affine_of_differing(*run.conv)),
+          strip_bytes(bytes_of_strip(*run.conv)) {}
 };
-
-template <int kStrips>
-void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel, float* output, const float* addend) {
-    const __m256i constant = _mm256_set1_epi32(affine.constant);
-    const __m128i shift = _mm_cvtsi32_si128(affine.scale - 1);
-    for (int half = 0; half < 2; ++half) {
-        const __m256i scaled = _mm256_sll_epi32(sums.total(strip, pixel, half), shift);
-        __m256 result = _mm256_cvtepi32_ps(_mm256_sub_epi32(constant, scaled));
-        if (addend) result = _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8));
-        _mm256_storeu_ps(output + half * 8, result);
-    }
-}
-
-// Every sum and result fits in 16 bits, and the differing elements are fewer still.
-template <int kStrips>
-void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel, int16_t* output,
-           const int16_t* addend) {
-    const __m256i constant = _mm256_set1_epi16(static_cast<int16_t>(affine.constant));
-    const __m256i scaled = _mm256_sll_epi16(sums.total(strip, pixel), _mm_cvtsi32_si128(affine.scale - 1));
-    __m256i result = _mm256_sub_epi16(constant, scaled);
-    if (addend) result = _mm256_add_epi16(result, load(addend));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(output), result);
-}
-
-template <typename T, int kStrips>
-void store_pixel(const BinaryConvRun& run, const Sums<kStrips>& sums, const Strip* strips, int pixel,
-                 ptrdiff_t output_index) {
-    const Affine affine = affine_of_differing(*run.conv);
-    T* const output = static_cast<T*>(run.output) + output_index;
-    const T* const addend = run.addend ? static_cast<const T*>(run.addend) + output_index : nullptr;
-    for (int s = 0; s < kStrips; ++s) {
-        const int begin = strips[s].begin, lanes = strips[s].end - begin;
-        if (lanes == kLanes) {
-            store(affine, sums, s, pixel, output + begin, addend ? addend + begin : nullptr);
-            continue;
-        }
-        T results[kLanes], addends[kLanes] = {};
-        if (addend) std::memcpy(addends, addend + begin, lanes * sizeof(T));
-        store(affine, sums, s, pixel, results, addends);
-        std::memcpy(output + begin, results, lanes * sizeof(T));
-    }
-}
 
 // A pair of pixels, of which only the first one may exist; then the second one's window is the same.
 struct Pair {
@@ -286,77 +179,224 @@ struct Pair {
     ptrdiff_t outputs[2];       // indices of filter 0
 };
 
-template <int kStrips>
-void convolve_pair(const BinaryConvRun& run, const Runs& runs, size_t strip_step, const Strip* strips,
-                   const Pair& pair) {
-    const uint8_t* weights[kStrips];
-    for (int s = 0; s < kStrips; ++s) {
-        weights[s] = static_cast<const uint8_t*>(run.weights) + (strips[0].index + s) * strip_step;
+// Finds the tables of a pair's steps, in the order of the weights, some at a time.
+class TableFinder {
+  public:
+    TableFinder(const Runs& runs, const Pair& pair) : runs_(runs), pair_(pair) {}
+
+    // Finds the next ones; returns how many sums they make, 0 after the last one.
+    int find() {
+        int units = 0, unit = unit_, column = column_, row = row_;
+        while (row < runs_.rows && units < kMostUnits) {
+            const int left = runs_.units - unit, some = left < kMostUnits - units ? left : kMostUnits - units;
+            find(row * runs_.row_step + column * runs_.step + unit * kUnitBytes, some, offsets_ + units * kUnitSteps);
+            units += some;
+            unit += some;
+            if (unit < runs_.units) break;
+            unit = 0;
+            if (++column < runs_.columns) continue;
+            column = 0;
+            ++row;
+        }
+        unit_ = unit;
+        column_ = column;
+        row_ = row;
+        store(offsets_ + units * kUnitSteps, _mm256_setzero_si256());  // the weights' steps beyond the last one
+        return (units * kUnitSteps + kSumSteps - 1) / kSumSteps;
     }
-    Sums<kStrips> sums(run.conv->weights_per_output());
-    int left = kMostSums;  // sums of some steps until bytes are full
-    for (int y = 0; y < runs.rows; ++y) {
-        for (int x = 0; x < runs.columns; ++x) {
-            const ptrdiff_t piece = y * runs.row_step + x * runs.step;
-            const uint8_t *first = pair.windows[0] + piece, *second = pair.windows[1] + piece;
-            int steps = runs.units * kUnitSteps;
-            const auto add_steps = [&](auto count) {
-                constexpr int kCount = count;
-                __m256i tables[kCount];
-#pragma GCC unroll 4
-                for (int step = 0; step < kCount; ++step) {
-                    tables[step] = table_of(first + step * kStepBytes, second + step * kStepBytes);
-                }
-#pragma GCC unroll 4
-                for (int s = 0; s < kStrips; ++s) {  // strip by strip: in another order registers do not suffice
-                    __m256i some = _mm256_shuffle_epi8(tables[0], load(weights[s]));
-#pragma GCC unroll 4
-                    for (int step = 1; step < kCount; ++step) {
-                        const __m256i w = load(weights[s] + step * kVectorBytes);
-                        some = _mm256_add_epi8(some, _mm256_shuffle_epi8(tables[step], w));
-                    }
-                    weights[s] += kCount * kVectorBytes;
-                    sums.bytes[s] = _mm256_add_epi8(sums.bytes[s], some);
-                    sums.shifted[s] = _mm256_add_epi8(sums.shifted[s], _mm256_srli_epi16(some, 4));
-                }
-                first += kCount * kStepBytes;
-                second += kCount * kStepBytes;
-                steps -= kCount;
-            };
-            while (steps > 0) {
-                const int whole = steps / kStepsAtOnce < left ? steps / kStepsAtOnce : left;
-                for (int i = 0; i < whole; ++i) add_steps(std::integral_constant<int, kStepsAtOnce>());
-                left -= whole;
-                if (left > 0 && steps > 0) {  // fewer than kStepsAtOnce
-                    while (steps > 0) add_steps(std::integral_constant<int, 1>());
-                    --left;
-                }
-                if (left == 0) {
-                    sums.flush();
-                    left = kMostSums;
+
+    const uint16_t* offsets() const { return offsets_; }
+
+  private:
+    static constexpr int kMostUnits = 63;  // whole sums, and kMostSums of these
+
+    static void store(uint16_t* to, __m256i x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x); }
+
+    // Two units at a time; what is stored of one too many is overwritten.
+    void find(ptrdiff_t place, int units, uint16_t* to) const {
+        const uint8_t *first = pair_.windows[0] + place, *second = pair_.windows[1] + place;
+        for (int unit = 0; unit < units; unit += 2) {
+            const __m128i of_first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(first + unit * kUnitBytes));
+            const __m128i of_second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(second + unit * kUnitBytes));
+            const __m128i activations = _mm_or_si128(of_first, _mm_slli_epi16(of_second, 4));
+            store(to + unit * kUnitSteps, _mm256_slli_epi16(_mm256_cvtepu8_epi16(activations), kTableBits));
+        }
+    }
+
+    const Runs& runs_;
+    const Pair& pair_;
+    int row_ = 0, column_ = 0, unit_ = 0;
+    uint16_t offsets_[(kMostUnits + 2) * kUnitSteps];
+};
+
+inline __m256i table_at(uint16_t offset) {
+    return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kTables.differing[0] + offset)));
+}
+
+constexpr int kMostInWord = 65535;
+constexpr int kMostSums = 255 / (4 * kSumSteps);                       // in 8 bits
+constexpr int kMostAdded = kMostInWord / (4 * kSumSteps * kMostSums);  // of these in 16 bits
+
+// Of up to kMostSums sums in half bytes, for the filters of a strip: `bytes` added up, and divided by 16 as if two
+// bytes were an integer. With a and b for the first and the second pixel, the former is all a + 16 b; the latter leaves
+// b in the upper byte and b + 16 times the upper one's a in the lower one.
+struct ByteSums {
+    __m256i bytes = _mm256_setzero_si256(), shifted = _mm256_setzero_si256();
+
+    void add(__m256i sum) {
+        bytes = _mm256_add_epi8(bytes, sum);
+        shifted = _mm256_add_epi8(shifted, _mm256_srli_epi16(sum, 4));
+    }
+};
+
+// Numbers of differing elements, of a pair of pixels and the filters of some strips.
+template <int kStrips>
+class Sums {
+  public:
+    // However many steps there are, no more elements differ than there are weights.
+    explicit Sums(int64_t weights) : may_overflow_(weights > kMostInWord) {}
+
+    void add(const ByteSums (&sums)[kStrips]) {
+        const __m256i low = _mm256_set1_epi16(255);
+        const auto without = [=](__m256i some, __m256i others) {
+            return _mm256_and_si256(_mm256_sub_epi16(some, _mm256_slli_epi16(others, 4)), low);
+        };
+        if (may_overflow_ && added_ == kMostAdded) add_words();
+        for (int s = 0; s < kStrips; ++s) {
+            const __m256i second_odd = _mm256_srli_epi16(sums[s].shifted, 8);
+            const __m256i first_odd = without(_mm256_srli_epi16(sums[s].bytes, 8), second_odd);
+            const __m256i second_even = without(sums[s].shifted, first_odd);
+            const __m256i first_even = without(sums[s].bytes, second_even);
+            const __m256i words[4] = {first_even, first_odd, second_even, second_odd};
+            for (int i = 0; i < 4; ++i) {
+                words_[s][i] = added_ == 0 ? words[i] : _mm256_add_epi16(words_[s][i], words[i]);
+            }
+        }
+        ++added_;
+    }
+
+    // Of the filters in a strip's even or odd bytes, in 16 bits, where these cannot overflow.
+    __m256i total(int strip, int pixel, int odd) const { return words_[strip][2 * pixel + odd]; }
+
+    // Of 8 of them, in 32 bits.
+    __m256i total(int strip, int pixel, int odd, int half) const {
+        const __m256i words = total(strip, pixel, odd);
+        const __m128i some = half ? _mm256_extracti128_si256(words, 1) : _mm256_castsi256_si128(words);
+        const __m256i sum = _mm256_cvtepu16_epi32(some);
+        return has_totals_ ? _mm256_add_epi32(totals_[strip][2 * pixel + odd][half], sum) : sum;
+    }
+
+  private:
+    void add_words() {
+        for (int s = 0; s < kStrips; ++s) {
+            for (int i = 0; i < 4; ++i) {
+                for (int half = 0; half < 2; ++half) totals_[s][i][half] = total(s, i / 2, i % 2, half);
+            }
+        }
+        has_totals_ = true;
+        added_ = 0;
+    }
+
+    const bool may_overflow_;
+    int added_ = 0;
+    bool has_totals_ = false;
+    __m256i words_[kStrips][4];  // of the first pixel even bytes and odd ones, of the second pixel likewise
+    __m256i totals_[kStrips][4][2];
+};
+
+// kLanes results of a pixel, of filters in even or in odd bytes.
+template <int kStrips>
+void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel, int odd, float* output,
+           const float* addend) {
+    const __m256i constant = _mm256_set1_epi32(affine.constant);
+    const __m128i shift = _mm_cvtsi32_si128(affine.scale - 1);
+    for (int half = 0; half < 2; ++half) {
+        const __m256i scaled = _mm256_sll_epi32(sums.total(strip, pixel, odd, half), shift);
+        __m256 result = _mm256_cvtepi32_ps(_mm256_sub_epi32(constant, scaled));
+        if (addend) result = _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8));
+        _mm256_storeu_ps(output + half * 8, result);
+    }
+}
+
+// Every sum and result fits in 16 bits, and the differing elements are fewer still.
+template <int kStrips>
+void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel, int odd, int16_t* output,
+           const int16_t* addend) {
+    const __m256i constant = _mm256_set1_epi16(static_cast<int16_t>(affine.constant));
+    const __m256i scaled = _mm256_sll_epi16(sums.total(strip, pixel, odd), _mm_cvtsi32_si128(affine.scale - 1));
+    __m256i result = _mm256_sub_epi16(constant, scaled);
+    if (addend) result = _mm256_add_epi16(result, load(addend));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(output), result);
+}
+
+template <int kStrips, typename T>
+void store_pair(const Work& work, const Sums<kStrips>& sums, const Strip* strips, const Pair& pair, T* outputs) {
+    for (int pixel = 0; pixel < pair.pixels; ++pixel) {
+        T* const output = outputs + pair.outputs[pixel];
+        const T* const addend =
+            work.run.addend ? static_cast<const T*>(work.run.addend) + pair.outputs[pixel] : nullptr;
+        for (int s = 0; s < kStrips; ++s) {
+            for (int odd = 0; odd < 2; ++odd) {
+                const int begin = strips[s].begin + odd * kLanes, lanes = strips[s].end - begin;
+                if (lanes >= kLanes) {
+                    store(work.affine, sums, s, pixel, odd, output + begin, addend ? addend + begin : nullptr);
+                } else if (lanes > 0) {
+                    T results[kLanes], addends[kLanes] = {};
+                    if (addend) std::memcpy(addends, addend + begin, lanes * sizeof(T));
+                    store(work.affine, sums, s, pixel, odd, results, addends);
+                    std::memcpy(output + begin, results, lanes * sizeof(T));
                 }
             }
         }
     }
-    sums.flush();
-    for (int p = 0; p < pair.pixels; ++p) {
-        if (run.number == Number::f32) {
-            store_pixel<float>(run, sums, strips, p, pair.outputs[p]);
-        } else {
-            store_pixel<int16_t>(run, sums, strips, p, pair.outputs[p]);
-        }
-    }
 }
 
-using ConvolvePair = void (*)(const BinaryConvRun&, const Runs&, size_t strip_step, const Strip*, const Pair&);
+template <int kStrips>
+void convolve_pair(const Work& work, const Strip* strips, const Pair& pair) {
+    const uint8_t* weights[kStrips];
+    for (int s = 0; s < kStrips; ++s) {
+        weights[s] = static_cast<const uint8_t*>(work.run.weights) + (strips[0].index + s) * work.strip_bytes;
+    }
+    Sums<kStrips> sums(work.affine.constant);
+    TableFinder tables(work.runs, pair);
+    while (int left = tables.find()) {
+        const uint16_t* offsets = tables.offsets();
+        while (left > 0) {
+            const int count = left < kMostSums ? left : kMostSums;
+            ByteSums some[kStrips];
+            for (int i = 0; i < count; ++i, offsets += kSumSteps) {
+                __m256i table[kSumSteps];
+#pragma GCC unroll 4
+                for (int step = 0; step < kSumSteps; ++step) table[step] = table_at(offsets[step]);
+#pragma GCC unroll 4
+                for (int s = 0; s < kStrips; ++s) {  // strip by strip: in another order registers do not suffice
+                    __m256i sum = _mm256_shuffle_epi8(table[0], load(weights[s]));
+#pragma GCC unroll 4
+                    for (int step = 1; step < kSumSteps; ++step) {
+                        const __m256i w = load(weights[s] + step * kVectorBytes);
+                        sum = _mm256_add_epi8(sum, _mm256_shuffle_epi8(table[step], w));
+                    }
+                    some[s].add(sum);
+                    weights[s] += kSumSteps * kVectorBytes;
+                    asm("" : "+r"(weights[s]));  // stays a pointer: shuffles from pointer + index take two operations
+                }
+            }
+            sums.add(some);
+            left -= count;
+        }
+    }
+    visit_numbers(work.run.number, work.run.output,
+                  [&](auto* outputs) { store_pair(work, sums, strips, pair, outputs); });
+}
+
+using ConvolvePair = void (*)(const Work&, const Strip*, const Pair&);
 
 constexpr ConvolvePair kPairs[kMostStrips] = {convolve_pair<1>, convolve_pair<2>, convolve_pair<3>, convolve_pair<4>};
 
 void convolve(const BinaryConvRun& run) {
     const BinaryConv& conv = *run.conv;
-    const Runs runs = runs_of(run);
-    const size_t strip_step = strip_bytes(conv);
-    for_each_strip_block<kMostStrips>(run, [&](const Strip* strips, int count) {
+    const Work work(run);
+    for_each_strip_block<kMostStrips, kStripFilters>(run, [&](const Strip* strips, int count) {
         const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;
         Pair pair = {};
         for (int row = 0; row < run.rows; ++row) {
@@ -365,21 +405,21 @@ void convolve(const BinaryConvRun& run) {
                     input + row * conv.stride_h * run.row_bytes + column * conv.stride_w * run.pixel_bytes;
                 pair.outputs[pair.pixels] = row * run.output_row + column * run.output_pixel;
                 if (++pair.pixels < 2) continue;
-                kPairs[count - 1](run, runs, strip_step, strips, pair);
+                kPairs[count - 1](work, strips, pair);
                 pair.pixels = 0;
             }
         }
         if (pair.pixels == 0) return;
         pair.windows[1] = pair.windows[0];
-        kPairs[count - 1](run, runs, strip_step, strips, pair);
+        kPairs[count - 1](work, strips, pair);
     });
 }
 
 }  // namespace
 
 const BinaryKernels& binary_kernels_avx2() {
-    static const BinaryKernels kernels = {"avx2",          kUnitBytes,       kLanes,  pack<float>,
-                                          pack<int16_t>,   pack_planes,      expand,  weights_bytes,
+    static const BinaryKernels kernels = {"avx2",          kUnitBytes,       kStripFilters, pack<float>,
+                                          pack<int16_t>,   pack_planes,      expand,        weights_bytes,
                                           prepare_weights, no_scratch_bytes, convolve};
     return kernels;
 }

@@ -4,9 +4,9 @@
 // wait. Before a convolution they are expanded to the form in which its kernel wants them, a packed map.
 //
 // A packed map is padded and lies in memory pixel by pixel, row by row. A pixel is `units` units of 32 elements; a unit
-// takes `unit_bytes` bytes: 4 where bits are used as they are (bit i = element i), 8 where a kernel wants each of their
-// bytes times 32 in 16 bits, 32 where it wants one byte (0 or 1) an element. With groups, each group starts at a new
-// unit; elements beyond a group's last channel are 0.
+// takes `unit_bytes` bytes, of which each has so many elements in its lowest bits: 4 where bits are used as they are
+// (bit i = element i), 8 where a kernel wants half bytes, 32 where it wants one byte (0 or 1) an element. With groups,
+// each group starts at a new unit; elements beyond a group's last channel are 0.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
-// How vector kernels divide filters: into strips of up to 16, one filter a 32-bit lane. A strip lies in one group and
-// crosses no multiple of 16, so that ranges of filters between such multiples are whole strips.
+// How vector kernels divide filters: into strips of up to 16, one filter a 32-bit lane, or of up to another number
+// where lanes are narrower. A strip lies in one group and crosses no multiple of that number, so that ranges of filters
+// between such multiples are whole strips.
 #pragma once
 #include "binary_kernels.h"
 
@@ -14,36 +15,38 @@ struct Strip {
     int begin, end;  // filters
 };
 
-inline Strip strip_at(const BinaryConv& conv, int begin, int index) {
+template <int most = kLanes>
+Strip strip_at(const BinaryConv& conv, int begin, int index) {
     const int group_filters = conv.out_channels / conv.groups;
     const int group = begin / group_filters;
     const int group_end = (group + 1) * group_filters;
-    const int lanes_end = (begin / kLanes + 1) * kLanes;
+    const int lanes_end = (begin / most + 1) * most;
     return {index, group, begin, group_end < lanes_end ? group_end : lanes_end};
 }
 
 // Calls visit(strip) for each strip, in order.
-template <typename Visit>
+template <int most = kLanes, typename Visit>
 void for_each_strip(const BinaryConv& conv, const Visit& visit) {
     for (int begin = 0, index = 0; begin < conv.out_channels; ++index) {
-        const Strip strip = strip_at(conv, begin, index);
+        const Strip strip = strip_at<most>(conv, begin, index);
         visit(strip);
         begin = strip.end;
     }
 }
 
-inline int count_strips(const BinaryConv& conv) {
+template <int most = kLanes>
+int count_strips(const BinaryConv& conv) {
     int count = 0;
-    for_each_strip(conv, [&](const Strip&) { ++count; });
+    for_each_strip<most>(conv, [&](const Strip&) { ++count; });
     return count;
 }
 
 // Calls visit(strips, count) for neighbouring strips of one group in the run's range of filters, up to `most` at once.
-template <int most, typename Visit>
+template <int most, int most_filters = kLanes, typename Visit>
 void for_each_strip_block(const BinaryConvRun& run, const Visit& visit) {
     Strip block[most];
     int count = 0;
-    for_each_strip(*run.conv, [&](const Strip& strip) {
+    for_each_strip<most_filters>(*run.conv, [&](const Strip& strip) {
         if (strip.begin < run.filter_begin || strip.begin >= run.filter_end) return;
         if (count == most || (count > 0 && block[0].group != strip.group)) {
             visit(block, count);

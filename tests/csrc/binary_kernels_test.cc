@@ -202,12 +202,8 @@ Example::Example(const Case& which) : c(which) {
 
 // Sets one of a packed pixel's elements, which were all 0.
 void set_element(uint8_t* pixel, int unit_bytes, int element) {
-    const int bit = element % 8 + (unit_bytes == 8 ? 5 : 0);
-    if (unit_bytes == 32) {
-        pixel[element] = 1;
-    } else {
-        pixel[element / 8 * (unit_bytes / 4) + bit / 8] |= 1 << bit % 8;
-    }
+    const int in_byte = 32 / unit_bytes;
+    pixel[element / in_byte] |= 1 << element % in_byte;
 }
 
 template <typename T>
