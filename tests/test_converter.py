@@ -1,9 +1,10 @@
 """Conversion: every network of the zoo, layers alone, foreign operators, half precision, refusals.
 
-Whole networks are compared layer by layer on equal inputs, here with the interpreter's single operations, because a value close to a
+Whole networks are compared layer by layer on equal inputs, by the interpreter and by the engine, because a value close to a
 threshold may fall on either side of it by the order of a sum; the reference network alone has no such value.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -20,6 +21,7 @@ import bmx_melius as bmx
 from bmx_melius import UserError, marks
 from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.deploy import reference, thresholds
+from bmx_melius.deploy.operations import REAL_KIND, Value
 from bmx_melius.deploy.packed_operator import NAME
 from bmx_melius.deploy.program import Program
 from bmx_melius.graph import load_symbol
@@ -131,6 +133,12 @@ def binary_layers_of(symbol):
             yield value[before['name'] + '_output'], value[node['name'] + '_output']
 
 
+def in_the_engine(threshold, convolution, x):
+    """What a binary layer alone gives in the engine, or without a compiler in the interpreter."""
+    layer = [dataclasses.replace(threshold, inputs=(0,)), dataclasses.replace(convolution, inputs=(1,))]
+    return bmx.Session(Program([Value(REAL_KIND, *x.shape[1:], False)], layer, [2]))(x)
+
+
 @pytest.mark.parametrize(
     'name, initial_layers',
     [*((name, 'grouped_stem') for name in get_model_list() if not name.endswith('_32bit')),
@@ -158,6 +166,7 @@ def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, conve
         compared = np.isfinite(y)
         result = reference.apply(convolution, [reference.apply(threshold, [x])])
         np.testing.assert_array_equal(result[compared], y[compared])
+        np.testing.assert_array_equal(in_the_engine(threshold, convolution, x)[compared], y[compared])
         assert compared.mean() > 0.5
 
 

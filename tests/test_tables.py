@@ -1,11 +1,13 @@
 """`bmx-melius tables`: published figures beside counted ones, and the documents that show them."""
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from bmx_melius.__main__ import main
 from bmx_melius.commands.tables import count, to_markdown
+from bmx_melius.summary import summary
 from model_zoo import get_model, get_model_list
 from model_zoo.published import TABLES
 
@@ -25,6 +27,15 @@ def test_counts_are_what_was_published(row):
             assert number == pytest.approx(float(published), abs=tolerance)
     if row.size:
         assert counted['size_bytes'] / 2**20 == pytest.approx(float(row.size), abs=.06 if len(row.size.partition('.')[2]) == 1 else .01)
+
+
+def test_the_printed_width_of_meliusnet_c_does_not_give_its_printed_figures():
+    net = get_model('meliusnet_flex', block_numbers=(3, 5, 10, 6), transitions=(128, 192, 224), groups=4)
+    counted = summary(net, (1, 3, 224, 224))
+    figures = [f'{counted.bops / 1e9:.3f}', f'{counted.ops / 1e8:.3f}', f'{counted.size_bytes / 2**20:.2f}']
+    assert figures == ['4.332', '1.492', '4.11']
+    (contradiction,) = re.findall(r'MeliusNetC, third transition.*?(?=^- )', (ROOT / 'docs' / 'tables.md').read_text(), re.S | re.M)
+    assert all(figure in contradiction for figure in figures)
 
 
 @pytest.mark.parametrize('table', TABLES, ids=lambda table: table.title)
