@@ -63,7 +63,7 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
 }
 
 // Lanes are pixels: a channel's comparison sets its bit in their words. Several vectors at once, since each channel is
-// another place in memory; `width` pixels are there.
+// another place in memory, more of them than the processor foresees; `width` pixels are there.
 template <int kVectors>
 void pack_columns(const float* x, ptrdiff_t stride, int width, int channels, const float* threshold,
                   const uint32_t* flip, uint32_t* words) {
@@ -81,6 +81,7 @@ void pack_columns(const float* x, ptrdiff_t stride, int width, int channels, con
         for (int c = begin; c < end; ++c, from += stride) {
             const __m256 limit = _mm256_set1_ps(threshold[c]);
             const __m256i bit = _mm256_set1_epi32(static_cast<int>(1u << (c - begin)));
+            for (int v = 0; v < kVectors; v += 2) __builtin_prefetch(from + 8 * (kVectors + v));  // of the next pixels
             for (int v = 0; v < kVectors; ++v) {
                 const __m256 set = _mm256_cmp_ps(_mm256_maskload_ps(from + 8 * v, there[v]), limit, _CMP_GE_OQ);
                 sums[v] = _mm256_xor_si256(sums[v], _mm256_and_si256(_mm256_castps_si256(set), bit));

@@ -434,6 +434,8 @@ void planar_to_pixels(const float* x, ptrdiff_t channel_stride, int columns, int
               [=](int c, int i, int count) { return load(x + c * channel_stride + i, count); });
 }
 
+constexpr int kWrittenAhead = 64;  // elements of a plane that are fetched before they are written
+
 template <class T>
 void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
                          ptrdiff_t channel_stride) {
@@ -448,7 +450,10 @@ void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int cha
                 square[j] = j < width ? load_number(x + (i + j) * pixel_stride + c, height) : Lanes::zero();
             }
             Lanes::transpose(square);
-            for (int j = 0; j < height; ++j) store(y + (c + j) * channel_stride + i, square[j], width);
+            for (int j = 0; j < height; ++j) {
+                store(y + (c + j) * channel_stride + i, square[j], width);
+                __builtin_prefetch(y + (c + j) * channel_stride + i + kWrittenAhead, 1);
+            }
         }
     }
 }
