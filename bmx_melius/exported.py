@@ -126,10 +126,12 @@ class Exported:
             json.dump(fields, file, indent=1)
 
     def copy_description(self, source):
-        """Take over the description of another form of the network, if there is one: input and classes are the same."""
+        """Take over the description of another form of the network, whose input and classes are the same; if it has none, have none."""
         if os.path.exists(source.description_file):
             with replacing(self.description_file) as temporary:
                 shutil.copyfile(source.description_file, temporary)
+        elif os.path.exists(self.description_file):
+            os.remove(self.description_file)  # of the network whose files have been replaced
 
     def description(self):
         """The `Description` of `description_file`, an empty one where it is missing. Raises `UserError` if it is malformed."""

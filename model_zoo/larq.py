@@ -132,11 +132,11 @@ def _options(name):
 def pretrained(name, classes, ctx, root, **kwargs):
     """What ``get_model(name, pretrained='larq')`` gives: the network with the weights of Larq Zoo, downloaded to `root` if need be."""
     weights = next(row for row in store.WEIGHTS if row.kind == 'larq' and row.network == registry.listed_name(name))
-    net, arguments, _ = load(name, store.fetch(weights, root), ctx, **kwargs)
-    trained = arguments['classes']
-    if trained != classes:
-        raise UserError(f'{name} of Larq Zoo has {trained} classes, not {classes}; replace the output layer of what has {trained}')
-    return net
+    if weights.classes != classes:
+        raise UserError(
+            f'{name} of Larq Zoo has {weights.classes} classes, not {classes}; replace the output layer of what has {weights.classes}'
+        )
+    return from_larq(name, store.fetch(weights, root), ctx, **kwargs)
 
 
 def _match(net, layers, complaint):

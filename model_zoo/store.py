@@ -36,6 +36,8 @@ class Weights:
         The page that tells of it, and its licence.
     top1, top5 : float
         Accuracy in percent on ImageNet's validation set, as published.
+    classes : int
+        Those of the output layer.
     """
 
     network: str
@@ -46,6 +48,7 @@ class Weights:
     licence: str
     top1: float
     top5: float
+    classes: int = 1000
 
     @property
     def filename(self):

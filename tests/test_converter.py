@@ -570,6 +570,9 @@ def test_command_takes_the_shape_from_the_summary_and_copies_it(small, run, tmp_
     (tmp_path / 'net-summary.json').write_text(json.dumps({'input': spec, 'class_names': ['a']}))
     assert run('convert', *small, tmp_path / 'packed')[0] == 0
     assert json.loads((tmp_path / 'packed-summary.json').read_text())['class_names'] == ['a']
+    (tmp_path / 'net-summary.json').unlink()
+    assert run('convert', *small, tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
+    assert not (tmp_path / 'packed-summary.json').exists(), 'that of another network'
 
 
 def test_packed_networks_predict(export, run, tmp_path):

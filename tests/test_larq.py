@@ -367,6 +367,7 @@ def test_pretrained_networks_that_do_not_exist_are_named(published, tmp_path):
             model_zoo.get_model(name, pretrained='larq', root=str(tmp_path))
     with pytest.raises(UserError, match='has 1000 classes, not 10'):
         model_zoo.get_model('meliusnet22', pretrained='larq', classes=10, root=str(tmp_path))
+    assert list(tmp_path.iterdir()) == [], 'nothing was downloaded'
     with pytest.raises(UserError, match="pretrained='larq'"):
         model_zoo.get_model('meliusnet22', pretrained=True)
 
