@@ -388,7 +388,7 @@ def of_three_classes(published, monkeypatch, tmp_path):
     """Flags of a run that starts from published weights of a network of three classes; the folder of weights is new."""
     path = tmp_path / 'meliusnet22_weights.h5'
     write_keras(path, list(meliusnet22_layers(classes=3)))
-    published(url=path.as_uri(), sha256=store.hashlib.sha256(path.read_bytes()).hexdigest())
+    published(url=path.as_uri(), sha256=store.hashlib.sha256(path.read_bytes()).hexdigest(), classes=3)
     monkeypatch.setenv('HOME', str(tmp_path))
     make_folders(tmp_path / 'images')
     return ['--model', 'meliusnet22', '--data-dir', f'{tmp_path}/images', '--save-dir', f'{tmp_path}/run', '--input-size', '32',
