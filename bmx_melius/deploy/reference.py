@@ -51,10 +51,10 @@ def check_inputs(program, inputs):
     if len(inputs) != len(program.inputs):
         raise ProgramError(f'the network has {len(program.inputs)} inputs, {len(inputs)} are given')
     for number, (array, value) in enumerate(zip(inputs, program.inputs)):
-        expected = f'(batch, {value.channels})' if value.flat else f'(batch, {value.channels}, height, width)'
         if array.dtype != np.float32:
             raise ProgramError(f'input {number} must be float32, not {array.dtype}: use astype')
         if array.ndim != (2 if value.flat else 4) or array.shape[1] != value.channels or array.shape[0] < 1:
+            expected = f'(batch, {value.channels})' if value.flat else f'(batch, {value.channels}, height, width)'
             raise ProgramError(f'input {number} must have the shape {expected}, not {array.shape}')
         if array.shape[0] != inputs[0].shape[0]:
             raise ProgramError(f'input {number} has the batch {array.shape[0]}, input 0 has {inputs[0].shape[0]}')
