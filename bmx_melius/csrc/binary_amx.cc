@@ -276,6 +276,9 @@ class Convolution {
     // A tile store that comes more than some 2000 cycles after the one before takes 1000 cycles more (measured on a
     // Xeon of the fourth generation). So one is done at least every so many steps, of at least 64 cycles each.
     static constexpr int kStoreEvery = 8;
+    // Results are stored in bunches: each time stores come between tile loads, these take longer. Once in four steps
+    // instead of in each takes 4 to 5 % less time on maps of 14 x 14 and more (after each product: a fifth more).
+    static constexpr int kBunch = 4;
     // Tiles loaded right after they were stored wait for that: 87 in place of 58 microseconds for 512 filters of 7 x 7.
     static constexpr int kAhead = 3, kBytesTiles = Form::kStrips == 1 ? 4 : 1;
 
@@ -347,7 +350,7 @@ class Convolution {
                         clear_sums();
                         pixels_a_step = results_.left() / pieces_.tiles() + 1;
                     } else {
-                        results_.store_pixels(pixels_a_step);
+                        if (step % kBunch == kBunch - 1) results_.store_pixels(kBunch * pixels_a_step);
                         if (++steps_ % kStoreEvery == 0) store_tile<4>(unused_);
                     }
                     multiply<kTiles, kStrips>(block.group->windows, at);
