@@ -16,6 +16,7 @@ import os
 import shutil
 import tempfile
 
+from .container import write_parameters
 from .errors import UserError
 from .files import check_folder, replacing
 
@@ -71,11 +72,12 @@ class Exported:
 
     Parameters
     ----------
-    prefix : str
+    prefix : str or os.PathLike
         The name of the symbol file will do, too.
     """
 
     def __init__(self, prefix):
+        prefix = os.fspath(prefix)
         self.prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
 
     @property
@@ -124,6 +126,13 @@ class Exported:
                     shutil.copyfile(file, temporary)
         with replacing(self.description_file) as temporary, open(temporary, 'w', encoding='utf-8') as file:
             json.dump(fields, file, indent=1)
+
+    def write_symbol(self, symbol, arrays):
+        """Write a symbol, JSON text, and its arrays, a dict; an older pair is replaced when both new files are complete."""
+        with replacing(self.symbol_file) as symbol_path, replacing(self.parameter_file(0)) as params_path:
+            with open(symbol_path, 'w', encoding='utf-8') as file:
+                file.write(symbol)
+            write_parameters(params_path, arrays)
 
     def copy_description(self, source):
         """Take over the description of another form of the network, whose input and classes are the same; if it has none, have none."""

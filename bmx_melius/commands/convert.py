@@ -49,7 +49,6 @@ def run(arguments, output):
     from ..deploy.converter import convert
 
     source, target = Exported(arguments.symbol), Exported(arguments.prefix)
-    target.require_writable()
     input_shape = shape_of_input(arguments.input_shape, source)
     report = convert(arguments.symbol, arguments.params, target.prefix, input_shape, arguments.verify, arguments.half)
     target.copy_description(source)

@@ -7,7 +7,6 @@ import tempfile
 
 from ..errors import UserError
 from ..exported import Exported
-from ..files import replacing
 from .arguments import add_json_flag, positive_int, shape_of_input
 from .arguments import shape as shape_type
 
@@ -58,13 +57,13 @@ def run(arguments, output, get_model):
     target.require_writable()
     with tempfile.TemporaryDirectory() as folder:
         packed = arguments.to == 'packed'
-        prefix = os.path.join(folder, 'float') if packed else target.prefix
+        floats = Exported(os.path.join(folder, 'float')) if packed else target
         if converted_pair:
-            report, input_shape = _import_converted(arguments, prefix)
+            report, input_shape = _import_converted(arguments, floats)
         else:
-            report, input_shape = _import_checkpoint(arguments, prefix, get_model)
+            report, input_shape = _import_checkpoint(arguments, floats, get_model)
         if packed:
-            report['packed'] = _pack(Exported(prefix), target, input_shape)
+            report['packed'] = _pack(floats, target, input_shape)
     report['written'] = [target.symbol_file, target.parameter_file(0)]
     if not converted_pair or os.path.exists(Exported(arguments.file).description_file):
         report['written'].append(target.description_file)
@@ -77,7 +76,7 @@ def run(arguments, output, get_model):
     print(_lines(arguments.file, report), file=output)
 
 
-def _import_checkpoint(arguments, prefix, get_model):
+def _import_checkpoint(arguments, target, get_model):
     from ..bmxnet_v2 import load_reference_parameters, reference_options
     from ..container import read_parameters
     from ..preprocessing import InputSpec
@@ -90,22 +89,18 @@ def _import_checkpoint(arguments, prefix, get_model):
     net = get_model(**model)
     matched = load_reference_parameters(net, arguments.file)
     spec = InputSpec()
-    export_imported(net, Exported(prefix), model, spec)
+    export_imported(net, target, model, spec)
     return {'model': model, 'matched': matched, 'copies': len(read_parameters(arguments.file)) - len(matched)}, (1, *spec.shape)
 
 
-def _import_converted(arguments, prefix):
+def _import_converted(arguments, target):
     from ..bmxnet_v2_converted import read_converted
-    from ..container import write_parameters
 
     source = Exported(arguments.file)
     input_shape = arguments.input_shape or shape_of_input(None, source)
     symbol, arrays, weights = read_converted(arguments.file, arguments.params or source.parameter_file(0), input_shape)
-    with replacing(f'{prefix}-symbol.json') as symbol_path, replacing(f'{prefix}-0000.params') as params_path:
-        with open(symbol_path, 'w', encoding='utf-8') as file:
-            file.write(symbol.tojson())
-        write_parameters(params_path, arrays)
-    Exported(prefix).copy_description(source)
+    target.write_symbol(symbol.tojson(), arrays)
+    target.copy_description(source)
     return {'binary_layers': weights, 'arrays': sorted(arrays)}, input_shape
 
 

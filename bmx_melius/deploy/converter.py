@@ -5,9 +5,9 @@ import os
 
 import mxnet as mx
 
-from ..container import read_arrays, write_parameters
+from ..container import read_arrays
 from ..errors import UserError, last_line
-from ..files import replacing
+from ..exported import Exported
 from ..graph import load_symbol, symbol_of
 from .packing import pack
 
@@ -40,26 +40,17 @@ def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=Fal
     UserError, OSError
         Naming the file, the parameter or the node, and what is wrong. Nothing is written then.
     """
-    symbol_file, params_file, prefix = os.fspath(symbol_file), os.fspath(params_file), os.fspath(prefix)
-    written_symbol, written_params = f'{prefix}-symbol.json', f'{prefix}-0000.params'
+    symbol_file, params_file, exported = os.fspath(symbol_file), os.fspath(params_file), Exported(prefix)
+    written_symbol, written_params = exported.symbol_file, exported.parameter_file(0)
     for source in (symbol_file, params_file):
         for target in (written_symbol, written_params):
             if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):
                 raise UserError(f'{target} would overwrite the network that is converted: choose another prefix')
-    for target in (written_symbol, written_params):
-        if os.path.isdir(target):
-            raise UserError(f'{target} is a folder: choose another prefix')
-        if not os.path.isdir(os.path.dirname(target) or '.'):
-            raise UserError(f'there is no folder {os.path.dirname(target)}: create it, or choose another prefix')
+    exported.require_writable()
     symbol = load_symbol(symbol_file)
     arrays = read_arrays(params_file)
     packed = pack(symbol, arrays, _shapes(symbol, arrays, input_shape), verify, half)
-
-    # the old pair is replaced when both new files are complete
-    with replacing(written_symbol) as symbol_path, replacing(written_params) as params_path:
-        with open(symbol_path, 'w', encoding='utf-8') as file:
-            file.write(packed.symbol)
-        write_parameters(params_path, packed.arrays)
+    exported.write_symbol(packed.symbol, packed.arrays)
     report = packed.report
     report.symbol_file, report.params_file = written_symbol, written_params
     report.size_before, report.size_after = os.path.getsize(params_file), os.path.getsize(written_params)

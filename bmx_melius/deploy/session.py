@@ -1,19 +1,17 @@
 """Running a packed network without MXNet."""
 
 import json
-import os
 
 import numpy as np
 
 from ..container import read_parameters
 from ..errors import UserError
+from ..exported import Exported
 from .native import Runner
 from .operations import ProgramError
 from .packed_operator import NAME
 from .program import Program
 from .reference import check_inputs
-
-_SYMBOL = '-symbol.json'
 
 
 class Session:
@@ -117,17 +115,17 @@ def read_packed(prefix):
     UserError
         When the files are not those of a packed network, naming the file and what is wrong.
     """
-    prefix = os.fspath(prefix)
-    prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
-    input_names, words_name, words_count, output_order = _read_symbol(prefix + _SYMBOL)
-    words = _read_words(prefix + '-0000.params', words_name)
+    files = Exported(prefix)
+    symbol_file, params_file = files.symbol_file, files.parameter_file(0)
+    input_names, words_name, words_count, output_order = _read_symbol(symbol_file)
+    words = _read_words(params_file, words_name)
     try:
         program = Program.from_words(words)
     except UserError as error:
-        raise UserError(f'{prefix}-0000.params: {error}') from error
+        raise UserError(f'{params_file}: {error}') from error
     inputs_fit, outputs_fit = len(program.inputs) == len(input_names), max(output_order) < len(program.outputs)
     if len(words) != words_count or not inputs_fit or not outputs_fit:
-        raise UserError(f'{prefix}{_SYMBOL} and {prefix}-0000.params are not of one conversion: convert the network again')
+        raise UserError(f'{symbol_file} and {params_file} are not of one conversion: convert the network again')
     return program, words, input_names, output_order
 
 
