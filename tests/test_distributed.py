@@ -141,6 +141,25 @@ def test_a_job_that_has_not_begun_ends_at_the_first_signal(flags, tmp_path):
     assert {status for status, _ in end_of_job(processes)} <= {-signal.SIGTERM, 128 + signal.SIGTERM}
 
 
+@pytest.mark.parametrize('role', ['scheduler', 'server'])
+def test_a_process_of_the_job_can_be_asked_whether_it_has_begun_before_mxnet_runs_it(role):
+    ask = ('from bmx_melius.training.heartbeats import SCHEDULER, Heartbeats\n'
+           f'import os; os.environ["DMLC_ROLE"] = {role!r}\n'  # MXNet would run the process while it is imported
+           'heartbeats = Heartbeats("dist", SCHEDULER, "")\n'
+           'heartbeats.start()\n'
+           'assert not heartbeats.has_begun()\n'
+           'heartbeats.stop()')
+    done = subprocess.run([sys.executable, '-c', ask], env=ENVIRONMENT, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, '')
+
+
+@pytest.mark.parametrize('value', ['0', '1.5', 'soon', ''])
+def test_a_time_that_is_no_number_of_seconds_is_named(value, flags, tmp_path):
+    process, = start_job(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=['server'], **{TIMEOUT: value})
+    (status, output), = end_of_job([process])
+    assert status == 2 and f'error: {TIMEOUT} is {value!r}' in output and len(output.splitlines()) == 1
+
+
 def test_running_statistics_of_several_devices_become_their_mean():
     net = mx.gluon.nn.BatchNorm(in_channels=3)
     net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])

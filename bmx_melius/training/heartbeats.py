@@ -14,6 +14,7 @@ import threading
 import mxnet as mx
 from mxnet.base import _LIB, check_call
 
+from ..errors import UserError
 from .report import LOG
 
 LOST = 3  # exit status of a process that ended because another one is missing
@@ -53,10 +54,8 @@ class Heartbeats:
     """
 
     def __init__(self, store, watched, how_to_resume):
-        for name, value in DEFAULTS.items():
-            os.environ.setdefault(name, value)
         self._watched, self._how_to_resume = watched, how_to_resume
-        self._timeout, self._interval, limit = (int(os.environ[name]) for name in (TIMEOUT, INTERVAL, JOIN_TIMEOUT))
+        self._timeout, self._interval, limit = map(_seconds, (TIMEOUT, INTERVAL, JOIN_TIMEOUT))
         self._has_begun, self._stopped = False, threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._joining = threading.Timer(limit, self._end, [f'its processes have not all come within {limit} s ({JOIN_TIMEOUT})'])
@@ -78,7 +77,7 @@ class Heartbeats:
     def has_begun(self):
         """Whether all processes of the job have come."""
         if not self._has_begun:  # not asked again: when the job is over, MXNet says what it said before
-            self._has_begun = self._is_missing(next(iter(self._watched)), -1)  # every heartbeat is older than that
+            self._has_begun = self._is_running()
         return self._has_begun
 
     def _watch(self):
@@ -98,13 +97,30 @@ class Heartbeats:
         logging.shutdown()
         os._exit(LOST)  # the main thread waits in MXNet for the missing process
 
-    def _is_missing(self, node, timeout):
-        number = ctypes.c_int()
-        try:
-            check_call(_LIB.MXKVStoreGetNumDeadNode(self.kvstore.handle, ctypes.c_int(node), ctypes.byref(number), ctypes.c_int(timeout)))
-        except mx.MXNetError:  # a server or scheduler has not begun to run yet
+    def _is_running(self):
+        # In a server or scheduler that is not far enough in `MXKVStoreRunServer`, which another thread calls, MXNet follows a null
+        # pointer when it is asked for the rank, and reads a table that is being written when it is asked for missing processes. The
+        # number of workers is 0 until the pointer is there; from then on the rank is an error until the table is complete.
+        if not self.kvstore.num_workers:
             return False
+        try:
+            return self.kvstore.rank >= 0
+        except mx.MXNetError:
+            return False
+
+    def _is_missing(self, node, timeout):
+        if not self._is_running():  # the job has just ended
+            return False
+        number = ctypes.c_int()
+        check_call(_LIB.MXKVStoreGetNumDeadNode(self.kvstore.handle, ctypes.c_int(node), ctypes.byref(number), ctypes.c_int(timeout)))
         return bool(number.value)
+
+
+def _seconds(name):
+    text = os.environ.setdefault(name, DEFAULTS[name])
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f'{name} is {text!r}: give a whole number of seconds, at least 1')
+    return int(text)
 
 
 @contextlib.contextmanager
