@@ -21,7 +21,7 @@ from bmx_melius.training.workers import Workers
 SCRIPT = train_imagenet.__file__
 FLAGS = ['--model', 'meliusnet_flex', '--model-options', '{"block_numbers": [1, 1], "transitions": [0.5]}', '--initial-layers', 'thumbnail',
          '--log-interval', '1', '--input-size', '16', '--batch-size', '4', '--num-epochs', '2', '-j', '0']  # 30 images: 3 updates of 8
-ENVIRONMENT = {**os.environ, 'OMP_NUM_THREADS': '1', INTERVAL: '1', TIMEOUT: '3'}
+ENVIRONMENT = {**os.environ, 'OMP_NUM_THREADS': '1', INTERVAL: '1', TIMEOUT: '3', JOIN_TIMEOUT: '120'}
 
 
 @pytest.fixture(scope='module')
