@@ -170,6 +170,24 @@ def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, conve
         assert compared.mean() > 0.5
 
 
+@pytest.mark.parametrize('name', get_model_list())
+def test_every_network_of_the_zoo_with_32_bits_becomes_one_operator_that_gives_mxnets_logits(name, convert):
+    bits = {} if name.endswith('_32bit') else {'bits': 32}
+    net = get_model(name, classes=10, initial_layers='thumbnail', **bits)
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    net(nd.zeros((1, 3, 16, 16)))
+    if name.startswith('birealnet'):  # its activation with 32 bits is a polynomial
+        with pytest.raises(UserError, match='no binary layers, and .* cannot be packed'):
+            convert(net, (1, 3, 16, 16))
+        return
+    report, prefix = convert(net, (1, 3, 16, 16))
+    assert report.binary_layers == 0 and [node['op'] for node in operators(prefix)] == [NAME]
+    x = nd.random.normal(shape=(2, 3, 16, 16))
+    expected = net(x).asnumpy()
+    np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
 def test_reference_network_gives_its_logits(convert, tmp_path):
     known = read_reference_network()
     mx.nd.save(str(tmp_path / 'reference.params'), known['exported'])
@@ -256,7 +274,8 @@ def test_weights_of_zero_count_as_positive():
         (lambda: bmx.QConv2D(4, 3, bits=2, quantization='dorefa'), (1, 3, 8, 8), 'its weights have 2 bits'),
         (lambda: bmx.BinaryConv2D(4, 3, padding=1, in_channels=3, weight_bits=32), (1, 3, 8, 8), 'its weights have 32 bits'),
         (lambda: bmx.QConv2D(4, 3, padding=1, pad_value=0.5), (1, 3, 8, 8), 'it pads with 0.5'),
-        (lambda: nn.Dense(3), (1, 8), 'no binary layers'),
+        (lambda: sequence(nn.Dense(3), nn.Swish()), (1, 8), 'no binary layers, and .* cannot be packed, the operator sigmoid has'),
+        (lambda: nn.Dropout(0.5), (1, 8), 'the network does nothing with its input'),
     ],
 )
 def test_layers_that_cannot_be_packed_say_why(layer, shape, words):

@@ -23,7 +23,7 @@ from .batch_norms import FoldedBatchNorms
 from .lowering import lower
 from .network import Network
 from .packed_operator import is_packed
-from .partition import divide, is_binary_layer
+from .partition import NOT_CONNECTED, divide, is_binary_layer
 from .program import Program
 from .report import Left, Report
 from .rules import inputs_meant_as_signs
@@ -59,11 +59,11 @@ def pack(symbol, arrays, shapes, verification, half):
     sample = _sample(network)
     folded = FoldedBatchNorms(network, sample)
     partition = divide(network, folded)
-    if not partition.regions:
+    lowered_regions = {region: lower(network, region.nodes, region.outputs, folded) for region in partition.regions}
+    if not any(lowered.program.operations for lowered in lowered_regions.values()):
         raise UserError(f'there is nothing to convert: {_why_nothing(network, partition)}')
     programs, words = {}, {}
-    for region in partition.regions:
-        lowered = lower(network, region.nodes, region.outputs, folded)
+    for region, lowered in lowered_regions.items():
         program, number_of = folding.fold_affines(lowered.program, into_convolutions=not half)
         words[region] = (folding.halve(program) if half else program).to_words()
         origins = {number_of[number]: entry for number, entry in lowered.origins.items() if number in number_of}
@@ -103,7 +103,10 @@ def _sample(network):
 def _why_nothing(network, partition):
     if any(is_packed(node.operator, node.attributes) for node in network.graph.nodes):
         return 'the network is packed already'
-    for node in network.graph.nodes:
-        if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE) and node in partition.reasons:
-            return f'{node.name} cannot be packed, {partition.reasons[node]}'
-    return 'the network has no binary layers'
+    left = [node for node in network.graph.nodes if partition.reasons.get(node, NOT_CONNECTED) != NOT_CONNECTED]
+    layers = [node for node in left if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE)]
+    if layers:
+        return f'{layers[0].name} cannot be packed, {partition.reasons[layers[0]]}'
+    if not left:
+        return 'the network does nothing with its input'
+    return f'the network has no binary layers, and {left[0].name} cannot be packed, {partition.reasons[left[0]]}'

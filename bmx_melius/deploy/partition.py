@@ -7,6 +7,7 @@ from .builder import UnsupportedError
 from .lowering import requirements
 from .network import Entry
 
+NOT_CONNECTED = 'no binary layer is connected to it'  # why a node stays that could be packed
 _BINARY_LAYERS = (marks.CONVOLUTION, marks.DENSE)
 
 
@@ -42,6 +43,8 @@ class Partition:
 def divide(network, thresholds):
     """Divide a network into regions with binary layers, and the rest.
 
+    A network without binary layers is one region if all of it can be packed, else none: an operator of some float layers gains nothing.
+
     Parameters
     ----------
     network : Network
@@ -55,14 +58,15 @@ def divide(network, thresholds):
     needs, reasons = _needs(network, thresholds)
     levels = _levels(network, needs, reasons)
     regions, region_of = {}, {}
+    all_of_it = not reasons and not any(map(is_binary_layer, levels))
     for nodes in _connected(levels, needs):
-        if any(is_binary_layer(node) for node in nodes):
+        if all_of_it or any(map(is_binary_layer, nodes)):
             key = levels[nodes[0]], nodes[0].shape[0]  # an operator has one batch
             region = regions.setdefault(key, Region([]))
             region.nodes = sorted([*region.nodes, *nodes], key=lambda node: node.index)
             region_of.update(dict.fromkeys(nodes, region))
         else:
-            reasons.update(dict.fromkeys(nodes, 'no binary layer is connected to it'))
+            reasons.update(dict.fromkeys(nodes, NOT_CONNECTED))
     partition = Partition(region_of, reasons)
     _find_outputs(network, partition, needs)
     return partition

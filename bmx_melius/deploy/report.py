@@ -79,8 +79,12 @@ class Report:
         if self.verification is None:
             return 'not verified'
         found = self.verification
+        binary = (
+            f'{found.bits:,} signs and {found.integers:,} results of {found.binary_layers} binary layers equal those of MXNet; other '
+            if self.binary_layers
+            else ''
+        )
         return (
-            f'verified on a sample: {found.bits:,} signs and {found.integers:,} results of {found.binary_layers} binary layers equal those '
-            f'of MXNet; {found.floats:,} other values within {found.largest_deviation:.1e} of the largest one '
+            f'verified on a sample: {binary}values, {found.floats:,}, within {found.largest_deviation:.1e} of the largest one '
             f'(most at {found.deviating_node or "none"})'
         )
