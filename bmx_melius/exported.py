@@ -14,11 +14,10 @@ The last one is this project's own, the description of the network, which checkp
 import json
 import os
 import shutil
-import tempfile
 
 from .container import write_parameters
 from .errors import UserError
-from .files import check_folder, replacing
+from .files import check_folder, replacing, scratch_folder
 
 _SYMBOL = '-symbol.json'
 
@@ -118,7 +117,7 @@ class Exported:
             As `describe` gives them.
         """
         folder, name = os.path.split(self.prefix)
-        with tempfile.TemporaryDirectory(dir=folder or '.', prefix='.export-') as scratch:
+        with scratch_folder(folder or '.') as scratch:
             written = Exported(os.path.join(scratch, name))
             net.export(written.prefix)
             for file, own in ((written.parameter_file(0), self.parameter_file(0)), (written.symbol_file, self.symbol_file)):

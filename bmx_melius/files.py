@@ -9,7 +9,8 @@ import tempfile
 from .errors import UserError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_TEMPORARY = re.compile(r'\.[a-z0-9_]{8}-.+')  # the names of `replacing`: those of mkstemp
+_TEMPORARY = re.compile(r'\.[a-z0-9_]{8}-.+')  # the names of `replacing` and `scratch_folder`: those of `tempfile`
+_SCRATCH = '-scratch'  # the end of the latter's
 
 
 @contextlib.contextmanager
@@ -48,11 +49,19 @@ def replacing(path):
         raise
 
 
+def scratch_folder(folder):
+    """A context that makes a folder within `folder` and removes it: for writers that choose the names of their files."""
+    return tempfile.TemporaryDirectory(prefix='.', suffix=_SCRATCH, dir=folder)
+
+
 def remove_leftovers(folder):
-    """Delete what processes that were killed in the middle of `replacing` left in a folder, in which nobody must be writing now."""
+    """Delete what killed processes had begun with `replacing` and `scratch_folder` in a folder, in which nobody must be writing now."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for name in filter(_TEMPORARY.fullmatch, os.listdir(folder)):
-            os.unlink(os.path.join(folder, name))
+        for path in [os.path.join(folder, name) for name in os.listdir(folder) if _TEMPORARY.fullmatch(name)]:
+            if not os.path.isdir(path):
+                os.unlink(path)
+            elif path.endswith(_SCRATCH):
+                shutil.rmtree(path)
 
 
 def check_folder(path):

@@ -29,14 +29,16 @@ def test_a_folder_that_cannot_be_written_is_told_with_the_name_of_the_file(tmp_p
 def test_what_a_killed_process_had_begun_is_removed_and_nothing_else(tmp_path):
     program = f"""
 import os, signal
-from bmx_melius.files import replacing
-with replacing({str(tmp_path / "a.txt")!r}):
+from bmx_melius.files import replacing, scratch_folder
+with replacing({str(tmp_path / "a.txt")!r}), scratch_folder({str(tmp_path)!r}) as scratch:
+    open(os.path.join(scratch, 'b.txt'), 'w').close()
     os.kill(os.getpid(), signal.SIGKILL)
 """
     assert subprocess.run([sys.executable, '-c', program]).returncode == -signal.SIGKILL
     for name in ('.hidden', '.hidden-too', 'a-b.txt'):
         (tmp_path / name).touch()
-    assert len(os.listdir(tmp_path)) == 4
+    (tmp_path / '.personal-folder').mkdir()
+    assert len(os.listdir(tmp_path)) == 6
     remove_leftovers(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ['.hidden', '.hidden-too', 'a-b.txt']
+    assert sorted(os.listdir(tmp_path)) == ['.hidden', '.hidden-too', '.personal-folder', 'a-b.txt']
     remove_leftovers(tmp_path / 'nowhere')
