@@ -51,6 +51,11 @@ class Heartbeats:
     Attributes
     ----------
     kvstore : mx.kv.KVStore
+
+    Raises
+    ------
+    UserError
+        Where the environment says no number.
     """
 
     def __init__(self, store, watched, how_to_resume):
