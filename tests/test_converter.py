@@ -66,8 +66,8 @@ def programs(prefix):
     return [Program.from_words(words) for name, words in arrays.items() if name.endswith('_program')]
 
 
-def initialized(net, shape):
-    net.initialize(mx.init.Normal(0.5))
+def initialized(net, shape, initializer=None):
+    net.initialize(initializer or mx.init.Normal(0.5))
     net.hybridize()
     net(nd.zeros(shape))
     return net
@@ -173,10 +173,7 @@ def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, conve
 @pytest.mark.parametrize('name', get_model_list())
 def test_every_network_of_the_zoo_with_32_bits_becomes_one_operator_that_gives_mxnets_logits(name, convert):
     bits = {} if name.endswith('_32bit') else {'bits': 32}
-    net = get_model(name, classes=10, initial_layers='thumbnail', **bits)
-    net.initialize(mx.init.Xavier())
-    net.hybridize()
-    net(nd.zeros((1, 3, 16, 16)))
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **bits), (1, 3, 16, 16), mx.init.Xavier())
     if name.startswith('birealnet'):  # its activation with 32 bits is a polynomial
         with pytest.raises(UserError, match='no binary layers, and .* cannot be packed'):
             convert(net, (1, 3, 16, 16))

@@ -122,7 +122,7 @@ class Heartbeats:
 
 
 def _seconds(name):
-    text = os.environ.setdefault(name, DEFAULTS[name])
+    text = os.environ.setdefault(name, DEFAULTS[name])  # there MXNet reads it, too
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f'{name} is {text!r}: give a whole number of seconds, at least 1')
     return int(text)
