@@ -30,11 +30,13 @@ experiments: $(NATIVE) ## repeat the studies of the paper on handwritten digits 
 
 lint: $(LINT_READY) ## check style, the direction of imports and the format of the C++
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	git ls-files '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run -Werror
 
 format: $(LINT_READY) ## mend what the tools can mend
 	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
 	git ls-files '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format -i
 
 clean: ## remove the environment and everything built

@@ -1,4 +1,5 @@
 """Packaging of bmx-melius; pyproject.toml names the build backend and configures the development tools."""
+
 import pathlib
 import re
 import sys
@@ -54,9 +55,13 @@ setup(
         'test': ['h5py', 'hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'scikit-learn'],
         # What `bmx-melius bench --compare` compares with: versions that live with NumPy below 1.24.
         'bench': [
-            'onnx>=1.16,<1.18', 'onnxruntime>=1.18,<1.21', 'openvino>=2023.3,<2024', 'tensorflow-cpu>=2.13,<2.14',
+            'onnx>=1.16,<1.18',
+            'onnxruntime>=1.18,<1.21',
+            'openvino>=2023.3,<2024',
+            'tensorflow-cpu>=2.13,<2.14',
             'ai-edge-litert ; python_version >= "3.9"',
-            'larq ; python_version >= "3.10"', 'larq-compute-engine ; python_version >= "3.10"',
+            'larq ; python_version >= "3.10"',
+            'larq-compute-engine ; python_version >= "3.10"',
         ],
         'lint': ['clang-format', 'import-linter', 'ruff'],
     },

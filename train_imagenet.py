@@ -1,5 +1,6 @@
 #!/usr/bin/env python
 """Train a binary network: on ImageNet, on images of your own, or on handwritten digits."""
+
 import argparse
 import dataclasses
 import json
@@ -76,73 +77,137 @@ def make_parser():
 
     group = parser.add_argument_group('network')
     group.add_argument('--model', type=network, help='one of ' + ', '.join(get_model_list()))
-    group.add_argument('--initial-layers', metavar='STEM',
-                       help='grouped_stem, imagenet or thumbnail (default: grouped_stem; for small images thumbnail)')
-    group.add_argument('--clip-threshold', type=float, metavar='T',
-                       help="cancel the gradient of a sign where its input exceeds this (default: the network's own, MeliusNet 1.3)")
-    group.add_argument('--bits', type=int, choices=(1, 32),
-                       help=f'of activations and weights; 32 trains the float twin of the network{default("bits")}')
-    group.add_argument('--weight-bits', type=int, choices=(1, 32),
-                       help='of weights alone; 32 beside binary activations is the first of two stages, whose weights the second one takes '
-                            'by --resume-params (default: as --bits)')
-    group.add_argument('--last-gamma', action='store_true',
-                       help='start the last normalization of each residual block at zero, in networks that have such blocks')
-    group.add_argument('--model-options', type=json_object, default={}, metavar='JSON',
-                       help='further arguments of the network, for example of meliusnet_flex '
-                            '\'{"block_numbers": [2, 2], "transitions": [0.5]}\'')
-    add_pretrained(group, '--use-pretrained', 'start from published weights of SOURCE, whose networks have options of their own, see '
-                   'docs/zoo.md; without it from those of this project, which has published none')
-    group.add_argument('--initialization', choices=flags.INITIALIZERS,
-                       help=f'of the weights; gaussian is Xavier(gaussian, in, 2){default("initialization")}')
+    group.add_argument(
+        '--initial-layers', metavar='STEM', help='grouped_stem, imagenet or thumbnail (default: grouped_stem; for small images thumbnail)'
+    )
+    group.add_argument(
+        '--clip-threshold',
+        type=float,
+        metavar='T',
+        help="cancel the gradient of a sign where its input exceeds this (default: the network's own, MeliusNet 1.3)",
+    )
+    group.add_argument(
+        '--bits', type=int, choices=(1, 32), help=f'of activations and weights; 32 trains the float twin of the network{default("bits")}'
+    )
+    group.add_argument(
+        '--weight-bits',
+        type=int,
+        choices=(1, 32),
+        help='of weights alone; 32 beside binary activations is the first of two stages, whose weights the second one takes '
+        'by --resume-params (default: as --bits)',
+    )
+    group.add_argument(
+        '--last-gamma',
+        action='store_true',
+        help='start the last normalization of each residual block at zero, in networks that have such blocks',
+    )
+    group.add_argument(
+        '--model-options',
+        type=json_object,
+        default={},
+        metavar='JSON',
+        help='further arguments of the network, for example of meliusnet_flex \'{"block_numbers": [2, 2], "transitions": [0.5]}\'',
+    )
+    add_pretrained(
+        group,
+        '--use-pretrained',
+        'start from published weights of SOURCE, whose networks have options of their own, see '
+        'docs/zoo.md; without it from those of this project, which has published none',
+    )
+    group.add_argument(
+        '--initialization',
+        choices=flags.INITIALIZERS,
+        help=f'of the weights; gaussian is Xavier(gaussian, in, 2){default("initialization")}',
+    )
     group.add_argument('--mode', choices=('hybrid', 'imperative'), default='hybrid', help='hybrid is faster (default: %(default)s)')
-    group.add_argument('--dtype', choices=('float32', 'float16'), default='float32',
-                       help='what the network computes in, where MXNet can (float16: on GPUs); loss, normalization and the weights that '
-                            'the optimizer keeps stay float32 (default: %(default)s)')
+    group.add_argument(
+        '--dtype',
+        choices=('float32', 'float16'),
+        default='float32',
+        help='what the network computes in, where MXNet can (float16: on GPUs); loss, normalization and the weights that '
+        'the optimizer keeps stay float32 (default: %(default)s)',
+    )
 
     group = parser.add_argument_group('data')
-    group.add_argument('--dataset', choices=DATASETS, default='imagenet',
-                       help='imagenet stands for any images of yours, digits come with scikit-learn, dummy is random numbers, to time '
-                            'training without reading data (default: %(default)s)')
-    group.add_argument('--data-dir', metavar='DIR',
-                       help='folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or with the files of mnist, fashion-mnist, cifar10 or '
-                            'cifar100 (default: ~/.mxnet/datasets/DATASET)')
+    group.add_argument(
+        '--dataset',
+        choices=DATASETS,
+        default='imagenet',
+        help='imagenet stands for any images of yours, digits come with scikit-learn, dummy is random numbers, to time '
+        'training without reading data (default: %(default)s)',
+    )
+    group.add_argument(
+        '--data-dir',
+        metavar='DIR',
+        help='folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or with the files of mnist, fashion-mnist, cifar10 or '
+        'cifar100 (default: ~/.mxnet/datasets/DATASET)',
+    )
     group.add_argument('--use-rec', action='store_true', help='read record files, packed with: bmx-melius pack-images')
     group.add_argument('--rec-train', metavar='FILE', help='training record file (default: DATA_DIR/rec/train.rec)')
     group.add_argument('--rec-train-idx', metavar='FILE', help='its index (default: the same name, .idx)')
     group.add_argument('--rec-val', metavar='FILE', help='validation record file (default: DATA_DIR/rec/val.rec)')
     group.add_argument('--rec-val-idx', metavar='FILE', help='its index (default: the same name, .idx)')
-    group.add_argument('-j', '--num-data-workers', dest='num_workers', type=int, metavar='N',
-                       help='threads that decode and augment (default: imagenet 4, digits and dummy 0, others 2)')
+    group.add_argument(
+        '-j',
+        '--num-data-workers',
+        dest='num_workers',
+        type=int,
+        metavar='N',
+        help='threads that decode and augment (default: imagenet 4, digits and dummy 0, others 2)',
+    )
     group.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input (default: imagenet 224)')
-    group.add_argument('--crop-ratio', type=float, metavar='R',
-                       help='validation crops INPUT_SIZE from images of INPUT_SIZE / R (default: imagenet 0.875, digits 0.8, '
-                            'others 1)')
-    group.add_argument('--augmentation', choices=LEVELS,
-                       help='low: crop and mirror; medium: resized crop and mirror; high: colours too; small images are shifted '
-                            'instead, digits never mirrored' + default('augmentation'))
+    group.add_argument(
+        '--crop-ratio',
+        type=float,
+        metavar='R',
+        help='validation crops INPUT_SIZE from images of INPUT_SIZE / R (default: imagenet 0.875, digits 0.8, others 1)',
+    )
+    group.add_argument(
+        '--augmentation',
+        choices=LEVELS,
+        help='low: crop and mirror; medium: resized crop and mirror; high: colours too; small images are shifted '
+        'instead, digits never mirrored' + default('augmentation'),
+    )
 
     group = parser.add_argument_group('training')
-    group.add_argument('--preset', choices=PRESETS, default=DEFAULT,
-                       help='the protocol that sets the defaults of other flags, see docs/training.md (default: %(default)s)')
+    group.add_argument(
+        '--preset',
+        choices=PRESETS,
+        default=DEFAULT,
+        help='the protocol that sets the defaults of other flags, see docs/training.md (default: %(default)s)',
+    )
     group.add_argument('--num-epochs', type=positive_int, metavar='N', help=f'fewer on small datasets{default("num_epochs")}')
     group.add_argument('--batch-size', type=positive_int, metavar='N', help=f'for each device{default("batch_size")}')
     group.add_argument('--num-gpus', type=int, default=0, metavar='N', help='0 trains on the CPU (default: %(default)s)')
-    group.add_argument('--kvstore', choices=flags.KVSTORES, default='device',
-                       help='how devices and processes exchange gradients; docs/distributed.md tells of several (default: %(default)s)')
+    group.add_argument(
+        '--kvstore',
+        choices=flags.KVSTORES,
+        default='device',
+        help='how devices and processes exchange gradients; docs/distributed.md tells of several (default: %(default)s)',
+    )
     group.add_argument('--optimizer', choices=OPTIMIZERS, help=default('optimizer').strip())
     group.add_argument('--lr', type=float, help=f'base learning rate ({by_optimizer("lr")}; digits: 4 times that)')
-    group.add_argument('--lr-scaling', choices=SCALINGS, default='none',
-                       help='multiply --lr by the images of an update / 64 (linear) or the root of that (sqrt) (default: %(default)s)')
+    group.add_argument(
+        '--lr-scaling',
+        choices=SCALINGS,
+        default='none',
+        help='multiply --lr by the images of an update / 64 (linear) or the root of that (sqrt) (default: %(default)s)',
+    )
     group.add_argument('--wd', type=float, help=f'weight decay; binary weights have none ({by_optimizer("wd")})')
     group.add_argument('--no-wd', action='store_true', help='no weight decay on biases and normalization')
     group.add_argument('--momentum', type=float, help='of sgd and nag (default: 0.9)')
     group.add_argument('--lr-mode', choices=MODES, help=default('lr_mode').strip())
     group.add_argument('--lr-decay', type=float, metavar='F', help=f'factor of mode step{default("lr_decay")}')
-    group.add_argument('--lr-decay-epoch', type=epochs, metavar='E,E',
-                       help='epochs at which it is applied (default: 40,60 of 120, in proportion)')
+    group.add_argument(
+        '--lr-decay-epoch', type=epochs, metavar='E,E', help='epochs at which it is applied (default: 40,60 of 120, in proportion)'
+    )
     group.add_argument('--lr-decay-period', type=int, default=0, metavar='N', help='or: apply it every N epochs (default: 0, off)')
-    group.add_argument('--warmup-epochs', type=int, metavar='N',
-                       help=f'of linearly growing rate ({by_optimizer("warmup_epochs")}, in proportion to the epochs of the preset)')
+    group.add_argument(
+        '--warmup-epochs',
+        type=int,
+        metavar='N',
+        help=f'of linearly growing rate ({by_optimizer("warmup_epochs")}, in proportion to the epochs of the preset)',
+    )
     group.add_argument('--warmup-lr', type=float, metavar='LR', help=f'rate the warm-up starts from{default("warmup_lr")}')
     group.add_argument('--seed', type=int, default=0, help='of every random number (default: %(default)s)')
 
@@ -151,28 +216,47 @@ def make_parser():
     group.add_argument('--mixup-alpha', type=float, metavar='A', help="an image's share is drawn from Beta(A, A) (default: 0.2)")
     group.add_argument('--mixup-off-epoch', type=int, metavar='N', help='no mixtures in the last N epochs (default: 0)')
     group.add_argument('--label-smoothing', action='store_true', help='spread a tenth of each label over all classes')
-    group.add_argument('--teacher', metavar='NAME',
-                       help='learn from this network too: one of this zoo or of GluonCV, or the prefix of an exported one')
+    group.add_argument(
+        '--teacher', metavar='NAME', help='learn from this network too: one of this zoo or of GluonCV, or the prefix of an exported one'
+    )
     group.add_argument('--teacher-params', metavar='FILE', help='weights of a teacher by name')
-    add_pretrained(group, '--teacher-pretrained', '... or published ones of SOURCE; without it those of GluonCV. They are downloaded if '
-                   'they are not in ~/.mxnet/models')
+    add_pretrained(
+        group,
+        '--teacher-pretrained',
+        '... or published ones of SOURCE; without it those of GluonCV. They are downloaded if they are not in ~/.mxnet/models',
+    )
     group.add_argument('--teacher-options', type=json_object, metavar='JSON', help='further arguments of a teacher by name')
     group.add_argument('--temperature', type=float, metavar='T', help="softens the teacher's answers (default: 20)")
     group.add_argument('--hard-weight', type=float, metavar='W', help='share of the labels in the loss, 0 to 1 (default: 0.5)')
 
     group = parser.add_argument_group('saving and resuming')
-    group.add_argument('--save-dir', default='params', metavar='DIR',
-                       help='checkpoint (each epoch), log, curves and the exported network go there (default: %(default)s)')
-    group.add_argument('--save-frequency', type=int, default=10, metavar='N',
-                       help='besides the last and the best weights keep those of every N-th epoch, 0: none (default: %(default)s)')
-    group.add_argument('--save-interval', type=int, default=0, metavar='N',
-                       help='also write a checkpoint every N updates, for long epochs, 0: only after epochs (default: %(default)s)')
+    group.add_argument(
+        '--save-dir',
+        default='params',
+        metavar='DIR',
+        help='checkpoint (each epoch), log, curves and the exported network go there (default: %(default)s)',
+    )
+    group.add_argument(
+        '--save-frequency',
+        type=int,
+        default=10,
+        metavar='N',
+        help='besides the last and the best weights keep those of every N-th epoch, 0: none (default: %(default)s)',
+    )
+    group.add_argument(
+        '--save-interval',
+        type=int,
+        default=0,
+        metavar='N',
+        help='also write a checkpoint every N updates, for long epochs, 0: only after epochs (default: %(default)s)',
+    )
     group.add_argument('--resume', action='store_true', help='continue the run in SAVE_DIR, with its flags')
     group.add_argument('--resume-params', metavar='FILE', help='start a new run from these weights')
     group.add_argument('--resume-states', metavar='FILE', help='... and this state of the optimizer (a pickle: load only what you trust)')
     group.add_argument('--resume-epoch', type=int, default=0, metavar='N', help='... as if N epochs were over (default: %(default)s)')
-    group.add_argument('--log-interval', type=int, default=50, metavar='N',
-                       help='log every N updates, 0: only epochs (default: %(default)s)')
+    group.add_argument(
+        '--log-interval', type=int, default=50, metavar='N', help='log every N updates, 0: only epochs (default: %(default)s)'
+    )
     group.add_argument('--track-flips', action='store_true', help='count changes of sign of binary weights: flips.csv and flips.png')
     group.add_argument('--tensorboard', action='store_true', help='also write curves for TensorBoard to SAVE_DIR/tensorboard')
     group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/experiment.log)')
@@ -185,8 +269,9 @@ def make_parser():
 def add_pretrained(group, flag, help):
     """A flag for published weights: False, True, or whose they are."""
     sources = get_pretrained_list()
-    group.add_argument(flag, nargs='?', const=True, default=False, choices=sources, metavar='SOURCE',
-                       help=f'{help} (SOURCE: {", ".join(sources)})')
+    group.add_argument(
+        flag, nargs='?', const=True, default=False, choices=sources, metavar='SOURCE', help=f'{help} (SOURCE: {", ".join(sources)})'
+    )
 
 
 def default(name):
@@ -258,8 +343,16 @@ def run_in_step(options, workers):
         progress = start(options, checkpoints, net, trainer, source)
         if flips:
             flips.start(checkpoints.load_arrays())
-        experiment = Experiment(options.save_dir, options.model, counts, trainer.optimizer.lr_scheduler, source.updates_per_epoch,
-                                options.num_epochs, flips, writes=is_first)
+        experiment = Experiment(
+            options.save_dir,
+            options.model,
+            counts,
+            trainer.optimizer.lr_scheduler,
+            source.updates_per_epoch,
+            options.num_epochs,
+            flips,
+            writes=is_first,
+        )
         experiment.start(vars(options), graph, progress, Scalars if options.tensorboard else None)
         status = train(options, net, objective, trainer, source, workers, checkpoints, experiment, progress, devices)
         if status == 0 and is_first:
@@ -297,13 +390,21 @@ def train(options, net, objective, trainer, source, workers, checkpoints, experi
                 checkpoints.save(net, trainer, progress, experiment.arrays())
                 if lockstep.error:
                     raise UserError(f'{lockstep.error}; then go on with --resume --save-dir {options.save_dir}, nothing is lost')
-                LOG.info('stopped in epoch %d after update %d; go on with --resume --save-dir %s', epoch + 1, progress.batch,
-                         options.save_dir)
+                LOG.info(
+                    'stopped in epoch %d after update %d; go on with --resume --save-dir %s', epoch + 1, progress.batch, options.save_dir
+                )
                 return 128 + lockstep.signal
-            progress.end_epoch(**progress.results(workers), top1=top1, top5=top5, learning_rate=trainer.learning_rate,
-                               seconds=round(time.time() - started, 1))
-            LOG.info('epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
-                     '{seconds:.0f} s, {waiting:.0%} of training waiting for data'.format(**progress.history[-1]))
+            progress.end_epoch(
+                **progress.results(workers),
+                top1=top1,
+                top5=top5,
+                learning_rate=trainer.learning_rate,
+                seconds=round(time.time() - started, 1),
+            )
+            LOG.info(
+                'epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
+                '{seconds:.0f} s, {waiting:.0%} of training waiting for data'.format(**progress.history[-1])
+            )
             experiment.end_epoch()
             checkpoints.save(net, trainer, progress, experiment.arrays())
             experiment.show_epoch(progress)
@@ -315,7 +416,7 @@ def evaluate(net, dtype, source, workers, devices, lockstep):
     workers.average_statistics(net)
     accuracy = Accuracy()
     for images, labels in lockstep.batches(source.validation()):
-        used = devices[:len(images)]  # the last batch may be smaller than their number
+        used = devices[: len(images)]  # the last batch may be smaller than their number
         images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
         for output, label in zip([net(x.astype(dtype, copy=False)) for x in images], labels):
             accuracy.add(output, label)

@@ -31,7 +31,9 @@ double now() {
 
 uint8_t* aligned(size_t size) {
     void* data = nullptr;
-    if (posix_memalign(&data, 64, size)) std::abort();
+    if (posix_memalign(&data, 64, size)) {
+        std::abort();
+    }
     std::memset(data, 0, size);
     return static_cast<uint8_t*>(data);
 }
@@ -51,14 +53,18 @@ struct Layer {
         std::mt19937 random(1);
         pixel_bytes = ptrdiff_t(conv.units()) * table->unit_bytes;
         row_bytes = (size + 2) * pixel_bytes;
-        for (int i = 0; i < size * size * channels; ++i) x.push_back(static_cast<int16_t>(random()));
+        for (int i = 0; i < size * size * channels; ++i) {
+            x.push_back(static_cast<int16_t>(random()));
+        }
         threshold.resize(channels);
         flip.resize(conv.units());
         bits.resize(size * conv.units());
         y.resize(size * size * kFilters);
         map = aligned(row_bytes * (size + 2) + kReadAhead);
         std::vector<uint32_t> words(size_t(kFilters) * 9 * conv.units());
-        for (auto& word : words) word = static_cast<uint32_t>(random());
+        for (auto& word : words) {
+            word = static_cast<uint32_t>(random());
+        }
         weights = aligned(table->weights_bytes(conv));
         table->prepare_weights(conv, words.data(), weights);
         scratch = aligned(table->scratch_bytes(conv, size, size));
@@ -82,9 +88,13 @@ struct Layer {
     void time() {
         const int repetitions = 4 + static_cast<int>(8e8 / macs());
         const double begin = now();
-        for (int i = 0; i < repetitions; ++i) pack();
+        for (int i = 0; i < repetitions; ++i) {
+            pack();
+        }
         const double middle = now();
-        for (int i = 0; i < repetitions; ++i) convolve();
+        for (int i = 0; i < repetitions; ++i) {
+            convolve();
+        }
         packing.push_back((middle - begin) / repetitions);
         convolving.push_back((now() - middle) / repetitions);
     }
@@ -101,17 +111,25 @@ int main(int argc, char** argv) {
     const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
     const char* only = argc > 2 ? argv[2] : nullptr;
     for (const BinaryKernels* table : available_tables()) {
-        if (only && std::strcmp(only, table->name) != 0) continue;
+        if (only && std::strcmp(only, table->name) != 0) {
+            continue;
+        }
         std::vector<Layer> layers;
-        for (const auto& shape : kShapes) layers.emplace_back(table, shape[0], shape[1]);
+        for (const auto& shape : kShapes) {
+            layers.emplace_back(table, shape[0], shape[1]);
+        }
         std::vector<double> peaks;
         for (int round = 0; round < rounds; ++round) {
             peaks.push_back(peak_binary(table->name, .005));
-            for (Layer& layer : layers) layer.time();
+            for (Layer& layer : layers) {
+                layer.time();
+            }
         }
         const double peak = median(peaks);
         std::printf("%s: peak %.3f e12 MAC/s", table->name, peak * 1e-12);
-        if (!std::strcmp(table->name, "amx")) std::printf(" (tiles %.3f)", peak_tiles(.05) * 1e-12);
+        if (!std::strcmp(table->name, "amx")) {
+            std::printf(" (tiles %.3f)", peak_tiles(.05) * 1e-12);
+        }
         std::printf("\n");
         for (const Layer& layer : layers) {
             const double alone = layer.macs() / median(layer.convolving);

@@ -32,6 +32,7 @@ Tried in their place:
 - AMX, all weights in the first cache: 2.1 to 2.4 in place of 1.6 to 1.9 from 128 channels on.
   Prefetching them by software made a loop of the same instructions 8 to 15 % slower
 """
+
 import pathlib
 import subprocess
 import sys

@@ -6,6 +6,7 @@ Measured on two cores of a Xeon (AVX-512), other work beside it, with real-time 
 batch 16: step 2960 ms, counting 5.9 ms (0.20 %); batch 32: 6100 ms, 6.5 ms (0.11 %). Batch 64 needs more than the 18 GB that were free;
 counting does not depend on the batch. Weights were random and images noise; the more weights flip in an update, the longer it takes.
 """
+
 import argparse
 import os
 import statistics
@@ -35,7 +36,7 @@ def make_step(args, batch_size):
     net = get_model(args.model)
     net.initialize(mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2))
     net.hybridize(static_alloc=True, static_shape=True)
-    trainer = mx.gluon.Trainer(net.collect_params(), 'radam', {'learning_rate': .002}, update_on_kvstore=False)
+    trainer = mx.gluon.Trainer(net.collect_params(), 'radam', {'learning_rate': 0.002}, update_on_kvstore=False)
     images = mx.nd.random.normal(shape=(batch_size, 3, args.input_size, args.input_size))
     labels = mx.nd.random.randint(0, 1000, shape=(batch_size,)).astype('float32')
     loss = mx.gluon.loss.SoftmaxCrossEntropyLoss()
@@ -70,8 +71,10 @@ def main():
                     values.append(time.perf_counter() - start)
     for batch_size, (_, _, weights) in steps.items():
         train, count = (1000 * statistics.median(values) for values in seconds[batch_size])
-        print(f'{args.model}, {weights:,} binary weights, batch {batch_size}, {args.input_size}x{args.input_size}, {args.threads} threads: '
-              f'step {train:.0f} ms, counting {count:.1f} ms more ({count / train:.2%})')
+        print(
+            f'{args.model}, {weights:,} binary weights, batch {batch_size}, {args.input_size}x{args.input_size}, {args.threads} threads: '
+            f'step {train:.0f} ms, counting {count:.1f} ms more ({count / train:.2%})'
+        )
 
 
 if __name__ == '__main__':

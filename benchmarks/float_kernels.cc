@@ -25,20 +25,30 @@ double seconds(const std::function<void()>& call) {
     using Clock = std::chrono::steady_clock;
     const auto time = [&](int calls) {
         const auto start = Clock::now();
-        for (int i = 0; i < calls; ++i) call();
+        for (int i = 0; i < calls; ++i) {
+            call();
+        }
         return std::chrono::duration<double>(Clock::now() - start).count();
     };
     int calls = 1;
-    while (time(calls) < 2e-3) calls *= 2;
+    while (time(calls) < 2e-3) {
+        calls *= 2;
+    }
     std::vector<double> times(15);
-    for (double& t : times) t = time(calls) / calls;
+    for (double& t : times) {
+        t = time(calls) / calls;
+    }
     return *std::min_element(times.begin(), times.end());
 }
 
 void report(const char* name, double macs, double bytes, double time) {
     std::printf("%-40s %9.2f us", name, time * 1e6);
-    if (macs) std::printf("  %6.1f e9 MAC/s  %5.1f %% of the peak", macs / time * 1e-9, 100 * macs / time / peak);
-    if (bytes) std::printf("  %6.1f e9 bytes/s", bytes / time * 1e-9);
+    if (macs) {
+        std::printf("  %6.1f e9 MAC/s  %5.1f %% of the peak", macs / time * 1e-9, 100 * macs / time / peak);
+    }
+    if (bytes) {
+        std::printf("  %6.1f e9 bytes/s", bytes / time * 1e-9);
+    }
     std::printf("\n");
 }
 
@@ -58,7 +68,9 @@ Buffer<T> buffer(size_t count) {
 
 Buffer<float> numbers(size_t count) {
     Buffer<float> result = buffer(count);
-    for (size_t i = 0; i < count; ++i) result[i] = float(int(i * 7 % 31) - 15) / 16;
+    for (size_t i = 0; i < count; ++i) {
+        result[i] = float(int(i * 7 % 31) - 15) / 16;
+    }
     return result;
 }
 
@@ -72,7 +84,9 @@ void planar(const FloatKernels& kernels, const char* name, PlanarConv conv, int 
     const auto prepared = buffer<char>(kernels.planar_weights_bytes(conv));
     kernels.planar_prepare(conv, weights.get(), prepared.get());
     std::vector<const float*> rows;
-    for (int y = 0; y < conv.kernel_h; ++y) rows.push_back(input.get() + y * width + 16 - pad);
+    for (int y = 0; y < conv.kernel_h; ++y) {
+        rows.push_back(input.get() + y * width + 16 - pad);
+    }
     const bool zero[16] = {};
     const auto output = buffer(output_channel * conv.out_channels);
     const PlanarRow row = {&conv,         prepared.get(), rows.data(),
@@ -88,7 +102,9 @@ void gemm(const FloatKernels& kernels, const char* name, int m, int n, int k, bo
     kernels.gemm_prepare(n, k, weights.get(), k, prepared.get());
     const auto c = buffer(size_t(m) * n);
     std::vector<int32_t> column(k);
-    for (int i = 0; i < k; ++i) column[i] = i * 16 % k + i * 16 / k;
+    for (int i = 0; i < k; ++i) {
+        column[i] = i * 16 % k + i * 16 / k;
+    }
     const Gemm gemm = {m,
                        n,
                        k,
@@ -164,12 +180,15 @@ int main(int count, char** arguments) {
     pool(*kernels, "pool 2x2, i16, 320 channels of 56x56", Number::i16, 56, 320);
     pool(*kernels, "pool 2x2, f32, 320 channels of 56x56", Number::f32, 56, 320);
     gemm(*kernels, "gemm 784 x 160 x 320", 784, 160, 320, false);
-    for (int m : {16, 28, 32, 44, 48, 49, 64})
+    for (int m : {16, 28, 32, 44, 48, 49, 64}) {
         gemm(*kernels, ("gemm " + std::to_string(m) + " x 160 x 320").c_str(), m, 160, 320, false);
+    }
     gemm(*kernels, "gemm 196 x 224 x 480", 196, 224, 480, false);
     gemm(*kernels, "gemm 49 x 256 x 480", 49, 256, 480, false);
     gemm(*kernels, "gemm 784 x 40 x 80, columns", 784, 40, 80, true);
     gemm(*kernels, "gemm 784 x 32 x 64, columns", 784, 32, 64, true);
-    for (int m : {1, 2, 4, 8}) gemm(*kernels, "dense m x 1000 x 512", m, 1000, 512, false);
+    for (int m : {1, 2, 4, 8}) {
+        gemm(*kernels, "dense m x 1000 x 512", m, 1000, 512, false);
+    }
     sum(*kernels, "sum of 49 pixels, i16, 512 channels", 49, 512);
 }

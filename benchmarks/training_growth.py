@@ -8,6 +8,7 @@ Measured with one thread and real-time priority on a loaded machine: 303 MB afte
 the end, 323; 16.6 ms a step after 200 updates, 18.1 ms at the end. With MXNet's own concatenation instead of `bmx_melius.layers.concat`
 it was 1 MB more every epoch, 11 KB every update, without an end. Run: ``python benchmarks/training_growth.py``.
 """
+
 import argparse
 import json
 import logging
@@ -19,7 +20,7 @@ import time
 
 BATCH_SIZE, UPDATES_PER_EPOCH, EPOCHS = 14, 102, 20
 WARM_UP = WINDOW = 200
-OPTIONS = {'block_numbers': [1, 1], 'transitions': [.5]}
+OPTIONS = {'block_numbers': [1, 1], 'transitions': [0.5]}
 
 
 class Recorder(logging.Handler):
@@ -45,9 +46,25 @@ def measure():
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, 'w') as nowhere:
         output, sys.stdout = sys.stdout, nowhere
         try:
-            status = train_imagenet.main([
-                '--model', 'meliusnet_flex', '--model-options', json.dumps(OPTIONS), '--dataset', 'digits', '--batch-size', str(BATCH_SIZE),
-                '--num-epochs', str(EPOCHS), '--save-dir', os.path.join(folder, 'run'), '--log-interval', '1', '--track-flips'])
+            status = train_imagenet.main(
+                [
+                    '--model',
+                    'meliusnet_flex',
+                    '--model-options',
+                    json.dumps(OPTIONS),
+                    '--dataset',
+                    'digits',
+                    '--batch-size',
+                    str(BATCH_SIZE),
+                    '--num-epochs',
+                    str(EPOCHS),
+                    '--save-dir',
+                    os.path.join(folder, 'run'),
+                    '--log-interval',
+                    '1',
+                    '--track-flips',
+                ]
+            )
         finally:
             sys.stdout = output
     assert status == 0 and len(recorder.bytes) == UPDATES_PER_EPOCH * EPOCHS, (status, len(recorder.bytes))
@@ -56,7 +73,7 @@ def measure():
         'updates': len(recorder.bytes),
         'megabytes_after_warm_up': recorder.bytes[WARM_UP] / 2**20,
         'megabytes_at_the_end': recorder.bytes[-1] / 2**20,
-        'first_step_ms': 1000 * statistics.median(steps[WARM_UP:WARM_UP + WINDOW]),
+        'first_step_ms': 1000 * statistics.median(steps[WARM_UP : WARM_UP + WINDOW]),
         'last_step_ms': 1000 * statistics.median(steps[-WINDOW:]),
     }
 
@@ -69,8 +86,10 @@ def main():
     if args.json:
         print(json.dumps(result))
     else:
-        print('{updates:,} updates: resident memory {megabytes_after_warm_up:.0f} MB after 200 of them, {megabytes_at_the_end:.0f} MB '
-              'at the end; a step takes {first_step_ms:.1f} ms then, {last_step_ms:.1f} ms at the end'.format(**result))
+        print(
+            '{updates:,} updates: resident memory {megabytes_after_warm_up:.0f} MB after 200 of them, {megabytes_at_the_end:.0f} MB '
+            'at the end; a step takes {first_step_ms:.1f} ms then, {last_step_ms:.1f} ms at the end'.format(**result)
+        )
 
 
 if __name__ == '__main__':

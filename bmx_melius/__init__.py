@@ -3,6 +3,7 @@
 Importing this package also registers the optimizer ``radam`` and the operator ``bmx_melius_packed`` with MXNet. Where MXNet is not
 installed it offers `Session` alone, which runs packed networks.
 """
+
 import importlib.util as _importlib_util
 
 from . import deploy

@@ -5,6 +5,7 @@ share up to the number in the network's own prefix. One written by ``save_parame
 reference's blocks; its last stage is stored twice, as ``current_stage.*`` and as ``layer3.1.*``. There modules are matched in the order
 in which data flows through them. Every shape is checked against the one that follows from an image through the whole network.
 """
+
 import collections
 import re
 
@@ -88,10 +89,10 @@ def _read(filename):
 def _match_full_names(net, arrays, filename):
     names = {key: key.partition(':')[2] for key in arrays}
     # All names begin with that of the network, except the output layer's of ResNetE, which was made outside of its name scope.
-    (network, _), = collections.Counter(name.partition('_')[0] for name in names.values()).most_common(1)
-    keys = {name[len(network) + 1:] if name.startswith(f'{network}_') else name: key for key, name in names.items()}
+    ((network, _),) = collections.Counter(name.partition('_')[0] for name in names.values()).most_common(1)
+    keys = {name[len(network) + 1 :] if name.startswith(f'{network}_') else name: key for key, name in names.items()}
     shapes = _shapes(net)
-    parameters = {name[len(net.prefix):]: name for name in shapes}
+    parameters = {name[len(net.prefix) :]: name for name in shapes}
     for own, name in parameters.items():
         if own not in keys:
             raise _WrongNetwork(filename, f'it has no parameter ..._{own}')
@@ -128,7 +129,7 @@ def _check_duplicates(arrays, filename):
     last_stage = max((key.partition('.')[0] for key in arrays if key.startswith('layer')), default=None)
     for key in arrays:
         if key.startswith(_DUPLICATE):
-            twin = f'{last_stage}.1.{key[len(_DUPLICATE):]}'
+            twin = f'{last_stage}.1.{key[len(_DUPLICATE) :]}'
             if twin not in arrays or not np.array_equal(arrays[key], arrays[twin]):
                 raise UserError(f'{filename} is damaged: its {key} is not equal to {twin}, of which it is a copy')
 

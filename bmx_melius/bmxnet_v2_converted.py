@@ -8,6 +8,7 @@ stay as they are.
 Padding: BMXNet-v2's layers pad with an operator ``Pad`` of its own, with -1, before the convolution. The padding that the convolution
 itself can do happens before the signs are taken, with 0, whose sign is +1; no network of BMXNet-v2 uses it.
 """
+
 import collections
 import json
 import os
@@ -69,8 +70,10 @@ def read_converted(symbol_file, params_file, input_shape):
             arrays[key] = unpack(operator, node, stored[key], params_file)
             binary_layers[node.name] = {'operator': operator, 'shape': list(node.shape)}
         elif stored[key].shape != node.shape:
-            raise UserError(f'{params_file} does not fit {symbol_file} and an input of shape {tuple(input_shape)}: '
-                            f'{key} has shape {stored[key].shape}, but {node.shape} is needed')
+            raise UserError(
+                f'{params_file} does not fit {symbol_file} and an input of shape {tuple(input_shape)}: '
+                f'{key} has shape {stored[key].shape}, but {node.shape} is needed'
+            )
         else:
             arrays[key] = stored[key]
     return symbol, arrays, binary_layers
@@ -95,8 +98,10 @@ class _Rewritten:
             else:
                 self._position.append(self._add({**node, 'inputs': [self._moved(source) for source in node['inputs']]}))
         if not self.weights:
-            raise UserError(f"{path} holds no {CONVOLUTION} or {DENSE}: it was not written by BMXNet-v2's model_converter; "
-                            'a network that was not converted is imported by its parameter file and --model NAME')
+            raise UserError(
+                f"{path} holds no {CONVOLUTION} or {DENSE}: it was not written by BMXNet-v2's model_converter; "
+                'a network that was not converted is imported by its parameter file and --model NAME'
+            )
         self._heads = [self._moved(head) for head in described['heads']]
 
     def symbol(self):
@@ -106,12 +111,16 @@ class _Rewritten:
             if node['op'] != 'null' and node['op'] not in known:
                 raise UserError(f'{self.path}: MXNet knows no operator {node["op"]} (node {node["name"]})')
         try:
-            return mx.sym.load_json(json.dumps({
-                'nodes': self._nodes,
-                'arg_nodes': [index for index, node in enumerate(self._nodes) if node['op'] == 'null'],
-                'heads': self._heads,
-                'attrs': self._attributes,
-            }))
+            return mx.sym.load_json(
+                json.dumps(
+                    {
+                        'nodes': self._nodes,
+                        'arg_nodes': [index for index, node in enumerate(self._nodes) if node['op'] == 'null'],
+                        'heads': self._heads,
+                        'attrs': self._attributes,
+                    }
+                )
+            )
         except mx.MXNetError as error:
             raise UserError(f'{self.path} holds no symbol that MXNet can load: {last_line(error)}') from error
 
@@ -132,11 +141,12 @@ class _Rewritten:
         if variable['op'] != 'null' or self._readers[weight] != 1:
             raise UserError(f'{self.path}: the weight of {name} must be a variable that no other node reads')
         self.weights[variable['name']] = node['op']
-        prefix = name[:-len('fwd')] if name.endswith('_fwd') else name + '_'
+        prefix = name[: -len('fwd')] if name.endswith('_fwd') else name + '_'
         try:
             if node['op'] == DENSE:
-                layer = QDense(attribute(node, 'num_hidden', int), flatten=attribute(node, 'flatten', bool, True), encoding='bit',
-                               prefix=prefix)
+                layer = QDense(
+                    attribute(node, 'num_hidden', int), flatten=attribute(node, 'flatten', bool, True), encoding='bit', prefix=prefix
+                )
             else:
                 layer, data, data_slot = self._convolution(node, prefix, data, data_slot)
             activation = QActivation(encoding=layer.encoding, prefix=prefix + 'qactivation_')
@@ -157,8 +167,15 @@ class _Rewritten:
         if not any(padding):
             pad_value = -1  # whatever it is; layers are fastest with this one
         layer = QConv2D(
-            attribute(node, 'num_filter', int), attribute(node, 'kernel', tuple), attribute(node, 'stride', tuple, (1, 1)), padding,
-            attribute(node, 'dilate', tuple, (1, 1)), pad_value=pad_value, encoding='bit' if pad_value == -1 else 'sign', prefix=prefix)
+            attribute(node, 'num_filter', int),
+            attribute(node, 'kernel', tuple),
+            attribute(node, 'stride', tuple, (1, 1)),
+            padding,
+            attribute(node, 'dilate', tuple, (1, 1)),
+            pad_value=pad_value,
+            encoding='bit' if pad_value == -1 else 'sign',
+            prefix=prefix,
+        )
         return layer, data, data_slot
 
     def _splice(self, symbol, weight, weight_name, data):

@@ -9,6 +9,7 @@ BinaryInferenceFullyConnected   (O, I)               (I / 32, O): word (j, o) ho
 
 A file calls the words float32, so they are read as bytes: as numbers some of them are NaN.
 """
+
 import ast
 import json
 import math
@@ -83,14 +84,20 @@ def unpack(operator, node, words, params_file):
     """Words to weights of the shape that `node` has: float32, -1 and +1."""
     name, needed = f'{params_file}: the weight {node.name} of shape {node.shape}', math.prod(node.shape)
     if words.dtype == np.float64 or words.size * _BROKEN_WORD == needed:
-        raise UserError(f'{name} is packed in words of {_BROKEN_WORD} bits; such files of BMXNet-v2 are known to be broken: '
-                        f'convert the original network with words of {_WORD} bits, or import its float checkpoint')
+        raise UserError(
+            f'{name} is packed in words of {_BROKEN_WORD} bits; such files of BMXNet-v2 are known to be broken: '
+            f'convert the original network with words of {_WORD} bits, or import its float checkpoint'
+        )
     if words.dtype != np.float32 or node.shape[1] % _WORD or words.size * _WORD != needed:
-        raise UserError(f'{name} needs {needed / _WORD:g} words of {_WORD} bits (float32), '
-                        f'but {words.size} of type {words.dtype} in the shape {words.shape} are there')
+        raise UserError(
+            f'{name} needs {needed / _WORD:g} words of {_WORD} bits (float32), '
+            f'but {words.size} of type {words.dtype} in the shape {words.shape} are there'
+        )
     if words.ndim == 1 and _is_rounded(words):
-        raise UserError(f"{name} holds words that were rounded to the nearest float32, as by BMXNet-v2's converter in Python: "
-                        'bits are lost; convert the original network with its converter in C++, or import its float checkpoint')
+        raise UserError(
+            f"{name} holds words that were rounded to the nearest float32, as by BMXNet-v2's converter in Python: "
+            'bits are lost; convert the original network with its converter in C++, or import its float checkpoint'
+        )
     bits = np.unpackbits(np.frombuffer(words.tobytes(), dtype=np.uint8), bitorder='little')  # bytes are little-endian, as the file is
     if operator == DENSE:
         units, inputs = node.shape

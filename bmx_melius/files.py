@@ -1,4 +1,5 @@
 """Writing files so that a reader sees the old content or the new one, never half of it."""
+
 import contextlib
 import errno
 import os

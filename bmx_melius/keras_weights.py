@@ -4,6 +4,7 @@ Keras up to version 2 writes two kinds of file: weights alone, where the groups 
 lie in the group ``model_weights`` (https://github.com/keras-team/keras/blob/v2.15.0/keras/saving/legacy/hdf5_format.py). The attributes
 ``layer_names`` and ``weight_names`` hold the order; an attribute too long for HDF5 is cut into ``layer_names0``, ``layer_names1``, ...
 """
+
 import dataclasses
 import os
 

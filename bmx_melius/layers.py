@@ -10,6 +10,7 @@ and w the quantized weights,
 
 holds for every p, and for x in {-1, +1} and p = -1 the difference x - p is in {0, 2}: all sums are small integers, exact in float32.
 """
+
 from mxnet.gluon import HybridBlock, nn
 
 from .errors import UserError
@@ -153,10 +154,28 @@ class _QuantizedConvolution:
     """
 
     def __init__(
-        self, channels, kernel_size, strides=1, padding=0, dilation=1, groups=1, layout=None, in_channels=0, activation=None,
-        use_bias=False, weight_initializer=None, bias_initializer='zeros', bits=1, quantization='sign', pad_value=-1,
-        no_offset=False, apply_scaling=False, scaling_gradient=True, encoding='sign', **kwargs,
-    ):  # fmt: skip
+        self,
+        channels,
+        kernel_size,
+        strides=1,
+        padding=0,
+        dilation=1,
+        groups=1,
+        layout=None,
+        in_channels=0,
+        activation=None,
+        use_bias=False,
+        weight_initializer=None,
+        bias_initializer='zeros',
+        bits=1,
+        quantization='sign',
+        pad_value=-1,
+        no_offset=False,
+        apply_scaling=False,
+        scaling_gradient=True,
+        encoding='sign',
+        **kwargs,
+    ):
         check_quantizer(quantization, bits)
         stands_for_signs = bits == 1 or quantization == UNIT_MAGNITUDE
         _check_encoding(encoding, 1 if stands_for_signs else bits)
@@ -165,9 +184,20 @@ class _QuantizedConvolution:
         if layout not in (None, self.layout):
             raise UserError(f'{type(self).__name__} computes in layout {self.layout} alone, not {layout}; transpose the input instead')
         super().__init__(
-            channels, kernel_size, strides, padding, dilation, groups, self.layout, activation, use_bias,
-            weight_initializer, bias_initializer, in_channels, **kwargs,
-        )  # fmt: skip
+            channels,
+            kernel_size,
+            strides,
+            padding,
+            dilation,
+            groups,
+            self.layout,
+            activation,
+            use_bias,
+            weight_initializer,
+            bias_initializer,
+            in_channels,
+            **kwargs,
+        )
         if bits != FULL_PRECISION:
             self.weight.wd_mult = 0.0
         self.bits, self.quantization, self.pad_value, self.encoding = bits, quantization, pad_value, encoding
@@ -285,13 +315,26 @@ class BinaryConv2D(HybridBlock):
     Input (N, C, H, W) float; output (N, channels, H', W').
     """
 
-    def __init__(self, channels, kernel_size, threshold=1.3, activation_method='sign', bits=1, weight_bits=None, pad_value=-1,
-                 prefix=None, params=None, **convolution):  # fmt: skip
+    def __init__(
+        self,
+        channels,
+        kernel_size,
+        threshold=1.3,
+        activation_method='sign',
+        bits=1,
+        weight_bits=None,
+        pad_value=-1,
+        prefix=None,
+        params=None,
+        **convolution,
+    ):
         super().__init__(prefix=prefix, params=params)
         weight_bits = weight_bits or bits
         if weight_bits != bits and (bits != 1 or weight_bits != FULL_PRECISION or pad_value != -1):
-            raise UserError(f'weight_bits={weight_bits} with bits={bits} and pad_value={pad_value}: weights differ from activations in one '
-                            'case, 32 bits beside activations of 1 bit that are padded with -1')
+            raise UserError(
+                f'weight_bits={weight_bits} with bits={bits} and pad_value={pad_value}: weights differ from activations in one '
+                'case, 32 bits beside activations of 1 bit that are padded with -1'
+            )
         if weight_bits != bits:
             convolution['quantization'] = UNIT_MAGNITUDE
         encoding = 'bit' if bits == 1 and pad_value == -1 else 'sign'

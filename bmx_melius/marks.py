@@ -16,6 +16,7 @@ dense               the FullyConnected node of a quantized dense layer     bits,
 The weight of ``convolution`` and ``dense`` is the only variable above the anchor's input 1; its ``method`` and ``bits`` say how it is
 quantized there.
 """
+
 import mxnet as mx
 
 ROLE = 'role'
@@ -39,4 +40,4 @@ def mark(role, **facts):
 def read_marks(attributes):
     """The marks among a node's attributes (dict of str) as a dict of fact name to str; empty for an unmarked node."""
     prefix, suffix = key('|').split('|')
-    return {k[len(prefix):-len(suffix)]: v for k, v in attributes.items() if k.startswith(prefix) and k.endswith(suffix)}
+    return {k[len(prefix) : -len(suffix)]: v for k, v in attributes.items() if k.startswith(prefix) and k.endswith(suffix)}

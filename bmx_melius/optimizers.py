@@ -1,4 +1,5 @@
 """RAdam, the optimizer MeliusNet was trained with, registered with `mx.optimizer` under the name ``'radam'``."""
+
 import math
 
 import mxnet as mx
@@ -82,9 +83,18 @@ class RAdam(mx.optimizer.Optimizer):
         mean, variance = state
         # One fused pass over m, v and w; at rate 0 it leaves w alone. The few momentum steps of a run take a second one.
         mx.nd.adam_update(
-            weight, grad, mean, variance, out=weight,
-            lr=adaptive_rate, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, wd=self._get_wd(index),
-            rescale_grad=self.rescale_grad, clip_gradient=-1 if self.clip_gradient is None else self.clip_gradient,
+            weight,
+            grad,
+            mean,
+            variance,
+            out=weight,
+            lr=adaptive_rate,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            epsilon=self.epsilon,
+            wd=self._get_wd(index),
+            rescale_grad=self.rescale_grad,
+            clip_gradient=-1 if self.clip_gradient is None else self.clip_gradient,
         )
         if momentum_rate:
             mx.nd.sgd_update(weight, mean, out=weight, lr=momentum_rate, wd=0)
@@ -92,9 +102,9 @@ class RAdam(mx.optimizer.Optimizer):
     def _rates(self, lr, t):
         """Return the factors of `m` and of `m / (sqrt(v) + epsilon)` in update number `t`; one of them is 0."""
         n_infinity = 2 / (1 - self.beta2) - 1
-        decay = self.beta2 ** t
+        decay = self.beta2**t
         n_t = n_infinity - 2 * t * decay / (1 - decay)
-        lr = lr / (1 - self.beta1 ** t)
+        lr = lr / (1 - self.beta1**t)
         if n_t <= self.n_sma_threshold:
             return lr, 0
         return 0, lr * math.sqrt((1 - decay) * (n_t - 4) * (n_t - 2) * n_infinity / ((n_infinity - 4) * (n_infinity - 2) * n_t))

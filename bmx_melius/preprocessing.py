@@ -1,4 +1,5 @@
 """From an image to the numbers a network sees: one definition for validation, export and prediction."""
+
 import dataclasses
 
 import mxnet as mx

@@ -12,6 +12,7 @@ at memory speed there, while ``clip``, ``sign`` and ``contrib.sign_ste`` branch 
 Every function takes ``F`` (``mx.nd`` or ``mx.sym``) and an array or symbol ``x`` of any shape, float32 or float64, and returns the same
 shape and dtype.
 """
+
 import dataclasses
 from typing import Callable, Optional, Sequence
 

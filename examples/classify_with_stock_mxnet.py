@@ -5,6 +5,7 @@
 Loads PREFIX-symbol.json and PREFIX-0000.params, reads preprocessed images (N, channels, height, width) float32 from INPUTS.npy and writes
 logits (N, classes) to OUTPUTS.npy.
 """
+
 import sys
 import warnings
 
@@ -19,7 +20,7 @@ def main(prefix, inputs, outputs):
         warnings.filterwarnings('ignore', message='Cannot decide type')  # of the input: it is what it is given, float32
         net = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
     images = np.load(inputs)
-    np.save(outputs, np.concatenate([net(mx.nd.array(images[first:first + BATCH])).asnumpy() for first in range(0, len(images), BATCH)]))
+    np.save(outputs, np.concatenate([net(mx.nd.array(images[first : first + BATCH])).asnumpy() for first in range(0, len(images), BATCH)]))
     foreign = [name for name in sys.modules if name.split('.')[0] in ('bmx_melius', 'model_zoo', 'gluoncv')]
     if foreign:
         sys.exit(f'this process was to use MXNet alone, but imported {foreign}')

@@ -2,6 +2,7 @@
 
 `make demo` runs this file. It does what a user would do: it calls train_imagenet.py and works on with the files that come out.
 """
+
 import json
 import pathlib
 import shutil
@@ -28,7 +29,7 @@ import matplotlib.pyplot as plt  # noqa: E402  the backend comes first
 
 MODEL = 'meliusnet22'
 FLAGS = ['--model', MODEL, '--dataset', 'digits', '--seed', '1']
-REQUIRED = .95  # top-1 accuracy
+REQUIRED = 0.95  # top-1 accuracy
 RUNS, ROUNDS = 200, 20  # of each form that is timed
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -67,8 +68,10 @@ def main():
     trained = logits_as_trained(description, inputs)
     if not np.array_equal(predictions, trained.argmax(axis=1)):
         sys.exit('the exported network does not predict what the trained one does')
-    print(f'{len(labels)} digits that were held back in training: the same predictions as the trained network, '
-          f'logits differ by {np.abs(logits - trained).max():.1g} at most')
+    print(
+        f'{len(labels)} digits that were held back in training: the same predictions as the trained network, '
+        f'logits differ by {np.abs(logits - trained).max():.1g} at most'
+    )
 
     headline('Packing it: xnor and popcount in place of multiplications')
     run('-m', 'bmx_melius', 'convert', f'{PREFIX}-symbol.json', f'{PREFIX}-0000.params', shorten(PACKED))
@@ -86,12 +89,14 @@ def main():
     history = json.loads((RUN / 'checkpoint.json').read_text())['progress']['history']
     draw(images, labels, packed, history, times, FOLDER / 'demo.png')
     command = shorten(pathlib.Path(sys.executable).parent / 'bmx-melius')
-    print(f'\npicture      {shorten(FOLDER / "demo.png")}\n'
-          f'now try      {command} predict {shorten(PACKED)} {shorten(FOLDER / "digit.png")}\n'
-          f'             {command} evaluate {shorten(PACKED)} digits --per-class\n'
-          f'             {command} summary {shorten(PREFIX)}-symbol.json --by kind\n'
-          f'             {command} bench meliusnet22 --compare mxnet\n'
-          f'time         {time.time() - started:.0f} s\n')
+    print(
+        f'\npicture      {shorten(FOLDER / "demo.png")}\n'
+        f'now try      {command} predict {shorten(PACKED)} {shorten(FOLDER / "digit.png")}\n'
+        f'             {command} evaluate {shorten(PACKED)} digits --per-class\n'
+        f'             {command} summary {shorten(PREFIX)}-symbol.json --by kind\n'
+        f'             {command} bench meliusnet22 --compare mxnet\n'
+        f'time         {time.time() - started:.0f} s\n'
+    )
     print(f'top-1 {percent(packed_accuracy)}')
     if min(accuracy, packed_accuracy) < REQUIRED:
         sys.exit(f'that is less than {REQUIRED:.0%}')
@@ -118,7 +123,7 @@ def show_costs(description, spec):
     binary = bmx_melius.summary(f'{PREFIX}-symbol.json', input_shape=shape)
     twin = bmx_melius.summary(get_model(**description['model'], bits=32), input_shape=shape)
     for name, network in ((MODEL, binary), ('in float32', twin)):
-        print(f'{name:<12} {network.ops / 1e6:6.2f} million OPs   {network.size_bytes / 2 ** 20:6.2f} MB')
+        print(f'{name:<12} {network.ops / 1e6:6.2f} million OPs   {network.size_bytes / 2**20:6.2f} MB')
     print(f'{"":<12} {twin.ops / binary.ops:6.1f} times fewer      {twin.size_bytes / binary.size_bytes:5.1f} times smaller')
 
 
@@ -156,7 +161,7 @@ def draw(images, labels, predictions, history, times, path):
         axes.plot(epochs, [100 * row[key] for row in history], marker='o', label=label)
     axes.axhline(100 * REQUIRED, color='gray', linestyle=':', linewidth=1)
     axes.set(xlabel='epoch', ylabel='top-1 accuracy / %', ylim=(0, 101), title=f'{MODEL} learns digits', xticks=epochs)
-    axes.grid(alpha=.3)
+    axes.grid(alpha=0.3)
     axes.legend(loc='lower right')
     draw_times(bars, times)
     wrong = np.array(predictions) != np.array(labels)
@@ -164,8 +169,12 @@ def draw(images, labels, predictions, history, times, path):
     right.suptitle(f'{len(labels)} held-back digits: {wrong.sum()} mistakes (red, true digit in brackets)')
     for index, cell in zip(shown, right.subplots(6, 10).flat):
         cell.imshow(images[index].asnumpy()[..., 0], cmap='gray_r')
-        cell.set_title(f'{predictions[index]} ({labels[index]})' if wrong[index] else str(predictions[index]), fontsize=9, pad=2,
-                       color='tab:red' if wrong[index] else 'black')
+        cell.set_title(
+            f'{predictions[index]} ({labels[index]})' if wrong[index] else str(predictions[index]),
+            fontsize=9,
+            pad=2,
+            color='tab:red' if wrong[index] else 'black',
+        )
         cell.axis('off')
     figure.savefig(path, dpi=110)
 
@@ -173,8 +182,9 @@ def draw(images, labels, predictions, history, times, path):
 def draw_times(axes, times):
     """A bar for the float32 twin and for each way to run the packed network."""
     milliseconds = {form: 1e3 * times[form] for form in (FLOAT, IN_MXNET, ALONE)}
-    bars = axes.barh([form.replace(', ', '\n') for form in milliseconds], list(milliseconds.values()),
-                     color=['gray', 'tab:green', 'tab:green'])
+    bars = axes.barh(
+        [form.replace(', ', '\n') for form in milliseconds], list(milliseconds.values()), color=['gray', 'tab:green', 'tab:green']
+    )
     ratios = [''] + [f': {times[FLOAT] / times[form]:.0f} times as fast' for form in (IN_MXNET, ALONE)]
     axes.bar_label(bars, [f'{time:.2f} ms{ratio}' for time, ratio in zip(milliseconds.values(), ratios)], padding=3)
     axes.set(xlim=(0, 1.25 * max(milliseconds.values())), xticks=[])

@@ -1,4 +1,5 @@
 """The trainings of studies: each a process of its own, several at a time, all of them going on where they were interrupted."""
+
 import collections
 import contextlib
 import dataclasses
@@ -22,7 +23,7 @@ from bmx_melius.training.checkpoints import Checkpoints
 
 SCRIPT = HERE.parent / 'train_imagenet.py'
 COMMAND, OUTPUT, LOCK = 'command.json', 'output.log', 'lock'  # files beside those of the training
-SECONDS = .5  # between two looks at the processes
+SECONDS = 0.5  # between two looks at the processes
 
 
 @dataclasses.dataclass
@@ -60,8 +61,9 @@ class Run:
             with replacing(self.folder / COMMAND) as temporary, open(temporary, 'w') as file:
                 json.dump(self.arguments, file)
             # In a session of its own it does not get the terminal's Ctrl-C, which this program passes on: two would end it at once.
-            return subprocess.Popen(self.command, stdout=output, stderr=subprocess.STDOUT, env=environment, pass_fds=[lock.fileno()],
-                                    start_new_session=True)
+            return subprocess.Popen(
+                self.command, stdout=output, stderr=subprocess.STDOUT, env=environment, pass_fds=[lock.fileno()], start_new_session=True
+            )
 
     def check(self):
         """Note a failure where the folder holds a run of other flags."""
@@ -127,8 +129,12 @@ def run_all(runs, jobs):
 
 
 def _bar(total):
-    return tqdm(total=total, disable=None, dynamic_ncols=True,
-                bar_format='{percentage:3.0f}% |{bar}| {n:.1f} of {total} runs [{elapsed}<{remaining}{postfix}]')
+    return tqdm(
+        total=total,
+        disable=None,
+        dynamic_ncols=True,
+        bar_format='{percentage:3.0f}% |{bar}| {n:.1f} of {total} runs [{elapsed}<{remaining}{postfix}]',
+    )
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
 """What the runs of a study gave: a table as Markdown, CSV and JSON, and a plot of the accuracies."""
+
 import csv
 import json
 import statistics
@@ -70,8 +71,15 @@ def summarize(study, runs):
     for row in study.rows:
         own = [run for run in runs if run.row is row]
         seeds = {run.seed: read_run(run.folder) for run in own if not run.failure and is_finished(run.folder)}
-        rows.append({'name': row.name, 'baseline': row.baseline, 'n': len(seeds), 'seeds': seeds,
-                     'failures': {run.seed: run.failure for run in own if run.failure}})
+        rows.append(
+            {
+                'name': row.name,
+                'baseline': row.baseline,
+                'n': len(seeds),
+                'seeds': seeds,
+                'failures': {run.seed: run.failure for run in own if run.failure},
+            }
+        )
     by_name = {row['name']: row for row in rows}
     for row in rows:
         reference = by_name[row['baseline']]['seeds'] if row['baseline'] else {}
@@ -155,10 +163,16 @@ def plot(study, rows, path):
         if curves:
             epochs = range(1, len(curves[0]) + 1)
             (line,) = axes.plot(epochs, [statistics.fmean(values) for values in zip(*curves)], label=row['name'])
-            axes.fill_between(epochs, [min(values) for values in zip(*curves)], [max(values) for values in zip(*curves)],
-                              color=line.get_color(), alpha=.2, linewidth=0)
+            axes.fill_between(
+                epochs,
+                [min(values) for values in zip(*curves)],
+                [max(values) for values in zip(*curves)],
+                color=line.get_color(),
+                alpha=0.2,
+                linewidth=0,
+            )
     axes.set(xlabel='epoch', ylabel='validation top-1 (%)', title=study.title)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(title='mean; band: all seeds', loc='lower right')
-    axes.grid(alpha=.3)
+    axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python
 """Run studies: train what they compare with every seed, go on with what was interrupted, and put the results in a table and a plot."""
+
 import argparse
 import pathlib
 import shlex
@@ -32,8 +33,9 @@ def make_parser():
     parser.add_argument('--dry-run', action='store_true', help='show the commands, train nothing')
     parser.add_argument('--quick', action='store_true', help='small networks on handwritten digits instead of ImageNet')
     parser.add_argument('--seeds', type=seeds, metavar='N,N', help='(default: those of the study)')
-    parser.add_argument('--jobs', type=positive_int, default=1, metavar='N',
-                        help='runs at the same time; they share the cores (default: %(default)s)')
+    parser.add_argument(
+        '--jobs', type=positive_int, default=1, metavar='N', help='runs at the same time; they share the cores (default: %(default)s)'
+    )
     parser.add_argument('--out', type=pathlib.Path, metavar='DIR', help='(default: out/experiments; with --quick: out/experiments-quick)')
     return parser
 
@@ -65,10 +67,16 @@ def run(options, further):
     out = options.out or HERE.parent / 'out' / ('experiments-quick' if options.quick else 'experiments')
     studies = []
     for study in (read_study(name, options.quick) for name in names):
-        studies.append((study, [
-            Run(row, seed, out.resolve() / study.name / row.folder / f'seed{seed}', row.arguments(seed) + further)
-            for seed in options.seeds or study.seeds for row in study.rows
-        ]))  # fmt: skip
+        studies.append(
+            (
+                study,
+                [
+                    Run(row, seed, out.resolve() / study.name / row.folder / f'seed{seed}', row.arguments(seed) + further)
+                    for seed in options.seeds or study.seeds
+                    for row in study.rows
+                ],
+            )
+        )
     runs = [one for _, of_study in studies for one in of_study]
     if options.dry_run:
         for one in runs:
@@ -86,7 +94,7 @@ def main(arguments=None):
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     own, further = arguments, []
     if '--' in arguments:
-        own, further = arguments[:arguments.index('--')], arguments[arguments.index('--') + 1:]
+        own, further = arguments[: arguments.index('--')], arguments[arguments.index('--') + 1 :]
     try:
         return run(make_parser().parse_args(own), further)
     except KeyboardInterrupt:

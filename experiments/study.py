@@ -17,6 +17,7 @@ The file says, for a study on ImageNet:
 ``quick``
     The same keys again: what to take instead on handwritten digits, in minutes; an axis that is not named stays.
 """
+
 import dataclasses
 import itertools
 import json

@@ -3,6 +3,7 @@
 A block is built from its input's `channels`, the `growth_rate`, and two functions: `norm()` makes a normalization, `conv(channels)` a
 binary 3x3 convolution that keeps the size of the map. Input (N, channels, H, W), output (N, channels + growth_rate, H, W).
 """
+
 from mxnet.gluon import HybridBlock
 
 from bmx_melius.layers import concat

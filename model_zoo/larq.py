@@ -4,6 +4,7 @@ What tells Larq Zoo's networks from those of the same name here is a row of opti
 their dot products as they are, and pad what halves the map as TensorFlow does (`model_zoo.padding`): inputs are multiples of 32 pixels,
 or the networks refuse them.
 """
+
 import dataclasses
 
 import mxnet as mx
@@ -17,9 +18,7 @@ from . import registry, store
 from .resnet import ResidualBlock
 
 # Larq Zoo crops 7/8 of the short side and resizes that to 224 pixels (bicubic, where this is bilinear), and normalizes in units of 0..1.
-INPUT = InputSpec(
-    size=224, resize=256, mean=(0.485 * 255, 0.456 * 255, 0.406 * 255), std=(0.229 * 255, 0.224 * 255, 0.225 * 255)
-)
+INPUT = InputSpec(size=224, resize=256, mean=(0.485 * 255, 0.456 * 255, 0.406 * 255), std=(0.229 * 255, 0.224 * 255, 0.225 * 255))
 
 _CONVOLUTION = {'pad_value': 0, 'no_offset': True}
 _NORM = {'epsilon': 1e-5, 'momentum': 0.9}
@@ -28,7 +27,11 @@ _DENSENET = {'initial_layers': 'imagenet', 'same_padding': True, 'conv_kwargs': 
 # Name of a network here -> the arguments of get_model that make it Larq Zoo's (larq-zoo 2.4.0, larq_zoo/literature/*.py).
 NETWORKS = {
     'meliusnet22': {
-        'initial_layers': 'grouped_stem', 'stem_pool': 2, 'same_padding': True, 'conv_kwargs': _CONVOLUTION, 'norm_kwargs': _NORM,
+        'initial_layers': 'grouped_stem',
+        'stem_pool': 2,
+        'same_padding': True,
+        'conv_kwargs': _CONVOLUTION,
+        'norm_kwargs': _NORM,
     },
     'binary_densenet28': _DENSENET,
     'binary_densenet37': _DENSENET,

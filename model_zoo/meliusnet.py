@@ -4,6 +4,7 @@ A Dense Block appends `growth_rate` new channels to its input, an Improvement Bl
 transition halves the map and reduces the channels by a full-precision 1x1 convolution. With another block the same plan gives the two
 networks it is compared with: BinaryDenseNet, which has no Improvement Blocks, and the paper's naive combination.
 """
+
 import dataclasses
 import functools
 from typing import Optional, Tuple, Union
@@ -116,10 +117,27 @@ class MeliusNet(HybridBlock):
     """
 
     def __init__(
-        self, block_numbers, transitions, groups=1, block='improvement', pool_first=True, growth_rate=64, init_features=64, classes=1000,
-        initial_layers='grouped_stem', clip_threshold=1.3, bits=1, weight_bits=None, norm_layer=nn.BatchNorm,
-        norm_kwargs=None, conv_kwargs=None, stem_pool=3, same_padding=False, dilations=None, **kwargs,
-    ):  # fmt: skip
+        self,
+        block_numbers,
+        transitions,
+        groups=1,
+        block='improvement',
+        pool_first=True,
+        growth_rate=64,
+        init_features=64,
+        classes=1000,
+        initial_layers='grouped_stem',
+        clip_threshold=1.3,
+        bits=1,
+        weight_bits=None,
+        norm_layer=nn.BatchNorm,
+        norm_kwargs=None,
+        conv_kwargs=None,
+        stem_pool=3,
+        same_padding=False,
+        dilations=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if len(transitions) != len(block_numbers) - 1:
             raise UserError(f'{len(block_numbers)} stages need {len(block_numbers) - 1} transitions, not {len(transitions)}')
@@ -129,8 +147,9 @@ class MeliusNet(HybridBlock):
         if len(dilations) != len(block_numbers):
             raise UserError(f'{len(block_numbers)} stages need {len(block_numbers)} dilations, not {len(dilations)}')
         norm = functools.partial(norm_layer, **(norm_kwargs or {}))
-        conv = functools.partial(BinaryConv2D, kernel_size=3, threshold=clip_threshold, bits=bits, weight_bits=weight_bits,
-                                 prefix='', **(conv_kwargs or {}))
+        conv = functools.partial(
+            BinaryConv2D, kernel_size=3, threshold=clip_threshold, bits=bits, weight_bits=weight_bits, prefix='', **(conv_kwargs or {})
+        )
         with self.name_scope():
             features = nn.HybridSequential(prefix='')
             stride = add_stem(initial_layers, features, init_features, norm, pool=stem_pool, same_padding=same_padding)
@@ -190,9 +209,20 @@ def _transition(channels, width, groups, norm, pool):
 
 
 for _name, _spec in SPECS.items():
-    register(_name, functools.partial(
-        MeliusNet, _spec.block_numbers, _spec.transitions, _spec.groups, _spec.block, _spec.pool_first, bits=_spec.bits,
-        dilations=_spec.dilations), _spec.aliases)
+    register(
+        _name,
+        functools.partial(
+            MeliusNet,
+            _spec.block_numbers,
+            _spec.transitions,
+            _spec.groups,
+            _spec.block,
+            _spec.pool_first,
+            bits=_spec.bits,
+            dilations=_spec.dilations,
+        ),
+        _spec.aliases,
+    )
 
 # One of one's own: every argument of `MeliusNet`, with defaults for the numbers of blocks and the transitions.
 register('meliusnet_flex', functools.partial(MeliusNet, block_numbers=(4, 4, 4, 3), transitions=(1 / 2, 1 / 2, 1 / 2)))

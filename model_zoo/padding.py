@@ -7,6 +7,7 @@ k // 2 + 1 on each side, without its first row and column: its windows begin two
 Along an axis of odd size TensorFlow's windows lie as MXNet's do. No stock operator chooses by the size of its input, so a network padded so
 takes maps that stay even until the last layer that halves them, and refuses others (`SamePadded`).
 """
+
 import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 
@@ -64,8 +65,10 @@ class SamePadded(nn.HybridSequential):
 
     def forward(self, x, *args):
         if isinstance(x, mx.nd.NDArray) and any(size % self._stride for size in x.shape[2:]):
-            raise UserError(f"height and width of an image must be multiples of {self._stride}, not {' x '.join(map(str, x.shape[2:]))}: "
-                            'this network pads as TensorFlow does, and other sizes would be padded differently there')
+            raise UserError(
+                f'height and width of an image must be multiples of {self._stride}, not {" x ".join(map(str, x.shape[2:]))}: '
+                'this network pads as TensorFlow does, and other sizes would be padded differently there'
+            )
         return super().forward(x, *args)
 
     def hybrid_forward(self, F, x):

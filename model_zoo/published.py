@@ -1,4 +1,5 @@
 """What was published of the networks of this zoo, as it is printed; `bmx-melius tables` puts beside it what they count here."""
+
 import dataclasses
 from typing import Tuple
 
@@ -46,43 +47,80 @@ class Table:
 
 
 def _stems(network, *figures):
-    return tuple(Row(network, stem, ops=ops, size=size, top1=top1, top5=top5, note=note)
-                 for stem, (ops, size, top1, top5, note) in zip(('imagenet', 'grouped_stem'), figures))
+    return tuple(
+        Row(network, stem, ops=ops, size=size, top1=top1, top5=top5, note=note)
+        for stem, (ops, size, top1, top5, note) in zip(('imagenet', 'grouped_stem'), figures)
+    )
 
 
 TABLES = (
-    Table('The networks of the paper', PAPER, (
-        Row('meliusnet22', 'grouped_stem', '4.62', '1.35', '2.08', '3.9', '63.6', '84.7'),
-        Row('meliusnet29', 'grouped_stem', '5.47', '1.29', '2.14', '5.1', '65.8', '86.2'),
-        Row('meliusnet42', 'grouped_stem', '9.69', '1.74', '3.25', '10.1', '69.2', '88.3'),
-        Row('meliusnet59', 'grouped_stem', '18.3', '2.45', '5.25', '17.4', '71.0', '89.7',
-            '5.25 is a misprint: its own figures give 18.3 / 64 + 2.45 = 5.31'),
-        Row('meliusneta', 'grouped_stem', '4.85', '0.86', '1.62', '4.0', '63.4', '84.2'),
-        Row('meliusnetb', 'grouped_stem', '5.72', '1.06', '1.96', '5.0', '65.7', '85.9'),
-        Row('meliusnetc', 'grouped_stem', '4.35', '0.82', '1.50', '4.5', '64.1', '85.0'),
-    )),
-    Table('One 7x7 convolution or a grouped stem', LOGS, (
-        *_stems('resnet_e18', ('1.63', '4.0', '60.0', '81.9', ''), ('1.14', '3.98', '60.6', '82.4', '')),
-        *_stems('resnet_e34', ('1.92', '5.23', '63.2', '84.7', 'the paper prints 1.93'), ('1.43', '5.21', '63.7', '84.9', '')),
-        *_stems('binary_densenet28', ('2.58', '4.04', '61.7', '83.3', ''), ('2.09', '4.03', '62.6', '84.0', '')),
-        *_stems('binary_densenet37', ('2.70', '5.13', '63.3', '84.4', 'the paper prints 2.71'), ('2.20', '5.12', '64.2', '85.1', '')),
-        *_stems('meliusnet22', ('2.58', '3.89', '62.9', '84.3', 'the paper prints 2.57, cut off'), ('2.08', '3.88', '63.6', '84.7', '')),
-        *_stems('meliusnet29', ('2.64', '5.08', '64.9', '85.7', 'the paper prints 2.63, cut off'), ('2.14', '5.07', '65.8', '86.2', '')),
-    )),
-    Table('Compact float networks', MOBILENET, (
-        Row('mobilenet0.5', '', flops='1.49', ops='1.49', top1='63.7'),
-        Row('mobilenet0.75', '', flops='3.25', ops='3.25', top1='68.4'),
-        Row('mobilenet1.0', '', flops='5.69', ops='5.69', top1='70.6',
-            note='569 million counts the last layer, 1 million, too; here convolutions count alone'),
-    )),
-    Table('Other networks of the zoo', '', (
-        Row('binary_densenet45', 'grouped_stem'),
-        Row('naivenet17', 'grouped_stem'),
-        Row('birealnet18', 'imagenet'),
-        Row('birealnet34', 'imagenet'),
-        Row('meliusnet_32bit', 'imagenet'),
-        Row('densenet_32bit', 'imagenet'),
-        Row('resnet18_v1', ''),
-        Row('resnet34_v1', ''),
-    )),
+    Table(
+        'The networks of the paper',
+        PAPER,
+        (
+            Row('meliusnet22', 'grouped_stem', '4.62', '1.35', '2.08', '3.9', '63.6', '84.7'),
+            Row('meliusnet29', 'grouped_stem', '5.47', '1.29', '2.14', '5.1', '65.8', '86.2'),
+            Row('meliusnet42', 'grouped_stem', '9.69', '1.74', '3.25', '10.1', '69.2', '88.3'),
+            Row(
+                'meliusnet59',
+                'grouped_stem',
+                '18.3',
+                '2.45',
+                '5.25',
+                '17.4',
+                '71.0',
+                '89.7',
+                '5.25 is a misprint: its own figures give 18.3 / 64 + 2.45 = 5.31',
+            ),
+            Row('meliusneta', 'grouped_stem', '4.85', '0.86', '1.62', '4.0', '63.4', '84.2'),
+            Row('meliusnetb', 'grouped_stem', '5.72', '1.06', '1.96', '5.0', '65.7', '85.9'),
+            Row('meliusnetc', 'grouped_stem', '4.35', '0.82', '1.50', '4.5', '64.1', '85.0'),
+        ),
+    ),
+    Table(
+        'One 7x7 convolution or a grouped stem',
+        LOGS,
+        (
+            *_stems('resnet_e18', ('1.63', '4.0', '60.0', '81.9', ''), ('1.14', '3.98', '60.6', '82.4', '')),
+            *_stems('resnet_e34', ('1.92', '5.23', '63.2', '84.7', 'the paper prints 1.93'), ('1.43', '5.21', '63.7', '84.9', '')),
+            *_stems('binary_densenet28', ('2.58', '4.04', '61.7', '83.3', ''), ('2.09', '4.03', '62.6', '84.0', '')),
+            *_stems('binary_densenet37', ('2.70', '5.13', '63.3', '84.4', 'the paper prints 2.71'), ('2.20', '5.12', '64.2', '85.1', '')),
+            *_stems(
+                'meliusnet22', ('2.58', '3.89', '62.9', '84.3', 'the paper prints 2.57, cut off'), ('2.08', '3.88', '63.6', '84.7', '')
+            ),
+            *_stems(
+                'meliusnet29', ('2.64', '5.08', '64.9', '85.7', 'the paper prints 2.63, cut off'), ('2.14', '5.07', '65.8', '86.2', '')
+            ),
+        ),
+    ),
+    Table(
+        'Compact float networks',
+        MOBILENET,
+        (
+            Row('mobilenet0.5', '', flops='1.49', ops='1.49', top1='63.7'),
+            Row('mobilenet0.75', '', flops='3.25', ops='3.25', top1='68.4'),
+            Row(
+                'mobilenet1.0',
+                '',
+                flops='5.69',
+                ops='5.69',
+                top1='70.6',
+                note='569 million counts the last layer, 1 million, too; here convolutions count alone',
+            ),
+        ),
+    ),
+    Table(
+        'Other networks of the zoo',
+        '',
+        (
+            Row('binary_densenet45', 'grouped_stem'),
+            Row('naivenet17', 'grouped_stem'),
+            Row('birealnet18', 'imagenet'),
+            Row('birealnet34', 'imagenet'),
+            Row('meliusnet_32bit', 'imagenet'),
+            Row('densenet_32bit', 'imagenet'),
+            Row('resnet18_v1', ''),
+            Row('resnet34_v1', ''),
+        ),
+    ),
 )

@@ -1,4 +1,5 @@
 """The registry of networks: names, and what builds them."""
+
 import functools
 import inspect
 import os

@@ -3,6 +3,7 @@
 ResNetE: Bethge et al. 2019, *Back to Simplicity: How to Train Accurate BNNs from Scratch?*, arXiv:1906.08637, section 3.
 Bi-Real Net: Liu et al. 2018, arXiv:1808.00278. The float map is added up along the shortcuts; each binary convolution reads its signs.
 """
+
 import dataclasses
 import functools
 from typing import Tuple
@@ -46,8 +47,13 @@ class Variant:
 
 RESNET_E = Variant(input_norm=True, relus=True, stage_norm=True, clip_threshold=1.3)
 # Its sign has the gradient of section 3.3, max(0, 2 - 2|x|), and its weights the magnitude of their filter (equation 7).
-BIREALNET = Variant(input_norm=False, relus=False, stage_norm=False, clip_threshold=1.,
-                    convolution={'activation_method': 'approx_sign', 'apply_scaling': True})
+BIREALNET = Variant(
+    input_norm=False,
+    relus=False,
+    stage_norm=False,
+    clip_threshold=1.0,
+    convolution={'activation_method': 'approx_sign', 'apply_scaling': True},
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,17 +124,38 @@ class BinaryResNet(HybridBlock):
     """
 
     def __init__(
-        self, layers, variant, init_features=64, classes=1000, initial_layers='grouped_stem', clip_threshold=None, bits=1, weight_bits=None,
-        last_gamma=False, norm_layer=nn.BatchNorm, norm_kwargs=None, conv_kwargs=None, same_padding=False, input_norm=None, **kwargs,
-    ):  # fmt: skip
+        self,
+        layers,
+        variant,
+        init_features=64,
+        classes=1000,
+        initial_layers='grouped_stem',
+        clip_threshold=None,
+        bits=1,
+        weight_bits=None,
+        last_gamma=False,
+        norm_layer=nn.BatchNorm,
+        norm_kwargs=None,
+        conv_kwargs=None,
+        same_padding=False,
+        input_norm=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if not 1 <= len(layers) <= len(CHANNELS):
             raise UserError(f'a residual network has 1 to {len(CHANNELS)} stages, not {len(layers)}')
         norm = functools.partial(norm_layer, **(norm_kwargs or {}))
         threshold = variant.clip_threshold if clip_threshold is None else clip_threshold
         conv = functools.partial(
-            BinaryConv2D, kernel_size=3, threshold=threshold, bits=bits, weight_bits=weight_bits, prefix='',
-            **variant.convolution, **(conv_kwargs or {}))
+            BinaryConv2D,
+            kernel_size=3,
+            threshold=threshold,
+            bits=bits,
+            weight_bits=weight_bits,
+            prefix='',
+            **variant.convolution,
+            **(conv_kwargs or {}),
+        )
         with self.name_scope():
             features = nn.HybridSequential(prefix='')
             if variant.input_norm if input_norm is None else input_norm:

@@ -2,6 +2,7 @@
 
 Each stem adds its layers to a HybridSequential. Names and order of the parameters are those of BMXNet-v2, so that its checkpoints load.
 """
+
 import functools
 
 from mxnet.gluon import nn

@@ -2,6 +2,7 @@
 
 A row is a fact about a file somebody else hosts; whether it is still there shows when it is fetched. What was fetched is checked and kept.
 """
+
 import dataclasses
 import hashlib
 import http.client

@@ -1,4 +1,5 @@
 """BMXNet-v2's layers and its model_converter, restated on stock MXNet and NumPy: what the pairs of files it writes are made of."""
+
 import json
 
 import mxnet as mx
@@ -70,7 +71,7 @@ def packed_convolution(weight, bits=32):
 def packed_dense(weight, bits=32):
     """(O, I) -> the memory of (I / bits, O), which is called (O, I / bits)."""
     out, inputs = weight.shape
-    words = np.stack([words_of(weight[:, begin:begin + bits], bits) for begin in range(0, inputs, bits)])
+    words = np.stack([words_of(weight[:, begin : begin + bits], bits) for begin in range(0, inputs, bits)])
     return np.ascontiguousarray(words).reshape(out, inputs // bits).view(np.float32 if bits == 32 else np.float64)
 
 
@@ -96,8 +97,11 @@ def convert(prefix, target, bits=32):
                 node['attrs']['__shape__'] = '(64,0'
         position.append(len(nodes))
         nodes.append(node)
-    symbol.update(nodes=nodes, heads=[[position[index], slot, version] for index, slot, version in symbol['heads']],
-                  arg_nodes=[index for index, node in enumerate(nodes) if node['op'] == 'null'])
+    symbol.update(
+        nodes=nodes,
+        heads=[[position[index], slot, version] for index, slot, version in symbol['heads']],
+        arg_nodes=[index for index, node in enumerate(nodes) if node['op'] == 'null'],
+    )
     with open(f'{target}-symbol.json', 'w') as file:
         json.dump(symbol, file)
     arrays = read_parameters(f'{prefix}-0000.params')

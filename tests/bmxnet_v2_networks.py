@@ -3,6 +3,7 @@
 Source: the definitions in hpi-xnor/BMXNet-v2-examples, binary_models (basenet_dense, meliusnet, naivenet, resnet_e, common_layers).
 Nothing of this project is used.
 """
+
 from mxnet import nd
 
 
@@ -76,8 +77,16 @@ class Reference:
     def _conv(self, x, path, stride=1):
         weight = self.arrays[f'{path}.weight']
         kernel = weight.shape[2]
-        return nd.Convolution(x, weight, kernel=(kernel, kernel), stride=(stride, stride), pad=(kernel // 2, kernel // 2), no_bias=True,
-                              num_filter=len(weight), num_group=x.shape[1] // weight.shape[1])
+        return nd.Convolution(
+            x,
+            weight,
+            kernel=(kernel, kernel),
+            stride=(stride, stride),
+            pad=(kernel // 2, kernel // 2),
+            no_bias=True,
+            num_filter=len(weight),
+            num_group=x.shape[1] // weight.shape[1],
+        )
 
     def _binary_conv(self, x, path, stride=1):
         weight = self.arrays[f'{path}.qconv.weight']
@@ -92,7 +101,7 @@ class Calibration(Reference):
     def _norm(self, x, path, **kwargs):
         mean, var = nd.moments(x, axes=(0, 2, 3))
         self.arrays[f'{path}.running_mean'][:] = mean
-        self.arrays[f'{path}.running_var'][:] = var + .1
+        self.arrays[f'{path}.running_var'][:] = var + 0.1
         return super()._norm(x, path, **kwargs)
 
 

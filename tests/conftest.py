@@ -3,6 +3,7 @@
 `make test-long` sets BMX_MELIUS_TEST_LONG=1: tests marked `long` run, and hypothesis tries many more and other examples.
 A test that has cheap and full counts of its own asks the fixture `long_run`.
 """
+
 import os
 import random
 import signal

@@ -1,4 +1,5 @@
 """Small images that tests train on, as folders and as record files that MXNet's own im2rec packs."""
+
 import os
 import struct
 import subprocess
@@ -27,8 +28,15 @@ def pack_folders(root):
     """ROOT/rec/{train,val}.{lst,rec,idx} from the folders, packed by MXNet's im2rec."""
     os.makedirs(f'{root}/rec')
     for part, number in (('train', TRAIN), ('val', VALIDATION)):
-        pack_list(root, f'{root}/rec/{part}', [f'{label * number + index}\t{label}\t{part}/class{label}/{index}.jpg\n'
-                                               for label in range(CLASSES) for index in range(number)])
+        pack_list(
+            root,
+            f'{root}/rec/{part}',
+            [
+                f'{label * number + index}\t{label}\t{part}/class{label}/{index}.jpg\n'
+                for label in range(CLASSES)
+                for index in range(number)
+            ],
+        )
 
 
 def pack_list(root, prefix, lines):

@@ -5,6 +5,7 @@ need none of these. Weights are random and of few levels, so that the files comp
 near those of the network's own values, or nothing would depend on the image. Of many images one is taken for which no value whose sign is
 taken lies near zero: there another order of summation would give another sign, and another result.
 """
+
 import gzip
 import pathlib
 import shutil

@@ -1,4 +1,5 @@
 """Builds small C++ programs that call the kernels in ``bmx_melius/csrc`` directly: tests and benchmarks of single kernels."""
+
 import concurrent.futures
 import os
 import pathlib

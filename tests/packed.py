@@ -1,4 +1,5 @@
 """Small packed networks that tests run: programs, and files as a conversion writes them."""
+
 import json
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Random programs of all operations, and inputs for them."""
+
 import numpy as np
 
 from bmx_melius.deploy.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of

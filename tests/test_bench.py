@@ -96,8 +96,7 @@ def peer_file(tmp_path, name, content, packages=None):
 
 def test_rows_are_timed_in_processes_of_their_own_on_the_same_input(tmp_path, exported):
     content = (
-        'import os\n\ndef prepare(arguments, array, threads):\n'
-        '    return (lambda: None), {"sum": float(array.sum()), "pid": os.getpid()}\n'
+        'import os\n\ndef prepare(arguments, array, threads):\n    return (lambda: None), {"sum": float(array.sum()), "pid": os.getpid()}\n'
     )
     peer = peer_file(tmp_path, 'told', content)
     pair = [rows.Row(key, key, 'test', peer, SHAPE, 1) for key in 'ab']
@@ -168,16 +167,28 @@ def test_importing_the_rows_imports_no_library_to_compare_with():
 
 def test_figures_are_ratios_of_the_rows_they_name():
     times = {
-        'packed': 2.0, 'packed two threads': 1.0, f'packed batch {rows.BATCH}': 1.6 * rows.BATCH, 'mxnet float exported': 100.0,
-        'mxnet float folded': 60.0, 'mxnet float thresholds': 50.0, 'mxnet mobilenet1.0': 8.0, 'layer 64@56': 1.0,
-        'layer 64@56 openvino': 3.0, 'layer 64@56 avx2': 2.0, 'layer 64@56 mxnet avx2': 18.0,
-    }  # fmt: skip
+        'packed': 2.0,
+        'packed two threads': 1.0,
+        f'packed batch {rows.BATCH}': 1.6 * rows.BATCH,
+        'mxnet float exported': 100.0,
+        'mxnet float folded': 60.0,
+        'mxnet float thresholds': 50.0,
+        'mxnet mobilenet1.0': 8.0,
+        'layer 64@56': 1.0,
+        'layer 64@56 openvino': 3.0,
+        'layer 64@56 avx2': 2.0,
+        'layer 64@56 mxnet avx2': 18.0,
+    }
     found = figures.from_rows({key: {'seconds': seconds} for key, seconds in times.items()})
     expected = {
-        'speedup_over_mxnet_exported': 50, 'speedup_over_mxnet_float': 25, 'speedup_of_two_threads': 2,
-        f'throughput_of_batch_{rows.BATCH}_ratio': 1.25, 'time_to_mxnet_mobilenet1.0_ratio': 0.25, 'speedup_over_openvino_64@56': 3,
+        'speedup_over_mxnet_exported': 50,
+        'speedup_over_mxnet_float': 25,
+        'speedup_of_two_threads': 2,
+        f'throughput_of_batch_{rows.BATCH}_ratio': 1.25,
+        'time_to_mxnet_mobilenet1.0_ratio': 0.25,
+        'speedup_over_openvino_64@56': 3,
         'speedup_avx2_over_mxnet_avx2_64@56': 9,
-    }  # fmt: skip
+    }
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     assert all(value is None for name, value in found.items() if name not in expected)
     assert found.keys() == figures.from_rows({}).keys()
@@ -191,12 +202,15 @@ def test_the_spread_is_the_distance_between_the_quartiles():
 # --- the command ----------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('arguments,expected', [
-    (['meliusnet22', '--compare', 'torch'], r"--compare knows no 'torch'; known: packed, mxnet"),
-    (['meliusnet99'], r"unknown network 'meliusnet99'"),
-    (['meliusnet22', '--input-shape', '1,3,32,32', '--batch', '2'], '--input-shape has the batch in it'),
-    (['meliusnet22', '--threads', '0'], 'expected a positive whole number'),
-])
+@pytest.mark.parametrize(
+    'arguments,expected',
+    [
+        (['meliusnet22', '--compare', 'torch'], r"--compare knows no 'torch'; known: packed, mxnet"),
+        (['meliusnet99'], r"unknown network 'meliusnet99'"),
+        (['meliusnet22', '--input-shape', '1,3,32,32', '--batch', '2'], '--input-shape has the batch in it'),
+        (['meliusnet22', '--threads', '0'], 'expected a positive whole number'),
+    ],
+)
 @needs_engine
 def test_a_wrong_argument_is_told_in_one_line(capsys, arguments, expected):
     assert main(['bench', *arguments]) == 2

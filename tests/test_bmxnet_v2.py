@@ -2,6 +2,7 @@
 
 MeliusNet22 is compared with what the authors' code gave, every network with its definition restated in `bmxnet_v2_networks`.
 """
+
 import gzip
 import json
 from pathlib import Path
@@ -62,13 +63,13 @@ def test_every_parameter_finds_its_place_and_the_logits_are_those_of_the_restate
     mx.nd.save(str(tmp_path / 'reference.params'), arrays)
     net = get_model(name, initial_layers=initial_layers)
     load_reference_parameters(net, str(tmp_path / 'reference.params'))
-    parameters = {own[len(net.prefix):]: parameter for own, parameter in net.collect_params().items()}
+    parameters = {own[len(net.prefix) :]: parameter for own, parameter in net.collect_params().items()}
     assert len(parameters) == len(by_full_name)
     for full, array in by_full_name.items():
         own = full if full in parameters else full.split('_', 1)[1]  # ResNetE's output layer has no network's name before its own
         np.testing.assert_array_equal(parameters[own].data().asnumpy(), array.asnumpy(), err_msg=full)
     expected = Reference(by_structural_name)(x).asnumpy()
-    assert .1 < expected.std() < 10
+    assert 0.1 < expected.std() < 10
     np.testing.assert_allclose(net(x).asnumpy(), expected, atol=1e-4)
 
 

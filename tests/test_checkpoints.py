@@ -1,4 +1,5 @@
 """Checkpoints: they bring back everything, and a kill at any moment leaves a whole one."""
+
 import errno
 import json
 import os
@@ -18,7 +19,7 @@ from bmx_melius.training.progress import Progress
 from bmx_melius.training.schedules import make_schedule
 from bmx_melius.training.workers import Workers
 
-OPTIONS = {'model': 'test', 'lr': .01}
+OPTIONS = {'model': 'test', 'lr': 0.01}
 
 
 def make(optimizer='radam', seed=0, **settings):
@@ -28,7 +29,7 @@ def make(optimizer='radam', seed=0, **settings):
     with net.name_scope():
         net.add(gluon.nn.Dense(4, in_units=3), gluon.nn.BatchNorm(in_channels=4), gluon.nn.Dense(2, in_units=4))
     net.initialize(mx.init.Normal(1))
-    arguments = {'learning_rate': .01, 'lr_scheduler': make_schedule('cosine', .01, 5, 4), **settings}
+    arguments = {'learning_rate': 0.01, 'lr_scheduler': make_schedule('cosine', 0.01, 5, 4), **settings}
     return net, gluon.Trainer(net.collect_params(), optimizer, arguments, update_on_kvstore=False)
 
 
@@ -46,7 +47,7 @@ def weights(net):
 
 
 def finish_epoch(progress, top1):
-    progress.loss, progress.correct, progress.seen = 1., 1, 2
+    progress.loss, progress.correct, progress.seen = 1.0, 1, 2
     progress.end_epoch(top1=top1)
 
 
@@ -55,7 +56,7 @@ def test_network_and_optimizer_go_on_as_if_nothing_had_happened(tmp_path, optimi
     net, trainer = make(optimizer)
     for number in range(7):
         step(net, trainer, number)
-    progress = Progress(epoch=1, batch=3, loss=.1 + .2, correct=5, seen=18, history=[{'epoch': 1, 'top1': .3}])
+    progress = Progress(epoch=1, batch=3, loss=0.1 + 0.2, correct=5, seen=18, history=[{'epoch': 1, 'top1': 0.3}])
     Checkpoints(tmp_path, OPTIONS).save(net, trainer, progress)
     other, other_trainer = make(optimizer, seed=1)
     assert Checkpoints(tmp_path, OPTIONS).load(other, other_trainer) == progress
@@ -67,14 +68,14 @@ def test_network_and_optimizer_go_on_as_if_nothing_had_happened(tmp_path, optimi
 
 
 def test_the_state_of_an_optimizer_brings_moments_and_counts_and_leaves_settings_alone(tmp_path):
-    net, trainer = make('nag', momentum=.9, wd=.1)
+    net, trainer = make('nag', momentum=0.9, wd=0.1)
     for number in range(3):
         step(net, trainer, number)
     trainer.save_states(str(tmp_path / 'states'))
-    other, other_trainer = make('nag', momentum=.5, wd=.2)
+    other, other_trainer = make('nag', momentum=0.5, wd=0.2)
     step(other, other_trainer, 0)
     load_optimizer(other_trainer, str(tmp_path / 'states'))
-    assert (other_trainer.optimizer.momentum, other_trainer.optimizer.wd, other_trainer.optimizer.num_update) == (.5, .2, 3)
+    assert (other_trainer.optimizer.momentum, other_trainer.optimizer.wd, other_trainer.optimizer.num_update) == (0.5, 0.2, 3)
     assert other_trainer.learning_rate == trainer.learning_rate
     step(other, other_trainer, 3)
     assert other_trainer.optimizer.num_update == 4
@@ -96,7 +97,7 @@ def test_arrays_come_back_and_their_file_goes_with_their_checkpoint(tmp_path):
     loaded = Checkpoints(tmp_path, OPTIONS).load_arrays()
     np.testing.assert_equal(loaded, arrays)
     assert [array.dtype for array in loaded.values()] == [np.uint16, float]
-    finish_epoch(progress, .5)
+    finish_epoch(progress, 0.5)
     checkpoints.save(net, trainer, progress)
     assert not list(tmp_path.glob('*.npz')) and checkpoints.load_arrays() == {}
 
@@ -105,13 +106,19 @@ def test_the_last_the_best_and_every_nth_epoch_are_kept(tmp_path):
     net, trainer = make()
     checkpoints, progress = Checkpoints(tmp_path, OPTIONS, keep_every=4), Progress()
     best = None
-    for epoch, top1 in enumerate([.1, .2, .5, .3, .5, .4, .4, .2, .1], start=1):
+    for epoch, top1 in enumerate([0.1, 0.2, 0.5, 0.3, 0.5, 0.4, 0.4, 0.2, 0.1], start=1):
         step(net, trainer, epoch)
         finish_epoch(progress, top1)
         checkpoints.save(net, trainer, progress)
         best = weights(net) if epoch == 3 else best
-    assert sorted(os.listdir(tmp_path)) == ['checkpoint.json', 'epoch-0003.params', 'epoch-0004.params', 'epoch-0008.params',
-                                            'epoch-0009.params', 'epoch-0009.states']
+    assert sorted(os.listdir(tmp_path)) == [
+        'checkpoint.json',
+        'epoch-0003.params',
+        'epoch-0004.params',
+        'epoch-0008.params',
+        'epoch-0009.params',
+        'epoch-0009.states',
+    ]
     assert progress.best['epoch'] == 3, 'the first of equals'
     net.load_parameters(checkpoints.best_weights(progress))
     np.testing.assert_equal(weights(net), best)
@@ -130,7 +137,7 @@ class Run:
 
     def train_and_save(self, number):
         step(self.net, self.trainer, number)
-        finish_epoch(self.progress, .1 * number)
+        finish_epoch(self.progress, 0.1 * number)
         self.saved[self.progress.epoch] = weights(self.net)
         self.checkpoints.save(self.net, self.trainer, self.progress, {'number': np.array(number)})
 
@@ -172,6 +179,7 @@ def kill_at(moment, function):
         if moment == 2 * number + 1:
             raise Killed
         return result
+
     return call
 
 

@@ -104,7 +104,13 @@ def test_summary_by_kind_shows_the_share_of_each_kind(run):
     fields = json.loads(output)
     assert status == 0 and fields['bops'] == 4624220160 and 'layers' not in fields
     assert [row['kind'] for row in fields['kinds']] == [
-        'first convolution', 'other k x k convolution', '1x1 convolution', 'binary layer', 'output layer', 'normalization']  # fmt: skip
+        'first convolution',
+        'other k x k convolution',
+        '1x1 convolution',
+        'binary layer',
+        'output layer',
+        'normalization',
+    ]
     assert sum(row['share'] for row in fields['kinds']) == pytest.approx(1)
     assert fields['kinds'][0]['macs'] == 112 * 112 * 32 * 3 * 9
     _, output, _ = run('summary', 'meliusnet22', '--by', 'kind')

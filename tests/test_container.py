@@ -1,4 +1,5 @@
 """Parameter files: what MXNet writes is read, what is written MXNet reads, and no damaged file does more than say so."""
+
 import pathlib
 
 import mxnet as mx
@@ -49,12 +50,15 @@ def test_the_bytes_are_those_that_mxnet_writes(tmp_path):
     assert ours.read_bytes() == theirs.read_bytes()
 
 
-@pytest.mark.parametrize('save,message', [
-    (lambda path: mx.nd.save(path, [mx.nd.zeros(3)]), 'arrays without names'),
-    (lambda path: mx.nd.save(path, {'a': mx.nd.zeros((3, 2)).tostype('csr')}), 'sparse'),
-    (lambda path: pathlib.Path(path).write_text(''), 'no parameter file'),
-    (lambda path: pathlib.Path(path).write_text('{"nodes": [], "arg_nodes": []}'), 'no parameter file'),
-])
+@pytest.mark.parametrize(
+    'save,message',
+    [
+        (lambda path: mx.nd.save(path, [mx.nd.zeros(3)]), 'arrays without names'),
+        (lambda path: mx.nd.save(path, {'a': mx.nd.zeros((3, 2)).tostype('csr')}), 'sparse'),
+        (lambda path: pathlib.Path(path).write_text(''), 'no parameter file'),
+        (lambda path: pathlib.Path(path).write_text('{"nodes": [], "arg_nodes": []}'), 'no parameter file'),
+    ],
+)
 def test_other_files_are_named_with_what_is_wrong(tmp_path, save, message):
     path = str(tmp_path / 'a.params')
     save(path)

@@ -141,8 +141,11 @@ def in_the_engine(threshold, convolution, x):
 
 @pytest.mark.parametrize(
     'name, initial_layers',
-    [*((name, 'grouped_stem') for name in get_model_list() if not name.endswith('_32bit')),
-     ('meliusneta', 'imagenet'), ('meliusnetb', 'thumbnail')],
+    [
+        *((name, 'grouped_stem') for name in get_model_list() if not name.endswith('_32bit')),
+        ('meliusneta', 'imagenet'),
+        ('meliusnetb', 'thumbnail'),
+    ],
 )
 def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, convert, tmp_path):
     shape = (1, 3, 64, 64) if initial_layers != 'thumbnail' else (1, 3, 16, 16)
@@ -382,9 +385,14 @@ def test_a_value_that_leaves_a_region_and_comes_back_makes_two_regions(convert):
 
 def test_scaled_and_k_bit_layers_stay_around_packed_ones(convert):
     net = sequence(
-        nn.Conv2D(8, 3), bmx.ScaledBinaryConv2D(8, 3, padding=1), nn.BatchNorm(), bmx.BinaryConv2D(8, 3), bmx.QActivation(2, 'dorefa'),
-        bmx.QConv2D(8, 3, bits=2, quantization='dorefa'), nn.Dense(3),
-    )  # fmt: skip
+        nn.Conv2D(8, 3),
+        bmx.ScaledBinaryConv2D(8, 3, padding=1),
+        nn.BatchNorm(),
+        bmx.BinaryConv2D(8, 3),
+        bmx.QActivation(2, 'dorefa'),
+        bmx.QConv2D(8, 3, bits=2, quantization='dorefa'),
+        nn.Dense(3),
+    )
     report, prefix = convert(initialized(net, (2, 3, 12, 12)), (2, 3, 12, 12))
     assert report.packed_operators == report.binary_layers == report.verification.binary_layers == 2
     assert {'2 bits' in left.reason for left in report.left} == {True, False}

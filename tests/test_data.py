@@ -1,4 +1,5 @@
 """The sources of training data: what they yield, and what they say about broken files."""
+
 import collections
 import os
 
@@ -127,13 +128,16 @@ def test_batches_do_not_depend_on_the_number_of_threads(tmp_path):
         train, validation = open_folders(tmp_path, spec)
         augmentation = DATASETS['imagenet'].augmentations['high']
         source = ImageSource(train, validation, train.synsets, 'test', spec, augmentation, 8, 0, 1, threads, 5)
-        epochs.append([images.asnumpy() for epoch in range(2) for images, _ in source.train(epoch)]
-                      + [images.asnumpy() for images, _ in source.validation()])
+        epochs.append(
+            [images.asnumpy() for epoch in range(2) for images, _ in source.train(epoch)]
+            + [images.asnumpy() for images, _ in source.validation()]
+        )
     np.testing.assert_equal(*epochs)
 
 
 def test_digits_are_split_by_class_and_always_alike():
     from sklearn.datasets import load_digits
+
     train, validation = open_digits()
     assert (len(train), len(validation)) == (1433, 364)
     labels = collections.Counter(label for _, label in validation)
@@ -171,7 +175,7 @@ def test_a_sound_file_gives_keys_and_labels(record_file):
 
 def test_a_record_that_contains_the_mark_of_a_record_is_sound(tmp_path):
     image = encode(np.zeros((8, 8, 3), np.uint8)) + b'\0' * 200
-    image = image[:(len(image) - 100) // 4 * 4] + b'\x0a\x23\xd7\xce' * 3 + image[-64:]  # recordio splits records there
+    image = image[: (len(image) - 100) // 4 * 4] + b'\x0a\x23\xd7\xce' * 3 + image[-64:]  # recordio splits records there
     write_records(tmp_path / 'a', [image] * 3, [0, 1, 0])
     assert open_records(str(tmp_path / 'a')).labels.tolist() == [0, 1, 0]
 
@@ -203,9 +207,9 @@ def test_a_file_that_is_no_index_is_named(record_file, content):
         open_records(record_file)
 
 
-@pytest.mark.parametrize('label', [[1., 2.], -1., .5])
+@pytest.mark.parametrize('label', [[1.0, 2.0], -1.0, 0.5])
 def test_labels_that_are_no_class_are_refused(tmp_path, label):
-    write_records(tmp_path / 'a', numbered_images(3), [0., 1., label])
+    write_records(tmp_path / 'a', numbered_images(3), [0.0, 1.0, label])
     with pytest.raises(UserError, match=r'record 2 .*label'):
         open_records(str(tmp_path / 'a'))
 
@@ -225,7 +229,7 @@ def test_other_formats_than_jpeg_and_png_are_no_error(tmp_path):
 
 def test_a_cut_off_image_is_named_in_the_log_and_can_be_trained_on(tmp_path, caplog):
     images = [encode(np.random.RandomState(n).randint(0, 256, (30, 30, 3)).astype(np.uint8), '.jpg') for n in range(4)]
-    write_records(tmp_path / 'a', [images[0], images[1][:len(images[1]) // 2], *images[2:]], [0, 1, 0, 1])
+    write_records(tmp_path / 'a', [images[0], images[1][: len(images[1]) // 2], *images[2:]], [0, 1, 0, 1])
     records = open_records(str(tmp_path / 'a'))
     assert records.cut_off == [1]
     source = RecordSource(records, records, PLAIN, MIRROR_ONLY, 4, 0, 1, threads=1, seed=0)

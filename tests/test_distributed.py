@@ -1,4 +1,5 @@
 """Several processes that train one network: they compute what one process does, stop together, and end when one of them is missing."""
+
 import json
 import os
 import shutil
@@ -19,8 +20,24 @@ from bmx_melius.training.schedules import scaled_rate
 from bmx_melius.training.workers import Workers
 
 SCRIPT = train_imagenet.__file__
-FLAGS = ['--model', 'meliusnet_flex', '--model-options', '{"block_numbers": [1, 1], "transitions": [0.5]}', '--initial-layers', 'thumbnail',
-         '--log-interval', '1', '--input-size', '16', '--batch-size', '4', '--num-epochs', '2', '-j', '0']  # 30 images: 3 updates of 8
+FLAGS = [
+    '--model',
+    'meliusnet_flex',
+    '--model-options',
+    '{"block_numbers": [1, 1], "transitions": [0.5]}',
+    '--initial-layers',
+    'thumbnail',
+    '--log-interval',
+    '1',
+    '--input-size',
+    '16',
+    '--batch-size',
+    '4',
+    '--num-epochs',
+    '2',
+    '-j',
+    '0',
+]  # 30 images: 3 updates of 8
 ENVIRONMENT = {**os.environ, 'OMP_NUM_THREADS': '1', INTERVAL: '1', TIMEOUT: '3', JOIN_TIMEOUT: '120'}
 
 
@@ -64,10 +81,24 @@ def start_job(*arguments, roles=('scheduler', 'server', 'worker', 'worker'), **f
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         port = free.getsockname()[1]
-    environment = {**ENVIRONMENT, **further, 'DMLC_PS_ROOT_URI': '127.0.0.1', 'DMLC_PS_ROOT_PORT': str(port), 'DMLC_NUM_WORKER': '2',
-                   'DMLC_NUM_SERVER': '1'}
-    return [subprocess.Popen([sys.executable, SCRIPT, *map(str, arguments)], env={**environment, 'DMLC_ROLE': role}, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for role in roles]
+    environment = {
+        **ENVIRONMENT,
+        **further,
+        'DMLC_PS_ROOT_URI': '127.0.0.1',
+        'DMLC_PS_ROOT_PORT': str(port),
+        'DMLC_NUM_WORKER': '2',
+        'DMLC_NUM_SERVER': '1',
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, SCRIPT, *map(str, arguments)],
+            env={**environment, 'DMLC_ROLE': role},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for role in roles
+    ]
 
 
 def end_of_job(processes):
@@ -80,8 +111,24 @@ def end_of_job(processes):
 
 
 def test_a_job_of_the_launcher_ends_like_one_process_with_as_many_devices(flags, alone, tmp_path):
-    command = [sys.executable, '-m', 'bmx_melius.training.launch', '-n', '2', '-s', '1', '--launcher', 'local', sys.executable, SCRIPT,
-               *flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run']
+    command = [
+        sys.executable,
+        '-m',
+        'bmx_melius.training.launch',
+        '-n',
+        '2',
+        '-s',
+        '1',
+        '--launcher',
+        'local',
+        sys.executable,
+        SCRIPT,
+        *flags,
+        '--kvstore',
+        'dist_sync',
+        '--save-dir',
+        tmp_path / 'run',
+    ]
     done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     assert_same_end(tmp_path / 'run', alone)
@@ -96,7 +143,7 @@ def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_lik
         log = run / 'experiment.log'
         while not (log.exists() and line in log.read_text()):
             assert all(process.poll() is None for process in processes), end_of_job(processes)
-            time.sleep(.01)
+            time.sleep(0.01)
 
     processes = start_job(*flags, '--kvstore', 'dist_sync', '--save-interval', '1', '--save-dir', run)
     wait_for('epoch 1, update 2', processes)
@@ -127,8 +174,9 @@ def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_lik
 
 
 def test_a_job_that_lacks_a_worker_ends_when_its_time_to_begin_is_over(flags, tmp_path):
-    processes = start_job(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=('scheduler', 'server', 'worker'),
-                          **{JOIN_TIMEOUT: '1'})
+    processes = start_job(
+        *flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=('scheduler', 'server', 'worker'), **{JOIN_TIMEOUT: '1'}
+    )
     for status, output in end_of_job(processes):
         assert status == LOST and 'have not all come within 1 s' in output
 
@@ -143,20 +191,22 @@ def test_a_job_that_has_not_begun_ends_at_the_first_signal(flags, tmp_path):
 
 @pytest.mark.parametrize('role', ['scheduler', 'server'])
 def test_a_process_of_the_job_can_be_asked_whether_it_has_begun_before_mxnet_runs_it(role):
-    ask = ('from bmx_melius.training.heartbeats import SCHEDULER, Heartbeats\n'
-           f'import os; os.environ["DMLC_ROLE"] = {role!r}\n'  # MXNet would run the process while it is imported
-           'heartbeats = Heartbeats("dist", SCHEDULER, "")\n'
-           'heartbeats.start()\n'
-           'assert not heartbeats.has_begun()\n'
-           'heartbeats.stop()')
+    ask = (
+        'from bmx_melius.training.heartbeats import SCHEDULER, Heartbeats\n'
+        f'import os; os.environ["DMLC_ROLE"] = {role!r}\n'  # MXNet would run the process while it is imported
+        'heartbeats = Heartbeats("dist", SCHEDULER, "")\n'
+        'heartbeats.start()\n'
+        'assert not heartbeats.has_begun()\n'
+        'heartbeats.stop()'
+    )
     done = subprocess.run([sys.executable, '-c', ask], env=ENVIRONMENT, text=True, capture_output=True)
     assert (done.returncode, done.stderr) == (0, '')
 
 
 @pytest.mark.parametrize('value', ['0', '1.5', 'soon', ''])
 def test_a_time_that_is_no_number_of_seconds_is_named(value, flags, tmp_path):
-    process, = start_job(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=['server'], **{TIMEOUT: value})
-    (status, output), = end_of_job([process])
+    (process,) = start_job(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=['server'], **{TIMEOUT: value})
+    ((status, output),) = end_of_job([process])
     assert status == 2 and f'error: {TIMEOUT} is {value!r}' in output and len(output.splitlines()) == 1
 
 
@@ -167,20 +217,34 @@ def test_running_statistics_of_several_devices_become_their_mean():
         net.running_mean.data(mx.cpu(device))[:] = [device, 2 * device, 5]
     Workers().average_statistics(net)
     for device in (0, 1):
-        np.testing.assert_array_equal(net.running_mean.data(mx.cpu(device)).asnumpy(), [.5, 1, 5])
+        np.testing.assert_array_equal(net.running_mean.data(mx.cpu(device)).asnumpy(), [0.5, 1, 5])
         np.testing.assert_array_equal(net.running_var.data(mx.cpu(device)).asnumpy(), [1, 1, 1])
 
 
-@pytest.mark.parametrize('scaling,expected', [('none', .002), ('linear', .008), ('sqrt', .004)])
+@pytest.mark.parametrize('scaling,expected', [('none', 0.002), ('linear', 0.008), ('sqrt', 0.004)])
 def test_the_rate_grows_with_the_images_of_an_update_as_asked(scaling, expected):
-    assert scaled_rate(.002, 256, scaling) == pytest.approx(expected)
-    assert scaled_rate(.002, 64, scaling) == pytest.approx(.002)
+    assert scaled_rate(0.002, 256, scaling) == pytest.approx(expected)
+    assert scaled_rate(0.002, 64, scaling) == pytest.approx(0.002)
 
 
 def test_processes_of_horovod_end_like_one_process_with_as_many_devices(flags, alone, tmp_path):
     pytest.importorskip('horovod.mxnet', reason='Horovod with MXNet is not installed')
-    command = [sys.executable, '-m', 'horovod.runner.launch', '-np', '2', '-H', 'localhost:2', sys.executable, SCRIPT, *flags,
-               '--kvstore', 'horovod', '--save-dir', tmp_path / 'run']
+    command = [
+        sys.executable,
+        '-m',
+        'horovod.runner.launch',
+        '-np',
+        '2',
+        '-H',
+        'localhost:2',
+        sys.executable,
+        SCRIPT,
+        *flags,
+        '--kvstore',
+        'horovod',
+        '--save-dir',
+        tmp_path / 'run',
+    ]
     done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     assert_same_end(tmp_path / 'run', alone)

@@ -1,4 +1,5 @@
 """The engine against the NumPy interpreter: random programs, damaged programs, damaged files, threads, every instruction set."""
+
 import ctypes
 import json
 import os
@@ -42,9 +43,16 @@ FUNCTIONS = {
     'bmx_program_run': (ctypes.c_int, ctypes.c_void_p, SIZES, ctypes.POINTER(FLOATS), ctypes.POINTER(FLOATS), ctypes.c_int),
     'bmx_program_working_memory': (ctypes.c_int64, ctypes.c_void_p, SIZES, ctypes.c_int),
     'bmx_program_profile': (
-        ctypes.c_int, ctypes.c_void_p, SIZES, ctypes.POINTER(FLOATS), ctypes.POINTER(FLOATS), ctypes.c_int, STEP, ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_void_p,
+        SIZES,
+        ctypes.POINTER(FLOATS),
+        ctypes.POINTER(FLOATS),
+        ctypes.c_int,
+        STEP,
+        ctypes.c_void_p,
     ),
-}  # fmt: skip
+}
 
 
 def load_library(path):
@@ -130,6 +138,7 @@ def test_the_library_tells_its_version():
 
 
 # --- random programs ------------------------------------------------------------------------------------------------------------------
+
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=settings().max_examples * 5, suppress_health_check=list(HealthCheck))
@@ -419,8 +428,12 @@ def test_damaged_programs_make_no_forbidden_access_under_sanitizers(libraries, t
     names = list(working(libraries))
     for name in names if long_run else names[-1:]:
         done = subprocess.run(
-            [engine], input='\n'.join(paths) + '\n', env={**os.environ, 'BMX_MELIUS_ISA': name}, capture_output=True, text=True,
-        )  # fmt: skip
+            [engine],
+            input='\n'.join(paths) + '\n',
+            env={**os.environ, 'BMX_MELIUS_ISA': name},
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, (name, done.stdout[-500:], done.stderr[-3000:])
         assert len(done.stdout) == len(expected)
         assert all(wanted in ('?', found) for wanted, found in zip(expected, done.stdout))
@@ -466,17 +479,21 @@ def many_operations():
     return words
 
 
-@pytest.mark.parametrize('make,message', [
-    (many_operations, '65537 operations; at most 65536 are possible'),
-    (
-        lambda: convolution_words(1 << 20, kernel_h=64, kernel_w=32, pad_h=32, pad_w=16),
-        'operation 0: conv has 2147483648 or more elements in a window',
-    ),
-    (
-        lambda: convolution_words(1 << 20, kernel_h=89, kernel_w=23, pad_h=50, pad_w=16),  # just below: the array is looked for
-        'word 28: weight of operation 0 (conv) needs 2146435072 words, 2 are left',
-    ),
-], ids=['operations', 'window', 'largest window'])  # fmt: skip
+@pytest.mark.parametrize(
+    'make,message',
+    [
+        (many_operations, '65537 operations; at most 65536 are possible'),
+        (
+            lambda: convolution_words(1 << 20, kernel_h=64, kernel_w=32, pad_h=32, pad_w=16),
+            'operation 0: conv has 2147483648 or more elements in a window',
+        ),
+        (
+            lambda: convolution_words(1 << 20, kernel_h=89, kernel_w=23, pad_h=50, pad_w=16),  # just below: the array is looked for
+            'word 28: weight of operation 0 (conv) needs 2146435072 words, 2 are left',
+        ),
+    ],
+    ids=['operations', 'window', 'largest window'],
+)
 def test_both_validators_know_the_same_limits(libraries, make, message):
     words = make()
     words[3] = np.array(zlib.crc32(words[4:].tobytes()), np.uint32).view(np.int32)

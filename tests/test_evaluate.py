@@ -1,4 +1,5 @@
 """Evaluation: the numbers are those of scikit-learn and of plain loops, whatever the data lie in, and packing changes none of them."""
+
 import csv
 import json
 import os
@@ -138,8 +139,9 @@ def fails(run):
 def export(prefix, spec, names, seed=1):
     """A small binary network with random weights, exported, and the same packed: the prefixes of both."""
     net = nn.HybridSequential()
-    net.add(nn.Conv2D(16, 3, 2), nn.BatchNorm(), bmx.BinaryConv2D(32, 3, padding=1), nn.BatchNorm(), nn.GlobalAvgPool2D(),
-            nn.Dense(len(names)))
+    net.add(
+        nn.Conv2D(16, 3, 2), nn.BatchNorm(), bmx.BinaryConv2D(32, 3, padding=1), nn.BatchNorm(), nn.GlobalAvgPool2D(), nn.Dense(len(names))
+    )
     mx.random.seed(seed)
     net.initialize(mx.init.Normal(0.5))
     net.hybridize()
@@ -184,13 +186,28 @@ def test_digits_are_evaluated_as_by_hand_and_packing_changes_nothing(run, of_dig
     scores = logits(of_digits[0], inputs)
     predictions = scores.argmax(axis=1)
     expected = {
-        'images': 364, 'classes': 10, 'top1': sklearn.metrics.accuracy_score(labels, predictions),
-        'top5': sklearn.metrics.top_k_accuracy_score(labels, scores, k=5)}  # fmt: skip
+        'images': 364,
+        'classes': 10,
+        'top1': sklearn.metrics.accuracy_score(labels, predictions),
+        'top5': sklearn.metrics.top_k_accuracy_score(labels, scores, k=5),
+    }
     assert 0 < expected['top1'] < expected['top5'] < 1
 
     table = tmp_path / 'predictions.csv'
-    status, output, errors = run(of_digits[0], 'digits', '--compare', of_digits[1], '--per-class', '--json', '--batch-size', 50,
-                                 '--output', table, '--confusion', tmp_path / 'confusion.png')  # fmt: skip
+    status, output, errors = run(
+        of_digits[0],
+        'digits',
+        '--compare',
+        of_digits[1],
+        '--per-class',
+        '--json',
+        '--batch-size',
+        50,
+        '--output',
+        table,
+        '--confusion',
+        tmp_path / 'confusion.png',
+    )
     assert status == 0 and errors == ''
     found = json.loads(output)
     assert {key: found[key] for key in expected} == pytest.approx(expected)
@@ -199,7 +216,8 @@ def test_digits_are_evaluated_as_by_hand_and_packing_changes_nothing(run, of_dig
     assert found['compared']['largest_difference'] < 1e-5 * np.abs(scores).max()
     matrix = sklearn.metrics.confusion_matrix(labels, predictions)
     assert [(row['name'], row['images'], row['hits']) for row in found['per_class']] == [
-        (str(label), matrix[label].sum(), matrix[label, label]) for label in range(10)]  # fmt: skip
+        (str(label), matrix[label].sum(), matrix[label, label]) for label in range(10)
+    ]
 
     exponentials = np.exp(scores.astype(np.float64))
     probabilities = (exponentials / exponentials.sum(axis=1, keepdims=True)).max(axis=1)
@@ -230,8 +248,11 @@ def test_folders_and_records_of_the_same_images_give_the_same_numbers(run, of_ph
             inputs.append(PHOTOS.load(path).asnumpy()[0])
             labels.append(label)
     predictions = logits(of_photos[0], np.stack(inputs)).argmax(axis=1)
-    results = [json.loads(run(of_photos[0], data, '--json', '--per-class', '--batch-size', 5, '-j', threads)[1])
-               for data in (photos, photos / 'val', photos / 'rec' / 'val.rec') for threads in (1, 3)]  # fmt: skip
+    results = [
+        json.loads(run(of_photos[0], data, '--json', '--per-class', '--batch-size', 5, '-j', threads)[1])
+        for data in (photos, photos / 'val', photos / 'rec' / 'val.rec')
+        for threads in (1, 3)
+    ]
     for result in results:
         assert result['images'] == CLASSES * VALIDATION == len(labels)
         assert result['top1'] == pytest.approx(np.mean(predictions == labels)) and result['top5'] == 1

@@ -1,4 +1,5 @@
 """What a run tells of itself: how fast it is, and the files in its folder."""
+
 import csv
 import datetime
 import errno
@@ -37,26 +38,26 @@ FLAGS = [*TINY, '--dataset', 'digits', '--num-epochs', '3', '--batch-size', '128
 
 def test_the_pace_is_that_of_the_last_seconds():
     pace = Pace(seconds=10)
-    pace.start(100., 7, 3.)
-    now, updates, waiting = 100., 7, 3.
-    for seconds, waited in [(1, .9)] * 50 + [(.5, .1)] * 30:  # at first slow, and waiting for data
+    pace.start(100.0, 7, 3.0)
+    now, updates, waiting = 100.0, 7, 3.0
+    for seconds, waited in [(1, 0.9)] * 50 + [(0.5, 0.1)] * 30:  # at first slow, and waiting for data
         now, updates, waiting = now + seconds, updates + 1, waiting + waited
         pace.add(now, updates, waiting)
     assert pace.updates_per_second == pytest.approx(2)
-    assert pace.waiting_share == pytest.approx(.2)
+    assert pace.waiting_share == pytest.approx(0.2)
 
 
 def test_the_pace_of_updates_longer_than_its_window_is_that_of_the_last():
     pace = Pace(seconds=10)
-    pace.start(0., 0, 0.)
-    pace.add(100., 1, 90.)
-    pace.add(120., 2, 95.)
+    pace.start(0.0, 0, 0.0)
+    pace.add(100.0, 1, 90.0)
+    pace.add(120.0, 2, 95.0)
     assert (pace.updates_per_second, pace.waiting_share) == (1 / 20, 5 / 20)
 
 
-@pytest.mark.parametrize('wait,work', [(.06, .02), (.02, .06), (0, .04)])
+@pytest.mark.parametrize('wait,work', [(0.06, 0.02), (0.02, 0.06), (0, 0.04)])
 def test_the_share_of_waiting_is_the_one_a_slow_source_makes(wait, work, monkeypatch):
-    clock = [5.]
+    clock = [5.0]
     monkeypatch.setattr(time, 'perf_counter', lambda: clock[0])
 
     def slow_source():
@@ -110,18 +111,24 @@ def test_every_session_is_described(finished):
     assert (first['epoch'], first['update'], second['epoch']) == (0, 0, 1) and second['update'] >= 4
     assert first['arguments']['batch_size'] == 128 and first['arguments']['seed'] == 0 and not first['arguments']['resume']
     assert second['arguments']['resume'] and '--resume' in second['command']
-    assert first['versions'] == {'python': platform.python_version(), 'bmx_melius': bmx_melius.__version__, 'mxnet': mx.__version__,
-                                 'gluoncv': gluoncv.__version__, 'numpy': np.__version__}
+    assert first['versions'] == {
+        'python': platform.python_version(),
+        'bmx_melius': bmx_melius.__version__,
+        'mxnet': mx.__version__,
+        'gluoncv': gluoncv.__version__,
+        'numpy': np.__version__,
+    }
     assert first['host'] == socket.gethostname() and first['threads'] and first['processor'] and first['usable_cores'] >= 1
     assert datetime.datetime.fromisoformat(first['started']) < datetime.datetime.fromisoformat(second['started'])
-    net = get_model('meliusnet_flex', block_numbers=[1, 1], transitions=[.5], initial_layers='thumbnail', classes=10)
+    net = get_model('meliusnet_flex', block_numbers=[1, 1], transitions=[0.5], initial_layers='thumbnail', classes=10)
     assert config['counts'] == bmx_melius.summary(net, (1, 1, 8, 8)).counts
 
 
 def test_a_checkout_is_described_by_git_and_another_folder_is_not(tmp_path):
     def git(*arguments):
-        return subprocess.run(['git', '-c', 'user.name=a', '-c', 'user.email=a', *arguments], cwd=tmp_path, check=True, text=True,
-                              stdout=subprocess.PIPE).stdout.strip()
+        return subprocess.run(
+            ['git', '-c', 'user.name=a', '-c', 'user.email=a', *arguments], cwd=tmp_path, check=True, text=True, stdout=subprocess.PIPE
+        ).stdout.strip()
 
     file = tmp_path / 'file.py'
     file.write_text('1')
@@ -140,16 +147,22 @@ def test_nothing_is_known_of_a_checkout_without_git(monkeypatch):
     assert environment.checkout(environment.__file__) is None
 
 
-HISTORY = [{'epoch': epoch, 'train_top1': .1 * epoch, 'train_top5': .2 * epoch, 'top1': .3 - .05 * epoch, 'top5': .4, 'loss': 1.}
-           for epoch in (1, 2, 3)]
+HISTORY = [
+    {'epoch': epoch, 'train_top1': 0.1 * epoch, 'train_top5': 0.2 * epoch, 'top1': 0.3 - 0.05 * epoch, 'top5': 0.4, 'loss': 1.0}
+    for epoch in (1, 2, 3)
+]
 
 
 def test_the_plot_of_accuracy_shows_the_history_in_percent():
-    axes, = curves.accuracy(HISTORY, 'meliusnet22').axes
+    (axes,) = curves.accuracy(HISTORY, 'meliusnet22').axes
     assert axes.get_title() == 'meliusnet22'
     lines = {line.get_label().split(':')[0]: line for line in axes.lines}
-    for name, column in (('validation top-1', 'top1'), ('validation top-5', 'top5'), ('training top-1', 'train_top1'),
-                         ('training top-5', 'train_top5')):
+    for name, column in (
+        ('validation top-1', 'top1'),
+        ('validation top-5', 'top5'),
+        ('training top-1', 'train_top1'),
+        ('training top-5', 'train_top5'),
+    ):
         np.testing.assert_allclose(lines[name].get_xdata(), [1, 2, 3])
         np.testing.assert_allclose(lines[name].get_ydata(), [100 * row[column] for row in HISTORY])
     assert lines['best'].get_label() == 'best: 25.0 %, epoch 1'
@@ -157,7 +170,7 @@ def test_the_plot_of_accuracy_shows_the_history_in_percent():
 
 @pytest.mark.parametrize('done', [0, 1, 700, 3600])
 def test_the_plot_of_learning_rates_shows_the_schedule_and_how_far_it_is(done):
-    schedule = make_schedule('cosine', .1, 12, 300, warmup_epochs=2)
+    schedule = make_schedule('cosine', 0.1, 12, 300, warmup_epochs=2)
     planned, *used = curves.learning_rate(schedule, 300, 12, done, 'title').axes[0].lines
     updates = np.rint(planned.get_xdata() * 300).astype(int)
     assert updates[0] == 1 and updates[-1] == 3600 and np.all(np.diff(updates) <= 4)
@@ -175,7 +188,7 @@ class Counts(dict):
 
 
 def make_experiment(folder, **arguments):
-    return Experiment(folder, 'meliusnet22', Counts(), make_schedule('cosine', .1, 3, 10), 10, 3, **arguments)
+    return Experiment(folder, 'meliusnet22', Counts(), make_schedule('cosine', 0.1, 3, 10), 10, 3, **arguments)
 
 
 def make_graph():
@@ -191,6 +204,7 @@ def test_the_title_has_the_name_the_size_and_the_operations(tmp_path, monkeypatc
 
 def test_a_kill_while_the_files_are_written_leaves_whole_ones(tmp_path, monkeypatch):
     """Whatever the moment: tables and plots of the last epoch or of this one, and nothing else once the run goes on."""
+
     class Killed(BaseException):
         pass
 
@@ -208,6 +222,7 @@ def test_a_kill_while_the_files_are_written_leaves_whole_ones(tmp_path, monkeypa
                 if next(calls) == moment:
                     raise Killed
                 replace(*arguments)
+
             patch.setattr(os, 'replace', kill)
             with pytest.raises(Killed):
                 experiment.show_epoch(Progress(epoch=3, history=HISTORY))
@@ -269,12 +284,13 @@ def test_another_process_of_several_writes_nothing(tmp_path):
 def read_scalars(folder):
     """What TensorBoard shows: a dict of curve to list of (update, value); values that a later session purged are gone."""
     from tensorboardX.proto.event_pb2 import Event, SessionLog
+
     shown = {}
     for path in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime):
         content, position = path.read_bytes(), 0
         while position < len(content):
-            length, = struct.unpack_from('Q', content, position)
-            event = Event.FromString(content[position + 12:position + 12 + length])
+            (length,) = struct.unpack_from('Q', content, position)
+            event = Event.FromString(content[position + 12 : position + 12 + length])
             position += length + 16
             if event.session_log.status == SessionLog.START:
                 shown = {name: [point for point in points if point[0] < event.step] for name, points in shown.items()}
@@ -292,14 +308,14 @@ def test_tensorboard_shows_the_history_of_a_run_that_was_killed_and_resumed(tmp_
     for name in ('loss', 'train_top1', 'top1', 'top5', 'learning_rate'):
         assert shown[f'epoch/{name}'] == [(11 * row['epoch'], pytest.approx(row[name])) for row in history]
     assert [update for update, _ in shown['update/loss']] == list(range(1, 34))
-    schedule = make_schedule('cosine', .008, 3, 11)
+    schedule = make_schedule('cosine', 0.008, 3, 11)
     assert shown['update/learning_rate'] == [(update, pytest.approx(schedule(update))) for update in range(1, 34)]
 
 
 def test_tensorboard_without_its_package_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scalars, 'PACKAGE', 'a_package_that_is_not_there')
     train(*FLAGS, '--tensorboard', '--save-dir', tmp_path / 'run', status=2)
-    message, = capsys.readouterr().err.splitlines()
+    (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith('error: --tensorboard') and 'pip install' in message
     assert not os.listdir(tmp_path)
 
@@ -308,7 +324,14 @@ def test_tensorboard_without_its_package_is_refused_before_any_work(tmp_path, mo
 def test_memory_does_not_grow_over_two_thousand_updates():
     """20 MB were measured, in the first epochs; 60 MB are 33 KB an update, less than the activations of one batch."""
     script = Path(train_imagenet.__file__).parent / 'benchmarks' / 'training_growth.py'
-    result = json.loads(subprocess.run([sys.executable, script, '--json'], stdout=subprocess.PIPE, text=True, check=True,
-                                       env={**os.environ, 'PYTHONPATH': str(script.parents[1])}).stdout)
+    result = json.loads(
+        subprocess.run(
+            [sys.executable, script, '--json'],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            env={**os.environ, 'PYTHONPATH': str(script.parents[1])},
+        ).stdout
+    )
     assert result['updates'] >= 2000
     assert result['megabytes_at_the_end'] - result['megabytes_after_warm_up'] < 60

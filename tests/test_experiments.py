@@ -1,4 +1,5 @@
 """Studies: their files say what train_imagenet.py understands; runs are resumed, skipped, and their results put together correctly."""
+
 import csv
 import fcntl
 import json
@@ -80,20 +81,27 @@ def test_list_names_every_study_and_its_rows(capsys):
 
 
 def test_rows_are_all_combinations_and_each_has_its_own_baseline(tmp_path):
-    content = {**TINY, 'flags': {'use-rec': True, 'wd': 0, 'model-options': {'groups': 1, 'bits': 1}}, 'compare': 'b', 'axes': {
-        'a': {'x': {'wd': 1}, 'y': {'use-rec': False}}, 'b': {'p': {}, 'q': {'model-options': {'bits': 32}}}}}  # fmt: skip
+    content = {
+        **TINY,
+        'flags': {'use-rec': True, 'wd': 0, 'model-options': {'groups': 1, 'bits': 1}},
+        'compare': 'b',
+        'axes': {'a': {'x': {'wd': 1}, 'y': {'use-rec': False}}, 'b': {'p': {}, 'q': {'model-options': {'bits': 32}}}},
+    }
     study = read_study(str(write_study(tmp_path, content)))
     assert [(row.name, row.baseline) for row in study.rows] == [('x, p', None), ('x, q', 'x, p'), ('y, p', None), ('y, q', 'y, p')]
     assert study.rows[1].arguments(7) == ['--use-rec', '--wd', '1', '--model-options', '{"groups": 1, "bits": 32}', '--seed', '7']
     assert study.rows[2].arguments(7) == ['--wd', '0', '--model-options', '{"groups": 1, "bits": 1}', '--seed', '7']
 
 
-@pytest.mark.parametrize('change, words', [
-    ({'title': 3}, 'title must be a str'),
-    ({'axis': {}}, 'unknown key axis; known: title'),
-    ({'compare': 'lr'}, '`compare` must be one of the axes rate, not lr'),
-    ({'axes': {'rate': {'low': .1}}}, 'rate low must be a mapping'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'change, words',
+    [
+        ({'title': 3}, 'title must be a str'),
+        ({'axis': {}}, 'unknown key axis; known: title'),
+        ({'compare': 'lr'}, '`compare` must be one of the axes rate, not lr'),
+        ({'axes': {'rate': {'low': 0.1}}}, 'rate low must be a mapping'),
+    ],
+)
 def test_mistakes_in_a_study_are_named(change, words, tmp_path, capsys):
     path = write_study(tmp_path, {**TINY, **change})
     assert runner.main([str(path), '--dry-run']) == 2
@@ -101,13 +109,16 @@ def test_mistakes_in_a_study_are_named(change, words, tmp_path, capsys):
     assert error.startswith(f'error: {path}') and words in error and len(error.splitlines()) == 1
 
 
-@pytest.mark.parametrize('arguments, words', [
-    ([], 'which study? bits, blocks'),
-    (['blocs'], 'there is no study blocs; known: bits, blocks'),
-    (['blocks', '--seeds', '1,1'], 'different numbers'),
-    (['TINY', '--quick'], 'has no part `quick`'),
-    (['BROKEN'], 'is no YAML'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'arguments, words',
+    [
+        ([], 'which study? bits, blocks'),
+        (['blocs'], 'there is no study blocs; known: bits, blocks'),
+        (['blocks', '--seeds', '1,1'], 'different numbers'),
+        (['TINY', '--quick'], 'has no part `quick`'),
+        (['BROKEN'], 'is no YAML'),
+    ],
+)
 def test_mistakes_in_the_arguments_are_named(arguments, words, tmp_path, capsys):
     (tmp_path / 'broken.yaml').write_text('a: [')
     paths = {'TINY': write_study(tmp_path, TINY), 'BROKEN': tmp_path / 'broken.yaml'}
@@ -128,7 +139,7 @@ def finished(tmp_path_factory):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while not (first / 'checkpoint.json').exists():
             assert process.poll() is None, process.stderr.read()
-            time.sleep(.02)
+            time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         errors = process.communicate()[1]
     assert process.returncode == 128 + signal.SIGINT and 'the same command goes on from there' in errors
@@ -160,12 +171,17 @@ def test_table_holds_the_numbers_of_the_runs(finished):
                 flips = [epoch for epoch in csv.DictReader(file) if epoch['layer'] == 'all']
             metrics[row, seed]['flips'] = np.array([float(epoch['mean']) for epoch in flips])
             metrics[row, seed]['flipped'] = np.array([float(epoch['flipped']) for epoch in flips])
-    expected = {row: {'best_top1': [metrics[row, seed]['top1'].max() for seed in (3, 4)],
-                      'last_top1': [metrics[row, seed]['top1'][1] for seed in (3, 4)],
-                      'train_top1': [metrics[row, seed]['train_top1'][1] for seed in (3, 4)],
-                      'flips': [metrics[row, seed]['flips'].sum() for seed in (3, 4)],
-                      'flipped_last': [metrics[row, seed]['flipped'][1] for seed in (3, 4)],
-                      'seconds': [metrics[row, seed]['seconds'].sum() for seed in (3, 4)]} for row in ('low', 'high')}
+    expected = {
+        row: {
+            'best_top1': [metrics[row, seed]['top1'].max() for seed in (3, 4)],
+            'last_top1': [metrics[row, seed]['top1'][1] for seed in (3, 4)],
+            'train_top1': [metrics[row, seed]['train_top1'][1] for seed in (3, 4)],
+            'flips': [metrics[row, seed]['flips'].sum() for seed in (3, 4)],
+            'flipped_last': [metrics[row, seed]['flipped'][1] for seed in (3, 4)],
+            'seconds': [metrics[row, seed]['seconds'].sum() for seed in (3, 4)],
+        }
+        for row in ('low', 'high')
+    }
     expected['high']['difference'] = np.subtract(expected['high']['best_top1'], expected['low']['best_top1'])
 
     rows = {row['name']: row for row in json.loads((folder / 'tiny' / 'summary.json').read_text())['rows']}

@@ -1,4 +1,5 @@
 """Files that are replaced: errors name the file that the user knows, and leave the old one and nothing else."""
+
 import errno
 import os
 import signal
@@ -30,7 +31,7 @@ def test_what_a_killed_process_had_begun_is_removed_and_nothing_else(tmp_path):
     program = f"""
 import os, signal
 from bmx_melius.files import replacing, scratch_folder
-with replacing({str(tmp_path / "a.txt")!r}), scratch_folder({str(tmp_path)!r}) as scratch:
+with replacing({str(tmp_path / 'a.txt')!r}), scratch_folder({str(tmp_path)!r}) as scratch:
     open(os.path.join(scratch, 'b.txt'), 'w').close()
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -1,4 +1,5 @@
 """Counting changes of sign: against a count in NumPy of weights that were recorded after each update."""
+
 import csv
 import signal
 
@@ -18,8 +19,13 @@ from model_zoo import get_model
 def make_net():
     """Two binary layers, sizes that do not fill bytes, among layers that are not binary."""
     net = mx.gluon.nn.HybridSequential()
-    net.add(bmx.QConv2D(5, 3, in_channels=3), mx.gluon.nn.Conv2D(4, 1, in_channels=5), bmx.QConv2D(4, 1, in_channels=4, bits=32),
-            bmx.QConv2D(4, 1, in_channels=4, bits=2, quantization='dorefa'), bmx.QDense(7, in_units=11))
+    net.add(
+        bmx.QConv2D(5, 3, in_channels=3),
+        mx.gluon.nn.Conv2D(4, 1, in_channels=5),
+        bmx.QConv2D(4, 1, in_channels=4, bits=32),
+        bmx.QConv2D(4, 1, in_channels=4, bits=2, quantization='dorefa'),
+        bmx.QDense(7, in_units=11),
+    )
     net.initialize(mx.init.Normal(1))
     return net
 
@@ -38,8 +44,13 @@ def expected_rows(signs, layers):
     counts = {name: np.abs(np.diff([step[name] for step in signs], axis=0) / 2).sum(axis=0).ravel() for name in layers}
     for name, numbers in {ALL: np.concatenate(list(counts.values())), **counts}.items():
         percentiles = np.percentile(numbers, PERCENTILES, method='inverted_cdf')
-        yield {'layer': name, 'weights': len(numbers), 'mean': pytest.approx(numbers.mean()),
-               'flipped': pytest.approx((numbers > 0).mean()), **{f'p{percent}': value for percent, value in zip(PERCENTILES, percentiles)}}
+        yield {
+            'layer': name,
+            'weights': len(numbers),
+            'mean': pytest.approx(numbers.mean()),
+            'flipped': pytest.approx((numbers > 0).mean()),
+            **{f'p{percent}': value for percent, value in zip(PERCENTILES, percentiles)},
+        }
 
 
 @pytest.mark.parametrize('updates', [4, 300])  # counters of 8 and of 16 bits
@@ -61,8 +72,8 @@ def test_flips_are_those_of_the_recorded_weights_and_a_zero_is_positive(updates)
                 counter = FlipCounter(net, updates)
                 counter.start(arrays)
             for weight in weights.values():
-                values = random.choice([-1, -1e-30, -0., 0., 1], size=weight.shape)
-                kept = random.rand(*weight.shape) < (.95 if epoch == 4 else 0)
+                values = random.choice([-1, -1e-30, -0.0, 0.0, 1], size=weight.shape)
+                kept = random.rand(*weight.shape) < (0.95 if epoch == 4 else 0)
                 weight.set_data(mx.nd.array(np.where(kept, weight.data().asnumpy(), values)))
             counter.add_update()
             recorded.append(signs())
@@ -109,7 +120,7 @@ def read(folder):
 
 def test_a_run_writes_a_row_for_each_epoch_and_layer_and_a_plot(uninterrupted):
     rows = read(uninterrupted)
-    layers = [ALL, *binary_weights(get_model('meliusnet_flex', block_numbers=[1, 1], transitions=[.5], initial_layers='thumbnail'))]
+    layers = [ALL, *binary_weights(get_model('meliusnet_flex', block_numbers=[1, 1], transitions=[0.5], initial_layers='thumbnail'))]
     assert [(row['epoch'], row['layer']) for row in rows] == [(epoch, layer) for epoch in '12' for layer in layers]
     assert all(0 < float(row['flipped']) < 1 and int(row['p100']) <= 11 for row in rows if row['layer'] == ALL)
     assert (uninterrupted / 'flips.png').stat().st_size > 10000

@@ -1,4 +1,5 @@
 """The float kernels of every instruction set against double-precision loops, and what they touch in memory."""
+
 import subprocess
 
 import pytest

@@ -1,4 +1,5 @@
 """``bmx-melius import-bmxnet``: checkpoints and pairs of BMXNet-v2's model_converter as networks for any MXNet."""
+
 import json
 from pathlib import Path
 
@@ -97,11 +98,24 @@ def of_the_zoo_family():
     dense_block.add(Identity(), new)
     improvement.add(nn.BatchNorm(), bmxnet.Activation(), bmxnet.Convolution(64, 3, in_channels=96, padding=1))
     return [
-        nn.Conv2D(32, 3, padding=1, use_bias=False), nn.BatchNorm(), nn.Activation('relu'), dense_block, improvement,
-        nn.BatchNorm(), nn.MaxPool2D(2), nn.Activation('relu'), nn.Conv2D(64, 1, use_bias=False),
-        nn.BatchNorm(), bmxnet.Activation(), bmxnet.Convolution(32, 3, in_channels=64, padding=1, strides=2), nn.BatchNorm(),
-        nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dense(10),
-    ]  # fmt: skip
+        nn.Conv2D(32, 3, padding=1, use_bias=False),
+        nn.BatchNorm(),
+        nn.Activation('relu'),
+        dense_block,
+        improvement,
+        nn.BatchNorm(),
+        nn.MaxPool2D(2),
+        nn.Activation('relu'),
+        nn.Conv2D(64, 1, use_bias=False),
+        nn.BatchNorm(),
+        bmxnet.Activation(),
+        bmxnet.Convolution(32, 3, in_channels=64, padding=1, strides=2),
+        nn.BatchNorm(),
+        nn.Activation('relu'),
+        nn.GlobalAvgPool2D(),
+        nn.Flatten(),
+        nn.Dense(10),
+    ]
 
 
 NETWORKS = {
@@ -151,8 +165,19 @@ def test_parameters_of_another_name_and_a_description_are_taken_along(tmp_path):
     (tmp_path / 'binarized_net-0000.params').rename(tmp_path / 'other.params')
     spec = {**bmx_melius.InputSpec().to_json(), 'size': 6}
     (tmp_path / 'binarized_net-summary.json').write_text(json.dumps({'input': spec, 'class_names': ['a']}))
-    assert run(tmp_path / 'binarized_net-symbol.json', tmp_path / 'out', '--params', tmp_path / 'other.params',
-               '--input-shape', '2,32,6,6', '--to', 'packed') == 0
+    assert (
+        run(
+            tmp_path / 'binarized_net-symbol.json',
+            tmp_path / 'out',
+            '--params',
+            tmp_path / 'other.params',
+            '--input-shape',
+            '2,32,6,6',
+            '--to',
+            'packed',
+        )
+        == 0
+    )
     np.testing.assert_allclose(load(tmp_path / 'out')(x).asnumpy(), expected, atol=1e-5, rtol=1e-5)
     assert json.loads((tmp_path / 'out-summary.json').read_text())['input'] == spec
 
@@ -224,13 +249,16 @@ def test_stem_and_classes_follow_from_the_checkpoint(stem, tmp_path):
     assert reference_options(str(tmp_path / 'net-0000.params')) == {'classes': 7, 'initial_layers': stem}
 
 
-@pytest.mark.parametrize('options, message', [
-    (['--model', 'resnet_e18'], 'not a checkpoint of this network: its features.0.0 holds weight where'),
-    (['--model', 'meliusnet22', '--classes', '10'], 'its output.weight has shape (40, 512), but'),
-    (['--model', 'meliusnet22', '--initial-layers', 'imagenet'], 'its features.0.0.weight has shape (32, 3, 3, 3), but'),
-    (['--model', 'mobilenet1.0'], 'mobilenet1.0 is a network of GluonCV, which does not take'),
-    (['--model', 'nonet'], "unknown network 'nonet'"),
-])
+@pytest.mark.parametrize(
+    'options, message',
+    [
+        (['--model', 'resnet_e18'], 'not a checkpoint of this network: its features.0.0 holds weight where'),
+        (['--model', 'meliusnet22', '--classes', '10'], 'its output.weight has shape (40, 512), but'),
+        (['--model', 'meliusnet22', '--initial-layers', 'imagenet'], 'its features.0.0.weight has shape (32, 3, 3, 3), but'),
+        (['--model', 'mobilenet1.0'], 'mobilenet1.0 is a network of GluonCV, which does not take'),
+        (['--model', 'nonet'], "unknown network 'nonet'"),
+    ],
+)
 def test_checkpoint_of_another_network_is_refused(options, message, reference, tmp_path, capsys):
     assert run(reference[0], tmp_path / 'net', *options) == 2
     error = capsys.readouterr().err
@@ -263,9 +291,11 @@ def test_words_of_64_bits_are_refused(tmp_path):
 
 def change_arrays(change):
     """Damage to the parameters: `change` takes them and gives others."""
+
     def damage(folder):
         arrays = read_parameters(str(folder / 'binarized_net-0000.params'))
         write_parameters(folder / 'binarized_net-0000.params', change(arrays))
+
     return damage
 
 
@@ -281,6 +311,7 @@ def cut(name):
     def damage(folder):
         path = folder / name
         path.write_bytes(path.read_bytes()[:-100])
+
     return damage
 
 
@@ -290,8 +321,10 @@ DAMAGES = {
     'cut parameters': (cut('binarized_net-0000.params'), 'is damaged'),
     'no nodes': (lambda folder: (folder / 'binarized_net-symbol.json').write_text('[1]'), 'holds no symbol of MXNet'),
     'an array too much': (change_arrays(lambda arrays: {**arrays, 'arg:more': np.ones(3, 'f4')}), 'arg:more, which is no variable'),
-    'an array missing': (change_arrays(lambda arrays: {name: arrays[name] for name in set(arrays) - {WEIGHT}}),
-                         'net_qconv0_weight are not in it'),
+    'an array missing': (
+        change_arrays(lambda arrays: {name: arrays[name] for name in set(arrays) - {WEIGHT}}),
+        'net_qconv0_weight are not in it',
+    ),
     'no arg:': (change_arrays(lambda arrays: {name[4:]: array for name, array in arrays.items()}), 'its names do not begin with arg: or'),
     'too few words': (change_weight(lambda words: words[1:]), 'needs 45 words of 32 bits .* 36 of type float32'),
     'floats for words': (change_weight(lambda words: np.ones((5, 32, 3, 3), 'f4')), 'needs 45 words'),
@@ -306,7 +339,7 @@ DAMAGES = {
     'groups': (change_node(CONV, lambda node: node['attrs'].update(num_group='2')), 'has groups'),
     'one axis': (change_node(CONV, lambda node: node['attrs'].update(kernel='(3,)')), 'not of two axes'),
     'a loop': (change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 10**6)), 'reads a node that does not come before it'),
-    'an index that is no integer': (change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 0.)), 'does not come before it'),
+    'an index that is no integer': (change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 0.0)), 'does not come before it'),
     'an operator of the fork': (change_node('BatchNorm', lambda node: node.update(op='det_sign')), 'MXNet knows no operator det_sign'),
 }
 
@@ -341,18 +374,21 @@ def test_input_that_does_not_fit_is_refused(tmp_path):
         read(tmp_path, (1, 32, 4, 2))
 
 
-@pytest.mark.parametrize('arguments, message', [
-    ([LENET], 'PREFIX'),
-    ([LENET, 'out'], '--input-shape'),
-    ([LENET, 'no/folder/out', '--input-shape', LENET_SHAPE], 'there is no folder no/folder'),
-    ([LENET, '/proc/out', '--input-shape', LENET_SHAPE], 'no files can be written to /proc'),
-    ([LENET, '/tmp/', '--input-shape', LENET_SHAPE], "'/tmp/' names no files: give a PREFIX such as /tmp/net"),
-    ([LENET, '', '--input-shape', LENET_SHAPE], "'' names no files"),
-    ([LENET, 'out', '--model', 'meliusnet22'], '--model does not go with'),
-    (['a.params', 'out'], 'Give --model NAME'),
-    (['a.params', 'out', '--model', 'meliusnet22', '--input-shape', '1,3,8,8'], '--input-shape does not go with'),
-    (['a.params', 'out', '--model', 'meliusnet22'], 'cannot read the checkpoint'),
-])
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        ([LENET], 'PREFIX'),
+        ([LENET, 'out'], '--input-shape'),
+        ([LENET, 'no/folder/out', '--input-shape', LENET_SHAPE], 'there is no folder no/folder'),
+        ([LENET, '/proc/out', '--input-shape', LENET_SHAPE], 'no files can be written to /proc'),
+        ([LENET, '/tmp/', '--input-shape', LENET_SHAPE], "'/tmp/' names no files: give a PREFIX such as /tmp/net"),
+        ([LENET, '', '--input-shape', LENET_SHAPE], "'' names no files"),
+        ([LENET, 'out', '--model', 'meliusnet22'], '--model does not go with'),
+        (['a.params', 'out'], 'Give --model NAME'),
+        (['a.params', 'out', '--model', 'meliusnet22', '--input-shape', '1,3,8,8'], '--input-shape does not go with'),
+        (['a.params', 'out', '--model', 'meliusnet22'], 'cannot read the checkpoint'),
+    ],
+)
 def test_wrong_arguments_are_told_in_one_line(arguments, message, capsys):
     assert run(*arguments) == 2
     error = capsys.readouterr().err

@@ -1,4 +1,5 @@
 """Building and installing: with a compiler, without one, from what is shipped."""
+
 import importlib
 import importlib.util
 import os
@@ -30,8 +31,9 @@ def source(tmp_path):
 def set_up(source, *arguments, **environment):
     """Run setup.py; return the finished process."""
     environment = {**{name: value for name, value in os.environ.items() if name != 'CXX'}, **environment}
-    return subprocess.run([sys.executable, '-W', 'ignore', 'setup.py', '--quiet', *arguments], cwd=source, env=environment, text=True,
-                          capture_output=True)
+    return subprocess.run(
+        [sys.executable, '-W', 'ignore', 'setup.py', '--quiet', *arguments], cwd=source, env=environment, text=True, capture_output=True
+    )
 
 
 def libraries(folder):
@@ -181,8 +183,12 @@ def test_a_wheel_holds_the_libraries_if_there_is_a_compiler(source, tmp_path, co
     assert 'bmx_melius/csrc/c_api.h' in names and not [name for name in names if name.endswith('.cc')]
     assert ('bmx_melius/_engine.so' in names, 'bmx_melius/_mxnet_op.so' in names) == (compiler, compiler)
     shown = subprocess.run(
-        [sys.executable, '-W', 'ignore', '-m', 'bmx_melius', 'info'], cwd=tmp_path / 'installed', text=True, capture_output=True,
-        env={**os.environ, 'PYTHONPATH': str(tmp_path / 'installed')}, check=True,
+        [sys.executable, '-W', 'ignore', '-m', 'bmx_melius', 'info'],
+        cwd=tmp_path / 'installed',
+        text=True,
+        capture_output=True,
+        env={**os.environ, 'PYTHONPATH': str(tmp_path / 'installed')},
+        check=True,
     ).stdout
     assert ('compiled operator' in shown) == compiler
     assert ('install a C++ compiler (g++), then install bmx-melius again' in shown) != compiler

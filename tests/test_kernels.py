@@ -1,4 +1,5 @@
 """The binary kernels of every instruction set against plain loops, bit for bit, and what they touch in memory."""
+
 import subprocess
 
 import pytest

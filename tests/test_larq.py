@@ -2,6 +2,7 @@
 
 ``tests/make_larq_data.py`` made the small networks and their logits; it says how.
 """
+
 import gzip
 import json
 import pathlib
@@ -27,17 +28,24 @@ h5py = pytest.importorskip('h5py')
 
 DATA = pathlib.Path(__file__).parent / 'data'
 TRUTH = np.load(DATA / 'larq.npz')
-DENSENET = {'block': 'dense', 'block_numbers': (1, 2, 1), 'transitions': (32, 32), 'dilations': (1, 1, 2), 'init_features': 16,
-            'growth_rate': 16}  # fmt: skip
+DENSENET = {
+    'block': 'dense',
+    'block_numbers': (1, 2, 1),
+    'transitions': (32, 32),
+    'dilations': (1, 1, 2),
+    'init_features': 16,
+    'growth_rate': 16,
+}
 
 # The networks of make_larq_data.py: no names of the zoo, but with the options of one.
 SMALL = {
     'meliusnet': lambda: model_zoo.get_model(
-        'meliusnet_flex', block_numbers=(1, 1), transitions=(32,), classes=5, **larq.NETWORKS['meliusnet22']),
+        'meliusnet_flex', block_numbers=(1, 1), transitions=(32,), classes=5, **larq.NETWORKS['meliusnet22']
+    ),
     'densenet': lambda: model_zoo.get_model('meliusnet_flex', classes=5, **DENSENET, **larq.NETWORKS['binary_densenet37_dilated']),
     'resnet_e': lambda: BinaryResNet((2, 2), RESNET_E, classes=5, **larq.NETWORKS['resnet_e18']),
     'birealnet': lambda: BinaryResNet((1, 1), BIREALNET, classes=5, **larq.NETWORKS['birealnet18']),
-}  # fmt: skip
+}
 
 
 def unpacked(name, folder):
@@ -68,18 +76,27 @@ def test_converted_network_is_one_packed_operator_with_the_logits_of_larq(small,
     net.hybridize()
     net(image(name))
     net.export(str(tmp_path / 'net'))
-    report = bmx.convert(str(tmp_path / 'net-symbol.json'), str(tmp_path / 'net-0000.params'), str(tmp_path / 'packed'),
-                         image(name).shape, verify=True)  # fmt: skip
+    report = bmx.convert(
+        str(tmp_path / 'net-symbol.json'), str(tmp_path / 'net-0000.params'), str(tmp_path / 'packed'), image(name).shape, verify=True
+    )
     operators = [node for node in json.loads((tmp_path / 'packed-symbol.json').read_text())['nodes'] if node['op'] != 'null']
     assert len(operators) == 1, report
     logits = bmx.Session(str(tmp_path / 'packed'))(image(name).asnumpy())
     np.testing.assert_allclose(np.asarray(logits).reshape(-1), TRUTH[f'{name}_logits'], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize('name, count', [
-    ('meliusnet22', 6944584), ('binary_densenet28', 5150504), ('binary_densenet37', 8734120), ('binary_densenet37_dilated', 8734120),
-    ('binary_densenet45', 13939240), ('resnet_e18', 11699368), ('birealnet18', 11699112),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'name, count',
+    [
+        ('meliusnet22', 6944584),
+        ('binary_densenet28', 5150504),
+        ('binary_densenet37', 8734120),
+        ('binary_densenet37_dilated', 8734120),
+        ('binary_densenet45', 13939240),
+        ('resnet_e18', 11699368),
+        ('birealnet18', 11699112),
+    ],
+)
 def test_networks_have_the_published_number_of_parameters(name, count):
     net = model_zoo.get_model(name, **larq.NETWORKS[name])
     net.infer_shape(mx.nd.zeros((1, 3, 224, 224)))
@@ -99,7 +116,8 @@ def test_the_store_has_the_networks_that_can_be_read_once_each():
 def test_same_padding_of_an_even_map_puts_one_zero_less_before_than_behind(kernel):
     x, weight = mx.nd.random.normal(shape=(2, 3, 10, 14)), mx.nd.random.normal(shape=(4, 3, kernel, kernel))
     layer = model_zoo.padding.padded(
-        lambda padding: mx.gluon.nn.Conv2D(4, kernel, 2, padding, use_bias=False, in_channels=3), kernel, 2, same_padding=True)
+        lambda padding: mx.gluon.nn.Conv2D(4, kernel, 2, padding, use_bias=False, in_channels=3), kernel, 2, same_padding=True
+    )
     layer.initialize()
     layer[0].weight.set_data(weight)
     before, behind = (kernel - 2) // 2, (kernel - 1) // 2
@@ -113,7 +131,7 @@ def test_same_padding_of_a_maximum_ignores_what_is_outside_the_map():
     layers = mx.gluon.nn.HybridSequential()
     model_zoo.stems.add_stem('imagenet', layers, 8, mx.gluon.nn.BatchNorm, same_padding=True)
     layer = layers[-1]
-    expected = [[x[0, c, i:i + 3, j:j + 3].max().asscalar() for i in (0, 2, 4) for j in (0, 2, 4)] for c in (0, 1)]
+    expected = [[x[0, c, i : i + 3, j : j + 3].max().asscalar() for i in (0, 2, 4) for j in (0, 2, 4)] for c in (0, 1)]
     np.testing.assert_array_equal(layer(x).asnumpy().reshape(2, 9), np.array(expected, np.float32))
 
 
@@ -159,7 +177,7 @@ def test_sizes_that_tensorflow_pads_in_another_way_are_refused_wherever_the_expo
         with pytest.raises(UserError, match=rf'concat of .*; inputs of the size .* \(3, 64, 64\), fit, \(3, {height}, 64\) does not'):
             session(np.zeros((1, 3, height, 64), np.float32))
     x = np.random.default_rng(0).normal(size=(2, 3, 64, 64 + STRIDE)).astype(np.float32)
-    assert np.abs(session(x) - block(mx.nd.array(x)).asnumpy()).max() < .1  # signs may turn
+    assert np.abs(session(x) - block(mx.nd.array(x)).asnumpy()).max() < 0.1  # signs may turn
 
 
 # --- files ----------------------------------------------------------------------------------------------------------------------------
@@ -265,12 +283,15 @@ def with_one_layer_more(layers):
     return [*layers, ('again', layers[-1][1])]
 
 
-@pytest.mark.parametrize('change, words', [
-    (without_dense, 'does not end in a dense layer.*notop'),
-    (without_a_norm, r'its stem_s2_groupconv_conv0 holds kernel, but .*batchnorm1 needs gamma, beta, moving_mean, moving_variance'),
-    (with_a_wide_kernel, r'kernel of its section_0_block_0_dense_binconv has the shape \(64, 65, 3, 3\) .* \(64, 64, 3, 3\)'),
-    (with_one_layer_more, 'goes on after the last layer with again'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'change, words',
+    [
+        (without_dense, 'does not end in a dense layer.*notop'),
+        (without_a_norm, r'its stem_s2_groupconv_conv0 holds kernel, but .*batchnorm1 needs gamma, beta, moving_mean, moving_variance'),
+        (with_a_wide_kernel, r'kernel of its section_0_block_0_dense_binconv has the shape \(64, 65, 3, 3\) .* \(64, 64, 3, 3\)'),
+        (with_one_layer_more, 'goes on after the last layer with again'),
+    ],
+)
 def test_weights_of_another_network_are_refused_naming_the_first_difference(change, words, tmp_path):
     write_keras(tmp_path / 'other.h5', change(list(meliusnet22_layers())))
     with pytest.raises(UserError, match=words):
@@ -391,8 +412,24 @@ def of_three_classes(published, monkeypatch, tmp_path):
     published(url=path.as_uri(), sha256=store.hashlib.sha256(path.read_bytes()).hexdigest(), classes=3)
     monkeypatch.setenv('HOME', str(tmp_path))
     make_folders(tmp_path / 'images')
-    return ['--model', 'meliusnet22', '--data-dir', f'{tmp_path}/images', '--save-dir', f'{tmp_path}/run', '--input-size', '32',
-            '--batch-size', '10', '--num-epochs', '1', '-j', '1', '--lr', '0']  # fmt: skip
+    return [
+        '--model',
+        'meliusnet22',
+        '--data-dir',
+        f'{tmp_path}/images',
+        '--save-dir',
+        f'{tmp_path}/run',
+        '--input-size',
+        '32',
+        '--batch-size',
+        '10',
+        '--num-epochs',
+        '1',
+        '-j',
+        '1',
+        '--lr',
+        '0',
+    ]
 
 
 def make(arguments):
@@ -425,12 +462,15 @@ def test_a_run_from_published_weights_ends_in_a_network_that_its_description_bui
     assert train_imagenet.main(['--resume', '--save-dir', f'{tmp_path}/run']) == 0
 
 
-@pytest.mark.parametrize('flags, words', [
-    (['--initial-layers', 'imagenet'], "need initial_layers='grouped_stem', not 'imagenet'"),
-    (['--model-options', '{"stem_pool": 3}'], 'need stem_pool=2, not 3'),
-    (['--model', 'meliusnet29'], 'Larq Zoo has no meliusnet29'),
-    (['--resume-params', 'x.params'], '--resume-params'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'flags, words',
+    [
+        (['--initial-layers', 'imagenet'], "need initial_layers='grouped_stem', not 'imagenet'"),
+        (['--model-options', '{"stem_pool": 3}'], 'need stem_pool=2, not 3'),
+        (['--model', 'meliusnet29'], 'Larq Zoo has no meliusnet29'),
+        (['--resume-params', 'x.params'], '--resume-params'),
+    ],
+)
 def test_flags_that_contradict_published_weights_are_one_error(of_three_classes, flags, words, capsys):
     assert train_imagenet.main([*of_three_classes, '--use-pretrained', 'larq', *flags]) == 2
     assert words in capsys.readouterr().err

@@ -1,4 +1,5 @@
 """Layers and their gradients against the reference data, NumPy's own loops and their float twins."""
+
 import json
 import os
 from pathlib import Path
@@ -33,10 +34,15 @@ CASES = json.loads((DATA / 'layers.json').read_text())
 
 # The names by which the reference data calls layers, and what each is here.
 LAYERS = {
-    'QActivation': QActivation, 'QConv1D': QConv1D, 'QConv2D': QConv2D, 'QDense': QDense, 'ChannelShuffle': ChannelShuffle,
-    'BinaryConvolution': BinaryConv2D, 'ScaledBinaryConv (approximation=xnor)': ScaledBinaryConv2D,
+    'QActivation': QActivation,
+    'QConv1D': QConv1D,
+    'QConv2D': QConv2D,
+    'QDense': QDense,
+    'ChannelShuffle': ChannelShuffle,
+    'BinaryConvolution': BinaryConv2D,
+    'ScaledBinaryConv (approximation=xnor)': ScaledBinaryConv2D,
     'ScaledWeightsBinaryConv (approximation=binet)': lambda **kw: BinaryConv2D(apply_scaling=True, **kw),
-}  # fmt: skip
+}
 RENAMED = {'clip_threshold': 'threshold', 'stride': 'strides'}
 METHODS = {'det_sign': 'sign', 'sign_approx_sign': 'approx_sign'}
 
@@ -110,9 +116,15 @@ def padded_convolution(x, weight, pad_value, padding, strides, dilation, groups)
     dimensions = x.ndim - 2
     x = np.pad(x, [(0, 0), (0, 0)] + [(padding, padding)] * dimensions, constant_values=pad_value)
     return nd.Convolution(
-        nd.array(x), nd.array(weight), no_bias=True, kernel=weight.shape[2:], num_filter=len(weight), num_group=groups,
-        stride=(strides,) * dimensions, dilate=(dilation,) * dimensions,
-    ).asnumpy()  # fmt: skip
+        nd.array(x),
+        nd.array(weight),
+        no_bias=True,
+        kernel=weight.shape[2:],
+        num_filter=len(weight),
+        num_group=groups,
+        stride=(strides,) * dimensions,
+        dilate=(dilation,) * dimensions,
+    ).asnumpy()
 
 
 @settings(suppress_health_check=list(HealthCheck))
@@ -300,19 +312,19 @@ def test_wrong_arguments_are_named(make, words):
 def real_weight_layer(channels, in_channels, **arguments):
     """A BinaryConv2D of the first stage, and its weight in float64."""
     layer = BinaryConv2D(channels, 3, padding=1, in_channels=in_channels, weight_bits=32, **arguments)
-    layer.initialize(mx.init.Normal(.05))
+    layer.initialize(mx.init.Normal(0.05))
     return layer, layer.qconv.weight.data().asnumpy().astype(np.float64)
 
 
 def agreement_in_numpy(x, weight, groups=1):
     """(h + n) / 2 of the signs of x, padded with -1, and filters of mean magnitude 1, by a loop in float64."""
     weight = weight / np.abs(weight).mean(axis=(1, 2, 3), keepdims=True)
-    x = np.pad(np.where(x >= 0, 1., -1.), [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=-1)
+    x = np.pad(np.where(x >= 0, 1.0, -1.0), [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=-1)
     size, wide = len(weight) // groups, weight.shape[1]
     y = np.zeros((len(x), len(weight), x.shape[2] - 2, x.shape[3] - 2))
     for channel, row, column in np.ndindex(*y.shape[1:]):
         first = channel // size * wide
-        window = x[:, first:first + wide, row:row + 3, column:column + 3]
+        window = x[:, first : first + wide, row : row + 3, column : column + 3]
         y[:, channel, row, column] = ((window * weight[channel]).sum(axis=(1, 2, 3)) + weight[channel].size) / 2
     return y
 
@@ -354,7 +366,7 @@ def test_gradients_of_real_weights_equal_differences_in_numpy_and_signs_pass_the
     padded = np.pad(dy, [(0, 0), (0, 0), (1, 1), (1, 1)])
     dx = np.zeros(x.shape)
     for channel, row, column in np.ndindex(*x.shape[1:]):  # the transposed convolution: filters turned by half a turn
-        window = padded[:, :, row:row + 3, column:column + 3]
+        window = padded[:, :, row : row + 3, column : column + 3]
         dx[:, channel, row, column] = (window * filters[:, channel, ::-1, ::-1]).sum(axis=(1, 2, 3)) / 2
     np.testing.assert_allclose(gradients['dx'].asnumpy(), dx * (np.abs(x) <= 1.3), rtol=1e-4, atol=1e-4)
 
@@ -368,8 +380,8 @@ def test_the_second_stage_begins_with_outputs_of_the_same_mean_and_like_spread()
     outputs = [layer(x).asnumpy() for layer in (first, second)]
     inner = [y[:, :, 1:-1, 1:-1] - 64 * 9 / 2 for y in outputs]
     assert abs(inner[0].mean() - inner[1].mean()) < 2
-    assert inner[0].std() / inner[1].std() == pytest.approx(np.sqrt(np.pi / 2), rel=.1), 'of normal weights'
-    assert np.corrcoef(inner[0].ravel(), inner[1].ravel())[0, 1] == pytest.approx(np.sqrt(2 / np.pi), abs=.05)
+    assert inner[0].std() / inner[1].std() == pytest.approx(np.sqrt(np.pi / 2), rel=0.1), 'of normal weights'
+    assert np.corrcoef(inner[0].ravel(), inner[1].ravel())[0, 1] == pytest.approx(np.sqrt(2 / np.pi), abs=0.05)
 
 
 def test_both_stages_have_parameters_of_one_name_and_shape_and_a_filter_of_zeros_stays_finite(tmp_path):

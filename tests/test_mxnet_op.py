@@ -1,4 +1,5 @@
 """The operator in MXNet: every way to run it gives what the reference gives, and what it cannot do it says."""
+
 import importlib
 import multiprocessing
 import os
@@ -21,9 +22,11 @@ from bmx_melius.deploy.program import Program
 
 ROOT = pathlib.Path(__file__).parent.parent
 compiled = pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator has not been compiled')
-HYBRIDIZED = pytest.mark.parametrize('options', [
-    None, {}, {'static_alloc': True}, {'static_alloc': True, 'static_shape': True}
-], ids=['imperative', 'hybrid', 'static_alloc', 'static_shape'])
+HYBRIDIZED = pytest.mark.parametrize(
+    'options',
+    [None, {}, {'static_alloc': True}, {'static_alloc': True, 'static_shape': True}],
+    ids=['imperative', 'hybrid', 'static_alloc', 'static_shape'],
+)
 
 
 def assert_same(outputs, expected):
@@ -91,14 +94,26 @@ def window(name, kernel, stride, pad, ceil):
     return Operation(name, (), {**attributes, 'ceil': ceil})
 
 
-@pytest.mark.parametrize('names', [
-    ['max'], ['ceil'], ['max', 'ceil', 'max'], ['ceil', 'ceil', 'wide'], ['wide', 'global'], ['max', 'flatten'], ['global', 'flatten'],
-    ['wide', 'max', 'ceil', 'wide', 'max'],
-])
+@pytest.mark.parametrize(
+    'names',
+    [
+        ['max'],
+        ['ceil'],
+        ['max', 'ceil', 'max'],
+        ['ceil', 'ceil', 'wide'],
+        ['wide', 'global'],
+        ['max', 'flatten'],
+        ['global', 'flatten'],
+        ['wide', 'max', 'ceil', 'wide', 'max'],
+    ],
+)
 def test_shapes_are_inferred_without_the_program(names):
     kinds = {
-        'max': window('max_pool', 3, 2, 1, 0), 'ceil': window('max_pool', 2, 2, 0, 1), 'wide': window('max_pool', 4, 3, 3, 0),
-        'global': Operation('global_avg_pool', ()), 'flatten': Operation('flatten', ()),
+        'max': window('max_pool', 3, 2, 1, 0),
+        'ceil': window('max_pool', 2, 2, 0, 1),
+        'wide': window('max_pool', 4, 3, 3, 0),
+        'global': Operation('global_avg_pool', ()),
+        'flatten': Operation('flatten', ()),
     }
     operations = [Operation(kinds[name].name, (number,), kinds[name].attributes) for number, name in enumerate(names)]
     program = Program([Value(REAL_KIND, 3, 30, 31, False)], operations, [len(names)])
@@ -115,16 +130,19 @@ def test_shapes_are_inferred_without_the_program(names):
     assert compared >= (1 if 'flatten' in names else 10)
 
 
-@pytest.mark.parametrize('x,changes,message', [
-    (mx.nd.zeros((1, 4, 8, 6)), {}, r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
-    (mx.nd.zeros((5, 8)), {}, r'not \(5, 8\)'),
-    (mx.nd.zeros((1, 5, 8, 6), dtype='float64'), {}, 'input 0 must be float32'),
-    (mx.nd.zeros((1, 5, 8, 6), dtype='float16'), {}, 'input 0 must be float32'),
-    (mx.nd.zeros((1, 5, 8, 6)), {'output_shapes': '1 2 3'}, 'the attribute output_shapes is damaged'),
-    (mx.nd.zeros((1, 5, 8, 6)), {'input_channels': str(-(1 << 63))}, 'the attribute input_channels is damaged'),
-    (mx.nd.zeros((1, 5, 8, 6)), {'num_outputs': 'two'}, 'the attribute num_outputs is damaged'),
-    (mx.nd.zeros((1, 5, 8, 6)), {'output_shapes': '0 7 0 0 0 1 0 0 1 0 40 0 0 2 1 0 2 1'}, 'do not belong together'),
-])
+@pytest.mark.parametrize(
+    'x,changes,message',
+    [
+        (mx.nd.zeros((1, 4, 8, 6)), {}, r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
+        (mx.nd.zeros((5, 8)), {}, r'not \(5, 8\)'),
+        (mx.nd.zeros((1, 5, 8, 6), dtype='float64'), {}, 'input 0 must be float32'),
+        (mx.nd.zeros((1, 5, 8, 6), dtype='float16'), {}, 'input 0 must be float32'),
+        (mx.nd.zeros((1, 5, 8, 6)), {'output_shapes': '1 2 3'}, 'the attribute output_shapes is damaged'),
+        (mx.nd.zeros((1, 5, 8, 6)), {'input_channels': str(-(1 << 63))}, 'the attribute input_channels is damaged'),
+        (mx.nd.zeros((1, 5, 8, 6)), {'num_outputs': 'two'}, 'the attribute num_outputs is damaged'),
+        (mx.nd.zeros((1, 5, 8, 6)), {'output_shapes': '0 7 0 0 0 1 0 0 1 0 40 0 0 2 1 0 2 1'}, 'do not belong together'),
+    ],
+)
 @compiled
 def test_what_does_not_fit_is_named(x, changes, message):
     for _ in range(2):  # the second message must not repeat the first one

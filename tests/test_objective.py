@@ -1,4 +1,5 @@
 """Losses and their gradients against NumPy: labels, smoothed, mixed, and beside a teacher's answers."""
+
 import argparse
 import itertools
 
@@ -21,7 +22,7 @@ def log_softmax(z):
     return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
 
 
-def objective_in_numpy(z, targets, answers=None, temperature=1., hard_weight=1.):
+def objective_in_numpy(z, targets, answers=None, temperature=1.0, hard_weight=1.0):
     """The loss of each image, by Hinton's formula, and its gradient by z: logits (N, C), targets (N, C), teacher's logits (N, C)."""
     loss, gradient = -(targets * log_softmax(z)).sum(axis=1), np.exp(log_softmax(z)) - targets
     if answers is None:
@@ -29,8 +30,10 @@ def objective_in_numpy(z, targets, answers=None, temperature=1., hard_weight=1.)
     soft = np.exp(log_softmax(answers / temperature))
     soft_loss = -(soft * log_softmax(z / temperature)).sum(axis=1)
     soft_gradient = (np.exp(log_softmax(z / temperature)) - soft) / temperature
-    return (hard_weight * loss + (1 - hard_weight) * temperature**2 * soft_loss,
-            hard_weight * gradient + (1 - hard_weight) * temperature**2 * soft_gradient)
+    return (
+        hard_weight * loss + (1 - hard_weight) * temperature**2 * soft_loss,
+        hard_weight * gradient + (1 - hard_weight) * temperature**2 * soft_gradient,
+    )
 
 
 @pytest.fixture
@@ -41,15 +44,15 @@ def batch():
 def teacher_net():
     """A network that does not compute the same in training: its answers must be those of inference."""
     net = gluon.nn.HybridSequential()
-    net.add(gluon.nn.BatchNorm(in_channels=SHAPE[0]), gluon.nn.Dense(CLASSES, in_units=int(np.prod(SHAPE))), gluon.nn.Dropout(.5))
+    net.add(gluon.nn.BatchNorm(in_channels=SHAPE[0]), gluon.nn.Dense(CLASSES, in_units=int(np.prod(SHAPE))), gluon.nn.Dropout(0.5))
     net.initialize(mx.init.Normal(1))
     return net
 
 
-@pytest.mark.parametrize('smoothing,mixed,temperature', itertools.product([0., .1], [False, True], [None, 1., 20.]))
+@pytest.mark.parametrize('smoothing,mixed,temperature', itertools.product([0.0, 0.1], [False, True], [None, 1.0, 20.0]))
 def test_loss_and_gradient_of_every_combination_equal_numpy(batch, smoothing, mixed, temperature):
-    net, mixup = teacher_net(), Mixup(.2, seed=3, end=10)
-    objective = Objective(CLASSES, smoothing, mixup if mixed else None, Teacher(net, temperature, hard_weight=.3) if temperature else None)
+    net, mixup = teacher_net(), Mixup(0.2, seed=3, end=10)
+    objective = Objective(CLASSES, smoothing, mixup if mixed else None, Teacher(net, temperature, hard_weight=0.3) if temperature else None)
     images, targets = objective.prepare(*batch, epoch=1, batch=2)
     logits = nd.random.normal(0, 3, shape=(IMAGES, CLASSES))
     logits.attach_grad()
@@ -62,7 +65,7 @@ def test_loss_and_gradient_of_every_combination_equal_numpy(batch, smoothing, mi
     x, y = share * x + (1 - share) * x[::-1], share * y + (1 - share) * y[::-1]
     np.testing.assert_allclose(images.asnumpy(), x, rtol=1e-5, atol=1e-6)
     answers = net(nd.array(x)).asnumpy().astype(np.float64) if temperature else None
-    expected = objective_in_numpy(logits.asnumpy().astype(np.float64), y, answers, temperature, .3)
+    expected = objective_in_numpy(logits.asnumpy().astype(np.float64), y, answers, temperature, 0.3)
     np.testing.assert_allclose(loss.asnumpy(), expected[0], rtol=1e-4)
     np.testing.assert_allclose(logits.grad.asnumpy(), expected[1], rtol=1e-4, atol=1e-5)
     weights = net.collect_params('.*dense.*').values()
@@ -72,8 +75,8 @@ def test_loss_and_gradient_of_every_combination_equal_numpy(batch, smoothing, mi
 def test_a_hard_weight_of_zero_leaves_the_teacher_alone(batch):
     net = teacher_net()
     logits = nd.random.normal(shape=(IMAGES, CLASSES))
-    loss = Objective(CLASSES, teacher=Teacher(net, 4., 0.)).loss(batch[0], logits, batch[1])
-    expected, _ = objective_in_numpy(logits.asnumpy(), np.eye(CLASSES)[LABELS], net(batch[0]).asnumpy(), 4., 0.)
+    loss = Objective(CLASSES, teacher=Teacher(net, 4.0, 0.0)).loss(batch[0], logits, batch[1])
+    expected, _ = objective_in_numpy(logits.asnumpy(), np.eye(CLASSES)[LABELS], net(batch[0]).asnumpy(), 4.0, 0.0)
     np.testing.assert_allclose(loss.asnumpy(), expected, rtol=1e-5)
 
 
@@ -84,17 +87,17 @@ def test_logits_in_half_precision_have_a_loss_in_float32(batch):
     np.testing.assert_allclose(loss.asnumpy(), Objective(CLASSES).loss(batch[0], logits, batch[1]).asnumpy(), atol=1e-2)
 
 
-@pytest.mark.parametrize('smoothing', [0., .1])
+@pytest.mark.parametrize('smoothing', [0.0, 0.1])
 def test_the_accuracy_of_training_counts_the_class_with_the_larger_share(batch, smoothing):
     class Share:
         def __init__(self, value):
             self.share = lambda epoch, batch: value
 
-    for share, labels in ((.7, LABELS), (.2, LABELS[::-1])):
+    for share, labels in ((0.7, LABELS), (0.2, LABELS[::-1])):
         objective = Objective(CLASSES, smoothing, Share(share))
         _, targets = objective.prepare(*batch, epoch=0, batch=0)
         np.testing.assert_array_equal(objective.labels(targets).asnumpy(), labels)
-    for objective in (Objective(CLASSES), Objective(CLASSES, .1)):
+    for objective in (Objective(CLASSES), Objective(CLASSES, 0.1)):
         np.testing.assert_array_equal(objective.labels(objective.prepare(*batch, 0, 0)[1]).asnumpy(), LABELS)
 
 
@@ -103,13 +106,13 @@ def test_shares_follow_from_seed_epoch_and_batch_have_the_distribution_and_end_i
         mixup = Mixup(alpha, seed, end=4)
         return np.array([mixup.share(epoch, batch) for epoch in epochs for batch in range(500)])
 
-    np.testing.assert_array_equal(shares(1, .2), shares(1, .2))
-    assert len(set(shares(1, .2))) > 1900 and not np.any(shares(1, .2) == shares(2, .2))
-    for alpha in (.2, 1.):
+    np.testing.assert_array_equal(shares(1, 0.2), shares(1, 0.2))
+    assert len(set(shares(1, 0.2))) > 1900 and not np.any(shares(1, 0.2) == shares(2, 0.2))
+    for alpha in (0.2, 1.0):
         values = shares(1, alpha)
-        assert values.mean() == pytest.approx(.5, abs=.03)
-        assert values.var() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=.05), 'of Beta(alpha, alpha)'
-    assert np.all(shares(1, .2, epochs=(4, 5)) == 1)
+        assert values.mean() == pytest.approx(0.5, abs=0.03)
+        assert values.var() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.05), 'of Beta(alpha, alpha)'
+    assert np.all(shares(1, 0.2, epochs=(4, 5)) == 1)
 
 
 def test_drawing_shares_leaves_other_random_numbers_alone(batch):
@@ -118,7 +121,7 @@ def test_drawing_shares_leaves_other_random_numbers_alone(batch):
     expected = nd.random.uniform(shape=(3,)).asnumpy(), np.random.rand(3)
     mx.random.seed(5)
     np.random.seed(5)
-    Objective(CLASSES, mixup=Mixup(.2, 0, 9)).prepare(*batch, 0, 0)
+    Objective(CLASSES, mixup=Mixup(0.2, 0, 9)).prepare(*batch, 0, 0)
     np.testing.assert_array_equal(nd.random.uniform(shape=(3,)).asnumpy(), expected[0])
     np.testing.assert_array_equal(np.random.rand(3), expected[1])
 
@@ -143,13 +146,16 @@ def trained(tmp_path):
 def test_a_teacher_comes_by_name_with_weights_or_as_an_exported_network(trained):
     net, params, prefix = trained
     x = nd.random.normal(shape=(2, 3, 8, 8))
-    for teacher in (load_teacher(get_model, 'meliusnet_flex', CLASSES, (3, 8, 8), [mx.cpu()], params, arguments=ARGUMENTS),
-                    load_teacher(get_model, prefix, CLASSES, (3, 8, 8), [mx.cpu()])):
+    for teacher in (
+        load_teacher(get_model, 'meliusnet_flex', CLASSES, (3, 8, 8), [mx.cpu()], params, arguments=ARGUMENTS),
+        load_teacher(get_model, prefix, CLASSES, (3, 8, 8), [mx.cpu()]),
+    ):
         np.testing.assert_allclose(teacher(x).asnumpy(), net(x).asnumpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_a_network_of_gluoncv_teaches_too(tmp_path):
     import gluoncv
+
     net = gluoncv.model_zoo.get_model('cifar_resnet20_v1', classes=CLASSES)
     net.initialize()
     x = nd.random.normal(shape=(1, 3, 32, 32))
@@ -159,18 +165,21 @@ def test_a_network_of_gluoncv_teaches_too(tmp_path):
     np.testing.assert_allclose(teacher(x).asnumpy(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize('case,words', [
-    (dict(name='meliusnet_flex'), '--teacher-params'),
-    (dict(name='meliusnet_flex', params='PARAMS', pretrained=True), '--teacher-pretrained'),
-    (dict(name='meliusnet22', params='PARAMS'), 'meliusnet22 cannot be used'),
-    (dict(name='nothing_like_it', params='PARAMS'), "unknown network 'nothing_like_it'"),
-    (dict(name='meliusnet_flex', params='PARAMS', arguments={'depth': 3}), 'meliusnet_flex takes no argument depth'),
-    (dict(name='mobilenet0.5', params='PARAMS', arguments={'depth': 3}), 'mobilenet0.5 .*depth'),
-    (dict(name='meliusnet22', pretrained=True), 'publishes no weights of meliusnet22'),
-    (dict(name='PREFIX', params='PARAMS'), 'has its weights'),
-    (dict(name='PREFIX', classes=7), '7 classes'),
-    (dict(name='PREFIX', input_shape=(1, 8, 8)), 'cannot be used'),
-])
+@pytest.mark.parametrize(
+    'case,words',
+    [
+        (dict(name='meliusnet_flex'), '--teacher-params'),
+        (dict(name='meliusnet_flex', params='PARAMS', pretrained=True), '--teacher-pretrained'),
+        (dict(name='meliusnet22', params='PARAMS'), 'meliusnet22 cannot be used'),
+        (dict(name='nothing_like_it', params='PARAMS'), "unknown network 'nothing_like_it'"),
+        (dict(name='meliusnet_flex', params='PARAMS', arguments={'depth': 3}), 'meliusnet_flex takes no argument depth'),
+        (dict(name='mobilenet0.5', params='PARAMS', arguments={'depth': 3}), 'mobilenet0.5 .*depth'),
+        (dict(name='meliusnet22', pretrained=True), 'publishes no weights of meliusnet22'),
+        (dict(name='PREFIX', params='PARAMS'), 'has its weights'),
+        (dict(name='PREFIX', classes=7), '7 classes'),
+        (dict(name='PREFIX', input_shape=(1, 8, 8)), 'cannot be used'),
+    ],
+)
 def test_a_teacher_that_cannot_be_used_is_an_error_of_one_line(trained, case, words):
     files = {'PARAMS': trained[1], 'PREFIX': trained[2]}
     case = {'classes': CLASSES, 'input_shape': (3, 8, 8), **{key: files.get(str(value), value) for key, value in case.items()}}
@@ -180,12 +189,23 @@ def test_a_teacher_that_cannot_be_used_is_an_error_of_one_line(trained, case, wo
 
 
 def test_flags_make_their_objective(trained, batch):
-    options = argparse.Namespace(mixup=True, mixup_alpha=.2, mixup_off_epoch=2, num_epochs=3, seed=0, label_smoothing=True,
-                                 teacher=trained[2], teacher_params=None, teacher_pretrained=False, teacher_options=None, temperature=2.,
-                                 hard_weight=.5)
+    options = argparse.Namespace(
+        mixup=True,
+        mixup_alpha=0.2,
+        mixup_off_epoch=2,
+        num_epochs=3,
+        seed=0,
+        label_smoothing=True,
+        teacher=trained[2],
+        teacher_params=None,
+        teacher_pretrained=False,
+        teacher_options=None,
+        temperature=2.0,
+        hard_weight=0.5,
+    )
     objective = make_objective(options, get_model, CLASSES, (3, 8, 8), [mx.cpu()])
     images = nd.random.normal(shape=(IMAGES, 3, 8, 8))
     for epoch, mixed in ((0, True), (1, False), (2, False)):
         prepared, targets = objective.prepare(images, batch[1], epoch, 0)
         assert np.array_equal(prepared.asnumpy(), images.asnumpy()) != mixed
-    np.testing.assert_allclose(targets.asnumpy(), np.eye(CLASSES)[LABELS] * .9 + .1 / CLASSES, rtol=1e-6)
+    np.testing.assert_allclose(targets.asnumpy(), np.eye(CLASSES)[LABELS] * 0.9 + 0.1 / CLASSES, rtol=1e-6)

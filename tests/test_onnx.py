@@ -1,4 +1,5 @@
 """ONNX models of packed programs, run by ONNX Runtime, against the NumPy interpreter and MXNet."""
+
 import json
 import random as randoms
 import sys
@@ -71,11 +72,14 @@ def distances_from_thresholds(program, images):
     return nearest
 
 
-@pytest.mark.parametrize('name, size, options', [
-    ('meliusneta', 32, {}),
-    ('birealnet18', 8, {'initial_layers': 'thumbnail'}),
-    ('densenet_32bit', 8, {'initial_layers': 'thumbnail'}),
-])
+@pytest.mark.parametrize(
+    'name, size, options',
+    [
+        ('meliusneta', 32, {}),
+        ('birealnet18', 8, {'initial_layers': 'thumbnail'}),
+        ('densenet_32bit', 8, {'initial_layers': 'thumbnail'}),
+    ],
+)
 def test_a_network_of_the_zoo_gives_mxnets_results_from_its_model(name, size, options, tmp_path, capsys):
     """Rounding may turn the sign of a value next to its threshold, which changes all that follows: of some images the farthest is taken."""
     net = get_model(name, classes=10, **options)
@@ -84,8 +88,19 @@ def test_a_network_of_the_zoo_gives_mxnets_results_from_its_model(name, size, op
     net(mx.nd.zeros((1, 3, size, size)))
     net.export(str(tmp_path / 'net'))
     shape = f'1,3,{size},{size}'
-    assert main(['convert', *(str(tmp_path / f'net-{part}') for part in ('symbol.json', '0000.params')), str(tmp_path / 'packed'),
-                 '--input-shape', shape, '--no-verify']) == 0  # fmt: skip
+    assert (
+        main(
+            [
+                'convert',
+                *(str(tmp_path / f'net-{part}') for part in ('symbol.json', '0000.params')),
+                str(tmp_path / 'packed'),
+                '--input-shape',
+                shape,
+                '--no-verify',
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
     assert main(['export-onnx', str(tmp_path / 'packed'), str(tmp_path / 'net.onnx'), '--json']) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -138,9 +153,14 @@ def convolution_of_two(weight):
     """The program of a 3x3 convolution of a map of 64 channels, joined with itself."""
     attributes = {'out_channels': len(weight), **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1}
     attributes.update(has_bias=0, half=0)
-    return Program([Value(REAL_KIND, 64, 8, 8, False)], [
-        Operation('concat', (0, 0)), Operation('conv', (1,), attributes, {'weight': weight}),
-    ], [2])
+    return Program(
+        [Value(REAL_KIND, 64, 8, 8, False)],
+        [
+            Operation('concat', (0, 0)),
+            Operation('conv', (1,), attributes, {'weight': weight}),
+        ],
+        [2],
+    )
 
 
 def test_verification_forgives_rounding_where_the_summands_cancel_but_no_weight_that_is_a_little_off():
@@ -174,10 +194,14 @@ def test_weights_of_a_binary_layer_take_a_byte_each():
     random = np.random.RandomState(0)
     attributes = {'out_channels': 64, **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1, 'pad_value': -1, 'offset': 1}
     sign = {'threshold': np.zeros(64, np.float32), 'flip': np.zeros(64, bool)}
-    program = Program([Value(REAL_KIND, 64, 8, 8, False)], [
-        Operation('threshold', (0,), {}, sign),
-        Operation('binary_conv', (1,), attributes, {'weight': random.rand(64, 3, 3, 64) < .5}),
-    ], [2])
+    program = Program(
+        [Value(REAL_KIND, 64, 8, 8, False)],
+        [
+            Operation('threshold', (0,), {}, sign),
+            Operation('binary_conv', (1,), attributes, {'weight': random.rand(64, 3, 3, 64) < 0.5}),
+        ],
+        [2],
+    )
     assert 64 * 9 * 64 < len(to_onnx(program, ['data']).SerializeToString()) < 64 * 9 * 64 + 4096
 
 

@@ -1,4 +1,5 @@
 """RAdam against the reference trajectories and an independent implementation in float64, and as Gluon's Trainer uses it."""
+
 import json
 import math
 import pathlib
@@ -43,11 +44,11 @@ def liu_2020_algorithm_2(weight, gradients, lr, beta1, beta2, epsilon, threshold
         g = rescale * gradient + wd * weight
         g = g if clip is None else np.clip(g, -clip, clip)
         m = beta1 * m + (1 - beta1) * g
-        v = beta2 * v + (1 - beta2) * g ** 2
-        corrected_m = m / (1 - beta1 ** t)
-        rho = rho_infinity - 2 * t * beta2 ** t / (1 - beta2 ** t)
+        v = beta2 * v + (1 - beta2) * g**2
+        corrected_m = m / (1 - beta1**t)
+        rho = rho_infinity - 2 * t * beta2**t / (1 - beta2**t)
         if rho > threshold:
-            correction = math.sqrt(1 - beta2 ** t)
+            correction = math.sqrt(1 - beta2**t)
             rectification = math.sqrt((rho - 4) * (rho - 2) * rho_infinity / ((rho_infinity - 4) * (rho_infinity - 2) * rho))
             weight = weight - lr * rectification * corrected_m * correction / (np.sqrt(v) + epsilon)
         else:
@@ -79,15 +80,31 @@ def test_defaults_are_those_of_the_reference():
 
 
 @given(
-    seed=st.integers(0, 2 ** 16), shape=st.lists(st.integers(1, 4), min_size=1, max_size=4), updates=st.integers(1, 40),
-    lr=st.floats(1e-4, 1e-1), beta1=st.just(0.0) | st.floats(0.01, 0.99), beta2=st.floats(0.1, 0.9995), epsilon=st.floats(1e-6, 1e-2),
-    threshold=st.floats(4, 12), wd=st.just(0.0) | st.floats(1e-4, 0.1), rescale=st.floats(0.1, 2), clip=st.none() | st.floats(0.1, 3),
+    seed=st.integers(0, 2**16),
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    updates=st.integers(1, 40),
+    lr=st.floats(1e-4, 1e-1),
+    beta1=st.just(0.0) | st.floats(0.01, 0.99),
+    beta2=st.floats(0.1, 0.9995),
+    epsilon=st.floats(1e-6, 1e-2),
+    threshold=st.floats(4, 12),
+    wd=st.just(0.0) | st.floats(1e-4, 0.1),
+    rescale=st.floats(0.1, 2),
+    clip=st.none() | st.floats(0.1, 3),
 )
 def test_equals_an_independent_float64_implementation(seed, shape, updates, lr, beta1, beta2, epsilon, threshold, wd, rescale, clip):
     random = np.random.RandomState(seed)
     weight, gradients = random.randn(*shape).astype(np.float32), random.randn(updates, *shape).astype(np.float32)
-    optimizer = create(learning_rate=lr, beta1=beta1, beta2=beta2, epsilon=epsilon, n_sma_threshold=threshold,
-                       wd=wd, rescale_grad=rescale, clip_gradient=clip)
+    optimizer = create(
+        learning_rate=lr,
+        beta1=beta1,
+        beta2=beta2,
+        epsilon=epsilon,
+        n_sma_threshold=threshold,
+        wd=wd,
+        rescale_grad=rescale,
+        clip_gradient=clip,
+    )
     weights, (m, v) = trajectory(optimizer, weight, gradients)
     expected, expected_m, expected_v = liu_2020_algorithm_2(weight, gradients, lr, beta1, beta2, epsilon, threshold, wd, rescale, clip)
     # float32 rounds 1 - beta2 by up to 2 ** -25 / (1 - beta2) < 6.0e-5 of v, half of that of a step
@@ -100,7 +117,7 @@ def test_rectified_from_the_first_update_whose_average_is_longer_than_the_thresh
     """With beta2 = .999, N is 5.0 - a little after 5 updates and above 5 after 6, as in Liu et al.'s program."""
     optimizer = create()
     momentum_only = [optimizer._rates(1.0, t)[1] == 0 for t in range(1, 9)]
-    n = [2 / 0.001 - 1 - 2 * t * 0.999 ** t / (1 - 0.999 ** t) for t in range(1, 9)]
+    n = [2 / 0.001 - 1 - 2 * t * 0.999**t / (1 - 0.999**t) for t in range(1, 9)]
     assert momentum_only == [length <= 5 for length in n]
     assert True in momentum_only and False in momentum_only
 
@@ -180,8 +197,13 @@ def test_a_resumed_trainer_continues_identically(tmp_path, first_steps, update_o
     def begin():
         layer = Affine(dtype)
         scheduler = mx.lr_scheduler.CosineScheduler(max_update=30, base_lr=0.01)
-        return layer, gluon.Trainer(layer.collect_params(), 'radam', {'lr_scheduler': scheduler, 'wd': 1e-3, **options},
-                                    kvstore=mx.kv.create('local'), update_on_kvstore=update_on_kvstore)
+        return layer, gluon.Trainer(
+            layer.collect_params(),
+            'radam',
+            {'lr_scheduler': scheduler, 'wd': 1e-3, **options},
+            kvstore=mx.kv.create('local'),
+            update_on_kvstore=update_on_kvstore,
+        )
 
     layer, trainer = begin()
     train(layer, trainer, first_steps)
@@ -240,9 +262,18 @@ def test_a_sparse_gradient_is_one_clear_error_naming_the_parameter():
         trainer.step(1)
 
 
-@pytest.mark.parametrize('arguments', [
-    {'beta1': 1}, {'beta1': -0.1}, {'beta2': 1}, {'beta2': float('nan')}, {'epsilon': 0}, {'n_sma_threshold': 3.9},
-], ids=str)
+@pytest.mark.parametrize(
+    'arguments',
+    [
+        {'beta1': 1},
+        {'beta1': -0.1},
+        {'beta2': 1},
+        {'beta2': float('nan')},
+        {'epsilon': 0},
+        {'n_sma_threshold': 3.9},
+    ],
+    ids=str,
+)
 def test_an_argument_out_of_range_is_one_clear_error(arguments):
     name = next(iter(arguments))
     with pytest.raises(UserError, match=f'RAdam: {name} must be'):

@@ -1,4 +1,5 @@
 """``bmx-melius pack-images``: the record files have what the folders have, or there are none."""
+
 import json
 import os
 import re
@@ -64,8 +65,12 @@ def error_of(capsys):
 def test_record_files_have_every_image_with_its_label_resized_and_the_names_of_the_classes(folder, capsys):
     pack(folder, '--resize', '30', '--json', '--threads', '2')
     assert json.loads(capsys.readouterr().out) == {
-        'folder': f'{folder}/rec', 'classes': CLASSES, 'train': CLASSES * TRAIN, 'val': CLASSES * VALIDATION,
-        'bytes': {part: os.path.getsize(folder / 'rec' / f'{part}.rec') for part in ('train', 'val')}}
+        'folder': f'{folder}/rec',
+        'classes': CLASSES,
+        'train': CLASSES * TRAIN,
+        'val': CLASSES * VALIDATION,
+        'bytes': {part: os.path.getsize(folder / 'rec' / f'{part}.rec') for part in ('train', 'val')},
+    }
     for records, part, number in zip(open_records(folder / 'rec'), ('train', 'val'), (TRAIN, VALIDATION)):
         images = contents(records)
         assert sorted(images) == sorted(f'{part}/{name}/{index}.jpg' for name in NAMES for index in range(number))
@@ -126,12 +131,15 @@ def test_an_image_that_cannot_be_decoded_is_named_and_nothing_is_written(folder,
     assert nothing_was_written(folder)
 
 
-@pytest.mark.parametrize('change,words', [
-    (lambda folder: shutil.rmtree(folder / 'val'), 'there is no folder'),
-    (lambda folder: os.rename(folder / 'val' / 'class1', folder / 'val' / 'klass1'), 'same classes'),
-    (lambda folder: os.rename(folder / 'val' / 'class1' / '1.jpg', folder / 'val' / 'class1' / '1\t.jpg'), 'tabs'),
-    (lambda folder: (folder / 'rec').mkdir(), 'remove it'),
-])
+@pytest.mark.parametrize(
+    'change,words',
+    [
+        (lambda folder: shutil.rmtree(folder / 'val'), 'there is no folder'),
+        (lambda folder: os.rename(folder / 'val' / 'class1', folder / 'val' / 'klass1'), 'same classes'),
+        (lambda folder: os.rename(folder / 'val' / 'class1' / '1.jpg', folder / 'val' / 'class1' / '1\t.jpg'), 'tabs'),
+        (lambda folder: (folder / 'rec').mkdir(), 'remove it'),
+    ],
+)
 def test_folders_that_cannot_be_packed_are_told_before_any_work(folder, change, words, capsys):
     change(folder)
     pack(folder, status=2)
@@ -170,7 +178,7 @@ def test_what_is_interrupted_leaves_nothing_behind(folder, number):
     process = run_apart(folder)
     while not list(folder.glob('.packing-*/rec/*.rec')):
         assert process.poll() is None, process.communicate()
-        time.sleep(.01)
+        time.sleep(0.01)
     process.send_signal(number)
     process.communicate()
     assert process.returncode == 128 + number

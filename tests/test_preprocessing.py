@@ -1,4 +1,5 @@
 """The preprocessing of an image, against arithmetic by hand and MXNet's own record iterator."""
+
 import json
 
 import cv2
@@ -28,15 +29,22 @@ def test_a_description_survives_json():
         assert InputSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
-@pytest.mark.parametrize('fields', [
-    {'channels': 2}, {'channels': 1}, {'size': 0}, {'size': 300}, {'std': (1, 0, 1)}, {'mean': (1, 2)}])
+@pytest.mark.parametrize('fields', [{'channels': 2}, {'channels': 1}, {'size': 0}, {'size': 300}, {'std': (1, 0, 1)}, {'mean': (1, 2)}])
 def test_values_that_do_not_fit_are_refused(fields):
     with pytest.raises(UserError):
         InputSpec(**fields)
 
 
-@pytest.mark.parametrize('fields', [{}, {'size': 3}, {**InputSpec().to_json(), 'more': 1}, {**InputSpec().to_json(), 'mean': None},
-                                    {**InputSpec().to_json(), 'size': 'big'}])
+@pytest.mark.parametrize(
+    'fields',
+    [
+        {},
+        {'size': 3},
+        {**InputSpec().to_json(), 'more': 1},
+        {**InputSpec().to_json(), 'mean': None},
+        {**InputSpec().to_json(), 'size': 'big'},
+    ],
+)
 def test_a_malformed_description_is_refused(fields):
     with pytest.raises(UserError):
         InputSpec.from_json(fields)
@@ -47,12 +55,24 @@ def test_load_equals_the_validation_pass_of_the_record_iterator(tmp_path, height
     make_image(tmp_path / 'a.jpg', height, width)
     spec = InputSpec(size=24, resize=32)
     record = mx.recordio.MXIndexedRecordIO(str(tmp_path / 'a.idx'), str(tmp_path / 'a.rec'), 'w')
-    record.write_idx(0, mx.recordio.pack(mx.recordio.IRHeader(0, 0., 0, 0), (tmp_path / 'a.jpg').read_bytes()))
+    record.write_idx(0, mx.recordio.pack(mx.recordio.IRHeader(0, 0.0, 0, 0), (tmp_path / 'a.jpg').read_bytes()))
     record.close()
     r, g, b = spec.mean
     std_r, std_g, std_b = spec.std
-    batch = next(mx.io.ImageRecordIter(path_imgrec=str(tmp_path / 'a.rec'), batch_size=1, data_shape=spec.shape, resize=spec.resize,
-                                       mean_r=r, mean_g=g, mean_b=b, std_r=std_r, std_g=std_g, std_b=std_b))
+    batch = next(
+        mx.io.ImageRecordIter(
+            path_imgrec=str(tmp_path / 'a.rec'),
+            batch_size=1,
+            data_shape=spec.shape,
+            resize=spec.resize,
+            mean_r=r,
+            mean_g=g,
+            mean_b=b,
+            std_r=std_r,
+            std_g=std_g,
+            std_b=std_b,
+        )
+    )
     loaded = spec.load(tmp_path / 'a.jpg')
     assert loaded.shape == (1, *spec.shape) and loaded.dtype == np.float32
     # the iterator may decode the JPEG with another library, which rounds some pixels differently by one or two levels
@@ -62,7 +82,7 @@ def test_load_equals_the_validation_pass_of_the_record_iterator(tmp_path, height
 def test_normalize_takes_out_mean_and_deviation_of_each_channel():
     image = np.random.RandomState(0).randint(0, 256, (2, 5, 6, 3))
     spec = InputSpec(mean=(1, 2, 3), std=(4, 5, 6), size=5)
-    expected = ((image - np.array([1., 2., 3.])) / np.array([4., 5., 6.])).transpose(0, 3, 1, 2)
+    expected = ((image - np.array([1.0, 2.0, 3.0])) / np.array([4.0, 5.0, 6.0])).transpose(0, 3, 1, 2)
     np.testing.assert_allclose(spec.normalize(mx.nd.array(image, dtype='uint8')).asnumpy(), expected, rtol=1e-6)
     np.testing.assert_allclose(spec.normalize(mx.nd.array(image[0], dtype='uint8')).asnumpy(), expected[0], rtol=1e-6)
 
@@ -72,8 +92,9 @@ def test_a_gray_network_reads_a_colour_image_as_gray_without_cropping(tmp_path):
     loaded = InputSpec(1, 8, None, (0,), (1,)).load(tmp_path / 'a.png')
     assert loaded.shape == (1, 1, 8, 8)
     make_image(tmp_path / 'gray.png', 8, 8, channels=1)
-    np.testing.assert_array_equal(InputSpec(1, 8, None, (0,), (1,)).load(tmp_path / 'gray.png').asnumpy()[0, 0],
-                                  cv2.imread(str(tmp_path / 'gray.png'), 0))
+    np.testing.assert_array_equal(
+        InputSpec(1, 8, None, (0,), (1,)).load(tmp_path / 'gray.png').asnumpy()[0, 0], cv2.imread(str(tmp_path / 'gray.png'), 0)
+    )
 
 
 def test_a_file_that_is_missing_or_no_image_is_named(tmp_path):

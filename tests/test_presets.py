@@ -1,4 +1,5 @@
 """The protocols: their numbers, how flags and datasets change them, and the learning rate of every update they lead to."""
+
 import fractions
 import math
 import pathlib
@@ -20,13 +21,46 @@ from bmx_melius.training.workers import Workers
 UPDATES = 1281167 // 64  # an epoch of ImageNet
 # The paper's experiments, as its section 4 and its supplement have them (weight decay and momentum of nag: GluonCV's).
 PAPER = {
-    'meliusnet': dict(optimizer='radam', lr=.002, wd=0, lr_mode='cosine', num_epochs=120, warmup_epochs=0, augmentation='medium', bits=1,
-                      batch_size=64, initialization='gaussian', warmup_lr=0),
-    'naive': dict(optimizer='adam', lr=.001, wd=0, lr_mode='step', lr_decay=.1, lr_decay_epoch=[35, 37], num_epochs=40, warmup_epochs=0,
-                  augmentation='medium', bits=1),
-    'full-precision': dict(optimizer='nag', lr=.1, wd=1e-4, momentum=.9, lr_mode='cosine', num_epochs=90, warmup_epochs=5,
-                           augmentation='high', bits=32, weight_bits=32),
-    'meliusnet59': dict(optimizer='radam', lr=.003, wd=0, lr_mode='cosine', num_epochs=150, warmup_epochs=0, augmentation='medium', bits=1),
+    'meliusnet': dict(
+        optimizer='radam',
+        lr=0.002,
+        wd=0,
+        lr_mode='cosine',
+        num_epochs=120,
+        warmup_epochs=0,
+        augmentation='medium',
+        bits=1,
+        batch_size=64,
+        initialization='gaussian',
+        warmup_lr=0,
+    ),
+    'naive': dict(
+        optimizer='adam',
+        lr=0.001,
+        wd=0,
+        lr_mode='step',
+        lr_decay=0.1,
+        lr_decay_epoch=[35, 37],
+        num_epochs=40,
+        warmup_epochs=0,
+        augmentation='medium',
+        bits=1,
+    ),
+    'full-precision': dict(
+        optimizer='nag',
+        lr=0.1,
+        wd=1e-4,
+        momentum=0.9,
+        lr_mode='cosine',
+        num_epochs=90,
+        warmup_epochs=5,
+        augmentation='high',
+        bits=32,
+        weight_bits=32,
+    ),
+    'meliusnet59': dict(
+        optimizer='radam', lr=0.003, wd=0, lr_mode='cosine', num_epochs=150, warmup_epochs=0, augmentation='medium', bits=1
+    ),
 }
 
 
@@ -49,9 +83,21 @@ def test_without_a_preset_the_protocol_is_that_of_the_paper(tmp_path):
     assert vars(parsed(tmp_path)) == vars(parsed(tmp_path, '--preset', 'meliusnet'))
 
 
-OVERRIDES = [('--optimizer', 'sgd'), ('--lr', '0.5'), ('--wd', '0.25'), ('--lr-mode', 'poly'), ('--num-epochs', '7'), ('--batch-size', '3'),
-             ('--augmentation', 'low'), ('--bits', '32'), ('--initialization', 'xavier'),
-             ('--warmup-lr', '0.125'), ('--warmup-epochs', '2'), ('--lr-decay', '0.75'), ('--lr-decay-epoch', '1,2')]
+OVERRIDES = [
+    ('--optimizer', 'sgd'),
+    ('--lr', '0.5'),
+    ('--wd', '0.25'),
+    ('--lr-mode', 'poly'),
+    ('--num-epochs', '7'),
+    ('--batch-size', '3'),
+    ('--augmentation', 'low'),
+    ('--bits', '32'),
+    ('--initialization', 'xavier'),
+    ('--warmup-lr', '0.125'),
+    ('--warmup-epochs', '2'),
+    ('--lr-decay', '0.75'),
+    ('--lr-decay-epoch', '1,2'),
+]
 
 
 @pytest.mark.parametrize('preset', PAPER)
@@ -74,7 +120,7 @@ def test_all_that_a_preset_sets_can_be_overridden_here():
 @pytest.mark.parametrize('preset', PAPER)
 def test_another_optimizer_brings_its_own_rate_decay_and_warm_up(preset, tmp_path):
     options = parsed(tmp_path, '--preset', preset, '--optimizer', 'sgd', '--num-epochs', PAPER[preset]['num_epochs'])
-    assert (options.lr, options.wd, options.momentum, options.warmup_epochs) == (.1, 1e-4, .9, 5)
+    assert (options.lr, options.wd, options.momentum, options.warmup_epochs) == (0.1, 1e-4, 0.9, 5)
 
 
 @pytest.mark.parametrize('preset', PAPER)
@@ -91,13 +137,13 @@ def test_a_dataset_scales_rate_and_epochs_and_events_keep_their_share_of_the_run
 def test_a_longer_run_stretches_its_preset(tmp_path):
     for factor in range(1, 60):
         options = parsed(tmp_path, '--preset', 'naive', '--num-epochs', 40 * factor)
-        assert (options.lr, options.num_epochs, options.lr_decay_epoch) == (.001, 40 * factor, [35 * factor, 37 * factor])
+        assert (options.lr, options.num_epochs, options.lr_decay_epoch) == (0.001, 40 * factor, [35 * factor, 37 * factor])
 
 
 def test_the_table_of_the_documentation_says_what_the_presets_say(tmp_path):
     text = (pathlib.Path(train_imagenet.__file__).parent / 'docs' / 'training.md').read_text()
     lines = [line.strip('|').split('|') for line in text.splitlines() if line.startswith('|')]
-    header, *rows = [[cell.strip(' `') for cell in line] for line in lines if not set(line[0]) <= set('-: ')][:1 + len(PRESETS)]
+    header, *rows = [[cell.strip(' `') for cell in line] for line in lines if not set(line[0]) <= set('-: ')][: 1 + len(PRESETS)]
     assert [row[0] for row in rows] == list(PRESETS)
     for row in rows:
         options = parsed(tmp_path, '--preset', row[0])
@@ -117,7 +163,7 @@ def formula(options, update):
     if update < warmup:
         return options['lr'] * (update + 1) / warmup
     if options['lr_mode'] == 'step':
-        return options['lr'] * .1 ** sum(update >= epoch * UPDATES for epoch in options['lr_decay_epoch'])
+        return options['lr'] * 0.1 ** sum(update >= epoch * UPDATES for epoch in options['lr_decay_epoch'])
     return options['lr'] * (1 + math.cos(math.pi * (update - warmup) / (total - warmup))) / 2
 
 
@@ -135,7 +181,7 @@ def test_every_update_of_120_epochs_of_imagenet_has_the_rate_of_the_formula_and_
     for update in range(total):
         optimizer._update_count(0)  # what an update begins with
         rates[update] = optimizer.learning_rate
-    np.testing.assert_allclose(rates, .001 * (1 + np.cos(np.pi * np.arange(total) / total)), rtol=1e-9, atol=1e-18)
+    np.testing.assert_allclose(rates, 0.001 * (1 + np.cos(np.pi * np.arange(total) / total)), rtol=1e-9, atol=1e-18)
     assert (rates > 0).all() and (np.diff(rates) <= 0).all()
     assert optimizer.num_update == total and optimizer.lr_scheduler(total + 1) == pytest.approx(0, abs=1e-18)
 
@@ -148,8 +194,13 @@ def test_every_preset_follows_its_formula_resumed_or_not(preset, resumed_at, tmp
     optimizer = trainer_for(tmp_path, '--preset', preset, *resume)[0].optimizer
     paper, total = PAPER[preset], PAPER[preset]['num_epochs'] * UPDATES
     edges = [epoch * UPDATES for epoch in range(paper['num_epochs'] + 1)]
-    places = sorted({place for place in [*range(0, total, 1009), *(edge + near for edge in edges for near in range(-2, 3))]
-                     if resumed_at * UPDATES <= place < total})
+    places = sorted(
+        {
+            place
+            for place in [*range(0, total, 1009), *(edge + near for edge in edges for near in range(-2, 3))]
+            if resumed_at * UPDATES <= place < total
+        }
+    )
     optimizer._update_count(0)
     assert optimizer.num_update == places[0] + 1, 'the first update after resuming'
     rates = []
@@ -183,20 +234,23 @@ def test_a_trainer_in_the_saved_state_of_another_goes_on_with_the_next_rate(tmp_
     np.testing.assert_allclose(whole, [formula(PAPER['full-precision'], update) for update in range(8)], rtol=1e-9)
 
 
-@pytest.mark.parametrize('arguments,words', [
-    (['--mixup-alpha', '1'], '--mixup-alpha means nothing without --mixup'),
-    (['--mixup-off-epoch', '0'], '--mixup-off-epoch means nothing without --mixup'),
-    (['--mixup', '--mixup-alpha', '0'], '--mixup-alpha must be positive'),
-    (['--mixup', '--mixup-off-epoch', '120'], '--mixup-off-epoch 120'),
-    (['--mixup', '--batch-size', '1'], '--batch-size'),
-    (['--temperature', '3'], '--temperature means nothing without --teacher'),
-    (['--hard-weight', '0'], '--hard-weight means nothing without --teacher'),
-    (['--teacher-params', 'x'], '--teacher-params means nothing without --teacher'),
-    (['--teacher', 'resnet18_v1', '--hard-weight', '1'], '--hard-weight'),
-    (['--teacher', 'resnet18_v1', '--temperature', '0'], '--temperature'),
-    (['--teacher', 'resnet18_v1', '--teacher-params', 'nothing.params'], 'no file nothing.params'),
-    (['--bits', '32', '--weight-bits', '1'], '--weight-bits 1 with --bits 32'),
-])
+@pytest.mark.parametrize(
+    'arguments,words',
+    [
+        (['--mixup-alpha', '1'], '--mixup-alpha means nothing without --mixup'),
+        (['--mixup-off-epoch', '0'], '--mixup-off-epoch means nothing without --mixup'),
+        (['--mixup', '--mixup-alpha', '0'], '--mixup-alpha must be positive'),
+        (['--mixup', '--mixup-off-epoch', '120'], '--mixup-off-epoch 120'),
+        (['--mixup', '--batch-size', '1'], '--batch-size'),
+        (['--temperature', '3'], '--temperature means nothing without --teacher'),
+        (['--hard-weight', '0'], '--hard-weight means nothing without --teacher'),
+        (['--teacher-params', 'x'], '--teacher-params means nothing without --teacher'),
+        (['--teacher', 'resnet18_v1', '--hard-weight', '1'], '--hard-weight'),
+        (['--teacher', 'resnet18_v1', '--temperature', '0'], '--temperature'),
+        (['--teacher', 'resnet18_v1', '--teacher-params', 'nothing.params'], 'no file nothing.params'),
+        (['--bits', '32', '--weight-bits', '1'], '--weight-bits 1 with --bits 32'),
+    ],
+)
 def test_flags_that_mean_nothing_together_are_refused(arguments, words, tmp_path):
     with pytest.raises(UserError, match=words):
         parsed(tmp_path, *arguments)

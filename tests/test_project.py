@@ -1,4 +1,5 @@
 """What packaging, pins and documents promise: nothing forgotten, nothing said twice with different words."""
+
 import importlib
 import importlib.metadata
 import os
@@ -90,10 +91,15 @@ def test_every_folder_with_code_is_a_package_that_is_shipped(distribution):
     assert sorted(distribution['packages']) == sorted('.'.join(folder.parts) for folder in folders)
 
 
-@pytest.mark.parametrize('module', sorted(
-    module.name for package in (bmx_melius, model_zoo) for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.')
-    if module.name not in LIBRARIES
-))
+@pytest.mark.parametrize(
+    'module',
+    sorted(
+        module.name
+        for package in (bmx_melius, model_zoo)
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.')
+        if module.name not in LIBRARIES
+    ),
+)
 def test_module_imports_and_says_what_it_is(module):
     assert importlib.import_module(module).__doc__
 
@@ -140,17 +146,24 @@ def make_environment(tmp_path, interpreter, folder):
     fake = tmp_path / 'python'
     fake.write_text(f'#!/bin/sh\n{interpreter}\n')
     fake.chmod(0o755)
-    done = subprocess.run(['tools/make_venv.sh', str(folder)], cwd=ROOT, stderr=subprocess.PIPE, text=True,
-                          env={**os.environ, 'PYTHON': str(fake)})
+    done = subprocess.run(
+        ['tools/make_venv.sh', str(folder)], cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**os.environ, 'PYTHON': str(fake)}
+    )
     return done.returncode, done.stderr.splitlines()
 
 
-@pytest.mark.parametrize('interpreter,expected', [
-    ('case "$2" in *platform*) echo 3.12.1 ;; *) exit 1 ;; esac', r'Python 3.8, 3.9, 3.10 or 3.11 is needed.*is Python 3.12.1'),
-    ('exit 127', r'Python 3.8, 3.9, 3.10 or 3.11 is needed.*no working .*python found'),
-    ('case "$2" in *platform*) echo 3.11.2 ;; *ensurepip*) exit 1 ;; *-venv*) echo python3.11-venv ;; esac',
-     r'cannot make virtual environments.*apt-get install python3.11-venv'),
-], ids=['unsupported', 'broken', 'without venv'])
+@pytest.mark.parametrize(
+    'interpreter,expected',
+    [
+        ('case "$2" in *platform*) echo 3.12.1 ;; *) exit 1 ;; esac', r'Python 3.8, 3.9, 3.10 or 3.11 is needed.*is Python 3.12.1'),
+        ('exit 127', r'Python 3.8, 3.9, 3.10 or 3.11 is needed.*no working .*python found'),
+        (
+            'case "$2" in *platform*) echo 3.11.2 ;; *ensurepip*) exit 1 ;; *-venv*) echo python3.11-venv ;; esac',
+            r'cannot make virtual environments.*apt-get install python3.11-venv',
+        ),
+    ],
+    ids=['unsupported', 'broken', 'without venv'],
+)
 def test_a_python_that_will_not_do_is_named_in_one_line(tmp_path, interpreter, expected):
     status, (line,) = make_environment(tmp_path, interpreter, tmp_path / 'venv')
     assert status == 1

@@ -1,4 +1,5 @@
 """The README says what is true: its Python and its commands run; documents name files that exist. Its table is for test_tables.py."""
+
 import json
 import re
 import shlex

@@ -1,4 +1,5 @@
 """The NumPy interpreter against MXNet's operators, and against loops that follow the format's words."""
+
 import itertools
 
 import mxnet as mx
@@ -70,10 +71,21 @@ def binary_conv(weight, kernel, stride=(1, 1), pad=(0, 0), dilation=(1, 1), grou
     return Operation('binary_conv', (), attributes, {'weight': weight})
 
 
-@given(size=SIZES, kernel=PAIRS, stride=PAIRS, pad=PADS, dilation=DILATIONS, groups=st.integers(1, 3), outputs=st.integers(1, 3),
-       inputs=st.sampled_from((1, 2, 31, 32, 33, 64, 65)), pad_value=st.sampled_from((-1, 0, 1)), offset=st.booleans())
+@given(
+    size=SIZES,
+    kernel=PAIRS,
+    stride=PAIRS,
+    pad=PADS,
+    dilation=DILATIONS,
+    groups=st.integers(1, 3),
+    outputs=st.integers(1, 3),
+    inputs=st.sampled_from((1, 2, 31, 32, 33, 64, 65)),
+    pad_value=st.sampled_from((-1, 0, 1)),
+    offset=st.booleans(),
+)
 def test_binary_convolution_counts_what_products_and_sums_give(
-        size, kernel, stride, pad, dilation, groups, outputs, inputs, pad_value, offset):
+    size, kernel, stride, pad, dilation, groups, outputs, inputs, pad_value, offset
+):
     assume(fits(size, kernel, pad, dilation))
     channels = inputs * groups
     weight = np.random.rand(outputs * groups, *kernel, inputs) < 0.5
@@ -108,8 +120,18 @@ def test_binary_dense_layer_is_a_product_of_matrices(inputs):
     np.testing.assert_array_equal(y, np.where(x >= 0, 1, -1) @ np.where(weight[:, 0, 0], 1, -1).T)
 
 
-@given(size=SIZES, kernel=PAIRS, stride=PAIRS, pad=PADS, dilation=DILATIONS, groups=st.integers(1, 3), inputs=st.integers(1, 4),
-       outputs=st.integers(1, 3), bias=st.booleans(), half=st.booleans())
+@given(
+    size=SIZES,
+    kernel=PAIRS,
+    stride=PAIRS,
+    pad=PADS,
+    dilation=DILATIONS,
+    groups=st.integers(1, 3),
+    inputs=st.integers(1, 4),
+    outputs=st.integers(1, 3),
+    bias=st.booleans(),
+    half=st.booleans(),
+)
 def test_convolution_is_that_of_mxnet(size, kernel, stride, pad, dilation, groups, inputs, outputs, bias, half):
     assume(fits(size, kernel, pad, dilation))
     weight = np.random.randn(outputs * groups, inputs, *kernel).astype(np.float16 if half else np.float32)
@@ -119,8 +141,17 @@ def test_convolution_is_that_of_mxnet(size, kernel, stride, pad, dilation, group
     window = geometry(kernel, stride, pad, dilation)
     attributes = {'out_channels': outputs * groups, **window, 'groups': groups, 'has_bias': int(bias), 'half': int(half)}
     x, y = run_one((inputs * groups, *size), Operation('conv', (), attributes, arrays))
-    expected = mx.nd.Convolution(mx.nd.array(x), *(mx.nd.array(array, dtype='float32') for array in arrays.values()), no_bias=not bias,
-                                 kernel=kernel, stride=stride, pad=pad, dilate=dilation, num_group=groups, num_filter=outputs * groups)
+    expected = mx.nd.Convolution(
+        mx.nd.array(x),
+        *(mx.nd.array(array, dtype='float32') for array in arrays.values()),
+        no_bias=not bias,
+        kernel=kernel,
+        stride=stride,
+        pad=pad,
+        dilate=dilation,
+        num_group=groups,
+        num_filter=outputs * groups,
+    )
     np.testing.assert_allclose(y, expected.asnumpy(), rtol=1e-5, atol=1e-5)
 
 
@@ -144,8 +175,15 @@ def test_pooling_is_that_of_mxnet_in_both_conventions(size, kernel, stride, pad,
         assume(False)
     x = np.random.randn(2, 3, *size).astype(np.float32)
     (y,) = reference.run(program, [x])
-    expected = mx.nd.Pooling(mx.nd.array(x), kernel=kernel, stride=stride, pad=pad, pool_type=kind, count_include_pad=count_pad,
-                             pooling_convention='full' if ceil else 'valid')
+    expected = mx.nd.Pooling(
+        mx.nd.array(x),
+        kernel=kernel,
+        stride=stride,
+        pad=pad,
+        pool_type=kind,
+        count_include_pad=count_pad,
+        pooling_convention='full' if ceil else 'valid',
+    )
     assert program.values()[-1].shape == expected.shape[1:]
     np.testing.assert_allclose(y, expected.asnumpy(), rtol=1e-5, atol=1e-5)
 
@@ -189,8 +227,12 @@ def test_channels_are_joined_cut_shuffled_and_flattened_in_order():
 
 
 def test_bits_are_joined_cut_shuffled_and_flattened_as_numbers_are():
-    moved = [Operation('slice', (1,), {'begin': 1, 'end': 3}), Operation('concat', (2, 1)), Operation('shuffle', (3,), {'groups': 4}),
-             Operation('flatten', (4,))]
+    moved = [
+        Operation('slice', (1,), {'begin': 1, 'end': 3}),
+        Operation('concat', (2, 1)),
+        Operation('shuffle', (3,), {'groups': 4}),
+        Operation('flatten', (4,)),
+    ]
     x, y = run_one((6, 3, 4), sign(6), *moved, Operation('expand', (5,), {'low': -1}))
     joined = np.concatenate([x[:, 1:3], x], axis=1).reshape(2, 4, 2, 3, 4).swapaxes(1, 2)
     np.testing.assert_array_equal(y, np.where(joined.reshape(2, -1) >= 0, 1, -1))
@@ -206,15 +248,18 @@ def test_several_inputs_and_outputs_of_any_batch_and_size():
         np.testing.assert_array_equal(output, expected)
 
 
-@pytest.mark.parametrize('inputs,message', [
-    ([], 'has 1 inputs, 0 are given'),
-    ([np.zeros((2, 3, 4, 4))], 'input 0 must be float32, not float64'),
-    ([np.zeros((2, 4, 4, 4), np.float32)], r'the shape \(batch, 3, height, width\), not \(2, 4, 4, 4\)'),
-    ([np.zeros((2, 3), np.float32)], r'the shape \(batch, 3, height, width\), not \(2, 3\)'),
-    ([np.zeros((0, 3, 4, 4), np.float32)], 'the shape'),
-    ([np.zeros((1, 3, 5, 4), np.float32)], 'flatten makes 36 channels of this input; the network was converted with 27'),
-    ([np.zeros((1, 3, 1, 4), np.float32)], r'operation 0: max_pool has a window of 2 on a padded map of 1'),
-])
+@pytest.mark.parametrize(
+    'inputs,message',
+    [
+        ([], 'has 1 inputs, 0 are given'),
+        ([np.zeros((2, 3, 4, 4))], 'input 0 must be float32, not float64'),
+        ([np.zeros((2, 4, 4, 4), np.float32)], r'the shape \(batch, 3, height, width\), not \(2, 4, 4, 4\)'),
+        ([np.zeros((2, 3), np.float32)], r'the shape \(batch, 3, height, width\), not \(2, 3\)'),
+        ([np.zeros((0, 3, 4, 4), np.float32)], 'the shape'),
+        ([np.zeros((1, 3, 5, 4), np.float32)], 'flatten makes 36 channels of this input; the network was converted with 27'),
+        ([np.zeros((1, 3, 1, 4), np.float32)], r'operation 0: max_pool has a window of 2 on a padded map of 1'),
+    ],
+)
 def test_what_does_not_fit_is_named(inputs, message):
     program = make((3, 4, 4), Operation('max_pool', (), {**geometry((2, 2)), 'ceil': 0}), Operation('flatten', ()))
     with pytest.raises(ProgramError, match=message):

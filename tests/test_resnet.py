@@ -1,4 +1,5 @@
 """ResNetE and Bi-Real Net: their block in plain arithmetic, what tells the two apart, maps of odd size."""
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ def layers_of(net, kind):
 def block_of(variant, channels, stride):
     def conv(channels, strides, padding):
         return BinaryConv2D(channels, kernel_size=3, padding=padding, strides=strides, **variant.convolution)
+
     block = ResidualBlock(channels, stride, nn.BatchNorm, conv)
     block.initialize(mx.init.Normal(1))
     return block
@@ -31,17 +33,21 @@ def test_a_block_that_halves_the_map_adds_an_averaged_and_projected_shortcut(var
     block, x = block_of(variant, 8, 2), np.random.RandomState(1).randn(2, 4, size, size).astype(np.float32)
     y = block(nd.array(x)).asnumpy()
 
-    signs = np.pad(np.where(x >= 0, 1., -1.), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-1)
+    signs = np.pad(np.where(x >= 0, 1.0, -1.0), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-1)
     weight = block.conv.qconv.weight.data().asnumpy().astype(np.float64)
     half = -(-size // 2)
     h = np.zeros((2, 8, half, half))
     for row in range(half):
         for column in range(half):
-            window = signs[:, :, 2 * row:2 * row + 3, 2 * column:2 * column + 3]
+            window = signs[:, :, 2 * row : 2 * row + 3, 2 * column : 2 * column + 3]
             h[:, :, row, column] = np.einsum('nchw,ochw->no', window, np.where(weight >= 0, 1, -1))
     h = h * np.abs(weight).mean(axis=(1, 2, 3))[:, None, None] if variant is BIREALNET else (h + 4 * 9) / 2
-    averaged = np.array([[x[..., 2 * row:2 * row + 2, 2 * column:2 * column + 2].mean(axis=(2, 3), dtype=np.float64)
-                          for column in range(half)] for row in range(half)]).transpose(2, 3, 0, 1)
+    averaged = np.array(
+        [
+            [x[..., 2 * row : 2 * row + 2, 2 * column : 2 * column + 2].mean(axis=(2, 3), dtype=np.float64) for column in range(half)]
+            for row in range(half)
+        ]
+    ).transpose(2, 3, 0, 1)
     projected = np.einsum('nchw,oc->nohw', averaged, block.shortcut[1].weight.data().asnumpy()[:, :, 0, 0])
     expected = (h + projected) / np.sqrt(1 + 1e-5)  # both are normalized by running statistics that are still 0 and 1
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
@@ -62,9 +68,11 @@ def test_birealnet_has_no_relu_one_normalization_before_the_blocks_and_scaled_we
 
 
 def test_the_clipping_threshold_is_the_variants_own_unless_given():
-    thresholds = [layers_of(get_model(name, **arguments), BinaryConv2D)[0].qact.threshold for name, arguments in (
-        ('birealnet18', {}), ('resnet_e18', {}), ('resnet_e18', {'clip_threshold': 1.25}))]
-    assert thresholds == [1., 1.3, 1.25]
+    thresholds = [
+        layers_of(get_model(name, **arguments), BinaryConv2D)[0].qact.threshold
+        for name, arguments in (('birealnet18', {}), ('resnet_e18', {}), ('resnet_e18', {'clip_threshold': 1.25}))
+    ]
+    assert thresholds == [1.0, 1.3, 1.25]
 
 
 def test_more_stages_than_there_are_widths_are_refused():
@@ -74,6 +82,8 @@ def test_more_stages_than_there_are_widths_are_refused():
 
 @pytest.mark.parametrize('alias, name', [('resnet18_e1', 'resnet_e18'), ('resnet34_e1', 'resnet_e34')])
 def test_names_of_bmxnet_v2_are_aliases(alias, name):
-    shapes = [[(own[len(net.prefix):], parameter.shape) for own, parameter in net.collect_params().items()]
-              for net in (get_model(alias), get_model(name))]
+    shapes = [
+        [(own[len(net.prefix) :], parameter.shape) for own, parameter in net.collect_params().items()]
+        for net in (get_model(alias), get_model(name))
+    ]
     assert shapes[0] == shapes[1]

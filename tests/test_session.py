@@ -1,4 +1,5 @@
 """Packed networks without MXNet: what a session computes, what it refuses, and that MXNet need not be installed."""
+
 import importlib.util
 import json
 import pathlib
@@ -92,14 +93,17 @@ def test_threads_that_share_a_session_get_their_own_results(prefix):
         assert all(np.array_equal(one, wanted) for output in outputs for one, wanted in zip(output, expected))
 
 
-@pytest.mark.parametrize('inputs,message', [
-    ([], 'has 1 inputs, 0 are given'),
-    ([np.zeros((1, 5, 8, 6))], 'input 0 must be float32, not float64'),
-    ([np.zeros((1, 4, 8, 6), np.float32)], r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
-    ([np.zeros((5, 8, 6), np.float32)], r'not \(5, 8, 6\)'),
-    ([[[1.0, 2.0], [3.0]]], 'input 0 is no array of numbers'),
-    (['pixels'], 'input 0 is no array of numbers'),
-])
+@pytest.mark.parametrize(
+    'inputs,message',
+    [
+        ([], 'has 1 inputs, 0 are given'),
+        ([np.zeros((1, 5, 8, 6))], 'input 0 must be float32, not float64'),
+        ([np.zeros((1, 4, 8, 6), np.float32)], r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
+        ([np.zeros((5, 8, 6), np.float32)], r'not \(5, 8, 6\)'),
+        ([[[1.0, 2.0], [3.0]]], 'input 0 is no array of numbers'),
+        (['pixels'], 'input 0 is no array of numbers'),
+    ],
+)
 def test_an_input_that_does_not_fit_is_named(prefix, inputs, message):
     session = bmx.Session(prefix)
     for method in (session, *((session.profile, session.working_memory) if not native.missing() else ())):
@@ -138,16 +142,19 @@ def remove_packed(graph):
     graph['nodes'] = [{'op': 'relu', 'name': 'relu', 'inputs': []}]
 
 
-@pytest.mark.parametrize('change,message', [
-    (add_foreign, r'beside a packed one \(softmax\): load it with MXNet'),
-    (remove_packed, r'operators of MXNet \(relu\): load it with MXNet, or convert it first'),
-    (lambda graph: graph.pop('heads'), 'no symbol of MXNet, or damaged'),
-    (lambda graph: graph['nodes'].pop(), 'has 0 packed operators'),
-    (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not make'),
-    (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not of one conversion'),
-    (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
-    (lambda graph: graph['nodes'][2]['attrs'].update(program_words='100'), 'not of one conversion'),
-])
+@pytest.mark.parametrize(
+    'change,message',
+    [
+        (add_foreign, r'beside a packed one \(softmax\): load it with MXNet'),
+        (remove_packed, r'operators of MXNet \(relu\): load it with MXNet, or convert it first'),
+        (lambda graph: graph.pop('heads'), 'no symbol of MXNet, or damaged'),
+        (lambda graph: graph['nodes'].pop(), 'has 0 packed operators'),
+        (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not make'),
+        (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not of one conversion'),
+        (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
+        (lambda graph: graph['nodes'][2]['attrs'].update(program_words='100'), 'not of one conversion'),
+    ],
+)
 def test_a_symbol_that_a_session_cannot_run_is_named(prefix, change, message):
     change_symbol(prefix, change)
     with pytest.raises(bmx.UserError, match=message):
@@ -195,8 +202,8 @@ def run_without_mxnet(program):
         "        if name.partition('.')[0] in missing:\n"
         "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
         'sys.meta_path.insert(0, Blocked())\n'
-        "import importlib.util; found = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name, *a: None if name in missing else found(name, *a)\n"
+        'import importlib.util; found = importlib.util.find_spec\n'
+        'importlib.util.find_spec = lambda name, *a: None if name in missing else found(name, *a)\n'
     )
     done = subprocess.run([sys.executable, '-c', blocked + program], cwd=ROOT, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
@@ -206,8 +213,10 @@ def run_without_mxnet(program):
 @pytest.mark.parametrize('engine', [True, False])
 def test_session_runs_where_mxnet_is_not_installed(prefix, tmp_path, engine):
     np.save(tmp_path / 'x.npy', make_image())
-    hidden = '' if engine else (
-        "import pathlib, bmx_melius.deploy.native as native; native.ENGINE_LIBRARY = pathlib.Path('/nowhere/_engine.so')\n"
+    hidden = (
+        ''
+        if engine
+        else ("import pathlib, bmx_melius.deploy.native as native; native.ENGINE_LIBRARY = pathlib.Path('/nowhere/_engine.so')\n")
     )
     done = run_without_mxnet(
         f'import numpy as np, bmx_melius as bmx\n{hidden}'
@@ -255,8 +264,23 @@ def test_the_example_in_cpp_prints_what_a_session_computes(prefix, tmp_path):
     x.tofile(tmp_path / 'x.bin')
     package = pathlib.Path(importlib.util.find_spec('bmx_melius').origin).parent
     program = tmp_path / 'run_packed'
-    subprocess.run(['g++', '-std=c++17', '-Wall', '-Wextra', '-Werror', EXAMPLE, '-I', package / 'csrc', package / '_engine.so',
-                    f'-Wl,-rpath,{package}', '-o', program], check=True)
+    subprocess.run(
+        [
+            'g++',
+            '-std=c++17',
+            '-Wall',
+            '-Wextra',
+            '-Werror',
+            EXAMPLE,
+            '-I',
+            package / 'csrc',
+            package / '_engine.so',
+            f'-Wl,-rpath,{package}',
+            '-o',
+            program,
+        ],
+        check=True,
+    )
     printed = subprocess.run([program, f'{prefix}-0000.params', tmp_path / 'x.bin'], check=True, stdout=subprocess.PIPE, text=True).stdout
     numbers = np.array(printed.split(), dtype=np.float32)
     expected = bmx.Session(prefix)(x)[0].ravel()

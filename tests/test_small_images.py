@@ -1,4 +1,5 @@
 """MNIST, Fashion-MNIST and CIFAR from small files in their formats, and the dummy: what is read, and what is said where files are not."""
+
 import gzip
 import struct
 import tarfile
@@ -22,6 +23,7 @@ SETS = ('mnist', 'fashion-mnist', 'cifar10', 'cifar100')
 def no_network(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError('a download')
+
     monkeypatch.setattr('requests.get', refuse)
 
 
@@ -30,8 +32,10 @@ def make_data(name):
     random = np.random.RandomState(0)
     shape = DATASETS[name].input.shape
     classes = len(DATASETS[name].class_names)
-    return [(random.randint(0, 256, (number, *shape)).astype(np.uint8), random.randint(0, classes, number).astype(np.uint8))
-            for number in (TRAIN, VALIDATION)]
+    return [
+        (random.randint(0, 256, (number, *shape)).astype(np.uint8), random.randint(0, classes, number).astype(np.uint8))
+        for number in (TRAIN, VALIDATION)
+    ]
 
 
 def write(folder, name):
@@ -48,8 +52,10 @@ def write(folder, name):
     if name == 'cifar100':
         files = {'train.bin': rows[0], 'test.bin': rows[1]}
     else:
-        files = {**{f'data_batch_{number + 1}.bin': rows[0][number * TRAIN // 5:(number + 1) * TRAIN // 5] for number in range(5)},
-                 'test_batch.bin': rows[1]}
+        files = {
+            **{f'data_batch_{number + 1}.bin': rows[0][number * TRAIN // 5 : (number + 1) * TRAIN // 5] for number in range(5)},
+            'test_batch.bin': rows[1],
+        }
     for file, content in files.items():
         (folder / file).write_bytes(b''.join(content))
     return data
@@ -62,7 +68,7 @@ def pack(folder, name):
             (folder / f'{path.name}.gz').write_bytes(gzip.compress(path.read_bytes()))
             path.unlink()
         return
-    number = name[len('cifar'):]
+    number = name[len('cifar') :]
     inside = f'cifar-{number}-batches-bin' if number == '10' else f'cifar-{number}-binary'
     with tarfile.open(folder / f'cifar-{number}-binary.tar.gz', 'w:gz') as tar:
         for path in sorted(folder.glob('*.bin')):
@@ -131,8 +137,15 @@ def test_evaluation_finds_them_by_name(tmp_path, monkeypatch):
     np.testing.assert_array_equal(images.dataset[3][0].asnumpy(), data[1][0][3].transpose(1, 2, 0))
 
 
-@pytest.mark.parametrize('name,missing', [('mnist', 't10k-labels-idx1-ubyte'), ('fashion-mnist', 'train-images-idx3-ubyte'),
-                                          ('cifar10', 'data_batch_3.bin'), ('cifar100', 'test.bin')])
+@pytest.mark.parametrize(
+    'name,missing',
+    [
+        ('mnist', 't10k-labels-idx1-ubyte'),
+        ('fashion-mnist', 'train-images-idx3-ubyte'),
+        ('cifar10', 'data_batch_3.bin'),
+        ('cifar100', 'test.bin'),
+    ],
+)
 def test_missing_files_are_named_with_their_folder(tmp_path, name, missing):
     write(tmp_path, name)
     (tmp_path / missing).unlink()
@@ -151,7 +164,7 @@ def test_truncated_files_are_told_in_one_line(tmp_path, name, packed):
         pack(tmp_path, name)
     for path in list(tmp_path.iterdir()):
         content = path.read_bytes()
-        path.write_bytes(content[:-len(content) // 3])
+        path.write_bytes(content[: -len(content) // 3])
     with pytest.raises(UserError, match='damaged') as raised:
         open_data(name, tmp_path)
     assert '\n' not in str(raised.value)
@@ -172,13 +185,15 @@ def test_dummy_is_the_same_batch_of_the_size_asked_for_in_every_update():
     images, labels = batches[0]
     assert images.shape == (4, 3, 16, 16) and images.dtype == labels.dtype == np.float32
     assert all(other is images for other, _ in batches)
-    assert abs(images.asnumpy().mean()) < .1 and abs(images.asnumpy().std() - 1) < .1
+    assert abs(images.asnumpy().mean()) < 0.1 and abs(images.asnumpy().std() - 1) < 0.1
     assert labels.asnumpy().min() >= 0 and labels.asnumpy().max() < 1000
     assert sum(len(labels) for _, labels in source.validation()) == len(source.validation_share) == 4
 
 
-@pytest.mark.parametrize('arguments', [('--dataset', 'cifar10', '--use-rec'), ('--dataset', 'dummy', '--data-dir', 'x'),
-                                       ('--dataset', 'digits', '--data-dir', 'x')])
+@pytest.mark.parametrize(
+    'arguments',
+    [('--dataset', 'cifar10', '--use-rec'), ('--dataset', 'dummy', '--data-dir', 'x'), ('--dataset', 'digits', '--data-dir', 'x')],
+)
 def test_flags_that_do_not_fit_the_dataset_are_refused(arguments):
     with pytest.raises(UserError, match=f'^{arguments[2]}: {arguments[1]} '):
         parse(*arguments)

@@ -61,12 +61,18 @@ def test_counts_of_a_binary_network_equal_the_reference(row):
 @pytest.mark.parametrize('pool_first', TRANSITIONS)
 @pytest.mark.parametrize('name', NAMED_FLOAT_NETWORKS)
 def test_counts_of_a_network_that_was_never_binary_equal_the_reference(name, pool_first):
-    (row,) = (row for row in TRUTH['thirty_two_bit']
-              if (row['model'], row.get('downsample')) == (NAMED_FLOAT_NETWORKS[name], TRANSITIONS[pool_first]))
+    (row,) = (
+        row
+        for row in TRUTH['thirty_two_bit']
+        if (row['model'], row.get('downsample')) == (NAMED_FLOAT_NETWORKS[name], TRANSITIONS[pool_first])
+    )
     named_one = model_zoo.get_model(name, initial_layers='imagenet')
     spec = meliusnet.SPECS[name]
-    counted = summary(named_one if not pool_first else meliusnet.MeliusNet(
-        spec.block_numbers, spec.transitions, block=spec.block, bits=32, initial_layers='imagenet'))
+    counted = summary(
+        named_one
+        if not pool_first
+        else meliusnet.MeliusNet(spec.block_numbers, spec.transitions, block=spec.block, bits=32, initial_layers='imagenet')
+    )
     assert (counted.bops, counted.binary_params) == (0, 0)
     assert (counted.flops, counted.float_params, counted.size_bytes) == (row['conv_macs'], row['n_params'], row['size_fp32_bytes'])
 

@@ -1,4 +1,5 @@
 """`bmx-melius tables`: published figures beside counted ones, and the documents that show them."""
+
 import json
 import re
 from pathlib import Path
@@ -14,7 +15,7 @@ from model_zoo.published import TABLES
 ROOT = Path(__file__).parent.parent
 ROWS = [row for table in TABLES for row in table.rows]
 MISPRINTED = ['meliusnet59']  # docs/tables.md, Where the paper contradicts itself
-CUT_OFF = .01  # of 10^9 or 10^8: several printed figures are not rounded
+CUT_OFF = 0.01  # of 10^9 or 10^8: several printed figures are not rounded
 
 
 @pytest.mark.parametrize('row', ROWS, ids=lambda row: f'{row.network}-{row.initial_layers}')
@@ -22,11 +23,11 @@ def test_counts_are_what_was_published(row):
     counted = count(row, get_model)
     for published, number in ((row.bops, counted['bops'] / 1e9), (row.flops, counted['flops'] / 1e8), (row.ops, counted['ops'] / 1e8)):
         if published and not (published == row.ops and row.network in MISPRINTED):
-            tolerance = CUT_OFF if len(published.partition('.')[2]) > 1 else .05
-            tolerance += .01 if row.network == 'mobilenet1.0' else 0  # with its last layer
+            tolerance = CUT_OFF if len(published.partition('.')[2]) > 1 else 0.05
+            tolerance += 0.01 if row.network == 'mobilenet1.0' else 0  # with its last layer
             assert number == pytest.approx(float(published), abs=tolerance)
     if row.size:
-        assert counted['size_bytes'] / 2**20 == pytest.approx(float(row.size), abs=.06 if len(row.size.partition('.')[2]) == 1 else .01)
+        assert counted['size_bytes'] / 2**20 == pytest.approx(float(row.size), abs=0.06 if len(row.size.partition('.')[2]) == 1 else 0.01)
 
 
 def test_the_printed_width_of_meliusnet_c_does_not_give_its_printed_figures():

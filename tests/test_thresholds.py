@@ -51,9 +51,7 @@ def usual(channels, **changes):
     return BatchNorm(**arrays, eps=changes.get('eps', 1e-5), fix_gamma=changes.get('fix_gamma', False))
 
 
-NUMBERS = st.one_of(
-    st.floats(-4, 4), st.floats(-1e30, 1e30), st.sampled_from([0.0, -0.0, 1e-45, -1e-45, 1e-39, -1e-39, 1e-30, 1e30])
-)
+NUMBERS = st.one_of(st.floats(-4, 4), st.floats(-1e30, 1e30), st.sampled_from([0.0, -0.0, 1e-45, -1e-45, 1e-39, -1e-39, 1e-30, 1e30]))
 VARIANCES = st.one_of(st.floats(0, 4), st.sampled_from([0.0, 1e-45, 1e-38, 1e-20, 1e20, 3e38]))
 
 

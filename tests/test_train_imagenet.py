@@ -1,4 +1,5 @@
 """train_imagenet.py as its users run it: training, kills and resuming, broken data, wrong flags, the exported network."""
+
 import json
 import os
 import pathlib
@@ -28,8 +29,16 @@ from model_zoo import get_model, get_model_list
 
 SCRIPT = train_imagenet.__file__
 EXAMPLES = pathlib.Path(SCRIPT).resolve().parent / 'examples'
-TINY = ['--model', 'meliusnet_flex', '--model-options', '{"block_numbers": [1, 1], "transitions": [0.5]}', '--initial-layers', 'thumbnail',
-        '--log-interval', '1']
+TINY = [
+    '--model',
+    'meliusnet_flex',
+    '--model-options',
+    '{"block_numbers": [1, 1], "transitions": [0.5]}',
+    '--initial-layers',
+    'thumbnail',
+    '--log-interval',
+    '1',
+]
 SMALL = [*TINY, '--input-size', '16', '--batch-size', '4', '--num-epochs', '3']  # 30 images: 7 updates an epoch
 
 
@@ -105,11 +114,13 @@ def assert_same_end(folder, other):
 @pytest.fixture(scope='module')
 def finished(data_flags, tmp_path_factory):
     """The folders of uninterrupted runs, by kind of data, made when first asked for."""
+
     class Finished(dict):
         def __missing__(self, kind):
             self[kind] = tmp_path_factory.mktemp('finished') / kind
             train_apart(*data_flags[kind], '--save-dir', self[kind])
             return self[kind]
+
     return Finished()
 
 
@@ -123,7 +134,8 @@ def test_a_run_killed_in_its_second_epoch_and_resumed_ends_like_the_uninterrupte
 
 @pytest.mark.parametrize('tries', [3, pytest.param(20, marks=pytest.mark.long)])
 def test_a_run_killed_at_random_moments_and_while_it_writes_checkpoints_ends_like_the_uninterrupted_one(
-        data_flags, finished, tmp_path, tries):
+    data_flags, finished, tmp_path, tries
+):
     random, killed, finishes, run = np.random.RandomState(tries), 0, 0, tmp_path / 'run0'
     for number in range(tries):
         going_on = (run / 'checkpoint.json').exists()
@@ -132,7 +144,7 @@ def test_a_run_killed_at_random_moments_and_while_it_writes_checkpoints_ends_lik
         before = log.stat().st_size if log.exists() else 0
         process = subprocess.Popen([sys.executable, SCRIPT, *flags, '--save-dir', run], stdout=subprocess.DEVNULL)
         while process.poll() is None and not (log.exists() and log.stat().st_size > before):
-            time.sleep(.01)
+            time.sleep(0.01)
         if number % 2:
             time.sleep(random.uniform(0, 2))
         else:  # its half written file is there
@@ -190,10 +202,16 @@ def test_a_run_is_resumed_whatever_the_spelling_of_its_network_in_the_checkpoint
     assert 'was started with --model meliusnet_flex;' in error_of(capsys)
 
 
-@pytest.mark.parametrize('spelling, name', [
-    ('MeliusNet_A', 'meliusneta'), ('resnet18_e1', 'resnet_e18'), ('ResNetE18', 'resnet_e18'), ('densenet28', 'binary_densenet28'),
-    *((name, name) for name in get_model_list()),
-])
+@pytest.mark.parametrize(
+    'spelling, name',
+    [
+        ('MeliusNet_A', 'meliusneta'),
+        ('resnet18_e1', 'resnet_e18'),
+        ('ResNetE18', 'resnet_e18'),
+        ('densenet28', 'binary_densenet28'),
+        *((name, name) for name in get_model_list()),
+    ],
+)
 def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
     assert train_imagenet.network(spelling) == name
 
@@ -235,7 +253,7 @@ def test_the_exported_network_is_the_best_one_and_runs_without_this_project(fini
 
 def damage(path, number):
     """Overwrite the image of a record behind its first bytes; return what was there."""
-    offset, length = record_span(path[:-len('.rec')], number)
+    offset, length = record_span(path[: -len('.rec')], number)
     with open(path, 'rb') as file:
         file.seek(offset + 8)
         before = file.read(length - 10)
@@ -289,44 +307,47 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
 # ---- flags ----
 
 
-@pytest.mark.parametrize('flags,words', [
-    ([], '--model'),
-    (['--model', 'meliusnet23'], 'meliusnet22'),
-    (['--model', 'meliusnetA'], '--data-dir'),
-    (['--model', 'resnet18_e1'], '--data-dir'),  # an alias is known
-    (['--model', 'meliusnetA', '--use-rec'], 'pack-images'),
-    (['--model', 'meliusnetA', '--rec-train', 'nothing.rec'], 'nothing.rec'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--num-gpus', '2'], 'CUDA'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'cannot train in it on cpu(0)'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--last-gamma'], 'meliusneta takes no argument last_gamma'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--teacher', 'meliusnet22'], '--teacher-params'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--clip-threshold', '0'], 'threshold'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--preset', 'naif'], 'full-precision'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--use-rec'], '--use-rec'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--use-pretrained'], 'no weights'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--initial-layers', 'tiny'], 'thumbnail'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '[1]'], '--model-options'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '{"depth": 3}'], 'depth'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--batch-size', '2000'], '--batch-size'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--batch-size', '0'], '--batch-size'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--num-epochs', '5', '--warmup-epochs', '5'], '--warmup-epochs'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--momentum', '0.9'], '--momentum'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--lr', '-1'], '--lr'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--crop-ratio', '1.5'], '--crop-ratio'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'nccl'], 'NCCL'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_sync'], 'bmx_melius.training.launch'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_async'], '--kvstore'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--mode', 'symbolic'], '--mode'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--resume'], 'no run'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-epoch', '3'], '--resume-params'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-params', 'nothing.params'], 'nothing.params'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--input-size', '4'], '--input-size 4'),
-    (['--model', 'meliusnetA', '--dataset', 'digits', '--seed', '-1'], '--seed'),
-    (['--model', 'meliusnetA', '--use-dali'], 'DALI'),
-    (['--model', 'meliusnetA', '--use_se'], 'squeeze'),
-    (['--model', 'meliusnetA', '--mixup-alpha', '1'], '--mixup'),
-    (['--model', 'meliusnetA', '--learning-rate', '3'], '--learning-rate'),
-])
+@pytest.mark.parametrize(
+    'flags,words',
+    [
+        ([], '--model'),
+        (['--model', 'meliusnet23'], 'meliusnet22'),
+        (['--model', 'meliusnetA'], '--data-dir'),
+        (['--model', 'resnet18_e1'], '--data-dir'),  # an alias is known
+        (['--model', 'meliusnetA', '--use-rec'], 'pack-images'),
+        (['--model', 'meliusnetA', '--rec-train', 'nothing.rec'], 'nothing.rec'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--num-gpus', '2'], 'CUDA'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'cannot train in it on cpu(0)'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--last-gamma'], 'meliusneta takes no argument last_gamma'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--teacher', 'meliusnet22'], '--teacher-params'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--clip-threshold', '0'], 'threshold'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--preset', 'naif'], 'full-precision'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--use-rec'], '--use-rec'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--use-pretrained'], 'no weights'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--initial-layers', 'tiny'], 'thumbnail'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '[1]'], '--model-options'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '{"depth": 3}'], 'depth'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--batch-size', '2000'], '--batch-size'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--batch-size', '0'], '--batch-size'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--num-epochs', '5', '--warmup-epochs', '5'], '--warmup-epochs'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--momentum', '0.9'], '--momentum'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--lr', '-1'], '--lr'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--crop-ratio', '1.5'], '--crop-ratio'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'nccl'], 'NCCL'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_sync'], 'bmx_melius.training.launch'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_async'], '--kvstore'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--mode', 'symbolic'], '--mode'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--resume'], 'no run'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-epoch', '3'], '--resume-params'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-params', 'nothing.params'], 'nothing.params'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--input-size', '4'], '--input-size 4'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--seed', '-1'], '--seed'),
+        (['--model', 'meliusnetA', '--use-dali'], 'DALI'),
+        (['--model', 'meliusnetA', '--use_se'], 'squeeze'),
+        (['--model', 'meliusnetA', '--mixup-alpha', '1'], '--mixup'),
+        (['--model', 'meliusnetA', '--learning-rate', '3'], '--learning-rate'),
+    ],
+)
 def test_a_flag_that_cannot_be_honoured_ends_in_one_line_before_any_work(flags, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('HOME', str(tmp_path))  # no images there
@@ -382,13 +403,24 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(data_flags, tmp_path, kind,
 
 def test_weights_and_optimizer_of_another_run_can_be_started_from(data_flags, finished, tmp_path, capsys):
     weights, states = finished['records'] / 'epoch-0003.params', finished['records'] / 'epoch-0003.states'
-    train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '5', '--resume-epoch', '3', '--resume-params', weights,
-          '--resume-states', states)
+    train(
+        *data_flags['records'],
+        '--save-dir',
+        tmp_path / 'run',
+        '--num-epochs',
+        '5',
+        '--resume-epoch',
+        '3',
+        '--resume-params',
+        weights,
+        '--resume-states',
+        states,
+    )
     printed = capsys.readouterr().out
     assert 'epoch 4, update 1 of 7' in printed and 'epoch 3, update' not in printed
     rates = [float(line.rsplit(' ', 1)[1]) for line in printed.splitlines() if line.startswith('epoch 4, update')]
-    expected = [.002 * (1 + np.cos(np.pi * update / 35)) / 2 for update in range(21, 28)]
-    np.testing.assert_allclose(rates, expected, rtol=.01)
+    expected = [0.002 * (1 + np.cos(np.pi * update / 35)) / 2 for update in range(21, 28)]
+    np.testing.assert_allclose(rates, expected, rtol=0.01)
 
 
 @pytest.mark.parametrize('flag', ['--resume-params', '--resume-states'])
@@ -400,11 +432,14 @@ def test_files_of_another_network_are_refused(data_flags, finished, tmp_path, fl
     assert flag in error_of(capsys)
 
 
-@pytest.mark.parametrize('flags', [
-    ['--optimizer', 'sgd', '--no-wd', '--lr-mode', 'step', '--lr-decay-epoch', '1,2'],
-    ['--optimizer', 'adam', '--lr-mode', 'poly', '--warmup-epochs', '1', '--initialization', 'msraprelu'],
-    ['--optimizer', 'nag', '--lr-decay-period', '1', '--lr-mode', 'step', '--augmentation', 'low', '--save-frequency', '1'],
-])
+@pytest.mark.parametrize(
+    'flags',
+    [
+        ['--optimizer', 'sgd', '--no-wd', '--lr-mode', 'step', '--lr-decay-epoch', '1,2'],
+        ['--optimizer', 'adam', '--lr-mode', 'poly', '--warmup-epochs', '1', '--initialization', 'msraprelu'],
+        ['--optimizer', 'nag', '--lr-decay-period', '1', '--lr-mode', 'step', '--augmentation', 'low', '--save-frequency', '1'],
+    ],
+)
 def test_other_optimizers_schedules_and_augmentations_train(data_flags, tmp_path, flags):
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', *flags)
     history = json.loads((tmp_path / 'run' / 'checkpoint.json').read_text())['progress']['history']
@@ -425,7 +460,7 @@ def test_mixtures_of_smoothed_labels_under_a_preset_resume_bit_for_bit_without_n
     assert 'preset     meliusnet59' in plan and 'mixup-alpha 0.2' in plan
     assert_same_end(tmp_path / 'run', tmp_path / 'whole')
     rates = [row['learning_rate'] for row in history_of(tmp_path / 'whole')]
-    assert rates == pytest.approx([.0015 * (1 + np.cos(np.pi * update / 21)) for update in (6, 13, 20)])
+    assert rates == pytest.approx([0.0015 * (1 + np.cos(np.pi * update / 21)) for update in (6, 13, 20)])
 
 
 def test_float_network_teaches_the_first_stage_and_this_one_starts_the_second(data_flags, tmp_path, capsys):
@@ -441,8 +476,9 @@ def test_float_network_teaches_the_first_stage_and_this_one_starts_the_second(da
     assert 'temperature 20' in printed and all(np.isfinite(history_of(tmp_path / name)[0]['loss']) for name in described)
     net = get_model(**described['first']['model'])
     net.load_parameters(str(tmp_path / 'first' / 'epoch-0001.params'))
-    exported = mx.gluon.SymbolBlock.imports(str(tmp_path / 'first' / 'meliusnet_flex-symbol.json'), ['data'],
-                                            str(tmp_path / 'first' / 'meliusnet_flex-0000.params'))
+    exported = mx.gluon.SymbolBlock.imports(
+        str(tmp_path / 'first' / 'meliusnet_flex-symbol.json'), ['data'], str(tmp_path / 'first' / 'meliusnet_flex-0000.params')
+    )
     x = mx.nd.random.normal(shape=(2, 1, 8, 8))
     np.testing.assert_allclose(exported(x).asnumpy(), net(x).asnumpy(), rtol=1e-4, atol=1e-4)
     for name in described:  # whose parameters have the same names and shapes
@@ -475,7 +511,7 @@ def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_k
     assert make_trainer(options, net, 10, 64, Workers('device')).optimizer.multi_precision
     (tmp_path / 'run').mkdir()
     counts = bmx_melius.summary(net, (1, 1, 8, 8)).counts
-    export_network(options.save_dir, net, spec.shape, describe(model, spec, counts), {'epoch': 1, 'top1': 0., 'top5': 0.})
+    export_network(options.save_dir, net, spec.shape, describe(model, spec, counts), {'epoch': 1, 'top1': 0.0, 'top5': 0.0})
     parameters = mx.nd.load(str(tmp_path / 'run' / 'meliusnet_flex-0000.params'))
     assert {array.dtype for array in parameters.values()} == {np.float32}
 
@@ -519,9 +555,14 @@ def test_the_help_shows_every_flag_with_its_default_and_examples(capsys):
 
 @pytest.mark.long
 def test_the_demo_reaches_its_accuracy_packed_too_and_ends_with_it():
-    result = subprocess.run([sys.executable, EXAMPLES / 'demo.py'], stdout=subprocess.PIPE, text=True, check=True,
-                            env={**os.environ, 'PYTHONPATH': str(EXAMPLES.parent)})
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / 'demo.py'],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={**os.environ, 'PYTHONPATH': str(EXAMPLES.parent)},
+    )
     last = result.stdout.strip().splitlines()[-1]
     assert float(re.fullmatch(r'top-1 (\d\d\.\d) %', last).group(1)) >= 95
     different, count = re.search(r'different predictions: (\d+) of (\d+)', result.stdout).groups()
-    assert int(different) <= .01 * int(count), 'sums in another order may turn a sign, and that a close decision'
+    assert int(different) <= 0.01 * int(count), 'sums in another order may turn a sign, and that a close decision'

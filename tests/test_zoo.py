@@ -1,4 +1,5 @@
 """Every registered network: it builds, runs in both modes, exports to stock operators and loads back; names, stems, errors."""
+
 import subprocess
 import sys
 
@@ -115,9 +116,15 @@ def test_what_makes_the_network_one_of_its_name_is_no_argument(name, fixed):
 
 def test_flex_network_takes_fractions_widths_groups_and_growth():
     net = get_model(
-        'meliusnet_flex', block_numbers=(2, 1, 1), transitions=(1 / 2, 96), groups=2, growth_rate=32, init_features=32, classes=4,
+        'meliusnet_flex',
+        block_numbers=(2, 1, 1),
+        transitions=(1 / 2, 96),
+        groups=2,
+        growth_rate=32,
+        init_features=32,
+        classes=4,
         initial_layers='thumbnail',
-    )  # fmt: skip
+    )
     net.initialize()
     assert net(nd.ones((1, 3, 8, 8))).shape == (1, 4)
     convolutions = [layer for layer in net.features if isinstance(layer, nn.HybridSequential) and isinstance(layer[-1], nn.Conv2D)]

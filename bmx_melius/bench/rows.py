@@ -111,8 +111,14 @@ def layer_rows(threads):
             Row(f'layer {name} openvino', f'binary 3x3 {name}, OpenVINO', 'openvino', openvino_convolution, shape, threads),
             Row(f'layer {name} avx2', f'binary 3x3 {name}, bmx-melius AVX2', 'packed', session, shape, threads, arguments, avx2),
             Row(
-                f'layer {name} mxnet avx2', f'float 3x3 {name}, MXNet AVX2', 'mxnet', mxnet_convolution, shape, threads, arguments,
+                f'layer {name} mxnet avx2',
+                f'float 3x3 {name}, MXNet AVX2',
+                'mxnet',
+                mxnet_convolution,
+                shape,
+                threads,
+                arguments,
                 _MXNET_AVX2,
             ),
-        ]  # fmt: skip
+        ]
     return rows

@@ -36,8 +36,10 @@ def add_parser(commands, get_model):
         'network', metavar='PREFIX|MODEL', help='of the exported files PREFIX-symbol.json and PREFIX-0000.params, or a network of the zoo'
     )
     parser.add_argument(
-        'data', metavar='DATA', help='digits, mnist, fashion-mnist, cifar10, cifar100, a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a '
-        '.rec file with its .idx beside it'
+        'data',
+        metavar='DATA',
+        help='digits, mnist, fashion-mnist, cifar10, cifar100, a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a '
+        '.rec file with its .idx beside it',
     )
     parser.add_argument('--compare', metavar='PREFIX', help='evaluate these exported files on the same images, too')
     parser.add_argument('--per-class', action='store_true', help='also show each class: its accuracy, and what it is taken for')
@@ -191,8 +193,11 @@ def _of_zoo(arguments, get_model, description, images, spec):
             f'and --initial-layers {model["initial_layers"]}: {last_line(error)}'
         ) from error
     if not written:
-        print(f'note: no checkpoint beside {arguments.params} says how its network was made; it is taken for one with {model["classes"]} '
-              f'classes and --initial-layers {model["initial_layers"]}', file=sys.stderr)  # fmt: skip
+        print(
+            f'note: no checkpoint beside {arguments.params} says how its network was made; it is taken for one with {model["classes"]} '
+            f'classes and --initial-layers {model["initial_layers"]}',
+            file=sys.stderr,
+        )
     network.hybridize(static_alloc=True, static_shape=True)
     return Classifier(arguments.network, network, Graph.read(network, (1, *spec.shape)))
 

@@ -33,8 +33,12 @@ def add_parser(commands):
     parser.add_argument('prefix', metavar='PREFIX', help='of PREFIX-symbol.json and PREFIX-0000.params, exported or packed')
     parser.add_argument('model', metavar='FILE.onnx', help='the file to write')
     add_input_shapes(parser, 'of a network that is not packed yet, as for convert (default: what PREFIX-summary.json says)')
-    parser.add_argument('--no-verify', dest='verify', action='store_false',
-                        help='do not compare each operation on a sample, which ONNX Runtime does where it is installed')
+    parser.add_argument(
+        '--no-verify',
+        dest='verify',
+        action='store_false',
+        help='do not compare each operation on a sample, which ONNX Runtime does where it is installed',
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -64,11 +68,16 @@ def run(arguments, output):
         json.dump(facts, output, indent=1)
         print(file=output)
         return
-    print(f'{facts["file"]}: {facts["bytes"]:,} bytes, opset {facts["opset"]}; {source.parameter_file(0)} has {facts["bytes_before"]:,}',
-          file=output)
+    print(
+        f'{facts["file"]}: {facts["bytes"]:,} bytes, opset {facts["opset"]}; {source.parameter_file(0)} has {facts["bytes_before"]:,}',
+        file=output,
+    )
     if deviation is not None:
-        print('verified on a sample: in ONNX Runtime every sign and every integer is that of the program, given the same input, other '
-              f'values are within {deviation:.1e} of the magnitudes they are summed from', file=output)
+        print(
+            'verified on a sample: in ONNX Runtime every sign and every integer is that of the program, given the same input, other '
+            f'values are within {deviation:.1e} of the magnitudes they are summed from',
+            file=output,
+        )
     else:
         print('not verified' + (': ONNX Runtime is not installed (pip install onnxruntime)' if arguments.verify else ''), file=output)
 

@@ -39,8 +39,11 @@ def add_parser(commands, get_model):
     parser.add_argument('--params', metavar='PARAMS', help='parameters of a converted pair (default: the file named as the symbol)')
     parser.add_argument('--input-shape', type=shape_type, metavar='N,C,H,W', help='of a converted pair: shape of the input, batch first')
     parser.add_argument(
-        '--to', choices=('float', 'packed'), default='float',
-        help='write stock operators, which training can go on with, or packed operators with bit instructions (default: float)')
+        '--to',
+        choices=('float', 'packed'),
+        default='float',
+        help='write stock operators, which training can go on with, or packed operators with bit instructions (default: float)',
+    )
     add_json_flag(parser)
     parser.set_defaults(run=functools.partial(run, get_model=get_model))
 
@@ -51,8 +54,10 @@ def run(arguments, output, get_model):
     expected = ('input_shape', 'params') if converted_pair else ('model', 'initial_layers', 'classes')
     for name in ('model', 'initial_layers', 'classes', 'input_shape', 'params'):
         if name not in expected and getattr(arguments, name) is not None:
-            raise UserError(f'--{name.replace("_", "-")} does not go with {arguments.file}: it is for '
-                            + ('checkpoints' if converted_pair else 'pairs of a binarized_NAME-symbol.json and its parameters'))
+            raise UserError(
+                f'--{name.replace("_", "-")} does not go with {arguments.file}: it is for '
+                + ('checkpoints' if converted_pair else 'pairs of a binarized_NAME-symbol.json and its parameters')
+            )
     target = Exported(arguments.prefix)
     target.require_writable()
     with tempfile.TemporaryDirectory() as folder:
@@ -119,8 +124,10 @@ def _lines(source, report):
         first, last = (list(matched.items())[index] for index in (0, -1))
         options = ', '.join(f'{name} {value}' for name, value in model.items() if name != 'name')
         lines.append(f'{source} is a checkpoint of {model["name"]} ({options})')
-        lines.append(f'{len(matched)} parameters matched, from {first[0]} = {first[1]} to {last[0]} = {last[1]} (--json lists all)'
-                     + (f'; {report["copies"]} arrays are second copies of the last stage' if report['copies'] else ''))
+        lines.append(
+            f'{len(matched)} parameters matched, from {first[0]} = {first[1]} to {last[0]} = {last[1]} (--json lists all)'
+            + (f'; {report["copies"]} arrays are second copies of the last stage' if report['copies'] else '')
+        )
     else:
         for name, layer in report['binary_layers'].items():
             lines.append(f'{name}: {layer["operator"]}, {" x ".join(map(str, layer["shape"]))} weights')

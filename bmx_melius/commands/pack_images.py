@@ -28,16 +28,30 @@ def add_parser(commands):
     )
     parser.add_argument('folder', metavar='DIR', help='the folder with train and val')
     parser.add_argument('--output', metavar='FOLDER', help='a new folder for the record files (default: DIR/rec)')
-    parser.add_argument('--val-labels', metavar='FILE',
-                        help="for images that lie in DIR/val itself, as in ImageNet's archive: their classes, a line each in the order of "
-                        'their names, "CLASS" or "IMAGE CLASS"')
-    parser.add_argument('--resize', type=int, default=480, metavar='N',
-                        help='length of the short side in pixels; 0 packs the files as they are (default: %(default)s)')
+    parser.add_argument(
+        '--val-labels',
+        metavar='FILE',
+        help="for images that lie in DIR/val itself, as in ImageNet's archive: their classes, a line each in the order of "
+        'their names, "CLASS" or "IMAGE CLASS"',
+    )
+    parser.add_argument(
+        '--resize',
+        type=int,
+        default=480,
+        metavar='N',
+        help='length of the short side in pixels; 0 packs the files as they are (default: %(default)s)',
+    )
     parser.add_argument('--quality', type=_quality, default=95, metavar='Q', help='of JPEG, 1 to 100 (default: %(default)s)')
-    parser.add_argument('--threads', type=positive_int, default=len(os.sched_getaffinity(0)), metavar='N',
-                        help='processes that decode and encode (default: %(default)s)')
-    parser.add_argument('--expect-imagenet', action='store_true',
-                        help='stop if there are not 1,000 classes with 1,281,167 and 50,000 images')
+    parser.add_argument(
+        '--threads',
+        type=positive_int,
+        default=len(os.sched_getaffinity(0)),
+        metavar='N',
+        help='processes that decode and encode (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--expect-imagenet', action='store_true', help='stop if there are not 1,000 classes with 1,281,167 and 50,000 images'
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -64,8 +78,11 @@ def run(arguments, output):
     if difference and images.looks_like_imagenet():
         print(f'note: {difference}', file=output)
     for part, size in sizes.items():
-        print(f'{os.path.join(target, part)}.rec  {len(images.images[part]):,} images of {len(images.class_names):,} classes, '
-              f'{size / 2**20:,.1f} MB', file=output)
+        print(
+            f'{os.path.join(target, part)}.rec  {len(images.images[part]):,} images of {len(images.class_names):,} classes, '
+            f'{size / 2**20:,.1f} MB',
+            file=output,
+        )
 
 
 def _stop(number, _):

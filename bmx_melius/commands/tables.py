@@ -13,8 +13,16 @@ examples:
 A multiply-accumulate of a convolution is one operation; OPs = BOPs / 64 + FLOPs; a binary weight takes one bit, a MB has 2^20 bytes. The
 accuracies are those published: this project has not trained on ImageNet.
 """
-_HEAD = ('network', 'stem', 'BOPs (10⁹)', 'FLOPs (10⁸)', 'OPs (10⁸)', 'size (MB)', 'published: BOPs / FLOPs / OPs / MB',
-         'ImageNet top-1 / top-5 (published)')
+_HEAD = (
+    'network',
+    'stem',
+    'BOPs (10⁹)',
+    'FLOPs (10⁸)',
+    'OPs (10⁸)',
+    'size (MB)',
+    'published: BOPs / FLOPs / OPs / MB',
+    'ImageNet top-1 / top-5 (published)',
+)
 _MARKS = '¹²³⁴⁵⁶⁷⁸⁹'
 
 
@@ -34,9 +42,18 @@ def run(arguments, output, get_model, get_tables):
     """Print the tables, or the JSON object."""
     tables = get_tables()
     if arguments.json:
-        json.dump([{'title': table.title, 'source': table.source,
-                    'rows': [{'published': vars(row), 'counted': count(row, get_model)} for row in table.rows]}
-                   for table in tables], output, indent=1)
+        json.dump(
+            [
+                {
+                    'title': table.title,
+                    'source': table.source,
+                    'rows': [{'published': vars(row), 'counted': count(row, get_model)} for row in table.rows],
+                }
+                for table in tables
+            ],
+            output,
+            indent=1,
+        )
         print(file=output)
     else:
         print('\n\n'.join(to_markdown(table, get_model) for table in tables), file=output)
@@ -63,10 +80,18 @@ def to_markdown(table, get_model):
             mark = ' ' + _MARKS[len(notes)]
             notes.append(f'{mark.strip()} {row.note}.')
         figures = [row.bops, row.flops, row.ops and row.ops + mark, row.size]
-        lines.append((
-            row.network, row.initial_layers, f'{counted["bops"] / 1e9:.3f}', f'{counted["flops"] / 1e8:.3f}', f'{counted["ops"] / 1e8:.3f}',
-            f'{counted["size_bytes"] / 2**20:.2f}', ' / '.join(figure or '-' for figure in figures),
-            f'{row.top1 or "-"} / {row.top5 or "-"}'))
+        lines.append(
+            (
+                row.network,
+                row.initial_layers,
+                f'{counted["bops"] / 1e9:.3f}',
+                f'{counted["flops"] / 1e8:.3f}',
+                f'{counted["ops"] / 1e8:.3f}',
+                f'{counted["size_bytes"] / 2**20:.2f}',
+                ' / '.join(figure or '-' for figure in figures),
+                f'{row.top1 or "-"} / {row.top5 or "-"}',
+            )
+        )
     lines = [[cell for cell, is_shown in zip(line, shown) if is_shown] for line in lines]
     lines.insert(1, ['-'] * len(lines[0]))
     text = '\n'.join('|' + '|'.join(f' {cell} ' if number != 1 else cell for cell in line) + '|' for number, line in enumerate(lines))

@@ -39,7 +39,9 @@ void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdi
             _mm512_storeu_si512(to, _mm512_maskz_mov_epi8(bits, ones));
         }
     }
-    if (unit == units) return;
+    if (unit == units) {
+        return;
+    }
     const uint32_t* from = words + unit;
     uint8_t* to = packed + unit * kUnitBytes;
     for (int pixel = 0; pixel < pixels; ++pixel, from += units, to += packed_stride) {
@@ -231,7 +233,9 @@ class Results {
         if (block_.strip_count == 2 && side_by_side(block_.strips[0], block_.strips[1])) {
             addend_ ? store_pairs<true>(begin, next_) : store_pairs<false>(begin, next_);
         } else {
-            for (int s = 0; s < block_.strip_count; ++s) store_strip(s, begin, next_);
+            for (int s = 0; s < block_.strip_count; ++s) {
+                store_strip(s, begin, next_);
+            }
         }
     }
 
@@ -309,7 +313,9 @@ class Convolution {
     const Group* next_group(Groups<Form>& groups) {
         Group& group = group_buffers_[next_buffer_];
         groups.next(group);
-        if (group.tiles == 0) return nullptr;
+        if (group.tiles == 0) {
+            return nullptr;
+        }
         next_buffer_ ^= 1;
         return &group;
     }
@@ -336,7 +342,9 @@ class Convolution {
         const uint8_t* weights = weights_ + block.strips[0].index * strip_bytes_;
         int pixels_a_step = 0, step = 0;
         if constexpr (Form::kStrips == 1) {
-            for (; step < kAhead && step < pieces_.tiles(); ++step) make_bytes(weights, step);
+            for (; step < kAhead && step < pieces_.tiles(); ++step) {
+                make_bytes(weights, step);
+            }
             step = 0;
         }
         for (int y = 0; y < pieces_.rows; ++y) {
@@ -350,8 +358,12 @@ class Convolution {
                         clear_sums();
                         pixels_a_step = results_.left() / pieces_.tiles() + 1;
                     } else {
-                        if (step % kBunch == kBunch - 1) results_.store_pixels(kBunch * pixels_a_step);
-                        if (++steps_ % kStoreEvery == 0) store_tile<4>(unused_);
+                        if (step % kBunch == kBunch - 1) {
+                            results_.store_pixels(kBunch * pixels_a_step);
+                        }
+                        if (++steps_ % kStoreEvery == 0) {
+                            store_tile<4>(unused_);
+                        }
                     }
                     multiply<kTiles, kStrips>(block.group->windows, at);
                 }
@@ -365,22 +377,34 @@ class Convolution {
     template <int kTiles, int kStrips>
     void load(const uint8_t* const* windows, ptrdiff_t at, const uint8_t* weights, int step) {
         if constexpr (Form::kStrips == 1) {
-            if (step + kAhead < pieces_.tiles()) make_bytes(weights, step + kAhead);
+            if (step + kAhead < pieces_.tiles()) {
+                make_bytes(weights, step + kAhead);
+            }
             load_tile<6>(bytes_[step % kBytesTiles]);
         } else {
             load_tile<6>(weights + step * kTileBytes);
-            if constexpr (kStrips > 1) load_tile<7>(weights + strip_bytes_ + step * kTileBytes);
+            if constexpr (kStrips > 1) {
+                load_tile<7>(weights + strip_bytes_ + step * kTileBytes);
+            }
         }
         load_tile<4>(windows[0] + at, pixel_step_);
-        if constexpr (kTiles > 1) load_tile<5>(windows[1] + at, pixel_step_);
+        if constexpr (kTiles > 1) {
+            load_tile<5>(windows[1] + at, pixel_step_);
+        }
     }
 
     template <int kTiles, int kStrips>
     void multiply(const uint8_t* const* windows, ptrdiff_t at) const {
         _tile_dpbusd(0, 4, 6);
-        if constexpr (kTiles > 1) _tile_dpbusd(1, 5, 6);
-        if constexpr (kStrips > 1) _tile_dpbusd(2, 4, 7);
-        if constexpr (kTiles > 1 && kStrips > 1) _tile_dpbusd(3, 5, 7);
+        if constexpr (kTiles > 1) {
+            _tile_dpbusd(1, 5, 6);
+        }
+        if constexpr (kStrips > 1) {
+            _tile_dpbusd(2, 4, 7);
+        }
+        if constexpr (kTiles > 1 && kStrips > 1) {
+            _tile_dpbusd(3, 5, 7);
+        }
         if constexpr (kTiles > 2) {
             load_tile<4>(windows[2] + at, pixel_step_);
             _tile_dpbusd(2, 4, 6);
@@ -401,9 +425,13 @@ class Convolution {
         const int rows = beyond && (step + 1) % pieces_.chunks() == 0 ? kTileRows - beyond / 4 : kTileRows;
         if (rows == kTileRows) {
 #pragma GCC unroll 16
-            for (int row = 0; row < kTileRows; ++row) make_row(from, to, row, positive, negative);
+            for (int row = 0; row < kTileRows; ++row) {
+                make_row(from, to, row, positive, negative);
+            }
         } else {
-            for (int row = 0; row < rows; ++row) make_row(from, to, row, positive, negative);
+            for (int row = 0; row < rows; ++row) {
+                make_row(from, to, row, positive, negative);
+            }
             std::memset(to + rows * kTileRowBytes, 0, (kTileRows - rows) * kTileRowBytes);
         }
     }

@@ -45,7 +45,9 @@ uint32_t word_of(const int16_t* x, const int16_t* threshold) {
 template <typename T>
 uint32_t word_of_some(const T* x, const T* threshold, int count) {
     uint32_t word = 0;
-    for (int i = 0; i < count; ++i) word |= uint32_t(x[i] >= threshold[i]) << i;
+    for (int i = 0; i < count; ++i) {
+        word |= uint32_t(x[i] >= threshold[i]) << i;
+    }
     return word;
 }
 
@@ -58,7 +60,9 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
         for (int unit = 0; unit < whole; ++unit) {
             *words++ = word_of(x + unit * 32, threshold + unit * 32) ^ flip[unit];
         }
-        if (rest) *words++ = word_of_some(x + whole * 32, threshold + whole * 32, rest) ^ flip[whole];
+        if (rest) {
+            *words++ = word_of_some(x + whole * 32, threshold + whole * 32, rest) ^ flip[whole];
+        }
     }
 }
 
@@ -77,11 +81,15 @@ void pack_columns(const float* x, ptrdiff_t stride, int width, int channels, con
         const int begin = unit * 32, end = channels - begin < 32 ? channels : begin + 32;
         const float* from = x + begin * stride;
         __m256i sums[kVectors];
-        for (auto& sum : sums) sum = _mm256_set1_epi32(static_cast<int>(flip[unit]));
+        for (auto& sum : sums) {
+            sum = _mm256_set1_epi32(static_cast<int>(flip[unit]));
+        }
         for (int c = begin; c < end; ++c, from += stride) {
             const __m256 limit = _mm256_set1_ps(threshold[c]);
             const __m256i bit = _mm256_set1_epi32(static_cast<int>(1u << (c - begin)));
-            for (int v = 0; v < kVectors; v += 2) __builtin_prefetch(from + 8 * (kVectors + v));  // of the next pixels
+            for (int v = 0; v < kVectors; v += 2) {
+                __builtin_prefetch(from + 8 * (kVectors + v));  // of the next pixels
+            }
             for (int v = 0; v < kVectors; ++v) {
                 const __m256 set = _mm256_cmp_ps(_mm256_maskload_ps(from + 8 * v, there[v]), limit, _CMP_GE_OQ);
                 sums[v] = _mm256_xor_si256(sums[v], _mm256_and_si256(_mm256_castps_si256(set), bit));
@@ -89,7 +97,9 @@ void pack_columns(const float* x, ptrdiff_t stride, int width, int channels, con
         }
         uint32_t column[8 * kVectors];
         std::memcpy(column, sums, sizeof(column));
-        for (int i = 0; i < width; ++i) words[ptrdiff_t(i) * units + unit] = column[i];
+        for (int i = 0; i < width; ++i) {
+            words[ptrdiff_t(i) * units + unit] = column[i];
+        }
     }
 }
 
@@ -193,9 +203,13 @@ class TableFinder {
             find(row * runs_.row_step + column * runs_.step + unit * kUnitBytes, some, offsets_ + units * kUnitSteps);
             units += some;
             unit += some;
-            if (unit < runs_.units) break;
+            if (unit < runs_.units) {
+                break;
+            }
             unit = 0;
-            if (++column < runs_.columns) continue;
+            if (++column < runs_.columns) {
+                continue;
+            }
             column = 0;
             ++row;
         }
@@ -262,7 +276,9 @@ class Sums {
         const auto without = [=](__m256i some, __m256i others) {
             return _mm256_and_si256(_mm256_sub_epi16(some, _mm256_slli_epi16(others, 4)), low);
         };
-        if (may_overflow_ && added_ == kMostAdded) add_words();
+        if (may_overflow_ && added_ == kMostAdded) {
+            add_words();
+        }
         for (int s = 0; s < kStrips; ++s) {
             const __m256i second_odd = _mm256_srli_epi16(sums[s].shifted, 8);
             const __m256i first_odd = without(_mm256_srli_epi16(sums[s].bytes, 8), second_odd);
@@ -291,7 +307,9 @@ class Sums {
     void add_words() {
         for (int s = 0; s < kStrips; ++s) {
             for (int i = 0; i < 4; ++i) {
-                for (int half = 0; half < 2; ++half) totals_[s][i][half] = total(s, i / 2, i % 2, half);
+                for (int half = 0; half < 2; ++half) {
+                    totals_[s][i][half] = total(s, i / 2, i % 2, half);
+                }
             }
         }
         has_totals_ = true;
@@ -314,7 +332,9 @@ void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel
     for (int half = 0; half < 2; ++half) {
         const __m256i scaled = _mm256_sll_epi32(sums.total(strip, pixel, odd, half), shift);
         __m256 result = _mm256_cvtepi32_ps(_mm256_sub_epi32(constant, scaled));
-        if (addend) result = _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8));
+        if (addend) {
+            result = _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8));
+        }
         _mm256_storeu_ps(output + half * 8, result);
     }
 }
@@ -326,7 +346,9 @@ void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel
     const __m256i constant = _mm256_set1_epi16(static_cast<int16_t>(affine.constant));
     const __m256i scaled = _mm256_sll_epi16(sums.total(strip, pixel, odd), _mm_cvtsi32_si128(affine.scale - 1));
     __m256i result = _mm256_sub_epi16(constant, scaled);
-    if (addend) result = _mm256_add_epi16(result, load(addend));
+    if (addend) {
+        result = _mm256_add_epi16(result, load(addend));
+    }
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(output), result);
 }
 
@@ -343,7 +365,9 @@ void store_pair(const Work& work, const Sums<kStrips>& sums, const Strip* strips
                     store(work.affine, sums, s, pixel, odd, output + begin, addend ? addend + begin : nullptr);
                 } else if (lanes > 0) {
                     T results[kLanes], addends[kLanes] = {};
-                    if (addend) std::memcpy(addends, addend + begin, lanes * sizeof(T));
+                    if (addend) {
+                        std::memcpy(addends, addend + begin, lanes * sizeof(T));
+                    }
                     store(work.affine, sums, s, pixel, odd, results, addends);
                     std::memcpy(output + begin, results, lanes * sizeof(T));
                 }
@@ -368,7 +392,9 @@ void convolve_pair(const Work& work, const Strip* strips, const Pair& pair) {
             for (int i = 0; i < count; ++i, offsets += kSumSteps) {
                 __m256i table[kSumSteps];
 #pragma GCC unroll 4
-                for (int step = 0; step < kSumSteps; ++step) table[step] = table_at(offsets[step]);
+                for (int step = 0; step < kSumSteps; ++step) {
+                    table[step] = table_at(offsets[step]);
+                }
 #pragma GCC unroll 4
                 for (int s = 0; s < kStrips; ++s) {  // strip by strip: in another order registers do not suffice
                     __m256i sum = _mm256_shuffle_epi8(table[0], load(weights[s]));
@@ -405,12 +431,16 @@ void convolve(const BinaryConvRun& run) {
                 pair.windows[pair.pixels] =
                     input + row * conv.stride_h * run.row_bytes + column * conv.stride_w * run.pixel_bytes;
                 pair.outputs[pair.pixels] = row * run.output_row + column * run.output_pixel;
-                if (++pair.pixels < 2) continue;
+                if (++pair.pixels < 2) {
+                    continue;
+                }
                 kPairs[count - 1](work, strips, pair);
                 pair.pixels = 0;
             }
         }
-        if (pair.pixels == 0) return;
+        if (pair.pixels == 0) {
+            return;
+        }
         pair.windows[1] = pair.windows[0];
         kPairs[count - 1](work, strips, pair);
     });

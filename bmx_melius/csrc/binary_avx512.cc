@@ -84,7 +84,9 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
     const auto pack_words = [&](const auto& compare, int unit) {
         const T* from = x + unit * 32;
         uint32_t* to = words + unit;
-        for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += units) compare(from, to);
+        for (int pixel = 0; pixel < pixels; ++pixel, from += stride, to += units) {
+            compare(from, to);
+        }
     };
     int unit = 0;
     for (; channels - unit * 32 >= 64; unit += 2) {
@@ -104,7 +106,9 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
 struct alignas(64) Bits {
     uint32_t bits[32];
     constexpr Bits() : bits() {
-        for (int i = 0; i < 32; ++i) bits[i] = 1u << i;
+        for (int i = 0; i < 32; ++i) {
+            bits[i] = 1u << i;
+        }
     }
 };
 constexpr Bits kBits;
@@ -126,7 +130,9 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
             const int begin = unit * 32, end = channels - begin < 32 ? channels : begin + 32;
             const float* from = x + begin * stride + pixel;
             __m512i sums[kVectors];
-            for (auto& sum : sums) sum = _mm512_set1_epi32(static_cast<int>(flip[unit]));
+            for (auto& sum : sums) {
+                sum = _mm512_set1_epi32(static_cast<int>(flip[unit]));
+            }
             for (int c = begin; c < end; ++c, from += stride) {
                 const __m512 limit = _mm512_set1_ps(threshold[c]);
                 const __m512i bit = _mm512_set1_epi32(static_cast<int>(kBits.bits[c - begin]));
@@ -147,7 +153,9 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
 // Units are words. (Loops are faster here than calls of memcpy.)
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride) {
-        for (int unit = 0; unit < units; ++unit) std::memcpy(packed + unit * kUnitBytes, words++, kUnitBytes);
+        for (int unit = 0; unit < units; ++unit) {
+            std::memcpy(packed + unit * kUnitBytes, words++, kUnitBytes);
+        }
     }
 }
 
@@ -238,7 +246,9 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
 #pragma GCC unroll 8
     for (int p = 0; p < kPixels; ++p) {
 #pragma GCC unroll 8
-        for (int s = 0; s < kStrips; ++s) sums[p][s] = _mm512_setzero_si512();
+        for (int s = 0; s < kStrips; ++s) {
+            sums[p][s] = _mm512_setzero_si512();
+        }
     }
     for (int y = 0; y < runs.rows; ++y) {
         for (int x = 0; x < runs.columns; ++x) {
@@ -246,7 +256,9 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
             for (int unit = 0; unit < runs.units; ++unit, from += kUnitBytes, weights += kLanes) {
                 __m512i w[kStrips];
 #pragma GCC unroll 8
-                for (int s = 0; s < kStrips; ++s) w[s] = _mm512_load_si512(weights + s * strip_step);
+                for (int s = 0; s < kStrips; ++s) {
+                    w[s] = _mm512_load_si512(weights + s * strip_step);
+                }
 #pragma GCC unroll 8
                 for (int p = 0; p < kPixels; ++p) {
                     int word;
@@ -286,7 +298,9 @@ void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape, co
 #pragma GCC unroll 8
     for (int p = 0; p < kPixels; ++p) {
 #pragma GCC unroll 8
-        for (int s = 0; s < kStrips; ++s) twos[p][s] = ones[p][s] = _mm512_setzero_si512();
+        for (int s = 0; s < kStrips; ++s) {
+            twos[p][s] = ones[p][s] = _mm512_setzero_si512();
+        }
     }
     for (int y = 0; y < runs.rows; ++y) {
         for (int x = 0; x < runs.columns; ++x) {
@@ -298,7 +312,9 @@ void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape, co
                 std::memcpy(&word, from + p * pixel_step, sizeof(word));
                 before[p] += __builtin_popcount(word);
 #pragma GCC unroll 8
-                for (int s = 0; s < kStrips; ++s) parity[p][s] = _mm512_set1_epi32(static_cast<int>(word));
+                for (int s = 0; s < kStrips; ++s) {
+                    parity[p][s] = _mm512_set1_epi32(static_cast<int>(word));
+                }
             }
             from += kUnitBytes;
             for (int unit = 0; unit + 1 < runs.units; unit += 2, from += 2 * kUnitBytes, weights += 2 * kLanes) {
@@ -330,7 +346,9 @@ void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape, co
                     ones[p][s] = _mm512_add_epi32(ones[p][s], _mm512_popcnt_epi32(parity[p][s]));
                 }
             }
-            if (single) weights += kLanes;
+            if (single) {
+                weights += kLanes;
+            }
         }
     }
 #pragma GCC unroll 8
@@ -407,13 +425,17 @@ struct ParityMap {
 };
 
 size_t scratch_bytes(const BinaryConv& conv, int rows, int columns) {
-    if (!uses_parities(conv)) return 0;
+    if (!uses_parities(conv)) {
+        return 0;
+    }
     const ParityMap map(conv, rows, columns);
     return map.rows * map.row_bytes();
 }
 
 void convolve(const BinaryConvRun& run) {
-    if (!uses_parities(*run.conv)) return convolve_blocks(run, kBlocks, kMostPixels);
+    if (!uses_parities(*run.conv)) {
+        return convolve_blocks(run, kBlocks, kMostPixels);
+    }
     const ParityMap map(*run.conv, run.rows, run.columns);
     map.fill(run, static_cast<uint32_t*>(run.scratch));
     BinaryConvRun on_parities = run;

@@ -28,27 +28,36 @@ BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments
     const Attributes& a = spec.attributes;
     const int group_channels = conv_.in_channels / conv_.groups;
     std::vector<uint32_t> words(conv_.units());
-    if (a.pad_value == 1)  // set elements, but none beyond a group's last channel
-        for (int c = 0; c < conv_.in_channels; c++)
+    if (a.pad_value == 1) {  // set elements, but none beyond a group's last channel
+        for (int c = 0; c < conv_.in_channels; c++) {
             words[c / group_channels * conv_.group_units() + c % group_channels / kUnit] |=
                 1u << c % group_channels % kUnit;
+        }
+    }
     padding_.resize(static_cast<size_t>(conv_.units()) * kernels.unit_bytes);
     kernels.expand(words.data(), 1, conv_.units(), padding_.data(), static_cast<ptrdiff_t>(padding_.size()));
     if (a.pad_value == 0 && (a.pad_h || a.pad_w)) {
         tap_sums_.resize(static_cast<size_t>(a.taps()) * a.out_channels);
         const uint32_t* word = spec.weights;
-        for (int filter = 0; filter < a.out_channels; filter++)
+        for (int filter = 0; filter < a.out_channels; filter++) {
             for (int tap = 0; tap < a.taps(); tap++) {
                 int set = 0;
-                for (int unit = 0; unit < conv_.group_units(); unit++) set += __builtin_popcount(*word++);
+                for (int unit = 0; unit < conv_.group_units(); unit++) {
+                    set += __builtin_popcount(*word++);
+                }
                 float sum = static_cast<float>(2 * set - group_channels);
                 tap_sums_[static_cast<size_t>(tap) * a.out_channels + filter] = a.offset ? sum / 2 : sum;
             }
+        }
     }
     spec_.weights = nullptr;  // of the caller
-    for (const Segment& segment : segments_) buffers.push_back(segment.bits.buffer);
+    for (const Segment& segment : segments_) {
+        buffers.push_back(segment.bits.buffer);
+    }
     buffers.push_back(spec.output.buffer);
-    if (spec.addend >= 0) buffers.push_back(spec.addend);
+    if (spec.addend >= 0) {
+        buffers.push_back(spec.addend);
+    }
 }
 
 // Whether the threads share the filters instead of the rows, because that makes the largest part smaller.
@@ -101,7 +110,9 @@ void BinaryStep::run(const Memory& memory, const Team& team, int phase) const {
         part = {0, height, team.begin(blocks) * step, std::min(filters, team.end(blocks) * step)};
     }
     const Map map = map_of(values, team.threads);
-    if (!part.empty()) run_in_bands(memory, map, memory.scratch + team.thread * map.bytes, part);
+    if (!part.empty()) {
+        run_in_bands(memory, map, memory.scratch + team.thread * map.bytes, part);
+    }
 }
 
 void BinaryStep::run_in_bands(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const {
@@ -111,15 +122,18 @@ void BinaryStep::run_in_bands(const Memory& memory, const Map& map, uint8_t* scr
     int first = part.row_begin * a.stride_h, expanded = first;  // rows `first` to `expanded` - 1 are there
     for (int begin = part.row_begin; begin < part.row_end; begin += map.band) {
         const int end = std::min(begin + map.band, part.row_end), next_first = begin * a.stride_h;
-        if (expanded > next_first)
+        if (expanded > next_first) {
             std::memmove(scratch, scratch + (next_first - first) * map.row,
                          (expanded - next_first) * map.row + a.pad_w * padding_.size());
+        }
         first = next_first;
         const int needed = (end - 1) * a.stride_h + a.extent_h();
         expand(memory, map, scratch, first, std::max(expanded, first), needed);
         expanded = needed;
         convolve(memory, map, scratch, {begin, end, part.filter_begin, part.filter_end});
-        if (packs) packer_.pack(memory, begin * width, end * width);
+        if (packs) {
+            packer_.pack(memory, begin * width, end * width);
+        }
     }
 }
 
@@ -128,7 +142,9 @@ void BinaryStep::fill_pixels_of_padding(uint8_t* to, int pixels) const {
         std::memset(to, 0, pixels * padding_.size());
         return;
     }
-    for (int i = 0; i < pixels; i++) std::memcpy(to + i * padding_.size(), padding_.data(), padding_.size());
+    for (int i = 0; i < pixels; i++) {
+        std::memcpy(to + i * padding_.size(), padding_.data(), padding_.size());
+    }
 }
 
 // Rows `begin` to `end` - 1 of the padded map, of which row `first` lies at the beginning.
@@ -140,11 +156,13 @@ void BinaryStep::expand(const Memory& memory, const Map& map, uint8_t* scratch, 
         uint8_t* const to = scratch + (y - first) * map.row;
         const bool inside = y >= a.pad_h && y < a.pad_h + map.height;
         fill_pixels_of_padding(to, inside ? a.pad_w : a.pad_w + map.width);
-        if (inside)
-            for (const Segment& segment : segments_)
+        if (inside) {
+            for (const Segment& segment : segments_) {
                 kernels.expand(words_of(memory, segment.bits) + int64_t(y - a.pad_h) * map.width * segment.bits.units,
                                map.width, segment.bits.units,
                                to + a.pad_w * pixel + static_cast<ptrdiff_t>(segment.unit) * kernels.unit_bytes, pixel);
+            }
+        }
         fill_pixels_of_padding(to + (a.pad_w + map.width) * pixel, map.right);
     }
     fill_pixels_of_padding(scratch + (end - first) * map.row, a.pad_w);
@@ -174,11 +192,14 @@ void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch
         run.addend = addend.at(part.row_begin * addend.row);
     }
     spec_.kernels->convolve(run);
-    if (tap_sums_.empty()) return;
-    if (output.number == Number::f32)
+    if (tap_sums_.empty()) {
+        return;
+    }
+    if (output.number == Number::f32) {
         correct_zero_padding<float>(memory, part);
-    else
+    } else {
         correct_zero_padding<int16_t>(memory, part);
+    }
 }
 
 // The map was padded with -1: adds the weights of all taps that lie outside.
@@ -194,14 +215,19 @@ void BinaryStep::correct_zero_padding(const Memory& memory, const Part& part) co
         const bool rows_inside = top >= 0 && top + extent_h <= input.height;
         for (int x = 0; x < columns; x++) {
             const int left = x * a.stride_w - a.pad_w;
-            if (rows_inside && left >= 0 && left + extent_w <= input.width) continue;
+            if (rows_inside && left >= 0 && left + extent_w <= input.width) {
+                continue;
+            }
             T* pixel = reinterpret_cast<T*>(output.at(y * output.row + x * output.pixel));
             for (int tap = 0; tap < a.taps(); tap++) {
                 const int tap_y = top + tap / a.kernel_w * a.dilation_h, tap_x = left + tap % a.kernel_w * a.dilation_w;
-                if (tap_y >= 0 && tap_y < input.height && tap_x >= 0 && tap_x < input.width) continue;
+                if (tap_y >= 0 && tap_y < input.height && tap_x >= 0 && tap_x < input.width) {
+                    continue;
+                }
                 const float* sums = tap_sums_.data() + static_cast<size_t>(tap) * a.out_channels;
-                for (int filter = part.filter_begin; filter < part.filter_end; filter++)
+                for (int filter = part.filter_begin; filter < part.filter_end; filter++) {
                     pixel[filter] = static_cast<T>(static_cast<float>(pixel[filter]) + sums[filter]);
+                }
             }
         }
     }

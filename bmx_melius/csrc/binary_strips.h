@@ -47,14 +47,18 @@ void for_each_strip_block(const BinaryConvRun& run, const Visit& visit) {
     Strip block[most];
     int count = 0;
     for_each_strip<most_filters>(*run.conv, [&](const Strip& strip) {
-        if (strip.begin < run.filter_begin || strip.begin >= run.filter_end) return;
+        if (strip.begin < run.filter_begin || strip.begin >= run.filter_end) {
+            return;
+        }
         if (count == most || (count > 0 && block[0].group != strip.group)) {
             visit(block, count);
             count = 0;
         }
         block[count++] = strip;
     });
-    if (count > 0) visit(block, count);
+    if (count > 0) {
+        visit(block, count);
+    }
 }
 
 // The parts of a window that lie in one piece both in the map and in the weights: whole rows of taps where the taps

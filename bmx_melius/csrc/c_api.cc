@@ -42,7 +42,9 @@ Result guarded(Result failure, const Function& function) {
 
 std::string shape_text(const int64_t* shape, int rank) {
     std::string text;
-    for (int i = 0; i < rank; i++) text += (i ? ", " : "(") + std::to_string(shape[i]);
+    for (int i = 0; i < rank; i++) {
+        text += (i ? ", " : "(") + std::to_string(shape[i]);
+    }
     return text + ")";
 }
 
@@ -54,12 +56,14 @@ bmx::InputSizes sizes_of(const bmx::Program& program, const int64_t* shapes) {
         const int64_t* shape = shapes + 4 * i;
         const int rank = input.flat ? 2 : 4;
         const std::string channels = std::to_string(input.channels);
-        if (shape[0] < 1 || shape[1] != input.channels)
+        if (shape[0] < 1 || shape[1] != input.channels) {
             throw bmx::Error("input " + std::to_string(i) + " must have the shape (batch, " + channels +
                              (input.flat ? ")" : ", height, width)") + ", not " + shape_text(shape, rank));
-        if (shape[0] != sizes.batch || sizes.batch > INT32_MAX)
+        }
+        if (shape[0] != sizes.batch || sizes.batch > INT32_MAX) {
             throw bmx::Error("input " + std::to_string(i) + " has the batch " + std::to_string(shape[0]) +
                              ", input 0 has " + std::to_string(sizes.batch) + "; at most 2147483647 are possible");
+        }
         sizes.maps.push_back(input.flat ? std::make_pair<int64_t, int64_t>(1, 1) : std::make_pair(shape[2], shape[3]));
     }
     return sizes;
@@ -110,7 +114,9 @@ BMX_EXPORT int bmx_program_input_shape(const bmx_program* program, size_t input,
         const bmx::Value& value = program->engine.program().inputs().at(input);
         shape[0] = 1;
         shape[1] = value.channels;
-        if (value.flat) return 2;
+        if (value.flat) {
+            return 2;
+        }
         shape[2] = value.height;
         shape[3] = value.width;
         return 4;
@@ -153,8 +159,9 @@ BMX_EXPORT int bmx_program_profile(const bmx_program* program, const int64_t* in
                                    float* const* outputs, int threads, bmx_step_callback callback, void* context) {
     return guarded(1, [&] {
         const bmx::InputSizes sizes = sizes_of(program->engine.program(), input_shapes);
-        for (const bmx::StepReport& step : program->engine.profile(sizes, inputs, outputs, threads))
+        for (const bmx::StepReport& step : program->engine.profile(sizes, inputs, outputs, threads)) {
             callback(context, step.name.c_str(), step.seconds, step.macs, step.binary);
+        }
         return 0;
     });
 }

@@ -37,7 +37,9 @@ class FileReader {
     uint64_t left() const { return left_; }
 
     const uint8_t* take(uint64_t bytes) {
-        if (bytes > left_) fail("the file is cut short or damaged");
+        if (bytes > left_) {
+            fail("the file is cut short or damaged");
+        }
         next_ += bytes;
         left_ -= bytes;
         return next_ - bytes;
@@ -53,28 +55,40 @@ class FileReader {
     // A count of things that take at least `least_bytes` bytes each.
     uint64_t count(uint64_t least_bytes) {
         uint64_t number = this->number<uint64_t>();
-        if (number > left_ / least_bytes) fail("the file is cut short or damaged");
+        if (number > left_ / least_bytes) {
+            fail("the file is cut short or damaged");
+        }
         return number;
     }
 
     Array array() {
         uint32_t magic = number<uint32_t>();
-        if (magic != kArrayMagic && magic != kNumpyShapeArrayMagic)
+        if (magic != kArrayMagic && magic != kNumpyShapeArrayMagic) {
             fail("an array of a kind that MXNet 1.5 to 1.9 do not write");
-        if (number<int32_t>() != kDense) fail("a sparse array; packed networks have none");
+        }
+        if (number<int32_t>() != kDense) {
+            fail("a sparse array; packed networks have none");
+        }
         int32_t rank = number<int32_t>();
-        if (rank < 0 || rank > kMaxRank) fail("the file is damaged: an array of rank " + std::to_string(rank));
+        if (rank < 0 || rank > kMaxRank) {
+            fail("the file is damaged: an array of rank " + std::to_string(rank));
+        }
         uint64_t elements = 1;
         for (int32_t i = 0; i < rank; i++) {
             int64_t size = number<int64_t>();
-            if (size < 0 || (size > 0 && elements > UINT64_MAX / 16 / static_cast<uint64_t>(size)))
+            if (size < 0 || (size > 0 && elements > UINT64_MAX / 16 / static_cast<uint64_t>(size))) {
                 fail("the file is damaged: an impossible shape");
+            }
             elements *= static_cast<uint64_t>(size);
         }
-        if (rank == 0 && magic == kArrayMagic) return {false, nullptr, 0};  // no array: nothing follows
-        take(2 * sizeof(int32_t));                                          // the device it was on
+        if (rank == 0 && magic == kArrayMagic) {
+            return {false, nullptr, 0};  // no array: nothing follows
+        }
+        take(2 * sizeof(int32_t));  // the device it was on
         int32_t type = number<int32_t>();
-        if (type < 0 || type >= kTypes) fail("an array of the unknown type " + std::to_string(type));
+        if (type < 0 || type >= kTypes) {
+            fail("an array of the unknown type " + std::to_string(type));
+        }
         uint64_t bytes = elements * static_cast<uint64_t>(kElementBytes[type]);
         return {rank == 1 && type == kInt32, take(bytes), bytes};
     }
@@ -97,13 +111,16 @@ bool is_folder(const std::string& path) {
 }
 
 std::vector<uint8_t> read_file(const std::string& path) {
-    if (is_folder(path)) throw Error(path + ": cannot read it: it is a folder");  // it would open, and be endless
+    if (is_folder(path)) {
+        throw Error(path + ": cannot read it: it is a folder");  // it would open, and be endless
+    }
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     std::streamoff size = file ? static_cast<std::streamoff>(file.tellg()) : -1;
     std::vector<uint8_t> content(size > 0 ? static_cast<size_t>(size) : 0);
     file.seekg(0);
-    if (size < 0 || !file.read(reinterpret_cast<char*>(content.data()), size))
+    if (size < 0 || !file.read(reinterpret_cast<char*>(content.data()), size)) {
         throw Error(path + ": cannot read it: " + std::strerror(errno ? errno : EIO));
+    }
     return content;
 }
 
@@ -118,22 +135,38 @@ std::vector<int32_t> read_program_words(const std::string& path) {
     errno = 0;
     const std::vector<uint8_t> content = read_file(path);
     FileReader reader(path, content);
-    if (reader.left() < 16 || reader.number<uint64_t>() != kListMagic) reader.fail("not a .params file of MXNet");
+    if (reader.left() < 16 || reader.number<uint64_t>() != kListMagic) {
+        reader.fail("not a .params file of MXNet");
+    }
     reader.number<uint64_t>();  // reserved
     std::vector<Array> arrays;
-    for (uint64_t i = reader.count(12); i > 0; i--) arrays.push_back(reader.array());
+    for (uint64_t i = reader.count(12); i > 0; i--) {
+        arrays.push_back(reader.array());
+    }
     uint64_t names = reader.count(8);
-    if (names != arrays.size()) reader.fail("its arrays have no names");
+    if (names != arrays.size()) {
+        reader.fail("its arrays have no names");
+    }
     const Array* found = nullptr;
     for (const Array& array : arrays) {
-        if (!is_program_name(reader.name()) || !array.is_program_like) continue;
-        if (found) reader.fail("it holds several packed programs: run it in MXNet");
+        if (!is_program_name(reader.name()) || !array.is_program_like) {
+            continue;
+        }
+        if (found) {
+            reader.fail("it holds several packed programs: run it in MXNet");
+        }
         found = &array;
     }
-    if (reader.left()) reader.fail("the file is damaged: bytes follow its last name");
-    if (!found) reader.fail("it holds no packed program: convert the network first");
+    if (reader.left()) {
+        reader.fail("the file is damaged: bytes follow its last name");
+    }
+    if (!found) {
+        reader.fail("it holds no packed program: convert the network first");
+    }
     std::vector<int32_t> words(found->bytes / sizeof(int32_t));
-    if (!words.empty()) std::memcpy(words.data(), found->data, found->bytes);
+    if (!words.empty()) {
+        std::memcpy(words.data(), found->data, found->bytes);
+    }
     return words;
 }
 

@@ -38,12 +38,13 @@ void ConvStep::prepare_pieces() {
         if (!in_order && !(a.groups == 1 && spec_.shuffle_groups == 1)) {
             columns = static_cast<ptrdiff_t>(columns_.size());
             const int shuffled_group = channels_ / spec_.shuffle_groups;
-            for (int tap = 0; tap < taps; tap++)
+            for (int tap = 0; tap < taps; tap++) {
                 for (int i = 0; i < group_inputs; i++) {
                     const int c = group * group_inputs + i;  // its place before the shuffle:
                     columns_.push_back(tap * channels_ + c % spec_.shuffle_groups * shuffled_group +
                                        c / spec_.shuffle_groups);
                 }
+            }
         }
         for (int begin = 0; begin < group_outputs; begin += step) {
             const int outputs = std::min(step, group_outputs - begin);
@@ -57,10 +58,13 @@ void ConvStep::prepare_pieces() {
     for (const Piece& piece : pieces_) {
         rows.resize(static_cast<size_t>(piece.outputs) * k);
         const float* weights = spec_.weights.data() + static_cast<size_t>(piece.begin) * k;
-        for (int output = 0; output < piece.outputs; output++, weights += k)
-            for (int i = 0; i < group_inputs; i++)
-                for (int tap = 0; tap < taps; tap++)
+        for (int output = 0; output < piece.outputs; output++, weights += k) {
+            for (int i = 0; i < group_inputs; i++) {
+                for (int tap = 0; tap < taps; tap++) {
                     rows[static_cast<size_t>(output) * k + tap * group_inputs + i] = weights[i * taps + tap];
+                }
+            }
+        }
         spec_.kernels->gemm_prepare(piece.outputs, k, rows.data(), k, weights_.data() + piece.weights);
     }
 }
@@ -85,7 +89,9 @@ void ConvStep::run(const Memory& memory, const Team& team, int) const {
     const int64_t begin = by_pixels ? team.begin(pixels) : 0, end = by_pixels ? team.end(pixels) : pixels;
     const size_t piece_begin = by_pixels ? 0 : team.begin(pieces_.size());
     const size_t piece_end = by_pixels ? pieces_.size() : team.end(pieces_.size());
-    if (piece_begin == piece_end) return;
+    if (piece_begin == piece_end) {
+        return;
+    }
     if (reads_in_place()) {
         const View view = memory.view(spec_.source.slabs[0]);
         for (int64_t pixel = begin; pixel < end; pixel += panel_pixels_) {
@@ -113,11 +119,14 @@ void ConvStep::fill_panel(const Memory& memory, int64_t begin, int64_t end, floa
     while (begin < end) {
         const int y = static_cast<int>(begin / width), x = static_cast<int>(begin % width);
         const int count = static_cast<int>(std::min<int64_t>(width - x, end - begin));
-        if (spec_.has_pooling)
+        if (spec_.has_pooling) {
             pool_pixels(*spec_.kernels, memory, spec_.source, spec_.window, spec_.before, y, x, x + count, panel,
                         inputs_, offsets);
-        else
-            for (int i = 0; i < count; i++) fill_window(memory, y, x + i, panel + static_cast<ptrdiff_t>(i) * inputs_);
+        } else {
+            for (int i = 0; i < count; i++) {
+                fill_window(memory, y, x + i, panel + static_cast<ptrdiff_t>(i) * inputs_);
+            }
+        }
         panel += static_cast<ptrdiff_t>(count) * inputs_;
         begin += count;
     }

@@ -30,7 +30,9 @@ bool has(uint32_t mask, uint32_t bits) { return (mask & bits) == bits; }
 // Which register files the operating system saves when it switches between processes.
 uint32_t saved_by_os() {
     constexpr uint32_t osxsave = 1u << 27;
-    if (!has(cpuid(1).c, osxsave)) return 0;
+    if (!has(cpuid(1).c, osxsave)) {
+        return 0;
+    }
     uint32_t low, high;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
@@ -52,7 +54,9 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6, kTileState = 0x60000;
 
 [[maybe_unused]] bool cpu_has_amx() {
     constexpr uint32_t bf16_tile_int8 = 1u << 22 | 1u << 24 | 1u << 25;
-    if (!cpu_has_avx512() || !has(saved_by_os(), kTileState) || !has(cpuid(7).d, bf16_tile_int8)) return false;
+    if (!cpu_has_avx512() || !has(saved_by_os(), kTileState) || !has(cpuid(7).d, bf16_tile_int8)) {
+        return false;
+    }
     constexpr long request_permission = 0x1023, tile_data = 18;  // Linux gives a process its tiles only when asked
     return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
@@ -66,10 +70,14 @@ std::vector<InstructionSet> find_instruction_sets() {
     };
     add(binary_kernels_reference(), float_kernels_reference());
 #ifdef BMX_HAVE_AVX2
-    if (cpu_has_avx2()) add(binary_kernels_avx2(), float_kernels_avx2());
+    if (cpu_has_avx2()) {
+        add(binary_kernels_avx2(), float_kernels_avx2());
+    }
 #endif
 #ifdef BMX_HAVE_AVX512
-    if (cpu_has_avx512()) add(binary_kernels_avx512(), float_kernels_avx512());
+    if (cpu_has_avx512()) {
+        add(binary_kernels_avx512(), float_kernels_avx512());
+    }
 #endif
 #ifdef BMX_HAVE_AMX
     // A tile's weights take 8 times the memory of bits, one and a half times that of float32: where few pixels share
@@ -96,15 +104,22 @@ const std::vector<InstructionSet>& instruction_sets() {
 
 const InstructionSet& chosen_instruction_set() {
     static const std::string wanted = wanted_name();
-    if (wanted.empty()) return instruction_sets().back();
-    for (const InstructionSet& set : instruction_sets())
-        if (set.name == wanted) return set;
+    if (wanted.empty()) {
+        return instruction_sets().back();
+    }
+    for (const InstructionSet& set : instruction_sets()) {
+        if (set.name == wanted) {
+            return set;
+        }
+    }
     throw Error("BMX_MELIUS_ISA is " + wanted + "; this build and this CPU have " + instruction_set_names());
 }
 
 std::string instruction_set_names() {
     std::string names;
-    for (const InstructionSet& set : instruction_sets()) names += (names.empty() ? "" : " ") + std::string(set.name);
+    for (const InstructionSet& set : instruction_sets()) {
+        names += (names.empty() ? "" : " ") + std::string(set.name);
+    }
     return names;
 }
 

@@ -44,7 +44,9 @@ class Forking {
 };
 
 int usable_threads(int threads) {
-    if (Forking::instance().in_child()) return 1;
+    if (Forking::instance().in_child()) {
+        return 1;
+    }
     return std::min(std::max(threads > 0 ? threads : omp_get_max_threads(), 1), kMostThreads);
 }
 
@@ -53,7 +55,9 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 class Arena {
   public:
     explicit Arena(size_t bytes) : data_(static_cast<uint8_t*>(std::aligned_alloc(kPage, round_up(bytes, kPage)))) {
-        if (!data_) throw Error("not enough memory: a run needs " + std::to_string(bytes) + " bytes");
+        if (!data_) {
+            throw Error("not enough memory: a run needs " + std::to_string(bytes) + " bytes");
+        }
     }
     Arena(Arena&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
     ~Arena() { std::free(data_); }
@@ -94,27 +98,33 @@ class Engine::Lease {
         {
             std::lock_guard<std::mutex> lock(Forking::instance().mutex());
             for (auto& free : engine.free_) {
-                if (free->maps != sizes.maps || free->team != division.team()) continue;
+                if (free->maps != sizes.maps || free->team != division.team()) {
+                    continue;
+                }
                 workplace_ = std::move(free);
                 engine.free_.erase(engine.free_.begin() + (&free - engine.free_.data()));
                 break;
             }
         }
-        if (!workplace_)
+        if (!workplace_) {
             workplace_.reset(
                 new Workplace{sizes.maps,
                               division.team(),
                               make_layout(engine.plan_, engine.program_.infer(sizes.maps), division.team()),
                               {}});
-        while (workplace_->arenas.size() < static_cast<size_t>(division.arenas()))
+        }
+        while (workplace_->arenas.size() < static_cast<size_t>(division.arenas())) {
             workplace_->arenas.emplace_back(workplace_->layout.bytes);
+        }
     }
 
     ~Lease() {
         std::unique_ptr<Workplace> oldest;  // is freed after the mutex
         std::lock_guard<std::mutex> lock(Forking::instance().mutex());
         engine_.free_.push_back(std::move(workplace_));
-        if (engine_.free_.size() <= kMostFreeWorkplaces) return;
+        if (engine_.free_.size() <= kMostFreeWorkplaces) {
+            return;
+        }
         oldest = std::move(engine_.free_.front());
         engine_.free_.erase(engine_.free_.begin());
     }
@@ -150,7 +160,9 @@ void Engine::work(const Workplace& workplace, const Team& team, uint8_t* arena, 
 #pragma omp barrier
             }
         }
-        if (!seconds || team.thread) continue;
+        if (!seconds || team.thread) {
+            continue;
+        }
         const double end = now();
         seconds[i] += end - begin;
         begin = end;
@@ -169,15 +181,18 @@ void Engine::run_divided(const InputSizes& sizes, const float* const* inputs, fl
     std::vector<const float*> image_inputs(sizes.batch * input_count);
     std::vector<float*> image_outputs(sizes.batch * output_count);
     for (int64_t image = 0; image < sizes.batch; image++) {
-        for (size_t i = 0; i < input_count; i++)
+        for (size_t i = 0; i < input_count; i++) {
             image_inputs[image * input_count + i] = inputs[i] + image * values[i].elements();
-        for (size_t i = 0; i < output_count; i++)
+        }
+        for (size_t i = 0; i < output_count; i++) {
             image_outputs[image * output_count + i] = outputs[i] + image * values[program_.outputs()[i]].elements();
+        }
     }
     auto images = [&](int begin, int end, const Team& team, int arena) {
-        for (int image = begin; image < end; image++)
+        for (int image = begin; image < end; image++) {
             work(workplace, team, workplace.arenas[arena].data(), image_inputs.data() + image * input_count,
                  image_outputs.data() + image * output_count, seconds);
+        }
     };
     const int batch = static_cast<int>(sizes.batch);
     if (threads == 1) {
@@ -187,10 +202,11 @@ void Engine::run_divided(const InputSizes& sizes, const float* const* inputs, fl
 #pragma omp parallel num_threads(threads)
     {
         const Team team = {omp_get_thread_num(), omp_get_num_threads()};
-        if (by_images)
+        if (by_images) {
             images(team.begin(batch), team.end(batch), {0, 1}, team.thread);
-        else
+        } else {
             images(0, batch, team, 0);
+        }
     }
 }
 
@@ -205,8 +221,12 @@ std::vector<StepReport> Engine::profile(const InputSizes& sizes, const float* co
     run_divided(sizes, inputs, outputs, false, usable_threads(threads), seconds.data());
     const std::vector<Value> values = program_.infer(sizes.maps);
     std::vector<StepReport> reports;
-    for (size_t i = 0; i < plan_.steps.size(); i++) reports.push_back(report(*plan_.steps[i], values, sizes.batch));
-    for (size_t i = 0; i < reports.size(); i++) reports[i].seconds = seconds[i];
+    for (size_t i = 0; i < plan_.steps.size(); i++) {
+        reports.push_back(report(*plan_.steps[i], values, sizes.batch));
+    }
+    for (size_t i = 0; i < reports.size(); i++) {
+        reports[i].seconds = seconds[i];
+    }
     return reports;
 }
 
@@ -216,7 +236,9 @@ StepReport Engine::report(const Step& step, const std::vector<Value>& values, in
         const Operation& operation = program_.operations()[i];
         const Value& result = values[program_.value_of(i)];
         report.name += (report.name.empty() ? "" : "+") + std::string(name_of(operation.op));
-        if (operation.op != Op::conv && operation.op != Op::binary_conv) continue;
+        if (operation.op != Op::conv && operation.op != Op::binary_conv) {
+            continue;
+        }
         const Attributes& a = operation.attributes;
         report.macs += batch * result.elements() * (values[operation.inputs[0]].channels / a.groups) * a.taps();
         report.binary = operation.op == Op::binary_conv;
@@ -224,7 +246,9 @@ StepReport Engine::report(const Step& step, const std::vector<Value>& values, in
     if (!step.operations.empty()) {
         const Value& result = values[program_.value_of(step.operations.back())];
         report.name += " " + std::to_string(result.channels);
-        if (!result.flat) report.name += "x" + std::to_string(result.height) + "x" + std::to_string(result.width);
+        if (!result.flat) {
+            report.name += "x" + std::to_string(result.height) + "x" + std::to_string(result.width);
+        }
     }
     return report;
 }

@@ -65,7 +65,9 @@ void store_pairs(const Split& even, const Split& odd, uint8_t* to, ptrdiff_t ste
 int chunks_of(int k) { return divided_up(k, kChunk); }
 
 size_t gemm_weights_bytes(int n, int k) {
-    if (!suits_tiles(n, k)) return float_kernels_avx512().gemm_weights_bytes(n, k);
+    if (!suits_tiles(n, k)) {
+        return float_kernels_avx512().gemm_weights_bytes(n, k);
+    }
     return size_t(divided_up(n, kLanes)) * chunks_of(k) * kParts * kTileBytes;
 }
 
@@ -74,15 +76,21 @@ void prepare_tile(int n, int k, const float* weights, ptrdiff_t ldw, uint8_t* ti
     for (int pair = 0; pair < kChunk / 2; ++pair, tile += kTileRowBytes) {
         alignas(64) float even[kLanes] = {}, odd[kLanes] = {};
         for (int lane = 0; lane < least(kLanes, n); ++lane) {
-            if (pair < k) even[lane] = weights[lane * ldw + pair];
-            if (pair + kLanes < k) odd[lane] = weights[lane * ldw + pair + kLanes];
+            if (pair < k) {
+                even[lane] = weights[lane * ldw + pair];
+            }
+            if (pair + kLanes < k) {
+                odd[lane] = weights[lane * ldw + pair + kLanes];
+            }
         }
         store_pairs(Split(_mm512_load_ps(even)), Split(_mm512_load_ps(odd)), tile, step);
     }
 }
 
 void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepared) {
-    if (!suits_tiles(n, k)) return float_kernels_avx512().gemm_prepare(n, k, weights, ldw, prepared);
+    if (!suits_tiles(n, k)) {
+        return float_kernels_avx512().gemm_prepare(n, k, weights, ldw, prepared);
+    }
     uint8_t* tile = static_cast<uint8_t*>(prepared);
     for (int pair = 0; pair < n; pair += kStrips * kLanes) {
         const int strips = least(divided_up(n - pair, kLanes), kStrips);
@@ -128,7 +136,9 @@ class SplitRows {
     // Splits the next `count` rows of a chunk, if there still are so many; nothing after the last chunk.
     void split(int count) {
         const int k = chunk_ * kChunk, end = least(row_ + count, rows_.count);
-        if (k >= gemm_.k) return;
+        if (k >= gemm_.k) {
+            return;
+        }
         for (; row_ < end; ++row_) {
             const float* from = gemm_.a + (rows_.begin + row_) * gemm_.lda;
             store_pairs(Split(load(from, k)), Split(load(from, k + kLanes)),
@@ -148,7 +158,9 @@ class SplitRows {
     // 16 elements of a row, 0 beyond the last.
     __m512 load(const float* row, int k) const {
         const __mmask16 lanes = first(gemm_.k - k);
-        if (!gemm_.column) return _mm512_maskz_loadu_ps(lanes, row + k);
+        if (!gemm_.column) {
+            return _mm512_maskz_loadu_ps(lanes, row + k);
+        }
         const __m512i columns = _mm512_maskz_loadu_epi32(lanes, gemm_.column + k);
         return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), lanes, columns, row, sizeof(float));
     }
@@ -188,8 +200,12 @@ class Results {
             float* to = c_ + next_ * gemm_.ldc;
             for (int s = 0; s < kStrips; ++s) {
                 __m512 y = _mm512_load_ps(from + s * kTileBytes);
-                if (gemm_.epilogue.scale) y = _mm512_fmadd_ps(y, scale_[s], shift_[s]);
-                if (gemm_.epilogue.relu) y = _mm512_max_ps(_mm512_setzero_ps(), y);
+                if (gemm_.epilogue.scale) {
+                    y = _mm512_fmadd_ps(y, scale_[s], shift_[s]);
+                }
+                if (gemm_.epilogue.relu) {
+                    y = _mm512_max_ps(_mm512_setzero_ps(), y);
+                }
                 _mm512_mask_storeu_ps(to + s * kLanes, lanes_[s], y);
             }
         }
@@ -258,21 +274,33 @@ class Product {
             const uint8_t* const a = a_.tiles(chunk);
             const auto load_a = [&](int part) {
                 load_tile<4>(a + part * kTileBytes);
-                if constexpr (tiles > 1) load_tile<5>(a + (kParts + part) * kTileBytes);
+                if constexpr (tiles > 1) {
+                    load_tile<5>(a + (kParts + part) * kTileBytes);
+                }
             };
             const auto load_b = [&](int part) {
                 load_tile<6>(b + part * strips * kTileBytes);
-                if constexpr (strips > 1) load_tile<7>(b + (part * strips + 1) * kTileBytes);
+                if constexpr (strips > 1) {
+                    load_tile<7>(b + (part * strips + 1) * kTileBytes);
+                }
             };
             const auto multiply = [&] {
                 _tile_dpbf16ps(0, 4, 6);
-                if constexpr (tiles > 1) _tile_dpbf16ps(1, 5, 6);
-                if constexpr (strips > 1) _tile_dpbf16ps(2, 4, 7);
-                if constexpr (tiles > 1 && strips > 1) _tile_dpbf16ps(3, 5, 7);
+                if constexpr (tiles > 1) {
+                    _tile_dpbf16ps(1, 5, 6);
+                }
+                if constexpr (strips > 1) {
+                    _tile_dpbf16ps(2, 4, 7);
+                }
+                if constexpr (tiles > 1 && strips > 1) {
+                    _tile_dpbf16ps(3, 5, 7);
+                }
                 for (int i = 0; i < kParts * strips * kTileBytes / kSteps; i += kTileRowBytes, ahead += kTileRowBytes) {
                     _mm_prefetch(ahead, _MM_HINT_T0);
                 }
-                if (splits_a_step) a_.split(splits_a_step);
+                if (splits_a_step) {
+                    a_.split(splits_a_step);
+                }
                 results_.store_rows(results_a_step);
             };
             load_a(0);
@@ -288,13 +316,23 @@ class Product {
             multiply();
             load_a(0);
             multiply();
-            if (splits_a_step) a_.next_chunk();
-            if (chunk % kStoreEvery == kStoreEvery - 1) store_tile<4>(unused_);
+            if (splits_a_step) {
+                a_.next_chunk();
+            }
+            if (chunk % kStoreEvery == kStoreEvery - 1) {
+                store_tile<4>(unused_);
+            }
         }
         store_tile<0>(results_.sums(0, 0));
-        if constexpr (tiles > 1) store_tile<1>(results_.sums(1, 0));
-        if constexpr (strips > 1) store_tile<2>(results_.sums(0, 1));
-        if constexpr (tiles > 1 && strips > 1) store_tile<3>(results_.sums(1, 1));
+        if constexpr (tiles > 1) {
+            store_tile<1>(results_.sums(1, 0));
+        }
+        if constexpr (strips > 1) {
+            store_tile<2>(results_.sums(0, 1));
+        }
+        if constexpr (tiles > 1 && strips > 1) {
+            store_tile<3>(results_.sums(1, 1));
+        }
         results_.begin(rows_, strip * kLanes);
     }
 
@@ -307,7 +345,9 @@ class Product {
 };
 
 void gemm(const Gemm& gemm) {
-    if (!suits_tiles(gemm.n, gemm.k)) return float_kernels_avx512().gemm(gemm);
+    if (!suits_tiles(gemm.n, gemm.k)) {
+        return float_kernels_avx512().gemm(gemm);
+    }
     Product(gemm).compute();
 }
 

@@ -55,13 +55,17 @@ struct Lanes {  // see float_avx512.cc for what each of these is
             y[i] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x20);
             y[i + 4] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x31);
         }
-        for (int i = 0; i < width; ++i) x[i] = y[i];
+        for (int i = 0; i < width; ++i) {
+            x[i] = y[i];
+        }
     }
 
     using Integers = __m128i;
 
     static Integers load_integers(const int16_t* x, int count) {
-        if (count >= width) return _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
+        if (count >= width) {
+            return _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
+        }
         int16_t elements[width] = {};
         std::memcpy(elements, x, count * sizeof(int16_t));
         return _mm_loadu_si128(reinterpret_cast<const __m128i*>(elements));

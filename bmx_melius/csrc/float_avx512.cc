@@ -68,14 +68,18 @@ struct Lanes {
             y[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
             y[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
         }
-        for (int i = 0; i < width; ++i) x[i] = y[i];
+        for (int i = 0; i < width; ++i) {
+            x[i] = y[i];
+        }
     }
 
     using Integers = __m256i;  // width integers of 16 bits
 
     // The first `count`, or all if it is larger than width.
     static Integers load_integers(const int16_t* x, int count) {
-        if (count >= width) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+        if (count >= width) {
+            return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+        }
         return _mm256_maskz_loadu_epi16(first(count), x);
     }
     static Integers max(Integers a, Integers b) { return _mm256_max_epi16(a, b); }

@@ -11,7 +11,9 @@ float rectified(float x) { return 0 > x ? 0 : x; }
 
 // Applies the epilogue of channel `c` to a number.
 float finished(const Epilogue& epilogue, int c, float x) {
-    if (epilogue.scale) x = x * epilogue.scale[c] + epilogue.shift[c];
+    if (epilogue.scale) {
+        x = x * epilogue.scale[c] + epilogue.shift[c];
+    }
     return epilogue.relu ? rectified(x) : x;
 }
 
@@ -31,18 +33,26 @@ void planar_row(const PlanarRow& row) {
     const float* weight = static_cast<const float*>(row.weights);
     for (int o = 0; o < conv.out_channels; ++o) {
         float* output = row.output + o * row.output_channel;
-        for (int x = 0; x < row.columns; ++x) output[x] = 0;
+        for (int x = 0; x < row.columns; ++x) {
+            output[x] = 0;
+        }
         const int first_input = o / group_outputs * group_inputs;
         for (int c = first_input; c < first_input + group_inputs; ++c) {
             for (int y = 0; y < conv.kernel_h; ++y) {
                 for (int tap = 0; tap < conv.kernel_w; ++tap, ++weight) {
-                    if (row.input_is_zero[y]) continue;
+                    if (row.input_is_zero[y]) {
+                        continue;
+                    }
                     const float* input = row.input[y] + c * row.input_channel + tap * conv.dilation_w;
-                    for (int x = 0; x < row.columns; ++x) output[x] += *weight * input[ptrdiff_t(x) * conv.stride_w];
+                    for (int x = 0; x < row.columns; ++x) {
+                        output[x] += *weight * input[ptrdiff_t(x) * conv.stride_w];
+                    }
                 }
             }
         }
-        for (int x = 0; x < row.columns; ++x) output[x] = finished(row.epilogue, o, output[x]);
+        for (int x = 0; x < row.columns; ++x) {
+            output[x] = finished(row.epilogue, o, output[x]);
+        }
     }
 }
 
@@ -52,7 +62,9 @@ size_t gemm_weights_bytes(int n, int k) { return sizeof(float) * n * k; }
 void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepared) {
     float* b = static_cast<float*>(prepared);
     for (int i = 0; i < k; ++i) {
-        for (int j = 0; j < n; ++j) *b++ = weights[j * ldw + i];
+        for (int j = 0; j < n; ++j) {
+            *b++ = weights[j * ldw + i];
+        }
     }
 }
 
@@ -61,12 +73,18 @@ void gemm(const Gemm& gemm) {
         const float* a = gemm.a + m * gemm.lda;
         const float* b = static_cast<const float*>(gemm.b);
         float* c = gemm.c + m * gemm.ldc;
-        for (int j = 0; j < gemm.n; ++j) c[j] = 0;
+        for (int j = 0; j < gemm.n; ++j) {
+            c[j] = 0;
+        }
         for (int i = 0; i < gemm.k; ++i, b += gemm.n) {
             const float factor = a[gemm.column ? gemm.column[i] : i];
-            for (int j = 0; j < gemm.n; ++j) c[j] += factor * b[j];
+            for (int j = 0; j < gemm.n; ++j) {
+                c[j] += factor * b[j];
+            }
         }
-        for (int j = 0; j < gemm.n; ++j) c[j] = finished(gemm.epilogue, j, c[j]);
+        for (int j = 0; j < gemm.n; ++j) {
+            c[j] = finished(gemm.epilogue, j, c[j]);
+        }
     }
 }
 
@@ -92,7 +110,9 @@ void pool_row(const PoolRow& row) {
 void planar_to_pixels(const float* x, ptrdiff_t channel_stride, int columns, int channels, float* y,
                       ptrdiff_t pixel_stride) {
     for (int i = 0; i < columns; ++i) {
-        for (int c = 0; c < channels; ++c) y[i * pixel_stride + c] = x[c * channel_stride + i];
+        for (int c = 0; c < channels; ++c) {
+            y[i * pixel_stride + c] = x[c * channel_stride + i];
+        }
     }
 }
 
@@ -100,7 +120,9 @@ template <class T>
 void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
                          ptrdiff_t channel_stride) {
     for (int c = 0; c < channels; ++c) {
-        for (int i = 0; i < pixels; ++i) y[c * channel_stride + i] = x[i * pixel_stride + c];
+        for (int i = 0; i < pixels; ++i) {
+            y[c * channel_stride + i] = x[i * pixel_stride + c];
+        }
     }
 }
 
@@ -118,7 +140,9 @@ void planar_max_pool(const float* const* rows, int window_h, ptrdiff_t input_cha
             const ptrdiff_t corner = c * input_channel + ptrdiff_t(i) * stride_w;
             float best = rows[0][corner];
             for (int h = 0; h < window_h; ++h) {
-                for (int w = 0; w < window_w; ++w) best = larger(best, rows[h][corner + w]);
+                for (int w = 0; w < window_w; ++w) {
+                    best = larger(best, rows[h][corner + w]);
+                }
             }
             y[i * pixel_stride + c] = best;
         }
@@ -128,7 +152,9 @@ void planar_max_pool(const float* const* rows, int window_h, ptrdiff_t input_cha
 template <class T>
 void sum_pixels_of(const T* x, ptrdiff_t stride, int pixels, int channels, const Epilogue& epilogue, float* sums) {
     for (int i = 0; i < pixels; ++i, x += stride) {
-        for (int c = 0; c < channels; ++c) sums[c] += finished(epilogue, c, x[c]);
+        for (int c = 0; c < channels; ++c) {
+            sums[c] += finished(epilogue, c, x[c]);
+        }
     }
 }
 

@@ -31,10 +31,16 @@ void store(float* x, Real value, int count) {
 
 // Every stride-th element from x on. Beyond the last of the `count` elements that are wanted up to 2 kWidth are read.
 Real load_strided(const float* x, int stride, int count) {
-    if (stride == 1) return Lanes::load(x);
-    if (stride == 2) return Lanes::even(Lanes::load(x), Lanes::load(x + kWidth));
+    if (stride == 1) {
+        return Lanes::load(x);
+    }
+    if (stride == 2) {
+        return Lanes::even(Lanes::load(x), Lanes::load(x + kWidth));
+    }
     float elements[kWidth] = {};
-    for (int i = 0; i < least(count, kWidth); ++i) elements[i] = x[ptrdiff_t(i) * stride];
+    for (int i = 0; i < least(count, kWidth); ++i) {
+        elements[i] = x[ptrdiff_t(i) * stride];
+    }
     return Lanes::load(elements);
 }
 
@@ -47,7 +53,9 @@ struct Normalization {
     Real scale, shift;
 
     Normalization(const Epilogue& epilogue, int c, int count) : present(epilogue.scale), scale(), shift() {
-        if (!present) return;
+        if (!present) {
+            return;
+        }
         scale = load(epilogue.scale + c, count);
         shift = load(epilogue.shift + c, count);
     }
@@ -102,7 +110,9 @@ void planar_tile(const PlanarRow& row, const Pass& pass, const float* weights, i
             unrolled<vectors>([&](auto v) { sum[o][v] = Lanes::multiply_add(sum[o][v], scale, offset); });
         });
     }
-    if (pass.last && epilogue.relu) each([&](auto o, auto v) { sum[o][v] = rectified(sum[o][v]); });
+    if (pass.last && epilogue.relu) {
+        each([&](auto o, auto v) { sum[o][v] = rectified(sum[o][v]); });
+    }
     each(
         [&](auto o, auto v) { store(result + o * channel + v * kWidth, sum[o][v], v == vectors - 1 ? rest : kWidth); });
 }
@@ -134,7 +144,9 @@ PlanarTile planar_tile_of(bool first, int outputs, int vectors) {
 // Outputs of the next tile where so many are left.
 int tile_outputs(int left) {
     int outputs = kTileOutputs;
-    while (outputs > left) outputs /= 2;
+    while (outputs > left) {
+        outputs /= 2;
+    }
     return outputs;
 }
 
@@ -154,7 +166,9 @@ void planar_prepare(const PlanarConv& conv, const float* weights, void* prepared
             for (int y = 0; y < conv.kernel_h; ++y) {
                 for (int c = 0; c < group_inputs; ++c) {
                     for (int x = 0; x < conv.kernel_w; ++x) {
-                        for (int o = 0; o < outputs; ++o) *result++ = from[o * taps + c * area + y * conv.kernel_w + x];
+                        for (int o = 0; o < outputs; ++o) {
+                            *result++ = from[o * taps + c * area + y * conv.kernel_w + x];
+                        }
                     }
                 }
             }
@@ -205,7 +219,9 @@ struct PlanarWork {
         const int vectors = divided_up(end - begin, kWidth), tiles = divided_up(vectors, kTileVectors);
         for (int group = 0; group < conv.groups; ++group) {
             const ptrdiff_t shift = group * group_inputs * row.input_channel + ptrdiff_t(begin) * conv.stride_w;
-            if (strided) take_stride_out(shift, end - begin);
+            if (strided) {
+                take_stride_out(shift, end - begin);
+            }
             for (int tile = 0, outputs; tile < group_outputs; tile += outputs) {
                 outputs = tile_outputs(group_outputs - tile);
                 const int output = group * group_outputs + tile;
@@ -227,7 +243,9 @@ struct PlanarWork {
         const int most = strided ? least(kMostTaps, kScratch / (vectors * kWidth)) : kMostTaps;
         const float** inputs = strided ? source : pass.input;
         if (strided) {
-            for (int t = 0; t < most; ++t) pass.input[t] = scratch + t * vectors * kWidth;
+            for (int t = 0; t < most; ++t) {
+                pass.input[t] = scratch + t * vectors * kWidth;
+            }
         }
         pass.first = true;
         pass.last = false;
@@ -245,11 +263,15 @@ struct PlanarWork {
             const float* input = row.input[y];
             for (int c = 0; c < group_inputs; ++c, input += row.input_channel, number += conv.kernel_w) {
                 if (strips * strip + conv.kernel_w > most || first_tap + strips * strip != number) {
-                    if (strips) finish();
+                    if (strips) {
+                        finish();
+                    }
                     strips = 0;
                     first_tap = number;
                 }
-                for (int x = 0; x < conv.kernel_w; x += strip) inputs[strips++] = input + x * conv.dilation_w;
+                for (int x = 0; x < conv.kernel_w; x += strip) {
+                    inputs[strips++] = input + x * conv.dilation_w;
+                }
             }
         }
         pass.last = true;
@@ -279,7 +301,9 @@ void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepa
     float* result = static_cast<float*>(prepared);
     for (int block = 0; block < n; block += kWidth) {
         for (int i = 0; i < k; ++i) {
-            for (int j = block; j < block + kWidth; ++j) *result++ = j < n ? weights[j * ldw + i] : 0;
+            for (int j = block; j < block + kWidth; ++j) {
+                *result++ = j < n ? weights[j * ldw + i] : 0;
+            }
         }
     }
 }
@@ -291,7 +315,9 @@ void gemm_tile(const Gemm& gemm, int m, int n) {
     const ptrdiff_t lda = gemm.lda, block_size = ptrdiff_t(gemm.k) * kWidth;
     const float* b = static_cast<const float*>(gemm.b) + n * ptrdiff_t(gemm.k);
     const float* a[pointers];
-    for (int p = 0; p < pointers; ++p) a[p] = gemm.a + (m + p * kPointerRows) * lda;
+    for (int p = 0; p < pointers; ++p) {
+        a[p] = gemm.a + (m + p * kPointerRows) * lda;
+    }
     Real sum[rows][blocks];
     unrolled<rows>([&](auto r) { unrolled<blocks>([&](auto j) { sum[r][j] = Lanes::zero(); }); });
     for (int i = 0; i < gemm.k; ++i, b += kWidth) {
@@ -317,11 +343,14 @@ void gemm_tile(const Gemm& gemm, int m, int n) {
 template <bool indexed, int rows, int blocks>
 void gemm_tile_of(const Gemm& gemm, int m, int n, int wanted_rows, int wanted_blocks) {
     if constexpr (rows > 1) {
-        if (wanted_rows < rows) return gemm_tile_of<indexed, rows - 1, blocks>(gemm, m, n, wanted_rows, wanted_blocks);
+        if (wanted_rows < rows) {
+            return gemm_tile_of<indexed, rows - 1, blocks>(gemm, m, n, wanted_rows, wanted_blocks);
+        }
     }
     if constexpr (blocks > 1) {
-        if (wanted_blocks < blocks)
+        if (wanted_blocks < blocks) {
             return gemm_tile_of<indexed, rows, blocks - 1>(gemm, m, n, wanted_rows, wanted_blocks);
+        }
     }
     gemm_tile<indexed, rows, blocks>(gemm, m, n);
 }
@@ -347,7 +376,9 @@ void gemm(const Gemm& gemm) {
 // kWidth channels, or the first `count`, of the largest number in a window after normalization.
 Real pooled(const float* x, const ptrdiff_t* window, int window_size, int count, const Normalization& normalized) {
     Real best = normalized(load(x + window[0], count));
-    for (int w = 1; w < window_size; ++w) best = Lanes::max(best, normalized(load(x + window[w], count)));
+    for (int w = 1; w < window_size; ++w) {
+        best = Lanes::max(best, normalized(load(x + window[w], count)));
+    }
     return best;
 }
 
@@ -360,7 +391,9 @@ Real pooled(const int16_t* x, const ptrdiff_t* window, int window_size, int coun
         high = Lanes::max(high, next);
         low = Lanes::min(low, next);
     }
-    if (!normalized.present) return Lanes::to_real(high);
+    if (!normalized.present) {
+        return Lanes::to_real(high);
+    }
     return normalized(Lanes::to_real(Lanes::negative(normalized.scale, low, high)));
 }
 
@@ -421,9 +454,13 @@ void to_pixels(int columns, int channels, float* y, ptrdiff_t pixel_stride, cons
         for (int c = 0; c < channels; c += kWidth) {
             const int height = least(kWidth, channels - c);
             Real square[kWidth];
-            for (int j = 0; j < kWidth; ++j) square[j] = j < height ? column(c + j, i, width) : Lanes::zero();
+            for (int j = 0; j < kWidth; ++j) {
+                square[j] = j < height ? column(c + j, i, width) : Lanes::zero();
+            }
             Lanes::transpose(square);
-            for (int j = 0; j < width; ++j) store(y + (i + j) * pixel_stride + c, square[j], height);
+            for (int j = 0; j < width; ++j) {
+                store(y + (i + j) * pixel_stride + c, square[j], height);
+            }
         }
     }
 }

@@ -29,10 +29,16 @@ size_t place(std::vector<Piece>& pieces) {
     size_t end = 0;
     for (size_t number : order) {
         Piece& piece = pieces[number];
-        if (!piece.bytes || piece.first > piece.last) continue;  // nothing, or needed by no step
+        if (!piece.bytes || piece.first > piece.last) {
+            continue;  // nothing, or needed by no step
+        }
         for (const Piece* other : placed) {
-            if (!piece.meets(*other)) continue;
-            if (piece.offset + piece.bytes <= other->offset) break;
+            if (!piece.meets(*other)) {
+                continue;
+            }
+            if (piece.offset + piece.bytes <= other->offset) {
+                break;
+            }
             piece.offset = std::max(piece.offset, other->offset + other->bytes);
         }
         end = std::max(end, piece.offset + piece.bytes);
@@ -53,15 +59,18 @@ Layout make_layout(const Plan& plan, std::vector<Value> values, int threads) {
         pieces[i].bytes = round_up(map.height * map.width * buffer.channels * size_of(buffer.number), kAlignment);
     }
     for (size_t step = 0; step < plan.steps.size(); step++) {
-        for (int buffer : plan.steps[step]->buffers) pieces[buffer].needed_by(step);
+        for (int buffer : plan.steps[step]->buffers) {
+            pieces[buffer].needed_by(step);
+        }
         Piece& scratch = pieces[plan.buffers.size() + step];
         scratch.bytes = round_up(plan.steps[step]->scratch_bytes(values, threads), kAlignment);
         scratch.needed_by(step);
     }
     Layout layout;
     layout.bytes = place(pieces) + round_up(kReadAhead, kAlignment);
-    for (size_t i = 0; i < pieces.size(); i++)
+    for (size_t i = 0; i < pieces.size(); i++) {
         (i < plan.buffers.size() ? layout.buffers : layout.scratches).push_back(pieces[i].offset);
+    }
     layout.values = std::move(values);
     return layout;
 }

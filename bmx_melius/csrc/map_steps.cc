@@ -22,12 +22,15 @@ void for_each_slab(const Memory& memory, const Source& source, const Visit& visi
 // Planes of channels from pixels, rows `begin` to `end` - 1.
 template <class From, class To>
 void pixels_to_planes(const From* from, const View& view, const Value& map, int begin, int end, To* to) {
-    for (int c = 0; c < view.channels; c++)
+    for (int c = 0; c < view.channels; c++) {
         for (int y = begin; y < end; y++) {
             const From* x = from + y * view.row + c;
             To* plane = to + (static_cast<int64_t>(c) * map.height + y) * map.width;
-            for (int i = 0; i < map.width; i++) plane[i] = static_cast<To>(x[i * view.pixel]);
+            for (int i = 0; i < map.width; i++) {
+                plane[i] = static_cast<To>(x[i * view.pixel]);
+            }
         }
+    }
 }
 
 }  // namespace
@@ -44,7 +47,9 @@ void InputStep::run(const Memory& memory, const Team& team, int) const {
     const View view = memory.view(output_);
     const float* from = memory.inputs[input_];
     if (map.height * map.width == 1) {
-        if (team.thread == 0) std::memcpy(view.data, from, sizeof(float) * map.channels);
+        if (team.thread == 0) {
+            std::memcpy(view.data, from, sizeof(float) * map.channels);
+        }
         return;
     }
     const int64_t pixels = map.height * map.width;
@@ -93,9 +98,10 @@ void PoolStep::run(const Memory& memory, const Team& team, int) const {
     const Value& result = memory.value(result_);
     const View output = memory.view(output_);
     ptrdiff_t* offsets = reinterpret_cast<ptrdiff_t*>(memory.scratch + team.thread * window_.offsets_bytes());
-    for (int y = team.begin(result.height); y < team.end(result.height); y++)
+    for (int y = team.begin(result.height); y < team.end(result.height); y++) {
         pool_pixels(*kernels_, memory, source_, window_, normalization_, y, 0, static_cast<int>(result.width),
                     floats(output.at(y * output.row)), output.pixel, offsets);
+    }
 }
 
 AveragePoolStep::AveragePoolStep(Source source, const Attributes& attributes, int result, Slab output)
@@ -113,7 +119,7 @@ void AveragePoolStep::run(const Memory& memory, const Team& team, int) const {
     const Value& map = memory.value(source_.value);
     const Value& result = memory.value(result_);
     const View output = memory.view(output_);
-    for (int y = team.begin(result.height); y < team.end(result.height); y++)
+    for (int y = team.begin(result.height); y < team.end(result.height); y++) {
         for (int x = 0; x < result.width; x++) {
             const int64_t top = int64_t(y) * a.stride_h - a.pad_h, left = int64_t(x) * a.stride_w - a.pad_w;
             const int64_t y_begin = std::max<int64_t>(top, 0), y_end = std::min(top + a.kernel_h, map.height);
@@ -121,19 +127,25 @@ void AveragePoolStep::run(const Memory& memory, const Team& team, int) const {
             float* sums = floats(output.at(y * output.row + x * output.pixel));
             std::fill_n(sums, channels_, 0.0f);
             for_each_slab(memory, source_, [&](const auto* from, const View& view, int channel) {
-                for (int64_t i = y_begin; i < y_end; i++)
+                for (int64_t i = y_begin; i < y_end; i++) {
                     for (int64_t j = x_begin; j < x_end; j++) {
                         const auto* pixel = from + i * view.row + j * view.pixel;
-                        for (int c = 0; c < view.channels; c++) sums[channel + c] += static_cast<float>(pixel[c]);
+                        for (int c = 0; c < view.channels; c++) {
+                            sums[channel + c] += static_cast<float>(pixel[c]);
+                        }
                     }
+                }
             });
             // Padding is counted as far as the padded map reaches.
             const int64_t rows = a.count_pad ? std::min(top + a.kernel_h, map.height + a.pad_h) - top : y_end - y_begin;
             const int64_t columns =
                 a.count_pad ? std::min(left + a.kernel_w, map.width + a.pad_w) - left : x_end - x_begin;
             const float counted = static_cast<float>(rows * columns);
-            for (int c = 0; c < channels_; c++) sums[c] /= counted;
+            for (int c = 0; c < channels_; c++) {
+                sums[c] /= counted;
+            }
         }
+    }
 }
 
 namespace {
@@ -163,7 +175,9 @@ void GlobalPoolStep::run(const Memory& memory, const Team& team, int) const {
     const int begin = team.begin(source_.slabs.size()), end = team.end(source_.slabs.size());
     int channel = 0;
     for (int i = 0; i < end; channel += source_.slabs[i++].channels) {
-        if (i < begin) continue;
+        if (i < begin) {
+            continue;
+        }
         const View view = memory.view(source_.slabs[i]);
         std::fill_n(sums + channel, view.channels, 0.0);
         for (int64_t pixel = 0; pixel < pixels; pixel += kSummedPixels) {
@@ -171,10 +185,13 @@ void GlobalPoolStep::run(const Memory& memory, const Team& team, int) const {
             kernels_->sum_pixels(view.number, view.at(pixel * view.pixel), view.pixel,
                                  static_cast<int>(std::min<int64_t>(kSummedPixels, pixels - pixel)), view.channels,
                                  normalization_.from(channel), parts + channel);
-            for (int c = channel; c < channel + view.channels; c++) sums[c] += parts[c];
+            for (int c = channel; c < channel + view.channels; c++) {
+                sums[c] += parts[c];
+            }
         }
-        for (int c = channel; c < channel + view.channels; c++)
+        for (int c = channel; c < channel + view.channels; c++) {
             means[c] = static_cast<float>(sums[c] / static_cast<double>(pixels));
+        }
     }
 }
 
@@ -197,7 +214,9 @@ void FlattenStep::run(const Memory& memory, const Team& team, int) const {
 
 RowStep::RowStep(std::vector<Source> sources, Slab output)
     : sources_(std::move(sources)), channels_(sources_[0].channels()), output_(output) {
-    for (const Source& source : sources_) uses(source);
+    for (const Source& source : sources_) {
+        uses(source);
+    }
     buffers.push_back(output.buffer);
 }
 
@@ -217,35 +236,47 @@ void RowStep::run(const Memory& memory, const Team& team, int) const {
     float* y = floats(scratch + row_bytes(*memory.values));
     for (int row = team.begin(map.height); row < team.end(map.height); row++) {
         gather_row(memory, sources_[0], row, x, channels_);
-        if (sources_.size() > 1) gather_row(memory, sources_[1], row, y, channels_);
+        if (sources_.size() > 1) {
+            gather_row(memory, sources_[1], row, y, channels_);
+        }
         change(x, y, width, channels_);
         scatter_row(x, channels_, width, memory.view(output_), row);
     }
 }
 
 void AddStep::change(float* x, float* y, int pixels, int channels) const {
-    for (int64_t i = 0; i < int64_t(pixels) * channels; i++) x[i] += y[i];
+    for (int64_t i = 0; i < int64_t(pixels) * channels; i++) {
+        x[i] += y[i];
+    }
 }
 
 void ShuffleStep::change(float* x, float* y, int pixels, int channels) const {
     const int in_group = channels / groups_;
     std::copy_n(x, int64_t(pixels) * channels, y);
-    for (int i = 0; i < pixels; i++, x += channels, y += channels)
-        for (int group = 0; group < groups_; group++)
-            for (int j = 0; j < in_group; j++) x[j * groups_ + group] = y[group * in_group + j];
+    for (int i = 0; i < pixels; i++, x += channels, y += channels) {
+        for (int group = 0; group < groups_; group++) {
+            for (int j = 0; j < in_group; j++) {
+                x[j * groups_ + group] = y[group * in_group + j];
+            }
+        }
+    }
 }
 
 void ThresholdStep::change(float* x, float*, int pixels, int channels) const {
-    for (int i = 0; i < pixels; i++, x += channels)
+    for (int i = 0; i < pixels; i++, x += channels) {
         for (int c = 0; c < channels; c++) {
             const bool flip = flips_[c / 32] >> c % 32 & 1;
             x[c] = (x[c] >= thresholds_[c]) != flip ? 1.0f : 0.0f;
         }
+    }
 }
 
 void ExpandStep::change(float* x, float*, int pixels, int channels) const {
-    for (int64_t i = 0; i < int64_t(pixels) * channels; i++)
-        if (x[i] == 0) x[i] = static_cast<float>(low_);
+    for (int64_t i = 0; i < int64_t(pixels) * channels; i++) {
+        if (x[i] == 0) {
+            x[i] = static_cast<float>(low_);
+        }
+    }
 }
 
 }  // namespace bmx

@@ -51,26 +51,35 @@ constexpr int64_t kLimit = int64_t(1) << 60;  // sums of two numbers do not over
 
 std::vector<int64_t> numbers(const Attributes& attributes, const char* name, size_t count) {
     auto found = attributes.find(name);
-    if (found == attributes.end())
+    if (found == attributes.end()) {
         refuse(std::string("the attribute ") + name + " is missing: convert the network again");
+    }
     std::istringstream text(found->second);
     std::vector<int64_t> values;
     bool bounded = true;
-    for (int64_t value; text >> value; values.push_back(value)) bounded &= std::abs(value / 2) < kLimit;
-    if (!text.eof() || values.size() != count || !bounded) refuse(std::string("the attribute ") + name + " is damaged");
+    for (int64_t value; text >> value; values.push_back(value)) {
+        bounded &= std::abs(value / 2) < kLimit;
+    }
+    if (!text.eof() || values.size() != count || !bounded) {
+        refuse(std::string("the attribute ") + name + " is damaged");
+    }
     return values;
 }
 
 int count(const Attributes& attributes, const char* name, int most = 1 << 20) {
     int64_t value = numbers(attributes, name, 1)[0];
-    if (value < 1 || value > most) refuse(std::string("the attribute ") + name + " is damaged");
+    if (value < 1 || value > most) {
+        refuse(std::string("the attribute ") + name + " is damaged");
+    }
     return int(value);
 }
 
 std::string text_of(const Shape& shape) {
     std::ostringstream text;
     text << '(';
-    for (size_t axis = 0; axis < shape.size(); axis++) text << (axis ? ", " : "") << shape[axis];
+    for (size_t axis = 0; axis < shape.size(); axis++) {
+        text << (axis ? ", " : "") << shape[axis];
+    }
     text << ')';
     return text.str();
 }
@@ -79,13 +88,17 @@ bool known(const Shape& shape) { return !shape.empty() && std::find(shape.begin(
 
 int64_t resize(const int64_t* formula, int64_t size) {
     int64_t shift = formula[0], step = formula[1], offset = formula[2];
-    if (step <= 0) return offset;
+    if (step <= 0) {
+        return offset;
+    }
     int64_t sum = size + shift;
     return (sum >= 0 ? sum / step : -((step - 1 - sum) / step)) + offset;
 }
 
 unsigned int dimension(int64_t size) {
-    if (size < 1 || size > INT32_MAX) refuse("the network cannot run on a map of this size: a window does not fit");
+    if (size < 1 || size > INT32_MAX) {
+        refuse("the network cannot run on a map of this size: a window does not fit");
+    }
     return unsigned(size);
 }
 
@@ -95,26 +108,33 @@ void infer_shapes(const Attributes& attributes, std::vector<Shape>* inputs, std:
     std::vector<int64_t> channels = numbers(attributes, "input_channels", data);
     for (size_t i = 0; i < data; i++) {
         const Shape& shape = (*inputs)[i];
-        if (!known(shape)) return;  // MXNet asks again when it knows more
+        if (!known(shape)) {
+            return;  // MXNet asks again when it knows more
+        }
         size_t rank = channels[i] < 0 ? 2 : 4;
         if (shape.size() != rank || shape[1] != std::abs(channels[i])) {
             std::string needed =
                 "(batch, " + std::to_string(std::abs(channels[i])) + (rank == 2 ? ")" : ", height, width)");
             refuse("input " + std::to_string(i) + " must have the shape " + needed + ", not " + text_of(shape));
         }
-        if (shape[0] != inputs->front()[0]) refuse("the inputs have different batches");
+        if (shape[0] != inputs->front()[0]) {
+            refuse("the inputs have different batches");
+        }
     }
     std::vector<int64_t> formulas = numbers(attributes, "output_shapes", 9 * outputs->size());
     for (size_t o = 0; o < outputs->size(); o++) {
         const int64_t* formula = &formulas[9 * o];
-        if (formula[2] < 0 || formula[2] >= int64_t(data)) refuse("the attribute output_shapes is damaged");
+        if (formula[2] < 0 || formula[2] >= int64_t(data)) {
+            refuse("the attribute output_shapes is damaged");
+        }
         const Shape& source = (*inputs)[formula[2]];
         unsigned height = dimension(resize(formula + 3, source.size() == 4 ? source[2] : 1));
         unsigned width = dimension(resize(formula + 6, source.size() == 4 ? source[3] : 1));
-        if (formula[0])
+        if (formula[0]) {
             (*outputs)[o] = {source[0], dimension(formula[1])};
-        else
+        } else {
             (*outputs)[o] = {source[0], dimension(formula[1]), height, width};
+        }
     }
 }
 
@@ -135,11 +155,14 @@ MXReturnValue infer_type(const Attributes&, std::vector<int>* inputs, std::vecto
     for (size_t i = 0; i < inputs->size(); i++) {
         bool words = i + 1 == inputs->size();
         int wanted = words ? mxnet::ext::kInt32 : mxnet::ext::kFloat32;
-        if ((*inputs)[i] == mxnet::ext::kUNSET || (*inputs)[i] == kUnknown) (*inputs)[i] = wanted;
-        if ((*inputs)[i] != wanted)
+        if ((*inputs)[i] == mxnet::ext::kUNSET || (*inputs)[i] == kUnknown) {
+            (*inputs)[i] = wanted;
+        }
+        if ((*inputs)[i] != wanted) {
             return fail(words ? "the program must be int32: it has been cast, load the network again"
                               : "input " + std::to_string(i) +
                                     " must be float32: cast it, and leave the network as it is");
+        }
     }
     std::fill(outputs->begin(), outputs->end(), int(mxnet::ext::kFloat32));
     return mxnet::ext::MX_SUCCESS;
@@ -172,7 +195,9 @@ class Programs {
         entry.version = version;
         entries_.remove_if([&](const Entry& old) { return old.address == words; });
         entries_.push_front(entry);
-        if (entries_.size() > kMost) entries_.pop_back();
+        if (entries_.size() > kMost) {
+            entries_.pop_back();
+        }
         return entry.program;
     }
 
@@ -187,7 +212,9 @@ class Programs {
 
     static Entry prepare(const int32_t* words, size_t size) {
         bmx_program* program = bmx_program_create(words, size);
-        if (!program) refuse(bmx_last_error());
+        if (!program) {
+            refuse(bmx_last_error());
+        }
         Program owned(program, bmx_program_destroy);
         return {std::make_shared<std::vector<int32_t>>(words, words + size), owned, words, 0};
     }
@@ -206,7 +233,9 @@ const int at_fork = pthread_atfork(nullptr, nullptr, [] { programs = new Program
 std::vector<int64_t> shapes_of(const std::vector<MXTensor>& tensors, size_t number) {
     std::vector<int64_t> shapes(4 * number);
     for (size_t i = 0; i < number; i++) {
-        if (tensors[i].shape.size() > 4) refuse("an array of rank " + std::to_string(tensors[i].shape.size()));
+        if (tensors[i].shape.size() > 4) {
+            refuse("an array of rank " + std::to_string(tensors[i].shape.size()));
+        }
         std::copy(tensors[i].shape.begin(), tensors[i].shape.end(), shapes.begin() + 4 * i);
     }
     return shapes;
@@ -216,19 +245,28 @@ void run(std::vector<MXTensor>& inputs, std::vector<MXTensor>& outputs) {
     MXTensor& words = inputs.back();
     size_t data = inputs.size() - 1;
     Program program = programs->find(words.data<int32_t>(), size_t(words.size()), words.verID);
-    if (bmx_program_inputs(program.get()) != data || bmx_program_outputs(program.get()) != outputs.size())
+    if (bmx_program_inputs(program.get()) != data || bmx_program_outputs(program.get()) != outputs.size()) {
         refuse("symbol and parameters do not belong together: load both from one conversion");
+    }
     std::vector<int64_t> input_shapes = shapes_of(inputs, data), output_shapes(4 * outputs.size());
     std::vector<int> ranks(outputs.size());
-    if (bmx_program_infer(program.get(), input_shapes.data(), output_shapes.data(), ranks.data()))
+    if (bmx_program_infer(program.get(), input_shapes.data(), output_shapes.data(), ranks.data())) {
         refuse(bmx_last_error());
-    if (output_shapes != shapes_of(outputs, outputs.size()))
+    }
+    if (output_shapes != shapes_of(outputs, outputs.size())) {
         refuse("symbol and parameters do not belong together: load both from one conversion");
+    }
     std::vector<const float*> from;
     std::vector<float*> to;
-    for (size_t i = 0; i < data; i++) from.push_back(inputs[i].data<float>());
-    for (MXTensor& output : outputs) to.push_back(output.data<float>());
-    if (bmx_program_run(program.get(), input_shapes.data(), from.data(), to.data(), 0)) refuse(bmx_last_error());
+    for (size_t i = 0; i < data; i++) {
+        from.push_back(inputs[i].data<float>());
+    }
+    for (MXTensor& output : outputs) {
+        to.push_back(output.data<float>());
+    }
+    if (bmx_program_run(program.get(), input_shapes.data(), from.data(), to.data(), 0)) {
+        refuse(bmx_last_error());
+    }
 }
 
 MXReturnValue forward(const Attributes&, std::vector<MXTensor>* inputs, std::vector<MXTensor>* outputs,
@@ -252,6 +290,8 @@ REGISTER_OP(bmx_melius_packed)
 }  // namespace
 
 MXReturnValue initialize(int version) {
-    if (version >= 10900) return mxnet::ext::MX_SUCCESS;
+    if (version >= 10900) {
+        return mxnet::ext::MX_SUCCESS;
+    }
     return fail("MXNet 1.9 or newer is needed");
 }

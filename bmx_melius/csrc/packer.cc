@@ -34,12 +34,13 @@ void Packer::pack(const Memory& memory, int64_t begin, int64_t end) const {
         for (const Map& map : maps_) {
             uint32_t* words = words_of(memory, map.bits) + begin * map.bits.units;
             const uint8_t* from = view.at(begin * view.pixel + map.begin);
-            if (view.number == Number::f32)
+            if (view.number == Number::f32) {
                 kernels_->pack_f32(reinterpret_cast<const float*>(from), view.pixel, pixels, map.channels,
                                    map.thresholds.data(), map.flips.data(), words);
-            else
+            } else {
                 kernels_->pack_i16(reinterpret_cast<const int16_t*>(from), view.pixel, pixels, map.channels,
                                    map.integer_thresholds.data(), map.flips.data(), words);
+            }
         }
     }
 }
@@ -47,10 +48,11 @@ void Packer::pack(const Memory& memory, int64_t begin, int64_t end) const {
 void Packer::pack_planes(const Memory& memory, const float* planes, int64_t begin, int64_t end) const {
     const Value& value = memory.value((*memory.buffers)[buffer_].value);
     const int64_t pixels = value.height * value.width;
-    for (const Map& map : maps_)
+    for (const Map& map : maps_) {
         kernels_->pack_planes(planes + map.begin * pixels + begin, pixels, static_cast<int>(end - begin), map.channels,
                               map.thresholds.data(), map.flips.data(),
                               words_of(memory, map.bits) + begin * map.bits.units);
+    }
 }
 
 void PackStep::run(const Memory& memory, const Team& team, int) const {

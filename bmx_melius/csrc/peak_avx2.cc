@@ -20,7 +20,9 @@ double peak_binary_avx2(double seconds) {
         const __m256i low = _mm256_set1_epi8(15);
         const __m256i counts =
             _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
-        for (auto& sum : sums) sum = _mm256_setzero_si256();
+        for (auto& sum : sums) {
+            sum = _mm256_setzero_si256();
+        }
         for (long i = 0; i < iterations; ++i) {
 #pragma GCC unroll 12
             for (int c = 0; c < kChains; c += 2) {
@@ -42,7 +44,9 @@ double peak_float_avx2(double seconds) {
     return fastest_rate(seconds, kChains * 8., [&](long iterations) {
         __m256 sums[kChains];
         const __m256 x = _mm256_set1_ps(seed);
-        for (auto& sum : sums) sum = x;
+        for (auto& sum : sums) {
+            sum = x;
+        }
         for (long i = 0; i < iterations; ++i) {
 #pragma GCC unroll 12
             for (int c = 0; c < kChains; ++c) sums[c] = _mm256_fmadd_ps(sums[c], x, x);

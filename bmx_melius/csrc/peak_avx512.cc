@@ -14,7 +14,9 @@ double peak_binary_avx512(double seconds) {
     volatile int sink = 0;
     return fastest_rate(seconds, kChains * 512., [&](long iterations) {
         __m512i sums[kChains], a = _mm512_set1_epi32(seed), b = _mm512_set1_epi32(~seed);
-        for (auto& sum : sums) sum = _mm512_setzero_si512();
+        for (auto& sum : sums) {
+            sum = _mm512_setzero_si512();
+        }
         for (long i = 0; i < iterations; ++i) {
 #pragma GCC unroll 16
             for (int c = 0; c < kChains; ++c) {
@@ -33,7 +35,9 @@ double peak_float_avx512(double seconds) {
     return fastest_rate(seconds, kChains * 16., [&](long iterations) {
         __m512 sums[kChains];
         const __m512 x = _mm512_set1_ps(seed);
-        for (auto& sum : sums) sum = x;
+        for (auto& sum : sums) {
+            sum = x;
+        }
         for (long i = 0; i < iterations; ++i) {
 #pragma GCC unroll 16
             for (int c = 0; c < kChains; ++c) sums[c] = _mm512_fmadd_ps(sums[c], x, x);

@@ -34,12 +34,13 @@ struct Range {
 float float_of_half(uint32_t half) {
     const uint32_t exponent = half >> 10 & 31, mantissa = half & 1023;
     float magnitude;
-    if (exponent == 31)
+    if (exponent == 31) {
         magnitude = mantissa ? NAN : INFINITY;
-    else if (exponent == 0)
+    } else if (exponent == 0) {
         magnitude = std::ldexp(static_cast<float>(mantissa), -24);
-    else
+    } else {
         magnitude = std::ldexp(static_cast<float>(mantissa + 1024), static_cast<int>(exponent) - 25);
+    }
     return half >> 15 ? -magnitude : magnitude;
 }
 
@@ -52,18 +53,27 @@ class Planner {
         is_output_.resize(values);
         slabs_.resize(values);
         done_.resize(program.operations().size());
-        for (int output : program.outputs()) is_output_[output] = true;
-        for (size_t i = 0; i < program.operations().size(); i++)
-            for (int input : program.operations()[i].inputs) consumers_[input].push_back(static_cast<int>(i));
+        for (int output : program.outputs()) {
+            is_output_[output] = true;
+        }
+        for (size_t i = 0; i < program.operations().size(); i++) {
+            for (int input : program.operations()[i].inputs) {
+                consumers_[input].push_back(static_cast<int>(i));
+            }
+        }
         find_ranges();
         look_back();
     }
 
     Plan make() {
-        for (size_t i = 0; i < done_.size(); i++)
-            if (!done_[i]) plan_operation(static_cast<int>(i));
-        for (size_t i = 0; i < program_.outputs().size(); i++)
+        for (size_t i = 0; i < done_.size(); i++) {
+            if (!done_[i]) {
+                plan_operation(static_cast<int>(i));
+            }
+        }
+        for (size_t i = 0; i < program_.outputs().size(); i++) {
             add_step<OutputStep>({}, kernels_.floats, source(program_.outputs()[i]), static_cast<int>(i));
+        }
         return std::move(plan_);
     }
 
@@ -140,11 +150,15 @@ class Planner {
     void look_back() {
         only_packed_.assign(program_.values().size(), true);
         last_read_.assign(program_.values().size(), -1);
-        for (int output : program_.outputs()) last_read_[output] = INT_MAX;
+        for (int output : program_.outputs()) {
+            last_read_[output] = INT_MAX;
+        }
         for (int i = static_cast<int>(program_.operations().size()) - 1; i >= 0; i--) {
             const bool packs = operation(i).op == Op::binary_conv || (is_renaming(i) && only_packed_[value_of(i)]);
             for (int input : operation(i).inputs) {
-                if (!packs) only_packed_[input] = false;
+                if (!packs) {
+                    only_packed_[input] = false;
+                }
                 last_read_[input] = std::max(last_read_[input], read_by(i));
             }
         }
@@ -176,10 +190,13 @@ class Planner {
     std::vector<float> conv_weights(int i) const {
         const Attributes& a = operation(i).attributes;
         const int64_t count = a.out_channels * (value(operation(i).inputs[0]).channels / a.groups) * a.taps();
-        if (!a.half) return vector(operation(i).first, count);
+        if (!a.half) {
+            return vector(operation(i).first, count);
+        }
         std::vector<float> numbers(count);
-        for (int64_t j = 0; j < count; j++)
+        for (int64_t j = 0; j < count; j++) {
             numbers[j] = float_of_half(bits(operation(i).first)[j / 2] >> j % 2 * 16 & 0xffff);
+        }
         return numbers;
     }
 
@@ -202,16 +219,19 @@ class Planner {
             packing_steps_.resize(plan_.buffers.size());
             packing_steps_[packer->buffer()] = &step;
         }
-        for (int i : operations) done_[i] = true;
+        for (int i : operations) {
+            done_[i] = true;
+        }
     }
 
     Source source(int number) {
         if (slabs_[number].empty()) {  // only inputs come into being when they are asked for
             const Slab slab = new_buffer(number, Number::f32);
-            if (only_compared(number))
+            if (only_compared(number)) {
                 add_step<InputPackStep>({}, kernels_.binary, number, slab.buffer);
-            else
+            } else {
                 add_step<InputStep>({}, kernels_.floats, number, slab);
+            }
         }
         return {number, slabs_[number]};
     }
@@ -221,17 +241,19 @@ class Planner {
         std::vector<Slab> joined;
         for (const Slab& slab : slabs) {
             if (!joined.empty() && joined.back().buffer == slab.buffer &&
-                joined.back().begin + joined.back().channels == slab.begin)
+                joined.back().begin + joined.back().channels == slab.begin) {
                 joined.back().channels += slab.channels;
-            else
+            } else {
                 joined.push_back(slab);
+            }
         }
         const int number = value_of(i);
-        if (joined.size() > kMostSlabs)
+        if (joined.size() > kMostSlabs) {
             add_step<CopyStep>({i}, std::vector<Source>{{number, joined}},
                                new_buffer(number, ranges_[number].number()));
-        else
+        } else {
             slabs_[number] = joined;
+        }
     }
 
     // --- operations
@@ -241,10 +263,11 @@ class Planner {
         const int x = o.inputs[0], result = value_of(i);
         switch (o.op) {
             case Op::conv:
-                if (is_input(x) && slabs_[x].empty() && is_for_stem(i))
+                if (is_input(x) && slabs_[x].empty() && is_for_stem(i)) {
                     plan_stem(i);
-                else
+                } else {
                     plan_chain(i);
+                }
                 break;
             case Op::affine:
             case Op::relu:
@@ -289,8 +312,11 @@ class Planner {
                 break;
             case Op::concat: {
                 std::vector<Slab> slabs;
-                for (int input : o.inputs)
-                    for (const Slab& slab : source(input).slabs) slabs.push_back(slab);
+                for (int input : o.inputs) {
+                    for (const Slab& slab : source(input).slabs) {
+                        slabs.push_back(slab);
+                    }
+                }
                 set_slabs(i, slabs);
                 break;
             }
@@ -335,7 +361,9 @@ class Planner {
                 affine = true;
                 after.scale = vector(o.first, channels);
                 std::vector<float> shift = vector(o.second, channels);
-                for (size_t c = 0; c < after.shift.size(); c++) shift[c] += after.shift[c] * after.scale[c];
+                for (size_t c = 0; c < after.shift.size(); c++) {
+                    shift[c] += after.shift[c] * after.scale[c];
+                }
                 after.shift = shift;
             } else {
                 break;
@@ -430,16 +458,17 @@ class Planner {
         const int next = before.next;
         const bool shuffles = next >= 0 && operation(next).op == Op::shuffle;
         const int conv = shuffles ? only_consumer(value_of(next)) : next;
-        if (conv >= 0 && is_pointwise(operation(conv)))
+        if (conv >= 0 && is_pointwise(operation(conv))) {
             plan_conv(conv, x, std::move(before), shuffles ? next : -1);
-        else if (next >= 0 && operation(next).op == Op::global_avg_pool && !before.pools)
+        } else if (next >= 0 && operation(next).op == Op::global_avg_pool && !before.pools) {
             plan_mean(x, std::move(before));
-        else if (!before.operations.empty())
+        } else if (!before.operations.empty()) {
             plan_pool(x, std::move(before));
-        else if (operation(i).op == Op::conv)
+        } else if (operation(i).op == Op::conv) {
             plan_conv(i, x, std::move(before), -1);
-        else
+        } else {
             plan_shuffle(i, x);
+        }
     }
 
     void plan_mean(int x, Before before) {
@@ -510,17 +539,20 @@ class Planner {
         const int group_channels = channels / groups, group_units = (group_channels + kUnit - 1) / kUnit;
         std::vector<Piece> pieces;
         int channel = 0;
-        for (const Slab& slab : from.slabs)
+        for (const Slab& slab : from.slabs) {
             for (int begin = 0; begin < slab.channels;) {
                 const int in_group = channel % group_channels;
                 const int count = std::min(slab.channels - begin, group_channels - in_group);
-                if (in_group % kUnit || (count % kUnit && in_group + count != group_channels)) return {};
+                if (in_group % kUnit || (count % kUnit && in_group + count != group_channels)) {
+                    return {};
+                }
                 pieces.push_back({{slab.buffer, slab.begin + begin, count},
                                   channel,
                                   channel / group_channels * group_units + in_group / kUnit});
                 begin += count;
                 channel += count;
             }
+        }
         return pieces;
     }
 
@@ -529,11 +561,14 @@ class Planner {
         Packing packing = {slab.begin, slab.channels, {}, {}};
         packing.thresholds.assign(thresholds, thresholds + slab.channels);
         packing.flips.resize((slab.channels + 31) / 32);
-        for (int c = 0; c < slab.channels; c++)
+        for (int c = 0; c < slab.channels; c++) {
             packing.flips[c / 32] |= (flips[(channel + c) / 32] >> (channel + c) % 32 & 1) << c % 32;
+        }
 
         packing_steps_.resize(plan_.buffers.size());
-        if (!packing_steps_[slab.buffer]) add_step<PackStep>({}, kernels_.binary, slab.buffer);
+        if (!packing_steps_[slab.buffer]) {
+            add_step<PackStep>({}, kernels_.binary, slab.buffer);
+        }
         Step& step = *packing_steps_[slab.buffer];
         if (step.packer()->empty()) {
             step.packed = static_cast<int>(plan_.buffers.size());
@@ -559,8 +594,9 @@ class Planner {
         std::vector<int> operations;
 
         int packed = o.inputs[0];  // the bits, before they are renamed
-        while (!is_input(packed) && slabs_[packed].empty() && is_renaming(packed - value_of(0)))
+        while (!is_input(packed) && slabs_[packed].empty() && is_renaming(packed - value_of(0))) {
             packed = operation(packed - value_of(0)).inputs[0];
+        }
         int compared = packed;
         std::vector<float> thresholds(spec.channels, 1.0f);  // of the integers 0 and 1
         const std::vector<uint32_t> no_flips((spec.channels + 31) / 32);
@@ -579,8 +615,9 @@ class Planner {
             pieces = cut_at_units(source(compared), spec.channels, o.attributes.groups);
         }
         std::vector<BinaryStep::Segment> segments;
-        for (const Piece& piece : pieces)
+        for (const Piece& piece : pieces) {
             segments.push_back({pack(piece.slab, thresholds.data() + piece.channel, flips, piece.channel), piece.unit});
+        }
         operations.push_back(i);
         const int result = value_of(i), add = only_consumer(result);
         if (add < 0 || operation(add).op != Op::add || !take_up_add(i, add, spec)) {
@@ -596,19 +633,30 @@ class Planner {
     bool take_up_add(int i, int add, BinaryStepSpec& spec) {
         const std::vector<int>& inputs = operation(add).inputs;
         const int other = inputs[0] == value_of(i) ? inputs[1] : inputs[0], result = value_of(add);
-        if (slabs_[other].size() != 1) return false;
+        if (slabs_[other].size() != 1) {
+            return false;
+        }
         const Slab slab = slabs_[other][0];
         Buffer& buffer = plan_.buffers[slab.buffer];
-        if (slab.channels != buffer.channels) return false;
-        if (buffer.number == Number::i16 && ranges_[result].number() != Number::i16) return false;
+        if (slab.channels != buffer.channels) {
+            return false;
+        }
+        if (buffer.number == Number::i16 && ranges_[result].number() != Number::i16) {
+            return false;
+        }
         // Padding with 0 corrects sums that are there: they must not have been rounded.
         const Attributes& a = operation(i).attributes;
-        if (a.pad_value == 0 && (a.pad_h || a.pad_w) && !ranges_[other].integers) return false;
+        if (a.pad_value == 0 && (a.pad_h || a.pad_w) && !ranges_[other].integers) {
+            return false;
+        }
         spec.result = result;
         spec.addend = slab.buffer;
         bool read_later = is_output_[other] || buffer.value != other;
-        for (int consumer : consumers_[other])
-            if (consumer != add && read_by(consumer) > i) read_later = true;
+        for (int consumer : consumers_[other]) {
+            if (consumer != add && read_by(consumer) > i) {
+                read_later = true;
+            }
+        }
         if (read_later) {
             spec.output = new_buffer(result, buffer.number);
         } else {  // in place

@@ -24,9 +24,11 @@ void pool_slab(const FloatKernels& kernels, const View& view, const Value& map, 
         const int pixels = x >= whole_begin && x < whole_end ? std::min(whole_end, columns.end) - x : 1;
         const Range under = clipped(x * window.stride_w - window.pad_w, window.kernel_w, map.width);
         int taps = 0;
-        for (int row = rows.begin; row < rows.end; row++)
-            for (int column = under.begin; column < under.end; column++)
+        for (int row = rows.begin; row < rows.end; row++) {
+            for (int column = under.begin; column < under.end; column++) {
                 offsets[taps++] = (row - rows.begin) * view.row + (column - under.begin) * view.pixel;
+            }
+        }
         PoolRow row;
         row.number = view.number;
         row.x = view.at(rows.begin * view.row + under.begin * view.pixel);

@@ -16,7 +16,9 @@ struct Normalization {
     bool relu = false;
 
     Epilogue from(int channel) const {
-        if (!scale.size()) return {nullptr, nullptr, relu};
+        if (!scale.size()) {
+            return {nullptr, nullptr, relu};
+        }
         return {scale.data() + channel, shift.data() + channel, relu};
     }
 };

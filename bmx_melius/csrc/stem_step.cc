@@ -52,7 +52,9 @@ StemStep::Window StemStep::rows_under(size_t ring) const {
         const Attributes& a = spec_.layers[ring].attributes;
         return {a.extent_h(), a.stride_h, a.pad_h};
     }
-    if (spec_.has_pool) return {spec_.pool.kernel_h, spec_.pool.stride_h, spec_.pool.pad_h};
+    if (spec_.has_pool) {
+        return {spec_.pool.kernel_h, spec_.pool.stride_h, spec_.pool.pad_h};
+    }
     return {1, 1, 0};
 }
 
@@ -81,7 +83,9 @@ StemStep::Ring StemStep::ring(const std::vector<Value>& values, size_t number) c
 
 size_t StemStep::thread_bytes(const std::vector<Value>& values) const {
     size_t bytes = round_up((layers_.size() + 1) * sizeof(Work::Rows), 64);
-    for (size_t i = 0; i <= layers_.size(); i++) bytes += ring(values, i).bytes();
+    for (size_t i = 0; i <= layers_.size(); i++) {
+        bytes += ring(values, i).bytes();
+    }
     return round_up(bytes + kFloatReadAhead, 64);
 }
 
@@ -92,7 +96,9 @@ size_t StemStep::scratch_bytes(const std::vector<Value>& values, int threads) co
 void StemStep::run(const Memory& memory, const Team& team, int) const {
     const int height = static_cast<int>(memory.value(spec_.result).height);
     const int begin = team.begin(height), end = team.end(height);
-    if (begin == end) return;
+    if (begin == end) {
+        return;
+    }
     uint8_t* scratch = memory.scratch + team.thread * thread_bytes(*memory.values);
     Work work = {&memory, reinterpret_cast<Work::Rows*>(scratch)};
     scratch += round_up((layers_.size() + 1) * sizeof(Work::Rows), 64);
@@ -116,7 +122,9 @@ void StemStep::make_rows(Work& work, size_t ring, int first, int last) const {
     Work::Rows& rows = work.rings[ring];
     rows.next = std::max(rows.next, first);
     last = std::min(last, rows.ring.height - 1);
-    for (; rows.next <= last; rows.next++) make_row(work, ring, rows.next);
+    for (; rows.next <= last; rows.next++) {
+        make_row(work, ring, rows.next);
+    }
 }
 
 void StemStep::make_row(Work& work, size_t number, int y) const {
@@ -124,9 +132,10 @@ void StemStep::make_row(Work& work, size_t number, int y) const {
     if (number == 0) {
         const Ring& ring = rows.ring;
         const float* image = work.memory->inputs[spec_.input];
-        for (int c = 0; c < ring.channels; c++)
+        for (int c = 0; c < ring.channels; c++) {
             std::memcpy(rows.row(y) + c * ring.channel,
                         image + (static_cast<int64_t>(c) * ring.height + y) * ring.width, sizeof(float) * ring.width);
+        }
         return;
     }
     const Work::Rows& under = work.rings[number - 1];
@@ -170,7 +179,9 @@ void StemStep::finish_row(Work& work, int y, float* output, ptrdiff_t output_pix
     const int end = std::min(top + a.kernel_h, ring.height);
     make_rows(work, last, first, end - 1);
     const float* window[kMaxKernel];
-    for (int row = first; row < end; row++) window[row - first] = rows.row(row) - a.pad_w;
+    for (int row = first; row < end; row++) {
+        window[row - first] = rows.row(row) - a.pad_w;
+    }
     spec_.kernels->planar_max_pool(window, end - first, ring.channel, a.kernel_w, a.stride_w, columns, ring.channels,
                                    output, output_pixel);
 }

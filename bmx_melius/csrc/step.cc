@@ -5,8 +5,11 @@ namespace {
 
 template <class From, class To>
 void copy_pixels(const From* from, ptrdiff_t from_stride, int pixels, int channels, To* to, ptrdiff_t to_stride) {
-    for (int i = 0; i < pixels; i++, from += from_stride, to += to_stride)
-        for (int c = 0; c < channels; c++) to[c] = static_cast<To>(from[c]);
+    for (int i = 0; i < pixels; i++, from += from_stride, to += to_stride) {
+        for (int c = 0; c < channels; c++) {
+            to[c] = static_cast<To>(from[c]);
+        }
+    }
 }
 
 }  // namespace

@@ -32,7 +32,9 @@ struct Source {
 
     int channels() const {
         int sum = 0;
-        for (const Slab& slab : slabs) sum += slab.channels;
+        for (const Slab& slab : slabs) {
+            sum += slab.channels;
+        }
         return sum;
     }
 };
@@ -94,7 +96,9 @@ class Step {
 
   protected:
     void uses(const Source& source) {
-        for (const Slab& slab : source.slabs) buffers.push_back(slab.buffer);
+        for (const Slab& slab : source.slabs) {
+            buffers.push_back(slab.buffer);
+        }
     }
 };
 

@@ -2,6 +2,7 @@
 
 The package can be called: ``bmx_melius.deploy(net, input_shape)`` is `bmx_melius.deploy.converter.deploy`.
 """
+
 import sys as _sys
 import types as _types
 

@@ -92,9 +92,7 @@ def _shapes(symbol, arrays, input_shape):
     if isinstance(input_shape, dict):
         return {name: tuple(shape) for name, shape in input_shape.items()}
     described = json.loads(symbol.tojson())['nodes']
-    labels = {
-        described[source]['name'] for node in described if node['op'].endswith('Output') for source, *_ in node['inputs'][1:]
-    }
+    labels = {described[source]['name'] for node in described if node['op'].endswith('Output') for source, *_ in node['inputs'][1:]}
     names = [name for name in symbol.list_arguments() if name not in arrays and name not in labels]
     if len(names) != 1:
         attributes = symbol.attr_dict()  # Gluon gives a rate to its parameters, and to them alone

@@ -84,17 +84,17 @@ def verify(model, program, inputs):
     observed = onnx.ModelProto()
     observed.CopyFrom(model)
     del observed.graph.output[:]
-    observed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names[len(inputs):])
+    observed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names[len(inputs) :])
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
     session = onnxruntime.InferenceSession(observed.SerializeToString(), options, providers=['CPUExecutionProvider'])
     values = [*inputs, *session.run(None, dict(zip(names, inputs)))]
-    kinds, deviation = program.values(), 0.
+    kinds, deviation = program.values(), 0.0
     for number, operation in enumerate(program.operations, len(inputs)):
         given = [values[source] != 0 if kinds[source].kind == BITS_KIND else values[source] for source in operation.inputs]
         expected, found = reference.apply(operation, given).astype(np.float32), values[number]
         exact = BITS_KIND in (*OPERATIONS[operation.name].kinds, kinds[number].kind)
-        difference = 0. if np.array_equal(found, expected) else np.inf if exact else _difference(operation, given, expected, found)
+        difference = 0.0 if np.array_equal(found, expected) else np.inf if exact else _difference(operation, given, expected, found)
         if not difference <= TOLERANCE:
             raise UserError(f'{names[number]} of the ONNX model gives another result than operation {number - len(inputs)} of the program')
         deviation = max(deviation, difference)
@@ -159,8 +159,13 @@ class _Model:
             sizes = ['batch', value.channels] + ([] if value.flat else [f'{name}_height', f'{name}_width'])
             outputs.append(helper.make_tensor_value_info(name, floats, sizes))
         graph = helper.make_graph(self._nodes, 'network', inputs, outputs, self._constants)
-        model = helper.make_model(graph, producer_name='bmx-melius', producer_version=__version__, ir_version=IR_VERSION,
-                                  opset_imports=[helper.make_opsetid('', OPSET)])
+        model = helper.make_model(
+            graph,
+            producer_name='bmx-melius',
+            producer_version=__version__,
+            ir_version=IR_VERSION,
+            opset_imports=[helper.make_opsetid('', OPSET)],
+        )
         self._onnx.checker.check_model(model)
         return model
 
@@ -194,14 +199,20 @@ class _Model:
         if pad_value == 0 and any(windows['pads']):
             s = self._affine(b, 2, -1)
             y = self._add('Conv', s, self._floats('weight', signs), group=groups, **windows)
-            return self._affine(y, .5, n / 2) if offset else y
+            return self._affine(y, 0.5, n / 2) if offset else y
         if pad_value == 1 and any(windows['pads']):
             top, left, bottom, right = windows.pop('pads')
             pads = np.array([0, 0, top, left, 0, 0, bottom, right])
             b = self._add('Pad', b, self._constant('pads', pads), self._constant('one', np.float32(1)))
         factor, bias = (1, (n - sums) / 2) if offset else (2, -sums)
-        return self._add('Conv', b, self._floats('weight', signs * np.int8(factor)),
-                         self._constant('bias', bias.astype(np.float32)), group=groups, **windows)
+        return self._add(
+            'Conv',
+            b,
+            self._floats('weight', signs * np.int8(factor)),
+            self._constant('bias', bias.astype(np.float32)),
+            group=groups,
+            **windows,
+        )
 
     def threshold(self, value, x, threshold, flip):
         y = self._add('GreaterOrEqual', x, self._of_channels('threshold', threshold, value))
@@ -235,8 +246,9 @@ class _Model:
         return self._add('Concat', *inputs, axis=1)
 
     def slice(self, _, x, begin, end):
-        return self._add('Slice', x, *(self._constant(name, np.array([number])) for name, number in (
-            ('begin', begin), ('end', end), ('axis', 1))))
+        return self._add(
+            'Slice', x, *(self._constant(name, np.array([number])) for name, number in (('begin', begin), ('end', end), ('axis', 1)))
+        )
 
     def shuffle(self, value, x, groups):
         order = np.arange(value.channels).reshape(groups, -1).T.reshape(-1)
@@ -249,8 +261,9 @@ class _Model:
         return self._affine(b, 2, -1) if low == -1 else b
 
     def _affine(self, x, factor, shift):
-        return self._add('Add', self._add('Mul', x, self._constant('factor', np.float32(factor))),
-                         self._constant('shift', np.float32(shift)))
+        return self._add(
+            'Add', self._add('Mul', x, self._constant('factor', np.float32(factor))), self._constant('shift', np.float32(shift))
+        )
 
     def _of_channels(self, name, numbers, value):
         """One number a channel in a shape that fits the value."""

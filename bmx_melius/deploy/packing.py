@@ -76,10 +76,7 @@ def pack(symbol, arrays, shapes, verification, half):
         converted=dict(
             collections.Counter(node.operator for node in network.graph.nodes if node.operator is not None and node not in kept)
         ),
-        left=[
-            Left(node.name, node.operator, reason)
-            for node, reason in sorted(partition.reasons.items(), key=lambda pair: pair[0].index)
-        ],
+        left=[Left(node.name, node.operator, reason) for node, reason in sorted(partition.reasons.items(), key=lambda pair: pair[0].index)],
         unclear_thresholds=folded.unclear,
         half=half,
         verification=checked,

@@ -1,4 +1,5 @@
 """Random changes of training images: one description, carried out by MXNet's record iterator or here, image by image."""
+
 import dataclasses
 from typing import Optional, Tuple
 
@@ -6,10 +7,10 @@ import cv2
 import numpy as np
 
 ATTEMPTS = 10  # at a part of the image that fits
-LUMINANCE = np.array([.114, .587, .299], np.float32)  # of R, G, B: ITU-R BT.601, with red and blue exchanged as in ImageRecordIter
+LUMINANCE = np.array([0.114, 0.587, 0.299], np.float32)  # of R, G, B: ITU-R BT.601, with red and blue exchanged as in ImageRecordIter
 # Principal components of the colours of ImageNet's pixels (Krizhevsky et al. 2012, section 4.1), in units of 0..255 pixels.
 COLOUR_EIGENVALUES = np.array([55.46, 4.794, 1.148])
-COLOUR_EIGENVECTORS = np.array([[-.5675, .7192, .4009], [-.5808, -.0045, -.8140], [-.5836, -.6948, .4203]])
+COLOUR_EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,19 +50,30 @@ class Augmentation:
     aspect: Tuple[float, float] = (3 / 4, 4 / 3)
     pad: int = 0
     mirror: bool = False
-    brightness: float = 0.
-    contrast: float = 0.
-    saturation: float = 0.
-    pca_noise: float = 0.
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    pca_noise: float = 0.0
 
     def record_arguments(self, spec):
         """The augmentation as arguments of `mx.io.ImageRecordIter`, for an `InputSpec`."""
-        arguments = {'rand_mirror': self.mirror, 'brightness': self.brightness, 'contrast': self.contrast, 'saturation': self.saturation,
-                     'pca_noise': self.pca_noise}
+        arguments = {
+            'rand_mirror': self.mirror,
+            'brightness': self.brightness,
+            'contrast': self.contrast,
+            'saturation': self.saturation,
+            'pca_noise': self.pca_noise,
+        }
         if self.area is None:
             return {**arguments, 'rand_crop': True, 'resize': spec.resize or spec.size, 'pad': self.pad, 'fill_value': 0}
-        return {**arguments, 'random_resized_crop': True, 'min_random_area': self.area[0], 'max_random_area': self.area[1],
-                'min_aspect_ratio': self.aspect[0], 'max_aspect_ratio': self.aspect[1]}
+        return {
+            **arguments,
+            'random_resized_crop': True,
+            'min_random_area': self.area[0],
+            'max_random_area': self.area[1],
+            'min_aspect_ratio': self.aspect[0],
+            'max_aspect_ratio': self.aspect[1],
+        }
 
     def __call__(self, image, spec, random):
         """Augment one image.
@@ -81,10 +93,13 @@ class Augmentation:
         numpy.ndarray, (size, size, channels) uint8.
         """
         image = self._random_part(image, spec, random) if self.area else self._random_square(image, spec, random)
-        if self.mirror and random.random() < .5:
+        if self.mirror and random.random() < 0.5:
             image = image[:, ::-1]
-        jitter = [(factor, center) for factor, center in (
-            (self.brightness, _black), (self.contrast, _mean_luminance), (self.saturation, _luminance)) if factor]
+        jitter = [
+            (factor, center)
+            for factor, center in ((self.brightness, _black), (self.contrast, _mean_luminance), (self.saturation, _luminance))
+            if factor
+        ]
         for index in random.permutation(len(jitter)):
             amount, center = jitter[index]
             reference = center(image)
@@ -99,17 +114,17 @@ class Augmentation:
         height, width = image.shape[:2]
         for _ in range(ATTEMPTS):
             area, aspect = random.uniform(*self.area) * height * width, random.uniform(*self.aspect)
-            if random.random() < .5:
+            if random.random() < 0.5:
                 aspect = 1 / aspect
             part_width, part_height = int(round(np.sqrt(area * aspect))), int(round(np.sqrt(area / aspect)))
             if 0 < part_width <= width and 0 < part_height <= height:
                 left, top = random.integers(width - part_width + 1), random.integers(height - part_height + 1)
-                return _resize(image[top:top + part_height, left:left + part_width], spec.size, spec.size)
+                return _resize(image[top : top + part_height, left : left + part_width], spec.size, spec.size)
         short = min(height, width)
         if short < spec.size:
             image = _resize(image, width * spec.size // short, height * spec.size // short)
         left, top = (image.shape[1] - spec.size) // 2, (image.shape[0] - spec.size) // 2
-        return image[top:top + spec.size, left:left + spec.size]
+        return image[top : top + spec.size, left : left + spec.size]
 
     def _random_square(self, image, spec, random):
         height, width = image.shape[:2]
@@ -117,7 +132,7 @@ class Augmentation:
         image = _resize(image, width * target // short, height * target // short)
         image = np.pad(image, ((self.pad, self.pad), (self.pad, self.pad), (0, 0)))
         left, top = random.integers(image.shape[1] - spec.size + 1), random.integers(image.shape[0] - spec.size + 1)
-        return image[top:top + spec.size, left:left + spec.size]
+        return image[top : top + spec.size, left : left + spec.size]
 
 
 def _resize(image, width, height):

@@ -1,4 +1,5 @@
 """The state of a run on the disk: everything needed to continue as if nothing had happened, and always one consistent set."""
+
 import contextlib
 import dataclasses
 import errno
@@ -104,7 +105,7 @@ class Checkpoints:
     def _write(self, net, trainer, progress, arrays):
         """Write the files of a checkpoint; return the content of its ``checkpoint.json``."""
         weights = self._weights(progress.epoch, progress.batch)
-        states, counted = (weights[:-len('params')] + suffix for suffix in ('states', 'npz'))
+        states, counted = (weights[: -len('params')] + suffix for suffix in ('states', 'npz'))
         with replacing(self.path(weights)) as temporary:
             _save_parameters(net, temporary)
         with replacing(self.path(states)) as temporary:
@@ -112,8 +113,16 @@ class Checkpoints:
         if arrays:
             with replacing(self.path(counted)) as temporary:
                 np.savez_compressed(temporary, **arrays)
-        state = {'format': FORMAT, 'options': self._options, 'network': self._description, 'weights': weights, 'states': states,
-                 'arrays': counted if arrays else None, 'kept': self._kept(progress), 'progress': dataclasses.asdict(progress)}
+        state = {
+            'format': FORMAT,
+            'options': self._options,
+            'network': self._description,
+            'weights': weights,
+            'states': states,
+            'arrays': counted if arrays else None,
+            'kept': self._kept(progress),
+            'progress': dataclasses.asdict(progress),
+        }
         with replacing(self.path(self.STATE)) as temporary, open(temporary, 'w', encoding='utf-8') as file:
             json.dump(state, file, indent=1)
         return state
@@ -139,8 +148,9 @@ class Checkpoints:
             net.load_parameters(self.path(state['weights']), ctx=net.collect_params().list_ctx())
             load_optimizer(trainer, self.path(state['states']))
         except (AssertionError, OSError, EOFError, ValueError, pickle.UnpicklingError, mx.MXNetError) as error:
-            raise UserError(f'{self.path(self.STATE)} belongs to files that are missing, damaged or of another network: '
-                            f'{last_line(error)}') from error
+            raise UserError(
+                f'{self.path(self.STATE)} belongs to files that are missing, damaged or of another network: {last_line(error)}'
+            ) from error
         return Progress(**state['progress']).share(self._workers)
 
     def load_arrays(self):

@@ -2,12 +2,13 @@
 
 matplotlib is imported where a figure is made: it takes a while, and not every start of the program draws.
 """
+
 import numpy as np
 
 from .flips import ALL, STATISTICS
 
 VALIDATION, TRAINING, DONE, PLANNED = 'tab:blue', 'tab:orange', 'tab:blue', '0.75'
-BANDS = (('p0', 'p100', .12), ('p5', 'p95', .22), ('p25', 'p75', .4))
+BANDS = (('p0', 'p100', 0.12), ('p5', 'p95', 0.22), ('p25', 'p75', 0.4))
 POINTS = 1000  # of the curve of learning rates
 
 
@@ -16,13 +17,23 @@ def accuracy(history, title):
     figure, axes = _figure()
     axes.set_title(title)
     epochs = [row['epoch'] for row in history]
-    for column, colour, style, name in (('top5', VALIDATION, '--', 'validation top-5'), ('train_top5', TRAINING, '--', 'training top-5'),
-                                        ('top1', VALIDATION, '-', 'validation top-1'), ('train_top1', TRAINING, '-', 'training top-1')):
+    for column, colour, style, name in (
+        ('top5', VALIDATION, '--', 'validation top-5'),
+        ('train_top5', TRAINING, '--', 'training top-5'),
+        ('top1', VALIDATION, '-', 'validation top-1'),
+        ('train_top1', TRAINING, '-', 'training top-1'),
+    ):
         values = [100 * row[column] for row in history]
         axes.plot(epochs, values, style, color=colour, marker='.' if len(epochs) < 20 else '', label=f'{name}: {values[-1]:.1f} %')
     best = max(history, key=lambda row: row['top1'])
-    axes.plot(best['epoch'], 100 * best['top1'], 'o', color=VALIDATION, markerfacecolor='none',
-              label=f'best: {100 * best["top1"]:.1f} %, epoch {best["epoch"]}')
+    axes.plot(
+        best['epoch'],
+        100 * best['top1'],
+        'o',
+        color=VALIDATION,
+        markerfacecolor='none',
+        label=f'best: {100 * best["top1"]:.1f} %, epoch {best["epoch"]}',
+    )
     axes.set(xlabel='epoch', ylabel='accuracy (%)')
     axes.legend(loc='upper left', bbox_to_anchor=(1, 1), frameon=False)
     return figure
@@ -49,8 +60,14 @@ def learning_rate(rate, updates_per_epoch, num_epochs, done, title):
     axes.plot(epochs, rates, color=PLANNED, label='planned')
     axes.plot(epochs[over], rates[over], color=DONE, linewidth=2, label='used')
     if done:
-        axes.plot(epochs[over][-1:], rates[over][-1:], 'o', color=DONE, clip_on=False,
-                  label=f'{rates[over][-1]:.3g} in update {done:,} of {total:,}')
+        axes.plot(
+            epochs[over][-1:],
+            rates[over][-1:],
+            'o',
+            color=DONE,
+            clip_on=False,
+            label=f'{rates[over][-1]:.3g} in update {done:,} of {total:,}',
+        )
     axes.set(xlabel='epoch', ylabel='learning rate', xlim=(0, num_epochs), ylim=(0, None))
     axes.legend(loc='upper left', bbox_to_anchor=(1, 1), frameon=False)
     return figure
@@ -74,8 +91,15 @@ def flips(rows, title):
     values = {name: [row[name] for row in together] for name in STATISTICS}
     style = {'marker': '.'} if len(epochs) < 20 else {}
     for low, high, opacity in BANDS:
-        axes['all'].fill_between(epochs, values[low], values[high], color=VALIDATION, alpha=opacity, linewidth=0,
-                                 label=f'{low[1:]} to {high[1:]} % of the weights')
+        axes['all'].fill_between(
+            epochs,
+            values[low],
+            values[high],
+            color=VALIDATION,
+            alpha=opacity,
+            linewidth=0,
+            label=f'{low[1:]} to {high[1:]} % of the weights',
+        )
     axes['all'].plot(epochs, values['p99'], ':', color=VALIDATION, label='99 %')
     axes['all'].plot(epochs, values['p50'], color=VALIDATION, **style, label='median')
     axes['all'].plot(epochs, values['mean'], color=TRAINING, **style, label='mean')
@@ -85,7 +109,7 @@ def flips(rows, title):
     axes['all'].legend(loc='upper right', fontsize='small')
     for name, label, factor in (('mean', 'mean flips of a weight', 1), ('flipped', 'weights that flipped (%)', 100)):
         for number, layer in enumerate(layers.values()):
-            colour = colormaps['viridis'](.95 * number / max(1, len(layers) - 1))
+            colour = colormaps['viridis'](0.95 * number / max(1, len(layers) - 1))
             axes[name].plot(epochs, [factor * row[name] for row in layer], color=colour, linewidth=1, **style)
         axes[name].set(ylabel=label, ylim=(0, None))
     axes['mean'].set_title('layers, from the first (dark) to the last (bright)')
@@ -100,7 +124,7 @@ def _figure(size=(8, 4.2), mosaic=None):
     figure = Figure(figsize=size, dpi=110, layout='constrained')
     axes = figure.subplot_mosaic(mosaic) if mosaic else figure.subplots()
     for part in axes.values() if mosaic else [axes]:
-        part.grid(alpha=.3)
+        part.grid(alpha=0.3)
         part.spines[['top', 'right']].set_visible(False)
         part.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure, axes

@@ -1,4 +1,5 @@
 """From the flags to the source of training data they describe."""
+
 import os
 
 from ..errors import UserError
@@ -32,8 +33,13 @@ def open_source(options, part=0, parts=1):
     """
     dataset = DATASETS[options.dataset]
     spec = dataset.input_spec(options.input_size, options.crop_ratio)
-    machine = {'spec': spec, 'part': part, 'parts': parts, 'batch_size': options.batch_size * max(1, options.num_gpus),
-               'seed': options.seed}
+    machine = {
+        'spec': spec,
+        'part': part,
+        'parts': parts,
+        'batch_size': options.batch_size * max(1, options.num_gpus),
+        'seed': options.seed,
+    }
     if options.dataset == 'dummy':
         return DummySource(**machine)
     common = {**machine, 'augmentation': dataset.augmentations[options.augmentation]}
@@ -48,9 +54,11 @@ def open_source(options, part=0, parts=1):
         return RecordSource(train, validation, threads=max(1, options.num_workers), **common)
     for folder in ('train', 'val'):
         if not os.path.isdir(os.path.join(data_dir, folder)):
-            raise UserError(f'there is no folder {os.path.join(data_dir, folder)}: point --data-dir to a folder with train/CLASS/*.jpg and '
-                            'val/CLASS/*.jpg, or --rec-train and --rec-val to record files, or take --dataset digits, which '
-                            'needs nothing')
+            raise UserError(
+                f'there is no folder {os.path.join(data_dir, folder)}: point --data-dir to a folder with train/CLASS/*.jpg and '
+                'val/CLASS/*.jpg, or --rec-train and --rec-val to record files, or take --dataset digits, which '
+                'needs nothing'
+            )
     train, validation = open_folders(data_dir, spec)
     return ImageSource(train, validation, train.synsets, data_dir, threads=options.num_workers, **common)
 

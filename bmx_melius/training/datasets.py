@@ -1,4 +1,5 @@
 """The datasets that can be trained on: one row each."""
+
 import dataclasses
 import math
 import os
@@ -56,12 +57,16 @@ FOLDER = os.path.join('~', '.mxnet', 'datasets')  # Gluon's
 # Zhong et al., "Random Erasing Data Augmentation", 2017, section 4.1, and most who train on images of this size.
 SHIFTED = {'pad': 4, 'mirror': True}
 # What sets of small images have in common.
-SMALL = {'crop_ratio': 1., 'initial_layers': 'thumbnail', 'lr_factor': 1., 'num_workers': 2}
-CIFAR = {**SMALL, 'num_epochs': 200, 'augmentations': {
-    'low': Augmentation(mirror=True),
-    'medium': Augmentation(**SHIFTED),
-    'high': Augmentation(**SHIFTED, brightness=.4, contrast=.4, saturation=.4, pca_noise=.1),
-}}
+SMALL = {'crop_ratio': 1.0, 'initial_layers': 'thumbnail', 'lr_factor': 1.0, 'num_workers': 2}
+CIFAR = {
+    **SMALL,
+    'num_epochs': 200,
+    'augmentations': {
+        'low': Augmentation(mirror=True),
+        'medium': Augmentation(**SHIFTED),
+        'high': Augmentation(**SHIFTED, brightness=0.4, contrast=0.4, saturation=0.4, pca_noise=0.1),
+    },
+}
 
 # Means and deviations of MNIST, Fashion-MNIST and CIFAR are those of all pixels of their training images. For MNIST PyTorch's example
 # (.1307, .3081 of 255) has them, for CIFAR-10 Page, "How to Train Your ResNet", 2018, for CIFAR-100 weiaicunzai/pytorch-cifar100.
@@ -69,14 +74,14 @@ DATASETS = {
     # Sizes, means and the three levels are those of the MeliusNet paper, section 4.1.
     'imagenet': Dataset(
         input=InputSpec(),
-        crop_ratio=.875,
+        crop_ratio=0.875,
         augmentations={
             'low': Augmentation(mirror=True),
-            'medium': Augmentation(area=(.08, 1.), mirror=True),
-            'high': Augmentation(area=(.08, 1.), mirror=True, brightness=.4, contrast=.4, saturation=.4, pca_noise=.1),
+            'medium': Augmentation(area=(0.08, 1.0), mirror=True),
+            'high': Augmentation(area=(0.08, 1.0), mirror=True, brightness=0.4, contrast=0.4, saturation=0.4, pca_noise=0.1),
         },
         initial_layers='grouped_stem',
-        lr_factor=1.,
+        lr_factor=1.0,
         num_epochs=120,
         num_workers=4,
         data_dir=os.path.join(FOLDER, 'imagenet'),
@@ -84,14 +89,14 @@ DATASETS = {
     # Gray digits of 8x8 pixels with a border of one pixel, which lets the crop move; a mirrored digit is no digit.
     'digits': Dataset(
         input=InputSpec(channels=1, size=8, resize=10, mean=(77.9,), std=(95.9,)),
-        crop_ratio=.8,
+        crop_ratio=0.8,
         augmentations={
             'low': Augmentation(),
-            'medium': Augmentation(area=(.5, .8)),
-            'high': Augmentation(area=(.5, .8), brightness=.4),
+            'medium': Augmentation(area=(0.5, 0.8)),
+            'high': Augmentation(area=(0.5, 0.8), brightness=0.4),
         },
         initial_layers='thumbnail',
-        lr_factor=4.,  # there are few updates
+        lr_factor=4.0,  # there are few updates
         num_epochs=10,
         num_workers=0,
         open=lambda _: digits.open_digits(),
@@ -102,7 +107,7 @@ DATASETS = {
         augmentations={
             'low': Augmentation(),
             'medium': Augmentation(pad=2),
-            'high': Augmentation(pad=2, brightness=.4),
+            'high': Augmentation(pad=2, brightness=0.4),
         },
         num_epochs=20,
         data_dir=os.path.join(FOLDER, 'mnist'),
@@ -115,7 +120,7 @@ DATASETS = {
         augmentations={
             'low': Augmentation(mirror=True),
             'medium': Augmentation(**SHIFTED),
-            'high': Augmentation(**SHIFTED, brightness=.4, contrast=.4),
+            'high': Augmentation(**SHIFTED, brightness=0.4, contrast=0.4),
         },
         num_epochs=60,
         data_dir=os.path.join(FOLDER, 'fashion-mnist'),
@@ -140,10 +145,10 @@ DATASETS = {
     # Random numbers, to time training without reading data: see `dummy`.
     'dummy': Dataset(
         input=InputSpec(),
-        crop_ratio=.875,
+        crop_ratio=0.875,
         augmentations=dict.fromkeys(LEVELS, Augmentation()),
         initial_layers='grouped_stem',
-        lr_factor=1.,
+        lr_factor=1.0,
         num_epochs=1,
         num_workers=0,
     ),

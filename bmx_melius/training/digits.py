@@ -2,6 +2,7 @@
 
 Source: Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998 (its test set).
 """
+
 import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import ArrayDataset
@@ -31,5 +32,7 @@ def open_digits():
     held_back = np.zeros(len(images), bool)
     for label in range(len(CLASSES)):
         held_back[np.flatnonzero(digits.target == label)[::HELD_BACK]] = True
-    return tuple(ArrayDataset([mx.nd.array(image, dtype='uint8') for image in images[part]], digits.target[part].tolist())
-                 for part in (~held_back, held_back))
+    return tuple(
+        ArrayDataset([mx.nd.array(image, dtype='uint8') for image in images[part]], digits.target[part].tolist())
+        for part in (~held_back, held_back)
+    )

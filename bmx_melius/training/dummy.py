@@ -1,4 +1,5 @@
 """Random images made once, in memory: to time the training loop without reading data."""
+
 import mxnet as mx
 import numpy as np
 

@@ -1,4 +1,5 @@
 """What a run depends on beside its flags: versions of programs, the state of the sources, the machine."""
+
 import os
 import platform
 import socket
@@ -17,8 +18,13 @@ def describe():
     """A dict that `json` can write."""
     isa, _ = native.instruction_sets()
     return {
-        'versions': {'python': platform.python_version(), 'bmx_melius': __version__, 'mxnet': mx.__version__,
-                     'gluoncv': gluoncv.__version__, 'numpy': np.__version__},
+        'versions': {
+            'python': platform.python_version(),
+            'bmx_melius': __version__,
+            'mxnet': mx.__version__,
+            'gluoncv': gluoncv.__version__,
+            'numpy': np.__version__,
+        },
         'git': checkout(__file__),
         'host': socket.gethostname(),
         'system': platform.platform(),
@@ -36,12 +42,15 @@ def checkout(file):
     """
     try:
         _git(file, 'ls-files', '--error-unmatch', os.path.basename(file))
-        return {'revision': _git(file, 'rev-parse', 'HEAD').strip(),
-                'changed': bool(_git(file, 'status', '--porcelain', '--untracked-files=no'))}
+        return {
+            'revision': _git(file, 'rev-parse', 'HEAD').strip(),
+            'changed': bool(_git(file, 'status', '--porcelain', '--untracked-files=no')),
+        }
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
 def _git(file, *arguments):
-    return subprocess.run(['git', *arguments], cwd=os.path.dirname(file), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
-                          text=True).stdout
+    return subprocess.run(
+        ['git', *arguments], cwd=os.path.dirname(file), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, text=True
+    ).stdout

@@ -1,4 +1,5 @@
 """The folder of a run, apart from its checkpoints: what happened, to be read and looked at."""
+
 import contextlib
 import csv
 import datetime
@@ -113,8 +114,14 @@ class Experiment:
         if os.path.exists(self._path(CONFIG)):
             with open(self._path(CONFIG), encoding='utf-8') as file:
                 sessions = json.load(file)['sessions']
-        session = {'started': datetime.datetime.now().astimezone().isoformat(timespec='seconds'), 'command': sys.argv,
-                   'epoch': progress.epoch, 'update': progress.batch, 'arguments': arguments, **environment.describe()}
+        session = {
+            'started': datetime.datetime.now().astimezone().isoformat(timespec='seconds'),
+            'command': sys.argv,
+            'epoch': progress.epoch,
+            'update': progress.batch,
+            'arguments': arguments,
+            **environment.describe(),
+        }
         with replacing(self._path(CONFIG)) as temporary, open(temporary, 'w', encoding='utf-8') as file:
             json.dump({'model': self._model, 'counts': self._counts, 'sessions': [*sessions, session]}, file, indent=1)
 

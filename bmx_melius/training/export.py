@@ -1,4 +1,5 @@
 """The trained network as files that any MXNet can run, with a description beside them."""
+
 import os
 
 import mxnet as mx
@@ -39,5 +40,11 @@ def export_network(folder, net, input_shape, description, metrics):
     net(mx.nd.zeros((1, *input_shape), ctx=net.collect_params().list_ctx()[0]))
     target = Exported(os.path.join(folder, description['model']['name']))
     target.write(net, {**description, 'metrics': metrics})
-    LOG.info('the best network is that of epoch %d: top-1 %.2f%%, top-5 %.2f%%; exported to %s and %s',
-             metrics['epoch'], 100 * metrics['top1'], 100 * metrics['top5'], target.symbol_file, target.parameter_file(0))
+    LOG.info(
+        'the best network is that of epoch %d: top-1 %.2f%%, top-5 %.2f%%; exported to %s and %s',
+        metrics['epoch'],
+        100 * metrics['top1'],
+        100 * metrics['top5'],
+        target.symbol_file,
+        target.parameter_file(0),
+    )

@@ -1,4 +1,5 @@
 """Counting how often binary weights change their sign (MeliusNet, supplementary material, Optimizer Comparison)."""
+
 import math
 
 import numpy as np
@@ -20,8 +21,11 @@ def binary_weights(block, path=''):
     """
     if isinstance(block, _LAYERS) and block.bits == 1 and block.quantization != 'round':
         return {path: block.weight}
-    return {name: weight for key, child in block._children.items()
-            for name, weight in binary_weights(child, f'{path}.{key}' if path else key).items()}
+    return {
+        name: weight
+        for key, child in block._children.items()
+        for name, weight in binary_weights(child, f'{path}.{key}' if path else key).items()
+    }
 
 
 class FlipCounter:
@@ -92,7 +96,7 @@ class FlipCounter:
             counts[:] = 0
         together = np.zeros(max(map(len, histograms)), int)
         for histogram in histograms:
-            together[:len(histogram)] += histogram
+            together[: len(histogram)] += histogram
         self.table = np.concatenate([self.table, [[statistics(histogram) for histogram in (together, *histograms)]]])
 
     def rows(self, epochs):
@@ -100,8 +104,11 @@ class FlipCounter:
 
         `epochs` are the numbers of the epochs.
         """
-        return [{'epoch': epoch, 'layer': layer, 'weights': size, **dict(zip(STATISTICS, map(_plain, values)))}
-                for epoch, part in zip(epochs, self.table) for layer, size, values in zip(self.layers, self.sizes, part)]
+        return [
+            {'epoch': epoch, 'layer': layer, 'weights': size, **dict(zip(STATISTICS, map(_plain, values)))}
+            for epoch, part in zip(epochs, self.table)
+            for layer, size, values in zip(self.layers, self.sizes, part)
+        ]
 
     def _pack(self, name):
         weights = self._weights[name]

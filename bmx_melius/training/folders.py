@@ -1,4 +1,5 @@
 """Images in folders, one for each class."""
+
 import os
 
 from mxnet.gluon.data.vision import ImageFolderDataset
@@ -48,6 +49,8 @@ def open_folders(data_dir, spec):
     train, validation = (ImageFolder(os.path.join(data_dir, part), spec) for part in ('train', 'val'))
     different = sorted(set(train.synsets) ^ set(validation.synsets))
     if different:
-        raise UserError(f'the folders {data_dir}/train and {data_dir}/val must have the same classes; only one has {different[0]}'
-                        + (f' (and {len(different) - 1} more)' if different[1:] else ''))
+        raise UserError(
+            f'the folders {data_dir}/train and {data_dir}/val must have the same classes; only one has {different[0]}'
+            + (f' (and {len(different) - 1} more)' if different[1:] else '')
+        )
     return train, validation

@@ -4,6 +4,7 @@ Each worker and server sends one to the scheduler, which answers. So the schedul
 scheduler is there. There are none before all have come; until then a time limit does it. Without this, MXNet waits for a missing
 process for ever.
 """
+
 import contextlib
 import ctypes
 import logging
@@ -29,8 +30,11 @@ SCHEDULER = {1: 'the scheduler (it has ended or cannot be reached; if it ended t
 
 def workers_and_servers():
     """All processes of the job but the scheduler."""
-    return {first + 2 * rank: f'{role} {rank}'
-            for first, role in ((9, 'worker'), (8, 'server')) for rank in range(int(os.environ[f'DMLC_NUM_{role.upper()}']))}
+    return {
+        first + 2 * rank: f'{role} {rank}'
+        for first, role in ((9, 'worker'), (8, 'server'))
+        for rank in range(int(os.environ[f'DMLC_NUM_{role.upper()}']))
+    }
 
 
 class Heartbeats:

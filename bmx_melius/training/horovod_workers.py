@@ -1,4 +1,5 @@
 """Workers that exchange gradients through Horovod, an optional package."""
+
 import mxnet as mx
 
 from ..errors import UserError
@@ -20,8 +21,10 @@ class HorovodWorkers(Workers):
         try:
             import horovod.mxnet as hvd
         except ImportError as error:
-            raise UserError('--kvstore horovod: install Horovod with its part for MXNet: '
-                            'HOROVOD_WITH_MXNET=1 pip install --no-build-isolation horovod (docs/distributed.md says more)') from error
+            raise UserError(
+                '--kvstore horovod: install Horovod with its part for MXNet: '
+                'HOROVOD_WITH_MXNET=1 pip install --no-build-isolation horovod (docs/distributed.md says more)'
+            ) from error
         super().__init__()
         hvd.init()
         self._hvd, self.rank, self.count = hvd, hvd.rank(), hvd.size()

@@ -1,4 +1,5 @@
 """Batches from single images, through Gluon's `DataLoader`."""
+
 import mxnet as mx
 import numpy as np
 from mxnet import gluon
@@ -31,7 +32,8 @@ class ImageSource(Source):
         super().__init__(origin, spec, len(class_names), class_names, len(train), len(validation), batch_size, part, parts)
         self._order = _ShuffledBatches(len(train), batch_size, part, parts, seed)
         self._train = gluon.data.DataLoader(
-            _Augmented(train, augmentation, spec), batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_stack)
+            _Augmented(train, augmentation, spec), batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_stack
+        )
         self._validation = _in_order(validation, spec, batch_size, threads, self.validation_share)
 
     def train(self, epoch, first=0):
@@ -49,7 +51,8 @@ def validation_batches(images, spec, batch_size, threads):
 
 def _in_order(images, spec, batch_size, threads, numbers):
     return gluon.data.DataLoader(
-        _Cropped(images, spec), batch_size=batch_size, sampler=numbers, num_workers=threads, thread_pool=True, batchify_fn=_stack)
+        _Cropped(images, spec), batch_size=batch_size, sampler=numbers, num_workers=threads, thread_pool=True, batchify_fn=_stack
+    )
 
 
 def _normalized(batches, spec):
@@ -80,7 +83,7 @@ class _ShuffledBatches(gluon.data.Sampler):
         order = np.random.RandomState(seed_for(self._seed, self._epoch)).permutation(self._images)
         for number in range(self._first, len(self)):
             begin = (number * self._parts + self._part) * self._batch_size  # all parts' batches make one batch of a machine alone
-            batch = order[begin:begin + self._batch_size]
+            batch = order[begin : begin + self._batch_size]
             yield [(seed_for(self._seed, self._epoch, index), int(index)) for index in batch]
 
 

@@ -1,4 +1,5 @@
 """Ctrl-C, and the signal that batch systems send before they kill: stop at the next good place."""
+
 import contextlib
 import os
 import signal

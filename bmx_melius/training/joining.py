@@ -1,4 +1,5 @@
 """From the flags to the processes that train together."""
+
 from .horovod_workers import HorovodWorkers
 from .store_workers import StoreWorkers
 from .workers import Workers

@@ -3,6 +3,7 @@
 The flags are those of ``mxnet/tools/launch.py``, which this runs. The one in MXNet 1.9.1 needs help: it calls `Thread.isAlive`, which
 Python 3.9 removed; it gives the command to a shell without quoting it; and its exit status is 0 whatever happens.
 """
+
 import importlib.util
 import pathlib
 import runpy

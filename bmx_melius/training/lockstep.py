@@ -1,4 +1,5 @@
 """All processes of a run make the same updates: what stops one of them stops all at the same place."""
+
 import math
 import signal
 
@@ -62,7 +63,8 @@ class Lockstep:
         """Learn whether all processes can go on. Raises as `updates` does."""
         got = self._interruption.signal
         interrupted, terminated, failed, loss = self._workers.sum(
-            [got == signal.SIGINT, got == signal.SIGTERM, self.error is not None, progress.loss])
+            [got == signal.SIGINT, got == signal.SIGTERM, self.error is not None, progress.loss]
+        )
         if not math.isfinite(loss):
             raise UserError(f'training diverged in epoch {progress.epoch + 1}: the loss is {loss}; start again with a lower --lr')
         if failed and not self.error:

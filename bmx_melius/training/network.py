@@ -1,4 +1,5 @@
 """From the flags to the network that is trained."""
+
 import contextlib
 import io
 
@@ -59,8 +60,9 @@ def make_network(options, get_model, model, spec, devices):
         with contextlib.redirect_stdout(io.StringIO()):  # where MXNet prints the arguments when this fails
             net.infer_shape(mx.nd.zeros((1, *spec.shape)))
     except mx.MXNetError as error:
-        raise UserError(f'--input-size {spec.size} is too small for {options.model} with initial_layers '
-                        f'{model["initial_layers"]}: {last_line(error)}') from error
+        raise UserError(
+            f'--input-size {spec.size} is too small for {options.model} with initial_layers {model["initial_layers"]}: {last_line(error)}'
+        ) from error
     seed_all(seed_for(options.seed))
     if not pretrained:
         net.initialize(INITIALIZERS[options.initialization], ctx=devices)
@@ -69,5 +71,5 @@ def make_network(options, get_model, model, spec, devices):
         net.hybridize(static_alloc=True, static_shape=True)
     if options.no_wd:
         for parameter in net.collect_params('.*beta|.*gamma|.*bias').values():
-            parameter.wd_mult = 0.
+            parameter.wd_mult = 0.0
     return net

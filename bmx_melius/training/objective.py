@@ -1,4 +1,5 @@
 """What a network is trained for: from images and labels to the loss of each image. GluonCV's options, which all go together."""
+
 import gluoncv
 import mxnet as mx
 import numpy as np
@@ -7,7 +8,7 @@ from mxnet import autograd, gluon
 from .seeding import seed_for
 from .teacher import load_teacher
 
-LABEL_SMOOTHING = .1  # GluonCV's
+LABEL_SMOOTHING = 0.1  # GluonCV's
 MIXUP = 1  # behind epoch and batch: a place of its own among those where random numbers are drawn
 
 
@@ -30,7 +31,7 @@ class Mixup:
     def share(self, epoch, batch):
         """The share of an image in its mixture, 0 to 1; that of the other one is the rest."""
         if epoch >= self._end:
-            return 1.
+            return 1.0
         return np.random.RandomState(seed_for(self._seed, epoch, batch, MIXUP)).beta(self._alpha, self._alpha)
 
 
@@ -73,12 +74,13 @@ class Objective:
     teacher : Teacher or None
     """
 
-    def __init__(self, classes, smoothing=0., mixup=None, teacher=None):
+    def __init__(self, classes, smoothing=0.0, mixup=None, teacher=None):
         self._classes, self._smoothing, self._mixup, self._teacher = classes, smoothing, mixup, teacher
         self._distributions = bool(smoothing or mixup)  # whether targets are such, or classes
         if teacher:
-            self._loss = gluoncv.loss.DistillationSoftmaxCrossEntropyLoss(teacher.temperature, teacher.hard_weight,
-                                                                          sparse_label=not self._distributions)
+            self._loss = gluoncv.loss.DistillationSoftmaxCrossEntropyLoss(
+                teacher.temperature, teacher.hard_weight, sparse_label=not self._distributions
+            )
         else:
             self._loss = gluon.loss.SoftmaxCrossEntropyLoss(sparse_label=not self._distributions)
 
@@ -122,7 +124,15 @@ def make_objective(options, get_model, classes, input_shape, devices):
     mixup = Mixup(options.mixup_alpha, options.seed, options.num_epochs - options.mixup_off_epoch) if options.mixup else None
     teacher = None
     if options.teacher:
-        net = load_teacher(get_model, options.teacher, classes, input_shape, devices, options.teacher_params,
-                           options.teacher_pretrained, options.teacher_options)
+        net = load_teacher(
+            get_model,
+            options.teacher,
+            classes,
+            input_shape,
+            devices,
+            options.teacher_params,
+            options.teacher_pretrained,
+            options.teacher_options,
+        )
         teacher = Teacher(net, options.temperature, options.hard_weight)
-    return Objective(classes, LABEL_SMOOTHING if options.label_smoothing else 0., mixup, teacher)
+    return Objective(classes, LABEL_SMOOTHING if options.label_smoothing else 0.0, mixup, teacher)

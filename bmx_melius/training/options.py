@@ -1,4 +1,5 @@
 """What follows from the flags of train_imagenet.py: defaults that depend on other flags, and everything that cannot be honoured."""
+
 import argparse
 import os
 
@@ -27,13 +28,28 @@ REFUSED = {
 }
 
 # A resumed run may change these: they decide neither what is computed nor on what. (For record files see RecordSource on threads.)
-CHANGEABLE = {'resume', 'dry_run', 'log_interval', 'logging_file', 'tensorboard', 'save_frequency', 'save_interval', 'save_dir',
-              'num_workers', 'data_dir', 'rec_train', 'rec_train_idx', 'rec_val', 'rec_val_idx', 'teacher_params'}
+CHANGEABLE = {
+    'resume',
+    'dry_run',
+    'log_interval',
+    'logging_file',
+    'tensorboard',
+    'save_frequency',
+    'save_interval',
+    'save_dir',
+    'num_workers',
+    'data_dir',
+    'rec_train',
+    'rec_train_idx',
+    'rec_val',
+    'rec_val_idx',
+    'teacher_params',
+}
 
 # Flags that mean nothing without another one -> that one, and their defaults beside it (GluonCV's).
 DEPENDENT = {
-    'mixup': {'mixup_alpha': .2, 'mixup_off_epoch': 0},
-    'teacher': {'temperature': 20., 'hard_weight': .5, 'teacher_params': None, 'teacher_pretrained': False, 'teacher_options': None},
+    'mixup': {'mixup_alpha': 0.2, 'mixup_off_epoch': 0},
+    'teacher': {'temperature': 20.0, 'hard_weight': 0.5, 'teacher_params': None, 'teacher_pretrained': False, 'teacher_options': None},
 }
 
 
@@ -74,8 +90,10 @@ def parse(make_parser, arguments):
     changed = [name for name in saved['options'] if name not in CHANGEABLE and getattr(options, name) != getattr(before, name)]
     if changed:
         flags = ', '.join(f'{_flag(name)} {getattr(before, name)}' for name in changed)
-        raise UserError(f'the run in {options.save_dir} was started with {flags}; leave that as it is, or start a new run from its weights '
-                        'with --resume-params and another --save-dir')
+        raise UserError(
+            f'the run in {options.save_dir} was started with {flags}; leave that as it is, or start a new run from its weights '
+            'with --resume-params and another --save-dir'
+        )
     return options
 
 
@@ -116,8 +134,22 @@ def _flag(name):
 
 
 def _check(options):
-    for name in ('lr', 'warmup_lr', 'wd', 'crop_ratio', 'lr_decay', 'seed', 'num_gpus', 'num_workers', 'warmup_epochs',
-                 'lr_decay_period', 'save_frequency', 'save_interval', 'log_interval', 'resume_epoch'):
+    for name in (
+        'lr',
+        'warmup_lr',
+        'wd',
+        'crop_ratio',
+        'lr_decay',
+        'seed',
+        'num_gpus',
+        'num_workers',
+        'warmup_epochs',
+        'lr_decay_period',
+        'save_frequency',
+        'save_interval',
+        'log_interval',
+        'resume_epoch',
+    ):
         if not getattr(options, name) >= 0:
             raise UserError(f'{_flag(name)} must not be negative')
     if options.bits > options.weight_bits:
@@ -126,8 +158,9 @@ def _check(options):
         if not options.mixup_alpha > 0:
             raise UserError(f'--mixup-alpha must be positive, not {options.mixup_alpha:g}')
         if not 0 <= options.mixup_off_epoch < options.num_epochs:
-            raise UserError(f'--mixup-off-epoch {options.mixup_off_epoch}: the last epochs without mixup must be fewer than all '
-                            f'{options.num_epochs}')
+            raise UserError(
+                f'--mixup-off-epoch {options.mixup_off_epoch}: the last epochs without mixup must be fewer than all {options.num_epochs}'
+            )
         if options.batch_size * max(1, options.num_gpus) == 1:
             raise UserError('--mixup mixes the images of a batch: raise --batch-size above 1')
     if options.teacher:
@@ -143,14 +176,20 @@ def _check(options):
         check_installed()
     features = mx.runtime.Features()
     if options.num_gpus > mx.context.num_gpus():
-        raise UserError(f'--num-gpus {options.num_gpus}: ' + (
-            f'this machine has {mx.context.num_gpus()}' if features.is_enabled('CUDA') else 'this MXNet was built without CUDA; '
-            'install a build with it, or leave the flag out'))
+        raise UserError(
+            f'--num-gpus {options.num_gpus}: '
+            + (
+                f'this machine has {mx.context.num_gpus()}'
+                if features.is_enabled('CUDA')
+                else 'this MXNet was built without CUDA; install a build with it, or leave the flag out'
+            )
+        )
     if options.kvstore == 'nccl' and not features.is_enabled('NCCL'):
         raise UserError('--kvstore nccl: this MXNet was built without NCCL; take --kvstore device')
     if options.kvstore.startswith('dist') and 'DMLC_ROLE' not in os.environ:
-        raise UserError(f'--kvstore {options.kvstore}: start all processes by python -m bmx_melius.training.launch, or as '
-                        'docs/distributed.md says')
+        raise UserError(
+            f'--kvstore {options.kvstore}: start all processes by python -m bmx_melius.training.launch, or as docs/distributed.md says'
+        )
     if options.resume_states and not options.resume_params or options.resume_epoch and not options.resume_params:
         raise UserError('--resume-states and --resume-epoch go with --resume-params (to continue a run as it was, use --resume alone)')
     if options.use_pretrained and options.resume_params:

@@ -1,4 +1,5 @@
 """Record files from folders of images, packed by MXNet's im2rec and checked against what was listed."""
+
 import dataclasses
 import os
 import re
@@ -45,8 +46,7 @@ class ImageList:
 
     def difference_from_imagenet(self):
         """One line that tells how the counts differ from ImageNet-1k's, or None."""
-        different = [f'{name} {count:,} instead of {IMAGENET[name]:,}' for name, count in self.counts().items()
-                     if count != IMAGENET[name]]
+        different = [f'{name} {count:,} instead of {IMAGENET[name]:,}' for name, count in self.counts().items() if count != IMAGENET[name]]
         return f'{self.root} is not all of ImageNet-1k: {", ".join(different)}' if different else None
 
     def looks_like_imagenet(self):
@@ -85,8 +85,10 @@ def list_images(root, val_labels=None):
     images = {part: [(os.path.relpath(path, root), label) for path, label in items[part]] for part in PARTS}
     for path, _ in images['train'] + images['val']:
         if path != path.strip() or re.search('[\t\r\n]', path):
-            raise UserError(f'{os.path.join(root, path)!r}: im2rec cannot read a list with tabs, line breaks or blanks at the end of a '
-                            'name; rename the file')
+            raise UserError(
+                f'{os.path.join(root, path)!r}: im2rec cannot read a list with tabs, line breaks or blanks at the end of a '
+                'name; rename the file'
+            )
     order = np.random.RandomState(ORDER_SEED).permutation(len(images['train']))
     images['train'] = [images['train'][number] for number in order]
     return ImageList(root, train.synsets, images)
@@ -157,12 +159,23 @@ def pack(images, target, resize, quality, threads):
 def _run_im2rec(folder, images, resize, quality, threads):
     """Pack all lists in a folder."""
     # With one process im2rec stops at the first image that it cannot decode; with several it leaves it out.
-    command = [sys.executable, '-u', '-m', 'mxnet.tools.im2rec', folder, images.root, '--num-thread', str(max(2, threads)),
-               *(['--resize', str(resize), '--quality', str(quality)] if resize else ['--pass-through'])]
+    command = [
+        sys.executable,
+        '-u',
+        '-m',
+        'mxnet.tools.im2rec',
+        folder,
+        images.root,
+        '--num-thread',
+        str(max(2, threads)),
+        *(['--resize', str(resize), '--quality', str(quality)] if resize else ['--pass-through']),
+    ]
     done, failed, line = 0, False, ''
-    with tqdm(total=sum(map(len, images.images.values())), desc='packing', unit=' images', leave=False, disable=None) as bar, \
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace',
-                             start_new_session=True) as process:
+    with tqdm(
+        total=sum(map(len, images.images.values())), desc='packing', unit=' images', leave=False, disable=None
+    ) as bar, subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace', start_new_session=True
+    ) as process:
         try:
             for line in filter(str.strip, process.stdout):
                 begun, count = re.search(r'^Creating .rec file from .*/(\w+).lst in', line), re.search(r' count: (\d+)$', line)

@@ -1,4 +1,5 @@
 """Training protocols: what the flags of train_imagenet.py are where the user leaves them out. All their numbers are here."""
+
 import dataclasses
 import fractions
 import math
@@ -19,29 +20,44 @@ class OptimizerDefaults:
 
 # The row of radam is the protocol of the MeliusNet paper, section 4.1, which also warms up adam and sgd for 5 epochs.
 OPTIMIZERS = {
-    'radam': OptimizerDefaults(lr=.002, wd=0., warmup_epochs=0, arguments={'beta1': .95, 'beta2': .999, 'epsilon': 1e-5}),
-    'adam': OptimizerDefaults(lr=.001, wd=0., warmup_epochs=5),
-    'sgd': OptimizerDefaults(lr=.1, wd=1e-4, warmup_epochs=5, momentum=.9),
-    'nag': OptimizerDefaults(lr=.1, wd=1e-4, warmup_epochs=5, momentum=.9),
+    'radam': OptimizerDefaults(lr=0.002, wd=0.0, warmup_epochs=0, arguments={'beta1': 0.95, 'beta2': 0.999, 'epsilon': 1e-5}),
+    'adam': OptimizerDefaults(lr=0.001, wd=0.0, warmup_epochs=5),
+    'sgd': OptimizerDefaults(lr=0.1, wd=1e-4, warmup_epochs=5, momentum=0.9),
+    'nag': OptimizerDefaults(lr=0.1, wd=1e-4, warmup_epochs=5, momentum=0.9),
 }
 OF_THE_OPTIMIZER = ('lr', 'wd', 'warmup_epochs', 'momentum')  # a preset's values of these hold for the preset's optimizer alone
 
 # MeliusNet, section 4.1. What an optimizer brings along is in its row above; the clipping threshold is the network's.
 PROTOCOL = {
-    'optimizer': 'radam', 'num_epochs': DATASETS['imagenet'].num_epochs, 'batch_size': 64, 'lr_mode': 'cosine', 'warmup_lr': 0.,
-    'lr_decay': .1, 'lr_decay_epoch': [40, 60],  # of mode step: GluonCV's
-    'augmentation': 'medium', 'initialization': 'gaussian', 'bits': 1,
+    'optimizer': 'radam',
+    'num_epochs': DATASETS['imagenet'].num_epochs,
+    'batch_size': 64,
+    'lr_mode': 'cosine',
+    'warmup_lr': 0.0,
+    'lr_decay': 0.1,
+    'lr_decay_epoch': [40, 60],  # of mode step: GluonCV's
+    'augmentation': 'medium',
+    'initialization': 'gaussian',
+    'bits': 1,
 }
 
 PRESETS = {
     'meliusnet': PROTOCOL,
     # The paper's comparison with naive networks. Where it is silent, as the authors' program has it: adam, no weight decay, no warm-up.
-    'naive': {**PROTOCOL, 'optimizer': 'adam', 'lr': .001, 'wd': 0., 'warmup_epochs': 0, 'num_epochs': 40, 'lr_mode': 'step',
-              'lr_decay_epoch': [35, 37]},
+    'naive': {
+        **PROTOCOL,
+        'optimizer': 'adam',
+        'lr': 0.001,
+        'wd': 0.0,
+        'warmup_epochs': 0,
+        'num_epochs': 40,
+        'lr_mode': 'step',
+        'lr_decay_epoch': [35, 37],
+    },
     # The networks with 32 bits beside the binary ones. Where the paper is silent, as GluonCV trains: weight decay 0.0001, momentum 0.9.
-    'full-precision': {**PROTOCOL, 'bits': 32, 'optimizer': 'nag', 'lr': .1, 'warmup_epochs': 5, 'num_epochs': 90, 'augmentation': 'high'},
+    'full-precision': {**PROTOCOL, 'bits': 32, 'optimizer': 'nag', 'lr': 0.1, 'warmup_epochs': 5, 'num_epochs': 90, 'augmentation': 'high'},
     # The largest network. Of its 150 + 20 epochs these are the 150; see docs/training.md.
-    'meliusnet59': {**PROTOCOL, 'lr': .003, 'num_epochs': 150},
+    'meliusnet59': {**PROTOCOL, 'lr': 0.003, 'num_epochs': 150},
 }
 DEFAULT = 'meliusnet'
 

@@ -1,4 +1,5 @@
 """How far a run is, and what it has seen on the way."""
+
 import collections
 import dataclasses
 import time
@@ -74,12 +75,12 @@ class Progress:
     images_per_update: int = 0
     epoch: int = 0
     batch: int = 0
-    loss: float = 0.
+    loss: float = 0.0
     correct: int = 0
     correct5: int = 0
     seen: int = 0
-    waiting: float = 0.
-    running: float = 0.
+    waiting: float = 0.0
+    running: float = 0.0
     history: list = dataclasses.field(default_factory=list)
 
     def __post_init__(self):
@@ -121,8 +122,13 @@ class Progress:
     def results(self, workers):
         """What the running epoch gave, over all `Workers`: a dict of columns of `history`."""
         total = self.of_all(workers)
-        return {'loss': total.mean_loss, 'train_top1': total.accuracy, 'train_top5': total.correct5 / total.seen,
-                'images_per_second': total.seen / (total.running / workers.count), 'waiting': total.waiting / total.running}
+        return {
+            'loss': total.mean_loss,
+            'train_top1': total.accuracy,
+            'train_top5': total.correct5 / total.seen,
+            'images_per_second': total.seen / (total.running / workers.count),
+            'waiting': total.waiting / total.running,
+        }
 
     @property
     def mean_loss(self):
@@ -138,7 +144,7 @@ class Progress:
         """Note the finished epoch with its `results` in the history, and move to the start of the next one."""
         self.history.append({'epoch': self.epoch + 1, **results})
         self.epoch, self.batch = self.epoch + 1, 0
-        self.loss, self.correct, self.correct5, self.seen, self.waiting, self.running = 0., 0, 0, 0, 0., 0.
+        self.loss, self.correct, self.correct5, self.seen, self.waiting, self.running = 0.0, 0, 0, 0, 0.0, 0.0
 
     @property
     def best(self) -> Optional[dict]:

@@ -1,4 +1,5 @@
 """Batches from record files, through `mx.io.ImageRecordIter`."""
+
 import itertools
 
 import mxnet as mx
@@ -42,8 +43,10 @@ class RecordSource(Source):
         classes = len(class_names) if class_names else classes
         super().__init__(train.path, spec, classes, class_names, len(train), len(validation), batch_size, part, parts)
         if validation.labels.max() >= classes:
-            raise UserError(f'{validation.path} has labels up to {validation.labels.max()}, {train.path} only up to {classes - 1}: '
-                            'pack both from lists with the same classes')
+            raise UserError(
+                f'{validation.path} has labels up to {validation.labels.max()}, {train.path} only up to {classes - 1}: '
+                'pack both from lists with the same classes'
+            )
         for records in (train, validation):
             if records.cut_off:
                 LOG.warning('%s: the image of record %s is cut off; its missing part is gray', records.path, name_some(records.cut_off))
@@ -59,9 +62,18 @@ class RecordSource(Source):
     def train(self, epoch, first=0):
         if first == self.updates_per_epoch:
             return
-        passes = (self._read(
-            self._train, self.batch_size, shuffle=True, seed=seed_for(self._seed, epoch), num_parts=self.parts, part_index=self.part,
-            **self._training_arguments) for _ in itertools.count())  # the last part may be a batch short
+        passes = (
+            self._read(
+                self._train,
+                self.batch_size,
+                shuffle=True,
+                seed=seed_for(self._seed, epoch),
+                num_parts=self.parts,
+                part_index=self.part,
+                **self._training_arguments,
+            )
+            for _ in itertools.count()
+        )  # the last part may be a batch short
         for number, batch in zip(range(self.updates_per_epoch), itertools.chain.from_iterable(passes)):
             if number >= first:
                 yield batch.data[0], batch.label[0]
@@ -70,19 +82,26 @@ class RecordSource(Source):
         share = len(self.validation_share)
         if not share:
             return
-        batches = self._read(self._validation, min(self.batch_size, share), num_parts=self.parts, part_index=self.part,
-                             **self._validation_arguments)
+        batches = self._read(
+            self._validation, min(self.batch_size, share), num_parts=self.parts, part_index=self.part, **self._validation_arguments
+        )
         for batch in batches:
             images = batch.data[0].shape[0] - batch.pad  # `pad` is right in the first pass of an iterator only
             yield batch.data[0][:images], batch.label[0][:images]
 
     def _read(self, records, batch_size, **arguments):
-        normalization = {f'{name}_{channel}': value for name in ('mean', 'std')
-                         for channel, value in zip('rgb', getattr(self.spec, name))}
+        normalization = {f'{name}_{channel}': value for name in ('mean', 'std') for channel, value in zip('rgb', getattr(self.spec, name))}
         try:
             yield from mx.io.ImageRecordIter(
-                path_imgrec=records.path, path_imgidx=records.index_path, data_shape=self.spec.shape, batch_size=batch_size,
-                preprocess_threads=self._threads, verbose=False, **normalization, **arguments)
+                path_imgrec=records.path,
+                path_imgidx=records.index_path,
+                data_shape=self.spec.shape,
+                batch_size=batch_size,
+                preprocess_threads=self._threads,
+                verbose=False,
+                **normalization,
+                **arguments,
+            )
         except mx.MXNetError as error:
             bad = records.undecodable(self._threads)
             raise DataError(records.describe(bad) if bad else f'{records.path}: MXNet cannot go on reading: {last_line(error)}') from error

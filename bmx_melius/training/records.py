@@ -1,4 +1,5 @@
 """RecordIO files of images, as MXNet's im2rec packs them, checked before MXNet's reader, which a broken one can crash, opens them."""
+
 import mmap
 import os
 import warnings
@@ -12,7 +13,7 @@ from ..errors import UserError
 from .images import TAIL, has_known_start, is_cut_off
 
 CLASSES_FILE = 'classes.txt'  # beside record files: the names of the classes, one a line, in the order of their labels
-MAGIC = 0xced7230a
+MAGIC = 0xCED7230A
 LENGTH_BITS = 29  # of the second word of a frame; the upper 3 tell whether the record goes on in another part
 FRAME = 8  # bytes before each part of a record: the two words, magic and length
 LABEL_HEADER = 24  # flag, label, id, id2 of mx.recordio.IRHeader
@@ -84,27 +85,34 @@ class RecordFile:
             content.madvise(mmap.MADV_RANDOM)  # read the pages that are touched, not their neighbours
         view = np.frombuffer(content, np.uint8)
         suspects = []
-        for first in tqdm(range(0, len(self), CHUNK), desc=f'checking {os.path.basename(self.path)}', leave=False,
-                          disable=True if len(self) <= CHUNK else None):
+        for first in tqdm(
+            range(0, len(self), CHUNK),
+            desc=f'checking {os.path.basename(self.path)}',
+            leave=False,
+            disable=True if len(self) <= CHUNK else None,
+        ):
             suspects += self._check_chunk(view, slice(first, first + CHUNK))
         return suspects
 
     def _check_chunk(self, view, chunk):
         offsets, ends = self._offsets[chunk], self._ends[chunk]
         heads = view[offsets[:, None] + np.arange(HEAD)]
-        magic, frame, flag, label = heads[:, :FRAME + 8].copy().view(np.uint32).T
+        magic, frame, flag, label = heads[:, : FRAME + 8].copy().view(np.uint32).T
         length = (frame & (1 << LENGTH_BITS) - 1).astype(np.int64)
         in_one_part = frame >> LENGTH_BITS == 0
         labels = label.copy().view(np.float32)
         self._refuse(chunk, magic != MAGIC, 'it does not start with the mark of a record')
-        self._refuse(chunk, in_one_part & (offsets + FRAME + (length + 3) // 4 * 4 != ends),
-                     'it is not as long as it says; the file is truncated, or not the one of the index')
+        self._refuse(
+            chunk,
+            in_one_part & (offsets + FRAME + (length + 3) // 4 * 4 != ends),
+            'it is not as long as it says; the file is truncated, or not the one of the index',
+        )
         self._refuse(chunk, flag != 0, 'it has several labels (im2rec --pack-label), where one is needed')
         self._refuse(chunk, ~(labels >= 0) | (labels != np.floor(labels)), 'its label is no class number')
         self.labels[chunk] = labels.astype(np.int64)
         tails = view[np.maximum(ends[:, None] - np.arange(TAIL, 0, -1), 0)]
         suspects = []
-        for position, (head, tail) in enumerate(zip(heads[:, FRAME + LABEL_HEADER:], tails), start=chunk.start):
+        for position, (head, tail) in enumerate(zip(heads[:, FRAME + LABEL_HEADER :], tails), start=chunk.start):
             start = head.tobytes()
             if not has_known_start(start):
                 suspects.append(position)
@@ -125,10 +133,11 @@ class RecordFile:
     def _undecodable(self, positions, threads=1):
         bad = []
         reader = mx.recordio.MXIndexedRecordIO(self.index_path, self.path, 'r')
-        with ThreadPool(threads) as pool, tqdm(total=len(positions), desc=f'decoding {os.path.basename(self.path)}', unit=' images',
-                                               leave=False, disable=None) as bar:
+        with ThreadPool(threads) as pool, tqdm(
+            total=len(positions), desc=f'decoding {os.path.basename(self.path)}', unit=' images', leave=False, disable=None
+        ) as bar:
             for first in range(0, len(positions), BLOCK):
-                keys = [int(self.keys[position]) for position in positions[first:first + BLOCK]]
+                keys = [int(self.keys[position]) for position in positions[first : first + BLOCK]]
                 images = [mx.recordio.unpack(reader.read_idx(key))[1] for key in keys]
                 bad += [key for key, sound in zip(keys, pool.map(_can_be_decoded, images)) if not sound]
                 bar.update(len(keys))
@@ -137,8 +146,10 @@ class RecordFile:
 
     def describe(self, keys):
         """One line that names records with these keys as undecodable and says what to do."""
-        return (f'{self.path}: no image can be decoded from record {name_some(keys)}; pack the file again without '
-                f'{"it" if len(keys) == 1 else "them"} (im2rec leaves out what it cannot decode, unless told to --pass-through)')
+        return (
+            f'{self.path}: no image can be decoded from record {name_some(keys)}; pack the file again without '
+            f'{"it" if len(keys) == 1 else "them"} (im2rec leaves out what it cannot decode, unless told to --pass-through)'
+        )
 
 
 def _can_be_decoded(image):

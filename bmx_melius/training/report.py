@@ -1,4 +1,5 @@
 """What the user sees of a run: a log, on the screen and in a file, and a progress bar."""
+
 import contextlib
 import logging
 import os
@@ -83,8 +84,9 @@ class Bar:
     FORMAT = '{desc} {percentage:.0f}%|{bar}| {elapsed} < {remaining}{postfix}'
 
     def __init__(self, total, done, drawn=True):
-        self._bar = tqdm(total=total, initial=done, bar_format=self.FORMAT, dynamic_ncols=True, smoothing=0,
-                         disable=None if drawn else True)
+        self._bar = tqdm(
+            total=total, initial=done, bar_format=self.FORMAT, dynamic_ncols=True, smoothing=0, disable=None if drawn else True
+        )
         self._redirection = contextlib.nullcontext() if self._bar.disable else logging_redirect_tqdm([LOG])
 
     def __enter__(self):
@@ -107,10 +109,34 @@ def show(bar, experiment, options, progress, source, learning_rate):
     images_per_second = progress.pace.updates_per_second * source.images_per_update
     speed = f'{images_per_second:,.{0 if images_per_second >= 100 else 1}f} images/s'
     waiting = f'{progress.pace.waiting_share:.0%} waiting for data'
-    bar.advance(source.images_per_update, f'epoch {progress.epoch + 1}/{options.num_epochs}', f'loss {progress.mean_loss:.3f}',
-                f'top-1 {progress.accuracy:.1%}', f'rate {learning_rate:.1e}', speed, waiting)
+    bar.advance(
+        source.images_per_update,
+        f'epoch {progress.epoch + 1}/{options.num_epochs}',
+        f'loss {progress.mean_loss:.3f}',
+        f'top-1 {progress.accuracy:.1%}',
+        f'rate {learning_rate:.1e}',
+        speed,
+        waiting,
+    )
     if options.log_interval and progress.batch % options.log_interval == 0:
-        LOG.info('epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, %s, %s, learning rate %.3g', progress.epoch + 1,
-                 progress.batch, source.updates_per_epoch, progress.mean_loss, 100 * progress.accuracy, speed, waiting, learning_rate)
-        experiment.add_scalars({'update/loss': progress.mean_loss, 'update/top1': progress.accuracy, 'update/learning_rate': learning_rate,
-                                'update/images_per_second': images_per_second, 'update/waiting': progress.pace.waiting_share}, progress)
+        LOG.info(
+            'epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, %s, %s, learning rate %.3g',
+            progress.epoch + 1,
+            progress.batch,
+            source.updates_per_epoch,
+            progress.mean_loss,
+            100 * progress.accuracy,
+            speed,
+            waiting,
+            learning_rate,
+        )
+        experiment.add_scalars(
+            {
+                'update/loss': progress.mean_loss,
+                'update/top1': progress.accuracy,
+                'update/learning_rate': learning_rate,
+                'update/images_per_second': images_per_second,
+                'update/waiting': progress.pace.waiting_share,
+            },
+            progress,
+        )

@@ -1,4 +1,5 @@
 """The numbers of a run for TensorBoard."""
+
 import importlib.util
 import os
 import time

@@ -1,4 +1,5 @@
 """The learning rate over a run: GluonCV's schedules, laid out so that no update is wasted."""
+
 import math
 
 from gluoncv.utils import LRScheduler, LRSequential
@@ -7,11 +8,11 @@ from ..errors import UserError
 
 MODES = ('cosine', 'step', 'poly')
 BATCH = 64  # images of an update in the paper's protocol, which default learning rates are for
-SCALINGS = {'none': lambda ratio: 1., 'linear': lambda ratio: ratio, 'sqrt': math.sqrt}
+SCALINGS = {'none': lambda ratio: 1.0, 'linear': lambda ratio: ratio, 'sqrt': math.sqrt}
 POWER = 2  # of mode poly, as in GluonCV's script
 
 
-def make_schedule(mode, lr, num_epochs, updates_per_epoch, warmup_epochs=0, warmup_lr=0., decay=.1, decay_epochs=()):
+def make_schedule(mode, lr, num_epochs, updates_per_epoch, warmup_epochs=0, warmup_lr=0.0, decay=0.1, decay_epochs=()):
     """Build the schedule of a run of U = num_epochs * updates_per_epoch updates, W of them (whole epochs) warm-up.
 
     Update u = 0 .. U-1 has the rate

@@ -1,4 +1,5 @@
 """Every random number of a training run follows from the run's seed and the place where it is drawn."""
+
 import random
 
 import mxnet as mx

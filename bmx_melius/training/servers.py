@@ -1,4 +1,5 @@
 """The processes of a distributed job that do not train: a scheduler, and servers that sum the gradients."""
+
 import logging
 import os
 import signal
@@ -31,7 +32,7 @@ def serve(role):
     heartbeats.start()
     asked = None
     while job.is_alive():
-        job.join(.2)
+        job.join(0.2)
         needed = heartbeats.has_begun()
         if signals and asked is None:
             asked = time.monotonic()

@@ -3,6 +3,7 @@
 Sources: LeCun et al., "Gradient-Based Learning Applied to Document Recognition", 1998; Xiao et al., "Fashion-MNIST", 2017; Krizhevsky,
 "Learning Multiple Layers of Features from Tiny Images", 2009.
 """
+
 import gzip
 import os
 import shutil
@@ -27,14 +28,14 @@ FASHION_CLASSES = ('T-shirt/top', 'Trouser', 'Pullover', 'Dress', 'Coat', 'Sanda
 CIFAR10_CLASSES = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
 CIFAR100_CLASSES = (
     'apple', 'aquarium_fish', 'baby', 'bear', 'beaver', 'bed', 'bee', 'beetle', 'bicycle', 'bottle', 'bowl', 'boy', 'bridge', 'bus',
-    'butterfly', 'camel', 'can', 'castle', 'caterpillar', 'cattle', 'chair', 'chimpanzee', 'clock', 'cloud', 'cockroach', 'couch', 'crab',
-    'crocodile', 'cup', 'dinosaur', 'dolphin', 'elephant', 'flatfish', 'forest', 'fox', 'girl', 'hamster', 'house', 'kangaroo',
+    'butterfly', 'camel', 'can', 'castle', 'caterpillar', 'cattle', 'chair', 'chimpanzee', 'clock', 'cloud', 'cockroach', 'couch',
+    'crab', 'crocodile', 'cup', 'dinosaur', 'dolphin', 'elephant', 'flatfish', 'forest', 'fox', 'girl', 'hamster', 'house', 'kangaroo',
     'keyboard', 'lamp', 'lawn_mower', 'leopard', 'lion', 'lizard', 'lobster', 'man', 'maple_tree', 'motorcycle', 'mountain', 'mouse',
     'mushroom', 'oak_tree', 'orange', 'orchid', 'otter', 'palm_tree', 'pear', 'pickup_truck', 'pine_tree', 'plain', 'plate', 'poppy',
     'porcupine', 'possum', 'rabbit', 'raccoon', 'ray', 'road', 'rocket', 'rose', 'sea', 'seal', 'shark', 'shrew', 'skunk', 'skyscraper',
-    'snail', 'snake', 'spider', 'squirrel', 'streetcar', 'sunflower', 'sweet_pepper', 'table', 'tank', 'telephone', 'television', 'tiger',
-    'tractor', 'train', 'trout', 'tulip', 'turtle', 'wardrobe', 'whale', 'willow_tree', 'wolf', 'woman', 'worm',
-)
+    'snail', 'snake', 'spider', 'squirrel', 'streetcar', 'sunflower', 'sweet_pepper', 'table', 'tank', 'telephone', 'television',
+    'tiger', 'tractor', 'train', 'trout', 'tulip', 'turtle', 'wardrobe', 'whale', 'willow_tree', 'wolf', 'woman', 'worm',
+)  # fmt: skip
 
 
 class _MNIST(MNIST):
@@ -88,8 +89,10 @@ def open_mnist(folder, classes=10):
     if not _missing(folder, packed):
         return _read(folder, classes, lambda train: _MNIST(folder, train)[:])
     if _missing(folder, names):
-        raise UserError(f'{folder} lacks {", ".join(_missing(folder, packed))}: put the four files there, packed by gzip or not, or point '
-                        '--data-dir to them; they are not downloaded')
+        raise UserError(
+            f'{folder} lacks {", ".join(_missing(folder, packed))}: put the four files there, packed by gzip or not, or point '
+            '--data-dir to them; they are not downloaded'
+        )
     return _read(folder, classes, lambda train: _read_unpacked(*(os.path.join(folder, name) for name in MNIST_FILES[train])))
 
 
@@ -118,8 +121,10 @@ def _open_cifar(folder, kind, classes):
             return _read(place, classes, lambda train, place=place: kind(place, train=train)[:])
     archive = os.path.join(folder, kind.archive)
     if not os.path.isfile(archive):
-        raise UserError(f'{folder} lacks {", ".join(_missing(folder, kind.files))}: put them there, or {kind.archive}, which has them, or '
-                        'point --data-dir to them; they are not downloaded')
+        raise UserError(
+            f'{folder} lacks {", ".join(_missing(folder, kind.files))}: put them there, or {kind.archive}, which has them, or '
+            'point --data-dir to them; they are not downloaded'
+        )
     with tempfile.TemporaryDirectory() as unpacked:
         try:
             with tarfile.open(archive) as tar:

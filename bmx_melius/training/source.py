@@ -1,4 +1,5 @@
 """What a source of training data offers to the training loop."""
+
 import abc
 import math
 
@@ -50,7 +51,7 @@ class Source(abc.ABC):
     def validation_share(self):
         """The numbers of the validation images that are this machine's, a `range`: equal shares, but for the last ones."""
         share = math.ceil(self.validation_images / self.parts)
-        return range(self.validation_images)[self.part * share:(self.part + 1) * share]
+        return range(self.validation_images)[self.part * share : (self.part + 1) * share]
 
     @abc.abstractmethod
     def train(self, epoch, first=0):

@@ -1,4 +1,5 @@
 """Where a run begins: at the beginning, at its last checkpoint, or with the weights of another one."""
+
 import functools
 import math
 import pickle
@@ -17,13 +18,18 @@ def start(options, checkpoints, net, trainer, source):
     if options.resume:
         progress = checkpoints.load(net, trainer)
         if progress.images_per_update != source.images_per_update:
-            raise UserError(f'the run in {options.save_dir} was started with updates of {progress.images_per_update} images, now they '
-                            f'would have {source.images_per_update}: start as many processes as then')
+            raise UserError(
+                f'the run in {options.save_dir} was started with updates of {progress.images_per_update} images, now they '
+                f'would have {source.images_per_update}: start as many processes as then'
+            )
         LOG.info('going on at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
         return progress
     for flag, file, load in (
-        ('--resume-params', options.resume_params,
-         functools.partial(net.load_parameters, ctx=net.collect_params().list_ctx(), cast_dtype=True)),
+        (
+            '--resume-params',
+            options.resume_params,
+            functools.partial(net.load_parameters, ctx=net.collect_params().list_ctx(), cast_dtype=True),
+        ),
         ('--resume-states', options.resume_states, functools.partial(load_optimizer, trainer)),
     ):
         try:
@@ -43,5 +49,9 @@ def warn_of_little_space(options, net):
     needed = size * (weights + 2 * 2)  # an optimizer has up to two moments, and there are the new state and the last one
     free = check_folder(options.save_dir)
     if free < needed:
-        LOG.warning('%s has %.3g MB free, and the checkpoints will take about %.3g MB: make room, or raise --save-frequency',
-                    options.save_dir, free / 1e6, needed / 1e6)
+        LOG.warning(
+            '%s has %.3g MB free, and the checkpoints will take about %.3g MB: make room, or raise --save-frequency',
+            options.save_dir,
+            free / 1e6,
+            needed / 1e6,
+        )

@@ -1,4 +1,5 @@
 """Workers that exchange gradients through MXNet's parameter servers."""
+
 import ctypes
 import os
 import signal

@@ -1,4 +1,5 @@
 """The teacher of a distillation: a trained network whose answers another one learns."""
+
 import os
 
 import mxnet as mx
@@ -41,11 +42,15 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
     files = Exported(name)
     exported = os.path.isfile(files.symbol_file)
     if exported and (params or pretrained or arguments):
-        raise UserError(f'--teacher {name} is an exported network and has its weights with it: leave out --teacher-params, '
-                        '--teacher-pretrained and --teacher-options')
+        raise UserError(
+            f'--teacher {name} is an exported network and has its weights with it: leave out --teacher-params, '
+            '--teacher-pretrained and --teacher-options'
+        )
     if not exported and bool(params) == bool(pretrained):
-        raise UserError(f'--teacher {name} needs weights: give --teacher-params FILE or --teacher-pretrained (downloaded if they are not '
-                        'in ~/.mxnet/models), or the prefix of an exported network as --teacher')
+        raise UserError(
+            f'--teacher {name} needs weights: give --teacher-params FILE or --teacher-pretrained (downloaded if they are not '
+            'in ~/.mxnet/models), or the prefix of an exported network as --teacher'
+        )
     try:
         if exported:
             net = gluon.SymbolBlock.imports(files.symbol_file, ['data'], files.parameter_file(0), ctx=devices)

@@ -1,4 +1,5 @@
 """Labelled images to evaluate a network on: a dataset by its name, a folder, or a record file."""
+
 import dataclasses
 import os
 import threading
@@ -70,14 +71,19 @@ class LabelledImages:
                 raise UserError(f'{self.origin} has labels up to {self.classes - 1}, but the network has the classes 0 to {classes - 1}')
         elif class_names is None:
             if self.classes != classes:
-                raise UserError(f'{self.origin} has {self.classes} classes, but the network has {classes}, and nobody gave their names to '
-                                'choose by: give --classes-file')
+                raise UserError(
+                    f'{self.origin} has {self.classes} classes, but the network has {classes}, and nobody gave their names to '
+                    'choose by: give --classes-file'
+                )
         else:
             unclear = [name for name in self.class_names if class_names.count(name) != 1]
             if unclear:
                 why = 'two classes' if unclear[0] in class_names else 'no class'
-                raise UserError(f'{self.origin} has the class {unclear[0]!r}' + (f' (and {len(unclear) - 1} more)' if unclear[1:] else '')
-                                + f', but the network has {why} of this name; it has {", ".join(map(repr, class_names[:3]))}, ...')
+                raise UserError(
+                    f'{self.origin} has the class {unclear[0]!r}'
+                    + (f' (and {len(unclear) - 1} more)' if unclear[1:] else '')
+                    + f', but the network has {why} of this name; it has {", ".join(map(repr, class_names[:3]))}, ...'
+                )
             return np.array([class_names.index(name) for name in self.class_names])
         return np.arange(self.classes)
 
@@ -108,7 +114,7 @@ class LabelledImages:
             raise UserError(f'{self.origin}: images have {channels} channels, but the network takes {spec.channels}')
         first = 0
         for images, labels in validation_batches(self.dataset, spec, batch_size, threads):
-            yield images, labels.asnumpy().astype(np.int64), self.names[first:first + len(labels)]
+            yield images, labels.asnumpy().astype(np.int64), self.names[first : first + len(labels)]
             first += len(labels)
 
 
@@ -138,8 +144,9 @@ def open_images(data, spec):
         folder = ImageFolder(validation if os.path.isdir(validation) else path, spec)
         return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.synsets), folder.synsets)
     if not os.path.isfile(path):
-        raise UserError(f'there is no {data}: give digits, mnist, cifar10, ..., a folder with CLASS/*.jpg or '
-                        'val/CLASS/*.jpg, or a .rec file of im2rec')
+        raise UserError(
+            f'there is no {data}: give digits, mnist, cifar10, ..., a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec'
+        )
     index = os.path.splitext(path)[0] + '.idx'
     if not os.path.isfile(index):
         raise UserError(f'there is no index {index}: im2rec writes it beside the .rec file')

@@ -1,4 +1,5 @@
 """The processes that train one network together, on one machine or on several."""
+
 import mxnet as mx
 import numpy as np
 from mxnet import gluon

@@ -17,33 +17,48 @@ static int fail(const char* message) {
 }
 
 int main(int argc, char** argv) {
-    if (argc != 3) return fail("usage: run_packed PREFIX-0000.params image.bin");
+    if (argc != 3) {
+        return fail("usage: run_packed PREFIX-0000.params image.bin");
+    }
     bmx_program* program = bmx_program_load(argv[1]);
-    if (!program) return fail(bmx_last_error());
-    if (bmx_program_inputs(program) != 1) return fail("this example runs networks with one input");
+    if (!program) {
+        return fail(bmx_last_error());
+    }
+    if (bmx_program_inputs(program) != 1) {
+        return fail("this example runs networks with one input");
+    }
 
     int64_t shape[4] = {1, 1, 1, 1};
     bmx_program_input_shape(program, 0, shape);
     std::vector<float> image(shape[0] * shape[1] * shape[2] * shape[3]);
     std::FILE* file = std::fopen(argv[2], "rb");
-    if (!file || std::fread(image.data(), sizeof(float), image.size(), file) != image.size())
+    if (!file || std::fread(image.data(), sizeof(float), image.size(), file) != image.size()) {
         return fail("the image cannot be read, or has too few numbers");
+    }
     std::fclose(file);
 
     size_t count = bmx_program_outputs(program);
     std::vector<int64_t> shapes(4 * count);
     std::vector<int> ranks(count);
-    if (bmx_program_infer(program, shape, shapes.data(), ranks.data())) return fail(bmx_last_error());
+    if (bmx_program_infer(program, shape, shapes.data(), ranks.data())) {
+        return fail(bmx_last_error());
+    }
     std::vector<std::vector<float>> outputs(count);
     std::vector<float*> pointers;
     for (size_t i = 0; i < count; i++) {
         size_t size = 1;
-        for (int axis = 0; axis < ranks[i]; axis++) size *= shapes[4 * i + axis];
+        for (int axis = 0; axis < ranks[i]; axis++) {
+            size *= shapes[4 * i + axis];
+        }
         outputs[i].resize(size);
         pointers.push_back(outputs[i].data());
     }
     const float* input = image.data();
-    if (bmx_program_run(program, shape, &input, pointers.data(), 0)) return fail(bmx_last_error());
-    for (float score : outputs[0]) std::printf("%.9g\n", score);
+    if (bmx_program_run(program, shape, &input, pointers.data(), 0)) {
+        return fail(bmx_last_error());
+    }
+    for (float score : outputs[0]) {
+        std::printf("%.9g\n", score);
+    }
     bmx_program_destroy(program);
 }

@@ -17,7 +17,9 @@ inline std::vector<const bmx::BinaryKernels*> available_tables() {
 #ifdef BMX_HAVE_AVX512
     const bool avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vpopcntdq");
-    if (avx512) tables.push_back(&bmx::binary_kernels_avx512());
+    if (avx512) {
+        tables.push_back(&bmx::binary_kernels_avx512());
+    }
 #ifdef BMX_HAVE_AMX
     const long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM
     if (avx512 && syscall(SYS_arch_prctl, request_permission, tile_data) == 0) {

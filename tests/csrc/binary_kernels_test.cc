@@ -102,7 +102,9 @@ Case random_case(unsigned seed) {
     v.offset = r.once_in(3);
     c.rows = r.between(1, r.once_in(2) ? 4 : 16);
     c.columns = r.between(1, r.once_in(2) ? 16 : 60);
-    if (r.once_in(3)) c.columns = c.rows;
+    if (r.once_in(3)) {
+        c.columns = c.rows;
+    }
     c.margin = r.once_in(3) ? r.between(1, 3) : 0;
     c.gap = r.once_in(5) ? r.between(1, 3) : 0;
     c.addend = r.once_in(2);
@@ -123,7 +125,9 @@ class Guarded {
         mapped_ = bytes + 2 * page;
         memory_ = mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         uint8_t* begin = static_cast<uint8_t*>(memory_) + page;
-        if (memory_ == MAP_FAILED || mprotect(begin, bytes, PROT_READ | PROT_WRITE)) std::abort();
+        if (memory_ == MAP_FAILED || mprotect(begin, bytes, PROT_READ | PROT_WRITE)) {
+            std::abort();
+        }
         data_ = reinterpret_cast<T*>(at_end ? begin + bytes - size * sizeof(T) : begin);
     }
     ~Guarded() { munmap(memory_, mapped_); }
@@ -168,7 +172,9 @@ Example::Example(const Case& which) : c(which) {
     width = (c.columns - 1) * v.stride_w + (v.kernel_w - 1) * v.dilation_w + 1 + 2 * c.margin;
     elements.resize(size_t(height) * width * channels);
     const int kind = r.between(0, 7);  // mostly random, sometimes all alike
-    for (auto& e : elements) e = kind == 0 ? 0 : kind == 1 ? 1 : r.word() >> 7 & 1;
+    for (auto& e : elements) {
+        e = kind == 0 ? 0 : kind == 1 ? 1 : r.word() >> 7 & 1;
+    }
 
     const int group_channels = v.in_channels / v.groups;
     words.assign(size_t(v.out_channels) * v.kernel_h * v.kernel_w * v.group_units(), 0);
@@ -191,7 +197,9 @@ Example::Example(const Case& which) : c(which) {
                     for (int x = 0; x < v.kernel_w; ++x) {
                         const int my = c.margin + row * v.stride_h + y * v.dilation_h;
                         const int mx = c.margin + column * v.stride_w + x * v.dilation_w;
-                        for (int i = 0; i < group_channels; ++i) h += (2 * element(my, mx, first + i) - 1) * *w++;
+                        for (int i = 0; i < group_channels; ++i) {
+                            h += (2 * element(my, mx, first + i) - 1) * *w++;
+                        }
                     }
                 }
                 result.push_back(v.offset ? (h + n) / 2 : h);
@@ -217,7 +225,9 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     const ptrdiff_t row_bytes = (e.width + c.gap) * pixel_bytes;
     const size_t map_bytes = row_bytes * (e.height - 1) + pixel_bytes * (e.width - 1) + v.units() * table.unit_bytes;
     Guarded<uint8_t> map(map_bytes + kReadAhead, at_end);
-    for (size_t i = 0; i < map_bytes + kReadAhead; ++i) map.data()[i] = static_cast<uint8_t>(r.word());
+    for (size_t i = 0; i < map_bytes + kReadAhead; ++i) {
+        map.data()[i] = static_cast<uint8_t>(r.word());
+    }
     for (int y = 0; y < e.height; ++y) {
         for (int x = 0; x < e.width; ++x) {
             uint8_t* pixel = map.data() + y * row_bytes + x * pixel_bytes;
@@ -225,7 +235,9 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
             for (int channel = 0; channel < e.channels; ++channel) {
                 const int group_channels = e.channels / v.groups;
                 const int at = channel / group_channels * v.group_units() * 32 + channel % group_channels;
-                if (e.element(y, x, channel)) set_element(pixel, table.unit_bytes, at);
+                if (e.element(y, x, channel)) {
+                    set_element(pixel, table.unit_bytes, at);
+                }
             }
         }
     }
@@ -245,8 +257,12 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     const ptrdiff_t output_row = c.columns * output_pixel + c.gap;
     const size_t output_size = output_row * (c.rows - 1) + output_pixel * (c.columns - 1) + v.out_channels;
     Guarded<T> output(output_size, at_end), addend(output_size, at_end);
-    for (auto& x : output) x = T(r.between(-100, 100));
-    for (auto& x : addend) x = T(r.between(-100, 100)) / T(c.number == Number::f32 ? 8 : 1);
+    for (auto& x : output) {
+        x = T(r.between(-100, 100));
+    }
+    for (auto& x : addend) {
+        x = T(r.between(-100, 100)) / T(c.number == Number::f32 ? 8 : 1);
+    }
     std::vector<T> expected(output.begin(), output.end());
     for (int row = 0; row < c.rows; ++row) {
         for (int column = 0; column < c.columns; ++column) {
@@ -263,7 +279,9 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     table.convolve({&v, prepared.data(), input, row_bytes, pixel_bytes, c.rows, c.columns, begin, end, c.number,
                     output.data(), output_row, output_pixel, c.addend ? addend.data() : nullptr, scratch.data()});
     for (size_t i = 0; i < output_size; ++i) {
-        if (output[i] != expected[i]) return fail(table, c, "output", i, output[i], expected[i]);
+        if (output[i] != expected[i]) {
+            return fail(table, c, "output", i, output[i], expected[i]);
+        }
     }
     return true;
 }
@@ -289,12 +307,20 @@ bool check_pack(const BinaryKernels& table,
     Guarded<T> x(stride * (pixels - 1) + channels, at_end), threshold(channels, at_end);
     Guarded<uint32_t> flip(units, at_end);
     const auto draw = [&] { return r.once_in(8) ? special(T(), r) : T(r.between(-20, 20)); };
-    for (auto& value : x) value = draw();
-    for (auto& value : threshold) value = draw();
-    for (int i = 0; i < channels; ++i) flip[i / 32] |= (r.word() >> 7 & 1) << i % 32;
+    for (auto& value : x) {
+        value = draw();
+    }
+    for (auto& value : threshold) {
+        value = draw();
+    }
+    for (int i = 0; i < channels; ++i) {
+        flip[i / 32] |= (r.word() >> 7 & 1) << i % 32;
+    }
 
     Guarded<uint32_t> words(size_t(units) * pixels, at_end);
-    for (auto& word : words) word = r.word();
+    for (auto& word : words) {
+        word = r.word();
+    }
     std::vector<uint32_t> expected(words.size());
     for (int pixel = 0; pixel < pixels; ++pixel) {
         for (int i = 0; i < channels; ++i) {
@@ -304,7 +330,9 @@ bool check_pack(const BinaryKernels& table,
     }
     pack(x.data(), stride, pixels, channels, threshold.data(), flip.data(), words.data());
     for (size_t i = 0; i < words.size(); ++i) {
-        if (words[i] != expected[i]) return fail(table, c, "packed word", i, words[i], expected[i]);
+        if (words[i] != expected[i]) {
+            return fail(table, c, "packed word", i, words[i], expected[i]);
+        }
     }
     return true;
 }
@@ -317,17 +345,27 @@ bool check_pack_planes(const BinaryKernels& table, const Case& c) {
     Guarded<float> x(stride * (channels - 1) + pixels, at_end), threshold(channels, at_end);
     Guarded<uint32_t> flip(units, at_end), words(size_t(units) * pixels, at_end);
     const auto draw = [&] { return r.once_in(8) ? special(0.f, r) : float(r.between(-20, 20)); };
-    for (auto& value : x) value = draw();
-    for (auto& value : threshold) value = draw();
-    for (int i = 0; i < channels; ++i) flip[i / 32] |= (r.word() >> 7 & 1) << i % 32;
-    for (auto& word : words) word = r.word();
+    for (auto& value : x) {
+        value = draw();
+    }
+    for (auto& value : threshold) {
+        value = draw();
+    }
+    for (int i = 0; i < channels; ++i) {
+        flip[i / 32] |= (r.word() >> 7 & 1) << i % 32;
+    }
+    for (auto& word : words) {
+        word = r.word();
+    }
     table.pack_planes(x.data(), stride, pixels, channels, threshold.data(), flip.data(), words.data());
     for (int pixel = 0; pixel < pixels; ++pixel) {
         for (int channel = 0; channel < units * 32; ++channel) {
             const int at = pixel * units + channel / 32;
             const bool is = words[at] >> channel % 32 & 1, flipped = flip[channel / 32] >> channel % 32 & 1;
             const bool above = channel < channels && x[channel * stride + pixel] >= threshold[channel];
-            if (is != (above != flipped)) return fail(table, c, "bit packed from planes", channel, is, !is);
+            if (is != (above != flipped)) {
+                return fail(table, c, "bit packed from planes", channel, is, !is);
+            }
         }
     }
     return true;
@@ -339,20 +377,28 @@ bool check_expand(const BinaryKernels& table, const Case& c) {
     const ptrdiff_t packed_stride = ptrdiff_t(units + c.gap) * table.unit_bytes;
     const bool at_end = c.seed % 2;
     Guarded<uint32_t> words(size_t(units) * pixels, at_end);
-    for (auto& word : words) word = r.word();
+    for (auto& word : words) {
+        word = r.word();
+    }
     Guarded<uint8_t> packed(packed_stride * (pixels - 1) + units * table.unit_bytes, at_end);
-    for (auto& byte : packed) byte = static_cast<uint8_t>(r.word());
+    for (auto& byte : packed) {
+        byte = static_cast<uint8_t>(r.word());
+    }
     std::vector<uint8_t> expected(packed.begin(), packed.end());
     for (int pixel = 0; pixel < pixels; ++pixel) {
         uint8_t* to = expected.data() + pixel * packed_stride;
         std::memset(to, 0, units * table.unit_bytes);
         for (int i = 0; i < units * 32; ++i) {
-            if (words[pixel * units + i / 32] >> i % 32 & 1) set_element(to, table.unit_bytes, i);
+            if (words[pixel * units + i / 32] >> i % 32 & 1) {
+                set_element(to, table.unit_bytes, i);
+            }
         }
     }
     table.expand(words.data(), pixels, units, packed.data(), packed_stride);
     for (size_t i = 0; i < packed.size(); ++i) {
-        if (packed[i] != expected[i]) return fail(table, c, "expanded byte", i, packed[i], expected[i]);
+        if (packed[i] != expected[i]) {
+            return fail(table, c, "expanded byte", i, packed[i], expected[i]);
+        }
     }
     return true;
 }
@@ -374,9 +420,15 @@ bool check(const Case& c) {
 int main(int argc, char** argv) {
     const int cases = argc > 1 ? std::atoi(argv[1]) : 200;
     bool good = true;
-    for (const Case& c : kEdgeCases) good &= check(c);
-    for (int i = 0; i < cases && good; ++i) good &= check(random_case(i));
-    for (const BinaryKernels* table : available_tables()) std::printf("%s ", table->name);
+    for (const Case& c : kEdgeCases) {
+        good &= check(c);
+    }
+    for (int i = 0; i < cases && good; ++i) {
+        good &= check(random_case(i));
+    }
+    for (const BinaryKernels* table : available_tables()) {
+        std::printf("%s ", table->name);
+    }
     std::printf("%s\n", good ? "passed" : "FAILED");
     return good ? 0 : 1;
 }

@@ -21,8 +21,12 @@ std::vector<std::vector<float>> arrays_of(const Shapes& shapes) {
     std::vector<std::vector<float>> arrays;
     for (size_t i = 0; i < shapes.size(); i += 4) {
         int64_t elements = shapes[i] * shapes[i + 1];
-        if (shapes[i + 2]) elements *= shapes[i + 2] * shapes[i + 3];
-        if (elements > kMostElements) return {};
+        if (shapes[i + 2]) {
+            elements *= shapes[i + 2] * shapes[i + 3];
+        }
+        if (elements > kMostElements) {
+            return {};
+        }
         arrays.emplace_back(elements, 0.5f);
     }
     return arrays;
@@ -31,18 +35,28 @@ std::vector<std::vector<float>> arrays_of(const Shapes& shapes) {
 template <class Pointer>
 std::vector<Pointer> pointers_to(std::vector<std::vector<float>>& arrays) {
     std::vector<Pointer> pointers;
-    for (auto& array : arrays) pointers.push_back(array.data());
+    for (auto& array : arrays) {
+        pointers.push_back(array.data());
+    }
     return pointers;
 }
 
 bool run(const bmx_program* program) {
     Shapes inputs(4 * bmx_program_inputs(program)), outputs(4 * bmx_program_outputs(program));
-    for (size_t i = 0; i < inputs.size(); i += 4) bmx_program_input_shape(program, i / 4, &inputs[i]);
+    for (size_t i = 0; i < inputs.size(); i += 4) {
+        bmx_program_input_shape(program, i / 4, &inputs[i]);
+    }
     std::vector<int> ranks(outputs.size() / 4);
-    if (bmx_program_infer(program, inputs.data(), outputs.data(), ranks.data())) return false;
-    if (bmx_program_working_memory(program, inputs.data(), kThreads) > kMostMemory) return true;
+    if (bmx_program_infer(program, inputs.data(), outputs.data(), ranks.data())) {
+        return false;
+    }
+    if (bmx_program_working_memory(program, inputs.data(), kThreads) > kMostMemory) {
+        return true;
+    }
     auto x = arrays_of(inputs), y = arrays_of(outputs);
-    if (x.empty() || y.empty()) return true;
+    if (x.empty() || y.empty()) {
+        return true;
+    }
     const auto from = pointers_to<const float*>(x);
     const auto to = pointers_to<float*>(y);
     return bmx_program_run(program, inputs.data(), from.data(), to.data(), kThreads) == 0;

@@ -34,14 +34,18 @@ using Reals = std::vector<float>;
 Reals random_reals(size_t count) {
     std::normal_distribution<float> normal;
     Reals result(count);
-    for (float& x : result) x = normal(generator);
+    for (float& x : result) {
+        x = normal(generator);
+    }
     return result;
 }
 
 std::vector<int16_t> random_integers(size_t count) {
     const int range = pick({3, 300, 32767});
     std::vector<int16_t> result(count);
-    for (int16_t& x : result) x = int16_t(pick(-range - (range == 32767), range));
+    for (int16_t& x : result) {
+        x = int16_t(pick(-range - (range == 32767), range));
+    }
     return result;
 }
 
@@ -59,7 +63,9 @@ Reals planar_reals(size_t count) {
 
 struct Prepared {  // a buffer that is aligned to 64 bytes and ends where its allocation ends
     explicit Prepared(size_t bytes) {
-        if (posix_memalign(&data, 64, bytes)) std::abort();
+        if (posix_memalign(&data, 64, bytes)) {
+            std::abort();
+        }
     }
     ~Prepared() { std::free(data); }
     Prepared(const Prepared&) = delete;
@@ -68,7 +74,9 @@ struct Prepared {  // a buffer that is aligned to 64 bytes and ends where its al
 
 struct RandomEpilogue {
     explicit RandomEpilogue(int channels) : scale(random_reals(channels)), shift(random_reals(channels)) {
-        if (toss()) scale[pick(0, channels - 1)] = 0;
+        if (toss()) {
+            scale[pick(0, channels - 1)] = 0;
+        }
         const bool normalize = toss();
         epilogue = {normalize ? scale.data() : nullptr, normalize ? shift.data() : nullptr, toss()};
     }
@@ -101,7 +109,9 @@ void expect_equal(const char* table, const char* what, const Reals& got, const R
 // Rows `stride` apart of `count` elements: what lies between them must still be kGap.
 void expect_gaps(const char* table, const char* what, const Reals& buffer, ptrdiff_t stride, int count) {
     for (size_t i = 0; i < buffer.size(); ++i) {
-        if (ptrdiff_t(i) % stride >= count && buffer[i] != kGap) fail(table, what);
+        if (ptrdiff_t(i) % stride >= count && buffer[i] != kGap) {
+            fail(table, what);
+        }
     }
 }
 
@@ -153,7 +163,9 @@ void check_planar_row(const FloatKernels& kernels) {
             double sum = 0, magnitude = 0;
             for (int c = 0; c < group_inputs; ++c) {
                 for (int y = 0; y < conv.kernel_h; ++y) {
-                    if (zero[y]) continue;
+                    if (zero[y]) {
+                        continue;
+                    }
                     const float* input = rows[y] + (o / group_outputs * group_inputs + c) * input_channel;
                     for (int t = 0; t < conv.kernel_w; ++t) {
                         const double weight = weights[((o * group_inputs + c) * conv.kernel_h + y) * conv.kernel_w + t];
@@ -172,14 +184,18 @@ void check_planar_row(const FloatKernels& kernels) {
     const int begin = pick(0, columns - 1), part = pick(1, columns - begin);
     Reals again(extent(conv.out_channels, output_channel, columns), kGap);
     for (const float*& pointer : rows) {
-        if (pointer) pointer += begin * conv.stride_w;
+        if (pointer) {
+            pointer += begin * conv.stride_w;
+        }
     }
     row.columns = part;
     row.output = again.data() + begin;
     kernels.planar_row(row);
     Reals expected(again.size(), kGap);
     for (int o = 0; o < conv.out_channels; ++o) {
-        for (int x = begin; x < begin + part; ++x) expected[o * output_channel + x] = output[o * output_channel + x];
+        for (int x = begin; x < begin + part; ++x) {
+            expected[o * output_channel + x] = output[o * output_channel + x];
+        }
     }
     expect_equal(kernels.name, "planar_row gives other bits for a part of a row", again, expected);
 }
@@ -191,7 +207,9 @@ void check_gemm(const FloatKernels& kernels) {
     const ptrdiff_t lda = width + pick(0, 3), ldw = k + pick(0, 3), ldc = n + pick(0, 3);
     const bool indexed = toss();
     std::vector<int32_t> column(k);
-    for (int i = 0; i < k; ++i) column[i] = indexed ? pick(0, width - 1) : i;
+    for (int i = 0; i < k; ++i) {
+        column[i] = indexed ? pick(0, width - 1) : i;
+    }
     const Reals a = random_reals(extent(m, lda, indexed ? width : k)), weights = random_reals(extent(n, ldw, k));
     Prepared prepared(kernels.gemm_weights_bytes(n, k));
     kernels.gemm_prepare(n, k, weights.data(), ldw, prepared.data);
@@ -221,7 +239,9 @@ void check_gemm(const FloatKernels& kernels) {
     gemm.c = again.data() + begin * ldc;
     kernels.gemm(gemm);
     for (int i = begin; i < begin + gemm.m; ++i) {
-        for (int j = 0; j < n; ++j) expected[i * ldc + j] = c[i * ldc + j];
+        for (int j = 0; j < n; ++j) {
+            expected[i * ldc + j] = c[i * ldc + j];
+        }
     }
     expect_equal(kernels.name, "gemm gives other bits for a part of the rows", again, expected);
 }
@@ -247,7 +267,9 @@ void check_pool_row(const FloatKernels& kernels) {
     const ptrdiff_t pixel = channels + pick(0, 4), line = pixel * ((pixels - 1) * stride + window_w) + pick(0, 4);
     std::vector<ptrdiff_t> window;
     for (int y = 0; y < window_h; ++y) {
-        for (int x = 0; x < window_w; ++x) window.push_back(y * line + x * pixel);
+        for (int x = 0; x < window_w; ++x) {
+            window.push_back(y * line + x * pixel);
+        }
     }
     const PixelInput x((pixels - 1) * stride * pixel + window.back() + channels, number);
     const RandomEpilogue random(channels);
@@ -303,7 +325,9 @@ void check_planar_to_pixels(const FloatKernels& kernels) {
     Reals y(extent(columns, pixel_stride, channels), kGap), expected = y;
     kernels.planar_to_pixels(x.data(), channel_stride, columns, channels, y.data(), pixel_stride);
     for (int i = 0; i < columns; ++i) {
-        for (int c = 0; c < channels; ++c) expected[i * pixel_stride + c] = x[c * channel_stride + i];
+        for (int c = 0; c < channels; ++c) {
+            expected[i * pixel_stride + c] = x[c * channel_stride + i];
+        }
     }
     expect_equal(kernels.name, "planar_to_pixels", y, expected);
 }
@@ -313,11 +337,15 @@ void check_pixels_to_planar(const FloatKernels& kernels, Number number) {
     const int channels = pick({1, 3, 16, 32, pick(1, 70)}), pixels = pick(1, 70);
     const ptrdiff_t pixel_stride = channels + pick(0, 4), channel_stride = pixels + pick(0, 4);
     std::vector<T> x(extent(pixels, pixel_stride, channels));
-    for (T& number_of_x : x) number_of_x = static_cast<T>(pick(-32768, 32767));
+    for (T& number_of_x : x) {
+        number_of_x = static_cast<T>(pick(-32768, 32767));
+    }
     Reals y(extent(channels, channel_stride, pixels), kGap), expected = y;
     kernels.pixels_to_planar(number, x.data(), pixel_stride, pixels, channels, y.data(), channel_stride);
     for (int c = 0; c < channels; ++c) {
-        for (int i = 0; i < pixels; ++i) expected[c * channel_stride + i] = x[i * pixel_stride + c];
+        for (int i = 0; i < pixels; ++i) {
+            expected[c * channel_stride + i] = x[i * pixel_stride + c];
+        }
     }
     expect_equal(kernels.name, "pixels_to_planar", y, expected);
 }
@@ -332,7 +360,9 @@ void check_planar_max_pool(const FloatKernels& kernels) {
     for (int y = 0; y < window_h; ++y) {
         buffers.push_back(planar_reals(extent(channels, input_channel, width)));
         for (int c = 0; c < channels; ++c) {
-            if (window_w > 1) buffers[y][c * input_channel] = -INFINITY;  // padding
+            if (window_w > 1) {
+                buffers[y][c * input_channel] = -INFINITY;  // padding
+            }
         }
         rows.push_back(buffers[y].data());
     }
@@ -343,7 +373,9 @@ void check_planar_max_pool(const FloatKernels& kernels) {
         for (int c = 0; c < channels; ++c) {
             float best = -INFINITY;
             for (const float* row : rows) {
-                for (int w = 0; w < window_w; ++w) best = std::fmax(best, row[c * input_channel + i * stride + w]);
+                for (int w = 0; w < window_w; ++w) {
+                    best = std::fmax(best, row[c * input_channel + i * stride + w]);
+                }
             }
             expected[i * pixel_stride + c] = best;
         }
@@ -357,7 +389,9 @@ void check_nan(const FloatKernels& kernels) {
     const ptrdiff_t window[] = {0};
     float output[3];
     kernels.pool_row({Number::f32, x, 3, window, 1, 1, 3, {scale, shift, true}, output, 3});
-    if (!std::isnan(output[0]) || output[1] != 0 || output[2] != 1) fail(kernels.name, "relu of NaN, -1, 1");
+    if (!std::isnan(output[0]) || output[1] != 0 || output[2] != 1) {
+        fail(kernels.name, "relu of NaN, -1, 1");
+    }
 
     const int n = 64, k = 64;
     const Reals weights(n * k);
@@ -368,7 +402,9 @@ void check_nan(const FloatKernels& kernels) {
         std::memcpy(&a[5], &bits, sizeof(bits));
         kernels.gemm({2, n, k, a.data(), k, nullptr, prepared.data, c.data(), n, {nullptr, nullptr, true}});
         for (int j = 0; j < n; ++j) {
-            if (!std::isnan(c[j]) || c[n + j] != 0) fail(kernels.name, "gemm with one NaN");
+            if (!std::isnan(c[j]) || c[n + j] != 0) {
+                fail(kernels.name, "gemm with one NaN");
+            }
         }
     }
 }
@@ -377,8 +413,12 @@ void check_nan(const FloatKernels& kernels) {
 void check_gemm_of_any_size(const FloatKernels& kernels) {
     const int n = 70, k = 100;
     Reals a = random_reals(k), weights = random_reals(n * k), c(n);
-    for (float& x : a) x = std::ldexp(x, pick(-90, 20));
-    for (float& x : weights) x = std::ldexp(x, pick(-20, 100));
+    for (float& x : a) {
+        x = std::ldexp(x, pick(-90, 20));
+    }
+    for (float& x : weights) {
+        x = std::ldexp(x, pick(-20, 100));
+    }
     Prepared prepared(kernels.gemm_weights_bytes(n, k));
     kernels.gemm_prepare(n, k, weights.data(), k, prepared.data);
     kernels.gemm({1, n, k, a.data(), k, nullptr, prepared.data, c.data(), n, {nullptr, nullptr, false}});
@@ -393,7 +433,9 @@ void check_gemm_of_any_size(const FloatKernels& kernels) {
 }
 
 const FloatKernels& table_of(const std::string& name) {
-    if (const FloatKernels* kernels = float_table(name)) return *kernels;
+    if (const FloatKernels* kernels = float_table(name)) {
+        return *kernels;
+    }
     std::printf("%s: not in this build or not on this CPU\n", name.c_str());
     std::exit(77);
 }
@@ -404,7 +446,9 @@ const FloatKernels& table_of(const std::string& name) {
 int main(int, char** arguments) {
     const FloatKernels& kernels = table_of(arguments[1]);
     check_nan(kernels);
-    for (int i = 0; i < 20; ++i) check_gemm_of_any_size(kernels);
+    for (int i = 0; i < 20; ++i) {
+        check_gemm_of_any_size(kernels);
+    }
     for (int i = std::atoi(arguments[2]); i-- > 0;) {
         check_planar_row(kernels);
         check_gemm(kernels);

@@ -21,9 +21,7 @@ def geometry_of(node, dilation=True):
 
 
 # The window of a dense layer.
-POINT = {
-    f'{name}_{axis}': value for name, value in (('kernel', 1), ('stride', 1), ('pad', 0), ('dilation', 1)) for axis in 'hw'
-}
+POINT = {f'{name}_{axis}': value for name, value in (('kernel', 1), ('stride', 1), ('pad', 0), ('dilation', 1)) for axis in 'hw'}
 
 
 def require_channels_second(node):
