@@ -12,6 +12,7 @@ from .deploy.session import Session
 from .errors import UserError
 
 if _importlib_util.find_spec('mxnet'):
+    from .analysis.summary import summary
     from .bmxnet_v2 import load_reference_parameters
     from .deploy import mxnet_operator as _mxnet_operator
     from .deploy.converter import convert
@@ -28,7 +29,6 @@ if _importlib_util.find_spec('mxnet'):
     )
     from .optimizers import RAdam
     from .preprocessing import InputSpec
-    from .summary import summary
 
     _mxnet_operator.register()
 else:

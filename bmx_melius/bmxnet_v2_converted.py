@@ -15,10 +15,10 @@ import os
 
 import mxnet as mx
 
+from .analysis.graph import Graph
 from .bmxnet_v2_format import CONVOLUTION, DENSE, attribute, constant_padding, read_nodes, unpack
 from .container import read_parameters
 from .errors import UserError, last_line
-from .graph import Graph
 from .layers import QActivation, QConv2D, QDense
 
 _DATA = 'data'  # placeholder for the input of a layer

@@ -15,8 +15,8 @@ from mxnet.gluon import nn
 import model_zoo
 from bmx_melius import BinaryConv2D
 from bmx_melius.__main__ import main
+from bmx_melius.analysis.summary import summary
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.summary import summary
 
 COMMAND = [sys.executable, '-m', 'bmx_melius']
 SPEC = InputSpec(size=24, resize=28)

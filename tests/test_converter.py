@@ -19,12 +19,12 @@ from reference_network import read_reference_network
 
 import bmx_melius as bmx
 from bmx_melius import UserError, marks
+from bmx_melius.analysis.graph import load_symbol
 from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.deploy import reference, thresholds
 from bmx_melius.deploy.operations import REAL_KIND, Value
 from bmx_melius.deploy.packed_operator import NAME
 from bmx_melius.deploy.program import Program
-from bmx_melius.graph import load_symbol
 from model_zoo import get_model, get_model_list
 from model_zoo.resnet import BinaryResNet
 

@@ -18,8 +18,8 @@ from images import CLASSES, VALIDATION, make_folders, pack_folders
 from mxnet.gluon import nn
 
 import bmx_melius as bmx
-from bmx_melius import confusion_plot
 from bmx_melius.__main__ import main
+from bmx_melius.analysis import confusion_plot
 from bmx_melius.evaluation import Accuracy, Confusion, ranks
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.data import DATASETS

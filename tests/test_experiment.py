@@ -25,8 +25,8 @@ from test_train_imagenet import TINY, train, train_apart, train_until
 
 import bmx_melius
 import train_imagenet
-from bmx_melius import drawing
-from bmx_melius.graph import Graph
+from bmx_melius.analysis import drawing
+from bmx_melius.analysis.graph import Graph
 from bmx_melius.training import curves, environment, scalars
 from bmx_melius.training.experiment import Experiment
 from bmx_melius.training.progress import Pace, Progress

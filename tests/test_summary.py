@@ -11,7 +11,7 @@ from mxnet.gluon import nn
 
 import model_zoo
 from bmx_melius import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, UserError
-from bmx_melius.summary import summary
+from bmx_melius.analysis.summary import summary
 from model_zoo import meliusnet
 
 TRUTH = json.loads((Path(__file__).parent / 'data' / 'ground_truth.json').read_text())

@@ -6,9 +6,9 @@ import warnings
 import mxnet as mx
 import numpy as np
 
+from ..analysis.graph import Graph, load_symbol
 from ..container import read_arrays
 from ..errors import UserError, last_line
-from ..graph import Graph, load_symbol
 
 _GIVE_PROBABILITIES = ('softmax', 'SoftmaxOutput', 'SoftmaxActivation')
 

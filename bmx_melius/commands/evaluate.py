@@ -71,7 +71,7 @@ def add_parser(commands, get_model):
 
 def run(arguments, output, get_model):
     """Print the tables or the JSON object; write the files that are asked for."""
-    from ..confusion_plot import check_path, draw, save
+    from ..analysis.confusion_plot import check_path, draw, save
     from ..evaluation import evaluate
     from ..training.validation import open_images
 
@@ -175,8 +175,8 @@ def _of_zoo(arguments, get_model, description, images, spec):
     """A network with weights of a file; the options, before what training wrote down, before what is usual for the data, say which."""
     import mxnet as mx
 
+    from ..analysis.graph import Graph
     from ..errors import last_line
-    from ..graph import Graph
     from ..training.datasets import DATASETS
     from .classifier import Classifier
 

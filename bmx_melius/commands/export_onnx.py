@@ -84,9 +84,9 @@ def run(arguments, output):
 
 def _packed_prefix(source, input_shape, folder):
     """The prefix of the packed form of a network: its own, or that of files converted into `folder`."""
+    from ..analysis.graph import load_symbol
     from ..deploy.converter import convert
     from ..deploy.packed_operator import is_packed
-    from ..graph import load_symbol
 
     nodes = json.loads(load_symbol(source.symbol_file).tojson())['nodes']
     if any(is_packed(node['op'], node.get('attrs', {})) for node in nodes):

@@ -53,9 +53,9 @@ def add_parser(commands, get_model):
 
 def run(arguments, output, get_model):
     """Print the table or the JSON object; write the drawing. Raises `UserError` and `OSError` for what is wrong with the arguments."""
-    from ..drawing import check_path, draw, save
-    from ..graph import Graph
-    from ..summary import Summary
+    from ..analysis.drawing import check_path, draw, save
+    from ..analysis.graph import Graph
+    from ..analysis.summary import Summary
 
     if arguments.plot:
         check_path(arguments.plot)

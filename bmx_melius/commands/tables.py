@@ -61,7 +61,7 @@ def run(arguments, output, get_model, get_tables):
 
 def count(row, get_model):
     """The totals of `bmx_melius.summary` of a row's network."""
-    from ..summary import summary
+    from ..analysis.summary import summary
 
     stem = {'initial_layers': row.initial_layers} if row.initial_layers else {}
     return summary(get_model(row.network, **stem)).counts

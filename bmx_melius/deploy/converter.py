@@ -5,10 +5,10 @@ import os
 
 import mxnet as mx
 
+from ..analysis.graph import load_symbol, symbol_of
 from ..container import read_arrays
 from ..errors import UserError, last_line
 from ..exported import Exported
-from ..graph import load_symbol, symbol_of
 from .packing import pack
 
 

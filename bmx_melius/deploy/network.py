@@ -7,9 +7,9 @@ import mxnet as mx
 import numpy as np
 
 from .. import marks
-from ..counting import marked_bits
+from ..analysis.counting import marked_bits
+from ..analysis.graph import Graph
 from ..errors import UserError, last_line
-from ..graph import Graph
 from .thresholds import BatchNorm
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 
-from .. import drawing
+from ..analysis import drawing
 from ..files import replacing
 from . import curves, environment
 from .report import LOG

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ... import marks
-from ...counting import marked_bits
+from ...analysis.counting import marked_bits
 from ...errors import UserError
 from ..builder import UnsupportedError
 from ..network import is_sign

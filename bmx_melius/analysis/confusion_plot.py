@@ -8,8 +8,8 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from .errors import UserError
-from .files import replacing
+from ..errors import UserError
+from ..files import replacing
 
 _NUMBERED = 20  # classes, up to which the cells have numbers
 _NAMED = 50  # ... and the axes names

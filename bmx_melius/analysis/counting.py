@@ -11,8 +11,8 @@ Beyond the paper: a convolution of k-bit weights with m-bit activations takes k 
 import dataclasses
 import math
 
-from . import marks
-from .errors import UserError
+from .. import marks
+from ..errors import UserError
 
 FLOAT_BITS = 32
 BOPS_PER_OP = 64

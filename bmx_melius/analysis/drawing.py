@@ -4,9 +4,10 @@ import os
 
 import graphviz
 
-from . import counting, marks
-from .errors import UserError
-from .files import replacing
+from .. import marks
+from ..errors import UserError
+from ..files import replacing
+from . import counting
 
 SOURCE_SUFFIXES = ('.gv', '.dot')
 PICTURE_SUFFIXES = ('.pdf', '.png', '.svg')

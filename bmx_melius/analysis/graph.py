@@ -12,8 +12,8 @@ import re
 
 import mxnet as mx
 
-from .errors import UserError
-from .marks import read_marks
+from ..errors import UserError
+from ..marks import read_marks
 
 
 @dataclasses.dataclass(eq=False)
