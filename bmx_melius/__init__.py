@@ -14,19 +14,10 @@ from .errors import UserError
 if _importlib_util.find_spec('mxnet'):
     from .analysis.summary import summary
     from .bmxnet_v2 import load_reference_parameters
+    from .channels import ChannelShuffle, GroupedConv2D
     from .deploy import mxnet_operator as _mxnet_operator
     from .deploy.converter import convert
-    from .layers import (
-        BinaryConv2D,
-        ChannelShuffle,
-        GroupedConv2D,
-        QActivation,
-        QConv1D,
-        QConv2D,
-        QConv3D,
-        QDense,
-        ScaledBinaryConv2D,
-    )
+    from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
     from .optimizers import RAdam
     from .preprocessing import InputSpec
 
