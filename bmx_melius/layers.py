@@ -15,7 +15,7 @@ from mxnet.gluon import HybridBlock, nn
 
 from .errors import UserError
 from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, CONVOLUTION_INPUT, DENSE, mark
-from .quantizers import FULL_PRECISION, UNIT_MAGNITUDE, check_quantizer, quantize, quantize_in_parts
+from .quantizers import CLIP_THRESHOLD, FULL_PRECISION, UNIT_MAGNITUDE, check_quantizer, quantize, quantize_in_parts, stored_bits
 
 ENCODINGS = ('sign', 'bit')
 
@@ -70,9 +70,11 @@ class QActivation(HybridBlock):
     Input and output: any shape, the same dtype.
     """
 
-    def __init__(self, bits=1, method='sign', threshold=1.3, encoding='sign', **kwargs):
+    def __init__(self, bits=1, method='sign', threshold=CLIP_THRESHOLD, encoding='sign', **kwargs):
         super().__init__(**kwargs)
         check_quantizer(method, bits, threshold)
+        if stored_bits(method, bits) != bits:
+            raise UserError(f'{method!r} normalizes weights and cannot quantize activations; take another method')
         _check_encoding(encoding, bits)
         self.bits, self.method, self.threshold, self.encoding = bits, method, threshold, encoding
 
@@ -131,10 +133,10 @@ class _QuantizedConvolution:
         As in the Gluon layer. All channel counts, groups, strides and dilations are allowed.
     bits : int
         Of the weights: 1 binary, 2 to 16 with ``quantization='dorefa'`` or ``'round'``, 32 an ordinary convolution (zero padding,
-        no offset), unless the quantizer is ``unit_magnitude``.
+        no offset).
     quantization : str
-        The weights' quantizer, see `bmx_melius.quantizers`. ``unit_magnitude`` with 32 bits is the first stage of two-stage training: the
-        equations above with real weights whose magnitude is 1 on average as that of signs is.
+        The weights' quantizer, see `bmx_melius.quantizers`. ``unit_magnitude`` is the first stage of two-stage training: the equations of
+        a binary convolution, with real weights in place of signs, whose magnitude is 1 on average as that of signs is.
     pad_value : float
         -1 as in the paper's implementation, which keeps the padded input binary; 0 or +1 for networks trained elsewhere.
     no_offset : bool
@@ -177,8 +179,7 @@ class _QuantizedConvolution:
         **kwargs,
     ):
         check_quantizer(quantization, bits)
-        stands_for_signs = bits == 1 or quantization == UNIT_MAGNITUDE
-        _check_encoding(encoding, 1 if stands_for_signs else bits)
+        _check_encoding(encoding, bits)
         if encoding == 'bit' and pad_value != -1:
             raise UserError(f"encoding='bit' pads with -1, not with pad_value={pad_value}; use encoding='sign'")
         if layout not in (None, self.layout):
@@ -198,14 +199,14 @@ class _QuantizedConvolution:
             in_channels,
             **kwargs,
         )
-        if bits != FULL_PRECISION:
+        if stored_bits(quantization, bits) != FULL_PRECISION:
             self.weight.wd_mult = 0.0
         self.bits, self.quantization, self.pad_value, self.encoding = bits, quantization, pad_value, encoding
         self.apply_scaling, self.scaling_gradient = apply_scaling, scaling_gradient
-        self.offset = stands_for_signs and not no_offset and not apply_scaling
+        self.offset = bits == 1 and not no_offset and not apply_scaling
 
     def hybrid_forward(self, F, x, weight, bias=None):
-        if self.bits == FULL_PRECISION and self.quantization != UNIT_MAGNITUDE:
+        if self.bits == FULL_PRECISION:
             return super().hybrid_forward(F, x, weight, bias)
         y = self._convolve(F, x, quantize(F, weight, self.quantization, self.bits))
         if self.apply_scaling:
@@ -225,7 +226,8 @@ class _QuantizedConvolution:
         if grouped:
             x = _plain_layout(F, x)
         arguments = dict(self._kwargs, no_bias=constant is None)
-        facts = dict(bits=self.bits, method=self.quantization, encoding=self.encoding, pad_value=self.pad_value, offset=int(self.offset))
+        bits = stored_bits(self.quantization, self.bits)
+        facts = dict(bits=bits, method=self.quantization, encoding=self.encoding, pad_value=self.pad_value, offset=int(self.offset))
         with mark(CONVOLUTION, **facts):
             y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name='fwd', **arguments)
         return _plain_layout(F, y) if grouped else y
@@ -272,7 +274,7 @@ class QDense(nn.Dense):
         check_quantizer(quantization, bits)
         _check_encoding(encoding, bits)
         super().__init__(units, use_bias=use_bias, in_units=in_units, **kwargs)
-        if bits != FULL_PRECISION:
+        if stored_bits(quantization, bits) != FULL_PRECISION:
             self.weight.wd_mult = 0.0
         self.bits, self.quantization, self.encoding = bits, quantization, encoding
         self.offset = bits != FULL_PRECISION and not no_offset
@@ -284,7 +286,8 @@ class QDense(nn.Dense):
         shift = -1 if self.encoding == 'bit' else 0  # bits are signs moved by one and halved, as in a padded convolution
         scaled, constant = _weight_and_constant(F, quantized, self._units, shift, self.offset, self.encoding)
         inputs = [v for v in (x, scaled, constant) if v is not None]
-        with mark(DENSE, bits=self.bits, method=self.quantization, encoding=self.encoding, offset=int(self.offset)):
+        bits = stored_bits(self.quantization, self.bits)
+        with mark(DENSE, bits=bits, method=self.quantization, encoding=self.encoding, offset=int(self.offset)):
             y = F.FullyConnected(*inputs, no_bias=constant is None, num_hidden=self._units, flatten=self._flatten, name='fwd')
         if bias is not None:
             y = F.broadcast_add(y, bias)
@@ -304,9 +307,9 @@ class BinaryConv2D(HybridBlock):
     channels, kernel_size, **convolution
         As in `QConv2D`, ``bits`` included, which counts for activations and weights.
     weight_bits : int or None
-        Of the weights alone; None: `bits`. 32 beside binary activations, padded with -1, is the first stage of two-stage training
-        (Bulat et al. 2019, arXiv:1904.05868; Martinez et al. 2020, arXiv:2003.11535): parameters have the same names and shapes, so the
-        second stage, without this argument, starts from its weights.
+        Of the weights only; None: `bits`. 32 beside binary activations is the first stage of two-stage training (Bulat et al. 2019,
+        arXiv:1904.05868; Martinez et al. 2020, arXiv:2003.11535), by ``quantization='unit_magnitude'``: parameters have the same names
+        and shapes, so the second stage, without this argument, starts from its weights.
     threshold : float
         Of the activation's gradient.
     activation_method : str
@@ -319,7 +322,7 @@ class BinaryConv2D(HybridBlock):
         self,
         channels,
         kernel_size,
-        threshold=1.3,
+        threshold=CLIP_THRESHOLD,
         activation_method='sign',
         bits=1,
         weight_bits=None,
@@ -329,18 +332,16 @@ class BinaryConv2D(HybridBlock):
         **convolution,
     ):
         super().__init__(prefix=prefix, params=params)
-        weight_bits = weight_bits or bits
-        if weight_bits != bits and (bits != 1 or weight_bits != FULL_PRECISION or pad_value != -1):
-            raise UserError(
-                f'weight_bits={weight_bits} with bits={bits} and pad_value={pad_value}: weights differ from activations in one '
-                'case, 32 bits beside activations of 1 bit that are padded with -1'
-            )
-        if weight_bits != bits:
+        if weight_bits not in (None, bits):
+            if (bits, weight_bits) != (1, FULL_PRECISION):
+                raise UserError(
+                    f'weight_bits={weight_bits} with bits={bits}: weights can differ from activations only by 32 bits beside 1 bit'
+                )
             convolution['quantization'] = UNIT_MAGNITUDE
         encoding = 'bit' if bits == 1 and pad_value == -1 else 'sign'
         with self.name_scope():
             self.qact = QActivation(bits, activation_method, threshold, encoding)
-            self.qconv = QConv2D(channels, kernel_size, bits=weight_bits, pad_value=pad_value, encoding=encoding, **convolution)
+            self.qconv = QConv2D(channels, kernel_size, bits=bits, pad_value=pad_value, encoding=encoding, **convolution)
 
     def hybrid_forward(self, F, x):
         return self.qconv(self.qact(x))

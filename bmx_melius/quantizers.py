@@ -5,9 +5,10 @@ backward the gradient of the surrogate (the straight-through estimator, Bengio e
 
     q(x) = rounded(x) + surrogate(x) - BlockGrad(surrogate(x))
 
-The last two terms cancel exactly, so the value is ``rounded(x)`` bit for bit. With ``bits=32`` nothing is rounded and the surrogate
-itself is the result. Everything is written in MXNet's stock operators, chosen for speed on the CPU: comparisons, minima and maxima run
-at memory speed there, while ``clip``, ``sign`` and ``contrib.sign_ste`` branch on every element and ``contrib.sign_ste`` has sign(0) = 0.
+The last two terms cancel exactly, so the value is ``rounded(x)`` bit for bit. With ``bits=32`` nothing is rounded: the result is the
+surrogate without the cancelled gradient. Everything is written in MXNet's stock operators, chosen for speed on the CPU: comparisons,
+minima and maxima run at memory speed there, while ``clip``, ``sign`` and ``contrib.sign_ste`` branch on every element and
+``contrib.sign_ste`` has sign(0) = 0.
 
 Every function takes ``F`` (``mx.nd`` or ``mx.sym``) and an array or symbol ``x`` of any shape, float32 or float64, and returns the same
 shape and dtype.
@@ -19,6 +20,7 @@ from typing import Callable, Optional, Sequence
 from .errors import UserError
 
 FULL_PRECISION = 32  # the number of bits that stands for "not quantized"
+CLIP_THRESHOLD = 1.3  # the gradient of a sign is cancelled where its input's magnitude exceeds this (MeliusNet, section 4.1)
 TINY = 1e-6  # below any mean magnitude of a filter that is trained, and above zero in float16
 FINITE = 6e4  # stands for infinity: no quantizer tells larger inputs apart, and float16 can hold it
 
@@ -109,13 +111,14 @@ class Quantizer:
     Attributes
     ----------
     bits : sequence of int
-        The numbers of bits this quantizer rounds to, beside 32 (no rounding).
+        The numbers of bits this quantizer can be asked for; 32 stands for no rounding.
     surrogate : callable (F, x, threshold, scale) -> array, or None
         `scale` times the differentiable function whose gradient is used backward, cancelled where |x| > threshold.
     rounded : callable (F, x, surrogate, bits) -> array, or None
-        The forward value, given the input and the surrogate's value.
+        The forward value, given the input and the surrogate's value. None: nothing is rounded, whatever the bits. With 1 bit such a
+        quantizer gives real weights that take the place of signs, in an otherwise binary layer.
     full_precision : callable (F, x) -> array
-        The result with ``bits=32``: the part of the surrogate that is a function in its own right.
+        The result where nothing is rounded: the part of the surrogate that is a function in its own right.
     """
 
     bits: Sequence
@@ -124,9 +127,9 @@ class Quantizer:
     full_precision: Callable
 
 
-BINARY = range(1, 2)
-MULTI_BIT = range(1, 17)
-UNIT_MAGNITUDE = 'unit_magnitude'  # stands for signs where weights are real
+BINARY = (1, FULL_PRECISION)
+MULTI_BIT = (*range(1, 17), FULL_PRECISION)
+UNIT_MAGNITUDE = 'unit_magnitude'
 
 QUANTIZERS = {
     'sign': Quantizer(
@@ -153,9 +156,9 @@ QUANTIZERS = {
         rounded=lambda F, x, surrogate, bits: 2 * round_to_levels(F, surrogate / 2 + 0.5, bits) - 1,
         full_precision=normalized_tanh,
     ),
-    'clip': Quantizer(bits=(), surrogate=None, rounded=None, full_precision=lambda F, x: clip(F, x, -1, 1)),
-    'identity': Quantizer(bits=(), surrogate=None, rounded=None, full_precision=lambda F, x: x),
-    UNIT_MAGNITUDE: Quantizer(bits=(), surrogate=None, rounded=None, full_precision=unit_magnitude),
+    'clip': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: clip(F, x, -1, 1)),
+    'identity': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: x),
+    UNIT_MAGNITUDE: Quantizer(bits=(1,), surrogate=None, rounded=None, full_precision=unit_magnitude),
 }
 
 
@@ -163,13 +166,18 @@ def check_quantizer(method, bits, threshold=None):
     """Raise UserError unless `method` is a known quantizer that can round to `bits` bits and the threshold is positive or None."""
     if method not in QUANTIZERS:
         raise UserError(f'unknown quantizer {method!r}; known: {", ".join(QUANTIZERS)}')
-    choices = [*QUANTIZERS[method].bits, FULL_PRECISION]
+    choices = QUANTIZERS[method].bits
     if bits not in choices:
         raise UserError(f'quantizer {method!r} cannot round to {bits!r} bits; choose from {", ".join(map(str, choices))}')
     if threshold is not None and not 0 < threshold < FINITE:
         raise UserError(
             f'the threshold must be positive and below {FINITE:g} (or None for a gradient that is never cancelled), not {threshold!r}'
         )
+
+
+def stored_bits(method, bits):
+    """The bits of a value that the quantizer `method` gives when asked for `bits`: 32 where it does not round."""
+    return FULL_PRECISION if QUANTIZERS[method].rounded is None else bits
 
 
 def quantize_in_parts(F, x, method, bits, threshold=None, encoding='sign'):
@@ -202,16 +210,16 @@ def quantize(F, x, method, bits, threshold=None):
     method : str
         A key of `QUANTIZERS`: ``sign``, ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``, ``unit_magnitude`` (of weights).
     bits : int
-        1 for the binary quantizers, 1 to 16 for ``round`` and ``dorefa``, 32 for no rounding.
+        1 for the binary quantizers and ``unit_magnitude``, 1 to 16 for ``round`` and ``dorefa``, 32 for no rounding.
     threshold : float or None
         The gradient is cancelled where |x| > threshold; None never cancels it (weights). Without effect for 32 bits.
 
     Returns
     -------
     NDArray or Symbol of the same shape and dtype: ``sign`` and ``approx_sign`` give {-1, +1}, ``round`` 2^bits levels of [0, 1],
-    ``dorefa`` 2^bits levels of [-1, 1].
+    ``dorefa`` 2^bits levels of [-1, 1], ``unit_magnitude`` real numbers.
     """
-    if bits == FULL_PRECISION:
+    if stored_bits(method, bits) == FULL_PRECISION:
         return QUANTIZERS[method].full_precision(F, x)
     value, gradient = quantize_in_parts(F, x, method, bits, threshold)
     return value + gradient

@@ -12,6 +12,7 @@ from typing import Optional, Tuple, Union
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius import BinaryConv2D, ChannelShuffle, GroupedConv2D, UserError
+from bmx_melius.quantizers import CLIP_THRESHOLD
 
 from .blocks import BLOCKS
 from .padding import SamePadded
@@ -127,7 +128,7 @@ class MeliusNet(HybridBlock):
         init_features=64,
         classes=1000,
         initial_layers='grouped_stem',
-        clip_threshold=1.3,
+        clip_threshold=CLIP_THRESHOLD,
         bits=1,
         weight_bits=None,
         norm_layer=nn.BatchNorm,

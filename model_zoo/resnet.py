@@ -11,6 +11,7 @@ from typing import Tuple
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius import BinaryConv2D, UserError
+from bmx_melius.quantizers import CLIP_THRESHOLD
 
 from .padding import SamePadded, padded
 from .registry import register
@@ -45,7 +46,7 @@ class Variant:
     convolution: dict = dataclasses.field(default_factory=dict)
 
 
-RESNET_E = Variant(input_norm=True, relus=True, stage_norm=True, clip_threshold=1.3)
+RESNET_E = Variant(input_norm=True, relus=True, stage_norm=True, clip_threshold=CLIP_THRESHOLD)
 # Its sign has the gradient of section 3.3, max(0, 2 - 2|x|), and its weights the magnitude of their filter (equation 7).
 BIREALNET = Variant(
     input_norm=False,

@@ -36,7 +36,8 @@ def test_binary_weights_are_those_of_quantized_layers_with_one_bit():
     net = get_model('meliusnet22')
     saved = net._collect_params_with_prefix()
     assert {f'{path}.weight' for path in binary_weights(net)} == {name for name in saved if 'qconv' in name}
-    assert not binary_weights(get_model('meliusnet22', bits=32))
+    for real in ({'bits': 32}, {'weight_bits': 32}):
+        assert not binary_weights(get_model('meliusnet22', **real))
 
 
 def expected_rows(signs, layers):
