@@ -22,7 +22,7 @@ import mxnet as mx
 from mxnet import autograd, gluon
 
 from bmx_melius import UserError
-from bmx_melius.commands.arguments import Parser, positive_int
+from bmx_melius.arguments import Parser, positive_int
 from bmx_melius.evaluation import Accuracy
 from bmx_melius.exported import describe
 from bmx_melius.files import check_folder, remove_leftovers

@@ -274,12 +274,23 @@ def test_help_teaches_by_examples(capsys, arguments):
     assert left.value.code == 0 and ' '.join(['examples:\n  bmx-melius', *arguments]) in output
 
 
+def test_parsing_arguments_waits_for_no_library_that_only_some_commands_need():
+    program = (
+        'import sys\n'
+        'from bmx_melius.__main__ import build_parser\n'
+        "build_parser().parse_args(['summary', 'meliusnet22'])\n"
+        "print(*{'gluoncv', 'matplotlib', 'model_zoo', 'tqdm'} & set(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, '-c', program], stdout=subprocess.PIPE, check=True, text=True)
+    assert done.stdout == '\n'
+
+
 def test_what_libraries_print_does_not_reach_standard_output(capsys, monkeypatch):
     def chatty(*args, **kwargs):
         print('WARNING: a library talks')
         return nn.Conv2D(1, 3)
 
-    monkeypatch.setattr('bmx_melius.__main__.get_model', chatty)
+    monkeypatch.setattr('model_zoo.get_model', chatty)
     assert main(['summary', 'anything', '--json']) == 0
     output, errors = capsys.readouterr()
     assert json.loads(output)['flops'] == 222 * 222 * 27 and 'a library talks' in errors

@@ -1,14 +1,13 @@
 """``bmx-melius import-bmxnet``: networks of BMXNet-v2, as checkpoints or as converted pairs, become files for any MXNet."""
 
-import functools
 import json
 import os
 import tempfile
 
+from ..arguments import positive_int, shape
 from ..errors import UserError
 from ..exported import Exported
-from .arguments import add_json_flag, positive_int, shape_of_input
-from .arguments import shape as shape_type
+from .options import add_json_flag, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -23,8 +22,8 @@ too: images are prepared as for ImageNet, unless predict and evaluate are told o
 """
 
 
-def add_parser(commands, get_model):
-    """Add the command; `get_model(name, **kwargs)` builds a network by its name."""
+def add_parser(commands):
+    """Add the command."""
     parser = commands.add_parser(
         'import-bmxnet',
         help='use a network that was trained with BMXNet-v2',
@@ -37,7 +36,7 @@ def add_parser(commands, get_model):
     parser.add_argument('--initial-layers', metavar='STEM', help='its stem (default: the one that the checkpoint shows)')
     parser.add_argument('--classes', type=positive_int, metavar='N', help='its classes (default: those of the checkpoint)')
     parser.add_argument('--params', metavar='PARAMS', help='parameters of a converted pair (default: the file named as the symbol)')
-    parser.add_argument('--input-shape', type=shape_type, metavar='N,C,H,W', help='of a converted pair: shape of the input, batch first')
+    parser.add_argument('--input-shape', type=shape, metavar='N,C,H,W', help='of a converted pair: shape of the input, batch first')
     parser.add_argument(
         '--to',
         choices=('float', 'packed'),
@@ -45,10 +44,10 @@ def add_parser(commands, get_model):
         help='write stock operators, which training can go on with, or packed operators with bit instructions (default: float)',
     )
     add_json_flag(parser)
-    parser.set_defaults(run=functools.partial(run, get_model=get_model))
+    parser.set_defaults(run=run)
 
 
-def run(arguments, output, get_model):
+def run(arguments, output):
     """Import, and print what matched."""
     converted_pair = arguments.file.endswith('.json')
     expected = ('input_shape', 'params') if converted_pair else ('model', 'initial_layers', 'classes')
@@ -66,7 +65,7 @@ def run(arguments, output, get_model):
         if converted_pair:
             report, input_shape = _import_converted(arguments, floats)
         else:
-            report, input_shape = _import_checkpoint(arguments, floats, get_model)
+            report, input_shape = _import_checkpoint(arguments, floats)
         if packed:
             report['packed'] = _pack(floats, target, input_shape)
     report['written'] = [target.symbol_file, target.parameter_file(0)]
@@ -81,7 +80,9 @@ def run(arguments, output, get_model):
     print(_lines(arguments.file, report), file=output)
 
 
-def _import_checkpoint(arguments, target, get_model):
+def _import_checkpoint(arguments, target):
+    from model_zoo import get_model
+
     from ..bmxnet_v2 import load_reference_parameters, reference_options
     from ..container import read_parameters
     from ..preprocessing import InputSpec

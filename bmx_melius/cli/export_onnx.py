@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import UserError
 from ..exported import Exported
 from ..files import replacing
-from .arguments import add_input_shapes, add_json_flag, shape_of_input
+from .options import add_input_shapes, add_json_flag, shape_of_input
 
 _EXAMPLES = """\
 examples:
