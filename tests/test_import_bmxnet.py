@@ -15,9 +15,9 @@ from reference_network import read_reference_network
 import bmx_melius
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
-from bmx_melius.bmxnet_v2 import reference_options
-from bmx_melius.bmxnet_v2_converted import read_converted
 from bmx_melius.container import read_parameters, write_parameters
+from bmx_melius.importers.bmxnet_v2 import reference_options
+from bmx_melius.importers.bmxnet_v2_converted import read_converted
 from model_zoo import get_model
 from model_zoo.stems import STEMS
 

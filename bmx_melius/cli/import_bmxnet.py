@@ -83,8 +83,8 @@ def run(arguments, output):
 def _import_checkpoint(arguments, target):
     from model_zoo import get_model
 
-    from ..bmxnet_v2 import load_reference_parameters, reference_options
     from ..container import read_parameters
+    from ..importers.bmxnet_v2 import load_reference_parameters, reference_options
     from ..preprocessing import InputSpec
     from ..training.export import export_imported
 
@@ -100,7 +100,7 @@ def _import_checkpoint(arguments, target):
 
 
 def _import_converted(arguments, target):
-    from ..bmxnet_v2_converted import read_converted
+    from ..importers.bmxnet_v2_converted import read_converted
 
     source = Exported(arguments.file)
     input_shape = arguments.input_shape or shape_of_input(None, source)
