@@ -7,6 +7,7 @@ import sys
 from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
+from ..files import require_writable
 from . import preparation
 from .evaluation_report import EvaluationReport
 from .options import add_json_flag
@@ -78,8 +79,7 @@ def run(arguments, output):
     if arguments.confusion:
         check_path(arguments.confusion)
     for path in filter(None, (arguments.confusion, arguments.output)):  # told before the work, not after it
-        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-            raise UserError(f'cannot write {path}: there is no folder {os.path.dirname(path)}')
+        require_writable(path)
 
     exported = _exported(arguments)
     description = _description(arguments, exported)

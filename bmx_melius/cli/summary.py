@@ -8,6 +8,7 @@ import sys
 from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
+from ..files import require_writable
 from .options import add_input_size, add_json_flag, add_network
 
 _EXAMPLES = """\
@@ -59,6 +60,7 @@ def run(arguments, output):
 
     if arguments.plot:
         check_path(arguments.plot)
+        require_writable(arguments.plot)
     network, input_shape = _network_and_shape(arguments)
     graph = Graph.read(network, input_shape)
     counted = Summary.of(graph)
