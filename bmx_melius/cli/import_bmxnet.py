@@ -1,5 +1,6 @@
 """``bmx-melius import-bmxnet``: networks of BMXNet-v2, as checkpoints or as converted pairs, become files for any MXNet."""
 
+import collections
 import json
 import os
 import tempfile
@@ -11,15 +12,16 @@ from .options import add_json_flag, shape_of_input
 
 _EXAMPLES = """\
 examples:
-  bmx-melius import-bmxnet meliusnet22-0120.params out/meliusnet22 --model meliusnet22
-  bmx-melius import-bmxnet binarized_lenet5-symbol.json out/lenet5 --input-shape 1,1,28,28
-  bmx-melius import-bmxnet binarized_lenet5-symbol.json out/lenet5-packed --input-shape 1,1,28,28 --to packed
+  bmx-melius import-bmxnet meliusnet22-0120.params meliusnet22 --model meliusnet22
+  bmx-melius import-bmxnet binarized_lenet5-symbol.json lenet5 --input-shape 1,1,28,28
+  bmx-melius import-bmxnet binarized_lenet5-symbol.json lenet5-packed --input-shape 1,1,28,28 --to packed
 
 The first form reads a checkpoint (of save_parameters or export) of a network of the zoo. The second reads what BMXNet-v2's
 model_converter wrote, symbol and parameters; its binary weights are known as signs alone. Words of 32 bits only: converted files with
 words of 64 bits are known to be broken. Both forms write PREFIX-symbol.json and PREFIX-0000.params, the first one PREFIX-summary.json,
 too: images are prepared as for ImageNet, unless predict and evaluate are told otherwise.
 """
+_WHERE_LISTED = '; --verbose lists them'
 
 
 def add_parser(commands):
@@ -43,6 +45,7 @@ def add_parser(commands):
         default='float',
         help='write stock operators, which training can go on with, or packed operators with bit instructions (default: float)',
     )
+    parser.add_argument('--verbose', action='store_true', help='list every parameter that matched, or every binary layer')
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -77,7 +80,7 @@ def run(arguments, output):
         json.dump(report, output, indent=1)
         print(file=output)
         return
-    print(_lines(arguments.file, report), file=output)
+    print(_text(arguments.file, report, arguments.verbose), file=output)
 
 
 def _import_checkpoint(arguments, target):
@@ -118,21 +121,32 @@ def _pack(source, target, input_shape):
     return report
 
 
-def _lines(source, report):
-    lines = []
-    if 'matched' in report:
-        model, matched = dict(report['model']), report['matched']
-        first, last = (list(matched.items())[index] for index in (0, -1))
-        options = ', '.join(f'{name} {value}' for name, value in model.items() if name != 'name')
-        lines.append(f'{source} is a checkpoint of {model["name"]} ({options})')
-        lines.append(
-            f'{len(matched)} parameters matched, from {first[0]} = {first[1]} to {last[0]} = {last[1]} (--json lists all)'
-            + (f'; {report["copies"]} arrays are second copies of the last stage' if report['copies'] else '')
-        )
-    else:
-        for name, layer in report['binary_layers'].items():
-            lines.append(f'{name}: {layer["operator"]}, {" x ".join(map(str, layer["shape"]))} weights')
-        lines.append(f'{len(report["arrays"])} arrays read, {len(report["binary_layers"])} of them bits')
+def _text(source, report, verbose):
+    lines = _checkpoint_lines(source, report, verbose) if 'matched' in report else _pair_lines(source, report, verbose)
     if 'packed' in report:
         lines.append(str(report['packed']))
     return '\n'.join([*lines, f'written: {", ".join(report["written"])}'])
+
+
+def _checkpoint_lines(source, report, verbose):
+    model, matched = report['model'], report['matched']
+    options = ', '.join(f'{name} {value}' for name, value in model.items() if name != 'name')
+    copies = f'; {report["copies"]} arrays are second copies of the last stage' if report['copies'] else ''
+    listed = [f'{name} = {key}' for name, key in matched.items()] if verbose else []
+    return [
+        f'{source} is a checkpoint of {model["name"]} ({options})',
+        *listed,
+        f'{len(matched)} parameters matched{copies}{_WHERE_LISTED if not verbose else ""}',
+    ]
+
+
+def _pair_lines(source, report, verbose):
+    layers = report['binary_layers']
+    operators = collections.Counter(layer['operator'] for layer in layers.values())
+    kinds = ', '.join(f'{count} {operator}' for operator, count in operators.items())
+    listed = [f'{name}: {layer["operator"]}, {" x ".join(map(str, layer["shape"]))} weights' for name, layer in layers.items()]
+    return [
+        *(listed if verbose else []),
+        f'{source} is a converted network: {len(report["arrays"])} arrays, {len(layers)} of them the bits of binary layers '
+        f'({kinds}){_WHERE_LISTED if not verbose else ""}',
+    ]
