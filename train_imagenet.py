@@ -24,7 +24,7 @@ from mxnet import autograd, gluon
 from bmx_melius import UserError
 from bmx_melius.analysis.graph import Graph
 from bmx_melius.analysis.summary import Summary
-from bmx_melius.commands.arguments import Parser, positive_int
+from bmx_melius.arguments import Parser, positive_int
 from bmx_melius.evaluation import Accuracy
 from bmx_melius.exported import describe
 from bmx_melius.files import check_folder, remove_leftovers

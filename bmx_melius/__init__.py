@@ -13,9 +13,9 @@ from .errors import UserError
 
 if _importlib_util.find_spec('mxnet'):
     from .analysis.summary import summary
-    from .bmxnet_v2 import load_reference_parameters
     from .deploy import mxnet_operator as _mxnet_operator
     from .deploy.converter import convert
+    from .importers.bmxnet_v2 import load_reference_parameters
     from .layers import (
         BinaryConv2D,
         ChannelShuffle,

@@ -222,7 +222,7 @@ def test_a_wrong_argument_is_told_in_one_line(capsys, arguments, expected):
 def test_json_holds_steps_machine_rows_and_every_figure(capsys, monkeypatch):
     monkeypatch.setattr(rows, 'mobilenet_rows', lambda *_: [])  # a network for each would take long
     monkeypatch.setattr(rows, 'LAYERS', ((64, 7),))
-    monkeypatch.setattr('bmx_melius.__main__.get_model', lambda name, **kwargs: tiny(**kwargs))
+    monkeypatch.setattr('model_zoo.get_model', lambda name, **kwargs: tiny(**kwargs))
     assert main(['bench', 'tiny', '--input-size', '32', '--repetitions', '2', '--compare', 'mxnet', '--json']) == 0
     content = json.loads(capsys.readouterr().out)
     assert content['machine']['peak_binary_macs_per_second'] > 0

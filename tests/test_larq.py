@@ -17,7 +17,7 @@ import model_zoo
 import train_imagenet
 from bmx_melius import InputSpec, UserError
 from bmx_melius.__main__ import main
-from bmx_melius.keras_weights import read_keras_layers
+from bmx_melius.importers.keras import read_keras_layers
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import larq, store

@@ -1,14 +1,15 @@
 """``bmx-melius summary``: what a network costs, and where."""
 
 import dataclasses
-import functools
 import json
 import os
 import sys
 
+from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
-from .arguments import add_input_size, add_json_flag, add_network, positive_int
+from ..files import require_writable
+from .options import add_input_size, add_json_flag, add_network
 
 _EXAMPLES = """\
 examples:
@@ -22,8 +23,8 @@ Sizes count 1 bit for a binary weight and 32 for any other parameter; a MB has 2
 """
 
 
-def add_parser(commands, get_model):
-    """Add the command; `get_model(name, **kwargs)` builds a network by its name."""
+def add_parser(commands):
+    """Add the command."""
     parser = commands.add_parser(
         'summary',
         help='operations, parameters and size of a network, layer by layer',
@@ -48,10 +49,10 @@ def add_parser(commands, get_model):
         help='also draw the network: .pdf, .png and .svg need the program dot of graphviz, .gv and .dot, its source, do not',
     )
     add_json_flag(parser)
-    parser.set_defaults(run=functools.partial(run, get_model=get_model))
+    parser.set_defaults(run=run)
 
 
-def run(arguments, output, get_model):
+def run(arguments, output):
     """Print the table or the JSON object; write the drawing. Raises `UserError` and `OSError` for what is wrong with the arguments."""
     from ..analysis.drawing import check_path, draw, save
     from ..analysis.graph import Graph
@@ -59,7 +60,8 @@ def run(arguments, output, get_model):
 
     if arguments.plot:
         check_path(arguments.plot)
-    network, input_shape = _network_and_shape(arguments, get_model)
+        require_writable(arguments.plot)
+    network, input_shape = _network_and_shape(arguments)
     graph = Graph.read(network, input_shape)
     counted = Summary.of(graph)
     title = f'{arguments.network}, input {" x ".join(map(str, input_shape))}'
@@ -75,7 +77,7 @@ def run(arguments, output, get_model):
         print(f'{title}\n\n{counted.table_by_kind() if arguments.by == "kind" else counted}', file=output)
 
 
-def _network_and_shape(arguments, get_model):
+def _network_and_shape(arguments):
     options = {name: getattr(arguments, name) for name in ('initial_layers', 'classes') if getattr(arguments, name) is not None}
     channels, size = 3, 224
     exported = Exported(arguments.network)
@@ -89,6 +91,8 @@ def _network_and_shape(arguments, get_model):
         if spec is not None:
             channels, size = spec.channels, spec.size
     else:
+        from model_zoo import get_model
+
         network = get_model(arguments.network, **options)
     size = arguments.input_size or size
     return network, arguments.input_shape or (1, channels, size, size)

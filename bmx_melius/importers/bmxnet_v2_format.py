@@ -17,7 +17,7 @@ import re
 
 import numpy as np
 
-from .errors import UserError
+from ..errors import UserError
 
 CONVOLUTION, DENSE = 'BinaryInferenceConvolution', 'BinaryInferenceFullyConnected'
 _WORD = 32  # bits

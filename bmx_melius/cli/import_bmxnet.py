@@ -1,30 +1,31 @@
 """``bmx-melius import-bmxnet``: networks of BMXNet-v2, as checkpoints or as converted pairs, become files for any MXNet."""
 
-import functools
+import collections
 import json
 import os
 import tempfile
 
+from ..arguments import positive_int, shape
 from ..errors import UserError
 from ..exported import Exported
-from .arguments import add_json_flag, positive_int, shape_of_input
-from .arguments import shape as shape_type
+from .options import add_json_flag, shape_of_input
 
 _EXAMPLES = """\
 examples:
-  bmx-melius import-bmxnet meliusnet22-0120.params out/meliusnet22 --model meliusnet22
-  bmx-melius import-bmxnet binarized_lenet5-symbol.json out/lenet5 --input-shape 1,1,28,28
-  bmx-melius import-bmxnet binarized_lenet5-symbol.json out/lenet5-packed --input-shape 1,1,28,28 --to packed
+  bmx-melius import-bmxnet meliusnet22-0120.params meliusnet22 --model meliusnet22
+  bmx-melius import-bmxnet binarized_lenet5-symbol.json lenet5 --input-shape 1,1,28,28
+  bmx-melius import-bmxnet binarized_lenet5-symbol.json lenet5-packed --input-shape 1,1,28,28 --to packed
 
 The first form reads a checkpoint (of save_parameters or export) of a network of the zoo. The second reads what BMXNet-v2's
 model_converter wrote, symbol and parameters; its binary weights are known as signs alone. Words of 32 bits only: converted files with
 words of 64 bits are known to be broken. Both forms write PREFIX-symbol.json and PREFIX-0000.params, the first one PREFIX-summary.json,
 too: images are prepared as for ImageNet, unless predict and evaluate are told otherwise.
 """
+_WHERE_LISTED = '; --verbose lists them'
 
 
-def add_parser(commands, get_model):
-    """Add the command; `get_model(name, **kwargs)` builds a network by its name."""
+def add_parser(commands):
+    """Add the command."""
     parser = commands.add_parser(
         'import-bmxnet',
         help='use a network that was trained with BMXNet-v2',
@@ -37,18 +38,19 @@ def add_parser(commands, get_model):
     parser.add_argument('--initial-layers', metavar='STEM', help='its stem (default: the one that the checkpoint shows)')
     parser.add_argument('--classes', type=positive_int, metavar='N', help='its classes (default: those of the checkpoint)')
     parser.add_argument('--params', metavar='PARAMS', help='parameters of a converted pair (default: the file named as the symbol)')
-    parser.add_argument('--input-shape', type=shape_type, metavar='N,C,H,W', help='of a converted pair: shape of the input, batch first')
+    parser.add_argument('--input-shape', type=shape, metavar='N,C,H,W', help='of a converted pair: shape of the input, batch first')
     parser.add_argument(
         '--to',
         choices=('float', 'packed'),
         default='float',
         help='write stock operators, which training can go on with, or packed operators with bit instructions (default: float)',
     )
+    parser.add_argument('--verbose', action='store_true', help='list every parameter that matched, or every binary layer')
     add_json_flag(parser)
-    parser.set_defaults(run=functools.partial(run, get_model=get_model))
+    parser.set_defaults(run=run)
 
 
-def run(arguments, output, get_model):
+def run(arguments, output):
     """Import, and print what matched."""
     converted_pair = arguments.file.endswith('.json')
     expected = ('input_shape', 'params') if converted_pair else ('model', 'initial_layers', 'classes')
@@ -66,7 +68,7 @@ def run(arguments, output, get_model):
         if converted_pair:
             report, input_shape = _import_converted(arguments, floats)
         else:
-            report, input_shape = _import_checkpoint(arguments, floats, get_model)
+            report, input_shape = _import_checkpoint(arguments, floats)
         if packed:
             report['packed'] = _pack(floats, target, input_shape)
     report['written'] = [target.symbol_file, target.parameter_file(0)]
@@ -78,12 +80,14 @@ def run(arguments, output, get_model):
         json.dump(report, output, indent=1)
         print(file=output)
         return
-    print(_lines(arguments.file, report), file=output)
+    print(_text(arguments.file, report, arguments.verbose), file=output)
 
 
-def _import_checkpoint(arguments, target, get_model):
-    from ..bmxnet_v2 import load_reference_parameters, reference_options
+def _import_checkpoint(arguments, target):
+    from model_zoo import get_model
+
     from ..container import read_parameters
+    from ..importers.bmxnet_v2 import load_reference_parameters, reference_options
     from ..preprocessing import InputSpec
     from ..training.export import export_imported
 
@@ -99,7 +103,7 @@ def _import_checkpoint(arguments, target, get_model):
 
 
 def _import_converted(arguments, target):
-    from ..bmxnet_v2_converted import read_converted
+    from ..importers.bmxnet_v2_converted import read_converted
 
     source = Exported(arguments.file)
     input_shape = arguments.input_shape or shape_of_input(None, source)
@@ -117,21 +121,32 @@ def _pack(source, target, input_shape):
     return report
 
 
-def _lines(source, report):
-    lines = []
-    if 'matched' in report:
-        model, matched = dict(report['model']), report['matched']
-        first, last = (list(matched.items())[index] for index in (0, -1))
-        options = ', '.join(f'{name} {value}' for name, value in model.items() if name != 'name')
-        lines.append(f'{source} is a checkpoint of {model["name"]} ({options})')
-        lines.append(
-            f'{len(matched)} parameters matched, from {first[0]} = {first[1]} to {last[0]} = {last[1]} (--json lists all)'
-            + (f'; {report["copies"]} arrays are second copies of the last stage' if report['copies'] else '')
-        )
-    else:
-        for name, layer in report['binary_layers'].items():
-            lines.append(f'{name}: {layer["operator"]}, {" x ".join(map(str, layer["shape"]))} weights')
-        lines.append(f'{len(report["arrays"])} arrays read, {len(report["binary_layers"])} of them bits')
+def _text(source, report, verbose):
+    lines = _checkpoint_lines(source, report, verbose) if 'matched' in report else _pair_lines(source, report, verbose)
     if 'packed' in report:
         lines.append(str(report['packed']))
     return '\n'.join([*lines, f'written: {", ".join(report["written"])}'])
+
+
+def _checkpoint_lines(source, report, verbose):
+    model, matched = report['model'], report['matched']
+    options = ', '.join(f'{name} {value}' for name, value in model.items() if name != 'name')
+    copies = f'; {report["copies"]} arrays are second copies of the last stage' if report['copies'] else ''
+    listed = [f'{name} = {key}' for name, key in matched.items()] if verbose else []
+    return [
+        f'{source} is a checkpoint of {model["name"]} ({options})',
+        *listed,
+        f'{len(matched)} parameters matched{copies}{_WHERE_LISTED if not verbose else ""}',
+    ]
+
+
+def _pair_lines(source, report, verbose):
+    layers = report['binary_layers']
+    operators = collections.Counter(layer['operator'] for layer in layers.values())
+    kinds = ', '.join(f'{count} {operator}' for operator, count in operators.items())
+    listed = [f'{name}: {layer["operator"]}, {" x ".join(map(str, layer["shape"]))} weights' for name, layer in layers.items()]
+    return [
+        *(listed if verbose else []),
+        f'{source} is a converted network: {len(report["arrays"])} arrays, {len(layers)} of them the bits of binary layers '
+        f'({kinds}){_WHERE_LISTED if not verbose else ""}',
+    ]

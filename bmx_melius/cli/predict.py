@@ -3,9 +3,10 @@
 import json
 import sys
 
+from ..arguments import positive_int
 from ..exported import Exported
 from . import preparation
-from .arguments import add_json_flag, positive_int
+from .options import add_json_flag
 
 _EXAMPLES = """\
 examples:

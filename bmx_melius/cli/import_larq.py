@@ -1,10 +1,9 @@
 """``bmx-melius import-larq``: a network that Larq trained, as files that any MXNet can run."""
 
-import functools
 import json
 
 from ..exported import Exported
-from .arguments import add_json_flag
+from .options import add_json_flag
 
 _EXAMPLES = """\
 examples:
@@ -17,8 +16,8 @@ with h5py (pip install bmx-melius[larq]), without TensorFlow. docs/zoo.md says w
 """
 
 
-def add_parser(commands, load_larq):
-    """Add the command; `load_larq(name, path)` gives the network, arguments that build it, what matched, and its `InputSpec`."""
+def add_parser(commands):
+    """Add the command."""
     parser = commands.add_parser(
         'import-larq',
         help='read a network that Larq trained (Larq Zoo)',
@@ -29,17 +28,19 @@ def add_parser(commands, load_larq):
     parser.add_argument('prefix', metavar='PREFIX', help='of the files to write')
     parser.add_argument('--model', required=True, metavar='NAME', help='the network, such as meliusnet22, resnet_e18 or birealnet18')
     add_json_flag(parser)
-    parser.set_defaults(run=functools.partial(run, load_larq=load_larq))
+    parser.set_defaults(run=run)
 
 
-def run(arguments, output, load_larq):
+def run(arguments, output):
     """Read the network, export it and say what was written. Raises `UserError` where the file is not that of the network."""
+    from model_zoo import larq
+
     from ..training.export import export_imported
 
     target = Exported(arguments.prefix)
     target.require_writable()
-    net, model, matched, spec = load_larq(arguments.model, arguments.file)
-    counts = export_imported(net, target, model, spec)
+    net, model, matched = larq.load(arguments.model, arguments.file)
+    counts = export_imported(net, target, model, larq.INPUT)
     written = [target.symbol_file, target.parameter_file(0), target.description_file]
     if arguments.json:
         json.dump({'model': model, 'counts': counts, 'matched': matched, 'written': written}, output, indent=1)

@@ -3,7 +3,7 @@
 import json
 
 from ..exported import Exported
-from .arguments import add_input_shapes, add_json_flag, shape_of_input
+from .options import add_input_shapes, add_json_flag, shape_of_input
 
 _EXAMPLES = """\
 examples:

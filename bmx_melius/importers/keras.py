@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from .errors import UserError
+from ..errors import UserError
 
 _MODEL = 'model_weights'
 

@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from ..arguments import numbers, positive_int
 from ..errors import UserError
-from .arguments import numbers, positive_int
 
 
 def add_options(parser):

@@ -2,8 +2,8 @@
 
 Their binary layers are operators that only BMXNet-v2 knows. Such an operator takes the signs of its input by itself and returns
 (h + n) / 2, where h is the product with signs as weights and n the number of weights per output; its weights are bits
-(`bmx_melius.bmxnet_v2_format`). Here each of these operators becomes the layers of `bmx_melius.layers` that it was made of; all other nodes
-stay as they are.
+(`bmxnet_v2_format`). Here each of these operators becomes the layers of `bmx_melius.layers` that it was made of; all other nodes stay as
+they are.
 
 Padding: BMXNet-v2's layers pad with an operator ``Pad`` of its own, with -1, before the convolution. The padding that the convolution
 itself can do happens before the signs are taken, with 0, whose sign is +1; no network of BMXNet-v2 uses it.
@@ -15,11 +15,11 @@ import os
 
 import mxnet as mx
 
-from .analysis.graph import Graph
+from ..analysis.graph import Graph
+from ..container import read_parameters
+from ..errors import UserError, last_line
+from ..layers import QActivation, QConv2D, QDense
 from .bmxnet_v2_format import CONVOLUTION, DENSE, attribute, constant_padding, read_nodes, unpack
-from .container import read_parameters
-from .errors import UserError, last_line
-from .layers import QActivation, QConv2D, QDense
 
 _DATA = 'data'  # placeholder for the input of a layer
 

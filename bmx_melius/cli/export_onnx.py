@@ -8,8 +8,8 @@ import numpy as np
 
 from ..errors import UserError
 from ..exported import Exported
-from ..files import replacing
-from .arguments import add_input_shapes, add_json_flag, shape_of_input
+from ..files import replacing, require_writable
+from .options import add_input_shapes, add_json_flag, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -48,6 +48,7 @@ def run(arguments, output):
     from ..deploy.onnx_export import to_onnx
     from ..deploy.session import read_packed
 
+    require_writable(arguments.model)
     source = Exported(arguments.prefix)
     with tempfile.TemporaryDirectory() as folder:
         packed = _packed_prefix(source, arguments.input_shape, folder)

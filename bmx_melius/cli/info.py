@@ -1,6 +1,5 @@
 """``bmx-melius info``: what this machine and this installation offer."""
 
-import functools
 import importlib
 import importlib.util
 import json
@@ -10,7 +9,7 @@ import platform
 from .._version import __version__
 from ..deploy import native
 from ..machine import processor, usable_cores
-from .arguments import add_json_flag
+from .options import add_json_flag
 
 _EXAMPLES = """\
 examples:
@@ -20,8 +19,8 @@ examples:
 _FEATURES = ('MKLDNN', 'OPENMP', 'CUDA', 'CUDNN', 'OPENCV')  # of MXNet: what decides how fast it runs and whether it decodes images
 
 
-def add_parser(commands, get_model_list):
-    """Add the command; `get_model_list()` gives the names of the zoo."""
+def add_parser(commands):
+    """Add the command."""
     parser = commands.add_parser(
         'info',
         help='versions, processor, engine and known networks',
@@ -29,10 +28,10 @@ def add_parser(commands, get_model_list):
         description='Show versions, the features of MXNet, the processor, the engine for packed networks and the known networks.',
     )
     add_json_flag(parser)
-    parser.set_defaults(run=functools.partial(run, get_model_list=get_model_list))
+    parser.set_defaults(run=run)
 
 
-def run(arguments, output, get_model_list):
+def run(arguments, output):
     """Print the table or the JSON object."""
     versions = {name: _version(name) for name in ('mxnet', 'gluoncv', 'numpy')}
     facts = {
@@ -46,7 +45,7 @@ def run(arguments, output, get_model_list):
             'OMP_NUM_THREADS': os.environ.get('OMP_NUM_THREADS'),
         },
         'engine': _engine(with_mxnet=bool(versions['mxnet'])),
-        'networks': get_model_list() if versions['mxnet'] and versions['gluoncv'] else [],
+        'networks': _networks() if versions['mxnet'] and versions['gluoncv'] else [],
     }
     if arguments.json:
         json.dump(facts, output, indent=1)
@@ -80,6 +79,12 @@ def _text(facts):
 def _version(package):
     """The version of a package, or None where it is not installed."""
     return importlib.import_module(package).__version__ if importlib.util.find_spec(package) else None
+
+
+def _networks():
+    from model_zoo import get_model_list
+
+    return get_model_list()
 
 
 def _mxnet():

@@ -1,9 +1,8 @@
 """``bmx-melius tables``: what was published of the networks, beside what they count here."""
 
-import functools
 import json
 
-from .arguments import add_json_flag
+from .options import add_json_flag
 
 _EXAMPLES = """\
 examples:
@@ -26,8 +25,8 @@ _HEAD = (
 _MARKS = '¹²³⁴⁵⁶⁷⁸⁹'
 
 
-def add_parser(commands, get_model, get_tables):
-    """Add the command; `get_model(name, **kwargs)` builds a network, `get_tables()` gives tables of `model_zoo.published`."""
+def add_parser(commands):
+    """Add the command."""
     parser = commands.add_parser(
         'tables',
         help='the published figures of all networks, beside what they count here',
@@ -35,46 +34,49 @@ def add_parser(commands, get_model, get_tables):
         description="Print the paper's tables: its figures, and what the networks of this project count.",
     )
     add_json_flag(parser)
-    parser.set_defaults(run=functools.partial(run, get_model=get_model, get_tables=get_tables))
+    parser.set_defaults(run=run)
 
 
-def run(arguments, output, get_model, get_tables):
+def run(arguments, output):
     """Print the tables, or the JSON object."""
-    tables = get_tables()
+    from model_zoo.published import TABLES
+
     if arguments.json:
         json.dump(
             [
                 {
                     'title': table.title,
                     'source': table.source,
-                    'rows': [{'published': vars(row), 'counted': count(row, get_model)} for row in table.rows],
+                    'rows': [{'published': vars(row), 'counted': count(row)} for row in table.rows],
                 }
-                for table in tables
+                for table in TABLES
             ],
             output,
             indent=1,
         )
         print(file=output)
     else:
-        print('\n\n'.join(to_markdown(table, get_model) for table in tables), file=output)
+        print('\n\n'.join(to_markdown(table) for table in TABLES), file=output)
 
 
-def count(row, get_model):
+def count(row):
     """The totals of `bmx_melius.summary` of a row's network."""
+    from model_zoo import get_model
+
     from ..analysis.summary import summary
 
     stem = {'initial_layers': row.initial_layers} if row.initial_layers else {}
     return summary(get_model(row.network, **stem)).counts
 
 
-def to_markdown(table, get_model):
+def to_markdown(table):
     """A table with its title, its source and its notes. The columns of stems and accuracies are there where there is something in them."""
     stems = len({row.initial_layers for row in table.rows}) > 1
     published = any(row.ops for row in table.rows)
     shown = [True, stems, True, True, True, True, published, published]
     lines, notes = [_HEAD], []
     for row in table.rows:
-        counted = count(row, get_model)
+        counted = count(row)
         mark = ''
         if row.note:
             mark = ' ' + _MARKS[len(notes)]

@@ -1,15 +1,16 @@
 """``bmx-melius evaluate``: how good a network is on labelled images, and whether another one is as good."""
 
-import functools
 import json
 import os
 import sys
 
+from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
+from ..files import require_writable
 from . import preparation
-from .arguments import add_json_flag, positive_int
 from .evaluation_report import EvaluationReport
+from .options import add_json_flag
 
 _EXAMPLES = """\
 examples:
@@ -24,8 +25,8 @@ those of the network alone, its first run included, so for few images bench tell
 """
 
 
-def add_parser(commands, get_model):
-    """Add the command; `get_model(name, **kwargs)` builds a network by its name."""
+def add_parser(commands):
+    """Add the command."""
     parser = commands.add_parser(
         'evaluate',
         help='top-1 and top-5 accuracy of a network on labelled images',
@@ -66,10 +67,10 @@ def add_parser(commands, get_model):
         '--classes', type=positive_int, metavar='N', help='of a network of the zoo (default: as the checkpoint says, or those of DATA)'
     )
     add_json_flag(parser)
-    parser.set_defaults(run=functools.partial(run, get_model=get_model))
+    parser.set_defaults(run=run)
 
 
-def run(arguments, output, get_model):
+def run(arguments, output):
     """Print the tables or the JSON object; write the files that are asked for."""
     from ..analysis.confusion_plot import check_path, draw, save
     from ..evaluation import evaluate
@@ -78,14 +79,13 @@ def run(arguments, output, get_model):
     if arguments.confusion:
         check_path(arguments.confusion)
     for path in filter(None, (arguments.confusion, arguments.output)):  # told before the work, not after it
-        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-            raise UserError(f'cannot write {path}: there is no folder {os.path.dirname(path)}')
+        require_writable(path)
 
     exported = _exported(arguments)
     description = _description(arguments, exported)
     spec = _input_spec(arguments, description, exported)
     images = open_images(arguments.data, spec)
-    networks = _networks(arguments, get_model, exported, description, images, spec)
+    networks = _networks(arguments, exported, description, images, spec)
     classes = networks[0].classes
     names = preparation.class_names(arguments, description, classes)
     numbers = images.numbers_in(classes, names)
@@ -149,11 +149,11 @@ def _dataset(arguments):
     return arguments.data if arguments.data in DATASETS else 'imagenet'
 
 
-def _networks(arguments, get_model, exported, description, images, spec):
+def _networks(arguments, exported, description, images, spec):
     """The classifier that is evaluated and, if wanted, the one it is compared with."""
     from .classifier import Classifier
 
-    networks = [Classifier.load(exported, 0, spec) if exported else _of_zoo(arguments, get_model, description, images, spec)]
+    networks = [Classifier.load(exported, 0, spec) if exported else _of_zoo(arguments, description, images, spec)]
     if arguments.compare:
         other = Exported(arguments.compare)
         others = other.description()
@@ -171,9 +171,11 @@ def _networks(arguments, get_model, exported, description, images, spec):
     return networks
 
 
-def _of_zoo(arguments, get_model, description, images, spec):
+def _of_zoo(arguments, description, images, spec):
     """A network with weights of a file; the options, before what training wrote down, before what is usual for the data, say which."""
     import mxnet as mx
+
+    from model_zoo import get_model
 
     from ..analysis.graph import Graph
     from ..errors import last_line

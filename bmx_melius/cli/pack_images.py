@@ -5,8 +5,9 @@ import json
 import os
 import signal
 
+from ..arguments import positive_int
 from ..errors import UserError
-from .arguments import add_json_flag, positive_int
+from .options import add_json_flag
 
 _EXAMPLES = """\
 examples:

@@ -1,14 +1,14 @@
 """``bmx-melius bench``: how fast a packed network is on this machine, step by step, and beside other libraries."""
 
-import functools
 import json
 import os
 import sys
 import tempfile
 
+from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
-from .arguments import add_input_size, add_json_flag, add_network, positive_int
+from .options import add_input_size, add_json_flag, add_network
 
 _EXAMPLES = """\
 examples:
@@ -24,8 +24,8 @@ _ALL = 'all'
 _ROUNDS = 10
 
 
-def add_parser(commands, get_model):
-    """Add the command; `get_model(name, **kwargs)` builds a network by its name."""
+def add_parser(commands):
+    """Add the command."""
     parser = commands.add_parser(
         'bench',
         help='time of a packed network, step by step, and beside other libraries',
@@ -48,17 +48,17 @@ def add_parser(commands, get_model):
         '--by', choices=('step', 'kind'), default='step', help='rows of the table: each step, or each kind of step (default: step)'
     )
     add_json_flag(parser)
-    parser.set_defaults(run=functools.partial(run, get_model=get_model))
+    parser.set_defaults(run=run)
 
 
-def run(arguments, output, get_model):
+def run(arguments, output):
     """Print the tables or the JSON object. Raises `UserError` for what is wrong with the arguments."""
     from ..bench import figures, latency, machine, report
 
     groups = _groups(arguments.compare)
     content = {'network': arguments.network, 'machine': machine.describe()}
     with tempfile.TemporaryDirectory() as folder:
-        prefix, exported, input_shape = _packed(arguments, get_model, folder)
+        prefix, exported, input_shape = _packed(arguments, folder)
         content['input_shape'] = input_shape
         content.update(latency.measure(prefix, input_shape, arguments.threads, arguments.repetitions, content['machine']))
         if groups:
@@ -93,7 +93,7 @@ def _groups(compare):
     return ('packed', *(name for name in names if name != 'packed'))
 
 
-def _packed(arguments, get_model, folder):
+def _packed(arguments, folder):
     """The prefix of the packed files, that of the exported ones or None, and the shape of the input."""
     exported = Exported(arguments.network)
     if os.path.exists(exported.symbol_file):
@@ -106,6 +106,8 @@ def _packed(arguments, get_model, folder):
 
     if os.sep in arguments.network:
         raise UserError(f'there is no {exported.symbol_file}: give the PREFIX of packed files, or the name of a network')
+
+    from model_zoo import get_model
 
     from ..bench.networks import export
     from ..deploy.converter import convert
