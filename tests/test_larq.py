@@ -319,6 +319,47 @@ def test_damaged_files_are_refused(damage, tmp_path):
         read_keras_layers(tmp_path / 'damaged.h5')
 
 
+def link(file, other):
+    file['a/a'] = h5py.ExternalLink(other, '/a')
+
+
+def link_the_layers(file, other):
+    del file['a']
+    file['a'] = h5py.ExternalLink(other, '/a')
+
+
+def store_outside(file, other):
+    file.create_dataset('a/a/kernel:0', (2, 3), 'f4', external=[(other, 0, h5py.h5f.UNLIMITED)])
+
+
+def compose(file, other):
+    layout = h5py.VirtualLayout((2, 3), 'f4')
+    layout[:] = h5py.VirtualSource(other, 'a/a/kernel:0', (2, 3), 'f4')
+    file.create_virtual_dataset('a/a/kernel:0', layout)
+
+
+@pytest.mark.parametrize('refer', [link, link_the_layers, store_outside, compose])
+def test_weights_that_lie_in_another_file_are_refused(refer, tmp_path):
+    layers = [('a', {'kernel': np.ones((2, 3), np.float32)})]
+    for name in ('a.h5', 'other.h5'):
+        write_keras(tmp_path / name, layers)
+    with h5py.File(tmp_path / 'a.h5', 'a') as file:
+        del file['a/a']
+        refer(file, str(tmp_path / 'other.h5'))
+    with pytest.raises(UserError, match='a.h5 is refused: its a.* lies in another file'):
+        read_keras_layers(tmp_path / 'a.h5')
+
+
+def test_links_within_a_file_are_followed(tmp_path):
+    write_keras(tmp_path / 'a.h5', [('a', {'kernel': np.ones((2, 3), np.float32)})])
+    with h5py.File(tmp_path / 'a.h5', 'a') as file:
+        file.move('a', 'elsewhere')
+        file['a'] = h5py.SoftLink('/elsewhere')
+        file['elsewhere/itself'] = file['elsewhere']
+    (layer,) = read_keras_layers(tmp_path / 'a.h5')
+    np.testing.assert_array_equal(layer.weights['kernel'], np.ones((2, 3)))
+
+
 def test_files_of_other_kinds_are_refused(tmp_path, meliusnet22_file):
     (tmp_path / 'text.h5').write_text('no HDF5')
     with pytest.raises(UserError, match='text.h5 is no HDF5 file of Keras weights'):
