@@ -4,8 +4,10 @@
 """
 
 import gzip
+import http.server
 import json
 import pathlib
+import threading
 
 import mxnet as mx
 import numpy as np
@@ -421,6 +423,33 @@ def test_without_network_one_error_says_where_to_put_the_file(url, published, tm
     with pytest.raises(UserError, match=f'cannot download {url} .*put it at {tmp_path}/w.h5'):
         store.fetch(published(url=url), str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize('length', ['abc', '-1', None])
+def test_a_server_that_says_no_sensible_length_is_read_to_the_end(length, published, tmp_path):
+    content = b'weights'
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            self.send_response(200)
+            if length:
+                self.send_header('Content-Length', length)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            """Print nothing."""
+
+    with http.server.HTTPServer(('127.0.0.1', 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        row = published(url=f'http://127.0.0.1:{server.server_port}/w.h5', sha256=store.hashlib.sha256(content).hexdigest())
+        assert pathlib.Path(store.fetch(row, str(tmp_path))).read_bytes() == content
+
+
+def test_a_folder_in_the_place_of_a_download_is_named(published, tmp_path):
+    (tmp_path / 'w.h5').mkdir()
+    with pytest.raises(UserError, match='w.h5 is a folder: remove it to download'):
+        store.fetch(published(url='file:///nowhere/w.h5'), str(tmp_path))
 
 
 def test_pretrained_networks_that_do_not_exist_are_named(published, tmp_path):
