@@ -38,7 +38,7 @@ def read_keras_layers(path):
     Raises
     ------
     UserError
-        When h5py is not installed, or the file is of another kind or damaged.
+        When h5py is not installed, or the file is of another kind or damaged, or would have HDF5 read other files.
     OSError
         When the file cannot be opened.
     """
@@ -51,6 +51,7 @@ def read_keras_layers(path):
         pass  # Python's own error names the file
     try:
         with h5py.File(path, 'r') as file:
+            _require_self_contained(path, file, h5py)
             root = file.get(_MODEL, file)
             layers = _layers(path, root)
             _require_all_read(path, root, h5py.Dataset, sum(len(layer.weights) for layer in layers))
@@ -59,6 +60,16 @@ def read_keras_layers(path):
         raise
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError) as error:
         raise UserError(f'{path} is no HDF5 file of Keras weights, or damaged: {error}') from error
+
+
+def _require_self_contained(path, file, h5py):
+    """Refuse what HDF5 would read from other files: by it a file that was downloaded could read any file of this machine."""
+    own = (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT)  # external links are followed as soon as they are looked up
+    linked = file.id.links.visit(lambda name, link: None if link.type in own else name, info=True)
+    name = file.visititems(lambda name, item: name if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual) else None)
+    if linked is not None or name is not None:
+        outside = name if linked is None else linked.decode(errors='replace')
+        raise UserError(f'{path} is refused: its {outside} lies in another file; files of Keras hold their weights themselves')
 
 
 def _layers(path, root):
