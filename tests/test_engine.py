@@ -194,6 +194,19 @@ def test_a_sum_with_a_convolution_padded_with_0_is_rounded_once(libraries):
             np.testing.assert_array_equal(Engine.of(library, program).run(inputs, threads)[0], expected, name)
 
 
+@pytest.mark.parametrize('kernel', [1, 3])
+def test_sums_of_up_to_3e38_are_as_exact_as_others(libraries, kernel):
+    random = np.random.RandomState(0)
+    attributes = attributes_of('conv', out_channels=64, kernel_h=kernel, kernel_w=kernel, pad_h=kernel // 2, pad_w=kernel // 2)
+    weight = random.randn(64, 64, kernel, kernel)
+    weight *= 3e38 / 3.3e38 / np.abs(weight).sum(axis=(1, 2, 3), keepdims=True)
+    program = Program([Value(REAL_KIND, 64, 9, 9, False)], [Operation('conv', (0,), attributes, {'weight': weight.astype('f')})], [1])
+    x = np.where(random.rand(1, 64, 9, 9) < 0.5, -3.3e38, 3.3e38).astype(np.float32)
+    (expected,) = reference.run(program, [x])
+    for name, library in working(libraries).items():
+        np.testing.assert_allclose(Engine.of(library, program).run([x])[0], expected, atol=1e-6 * 3e38, err_msg=name)
+
+
 def test_any_number_of_first_layers_fits_on_the_stack(libraries):
     layers = 5000
     middle_and_1 = {'weight': np.array([0, 1, 0], np.float32).reshape(1, 1, 1, 3), 'bias': np.ones(1, np.float32)}

@@ -111,6 +111,21 @@ def test_an_input_that_does_not_fit_is_named(prefix, inputs, message):
             method(*inputs)
 
 
+@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
+def test_a_session_that_checks_inputs_names_the_first_value_that_is_not_finite(tmp_path, value):
+    maps = Value(REAL_KIND, 3, 4, 4, False)
+    write_packed(tmp_path / 'net', Program([maps, maps], [Operation('add', (0, 1))], [2]))
+    session = bmx.Session(tmp_path / 'net', check_finite=True)
+    x, y = np.random.randn(2, 2, 3, 4, 4).astype(np.float32)
+    np.testing.assert_array_equal(session(x, y), x + y)
+    y[1, 2, 0, 1:] = value
+    with pytest.raises(bmx.UserError, match=rf'input 1 \(data1\) has 3 values .*not finite, .* {value} at \(1, 2, 0, 1\)'):
+        session(x, y)
+    with pytest.raises(bmx.UserError, match='must be float32'):
+        session(x, np.full(y.shape, None))
+    assert not np.isfinite(bmx.Session(tmp_path / 'net')(x, y)).all(), 'not checked by default'
+
+
 def test_what_needs_the_engine_says_that_it_is_missing(monkeypatch):
     monkeypatch.setattr(native, 'load', lambda: None)
     monkeypatch.setattr(native, 'missing', lambda: 'no engine')

@@ -36,7 +36,8 @@ class Network:
     Raises
     ------
     UserError
-        When a parameter is missing, does not fit, or is not finite, or when the shapes do not fit the network.
+        When a parameter is missing, does not fit, or is not finite, when a batch normalization divides by the root of a number that is
+        not positive, or when the shapes do not fit the network.
     """
 
     def __init__(self, symbol, arrays, shapes):
@@ -51,6 +52,7 @@ class Network:
         known = {name: dtype for name, dtype in known.items() if name in symbol.list_arguments()}
         self._dtypes = self._internals.infer_type_partial(**known)[1]
         self._constants = {}
+        self._check_batch_norms()
         self._encodings = self._find_encodings()
 
     def _check_arrays(self):
@@ -67,6 +69,23 @@ class Network:
                 raise UserError(f'the parameter {node.name} is {array.dtype}: cast the network to float32 before it is exported')
             if not np.isfinite(array).all():
                 raise UserError(f'the parameter {node.name} holds values that are not finite: the file is damaged or training diverged')
+
+    def _check_batch_norms(self):
+        """MXNet gives NaN without an error where the root is taken of a negative number, and no program could equal that."""
+        for node in self.graph.nodes:
+            if node.operator != 'BatchNorm' or self.sources(node)[4].node.depends_on_data:
+                continue
+            eps, variance = _eps(node), self.constant(self.sources(node)[4])
+            if not np.isfinite(eps):
+                raise UserError(f'node {node.name} (BatchNorm) has eps={eps}: the symbol is damaged')
+            # both sums, because MXNet adds in either precision, depending on the layout of the input
+            positive = (variance.astype(np.float64) + eps > 0) & (variance.astype(np.float32) + np.float32(eps) > 0)
+            if not positive.all():
+                channel = int(np.argmin(positive))
+                raise UserError(
+                    f'node {node.name} (BatchNorm): {self.sources(node)[4].node.name} is {variance[channel]:g} in channel {channel}, and '
+                    f'with eps={eps:g} the sum must be positive: the file is damaged or training diverged'
+                )
 
     # --- values ---------------------------------------------------------------------------------------------------------------------
 
@@ -186,7 +205,7 @@ class Network:
     def batch_norm(self, node):
         """The `BatchNorm` that a node with constant parameters computes."""
         parameters = [self.constant(source) for source in self.sources(node)[1:]]
-        return BatchNorm(*parameters, float(node.attributes.get('eps', 1e-3)), is_true(node.attributes.get('fix_gamma', 'True')))
+        return BatchNorm(*parameters, _eps(node), is_true(node.attributes.get('fix_gamma', 'True')))
 
     def only_variable_above(self, entry):
         """The only variable a constant is computed from, as an array; None where there are several."""
@@ -199,6 +218,11 @@ class Network:
                 if node.operator is None:
                     found.add(node)
         return self.arrays[found.pop().name] if len(found) == 1 else None
+
+
+def _eps(node):
+    """What a BatchNorm node adds to the variance."""
+    return float(node.attributes.get('eps', 1e-3))
 
 
 def is_sign(node):

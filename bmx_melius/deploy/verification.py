@@ -63,10 +63,11 @@ def verify(network, lowered, inputs, half=False):
     Raises
     ------
     VerificationError
-        Naming the node.
+        Naming the node whose values differ, or are not finite in MXNet: those cannot be compared.
     """
     entries = list(dict.fromkeys(entry for part in lowered for entry in part.origins.values()))
     values = dict(zip(entries, network.compute(entries, inputs)))
+    _require_finite(values)
     result = Verification()
     for part in lowered:
         _verify_program(network, part, values, result, HALF_TOLERANCE if half else TOLERANCE)
@@ -85,35 +86,41 @@ def _verify_program(network, lowered, values, result, tolerance):
             continue
         expected = values[entry]
         if kinds[number].kind == BITS_KIND:
-            expected = expected > 0  # of {-1, 1} or {0, 1}; not a number where MXNet overflows
-            compared = np.isfinite(values[entry])
-            _require_equal(entry.node, computed, expected, compared)
-            result.bits += int(compared.sum())
+            expected = expected > 0  # of {-1, 1} or {0, 1}
+            _require_equal(entry.node, computed, expected)
+            result.bits += expected.size
         elif operation.name == 'binary_conv':
-            compared = np.isfinite(expected)
-            _require_equal(entry.node, computed, expected, compared)
-            result.integers += int(compared.sum())
+            _require_equal(entry.node, computed, expected)
+            result.integers += expected.size
             result.binary_layers += is_binary_layer(entry.node)
         else:
             _compare_floats(entry.node, operation, computed, expected, result, tolerance)
         known[number] = expected
 
 
-def _require_equal(node, computed, expected, compared):
-    wrong = int(((computed != expected) & compared).sum())
+def _require_finite(values):
+    for entry in sorted(values, key=lambda entry: (entry.node.index, entry.slot)):  # the first one is the cause of the others
+        array = values[entry]
+        wrong = int((~np.isfinite(array)).sum())
+        if wrong:
+            raise VerificationError(
+                f'node {entry.node.name}: {wrong} of {array.size} values are not finite in MXNet, so that they cannot be compared: '
+                'parameters there or before it are damaged or too large; nothing was written (convert without verification to pack it)'
+            )
+
+
+def _require_equal(node, computed, expected):
+    wrong = int((computed != expected).sum())
     if wrong:
         raise VerificationError(f'node {node.name}: {wrong} of {expected.size} values differ from those of MXNet; nothing was written')
 
 
 def _compare_floats(node, operation, computed, expected, result, tolerance):
-    compared = np.isfinite(expected) & np.isfinite(computed)
-    result.floats += int(compared.sum())
-    if not compared.any():
-        return
+    result.floats += expected.size
     added = max((np.abs(operation.arrays[name]).max() for name in ('shift', 'bias') if name in operation.arrays), default=0)
-    scale = max(np.abs(expected[compared]).max() + added, np.finfo(np.float32).tiny)
-    deviation = float(np.abs(computed[compared].astype(np.float64) - expected[compared]).max() / scale)
-    if deviation > tolerance:
+    scale = max(float(np.abs(expected).max()) + float(added), float(np.finfo(np.float32).tiny))
+    deviation = float(np.abs(computed.astype(np.float64) - expected).max() / scale)
+    if not deviation <= tolerance:  # it is NaN where an operation gives NaN
         raise VerificationError(
             f'node {node.name}: values differ from those of MXNet by {deviation:.1e} of the largest one; nothing was written'
         )
