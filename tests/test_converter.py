@@ -21,10 +21,11 @@ import bmx_melius as bmx
 from bmx_melius import UserError, marks
 from bmx_melius.analysis.graph import load_symbol
 from bmx_melius.container import read_parameters, write_parameters
-from bmx_melius.deploy import reference, thresholds
-from bmx_melius.deploy.operations import REAL_KIND, Value
-from bmx_melius.deploy.packed_operator import NAME
-from bmx_melius.deploy.program import Program
+from bmx_melius.deployment.convert import thresholds
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import REAL_KIND, Value
+from bmx_melius.deployment.program.packed_operator import NAME
+from bmx_melius.deployment.program.program import Program
 from model_zoo import get_model, get_model_list
 from model_zoo.resnet import BinaryResNet
 

@@ -22,13 +22,14 @@ from random_programs import Maker, describe, other_sizes
 
 from bmx_melius import __version__, load_reference_parameters
 from bmx_melius.container import read_parameters, write_parameters
-from bmx_melius.deploy import native, reference
-from bmx_melius.deploy.converter import convert
-from bmx_melius.deploy.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value
-from bmx_melius.deploy.program import MAX_OPERATIONS, Program
+from bmx_melius.deployment.convert.conversion import convert
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value
+from bmx_melius.deployment.program.program import MAX_OPERATIONS, Program
+from bmx_melius.deployment.runtime import engine
 from model_zoo import get_model
 
-pytestmark = pytest.mark.skipif(bool(native.missing()), reason='the engine has not been compiled')
+pytestmark = pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
 
 FLOATS, SIZES = ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_int64)
 STEP = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
@@ -113,10 +114,10 @@ def pointers(arrays):
 def libraries(tmp_path_factory):
     """The engine once for each instruction set: copies of its file, because it reads BMX_MELIUS_ISA only once."""
     folder = tmp_path_factory.mktemp('engines')
-    names = load_library(native.ENGINE_LIBRARY).bmx_available_isas().decode().split()
+    names = load_library(engine.ENGINE_LIBRARY).bmx_available_isas().decode().split()
     found, before = {}, os.environ.get('BMX_MELIUS_ISA')
     for name in [*names, 'vax']:
-        path = shutil.copy(native.ENGINE_LIBRARY, folder / f'{name}.so')
+        path = shutil.copy(engine.ENGINE_LIBRARY, folder / f'{name}.so')
         os.environ['BMX_MELIUS_ISA'] = name
         found[name] = load_library(path)
         found[name].bmx_isa()
@@ -132,7 +133,7 @@ def working(libraries):
 
 
 def test_the_library_tells_its_version():
-    library = ctypes.CDLL(str(native.ENGINE_LIBRARY))
+    library = ctypes.CDLL(str(engine.ENGINE_LIBRARY))
     library.bmx_version.restype = ctypes.c_char_p
     assert library.bmx_version().decode() == __version__
 
@@ -349,7 +350,7 @@ def test_a_forked_child_computes_with_one_thread(tmp_path):
     program = Program([Value(REAL_KIND, 4, 16, 16, False)], [Operation('conv', (0,), attributes, {'weight': weight})], [1])
     np.save(tmp_path / 'words.npy', program.to_words())
     np.save(tmp_path / 'x.npy', np.random.randn(1, 4, 16, 16).astype(np.float32))
-    command = [sys.executable, '-c', FORK, str(native.ENGINE_LIBRARY), str(tmp_path / 'words.npy'), str(tmp_path / 'x.npy')]
+    command = [sys.executable, '-c', FORK, str(engine.ENGINE_LIBRARY), str(tmp_path / 'words.npy'), str(tmp_path / 'x.npy')]
     subprocess.run(command, check=True, timeout=60)
 
 

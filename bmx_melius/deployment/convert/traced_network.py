@@ -6,10 +6,10 @@ import json
 import mxnet as mx
 import numpy as np
 
-from .. import marks
-from ..analysis.counting import marked_bits
-from ..analysis.graph import Graph
-from ..errors import UserError, last_line
+from ... import marks
+from ...analysis.counting import marked_bits
+from ...analysis.graph import Graph
+from ...errors import UserError, last_line
 from .thresholds import BatchNorm
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network

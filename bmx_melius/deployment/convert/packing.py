@@ -15,18 +15,18 @@ import dataclasses
 
 import numpy as np
 
-from .. import marks
-from ..errors import UserError
+from ... import marks
+from ...errors import UserError
+from ..program.packed_operator import is_packed
+from ..program.program import Program
 from . import folding
 from .assembly import assemble
 from .batch_norms import FoldedBatchNorms
+from .conversion_report import Left, Report
 from .lowering import lower
-from .network import Network
-from .packed_operator import is_packed
 from .partition import NOT_CONNECTED, divide, is_binary_layer
-from .program import Program
-from .report import Left, Report
 from .rules import inputs_meant_as_signs
+from .traced_network import Network
 from .verification import verify
 
 

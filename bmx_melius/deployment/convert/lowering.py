@@ -1,4 +1,4 @@
-"""From the nodes of a network to the operations of a program: one rule for each of MXNet's operators (`bmx_melius.deploy.rules`).
+"""From the nodes of a network to the operations of a program: one rule for each of MXNet's operators (`rules`).
 
 A rule is a function of a `Builder` and a node. It asks the builder for the values it reads, as numbers (`real`) or as bits (`bits`),
 and adds operations. What it asks for is what the node depends on in a program: a binary convolution reads the bits of an activation,
@@ -6,12 +6,12 @@ and an activation reads what comes before the batch normalization that its thres
 on what a node can be converted (`requirements`), and run together with others it writes the program (`lower`).
 """
 
-from .. import marks
-from ..errors import UserError
+from ... import marks
+from ...errors import UserError
+from ..program.operations import ProgramError
 from .builder import Builder, UnsupportedError
-from .network import Entry
-from .operations import ProgramError
 from .rules import RULES, quantized_activation
+from .traced_network import Entry
 
 
 def requirements(network, node, thresholds):

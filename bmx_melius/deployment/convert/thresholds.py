@@ -19,7 +19,7 @@ import functools
 import mxnet as mx
 import numpy as np
 
-from ..errors import UserError
+from ...errors import UserError
 
 PLAIN, BLOCKED = 'plain', 'blocked'
 

@@ -2,10 +2,10 @@
 
 import dataclasses
 
-from .. import marks
+from ... import marks
 from .builder import UnsupportedError
 from .lowering import requirements
-from .network import Entry
+from .traced_network import Entry
 
 NOT_CONNECTED = 'no binary layer is connected to it'  # why a node stays that could be packed
 _BINARY_LAYERS = (marks.CONVOLUTION, marks.DENSE)

@@ -1,14 +1,14 @@
-"""Conversion of files and of live networks; `bmx_melius.deploy.packing` lists its steps."""
+"""Conversion of files and of live networks; `bmx_melius.deployment.convert.packing` lists its steps."""
 
 import json
 import os
 
 import mxnet as mx
 
-from ..analysis.graph import load_symbol, symbol_of
-from ..container import read_arrays
-from ..errors import UserError, last_line
-from ..exported import Exported
+from ...analysis.graph import load_symbol, symbol_of
+from ...container import read_arrays
+from ...errors import UserError, last_line
+from ...exported import Exported
 from .packing import pack
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from ... import marks
-from ...analysis.counting import marked_bits
-from ...errors import UserError
+from .... import marks
+from ....analysis.counting import marked_bits
+from ....errors import UserError
 from ..builder import UnsupportedError
-from ..network import is_sign
+from ..traced_network import is_sign
 
 
 def quantized_activation(builder, node):

@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from .network import Entry
-from .operations import BITS_KIND, OPERATIONS, REAL_KIND, Operation, Value, result_of
-from .program import Program
+from ..program.operations import BITS_KIND, OPERATIONS, REAL_KIND, Operation, Value, result_of
+from ..program.program import Program
+from .traced_network import Entry
 
 _FLOAT32 = np.finfo(np.float32)
 

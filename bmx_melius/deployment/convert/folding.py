@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 
-from .program import Program
+from ..program.program import Program
 
 
 def fold_affines(program, into_convolutions=True):

@@ -1,4 +1,4 @@
-"""Arrays as the 32-bit words of a program, and back. The format is described in `bmx_melius.deploy.program`."""
+"""Arrays as the 32-bit words of a program, and back. The format is described in `bmx_melius.deployment.program.program`."""
 
 import zlib
 

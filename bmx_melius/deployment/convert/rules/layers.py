@@ -1,8 +1,8 @@
 """Rules of layers: convolutions and dense layers, binary or not, normalization, ReLU and pooling."""
 
-from ... import marks
+from .... import marks
 from ..builder import UnsupportedError
-from ..network import is_channelwise_batch_norm, is_true
+from ..traced_network import is_channelwise_batch_norm, is_true
 from .attributes import POINT, geometry_of, require_channels_second
 from .binary import binary_layer, flat_if_dense
 from .table import rule

@@ -33,7 +33,7 @@ import dataclasses
 
 import numpy as np
 
-from ..errors import UserError
+from ...errors import UserError
 
 MAX_CHANNELS = 1 << 20
 MAX_SIZE = 1 << 16  # height or width

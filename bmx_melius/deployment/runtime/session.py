@@ -4,14 +4,14 @@ import json
 
 import numpy as np
 
-from ..container import read_parameters
-from ..errors import UserError
-from ..exported import Exported
-from .native import Runner
-from .operations import ProgramError
-from .packed_operator import NAME
-from .program import Program
-from .reference import check_inputs
+from ...container import read_parameters
+from ...errors import UserError
+from ...exported import Exported
+from ..program.operations import ProgramError
+from ..program.packed_operator import NAME
+from ..program.program import Program
+from ..program.reference import check_inputs
+from .engine import Runner
 
 
 class Session:
@@ -19,7 +19,7 @@ class Session:
 
     Parameters
     ----------
-    network : str, os.PathLike or bmx_melius.deploy.program.Program
+    network : str, os.PathLike or bmx_melius.deployment.program.program.Program
         The prefix of what `bmx_melius.convert` wrote, PREFIX-symbol.json and PREFIX-0000.params; the name of the symbol file will do, too.
     threads : int
         Threads of a run; by default as many as OpenMP offers.
@@ -120,7 +120,7 @@ def read_packed(prefix):
 
     Returns
     -------
-    program : bmx_melius.deploy.program.Program
+    program : bmx_melius.deployment.program.program.Program
     words : numpy.ndarray
         The program as it was stored, int32.
     input_names : list of str

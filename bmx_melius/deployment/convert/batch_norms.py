@@ -1,9 +1,9 @@
 """The batch normalizations before the signs of a network, as thresholds."""
 
-from .. import marks
-from ..errors import UserError
+from ... import marks
+from ...errors import UserError
 from . import thresholds
-from .network import Entry
+from .traced_network import Entry
 
 
 class FoldedBatchNorms:

@@ -8,9 +8,9 @@ from mxnet.base import _LIB, OpHandle, c_str, check_call, mx_uint
 from mxnet.ndarray.register import _make_ndarray_function
 from mxnet.symbol.register import _make_symbol_function
 
+from ..program.packed_operator import NAME
 from . import numpy_operator
-from .native import OPERATOR_LIBRARY, missing
-from .packed_operator import NAME
+from .engine import OPERATOR_LIBRARY, missing
 
 
 def register():

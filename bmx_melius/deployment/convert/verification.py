@@ -8,10 +8,10 @@ import dataclasses
 
 import numpy as np
 
-from ..errors import UserError
-from .operations import BITS_KIND
+from ...errors import UserError
+from ..program.operations import BITS_KIND
+from ..program.reference import apply
 from .partition import is_binary_layer
-from .reference import apply
 
 TOLERANCE = 1e-4  # of the largest value an operation makes or adds
 HALF_TOLERANCE = 5e-3  # float16 has 11 binary digits

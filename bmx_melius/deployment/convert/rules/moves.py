@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from ..builder import UnsupportedError
-from ..network import is_true
+from ..traced_network import is_true
 from .attributes import POINT, axis_of, require_channel_axis
 from .table import rule
 

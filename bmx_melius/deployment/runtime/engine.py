@@ -8,11 +8,11 @@ import warnings
 
 import numpy as np
 
-from ..errors import UserError
-from . import reference
-from .operations import ProgramError
+from ...errors import UserError
+from ..program import reference
+from ..program.operations import ProgramError
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent
+FOLDER = pathlib.Path(__file__).resolve().parents[2]
 ENGINE_LIBRARY = FOLDER / '_engine.so'
 OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
 
@@ -98,7 +98,7 @@ class Runner:
 
     Parameters
     ----------
-    program : bmx_melius.deploy.program.Program
+    program : bmx_melius.deployment.program.program.Program
     words : numpy.ndarray of int32, shape (words,)
         The same, as `Program.to_words` gives it.
     """

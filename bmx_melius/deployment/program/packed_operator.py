@@ -33,7 +33,7 @@ def operator_attributes(program, words):
 
     Parameters
     ----------
-    program : bmx_melius.deploy.program.Program
+    program : bmx_melius.deployment.program.program.Program
     words : numpy.ndarray
         What `Program.to_words` gives.
     """

@@ -2,7 +2,7 @@
 
 import json
 
-from .packed_operator import NAME, operator_attributes
+from ..program.packed_operator import NAME, operator_attributes
 
 _MXNET_VERSION = ['int', 10901]  # whose format the symbol has
 
@@ -12,8 +12,8 @@ def assemble(network, partition, programs, words):
 
     Parameters
     ----------
-    network : bmx_melius.deploy.network.Network
-    partition : bmx_melius.deploy.partition.Partition
+    network : bmx_melius.deployment.convert.traced_network.Network
+    partition : bmx_melius.deployment.convert.partition.Partition
     programs : dict of Region to Lowered
     words : dict of Region to numpy.ndarray
         The words of its program.

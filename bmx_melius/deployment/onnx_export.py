@@ -15,8 +15,8 @@ import numpy as np
 
 from .._version import __version__
 from ..errors import UserError
-from . import reference
-from .operations import BITS_KIND, OPERATIONS
+from .program import reference
+from .program.operations import BITS_KIND, OPERATIONS
 
 OPSET = 13
 IR_VERSION = 8  # of ONNX 1.10 and newer
@@ -28,7 +28,7 @@ def to_onnx(program, input_names, output_order=None):
 
     Parameters
     ----------
-    program : bmx_melius.deploy.program.Program
+    program : bmx_melius.deployment.program.program.Program
     input_names : list of str
         One for each input.
     output_order : list of int or None
@@ -60,7 +60,7 @@ def verify(model, program, inputs):
     Parameters
     ----------
     model : onnx.ModelProto
-    program : bmx_melius.deploy.program.Program
+    program : bmx_melius.deployment.program.program.Program
     inputs : list of numpy.ndarray
         For each input of the program.
 

@@ -12,10 +12,10 @@ import sys
 import mxnet as mx
 import numpy as np
 
-from ..errors import UserError
-from .native import Runner
-from .packed_operator import NAME, infer_shapes
-from .program import Program
+from ...errors import UserError
+from ..program.packed_operator import NAME, infer_shapes
+from ..program.program import Program
+from .engine import Runner
 
 
 class _Operator(mx.operator.CustomOp):

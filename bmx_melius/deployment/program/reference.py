@@ -18,7 +18,7 @@ def run(program, inputs):
 
     Parameters
     ----------
-    program : bmx_melius.deploy.program.Program
+    program : bmx_melius.deployment.program.program.Program
     inputs : list of numpy.ndarray
         float32, (batch, channels, height, width) or (batch, channels), one for each input of the program.
 
