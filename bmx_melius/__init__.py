@@ -6,6 +6,9 @@ installed it offers `Session` alone, which runs packed networks.
 
 import importlib.util as _importlib_util
 
+from . import startup as _startup  # before everything that takes time
+
+# isort: split
 from . import deploy
 from ._version import __version__
 from .deploy.session import Session
@@ -38,3 +41,6 @@ else:
             raise AttributeError(name)
         message = f'bmx_melius.{name} needs MXNet, which is not installed (pip install mxnet); without it there is Session'
         raise ModuleNotFoundError(message, name='mxnet')
+
+
+_startup.end()
