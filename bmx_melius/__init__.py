@@ -6,6 +6,9 @@ installed it offers `Session` alone, which runs packed networks.
 
 import importlib.util as _importlib_util
 
+from . import startup as _startup  # before everything that takes time
+
+# isort: split
 from ._version import __version__
 from .deployment.runtime.session import Session
 from .errors import UserError
@@ -27,3 +30,6 @@ else:
             raise AttributeError(name)
         message = f'bmx_melius.{name} needs MXNet, which is not installed (pip install mxnet); without it there is Session'
         raise ModuleNotFoundError(message, name='mxnet')
+
+
+_startup.end()
