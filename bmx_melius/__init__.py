@@ -15,10 +15,11 @@ from .errors import UserError
 
 if _importlib_util.find_spec('mxnet'):
     from .analysis.summary import summary
+    from .channels import ChannelShuffle, GroupedConv2D
     from .deployment.convert.conversion import convert, deploy
     from .deployment.runtime import mxnet_operator as _mxnet_operator
     from .importers.bmxnet_v2 import load_reference_parameters
-    from .layers import BinaryConv2D, ChannelShuffle, GroupedConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
+    from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
     from .optimizers import RAdam
     from .preprocessing import InputSpec
 

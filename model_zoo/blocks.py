@@ -6,7 +6,7 @@ binary 3x3 convolution that keeps the size of the map. Input (N, channels, H, W)
 
 from mxnet.gluon import HybridBlock
 
-from bmx_melius.layers import concat
+from bmx_melius.channels import concat
 
 
 class DenseBlock(HybridBlock):

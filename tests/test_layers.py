@@ -1,5 +1,6 @@
 """Layers and their gradients against the reference data, NumPy's own loops and their float twins."""
 
+import inspect
 import json
 import os
 from pathlib import Path
@@ -24,7 +25,7 @@ from bmx_melius import (
     ScaledBinaryConv2D,
     UserError,
 )
-from bmx_melius.layers import concat
+from bmx_melius.channels import concat
 from bmx_melius.marks import read_marks
 from bmx_melius.quantizers import quantize, quantize_in_parts
 
@@ -296,7 +297,7 @@ def test_marks_survive_export_and_import(tmp_path):
         (lambda: QConv2D(4, 3, bits=32, quantization='unit_magnitude'), 'cannot round to 32 bits; choose from 1$'),
         (lambda: QActivation(encoding='bytes'), 'unknown encoding'),
         (lambda: QActivation(method='dorefa', bits=2, encoding='bit'), 'one bit'),
-        (lambda: QConv2D(4, 3, layout='NHWC'), 'NCHW alone'),
+        (lambda: QConv2D(4, 3, layout='NHWC'), 'NCHW only'),
         (lambda: QConv2D(4, 3, pad_value=0, encoding='bit'), 'pads with -1'),
         (lambda: QConv2D(4, 3, bits=32, encoding='bit'), 'one bit, not for bits=32'),
         (lambda: ScaledBinaryConv2D(4, 3, dilation=2), 'no dilation'),
@@ -306,6 +307,41 @@ def test_marks_survive_export_and_import(tmp_path):
 def test_wrong_arguments_are_named(make, words):
     with pytest.raises(UserError, match=words):
         make()
+
+
+SIZED = {QActivation: (), QDense: (4,), ChannelShuffle: (2,)}  # the arguments without which a layer cannot be made; (4, 3) of convolutions
+QUANTIZED = [QActivation, QConv1D, QConv2D, QConv3D, QDense, BinaryConv2D, ScaledBinaryConv2D]
+
+
+@pytest.mark.parametrize('layer', [*QUANTIZED, ChannelShuffle])
+def test_a_signature_shows_arguments_that_the_layer_takes_with_their_defaults(layer):
+    shown = inspect.signature(layer).parameters.values()
+    assert not [argument for argument in shown if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)]
+    defaults = {argument.name: argument.default for argument in shown if argument.default is not argument.empty}
+    given = layer(*SIZED.get(layer, (4, 3)), **{**defaults, 'prefix': 'one_'})
+    assert repr(given) == repr(layer(*SIZED.get(layer, (4, 3)), prefix='one_'))
+
+
+@pytest.mark.parametrize('layer', [*QUANTIZED, ChannelShuffle])
+def test_an_argument_that_does_not_exist_is_a_type_error_that_names_it(layer):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'clip_threshold'"):
+        layer(*SIZED.get(layer, (4, 3)), clip_threshold=1)
+
+
+def test_what_a_composed_layer_chooses_itself_is_no_argument():
+    with pytest.raises(TypeError, match="^BinaryConv2D: .*argument 'encoding'; its arguments are channels, kernel_size, strides, "):
+        BinaryConv2D(4, 3, encoding='bit')
+    with pytest.raises(TypeError, match="^ScaledBinaryConv2D: .*argument 'no_offset'"):
+        ScaledBinaryConv2D(4, 3, no_offset=True)
+    with pytest.raises(TypeError, match="^QConv2D: missing a required argument: 'kernel_size'"):
+        QConv2D(4)
+
+
+@pytest.mark.parametrize('layer', [BinaryConv2D, ScaledBinaryConv2D])
+def test_a_binary_convolution_takes_its_geometry_in_gluons_order(layer):
+    layer = layer(4, 3, 2, 1, 1, 2, in_channels=4)
+    layer.initialize()
+    assert layer(nd.ones((1, 4, 8, 8))).shape == (1, 4, 4, 4) and layer.qconv.weight.shape == (4, 2, 3, 3)
 
 
 # --- the first of two stages: binary activations, real weights --------------------------------------------------------------------------

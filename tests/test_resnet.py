@@ -64,7 +64,9 @@ def test_birealnet_has_no_relu_one_normalization_before_the_blocks_and_scaled_we
     assert activations == [2, 4], 'those inside the grouped stem, and two more in ResNetE'
     assert len(layers_of(other, nn.BatchNorm)) - len(layers_of(net, nn.BatchNorm)) == 2
     convolutions = layers_of(net, BinaryConv2D)
-    assert len(convolutions) == 16 and all(layer.qconv.apply_scaling and layer.qact.method == 'approx_sign' for layer in convolutions)
+    assert len(convolutions) == 16 and all(
+        layer.qconv.binarization.apply_scaling and layer.qact.method == 'approx_sign' for layer in convolutions
+    )
 
 
 def test_the_clipping_threshold_is_the_variants_own_unless_given():

@@ -149,7 +149,7 @@ class _Rewritten:
                 )
             else:
                 layer, data, data_slot = self._convolution(node, prefix, data, data_slot)
-            activation = QActivation(encoding=layer.encoding, prefix=prefix + 'qactivation_')
+            activation = QActivation(encoding=layer.binarization.encoding, prefix=prefix + 'qactivation_')
             symbol = layer(activation(mx.sym.var(_DATA)))
         except mx.MXNetError as error:
             raise UserError(f'{self.path}: node {name} cannot be computed: {last_line(error)}') from error

@@ -6,7 +6,6 @@ import numpy as np
 
 from ..errors import UserError
 from ..layers import QConv1D, QConv2D, QConv3D, QDense
-from ..quantizers import stored_bits
 
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 STATISTICS = ('mean', 'flipped', *(f'p{percent}' for percent in PERCENTILES))
@@ -20,7 +19,7 @@ def binary_weights(block, path=''):
     These are the weights of the quantized layers with one bit, of which the network sees the sign. (The quantizer ``round`` with one bit
     compares with 1/2, and is left out.)
     """
-    if isinstance(block, _LAYERS) and stored_bits(block.quantization, block.bits) == 1 and block.quantization != 'round':
+    if isinstance(block, _LAYERS) and block.binarization.stored_bits == 1 and block.binarization.quantization != 'round':
         return {path: block.weight}
     return {
         name: weight

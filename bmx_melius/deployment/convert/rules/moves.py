@@ -68,7 +68,7 @@ def _reshape(builder, node):
         return builder.set(node, builder.move(node, 'shuffle', [source], groups=groups))
     joined = _joined(builder.network, node)
     if joined is None:
-        raise UnsupportedError(f'it reshapes {before} to {after}; flattening, channel shuffles and `layers.concat` can be packed')
+        raise UnsupportedError(f'it reshapes {before} to {after}; flattening, channel shuffles and `channels.concat` can be packed')
     return builder.set(node, builder.move(node, 'concat', joined))
 
 
@@ -88,7 +88,7 @@ def _shuffled(network, node):
 
 
 def _joined(network, node):
-    """The values that `layers.concat` joins, if `node` is its end: an axis of 1 in front, and then along the channels; else None."""
+    """The values that `channels.concat` joins, if `node` is its end: an axis of 1 in front, and then along the channels; else None."""
     join = node.inputs[0]
     if join.operator != 'Concat' or len(join.shape) not in (3, 5) or axis_of(join, 'dim') != 2:
         return None
