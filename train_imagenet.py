@@ -9,6 +9,10 @@ import signal
 import sys
 import time
 
+# Until everything is imported, which takes seconds, Ctrl-C ends the program without a traceback: the system does it, not Python.
+if __name__ == '__main__' and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 # MXNet reads these when it is imported. Without them it computes elementwise operators, a third of a binary network's training step, in
 # one thread: its tuning judges other threads too dear, and it keeps a core for itself where their number was not set by hand.
 os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
@@ -24,7 +28,7 @@ from mxnet import autograd, gluon
 from bmx_melius import UserError
 from bmx_melius.analysis.graph import Graph
 from bmx_melius.analysis.summary import Summary
-from bmx_melius.commands.arguments import Parser, positive_int
+from bmx_melius.arguments import Parser, positive_int
 from bmx_melius.evaluation import Accuracy
 from bmx_melius.exported import describe
 from bmx_melius.files import check_folder, remove_leftovers
@@ -35,7 +39,7 @@ from bmx_melius.training.datasets import DATASETS, LEVELS
 from bmx_melius.training.experiment import LOG_FILE, Experiment
 from bmx_melius.training.export import export_network
 from bmx_melius.training.flips import FlipCounter
-from bmx_melius.training.interruption import Interruption
+from bmx_melius.training.interruption import STOPPED_AT_ONCE, Interruption
 from bmx_melius.training.joining import join_workers
 from bmx_melius.training.lockstep import Lockstep
 from bmx_melius.training.network import make_network, model_arguments
@@ -65,9 +69,10 @@ examples:
   train_imagenet.py --model meliusnet22 --use-rec --dry-run        show what would be done, check the data, train nothing
   train_imagenet.py --resume --save-dir params                     continue a run that was killed; no other flag is needed
 
-Ctrl-C stops after the running batch; --resume goes on from there. A run that was stopped or killed and resumed ends with the weights of
-the uninterrupted one, bit for bit, on the CPU of the same machine with as many threads. Record files need -j 1 for that: with several
-decoding threads MXNet's ImageRecordIter draws random numbers for augmentation in the order in which the threads come to it.
+Ctrl-C stops after the running batch; --resume goes on from there. A second Ctrl-C stops at once; --resume goes on from the last
+checkpoint. A run that was stopped or killed and resumed ends with the weights of the uninterrupted one, bit for bit, on the CPU of the
+same machine with as many threads. Record files need -j 1 for that: with several decoding threads MXNet's ImageRecordIter draws random
+numbers for augmentation in the order in which the threads come to it.
 """
 
 
@@ -433,7 +438,7 @@ def main(arguments=None):
         with logging_to_screen():
             return run(options)
     except KeyboardInterrupt:
-        print('stopped at once; --resume goes on from the last checkpoint', file=sys.stderr)
+        print(STOPPED_AT_ONCE, file=sys.stderr)
         return 128 + signal.SIGINT
     except (UserError, OSError) as error:
         print(f'error: {error}', file=sys.stderr)
@@ -441,4 +446,6 @@ def main(arguments=None):
 
 
 if __name__ == '__main__':
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())

@@ -6,17 +6,19 @@ installed it offers `Session` alone, which runs packed networks.
 
 import importlib.util as _importlib_util
 
-from . import deploy
+from . import startup as _startup  # before everything that takes time
+
+# isort: split
 from ._version import __version__
-from .deploy.session import Session
+from .deployment.runtime.session import Session
 from .errors import UserError
 
 if _importlib_util.find_spec('mxnet'):
     from .analysis.summary import summary
-    from .bmxnet_v2 import load_reference_parameters
     from .channels import ChannelShuffle, GroupedConv2D
-    from .deploy import mxnet_operator as _mxnet_operator
-    from .deploy.converter import convert
+    from .deployment.convert.conversion import convert, deploy
+    from .deployment.runtime import mxnet_operator as _mxnet_operator
+    from .importers.bmxnet_v2 import load_reference_parameters
     from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
     from .optimizers import RAdam
     from .preprocessing import InputSpec
@@ -29,3 +31,6 @@ else:
             raise AttributeError(name)
         message = f'bmx_melius.{name} needs MXNet, which is not installed (pip install mxnet); without it there is Session'
         raise ModuleNotFoundError(message, name='mxnet')
+
+
+_startup.end()

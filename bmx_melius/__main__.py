@@ -1,14 +1,15 @@
-"""The command line: ``bmx-melius``, or ``python -m bmx_melius``. The only file of the library that knows the zoo."""
+"""The command line: ``bmx-melius``, or ``python -m bmx_melius``."""
 
 import contextlib
 import os
 import sys
 
 from ._version import __version__
-from .commands import bench, convert, evaluate, export_onnx, import_bmxnet, import_larq, info, pack_images, predict, summary, tables
-from .commands.arguments import Parser
+from .arguments import Parser
+from .cli import bench, convert, evaluate, export_onnx, import_bmxnet, import_larq, info, pack_images, predict, summary, tables
 from .errors import UserError
 
+_COMMANDS = (summary, convert, export_onnx, import_larq, import_bmxnet, bench, predict, evaluate, pack_images, tables, info)
 _USER_ERROR = 2  # exit status; argparse's, too
 _WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')  # what installing MXNet and GluonCV brings
 _DESCRIPTION = 'Binary neural networks on MXNet: count what a network costs, and use what was trained.'
@@ -17,7 +18,7 @@ examples:
   bmx-melius summary meliusnet22              # operations, parameters and size, layer by layer
   bmx-melius convert a-symbol.json a-0000.params a-packed --input-shape 1,3,224,224     # to bit instructions
   bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network that Larq trained
-  bmx-melius import-bmxnet checkpoint.params out/meliusnet22 --model meliusnet22        # trained with BMXNet-v2
+  bmx-melius import-bmxnet checkpoint.params meliusnet22 --model meliusnet22    # trained with BMXNet-v2
   bmx-melius export-onnx out/best best.onnx   # for other runtimes, computed in floats
   bmx-melius predict out/best photo.jpg       # classify with an exported network
   bmx-melius evaluate out/best photos         # its accuracy on labelled images, photos/CLASS/*.jpg
@@ -30,50 +31,13 @@ bmx-melius COMMAND --help explains a command. Training is python train_imagenet.
 """
 
 
-def get_model(name, **kwargs):
-    """`model_zoo.get_model`, imported when it is called: the zoo brings GluonCV, for which --help should not wait."""
-    import model_zoo
-
-    return model_zoo.get_model(name, **kwargs)
-
-
-def get_model_list():
-    """`model_zoo.get_model_list`, imported when it is called."""
-    import model_zoo
-
-    return model_zoo.get_model_list()
-
-
-def get_tables():
-    """`model_zoo.published.TABLES`, imported when it is called."""
-    from model_zoo.published import TABLES
-
-    return TABLES
-
-
-def load_larq(name, path):
-    """`model_zoo.larq.load`, imported when it is called, and the `InputSpec` of the network."""
-    import model_zoo
-
-    return (*model_zoo.larq.load(name, path), model_zoo.larq.INPUT)
-
-
 def build_parser():
     """The parser of the whole command line; the parsed arguments hold the function `run(arguments, output)` of their command."""
     parser = Parser(prog='bmx-melius', description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument('--version', action='version', version=__version__)
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
-    summary.add_parser(commands, get_model)
-    convert.add_parser(commands)
-    export_onnx.add_parser(commands)
-    import_larq.add_parser(commands, load_larq)
-    import_bmxnet.add_parser(commands, get_model)
-    bench.add_parser(commands, get_model)
-    predict.add_parser(commands)
-    evaluate.add_parser(commands, get_model)
-    pack_images.add_parser(commands)
-    tables.add_parser(commands, get_model, get_tables)
-    info.add_parser(commands, get_model_list)
+    for command in _COMMANDS:
+        command.add_parser(commands)
     return parser
 
 

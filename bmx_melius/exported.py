@@ -17,7 +17,7 @@ import shutil
 
 from .container import write_parameters
 from .errors import UserError
-from .files import check_folder, replacing, scratch_folder
+from .files import replacing, require_writable, scratch_folder
 
 _SYMBOL = '-symbol.json'
 
@@ -94,17 +94,12 @@ class Exported:
         return self.prefix + '-summary.json'
 
     def require_writable(self):
-        """Raise `UserError` where the files could not be written: what takes minutes to make should not be lost then."""
+        """Raise `UserError` where one of the files could not be written."""
         folder, name = os.path.split(self.prefix)
         if not name:
             raise UserError(f'{self.prefix!r} names no files: give a PREFIX such as {os.path.join(folder, "net")}')
-        folder = folder or '.'
-        if not os.path.isdir(folder):
-            raise UserError(f'there is no folder {folder} to write {self.symbol_file} to')
-        check_folder(folder)
         for file in (self.symbol_file, self.parameter_file(0), self.description_file):
-            if os.path.isdir(file):
-                raise UserError(f'{file} is a folder: give another PREFIX')
+            require_writable(file)
 
     def write(self, net, fields):
         """Write a network and the fields of its description, in this order; each file replaces an older one in one step.

@@ -65,6 +65,16 @@ def remove_leftovers(folder):
                 shutil.rmtree(path)
 
 
+def require_writable(path):
+    """Raise `UserError` where no file could be written to `path`: what takes minutes to make should not be lost then."""
+    folder = os.path.dirname(path) or '.'
+    if not os.path.isdir(folder):
+        raise UserError(f'cannot write {path}: there is no folder {folder}')
+    check_folder(folder)
+    if os.path.isdir(path):
+        raise UserError(f'{path} is a folder: give another name')
+
+
 def check_folder(path):
     """Make sure that files can be written to a folder, which may have to be made first, without leaving anything there.
 

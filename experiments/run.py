@@ -12,7 +12,7 @@ from results import write_results
 from study import HERE, known_studies, read_study
 
 from bmx_melius import UserError
-from bmx_melius.commands.arguments import Parser, positive_int
+from bmx_melius.arguments import Parser, positive_int
 
 EPILOG = """\
 examples:

@@ -12,7 +12,7 @@ import numpy as np
 from mxnet.gluon import nn
 
 from bmx_melius import InputSpec, UserError
-from bmx_melius.keras_weights import read_keras_layers
+from bmx_melius.importers.keras import read_keras_layers
 
 from . import registry, store
 from .resnet import ResidualBlock

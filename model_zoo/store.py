@@ -98,6 +98,8 @@ def fetch(weights, root):
     """
     folder = os.path.expanduser(root)
     path = os.path.join(folder, weights.filename)
+    if os.path.isdir(path):
+        raise UserError(f'{path} is a folder: remove it to download {weights.url} there')
     if os.path.exists(path):
         with open(path, 'rb') as file:
             checksum = _copy(file, None, None)
@@ -115,7 +117,8 @@ def fetch(weights, root):
 def _download(weights, path, file):
     try:
         with urllib.request.urlopen(weights.url, timeout=_TIMEOUT) as response:
-            return _copy(response, file, weights.filename, int(response.headers.get('Content-Length') or 0) or None)
+            size = getattr(response, 'length', None)  # None where the server says none that is a number, and of file: URLs
+            return _copy(response, file, weights.filename, size)
     except (urllib.error.URLError, http.client.HTTPException, ConnectionError, socket.timeout) as error:
         reason = getattr(error, 'reason', error)
         raise UserError(f'cannot download {weights.url} ({reason}); if you have the file, put it at {path}') from error

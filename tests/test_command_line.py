@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from mxnet.gluon import nn
 
 import model_zoo
 from bmx_melius import BinaryConv2D
-from bmx_melius.__main__ import main
+from bmx_melius.__main__ import build_parser, main
 from bmx_melius.analysis.summary import summary
 from bmx_melius.preprocessing import InputSpec
 
@@ -274,12 +275,53 @@ def test_help_teaches_by_examples(capsys, arguments):
     assert left.value.code == 0 and ' '.join(['examples:\n  bmx-melius', *arguments]) in output
 
 
+WRITTEN = {  # the arguments that name what a command writes
+    'convert': ['prefix'],
+    'evaluate': ['confusion', 'output'],
+    'export-onnx': ['model'],
+    'import-bmxnet': ['prefix'],
+    'import-larq': ['prefix'],
+    'summary': ['plot'],
+}
+
+
+def examples():
+    """The examples of the help, of all commands: the words of each."""
+    parser = build_parser()
+    (commands,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
+    assert set(WRITTEN) <= set(commands)
+    helps = [parser.epilog, *(command.epilog for command in commands.values())]
+    lines = [line for help in helps for line in help.partition('\n\n')[0].splitlines() if line != 'examples:']
+    assert len(lines) > 3 * len(commands) > 30
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+@pytest.mark.parametrize('words', examples(), ids=' '.join)
+def test_examples_of_the_help_can_be_parsed_and_write_to_no_folder_that_they_do_not_read(words):
+    assert words[0] == 'bmx-melius'
+    arguments = vars(build_parser().parse_args(words[1:]))
+    written = {name: arguments.pop(name) for name in WRITTEN.get(words[1], [])}
+    folders = {os.path.dirname(value) for value in arguments.values() if isinstance(value, str)}
+    assert {os.path.dirname(path) for path in written.values() if path} <= {'', *folders}
+
+
+def test_parsing_arguments_waits_for_no_library_that_only_some_commands_need():
+    program = (
+        'import sys\n'
+        'from bmx_melius.__main__ import build_parser\n'
+        "build_parser().parse_args(['summary', 'meliusnet22'])\n"
+        "print(*{'gluoncv', 'matplotlib', 'model_zoo', 'tqdm'} & set(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, '-c', program], stdout=subprocess.PIPE, check=True, text=True)
+    assert done.stdout == '\n'
+
+
 def test_what_libraries_print_does_not_reach_standard_output(capsys, monkeypatch):
     def chatty(*args, **kwargs):
         print('WARNING: a library talks')
         return nn.Conv2D(1, 3)
 
-    monkeypatch.setattr('bmx_melius.__main__.get_model', chatty)
+    monkeypatch.setattr('model_zoo.get_model', chatty)
     assert main(['summary', 'anything', '--json']) == 0
     output, errors = capsys.readouterr()
     assert json.loads(output)['flops'] == 222 * 222 * 27 and 'a library talks' in errors

@@ -1,6 +1,7 @@
 """Evaluation: the numbers are those of scikit-learn and of plain loops, whatever the data lie in, and packing changes none of them."""
 
 import csv
+import dataclasses
 import json
 import os
 import pathlib
@@ -14,7 +15,7 @@ import sklearn.metrics
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from images import CLASSES, VALIDATION, make_folders, pack_folders
+from images import CLASSES, VALIDATION, make_folders, make_large_photos, pack_folders
 from mxnet.gluon import nn
 
 import bmx_melius as bmx
@@ -22,8 +23,13 @@ from bmx_melius.__main__ import main
 from bmx_melius.analysis import confusion_plot
 from bmx_melius.evaluation import Accuracy, Confusion, ranks
 from bmx_melius.preprocessing import InputSpec
+from bmx_melius.training.augmentation import Augmentation
 from bmx_melius.training.data import DATASETS
 from bmx_melius.training.digits import open_digits
+from bmx_melius.training.folders import open_folders
+from bmx_melius.training.image_source import ImageSource
+from bmx_melius.training.record_source import RecordSource
+from bmx_melius.training.records import RecordFile
 from model_zoo import get_model
 
 DIGITS = DATASETS['digits'].input
@@ -257,6 +263,35 @@ def test_folders_and_records_of_the_same_images_give_the_same_numbers(run, of_ph
         assert result['images'] == CLASSES * VALIDATION == len(labels)
         assert result['top1'] == pytest.approx(np.mean(predictions == labels)) and result['top5'] == 1
         assert result['per_class'] == results[0]['per_class']
+
+
+def test_large_photos_give_the_same_pixels_in_training_evaluation_and_prediction_packed_by_default_or_not(run, tmp_path, capsys):
+    make_large_photos(tmp_path)
+    assert main(['pack-images', str(tmp_path)]) == 0
+    spec = InputSpec(size=96, resize=112, mean=(0, 0, 0), std=(1, 1, 1))
+    paths = sorted((tmp_path / 'val').glob('*/*.jpg'))
+    expected = np.concatenate([spec.load(path).asnumpy() for path in paths])
+    records = [RecordFile(f'{tmp_path}/rec/{part}.rec', f'{tmp_path}/rec/{part}.idx') for part in ('train', 'val')]
+    train, validation = open_folders(str(tmp_path), spec)
+    arguments = {'spec': spec, 'augmentation': Augmentation(), 'batch_size': 2, 'part': 0, 'parts': 1, 'threads': 2, 'seed': 0}
+    for source in (RecordSource(*records, **arguments), ImageSource(train, validation, train.synsets, 'photos', **arguments)):
+        np.testing.assert_array_equal(np.concatenate([images.asnumpy() for images, _ in source.validation()]), expected)
+
+    prefix, _ = export(tmp_path / 'net', dataclasses.replace(spec, mean=(110, 110, 110), std=(20, 20, 20)), NAMES[:2])
+    parameters = mx.nd.load(f'{prefix}-0000.params')
+    mx.nd.save(f'{prefix}-0000.params', {name: array * (0.01 if 'dense' in name else 1) for name, array in parameters.items()})
+    rows = []
+    for data in (tmp_path, tmp_path / 'rec' / 'val.rec'):
+        status, _, errors = run(prefix, data, '--output', tmp_path / 'predictions.csv')
+        assert status == 0 and errors == ''
+        with open(tmp_path / 'predictions.csv', newline='') as file:
+            rows.append([(row['prediction'], row['probability']) for row in csv.DictReader(file)])
+    assert rows[0] == rows[1] and len({probability for _, probability in rows[0]}) == len(paths)
+    capsys.readouterr()
+    assert main(['predict', prefix, *map(str, paths), '--json']) == 0
+    best = [prediction['top'][0] for prediction in json.loads(capsys.readouterr().out)['predictions']]
+    assert [row['name'] for row in best] == [prediction for prediction, _ in rows[0]]
+    np.testing.assert_allclose([row['probability'] for row in best], [float(probability) for _, probability in rows[0]], rtol=1e-4)
 
 
 def test_folders_are_matched_with_classes_by_name_whatever_their_order(run, of_photos, photos):

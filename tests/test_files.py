@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from bmx_melius.files import remove_leftovers, replacing
+from bmx_melius import UserError
+from bmx_melius.files import remove_leftovers, replacing, require_writable
 
 
 def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path):
@@ -25,6 +26,17 @@ def test_a_folder_that_cannot_be_written_is_told_with_the_name_of_the_file(tmp_p
     with pytest.raises(FileNotFoundError) as told, replacing(path):
         pass
     assert told.value.filename == str(path)
+
+
+@pytest.mark.parametrize(
+    'path,words', [('missing/a.txt', 'a.txt: there is no folder'), ('.', 'is a folder'), ('/proc/a.txt', 'can be written to /proc')]
+)
+def test_a_file_that_could_not_be_written_is_refused_and_nothing_is_left(path, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=words):
+        require_writable(path)
+    require_writable('a.txt')
+    assert not os.listdir(tmp_path)
 
 
 def test_what_a_killed_process_had_begun_is_removed_and_nothing_else(tmp_path):

@@ -1,6 +1,8 @@
 """``bmx-melius import-bmxnet``: checkpoints and pairs of BMXNet-v2's model_converter as networks for any MXNet."""
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import bmxnet_v2_converter as bmxnet
@@ -15,9 +17,9 @@ from reference_network import read_reference_network
 import bmx_melius
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
-from bmx_melius.bmxnet_v2 import reference_options
-from bmx_melius.bmxnet_v2_converted import read_converted
 from bmx_melius.container import read_parameters, write_parameters
+from bmx_melius.importers.bmxnet_v2 import reference_options
+from bmx_melius.importers.bmxnet_v2_converted import read_converted
 from model_zoo import get_model
 from model_zoo.stems import STEMS
 
@@ -52,8 +54,8 @@ def test_authors_converted_lenet_gives_their_output(form, lenet_input_and_output
     x, expected = lenet_input_and_output
     np.testing.assert_allclose(load(tmp_path / 'lenet')(nd.array(x)).asnumpy(), expected, atol=1e-4)
     printed = capsys.readouterr().out
-    assert 'qconv0_weight: BinaryInferenceConvolution, 64 x 64 x 5 x 5 weights' in printed
-    assert '18 arrays read, 2 of them bits' in printed
+    assert '18 arrays, 2 of them the bits of binary layers (1 BinaryInferenceConvolution, 1 BinaryInferenceFullyConnected)' in printed
+    assert ('verified on a sample' in printed) == (form == 'packed')
     assert (tmp_path / 'lenet-0000.params').stat().st_size < (250e3 if form == 'packed' else 5e6)
 
 
@@ -160,6 +162,27 @@ def test_network_of_the_zoo_family_becomes_one_packed_operator(tmp_path, capsys)
     assert (packed['packed_operators'], packed['binary_layers'], packed['left']) == (1, 3, [])
 
 
+def test_layers_of_a_pair_are_listed_only_where_that_is_asked_for(tmp_path, capsys):
+    layers = {'qconv0_weight: BinaryInferenceConvolution, 64 x 64 x 5 x 5', 'qdense0_weight: BinaryInferenceFullyConnected, 1000 x 1024'}
+    for flags, listed in (((), set()), (('--verbose',), {f'{layer} weights' for layer in layers})):
+        assert run(LENET, tmp_path / 'lenet', '--input-shape', LENET_SHAPE, *flags) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert {line for line in lines if line.endswith(' weights')} == listed and len(lines) == 2 + len(listed)
+
+
+def test_examples_of_the_help_run_as_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for file in PAIR.glob('binarized_lenet5-*'):
+        shutil.copy(file, tmp_path)
+    with pytest.raises(SystemExit):
+        run('--help')
+    examples = [shlex.split(line, comments=True) for line in capsys.readouterr().out.splitlines() if 'bmx-melius import-bmxnet' in line]
+    of_pairs = [words[2:] for words in examples if words[0] == 'bmx-melius' and '--input-shape' in words]
+    assert len(of_pairs) == 2
+    for arguments in of_pairs:
+        assert run(*arguments) == 0
+
+
 def test_parameters_of_another_name_and_a_description_are_taken_along(tmp_path):
     x, expected = write_pair(convolution, tmp_path)
     (tmp_path / 'binarized_net-0000.params').rename(tmp_path / 'other.params')
@@ -231,12 +254,21 @@ def test_checkpoint_becomes_a_network_with_a_description_and_every_pair_that_mat
     assert all(str(file) in printed for file in tmp_path.iterdir())
     copies = sum(name.startswith('current_stage.') for name in network['structural'])
     if form == 'packed':
-        assert f'{len(network["exported"])} parameters matched, from ' in printed and f'; {copies} arrays are second copies' in printed
+        assert f'{len(network["exported"])} parameters matched' in printed and f'; {copies} arrays are second copies' in printed
+        assert 'features.0.0.weight' not in printed
         return
     report = json.loads(printed)
     assert report['copies'] == copies
     assert set(report['matched'].values()) == {name for name in network['structural'] if not name.startswith('current_stage.')}
     assert [theirs for own, theirs in report['matched'].items() if own.endswith('_stem_conv0_weight')] == ['features.0.0.weight']
+
+
+def test_parameters_of_a_checkpoint_are_listed_where_that_is_asked_for(reference, tmp_path, capsys):
+    path, network = reference
+    assert run(path, tmp_path / 'net', '--model', 'meliusnet22', '--verbose') == 0
+    lines = capsys.readouterr().out.splitlines()
+    listed = {line.partition(' = ')[2] for line in lines if ' = ' in line}
+    assert listed == {name for name in network['structural'] if not name.startswith('current_stage.')}
 
 
 @pytest.mark.parametrize('stem', STEMS)

@@ -5,8 +5,10 @@
 
 import dataclasses
 import gzip
+import http.server
 import json
 import pathlib
+import threading
 
 import mxnet as mx
 import numpy as np
@@ -18,7 +20,7 @@ import model_zoo
 import train_imagenet
 from bmx_melius import InputSpec, UserError
 from bmx_melius.__main__ import main
-from bmx_melius.keras_weights import read_keras_layers
+from bmx_melius.importers.keras import read_keras_layers
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import larq, store
@@ -326,6 +328,47 @@ def test_damaged_files_are_refused(damage, tmp_path):
         read_keras_layers(tmp_path / 'damaged.h5')
 
 
+def link(file, other):
+    file['a/a'] = h5py.ExternalLink(other, '/a')
+
+
+def link_the_layers(file, other):
+    del file['a']
+    file['a'] = h5py.ExternalLink(other, '/a')
+
+
+def store_outside(file, other):
+    file.create_dataset('a/a/kernel:0', (2, 3), 'f4', external=[(other, 0, h5py.h5f.UNLIMITED)])
+
+
+def compose(file, other):
+    layout = h5py.VirtualLayout((2, 3), 'f4')
+    layout[:] = h5py.VirtualSource(other, 'a/a/kernel:0', (2, 3), 'f4')
+    file.create_virtual_dataset('a/a/kernel:0', layout)
+
+
+@pytest.mark.parametrize('refer', [link, link_the_layers, store_outside, compose])
+def test_weights_that_lie_in_another_file_are_refused(refer, tmp_path):
+    layers = [('a', {'kernel': np.ones((2, 3), np.float32)})]
+    for name in ('a.h5', 'other.h5'):
+        write_keras(tmp_path / name, layers)
+    with h5py.File(tmp_path / 'a.h5', 'a') as file:
+        del file['a/a']
+        refer(file, str(tmp_path / 'other.h5'))
+    with pytest.raises(UserError, match='a.h5 is refused: its a.* lies in another file'):
+        read_keras_layers(tmp_path / 'a.h5')
+
+
+def test_links_within_a_file_are_followed(tmp_path):
+    write_keras(tmp_path / 'a.h5', [('a', {'kernel': np.ones((2, 3), np.float32)})])
+    with h5py.File(tmp_path / 'a.h5', 'a') as file:
+        file.move('a', 'elsewhere')
+        file['a'] = h5py.SoftLink('/elsewhere')
+        file['elsewhere/itself'] = file['elsewhere']
+    (layer,) = read_keras_layers(tmp_path / 'a.h5')
+    np.testing.assert_array_equal(layer.weights['kernel'], np.ones((2, 3)))
+
+
 def test_files_of_other_kinds_are_refused(tmp_path, meliusnet22_file):
     (tmp_path / 'text.h5').write_text('no HDF5')
     with pytest.raises(UserError, match='text.h5 is no HDF5 file of Keras weights'):
@@ -387,6 +430,33 @@ def test_without_network_one_error_says_where_to_put_the_file(url, published, tm
     with pytest.raises(UserError, match=f'cannot download {url} .*put it at {tmp_path}/w.h5'):
         store.fetch(published(url=url), str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize('length', ['abc', '-1', None])
+def test_a_server_that_says_no_sensible_length_is_read_to_the_end(length, published, tmp_path):
+    content = b'weights'
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802
+            self.send_response(200)
+            if length:
+                self.send_header('Content-Length', length)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            """Print nothing."""
+
+    with http.server.HTTPServer(('127.0.0.1', 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        row = published(url=f'http://127.0.0.1:{server.server_port}/w.h5', sha256=store.hashlib.sha256(content).hexdigest())
+        assert pathlib.Path(store.fetch(row, str(tmp_path))).read_bytes() == content
+
+
+def test_a_folder_in_the_place_of_a_download_is_named(published, tmp_path):
+    (tmp_path / 'w.h5').mkdir()
+    with pytest.raises(UserError, match='w.h5 is a folder: remove it to download'):
+        store.fetch(published(url='file:///nowhere/w.h5'), str(tmp_path))
 
 
 def test_pretrained_networks_that_do_not_exist_are_named(published, tmp_path):

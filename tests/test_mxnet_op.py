@@ -15,10 +15,11 @@ import pytest
 from packed import make_image, make_program, write_packed
 
 import bmx_melius as bmx
-from bmx_melius.deploy import mxnet_operator, reference
-from bmx_melius.deploy.operations import REAL_KIND, Operation, ProgramError, Value
-from bmx_melius.deploy.packed_operator import infer_shapes, operator_attributes
-from bmx_melius.deploy.program import Program
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import REAL_KIND, Operation, ProgramError, Value
+from bmx_melius.deployment.program.packed_operator import infer_shapes, operator_attributes
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime import mxnet_operator
 
 ROOT = pathlib.Path(__file__).parent.parent
 compiled = pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator has not been compiled')
@@ -272,7 +273,7 @@ def test_a_child_after_fork_runs_what_its_parent_ran():
 def test_importing_again_changes_nothing():
     for _ in range(2):
         importlib.reload(mxnet_operator)
-        importlib.reload(bmx).deploy.mxnet_operator.register()
+        importlib.reload(bmx).deployment.runtime.mxnet_operator.register()
     assert_same(call(make_program(), mx.nd.array(make_image())), reference.run(make_program(), [make_image()]))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bmx_melius.__main__ import main
 from bmx_melius.analysis.summary import summary
-from bmx_melius.commands.tables import count, to_markdown
+from bmx_melius.cli.tables import count, to_markdown
 from model_zoo import get_model, get_model_list
 from model_zoo.published import TABLES
 
@@ -20,7 +20,7 @@ CUT_OFF = 0.01  # of 10^9 or 10^8: several printed figures are not rounded
 
 @pytest.mark.parametrize('row', ROWS, ids=lambda row: f'{row.network}-{row.initial_layers}')
 def test_counts_are_what_was_published(row):
-    counted = count(row, get_model)
+    counted = count(row)
     for published, number in ((row.bops, counted['bops'] / 1e9), (row.flops, counted['flops'] / 1e8), (row.ops, counted['ops'] / 1e8)):
         if published and not (published == row.ops and row.network in MISPRINTED):
             tolerance = CUT_OFF if len(published.partition('.')[2]) > 1 else 0.05
@@ -41,7 +41,7 @@ def test_the_printed_width_of_meliusnet_c_does_not_give_its_printed_figures():
 
 @pytest.mark.parametrize('table', TABLES, ids=lambda table: table.title)
 def test_documents_show_what_the_command_prints(table):
-    text = to_markdown(table, get_model)
+    text = to_markdown(table)
     assert text in (ROOT / 'docs' / 'tables.md').read_text(), 'bmx-melius tables prints the text anew'
     if table is TABLES[0]:
         lines = [line for line in text.splitlines() if line.startswith('|')]
@@ -53,7 +53,7 @@ def test_every_network_of_a_fixed_size_but_that_of_larq_zoo_alone_is_in_a_table(
 
 
 def test_programs_can_read_them(capsys, monkeypatch):
-    monkeypatch.setattr('bmx_melius.__main__.get_tables', lambda: TABLES[2:3])
+    monkeypatch.setattr('model_zoo.published.TABLES', TABLES[2:3])
     assert main(['tables', '--json']) == 0
     (table,) = json.loads(capsys.readouterr().out)
     assert table['source'] == TABLES[2].source

@@ -1,6 +1,6 @@
 // The operator `bmx_melius_packed` for MXNet: runs a packed program. The only file that knows MXNet.
 //
-// Inputs: those of the program, then its words (int32). The attributes are described in deploy/packed_operator.py.
+// Inputs: those of the program, then its words (int32). The attributes are described in deployment/program/packed_operator.py.
 // MXNet makes no difference between an operator that is run again and a new one, so prepared programs are kept here,
 // for the whole process, and are found by their words.
 #include <mxnet/lib_api.h>

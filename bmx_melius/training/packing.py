@@ -21,6 +21,7 @@ PARTS = ('train', 'val')
 IMAGENET = {'classes': 1000, 'train': 1281167, 'val': 50000}  # ImageNet-1k: ILSVRC 2012, classification
 SYNSET = re.compile(r'n\d{8}')  # what ImageNet's classes are called
 ORDER_SEED = 0  # training images are packed in random order, so that each machine's share of the file has images of all classes
+AS_IT_IS = ['--pass-through']  # options of im2rec that pack a file's bytes
 LAST_WORDS = 2  # seconds for a process of im2rec that failed to say why
 
 
@@ -117,15 +118,18 @@ def _flat_images(folder, val_labels, class_names):
 def pack(images, target, resize, quality, threads):
     """Write TARGET/{train,val}.{rec,idx,lst} and TARGET/classes.txt: the whole folder, or nothing.
 
+    Only training images are resized. Validation images are packed as they are, so that a network sees the pixels that it sees when the
+    same files are read from folders or given to ``bmx-melius predict``.
+
     Parameters
     ----------
     images : ImageList
     target : str
         A folder that does not exist yet.
     resize : int
-        Length of the short side, in pixels; 0 packs the files as they are.
+        Length of the short side of training images, in pixels; 0 packs them as they are, too.
     quality : int
-        Of the JPEG images, 1 to 100; files packed as they are keep theirs.
+        Of the resized JPEG images, 1 to 100.
     threads : int
         Processes of im2rec that decode and encode.
 
@@ -147,42 +151,29 @@ def pack(images, target, resize, quality, threads):
         for part in PARTS:
             with open(os.path.join(new, f'{part}.lst'), 'w') as file:
                 file.writelines(f'{number}\t{label}\t{path}\n' for number, (path, label) in enumerate(images.images[part]))
-        _run_im2rec(new, images, resize, quality, threads)
-        for part in PARTS:
-            _check(new, images, part)
+        resizing = ['--resize', str(resize), '--quality', str(quality)] if resize else AS_IT_IS
+        for part, encoding in (('train', resizing), ('val', AS_IT_IS)):
+            _run_im2rec(os.path.join(new, part), images.root, len(images.images[part]), encoding, threads)
+            _check(new, images, part, encoding == AS_IT_IS, threads)
         for entry in os.scandir(new):
             with open(entry.path, 'rb') as file:
                 os.fsync(file.fileno())
         os.rename(new, target)
 
 
-def _run_im2rec(folder, images, resize, quality, threads):
-    """Pack all lists in a folder."""
+def _run_im2rec(prefix, root, images, encoding, threads):
+    """Make PREFIX.rec and PREFIX.idx of so many images that PREFIX.lst has; `encoding` are the options that say how."""
     # With one process im2rec stops at the first image that it cannot decode; with several it leaves it out.
-    command = [
-        sys.executable,
-        '-u',
-        '-m',
-        'mxnet.tools.im2rec',
-        folder,
-        images.root,
-        '--num-thread',
-        str(max(2, threads)),
-        *(['--resize', str(resize), '--quality', str(quality)] if resize else ['--pass-through']),
-    ]
-    done, failed, line = 0, False, ''
-    with tqdm(
-        total=sum(map(len, images.images.values())), desc='packing', unit=' images', leave=False, disable=None
-    ) as bar, subprocess.Popen(
+    command = [sys.executable, '-u', '-m', 'mxnet.tools.im2rec', prefix, root, '--num-thread', str(max(2, threads)), *encoding]
+    failed, line = False, ''
+    with tqdm(total=images, desc=f'packing {os.path.basename(prefix)}', unit=' images', leave=False, disable=None) as bar, subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace', start_new_session=True
     ) as process:
         try:
             for line in filter(str.strip, process.stdout):
-                begun, count = re.search(r'^Creating .rec file from .*/(\w+).lst in', line), re.search(r' count: (\d+)$', line)
-                if begun:
-                    ahead, done = done, done + len(images.images[begun.group(1)])
-                elif count:
-                    bar.update(ahead + int(count.group(1)) - bar.n)
+                count = re.search(r' count: (\d+)$', line)
+                if count:
+                    bar.update(int(count.group(1)) - bar.n)
                 if re.match(r'Process .*Process-\d+:$', line):  # one of its processes ended: the others would wait for it for ever
                     failed = True
                     threading.Timer(LAST_WORDS, _kill, [process]).start()
@@ -199,14 +190,15 @@ def _kill(process):
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _check(folder, images, part):
-    """Compare a record file with what was listed."""
+def _check(folder, images, part, decode, threads):
+    """Compare a record file with what was listed, and `decode` its images in so many threads: im2rec has not where it copies files."""
     listed = images.images[part]
     records = RecordFile(*(os.path.join(folder, f'{part}.{suffix}') for suffix in ('rec', 'idx')))
-    missing = sorted(set(range(len(listed))) - set(records.keys.tolist()))
-    if missing:
-        names = [os.path.join(images.root, listed[number][0]) for number in missing]
-        raise UserError(f'{len(missing)} of {len(listed):,} images cannot be decoded: {name_some(names)}; remove or mend them')
+    missing = set(range(len(listed))) - set(records.keys.tolist())
+    bad = sorted(missing.union(records.undecodable(threads) if decode else []))
+    if bad:
+        names = [os.path.join(images.root, listed[number][0]) for number in bad]
+        raise UserError(f'{len(bad)} of {len(listed):,} images cannot be decoded: {name_some(names)}; remove or mend them')
     labels = np.array([label for _, label in listed])
     if len(records) != len(listed) or not np.array_equal(labels[records.keys], records.labels):
         raise UserError(f'{part}.rec does not have the {len(listed):,} images and labels listed: pack them again')

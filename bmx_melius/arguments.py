@@ -1,0 +1,43 @@
+"""Arguments of command lines: the parser of all programs of this project, and the types of arguments that several of them take."""
+
+import argparse
+
+from .errors import UserError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that keeps the layout of its help and reports a wrong argument as a `UserError`."""
+
+    def __init__(self, **kwargs):
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+
+    def error(self, message):
+        raise UserError(f'{message}; see {self.prog} --help')
+
+
+def positive_int(text):
+    """'5' -> 5."""
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f'expected a positive whole number, not {text!r}')
+    return int(text)
+
+
+def shape(text):
+    """'1,3,224,224' -> (1, 3, 224, 224)."""
+    return tuple(positive_int(size.strip()) for size in text.split(','))
+
+
+def numbers(text):
+    """'0.5,1' -> (0.5, 1.0)."""
+    try:
+        return tuple(float(number) for number in text.split(','))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'expected numbers with commas between, not {text!r}') from None
+
+
+def named_shape(text):
+    """'data=1,3,8,8' -> ('data', (1, 3, 8, 8)); without a name: (None, (1, 3, 8, 8))."""
+    name, equals, sizes = text.rpartition('=')
+    if equals and not name:
+        raise argparse.ArgumentTypeError(f'expected NAME=N,C,H,W or N,C,H,W, not {text!r}')
+    return name or None, shape(sizes)

@@ -1,0 +1,149 @@
+"""``bmx-melius bench``: how fast a packed network is on this machine, step by step, and beside other libraries."""
+
+import json
+import os
+import sys
+import tempfile
+
+from ..arguments import positive_int
+from ..errors import UserError
+from ..exported import Exported
+from .options import add_input_size, add_json_flag, add_network
+
+_EXAMPLES = """\
+examples:
+  bmx-melius bench meliusnet22                              # random weights: where the time goes
+  bmx-melius bench out/best-packed --threads 2 --batch 8
+  bmx-melius bench meliusnet22 --compare                    # beside every library that is installed
+  bmx-melius bench meliusnet22 --compare mxnet,onnxruntime --json
+
+--compare runs each library in a process of its own, in turns, on the same input, with random weights: nothing is downloaded.
+Its libraries come with pip install bmx-melius[bench].
+"""
+_ALL = 'all'
+_ROUNDS = 10
+
+
+def add_parser(commands):
+    """Add the command."""
+    parser = commands.add_parser(
+        'bench',
+        help='time of a packed network, step by step, and beside other libraries',
+        epilog=_EXAMPLES,
+        description='Time a packed network, step by step, against the peaks of this machine, and beside other libraries.',
+    )
+    add_network(parser, 'PREFIX', 'the PREFIX of packed files')
+    parser.add_argument('--threads', type=positive_int, default=1, metavar='N', help='of every library (default: %(default)s)')
+    parser.add_argument('--batch', type=positive_int, metavar='N', help='images at once (default: 1)')
+    add_input_size(parser, '224, or as converted')
+    parser.add_argument('--repetitions', type=positive_int, default=50, metavar='N', help='timed runs of each kind (default: %(default)s)')
+    parser.add_argument(
+        '--compare',
+        nargs='?',
+        const=_ALL,
+        metavar='PEERS',
+        help='also time other libraries: mxnet, onnxruntime, litert, openvino, larq, with commas between (default: all of them)',
+    )
+    parser.add_argument(
+        '--by', choices=('step', 'kind'), default='step', help='rows of the table: each step, or each kind of step (default: step)'
+    )
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments, output):
+    """Print the tables or the JSON object. Raises `UserError` for what is wrong with the arguments."""
+    from ..bench import figures, latency, machine, report
+
+    groups = _groups(arguments.compare)
+    content = {'network': arguments.network, 'machine': machine.describe()}
+    with tempfile.TemporaryDirectory() as folder:
+        prefix, exported, input_shape = _packed(arguments, folder)
+        content['input_shape'] = input_shape
+        content.update(latency.measure(prefix, input_shape, arguments.threads, arguments.repetitions, content['machine']))
+        if groups:
+            content['comparison'] = _compare(prefix, exported, input_shape, arguments, groups)
+    content['figures'].update(figures.from_rows(content.get('comparison', {})))
+    if arguments.json:
+        json.dump(content, output, indent=1)
+        print(file=output)
+        return
+    parts = [
+        f'{arguments.network}, input {" x ".join(map(str, input_shape))}',
+        report.machine_lines(content['machine']),
+        report.step_table(content['steps'], content['machine'], arguments.threads, arguments.by),
+        report.latency_lines(content['latency'], content['working_memory_bytes']),
+    ]
+    if groups:
+        parts += [report.comparison_table(content['comparison'], 'packed')]
+    parts.append(report.figure_table({name: value for name, value in content['figures'].items() if value is not None}))
+    print('\n\n'.join(parts), file=output)
+
+
+def _groups(compare):
+    """The names of the libraries to compare with; none without --compare."""
+    from ..bench.rows import GROUPS
+
+    if compare is None:
+        return ()
+    names = GROUPS if compare == _ALL else tuple(compare.split(','))
+    for name in names:
+        if name not in GROUPS:
+            raise UserError(f'--compare knows no {name!r}; known: {", ".join(GROUPS)}')
+    return ('packed', *(name for name in names if name != 'packed'))
+
+
+def _packed(arguments, folder):
+    """The prefix of the packed files, that of the exported ones or None, and the shape of the input."""
+    exported = Exported(arguments.network)
+    if os.path.exists(exported.symbol_file):
+        from ..deployment.runtime.session import Session
+
+        shapes = Session(exported.prefix).input_shapes
+        if len(shapes) != 1:
+            raise UserError(f'{arguments.network} has {len(shapes)} inputs; bench times networks with one')
+        return exported.prefix, None, _input_shape(arguments, shapes[0][1:])
+
+    if os.sep in arguments.network:
+        raise UserError(f'there is no {exported.symbol_file}: give the PREFIX of packed files, or the name of a network')
+
+    from model_zoo import get_model
+
+    from ..bench.networks import export
+    from ..deployment.convert.conversion import convert
+
+    network = get_model(arguments.network, norm_kwargs={'momentum': 0.0})
+    input_shape = _input_shape(arguments, (3, 224, 224))
+    prefix = os.path.join(folder, 'network')
+    print(f'{arguments.network}: random weights, converted for the occasion', file=sys.stderr)
+    export(network, prefix, input_shape)
+    packed = prefix + '-packed'
+    convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', packed, input_shape=(1, *input_shape[1:]), verify=False)
+    return packed, prefix, input_shape
+
+
+def _input_shape(arguments, image_shape):
+    if arguments.input_shape is not None:
+        if arguments.batch is not None:
+            raise UserError('--input-shape has the batch in it: leave --batch out')
+        return arguments.input_shape
+    if arguments.input_size is not None:
+        if len(image_shape) != 3:
+            raise UserError(f'--input-size is for images; {arguments.network} takes vectors of {image_shape[0]}')
+        image_shape = (image_shape[0], arguments.input_size, arguments.input_size)
+    return (arguments.batch or 1, *image_shape)
+
+
+def _compare(prefix, exported, input_shape, arguments, groups):
+    from tqdm import tqdm
+
+    from ..bench.comparison import compare
+    from ..bench.rows import layer_rows, mobilenet_rows, network_rows
+
+    def progress(items, description):
+        return tqdm(items, desc=description, file=sys.stderr)
+
+    threads = arguments.threads
+    rows = [*network_rows(prefix, exported, input_shape, threads), *mobilenet_rows(input_shape, threads), *layer_rows(threads)]
+    chosen = [row for row in rows if row.group in groups]
+    return compare(chosen, arguments.repetitions, min(_ROUNDS, arguments.repetitions), progress)

@@ -1,0 +1,112 @@
+"""``bmx-melius export-onnx``: an exported or packed network as an ONNX model."""
+
+import json
+import os
+import tempfile
+
+import numpy as np
+
+from ..errors import UserError
+from ..exported import Exported
+from ..files import replacing, require_writable
+from .options import add_input_shapes, add_json_flag, shape_of_input
+
+_EXAMPLES = """\
+examples:
+  bmx-melius export-onnx params/meliusnet22 meliusnet22.onnx
+  bmx-melius export-onnx packed packed.onnx --no-verify
+
+Any runtime of ONNX runs the model, in floats: signs and sums are those of the network, but no runtime computes them on bits, and a
+binary weight takes a byte in the file and four in memory. For speed and size deploy the packed network itself. Batch, height and width
+are free.
+"""
+
+
+def add_parser(commands):
+    """Add the command."""
+    parser = commands.add_parser(
+        'export-onnx',
+        help='write a network as an ONNX model',
+        epilog=_EXAMPLES,
+        description='Write an exported or packed network as an ONNX model of standard operators (opset 13).',
+    )
+    parser.add_argument('prefix', metavar='PREFIX', help='of PREFIX-symbol.json and PREFIX-0000.params, exported or packed')
+    parser.add_argument('model', metavar='FILE.onnx', help='the file to write')
+    add_input_shapes(parser, 'of a network that is not packed yet, as for convert (default: what PREFIX-summary.json says)')
+    parser.add_argument(
+        '--no-verify',
+        dest='verify',
+        action='store_false',
+        help='do not compare each operation on a sample, which ONNX Runtime does where it is installed',
+    )
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments, output):
+    """Write the model, and print what it is."""
+    from ..deployment.onnx_export import to_onnx
+    from ..deployment.runtime.session import read_packed
+
+    require_writable(arguments.model)
+    source = Exported(arguments.prefix)
+    with tempfile.TemporaryDirectory() as folder:
+        packed = _packed_prefix(source, arguments.input_shape, folder)
+        program, _, input_names, output_order = read_packed(packed)
+    model = to_onnx(program, input_names, output_order)
+    deviation = _verify(model, program) if arguments.verify else None
+    with replacing(arguments.model) as temporary, open(temporary, 'wb') as file:
+        file.write(model.SerializeToString())
+    facts = {
+        'file': arguments.model,
+        'bytes': os.path.getsize(arguments.model),
+        'bytes_before': os.path.getsize(source.parameter_file(0)),
+        'opset': model.opset_import[0].version,
+        'inputs': input_names,
+        'largest_deviation': deviation,
+    }
+    if arguments.json:
+        json.dump(facts, output, indent=1)
+        print(file=output)
+        return
+    print(
+        f'{facts["file"]}: {facts["bytes"]:,} bytes, opset {facts["opset"]}; {source.parameter_file(0)} has {facts["bytes_before"]:,}',
+        file=output,
+    )
+    if deviation is not None:
+        print(
+            'verified on a sample: in ONNX Runtime every sign and every integer is that of the program, given the same input, other '
+            f'values are within {deviation:.1e} of the magnitudes they are summed from',
+            file=output,
+        )
+    else:
+        print('not verified' + (': ONNX Runtime is not installed (pip install onnxruntime)' if arguments.verify else ''), file=output)
+
+
+def _packed_prefix(source, input_shape, folder):
+    """The prefix of the packed form of a network: its own, or that of files converted into `folder`."""
+    from ..analysis.graph import load_symbol
+    from ..deployment.convert.conversion import convert
+    from ..deployment.program.packed_operator import is_packed
+
+    nodes = json.loads(load_symbol(source.symbol_file).tojson())['nodes']
+    if any(is_packed(node['op'], node.get('attrs', {})) for node in nodes):
+        return source.prefix
+    prefix = os.path.join(folder, 'packed')
+    report = convert(source.symbol_file, source.parameter_file(0), prefix, shape_of_input(input_shape, source), verify=False)
+    if report.left:
+        left = ', '.join(f'{one.node} ({one.operator}): {one.reason}' for one in report.left[:3])
+        raise UserError(f'{source.prefix} cannot be written as one program: {left}')
+    return prefix
+
+
+def _verify(model, program):
+    """The largest deviation of an operation, by `onnx_export.verify` on a sample; None without ONNX Runtime."""
+    from ..deployment.onnx_export import verify
+
+    random = np.random.RandomState(0)
+    sizes = [(2, value.channels) if value.flat else (2, value.channels, value.height, value.width) for value in program.inputs]
+    try:
+        return verify(model, program, [random.randn(*size).astype(np.float32) for size in sizes])
+    except ImportError:
+        return None

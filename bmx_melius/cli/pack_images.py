@@ -1,0 +1,101 @@
+"""``bmx-melius pack-images``: record files from folders of images."""
+
+import argparse
+import json
+import os
+import signal
+
+from ..arguments import positive_int
+from ..errors import UserError
+from .options import add_json_flag
+
+_EXAMPLES = """\
+examples:
+  bmx-melius pack-images ~/.mxnet/datasets/imagenet                # train/CLASS/*, val/CLASS/* to rec/train.rec, ...
+  bmx-melius pack-images imagenet --expect-imagenet --val-labels imagenet_2012_validation_synset_labels.txt      # val/*.JPEG
+  bmx-melius pack-images photos --resize 0 --output photos-rec     # training images as they are, too
+
+Training reads them: train_imagenet.py --use-rec --data-dir DIR. Validation images are packed as they are, whatever --resize says: training
+validates on the pixels that evaluate and predict see in the same files.
+"""
+
+
+def add_parser(commands):
+    """Add the command."""
+    parser = commands.add_parser(
+        'pack-images',
+        help='pack folders of images to record files for training',
+        epilog=_EXAMPLES,
+        description="Pack DIR/train/CLASS/* and DIR/val/CLASS/* (JPEG or PNG) to record files with MXNet's im2rec, and check their counts.",
+    )
+    parser.add_argument('folder', metavar='DIR', help='the folder with train and val')
+    parser.add_argument('--output', metavar='FOLDER', help='a new folder for the record files (default: DIR/rec)')
+    parser.add_argument(
+        '--val-labels',
+        metavar='FILE',
+        help="for images that lie in DIR/val itself, as in ImageNet's archive: their classes, a line each in the order of "
+        'their names, "CLASS" or "IMAGE CLASS"',
+    )
+    parser.add_argument(
+        '--resize',
+        type=int,
+        default=480,
+        metavar='N',
+        help='length of the short side of training images in pixels; 0 packs them as they are (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--quality', type=_quality, default=95, metavar='Q', help='of the resized images as JPEG, 1 to 100 (default: %(default)s)'
+    )
+    parser.add_argument(
+        '--threads',
+        type=positive_int,
+        default=len(os.sched_getaffinity(0)),
+        metavar='N',
+        help='processes that decode and encode (default: %(default)s)',
+    )
+    parser.add_argument(
+        '--expect-imagenet', action='store_true', help='stop if there are not 1,000 classes with 1,281,167 and 50,000 images'
+    )
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments, output):
+    """List, pack, check, and print what was packed."""
+    from ..training.packing import list_images, pack
+
+    if arguments.resize < 0:
+        raise UserError(f'--resize {arguments.resize}: give a length in pixels, or 0')
+    folder = os.path.expanduser(arguments.folder)
+    target = os.path.expanduser(arguments.output or os.path.join(folder, 'rec'))
+    images = list_images(folder, arguments.val_labels)
+    difference = images.difference_from_imagenet()
+    if difference and arguments.expect_imagenet:
+        raise UserError(f'{difference} (--expect-imagenet)')
+    signal.signal(signal.SIGTERM, _stop)
+    pack(images, target, arguments.resize, arguments.quality, arguments.threads)
+    sizes = {part: os.path.getsize(os.path.join(target, f'{part}.rec')) for part in images.images}
+    if arguments.json:
+        json.dump({'folder': target, **images.counts(), 'bytes': sizes}, output, indent=1)
+        print(file=output)
+        return
+    if difference and images.looks_like_imagenet():
+        print(f'note: {difference}', file=output)
+    for part, size in sizes.items():
+        print(
+            f'{os.path.join(target, part)}.rec  {len(images.images[part]):,} images of {len(images.class_names):,} classes, '
+            f'{size / 2**20:,.1f} MB',
+            file=output,
+        )
+
+
+def _stop(number, _):
+    """End as after Ctrl-C, so that nothing half-written stays."""
+    raise SystemExit(128 + number)
+
+
+def _quality(text):
+    value = positive_int(text)
+    if value > 100:
+        raise argparse.ArgumentTypeError(f'expected 1 to 100, not {value}')
+    return value

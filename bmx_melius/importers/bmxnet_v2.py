@@ -1,0 +1,175 @@
+"""Reading checkpoints of BMXNet-v2, the fork of MXNet in which the paper's networks were trained.
+
+Two kinds of file exist. An exported one (``arg:NAME`` and ``aux:NAME``) holds full parameter names, which the networks of this project
+share up to the number in the network's own prefix. One written by ``save_parameters`` holds structural names, paths through the
+reference's blocks; its last stage is stored twice, as ``current_stage.*`` and as ``layer3.1.*``. There modules are matched in the order
+in which data flows through them. Every shape is checked against the one that follows from an image through the whole network.
+"""
+
+import collections
+import re
+
+import mxnet as mx
+import numpy as np
+from mxnet.gluon.parameter import DeferredInitializationError
+
+from ..analysis.graph import Graph
+from ..container import read_parameters
+from ..errors import UserError
+
+_DUPLICATE = 'current_stage.'
+_KINDS = ('weight', 'bias', 'gamma', 'beta', 'running_mean', 'running_var')
+# The convolution that reads the image tells the stem: its weight's shape -> initial_layers.
+_STEMS = {(32, 3, 3, 3): 'grouped_stem', (64, 3, 7, 7): 'imagenet', (64, 3, 3, 3): 'thumbnail'}
+_SIZE = 64  # of an image that passes through every network, as small as it is quick
+_SECTIONS = re.compile(r'(features|layer\d+|finalize|output)\.')
+
+
+class _WrongNetwork(UserError):
+    def __init__(self, filename, difference):
+        super().__init__(f'{filename} is not a checkpoint of this network: {difference}')
+
+
+def load_reference_parameters(net, filename):
+    """Load a BMXNet-v2 checkpoint into a network of this project's zoo.
+
+    Parameters
+    ----------
+    net : gluon.HybridBlock
+        As given by `model_zoo.get_model` with the checkpoint's ``classes`` and ``initial_layers``; it is initialized where it is not yet.
+    filename : str
+        A file written by BMXNet-v2's ``save_parameters`` or ``export`` (stored as float32).
+
+    Returns
+    -------
+    dict of str to str: this network's parameter names and where each came from. Every parameter is set, or none.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read as a checkpoint or is one of another network; the message names the first difference.
+    """
+    arrays = _read(filename)
+    if all(key.startswith(('arg:', 'aux:')) for key in arrays):
+        sources = _match_full_names(net, arrays, filename)
+    else:
+        sources = _match_structure(net, arrays, filename)
+    parameters = net.collect_params()
+    for name, key in sources.items():
+        _set(parameters[name], arrays[key])
+    return sources
+
+
+def reference_options(filename):
+    """The arguments of `model_zoo.get_model` that a BMXNet-v2 checkpoint tells: a dict with ``classes`` and ``initial_layers``.
+
+    One that the file does not tell is missing. Raises `UserError` where the file cannot be read.
+    """
+    options = {}
+    for array in _read(filename).values():
+        if array.shape in _STEMS:
+            options.setdefault('initial_layers', _STEMS[array.shape])
+        elif array.ndim == 2:  # the output layer's weight is the only matrix
+            options['classes'] = array.shape[0]
+    return options
+
+
+def _read(filename):
+    try:
+        arrays = read_parameters(filename)
+    except UserError as error:
+        raise UserError(f'cannot read the checkpoint: {error}') from error
+    except OSError as error:
+        raise UserError(f'cannot read the checkpoint: {error.filename}: {error.strerror}') from error
+    if not arrays:
+        raise UserError(f'{filename} holds no named parameters')
+    return arrays
+
+
+def _match_full_names(net, arrays, filename):
+    names = {key: key.partition(':')[2] for key in arrays}
+    # All names begin with that of the network, except the output layer's of ResNetE, which was made outside of its name scope.
+    ((network, _),) = collections.Counter(name.partition('_')[0] for name in names.values()).most_common(1)
+    keys = {name[len(network) + 1 :] if name.startswith(f'{network}_') else name: key for key, name in names.items()}
+    shapes = _shapes(net)
+    parameters = {name[len(net.prefix) :]: name for name in shapes}
+    for own, name in parameters.items():
+        if own not in keys:
+            raise _WrongNetwork(filename, f'it has no parameter ..._{own}')
+        _check_shape(name, shapes, keys[own], arrays, filename)
+    for key in keys:
+        if key not in parameters:
+            raise _WrongNetwork(filename, f'the network has no parameter like its {keys[key]}')
+    return {name: keys[own] for own, name in parameters.items()}
+
+
+def _match_structure(net, arrays, filename):
+    keys = [key for key in arrays if not key.startswith(_DUPLICATE)]
+    for key in keys:
+        if not _SECTIONS.match(key):
+            raise _WrongNetwork(filename, f'its parameter {key} is in no part of a network of this kind')
+    shapes = _shapes(net)
+    theirs = _by_module(sorted(keys, key=_flow_order), '.')
+    ours = _by_module(shapes, '_')
+    sources = {}
+    for (module, kinds), (path, found) in zip(ours.items(), theirs.items()):
+        if set(kinds) != set(found):
+            raise _WrongNetwork(filename, f'its {path} holds {", ".join(found)} where {module} holds {", ".join(kinds)}')
+        for kind, name in kinds.items():
+            _check_shape(name, shapes, found[kind], arrays, filename)
+            sources[name] = found[kind]
+    if len(ours) != len(theirs):
+        raise _WrongNetwork(filename, f'it has {len(theirs)} layers with parameters instead of {len(ours)}')
+    _check_duplicates(arrays, filename)
+    return sources
+
+
+def _check_duplicates(arrays, filename):
+    """What is stored twice must be equal, or nobody knows which of the two was trained."""
+    last_stage = max((key.partition('.')[0] for key in arrays if key.startswith('layer')), default=None)
+    for key in arrays:
+        if key.startswith(_DUPLICATE):
+            twin = f'{last_stage}.1.{key[len(_DUPLICATE) :]}'
+            if twin not in arrays or not np.array_equal(arrays[key], arrays[twin]):
+                raise UserError(f'{filename} is damaged: its {key} is not equal to {twin}, of which it is a copy')
+
+
+def _by_module(names, separator):
+    """Group parameter names by the module they belong to: {module: {kind: name}}, in the order given."""
+    modules = {}
+    for name in names:
+        kind = next((k for k in _KINDS if name.endswith(separator + k)), None)
+        if kind is None:
+            raise UserError(f'parameter {name} is of no known kind ({", ".join(_KINDS)})')
+        modules.setdefault(name[: -len(separator + kind)], {})[kind] = name
+    return modules
+
+
+def _flow_order(key):
+    """Sort key of a structural name: features, layer0, layer1, ..., finalize, output; within each, path numbers in numeric order."""
+    section = ('features', 'layer', 'finalize', 'output').index(re.match('[a-z]+', key).group())
+    parts = re.split(r'\.|(?<=layer)(?=\d)', key)
+    return section, [(0, int(part), '') if part.isdigit() else (1, 0, part) for part in parts]
+
+
+def _shapes(net):
+    """The shapes of a network's parameters, by name and in order, known before the first image was seen."""
+    graph = Graph.read(net, (1, 3, _SIZE, _SIZE))
+    inferred = {node.name: node.shape for node in graph.parameters + graph.statistics}
+    return {name: inferred[name] for name in net.collect_params()}
+
+
+def _check_shape(name, shapes, key, arrays, filename):
+    if shapes[name] != arrays[key].shape:
+        raise _WrongNetwork(filename, f'its {key} has shape {arrays[key].shape}, but {name} needs {shapes[name]}')
+
+
+def _set(parameter, array):
+    parameter.shape = array.shape
+    try:
+        parameter.data()
+    except DeferredInitializationError:
+        parameter.initialize(ctx=parameter.list_ctx())
+    except RuntimeError:  # MXNet's way to say that it was never initialized
+        parameter.initialize()
+    parameter.set_data(mx.nd.array(array, dtype=array.dtype))
