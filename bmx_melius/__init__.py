@@ -14,6 +14,7 @@ from .deployment.runtime.session import Session
 from .errors import UserError
 
 if _importlib_util.find_spec('mxnet'):
+    from .analysis.checking import check
     from .analysis.summary import summary
     from .channels import ChannelShuffle, GroupedConv2D
     from .deployment.convert.conversion import convert, deploy

@@ -76,7 +76,7 @@ class QActivation(HybridBlock):
         with mark(ACTIVATION_INPUT):
             x = F.reshape(x, shape=(-2,))
         terms = quantize_in_parts(F, x, self.method, self.bits, self.threshold, self.encoding)
-        with mark(ACTIVATION, method=self.method, bits=self.bits, encoding=self.encoding):
+        with mark(ACTIVATION, method=self.method, bits=self.bits, encoding=self.encoding, threshold=self.threshold):
             return terms[0] + terms[1]
 
     def __repr__(self):

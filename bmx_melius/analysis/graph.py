@@ -13,7 +13,7 @@ import re
 import mxnet as mx
 
 from ..errors import UserError
-from ..marks import read_marks
+from ..marks import ACTIVATION_INPUT, ROLE, read_marks
 
 
 @dataclasses.dataclass(eq=False)
@@ -146,6 +146,23 @@ class Graph:
         graph.output_slots = [slot for _, slot, _ in heads]
         _require_known_shapes(graph, shapes)
         return graph
+
+
+def activation_input(node):
+    """Return the first node of the marked activation whose last node is `node`; None where the marks do not name one."""
+    found, seen, waiting = set(), set(), [node]
+    while waiting:
+        inner = waiting.pop()
+        if inner in seen or not inner.depends_on_data:
+            continue
+        seen.add(inner)
+        if inner.marks.get(ROLE) == ACTIVATION_INPUT:
+            found.add(inner)
+        elif inner.inputs:
+            waiting.extend(inner.inputs)
+        else:
+            return None
+    return found.pop() if len(found) == 1 else None
 
 
 def load_symbol(path):

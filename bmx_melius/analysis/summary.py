@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Sequence
 
 from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, count_layers
 from .graph import Graph
@@ -125,7 +126,7 @@ class Summary:
     def table_by_kind(self):
         """`by_kind` as text, with the totals below."""
         rows = [(row.kind, row.layers, row.macs, round(row.ops), f'{row.share:.1%}', row.parameters) for row in self.by_kind()]
-        return _table(('kind', 'layers', 'MACs', 'OPs', 'share of OPs', 'parameters'), rows, left=1) + '\n\n' + self._totals()
+        return table(('kind', 'layers', 'MACs', 'OPs', 'share of OPs', 'parameters'), rows, left=1) + '\n\n' + self._totals()
 
     def __str__(self):
         rows = [
@@ -142,9 +143,7 @@ class Summary:
             for layer in self.layers
         ]
         return (
-            _table(('name', 'kind', 'operator', 'output shape', 'bits', 'parameters', 'MACs', 'OPs'), rows, left=4)
-            + '\n\n'
-            + self._totals()
+            table(('name', 'kind', 'operator', 'output shape', 'bits', 'parameters', 'MACs', 'OPs'), rows, left=4) + '\n\n' + self._totals()
         )
 
     def _totals(self):
@@ -190,8 +189,8 @@ def summary(network, input_shape=(1, 3, 224, 224)):
     return Summary.of(Graph.read(network, input_shape))
 
 
-def _table(headings, rows, left):
-    """Text columns, the first `left` of them flush left; integers with thousands separators."""
+def table(headings: Sequence[str], rows: Sequence[Sequence[object]], left: int) -> str:
+    """Return text columns, the first `left` of them flush left; integers have thousands separators."""
     cells = [list(headings)] + [[f'{cell:,}' if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells)]
     lines = [
