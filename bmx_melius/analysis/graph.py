@@ -9,11 +9,14 @@ import dataclasses
 import json
 import os
 import re
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import mxnet as mx
 
 from ..errors import UserError
 from ..marks import ACTIVATION_INPUT, ROLE, read_marks
+
+Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a live block, a symbol, or the path of an exported one
 
 
 @dataclasses.dataclass(eq=False)
@@ -42,16 +45,16 @@ class Node:
 
     index: int
     name: str
-    operator: 'str | None'
-    attributes: dict
-    marks: dict
-    inputs: list = dataclasses.field(repr=False)  # printing them would print all the nodes upstream, many times over
-    input_slots: list
-    shapes: list
+    operator: Optional[str]
+    attributes: Dict[str, str]
+    marks: Dict[str, str]
+    inputs: List['Node'] = dataclasses.field(repr=False)  # printing them would print all the nodes upstream, many times over
+    input_slots: List[int]
+    shapes: List[Tuple[int, ...]]
     depends_on_data: bool
 
     @property
-    def shape(self):
+    def shape(self) -> Tuple[int, ...]:
         """Shape of the first output."""
         return self.shapes[0]
 
@@ -73,14 +76,14 @@ class Graph:
         Which output of each of them it is.
     """
 
-    nodes: list
-    parameters: list
-    statistics: list
-    outputs: list
-    output_slots: list
+    nodes: List[Node]
+    parameters: List[Node]
+    statistics: List[Node]
+    outputs: List[Node]
+    output_slots: List[int]
 
     @classmethod
-    def read(cls, network, input_shape):
+    def read(cls, network: Network, input_shape: Union[Sequence[int], Dict[str, Sequence[int]]]) -> 'Graph':
         """Trace or load `network` and infer the shape of every node. The network stays as it was, initialized or not.
 
         Parameters
@@ -148,7 +151,7 @@ class Graph:
         return graph
 
 
-def activation_input(node):
+def activation_input(node: Node) -> Optional[Node]:
     """Return the first node of the marked activation whose last node is `node`; None where the marks do not name one."""
     found, seen, waiting = set(), set(), [node]
     while waiting:
@@ -165,7 +168,7 @@ def activation_input(node):
     return found.pop() if len(found) == 1 else None
 
 
-def load_symbol(path):
+def load_symbol(path: Union[str, os.PathLike]) -> mx.sym.Symbol:
     """Read an exported ``-symbol.json``. Raises `OSError` when it cannot be read and `UserError` when it holds no symbol."""
     with open(path, encoding='utf-8', errors='replace') as file:
         content = file.read()
@@ -175,7 +178,7 @@ def load_symbol(path):
         raise UserError(f'{os.fspath(path)} holds no MXNet symbol: give the PREFIX-symbol.json that export wrote') from error
 
 
-def symbol_of(network, input_names):
+def symbol_of(network: Network, input_names: Sequence[str]) -> mx.sym.Symbol:
     """The symbol of a block (traced with inputs of these names), a path or a symbol. Raises as `Graph.read` does."""
     if isinstance(network, mx.sym.Symbol):
         return network
