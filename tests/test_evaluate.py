@@ -274,7 +274,7 @@ def test_large_photos_give_the_same_pixels_in_training_evaluation_and_prediction
     records = [RecordFile(f'{tmp_path}/rec/{part}.rec', f'{tmp_path}/rec/{part}.idx') for part in ('train', 'val')]
     train, validation = open_folders(str(tmp_path), spec)
     arguments = {'spec': spec, 'augmentation': Augmentation(), 'batch_size': 2, 'part': 0, 'parts': 1, 'threads': 2, 'seed': 0}
-    for source in (RecordSource(*records, **arguments), ImageSource(train, validation, train.synsets, 'photos', **arguments)):
+    for source in (RecordSource(*records, **arguments), ImageSource(train, validation, train.class_names, 'photos', **arguments)):
         np.testing.assert_array_equal(np.concatenate([images.asnumpy() for images, _ in source.validation()]), expected)
 
     prefix, _ = export(tmp_path / 'net', dataclasses.replace(spec, mean=(110, 110, 110), std=(20, 20, 20)), NAMES[:2])
