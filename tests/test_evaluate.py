@@ -315,6 +315,21 @@ def test_a_folder_may_lack_classes_of_the_network_that_has_names(run, of_photos,
     assert some[2] == whole[2] and [row['images'] for row in some] == [0, 0, VALIDATION]
 
 
+def test_files_that_are_no_images_of_a_class_give_one_message(run, fails, of_photos, photos, tmp_path, recwarn, caplog):
+    def messages():
+        return [*caplog.messages, *(str(warning.message) for warning in recwarn if '.jpg' in str(warning.message))]
+
+    fails([of_photos[0], photos / 'val' / NAMES[0]], 'no folders', 'one folder for each class', 'bmx-melius predict')
+    assert not messages()
+
+    shutil.copytree(photos / 'val' / NAMES[0], tmp_path / 'some')
+    shutil.copytree(photos / 'val' / NAMES[1], tmp_path / 'some' / NAMES[1])
+    status, output, _ = run(of_photos[0], tmp_path / 'some', '--json')
+    assert status == 0 and json.loads(output)['images'] == VALIDATION
+    (message,) = messages()
+    assert message.endswith(', '.join(f'{number}.jpg' for number in range(VALIDATION)))
+
+
 def test_a_checkpoint_of_a_network_of_the_zoo_is_evaluated_like_its_export(run, fails, tmp_path):
     net = get_model('meliusnet22', classes=10, initial_layers='thumbnail')
     net.initialize(mx.init.Xavier())
