@@ -66,7 +66,7 @@ examples:
   train_imagenet.py --model meliusnet22 --dataset digits           handwritten digits, nothing to download
   train_imagenet.py --model meliusnet22 --use-rec                  the paper's protocol, ~/.mxnet/datasets/imagenet/rec/{train,val}.rec
   train_imagenet.py --model meliusnetA --data-dir photos           folders photos/train/CLASS/*.jpg and photos/val/CLASS/*.jpg
-  train_imagenet.py --model meliusnet22 --use-rec --dry-run        show what would be done, check the data, train nothing
+  train_imagenet.py --model meliusnet22 --use-rec --dry-run        show what would be done, decode all images, train nothing
   train_imagenet.py --resume --save-dir params                     continue a run that was killed; no other flag is needed
 
 Ctrl-C stops after the running batch; --resume goes on from there. A second Ctrl-C stops at once; --resume goes on from the last
@@ -265,7 +265,7 @@ def make_parser():
     group.add_argument('--track-flips', action='store_true', help='count changes of sign of binary weights: flips.csv and flips.png')
     group.add_argument('--tensorboard', action='store_true', help='also write curves for TensorBoard to SAVE_DIR/tensorboard')
     group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/experiment.log)')
-    group.add_argument('--dry-run', action='store_true', help='check flags and data, show the plan, train and write nothing')
+    group.add_argument('--dry-run', action='store_true', help='check flags, show the plan, decode all images, train and write nothing')
     for flag in flags.REFUSED:
         parser.add_argument(flag, nargs='?', action=flags.Refuse, help=argparse.SUPPRESS)
     return parser
@@ -333,7 +333,9 @@ def run_in_step(options, workers):
     counts = Summary.of(graph).counts
     plan = describe_run(options, model, source, counts, trainer.optimizer.lr_scheduler)
     if options.dry_run:
-        LOG.info('%s\nnothing was trained (--dry-run)', plan)
+        LOG.info(plan)
+        source.decode_training_images()
+        LOG.info('nothing was trained (--dry-run)')
         return 0
 
     flips = FlipCounter(net, source.updates_per_epoch) if options.track_flips and is_first else None

@@ -40,7 +40,7 @@ def open_source(kind, folder, image, augmentation, spec, samples=SAMPLES):
         os.link(folder / 'image.png', folder / 'train' / str(label) / f'{number}.png')
     os.symlink(folder / 'train', folder / 'val')
     train, validation = open_folders(folder, spec)
-    return ImageSource(train, validation, train.synsets, 'test', threads=0, **arguments)
+    return ImageSource(train, validation, train.class_names, 'test', threads=0, **arguments)
 
 
 def augmented(kind, folder, image, augmentation, spec, samples=SAMPLES):

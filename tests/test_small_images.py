@@ -132,7 +132,7 @@ def test_files_are_looked_for_where_gluon_keeps_them(tmp_path, name, monkeypatch
 def test_evaluation_finds_them_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     data = write(tmp_path / '.mxnet' / 'datasets' / 'cifar100', 'cifar100')
-    images = open_images('cifar100', DATASETS['cifar100'].input)
+    images = open_images('cifar100', DATASETS['cifar100'].input, threads=1)
     assert len(images) == VALIDATION and images.class_names == list(DATASETS['cifar100'].class_names)
     np.testing.assert_array_equal(images.dataset[3][0].asnumpy(), data[1][0][3].transpose(1, 2, 0))
 

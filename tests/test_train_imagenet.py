@@ -270,7 +270,7 @@ def test_an_undecodable_image_is_named_and_the_run_goes_on_once_it_is_mended(dat
         offset, content = damage(file, 17)
     else:
         file, offset, name = tmp_path / 'images' / 'train' / 'class2' / '7.jpg', 8, 'class2/7.jpg'
-        content = file.read_bytes()[8:]
+        content = file.read_bytes()[8:-2]
         overwrite(file, 8, b'\0' * len(content))
     message = train_apart(*flags, '--save-dir', tmp_path / 'run', status=2).strip().splitlines()[-1]
     assert message.startswith('error: ') and name in message and '--resume' in message
@@ -398,6 +398,23 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(data_flags, tmp_path, kind,
     plan = capsys.readouterr().out
     assert 'OPs' in plan and 'nothing was trained' in plan
     assert ('1,433 training and 364 validation' if kind == 'digits' else '30 training and 12 validation') in plan
+    assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('part', ['train', 'val'])
+@pytest.mark.parametrize('kind', ['records', 'folders'])
+def test_a_dry_run_names_images_that_cannot_be_decoded(data_flags, images, tmp_path, kind, part, capsys):
+    shutil.copytree(images, tmp_path / 'images')
+    if kind == 'records':
+        damage(f'{tmp_path}/images/rec/{part}.rec', 7)
+        name = f'{part}.rec: no image can be decoded from record 7;'
+    else:
+        file = tmp_path / 'images' / part / 'class1' / '2.jpg'
+        overwrite(file, 8, b'\0' * (file.stat().st_size - 10))
+        name = f'images/{part}: no image can be decoded from class1/2.jpg;'
+    flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]
+    train(*flags, '--save-dir', tmp_path / 'run', '--dry-run', status=2)
+    assert name in error_of(capsys)
     assert not (tmp_path / 'run').exists()
 
 

@@ -84,7 +84,7 @@ def run(arguments, output):
     exported = _exported(arguments)
     description = _description(arguments, exported)
     spec = _input_spec(arguments, description, exported)
-    images = open_images(arguments.data, spec)
+    images = open_images(arguments.data, spec, arguments.num_workers)
     networks = _networks(arguments, exported, description, images, spec)
     classes = networks[0].classes
     names = preparation.class_names(arguments, description, classes)

@@ -5,7 +5,7 @@ import os
 from ..errors import UserError
 from .datasets import DATASETS
 from .dummy import DummySource
-from .folders import open_folders
+from .folders import FolderSource, open_folders
 from .image_source import ImageSource
 from .record_source import RecordSource
 from .records import RecordFile
@@ -60,7 +60,7 @@ def open_source(options, part=0, parts=1):
                 'needs nothing'
             )
     train, validation = open_folders(data_dir, spec)
-    return ImageSource(train, validation, train.synsets, data_dir, threads=options.num_workers, **common)
+    return FolderSource(train, validation, data_dir, threads=options.num_workers, **common)
 
 
 def _open_records(options, part):

@@ -27,6 +27,9 @@ class DummySource(Source):
         self._images = mx.nd.array(random.standard_normal((batch_size, *spec.shape)), dtype='float32')
         self._labels = mx.nd.array(random.randint(0, CLASSES, batch_size), dtype='float32')
 
+    def decode_training_images(self):
+        pass  # they are arrays
+
     def train(self, epoch, first=0):
         for _ in range(first, self.updates_per_epoch):
             yield self._images, self._labels

@@ -36,6 +36,9 @@ class ImageSource(Source):
         )
         self._validation = _in_order(validation, spec, batch_size, threads, self.validation_share)
 
+    def decode_training_images(self):
+        pass  # they are arrays
+
     def train(self, epoch, first=0):
         self._order.begin(epoch, first)
         yield from _normalized(self._train, self.spec)

@@ -54,6 +54,19 @@ class Source(abc.ABC):
         return range(self.validation_images)[self.part * share : (self.part + 1) * share]
 
     @abc.abstractmethod
+    def decode_training_images(self):
+        """Decode every training image. For ``--dry-run``: it takes as long as reading an epoch.
+
+        What a source has checked when it is made: the first and last bytes of every image, and that validation images can be decoded,
+        which would else show only when an epoch is over.
+
+        Raises
+        ------
+        UserError
+            When images cannot be decoded: names them.
+        """
+
+    @abc.abstractmethod
     def train(self, epoch, first=0):
         """Yield the batches number `first` to `updates_per_epoch - 1` of an epoch, shuffled and augmented.
 

@@ -2,10 +2,8 @@
 
 import dataclasses
 import os
-import threading
 from typing import Optional, Sequence
 
-import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
@@ -13,8 +11,7 @@ from ..errors import UserError
 from .datasets import DATASETS
 from .folders import ImageFolder
 from .image_source import validation_batches
-from .records import RecordFile, name_some
-from .report import LOG
+from .records import RecordFile, RecordImages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +115,7 @@ class LabelledImages:
             first += len(labels)
 
 
-def open_images(data, spec):
+def open_images(data, spec, threads):
     """Find the images to evaluate on.
 
     Parameters
@@ -128,6 +125,8 @@ def open_images(data, spec):
         val/CLASS/*.jpg, or a .rec file of im2rec with its .idx beside it.
     spec : InputSpec
         Decodes the files.
+    threads : int
+        That look at the first and last bytes of the files.
 
     Raises
     ------
@@ -142,7 +141,8 @@ def open_images(data, spec):
     if os.path.isdir(path):
         validation = os.path.join(path, 'val')
         folder = ImageFolder(validation if os.path.isdir(validation) else path, spec)
-        return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.synsets), folder.synsets)
+        folder.check_ends(threads)
+        return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.class_names), folder.class_names)
     if not os.path.isfile(path):
         raise UserError(
             f'there is no {data}: give digits, mnist, cifar10, ..., a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec'
@@ -151,28 +151,8 @@ def open_images(data, spec):
     if not os.path.isfile(index):
         raise UserError(f'there is no index {index}: im2rec writes it beside the .rec file')
     records = RecordFile(path, index)
-    if records.cut_off:
-        LOG.warning('%s: the image of record %s is cut off; its missing part is gray', path, name_some(records.cut_off))
+    records.check_ends(threads)
     return LabelledImages(path, RecordImages(records, spec), [f'record {key}' for key in records.keys], int(records.labels.max()) + 1)
-
-
-class RecordImages(gluon.data.Dataset):
-    """The images of a `RecordFile`, decoded one by one by an `InputSpec`, so that they are prepared as files in folders are."""
-
-    def __init__(self, records, spec):
-        self._records, self._spec = records, spec
-        self._reader = mx.recordio.MXIndexedRecordIO(records.index_path, records.path, 'r')
-        self._lock = threading.Lock()  # a reader has one place in its file
-
-    def __len__(self):
-        return len(self._records)
-
-    def __getitem__(self, index):
-        key = int(self._records.keys[index])
-        with self._lock:
-            record = self._reader.read_idx(key)
-        content = mx.recordio.unpack(record)[1]
-        return self._spec.decode(content, f'record {key} of {self._records.path}'), int(self._records.labels[index])
 
 
 def _numbered(images):
