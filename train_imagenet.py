@@ -260,7 +260,9 @@ def make_parser():
     group.add_argument('--track-flips', action='store_true', help='count changes of sign of binary weights: flips.csv and flips.png')
     group.add_argument('--tensorboard', action='store_true', help='also write curves for TensorBoard to SAVE_DIR/tensorboard')
     group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/experiment.log)')
-    group.add_argument('--dry-run', action='store_true', help='check flags, show the plan, decode all images, train and write nothing')
+    group.add_argument(
+        '--dry-run', action='store_true', help='check flags and files, show the plan, decode all images, train and write nothing'
+    )
     for flag in flags.REFUSED:
         parser.add_argument(flag, nargs='?', action=flags.Refuse, help=argparse.SUPPRESS)
     return parser
@@ -327,8 +329,11 @@ def run_in_step(options, workers):
     graph = Graph.read(net, (1, *source.spec.shape))
     counts = Summary.of(graph).counts
     plan = describe_run(options, model, source, counts, trainer.optimizer.lr_scheduler)
+    description = describe(model, source.spec, counts, source.class_names)
+    checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, workers, description)
     if options.dry_run:
         LOG.info(plan)
+        start(options, checkpoints, net, trainer, source)
         source.decode_training_images()
         LOG.info('nothing was trained (--dry-run)')
         return 0
@@ -340,8 +345,6 @@ def run_in_step(options, workers):
         if is_first:
             remove_leftovers(options.save_dir)
         warn_of_little_space(options, net)
-        description = describe(model, source.spec, counts, source.class_names)
-        checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, workers, description)
         progress = start(options, checkpoints, net, trainer, source)
         if flips:
             flips.start(checkpoints.load_arrays())
