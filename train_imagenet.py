@@ -27,6 +27,8 @@ from bmx_melius.evaluation import Accuracy
 from bmx_melius.exported import describe
 from bmx_melius.files import check_folder, remove_leftovers
 from bmx_melius.graph import Graph
+from bmx_melius.reporting import LOG, keep_screen_for_warnings, logging_to_file, logging_to_screen
+from bmx_melius.seeding import seed_for
 from bmx_melius.summary import Summary
 from bmx_melius.training import options as flags
 from bmx_melius.training.checkpoints import Checkpoints
@@ -44,10 +46,9 @@ from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.plan import describe_run
 from bmx_melius.training.precision import check_dtype
 from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS
-from bmx_melius.training.report import LOG, Bar, keep_screen_for_warnings, logging_to_file, logging_to_screen, show
+from bmx_melius.training.report import Bar, show
 from bmx_melius.training.scalars import Scalars
 from bmx_melius.training.schedules import MODES, SCALINGS
-from bmx_melius.training.seeding import seed_for
 from bmx_melius.training.servers import serve
 from bmx_melius.training.start import start, warn_of_little_space
 from model_zoo import get_model, get_model_list

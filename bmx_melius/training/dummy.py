@@ -3,7 +3,7 @@
 import mxnet as mx
 import numpy as np
 
-from .seeding import seed_for
+from ..seeding import seed_for
 from .source import Source
 
 CLASSES = 1000

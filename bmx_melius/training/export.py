@@ -6,8 +6,8 @@ import mxnet as mx
 
 from ..exported import Exported, describe
 from ..graph import Graph
+from ..reporting import LOG
 from ..summary import Summary
-from .report import LOG
 
 _TRACED = 64  # height and width of the image that an imported network sees before it is exported; any size will do, this one is quick
 

@@ -9,9 +9,9 @@ import mxnet as mx
 from ..container import difference, read_arrays
 from ..errors import UserError, last_line
 from ..files import check_folder
+from ..reporting import LOG
 from .checkpoints import load_optimizer
 from .progress import Progress
-from .report import LOG
 
 OF_CLASSES = ('output.weight', 'output.bias')  # the parameters whose shapes depend on the number of classes
 OTHER_CLASSES = 'it was trained on another number of classes than the data have: take data with as many classes, or other weights'
