@@ -23,6 +23,8 @@ from mxnet import autograd, gluon
 
 from bmx_melius import UserError
 from bmx_melius.commands.arguments import Parser, positive_int
+from bmx_melius.data.datasets import DATASETS, LEVELS
+from bmx_melius.data.opening import open_source
 from bmx_melius.evaluation import Accuracy
 from bmx_melius.exported import describe
 from bmx_melius.files import check_folder, remove_leftovers
@@ -32,8 +34,6 @@ from bmx_melius.seeding import seed_for
 from bmx_melius.summary import Summary
 from bmx_melius.training import options as flags
 from bmx_melius.training.checkpoints import Checkpoints
-from bmx_melius.training.data import open_source
-from bmx_melius.training.datasets import DATASETS, LEVELS
 from bmx_melius.training.experiment import LOG_FILE, Experiment
 from bmx_melius.training.export import export_network
 from bmx_melius.training.flips import FlipCounter

@@ -17,9 +17,9 @@ from images import make_folders, overwrite, pack_folders, pack_list, record_span
 
 import bmx_melius.__main__
 import train_imagenet
+from bmx_melius.data.small_images import open_digits
 from bmx_melius.exported import describe
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.digits import open_digits
 from bmx_melius.training.export import export_network
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer

@@ -72,8 +72,8 @@ def add_parser(commands, get_model):
 def run(arguments, output, get_model):
     """Print the tables or the JSON object; write the files that are asked for."""
     from ..confusion_plot import check_path, draw, save
+    from ..data.opening import open_images
     from ..evaluation import evaluate
-    from ..training.validation import open_images
 
     if arguments.confusion:
         check_path(arguments.confusion)
@@ -127,14 +127,16 @@ def _exported(arguments):
 
 def _description(arguments, exported):
     """The `Description` beside exported files, or of the checkpoint that the weights are of; None where there is none."""
-    from ..training.checkpoints import description_of
+    if exported:
+        return exported.description()
+    from ..training.checkpoints import description_of  # only the weights of a training run need it
 
-    return exported.description() if exported else description_of(arguments.params)
+    return description_of(arguments.params)
 
 
 def _input_spec(arguments, description, exported):
     """The options, before what training wrote down, before what is usual for the data."""
-    from ..training.datasets import DATASETS
+    from ..data.datasets import DATASETS
 
     written = description and description.input_spec()
     if exported and written is None and not preparation.input_options(arguments):
@@ -144,7 +146,7 @@ def _input_spec(arguments, description, exported):
 
 def _dataset(arguments):
     """The row of `DATASETS` with the defaults for DATA: folders and record files are like ImageNet."""
-    from ..training.datasets import DATASETS
+    from ..data.datasets import DATASETS
 
     return arguments.data if arguments.data in DATASETS else 'imagenet'
 
@@ -175,9 +177,9 @@ def _of_zoo(arguments, get_model, description, images, spec):
     """A network with weights of a file; the options, before what training wrote down, before what is usual for the data, say which."""
     import mxnet as mx
 
+    from ..data.datasets import DATASETS
     from ..errors import last_line
     from ..graph import Graph
-    from ..training.datasets import DATASETS
     from .classifier import Classifier
 
     usual = {'classes': images.classes, 'initial_layers': DATASETS[_dataset(arguments)].initial_layers}

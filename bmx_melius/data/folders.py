@@ -7,8 +7,8 @@ from mxnet.gluon.data import Dataset
 
 from ..errors import UserError
 from ..reporting import LOG, progress_bar
+from .encoded_images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
 from .image_source import ImageSource
-from .images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
 
 SUFFIXES = ('.jpg', '.jpeg', '.png')
 BLOCK = 256  # files looked at by a thread in one step

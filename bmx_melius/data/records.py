@@ -10,7 +10,7 @@ from mxnet.gluon.data import Dataset
 
 from ..errors import UserError
 from ..reporting import progress_bar
-from .images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
+from .encoded_images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
 
 CLASSES_FILE = 'classes.txt'  # beside record files: the names of the classes, one a line, in the order of their labels
 MAGIC = 0xCED7230A

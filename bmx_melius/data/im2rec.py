@@ -14,8 +14,8 @@ import numpy as np
 from ..errors import UserError
 from ..preprocessing import InputSpec
 from ..reporting import progress_bar
+from .encoded_images import name_some
 from .folders import ImageFolder, open_folders
-from .images import name_some
 from .records import CLASSES_FILE, RecordFile
 
 PARTS = ('train', 'val')
