@@ -29,13 +29,15 @@ from bmx_melius import UserError
 from bmx_melius.analysis.graph import Graph
 from bmx_melius.analysis.summary import Summary
 from bmx_melius.arguments import Parser, positive_int
+from bmx_melius.data.datasets import DATASETS, LEVELS
+from bmx_melius.data.opening import open_source
 from bmx_melius.evaluation import Accuracy
 from bmx_melius.exported import describe
 from bmx_melius.files import check_folder, remove_leftovers
+from bmx_melius.reporting import LOG, keep_screen_for_warnings, logging_to_file, logging_to_screen
+from bmx_melius.seeding import seed_for
 from bmx_melius.training import options as flags
 from bmx_melius.training.checkpoints import Checkpoints
-from bmx_melius.training.data import open_source
-from bmx_melius.training.datasets import DATASETS, LEVELS
 from bmx_melius.training.experiment import LOG_FILE, Experiment
 from bmx_melius.training.export import export_network
 from bmx_melius.training.flips import FlipCounter
@@ -48,10 +50,9 @@ from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.plan import describe_run
 from bmx_melius.training.precision import check_dtype
 from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS
-from bmx_melius.training.report import LOG, Bar, keep_screen_for_warnings, logging_to_file, logging_to_screen, show
+from bmx_melius.training.report import Bar, show
 from bmx_melius.training.scalars import Scalars
 from bmx_melius.training.schedules import MODES, SCALINGS
-from bmx_melius.training.seeding import seed_for
 from bmx_melius.training.servers import serve
 from bmx_melius.training.start import start, warn_of_little_space
 from model_zoo import get_model, get_model_list
@@ -265,7 +266,9 @@ def make_parser():
     group.add_argument('--track-flips', action='store_true', help='count changes of sign of binary weights: flips.csv and flips.png')
     group.add_argument('--tensorboard', action='store_true', help='also write curves for TensorBoard to SAVE_DIR/tensorboard')
     group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/experiment.log)')
-    group.add_argument('--dry-run', action='store_true', help='check flags, show the plan, decode all images, train and write nothing')
+    group.add_argument(
+        '--dry-run', action='store_true', help='check flags and files, show the plan, decode all images, train and write nothing'
+    )
     for flag in flags.REFUSED:
         parser.add_argument(flag, nargs='?', action=flags.Refuse, help=argparse.SUPPRESS)
     return parser
@@ -332,8 +335,11 @@ def run_in_step(options, workers):
     graph = Graph.read(net, (1, *source.spec.shape))
     counts = Summary.of(graph).counts
     plan = describe_run(options, model, source, counts, trainer.optimizer.lr_scheduler)
+    description = describe(model, source.spec, counts, source.class_names)
+    checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, workers, description)
     if options.dry_run:
         LOG.info(plan)
+        start(options, checkpoints, net, trainer, source)
         source.decode_training_images()
         LOG.info('nothing was trained (--dry-run)')
         return 0
@@ -345,8 +351,6 @@ def run_in_step(options, workers):
         if is_first:
             remove_leftovers(options.save_dir)
         warn_of_little_space(options, net)
-        description = describe(model, source.spec, counts, source.class_names)
-        checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, workers, description)
         progress = start(options, checkpoints, net, trainer, source)
         if flips:
             flips.start(checkpoints.load_arrays())

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from images import encode, make_folders, overwrite, pack_folders, record_span, write_records
 
+from bmx_melius.data.augmentation import Augmentation
+from bmx_melius.data.datasets import DATASETS
+from bmx_melius.data.folders import FolderSource, open_folders
+from bmx_melius.data.image_source import ImageSource
+from bmx_melius.data.record_source import RecordSource
+from bmx_melius.data.records import RecordFile
+from bmx_melius.data.small_images import open_digits
+from bmx_melius.data.source import DataError
 from bmx_melius.errors import UserError
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.augmentation import Augmentation
-from bmx_melius.training.datasets import DATASETS
-from bmx_melius.training.digits import open_digits
-from bmx_melius.training.folders import FolderSource, open_folders
-from bmx_melius.training.image_source import ImageSource
-from bmx_melius.training.record_source import RecordSource
-from bmx_melius.training.records import RecordFile
-from bmx_melius.training.source import DataError
 
 PLAIN = InputSpec(size=8, resize=8, mean=(0, 0, 0), std=(1, 1, 1))
 MIRROR_ONLY = Augmentation(mirror=True)

@@ -21,15 +21,15 @@ from mxnet.gluon import nn
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
 from bmx_melius.analysis import confusion_plot
+from bmx_melius.data.augmentation import Augmentation
+from bmx_melius.data.datasets import DATASETS
+from bmx_melius.data.folders import open_folders
+from bmx_melius.data.image_source import ImageSource
+from bmx_melius.data.record_source import RecordSource
+from bmx_melius.data.records import RecordFile
+from bmx_melius.data.small_images import open_digits
 from bmx_melius.evaluation import Accuracy, Confusion, ranks
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.augmentation import Augmentation
-from bmx_melius.training.data import DATASETS
-from bmx_melius.training.digits import open_digits
-from bmx_melius.training.folders import open_folders
-from bmx_melius.training.image_source import ImageSource
-from bmx_melius.training.record_source import RecordSource
-from bmx_melius.training.records import RecordFile
 from model_zoo import get_model
 
 DIGITS = DATASETS['digits'].input

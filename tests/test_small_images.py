@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import train_imagenet
+from bmx_melius.data.datasets import DATASETS
+from bmx_melius.data.opening import open_images, open_source
 from bmx_melius.errors import UserError
 from bmx_melius.training import options as flags
-from bmx_melius.training.data import open_source
-from bmx_melius.training.datasets import DATASETS
-from bmx_melius.training.validation import open_images
 
 TRAIN, VALIDATION = 40, 15  # images
 MNIST = ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte', 't10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')

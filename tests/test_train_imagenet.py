@@ -17,9 +17,9 @@ from images import make_folders, overwrite, pack_folders, pack_list, record_span
 
 import bmx_melius.__main__
 import train_imagenet
+from bmx_melius.data.small_images import open_digits
 from bmx_melius.exported import describe
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.digits import open_digits
 from bmx_melius.training.export import export_network
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
@@ -447,6 +447,40 @@ def test_files_of_another_network_are_refused(data_flags, finished, tmp_path, fl
     flags = ['--resume-params', finished['records'] / 'epoch-0003.params', flag, tmp_path / 'file']
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', *flags, status=2)
     assert flag in error_of(capsys)
+
+
+def test_weights_for_other_classes_or_of_another_network_are_refused_by_a_dry_run_too_with_both_shapes(
+    data_flags, finished, tmp_path, capsys
+):
+    weights = finished['digits'] / 'epoch-0002.params'  # of ten classes
+    capsys.readouterr()
+    for dry in ([], ['--dry-run']):
+        run = ['--resume-params', weights, '--save-dir', tmp_path / 'run', *dry]
+        three_gray = ['--model-options', '{"block_numbers": [1, 1], "transitions": [0.5], "classes": 3}']
+        train(*data_flags['digits'], *three_gray, *run, status=2)
+        message = error_of(capsys)
+        assert message.startswith(f'error: --resume-params: {weights} does not fit meliusnet_flex: output.weight is (10, ')
+        assert 'in the file, but (3, ' in message and 'another number of classes' in message
+        train(*data_flags['records'], *run, status=2)
+        message = error_of(capsys)
+        assert '.weight is (' in message and ', 1, 3, 3) in the file, but ' in message and '--model-options' in message
+        assert not (tmp_path / 'run' / 'checkpoint.json').exists()
+
+
+def test_a_dry_run_loads_the_optimizer_or_the_checkpoint_and_writes_nothing(data_flags, finished, tmp_path, capsys):
+    (tmp_path / 'nonsense').write_bytes(b'nonsense')
+    weights = ['--resume-params', finished['records'] / 'epoch-0003.params', '--resume-states', tmp_path / 'nonsense']
+    capsys.readouterr()
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *weights, '--dry-run', status=2)
+    assert '--resume-states' in error_of(capsys)
+    shutil.copytree(finished['records'], tmp_path / 'run')
+    train('--resume', '--save-dir', tmp_path / 'run', '--dry-run')
+    assert 'going on at epoch 4' in capsys.readouterr().out
+    (tmp_path / 'run' / 'epoch-0003.states').write_bytes(b'nonsense')
+    before = {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
+    train('--resume', '--save-dir', tmp_path / 'run', '--dry-run', status=2)
+    assert 'checkpoint.json belongs to files that are' in error_of(capsys)
+    assert before == {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
 
 
 @pytest.mark.parametrize(

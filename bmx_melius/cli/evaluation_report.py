@@ -14,7 +14,7 @@ class EvaluationReport:
     ----------
     network, compared : str
         What the networks are called; `compared` is None where there is one.
-    images : bmx_melius.training.validation.LabelledImages
+    images : bmx_melius.data.labelled_images.LabelledImages
     names : list of str
         Of the network's classes.
     scores : {'logit', 'probability'}

@@ -10,8 +10,8 @@ import sys
 
 from ..analysis import drawing
 from ..files import replacing
+from ..reporting import LOG
 from . import curves, environment
-from .report import LOG
 
 LOG_FILE = 'experiment.log'
 CONFIG, DRAWING = 'config.json', 'network.pdf'

@@ -3,8 +3,8 @@
 import math
 import signal
 
+from ..data.source import DataError
 from ..errors import UserError
-from .source import DataError
 
 
 class Lockstep:

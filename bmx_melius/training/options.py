@@ -5,9 +5,9 @@ import os
 
 import mxnet as mx
 
+from ..data.datasets import DATASETS
 from ..errors import UserError
 from .checkpoints import Checkpoints
-from .datasets import DATASETS
 from .presets import OPTIMIZERS, preset_values
 from .scalars import check_installed
 

@@ -5,7 +5,7 @@ import numpy as np
 from mxnet import gluon
 
 from ..errors import last_line
-from .seeding import seed_for
+from ..seeding import seed_for
 from .source import DataError, Source
 
 

@@ -1,17 +1,13 @@
-"""Labelled images to evaluate a network on: a dataset by its name, a folder, or a record file."""
+"""Labelled images to evaluate a network on."""
 
 import dataclasses
-import os
 from typing import Optional, Sequence
 
 import numpy as np
 from mxnet import gluon
 
 from ..errors import UserError
-from .datasets import DATASETS
-from .folders import ImageFolder
 from .image_source import validation_batches
-from .records import RecordFile, RecordImages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,48 +109,3 @@ class LabelledImages:
         for images, labels in validation_batches(self.dataset, spec, batch_size, threads):
             yield images, labels.asnumpy().astype(np.int64), self.names[first : first + len(labels)]
             first += len(labels)
-
-
-def open_images(data, spec, threads):
-    """Find the images to evaluate on.
-
-    Parameters
-    ----------
-    data : str
-        'digits', 'mnist', 'fashion-mnist', 'cifar10' or 'cifar100' (in ~/.mxnet/datasets), a folder with CLASS/*.jpg or
-        val/CLASS/*.jpg, or a .rec file of im2rec with its .idx beside it.
-    spec : InputSpec
-        Decodes the files.
-    threads : int
-        That look at the first and last bytes of the files.
-
-    Raises
-    ------
-    UserError
-        When there are none, or when something is wrong with them.
-    """
-    dataset = DATASETS.get(data)
-    if dataset and dataset.open:
-        images = dataset.open(os.path.expanduser(dataset.data_dir or ''))[1]
-        return LabelledImages(data, images, _numbered(len(images)), len(dataset.class_names), list(dataset.class_names))
-    path = os.path.expanduser(data)
-    if os.path.isdir(path):
-        validation = os.path.join(path, 'val')
-        folder = ImageFolder(validation if os.path.isdir(validation) else path, spec)
-        folder.check_ends(threads)
-        return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.class_names), folder.class_names)
-    if not os.path.isfile(path):
-        raise UserError(
-            f'there is no {data}: give digits, mnist, cifar10, ..., a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec'
-        )
-    index = os.path.splitext(path)[0] + '.idx'
-    if not os.path.isfile(index):
-        raise UserError(f'there is no index {index}: im2rec writes it beside the .rec file')
-    records = RecordFile(path, index)
-    records.check_ends(threads)
-    return LabelledImages(path, RecordImages(records, spec), [f'record {key}' for key in records.keys], int(records.labels.max()) + 1)
-
-
-def _numbered(images):
-    """What images without names are called."""
-    return [f'image {number}' for number in range(images)]

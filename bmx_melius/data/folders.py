@@ -4,12 +4,11 @@ import os
 from multiprocessing.pool import ThreadPool
 
 from mxnet.gluon.data import Dataset
-from tqdm import tqdm
 
 from ..errors import UserError
+from ..reporting import LOG, progress_bar
+from .encoded_images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
 from .image_source import ImageSource
-from .images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
-from .report import LOG
 
 SUFFIXES = ('.jpg', '.jpeg', '.png')
 BLOCK = 256  # files looked at by a thread in one step
@@ -79,15 +78,10 @@ class ImageFolder(EncodedImages, Dataset):
 
     def suspects(self, threads):
         strange, cut_off = [], []
-        with ThreadPool(threads) as pool, tqdm(
-            pool.imap(self._ends, range(len(self)), BLOCK),
-            total=len(self),
-            desc=f'checking {os.path.basename(self.path)}',
-            unit=' files',
-            leave=False,
-            disable=None,
-        ) as ends:
-            for index, (start, tail) in enumerate(ends):
+        with ThreadPool(threads) as pool:
+            ends = pool.imap(self._ends, range(len(self)), BLOCK)
+            bar = progress_bar(ends, total=len(self), description=f'checking {os.path.basename(self.path)}', unit='files')
+            for index, (start, tail) in enumerate(bar):
                 if not has_known_start(start):
                     strange.append(index)
                 elif is_cut_off(start, tail):

@@ -7,10 +7,10 @@ import warnings
 
 import numpy as np
 from mxnet.gluon.data import Dataset
-from tqdm import tqdm
 
 from ..errors import UserError
-from .images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
+from ..reporting import progress_bar
+from .encoded_images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
 
 CLASSES_FILE = 'classes.txt'  # beside record files: the names of the classes, one a line, in the order of their labels
 MAGIC = 0xCED7230A
@@ -78,13 +78,10 @@ class RecordFile(EncodedImages):
         if hasattr(content, 'madvise'):
             content.madvise(mmap.MADV_RANDOM)  # read the pages that are touched, not their neighbours
         view = np.frombuffer(content, np.uint8)
-        for first in tqdm(
-            range(0, len(self), CHUNK),
-            desc=f'checking {os.path.basename(self.path)}',
-            leave=False,
-            disable=True if len(self) <= CHUNK else None,
-        ):
-            self._check_chunk(view, slice(first, first + CHUNK))
+        with progress_bar(total=len(self), description=f'checking {os.path.basename(self.path)}', unit='records') as bar:
+            for first in range(0, len(self), CHUNK):
+                self._check_chunk(view, slice(first, first + CHUNK))
+                bar.update(min(CHUNK, len(self) - first))
 
     def _check_chunk(self, view, chunk):
         offsets, ends = self._offsets[chunk], self._ends[chunk]

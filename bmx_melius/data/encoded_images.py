@@ -5,10 +5,9 @@ import os
 from multiprocessing.pool import ThreadPool
 
 import mxnet as mx
-from tqdm import tqdm
 
 from ..errors import UserError
-from .report import LOG
+from ..reporting import LOG, progress_bar
 
 JPEG_START, JPEG_END = b'\xff\xd8\xff', b'\xff\xd9'
 PNG_START, PNG_END = b'\x89PNG\r\n\x1a\n', b'IEND\xaeB`\x82'
@@ -94,15 +93,10 @@ class EncodedImages(abc.ABC):
 
     def undecodable(self, threads, indices):
         """Return which of the images with these numbers cannot be decoded."""
-        with ThreadPool(threads) as pool, tqdm(
-            pool.imap(self._can_be_decoded, indices, BLOCK),
-            total=len(indices),
-            desc=f'decoding {os.path.basename(self.path)}',
-            unit=' images',
-            leave=False,
-            disable=None,
-        ) as sound:
-            return [index for index, is_sound in zip(indices, sound) if not is_sound]
+        with ThreadPool(threads) as pool:
+            sound = pool.imap(self._can_be_decoded, indices, BLOCK)
+            bar = progress_bar(sound, total=len(indices), description=f'decoding {os.path.basename(self.path)}', unit='images')
+            return [index for is_sound, index in zip(bar, indices) if not is_sound]
 
     def describe(self, bad):
         """One line that names the images with these numbers as undecodable and says what to do."""

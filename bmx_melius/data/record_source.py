@@ -5,8 +5,8 @@ import itertools
 import mxnet as mx
 
 from ..errors import UserError, last_line
+from ..seeding import seed_for
 from .records import read_class_names
-from .seeding import seed_for
 from .source import DataError, Source
 
 

@@ -10,12 +10,12 @@ import tempfile
 import threading
 
 import numpy as np
-from tqdm import tqdm
 
 from ..errors import UserError
 from ..preprocessing import InputSpec
+from ..reporting import progress_bar
+from .encoded_images import name_some
 from .folders import ImageFolder, open_folders
-from .images import name_some
 from .records import CLASSES_FILE, RecordFile
 
 PARTS = ('train', 'val')
@@ -167,7 +167,7 @@ def _run_im2rec(prefix, root, images, encoding, threads):
     # With one process im2rec stops at the first image that it cannot decode; with several it leaves it out.
     command = [sys.executable, '-u', '-m', 'mxnet.tools.im2rec', prefix, root, '--num-thread', str(max(2, threads)), *encoding]
     failed, line = False, ''
-    with tqdm(total=images, desc=f'packing {os.path.basename(prefix)}', unit=' images', leave=False, disable=None) as bar, subprocess.Popen(
+    with progress_bar(total=images, description=f'packing {os.path.basename(prefix)}', unit='images') as bar, subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace', start_new_session=True
     ) as process:
         try:
