@@ -26,24 +26,24 @@ import mxnet as mx
 from mxnet import autograd, gluon
 
 from bmx_melius import UserError
+from bmx_melius.analysis.evaluation import Accuracy
 from bmx_melius.analysis.graph import Graph
 from bmx_melius.analysis.summary import Summary
 from bmx_melius.arguments import Parser, positive_int
 from bmx_melius.data.datasets import DATASETS, LEVELS
 from bmx_melius.data.opening import open_source
-from bmx_melius.evaluation import Accuracy
+from bmx_melius.distributed import join_workers
+from bmx_melius.distributed.lockstep import Lockstep
+from bmx_melius.distributed.servers import serve
 from bmx_melius.exported import describe
 from bmx_melius.files import check_folder, remove_leftovers
 from bmx_melius.reporting import LOG, keep_screen_for_warnings, logging_to_file, logging_to_screen
 from bmx_melius.seeding import seed_for
 from bmx_melius.training import options as flags
 from bmx_melius.training.checkpoints import Checkpoints
-from bmx_melius.training.experiment import LOG_FILE, Experiment
 from bmx_melius.training.export import export_network
 from bmx_melius.training.flips import FlipCounter
 from bmx_melius.training.interruption import STOPPED_AT_ONCE, Interruption
-from bmx_melius.training.joining import join_workers
-from bmx_melius.training.lockstep import Lockstep
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.objective import make_objective
 from bmx_melius.training.optimization import make_trainer
@@ -51,9 +51,9 @@ from bmx_melius.training.plan import describe_run
 from bmx_melius.training.precision import check_dtype
 from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS
 from bmx_melius.training.report import Bar, show
+from bmx_melius.training.run_folder import LOG_FILE, RunFolder
 from bmx_melius.training.scalars import Scalars
 from bmx_melius.training.schedules import MODES, SCALINGS
-from bmx_melius.training.servers import serve
 from bmx_melius.training.start import start, warn_of_little_space
 from model_zoo import get_model, get_model_list
 from model_zoo.registry import get_pretrained_list, get_pretrained_options, listed_name
@@ -354,7 +354,7 @@ def run_in_step(options, workers):
         progress = start(options, checkpoints, net, trainer, source)
         if flips:
             flips.start(checkpoints.load_arrays())
-        experiment = Experiment(
+        experiment = RunFolder(
             options.save_dir,
             options.model,
             counts,

@@ -15,8 +15,7 @@ from bmx_melius.data.image_source import ImageSource
 from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
 from bmx_melius.data.small_images import open_digits
-from bmx_melius.data.source import DataError
-from bmx_melius.errors import UserError
+from bmx_melius.errors import DataError, UserError
 from bmx_melius.preprocessing import InputSpec
 
 PLAIN = InputSpec(size=8, resize=8, mean=(0, 0, 0), std=(1, 1, 1))

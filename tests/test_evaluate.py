@@ -21,6 +21,7 @@ from mxnet.gluon import nn
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
 from bmx_melius.analysis import confusion_plot
+from bmx_melius.analysis.evaluation import Accuracy, Confusion, ranks
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import open_folders
@@ -28,7 +29,6 @@ from bmx_melius.data.image_source import ImageSource
 from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
 from bmx_melius.data.small_images import open_digits
-from bmx_melius.evaluation import Accuracy, Confusion, ranks
 from bmx_melius.preprocessing import InputSpec
 from model_zoo import get_model
 

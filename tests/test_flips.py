@@ -11,7 +11,7 @@ from test_train_imagenet import TINY, train_apart, train_until
 import bmx_melius as bmx
 from bmx_melius.errors import UserError
 from bmx_melius.quantizers import sign
-from bmx_melius.training import curves
+from bmx_melius.training import plots
 from bmx_melius.training.flips import ALL, PERCENTILES, STATISTICS, FlipCounter, binary_weights
 from model_zoo import get_model
 
@@ -137,7 +137,7 @@ def test_a_run_stopped_in_an_epoch_and_resumed_has_the_flips_of_the_uninterrupte
 
 def test_the_plot_shows_the_rows(uninterrupted):
     rows = [{name: value if name == 'layer' else float(value) for name, value in row.items()} for row in read(uninterrupted)]
-    every, mean, flipped = curves.flips(rows, 'title').axes
+    every, mean, flipped = plots.flips(rows, 'title').axes
     shown = {line.get_label(): list(line.get_ydata()) for line in every.lines}
     for label, column in (('99 %', 'p99'), ('median', 'p50'), ('mean', 'mean'), ('maximum', 'p100')):
         assert shown[label] == [row[column] for row in rows if row['layer'] == ALL]
@@ -155,7 +155,7 @@ def test_the_mean_can_be_read_beside_the_maximum(means, most):
         for epoch, (mean, maximum) in enumerate(zip(means, most), start=1)
         for layer in (ALL, '0')
     ]
-    axes = curves.flips(rows, 'title').axes[0]
+    axes = plots.flips(rows, 'title').axes[0]
 
     def heights(numbers):  # in shares of the plot's height
         places = axes.transData.transform([(1, number) for number in numbers])

@@ -18,13 +18,13 @@ from images import make_folders, overwrite, pack_folders, pack_list, record_span
 import bmx_melius.__main__
 import train_imagenet
 from bmx_melius.data.small_images import open_digits
+from bmx_melius.distributed.workers import Workers
 from bmx_melius.exported import describe
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.export import export_network
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.progress import TIMINGS
-from bmx_melius.training.workers import Workers
 from model_zoo import get_model, get_model_list
 
 SCRIPT = train_imagenet.__file__
@@ -334,7 +334,7 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
         (['--model', 'meliusnetA', '--dataset', 'digits', '--lr', '-1'], '--lr'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--crop-ratio', '1.5'], '--crop-ratio'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'nccl'], 'NCCL'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_sync'], 'bmx_melius.training.launch'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_sync'], 'bmx_melius.distributed.launcher'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_async'], '--kvstore'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--mode', 'symbolic'], '--mode'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--resume'], 'no run'),

@@ -73,8 +73,8 @@ def add_parser(commands):
 def run(arguments, output):
     """Print the tables or the JSON object; write the files that are asked for."""
     from ..analysis.confusion_plot import check_path, draw, save
+    from ..analysis.evaluation import evaluate
     from ..data.opening import open_images
-    from ..evaluation import evaluate
 
     if arguments.confusion:
         check_path(arguments.confusion)

@@ -19,9 +19,9 @@ class EvaluationReport:
         Of the network's classes.
     scores : {'logit', 'probability'}
         What the networks give.
-    evaluations : list of bmx_melius.evaluation.Evaluation
-    differences : list of bmx_melius.evaluation.Difference
-        As `bmx_melius.evaluation.evaluate` returns them.
+    evaluations : list of bmx_melius.analysis.evaluation.Evaluation
+    differences : list of bmx_melius.analysis.evaluation.Difference
+        As `bmx_melius.analysis.evaluation.evaluate` returns them.
     """
 
     network: str

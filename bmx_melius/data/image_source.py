@@ -4,9 +4,9 @@ import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
-from ..errors import last_line
+from ..errors import DataError, last_line
 from ..seeding import seed_for
-from .source import DataError, Source
+from .source import Source
 
 
 class ImageSource(Source):

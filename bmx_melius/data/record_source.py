@@ -4,10 +4,10 @@ import itertools
 
 import mxnet as mx
 
-from ..errors import UserError, last_line
+from ..errors import DataError, UserError, last_line
 from ..seeding import seed_for
 from .records import read_class_names
-from .source import DataError, Source
+from .source import Source
 
 
 class RecordSource(Source):

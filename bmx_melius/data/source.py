@@ -13,10 +13,6 @@ DUMMY_CLASSES = 1000
 DUMMY_UPDATES = 100  # of an epoch
 
 
-class DataError(UserError):
-    """Data turned out to be unreadable in the middle of an epoch. The network is as the last batch left it, so the run can be saved."""
-
-
 class Source(abc.ABC):
     """Training and validation images in batches.
 

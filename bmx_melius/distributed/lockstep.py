@@ -3,8 +3,7 @@
 import math
 import signal
 
-from ..data.source import DataError
-from ..errors import UserError
+from ..errors import DataError, UserError
 
 
 class Lockstep:
