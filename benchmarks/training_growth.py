@@ -39,7 +39,7 @@ class Recorder(logging.Handler):
 
 def measure():
     import train_imagenet
-    from bmx_melius.training.report import LOG
+    from bmx_melius.reporting import LOG
 
     recorder = Recorder()
     LOG.addHandler(recorder)

@@ -21,15 +21,15 @@ from mxnet.gluon import nn
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
 from bmx_melius.analysis import confusion_plot
-from bmx_melius.evaluation import Accuracy, Confusion, ranks
+from bmx_melius.analysis.evaluation import Accuracy, Confusion, ranks
+from bmx_melius.data.augmentation import Augmentation
+from bmx_melius.data.datasets import DATASETS
+from bmx_melius.data.folders import open_folders
+from bmx_melius.data.image_source import ImageSource
+from bmx_melius.data.record_source import RecordSource
+from bmx_melius.data.records import RecordFile
+from bmx_melius.data.small_images import open_digits
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.augmentation import Augmentation
-from bmx_melius.training.data import DATASETS
-from bmx_melius.training.digits import open_digits
-from bmx_melius.training.folders import open_folders
-from bmx_melius.training.image_source import ImageSource
-from bmx_melius.training.record_source import RecordSource
-from bmx_melius.training.records import RecordFile
 from model_zoo import get_model
 
 DIGITS = DATASETS['digits'].input
@@ -274,7 +274,7 @@ def test_large_photos_give_the_same_pixels_in_training_evaluation_and_prediction
     records = [RecordFile(f'{tmp_path}/rec/{part}.rec', f'{tmp_path}/rec/{part}.idx') for part in ('train', 'val')]
     train, validation = open_folders(str(tmp_path), spec)
     arguments = {'spec': spec, 'augmentation': Augmentation(), 'batch_size': 2, 'part': 0, 'parts': 1, 'threads': 2, 'seed': 0}
-    for source in (RecordSource(*records, **arguments), ImageSource(train, validation, train.synsets, 'photos', **arguments)):
+    for source in (RecordSource(*records, **arguments), ImageSource(train, validation, train.class_names, 'photos', **arguments)):
         np.testing.assert_array_equal(np.concatenate([images.asnumpy() for images, _ in source.validation()]), expected)
 
     prefix, _ = export(tmp_path / 'net', dataclasses.replace(spec, mean=(110, 110, 110), std=(20, 20, 20)), NAMES[:2])
@@ -313,6 +313,21 @@ def test_a_folder_may_lack_classes_of_the_network_that_has_names(run, of_photos,
     whole = json.loads(run(of_photos[0], photos, '--json', '--per-class')[1])['per_class']
     some = json.loads(run(of_photos[0], tmp_path / 'some', '--json', '--per-class')[1])['per_class']
     assert some[2] == whole[2] and [row['images'] for row in some] == [0, 0, VALIDATION]
+
+
+def test_files_that_are_no_images_of_a_class_give_one_message(run, fails, of_photos, photos, tmp_path, recwarn, caplog):
+    def messages():
+        return [*caplog.messages, *(str(warning.message) for warning in recwarn if '.jpg' in str(warning.message))]
+
+    fails([of_photos[0], photos / 'val' / NAMES[0]], 'no folders', 'one folder for each class', 'bmx-melius predict')
+    assert not messages()
+
+    shutil.copytree(photos / 'val' / NAMES[0], tmp_path / 'some')
+    shutil.copytree(photos / 'val' / NAMES[1], tmp_path / 'some' / NAMES[1])
+    status, output, _ = run(of_photos[0], tmp_path / 'some', '--json')
+    assert status == 0 and json.loads(output)['images'] == VALIDATION
+    (message,) = messages()
+    assert message.endswith(', '.join(f'{number}.jpg' for number in range(VALIDATION)))
 
 
 def test_a_checkpoint_of_a_network_of_the_zoo_is_evaluated_like_its_export(run, fails, tmp_path):

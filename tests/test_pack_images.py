@@ -16,10 +16,10 @@ import pytest
 from images import CLASSES, TRAIN, VALIDATION, make_folders, overwrite
 
 from bmx_melius.__main__ import main
+from bmx_melius.data.augmentation import Augmentation
+from bmx_melius.data.record_source import RecordSource
+from bmx_melius.data.records import RecordFile
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.augmentation import Augmentation
-from bmx_melius.training.record_source import RecordSource
-from bmx_melius.training.records import RecordFile
 
 NAMES = [f'class{label}' for label in range(CLASSES)]
 

@@ -7,16 +7,19 @@ of the Python classes that built it.
 import collections
 import dataclasses
 import json
+import numbers
 import os
 import re
 from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import mxnet as mx
 
-from ..errors import UserError
+from ..errors import UserError, last_line
 from ..marks import ACTIVATION_INPUT, ROLE, read_marks
+from ..symbol_json import SymbolJson, require_different_names
 
 Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a live block, a symbol, or the path of an exported one
+InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]  # of the only input, or of each by name
 
 
 @dataclasses.dataclass(eq=False)
@@ -83,7 +86,7 @@ class Graph:
     output_slots: List[int]
 
     @classmethod
-    def read(cls, network: Network, input_shape: Union[Sequence[int], Dict[str, Sequence[int]]]) -> 'Graph':
+    def read(cls, network: Network, input_shape: InputShape) -> 'Graph':
         """Trace or load `network` and infer the shape of every node. The network stays as it was, initialized or not.
 
         Parameters
@@ -98,10 +101,12 @@ class Graph:
         OSError
             When a file cannot be read.
         UserError
-            When the file is no symbol, the block cannot be traced, or the shapes do not fit or do not follow from those given.
+            When the file is no symbol, the block cannot be traced, two variables have one name, or the shapes do not fit or do not follow
+            from those given.
         """
-        shapes = {name: tuple(shape) for name, shape in (input_shape.items() if isinstance(input_shape, dict) else [('data', input_shape)])}
+        shapes = shapes_by_name(input_shape)
         symbol = symbol_of(network, list(shapes))
+        require_different_names(symbol.list_inputs())
         arguments = symbol.list_arguments()
         for name in shapes:
             if name not in arguments:
@@ -168,14 +173,24 @@ def activation_input(node: Node) -> Optional[Node]:
     return found.pop() if len(found) == 1 else None
 
 
+def shapes_by_name(input_shape: InputShape, name: str = 'data') -> Dict[str, Tuple[int, ...]]:
+    """The shape of each input: that of a network with one, which is called `name`, or a dict. Raises `UserError` for no shape."""
+    shapes = dict(input_shape) if isinstance(input_shape, dict) else {name: input_shape}
+    for given, shape in shapes.items():
+        if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and size > 0 for size in shape):
+            raise UserError(f'the shape of the input {given} must be a tuple of whole numbers from 1 on, batch first, not {shape!r}')
+    return {given: tuple(map(int, shape)) for given, shape in shapes.items()}
+
+
 def load_symbol(path: Union[str, os.PathLike]) -> mx.sym.Symbol:
     """Read an exported ``-symbol.json``. Raises `OSError` when it cannot be read and `UserError` when it holds no symbol."""
     with open(path, encoding='utf-8', errors='replace') as file:
         content = file.read()
+    SymbolJson.parse(content, path)
     try:
         return mx.sym.load_json(content)
-    except (mx.MXNetError, UnicodeDecodeError) as error:  # MXNet quotes the end of a cut text as a byte that is no UTF-8
-        raise UserError(f'{os.fspath(path)} holds no MXNet symbol: give the PREFIX-symbol.json that export wrote') from error
+    except mx.MXNetError as error:
+        raise UserError(f'{os.fspath(path)} holds a symbol that MXNet cannot load: {last_line(error)}') from error
 
 
 def symbol_of(network: Network, input_names: Sequence[str]) -> mx.sym.Symbol:

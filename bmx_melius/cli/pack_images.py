@@ -62,7 +62,7 @@ def add_parser(commands):
 
 def run(arguments, output):
     """List, pack, check, and print what was packed."""
-    from ..training.packing import list_images, pack
+    from ..data.im2rec import list_images, pack
 
     if arguments.resize < 0:
         raise UserError(f'--resize {arguments.resize}: give a length in pixels, or 0')

@@ -7,7 +7,7 @@ import mxnet as mx
 from ..analysis.graph import Graph
 from ..analysis.summary import Summary
 from ..exported import Exported, describe
-from .report import LOG
+from ..reporting import LOG
 
 _TRACED = 64  # height and width of the image that an imported network sees before it is exported; any size will do, this one is quick
 

@@ -1,4 +1,4 @@
-"""Start a distributed job with MXNet's launcher: ``python -m bmx_melius.training.launch -n 2 -s 1 --launcher local COMMAND``.
+"""Start a distributed job with MXNet's launcher: ``python -m bmx_melius.distributed.launcher -n 2 -s 1 --launcher local COMMAND``.
 
 The flags are those of ``mxnet/tools/launch.py``, which this runs. The one in MXNet 1.9.1 needs help: it calls `Thread.isAlive`, which
 Python 3.9 removed; it gives the command to a shell without quoting it; and its exit status is 0 whatever happens.

@@ -16,7 +16,7 @@ import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 from ..errors import UserError
-from .report import LOG
+from ..reporting import LOG
 
 LOST = 3  # exit status of a process that ended because another one is missing
 INTERVAL, TIMEOUT = 'PS_HEARTBEAT_INTERVAL', 'PS_HEARTBEAT_TIMEOUT'  # environment variables of MXNet, in whole seconds

@@ -1,14 +1,15 @@
-"""From the flags to the source of training data they describe."""
+"""Open data: a source of batches by the flags of train_imagenet.py, labelled images by the name of a dataset, a folder or a record file."""
 
 import os
 
 from ..errors import UserError
 from .datasets import DATASETS
-from .dummy import DummySource
-from .folders import open_folders
+from .folders import FolderSource, ImageFolder, open_folders
 from .image_source import ImageSource
+from .labelled_images import LabelledImages
 from .record_source import RecordSource
-from .records import RecordFile
+from .records import RecordFile, RecordImages
+from .source import DummySource
 
 
 def open_source(options, part=0, parts=1):
@@ -60,7 +61,7 @@ def open_source(options, part=0, parts=1):
                 'needs nothing'
             )
     train, validation = open_folders(data_dir, spec)
-    return ImageSource(train, validation, train.synsets, data_dir, threads=options.num_workers, **common)
+    return FolderSource(train, validation, data_dir, threads=options.num_workers, **common)
 
 
 def _open_records(options, part):
@@ -73,3 +74,48 @@ def _open_records(options, part):
     if not os.path.isfile(index_path):
         raise UserError(f'there is no index {index_path}: im2rec writes it beside {path}; point {flag}-idx to it')
     return RecordFile(path, index_path)
+
+
+def open_images(data, spec, threads):
+    """Find the images to evaluate on.
+
+    Parameters
+    ----------
+    data : str
+        'digits', 'mnist', 'fashion-mnist', 'cifar10' or 'cifar100' (in ~/.mxnet/datasets), a folder with CLASS/*.jpg or
+        val/CLASS/*.jpg, or a .rec file of im2rec with its .idx beside it.
+    spec : InputSpec
+        Decodes the files.
+    threads : int
+        That look at the first and last bytes of the files.
+
+    Raises
+    ------
+    UserError
+        When there are none, or when something is wrong with them.
+    """
+    dataset = DATASETS.get(data)
+    if dataset and dataset.open:
+        images = dataset.open(os.path.expanduser(dataset.data_dir or ''))[1]
+        return LabelledImages(data, images, _numbered(len(images)), len(dataset.class_names), list(dataset.class_names))
+    path = os.path.expanduser(data)
+    if os.path.isdir(path):
+        validation = os.path.join(path, 'val')
+        folder = ImageFolder(validation if os.path.isdir(validation) else path, spec)
+        folder.check_ends(threads)
+        return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.class_names), folder.class_names)
+    if not os.path.isfile(path):
+        raise UserError(
+            f'there is no {data}: give digits, mnist, cifar10, ..., a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec'
+        )
+    index = os.path.splitext(path)[0] + '.idx'
+    if not os.path.isfile(index):
+        raise UserError(f'there is no index {index}: im2rec writes it beside the .rec file')
+    records = RecordFile(path, index)
+    records.check_ends(threads)
+    return LabelledImages(path, RecordImages(records, spec), [f'record {key}' for key in records.keys], int(records.labels.max()) + 1)
+
+
+def _numbered(images):
+    """What images without names are called."""
+    return [f'image {number}' for number in range(images)]

@@ -4,15 +4,14 @@ import itertools
 
 import mxnet as mx
 
-from ..errors import UserError, last_line
-from .records import name_some, read_class_names
-from .report import LOG
-from .seeding import seed_for
-from .source import DataError, Source
+from ..errors import DataError, UserError, last_line
+from ..seeding import seed_for
+from .records import read_class_names
+from .source import Source
 
 
 class RecordSource(Source):
-    """Training and validation images of two record files, labelled 0 .. classes - 1.
+    """Training and validation images of two record files, labelled 0 .. classes - 1, which are checked first.
 
     Their names are those in the file classes.txt beside the training images, if there is one (`bmx-melius pack-images` writes it).
 
@@ -47,17 +46,23 @@ class RecordSource(Source):
                 f'{validation.path} has labels up to {validation.labels.max()}, {train.path} only up to {classes - 1}: '
                 'pack both from lists with the same classes'
             )
-        for records in (train, validation):
-            if records.cut_off:
-                LOG.warning('%s: the image of record %s is cut off; its missing part is gray', records.path, name_some(records.cut_off))
         self._train, self._validation, self._threads, self._seed = train, validation, threads, seed
         self._training_arguments = augmentation.record_arguments(spec)
         self._validation_arguments = {'resize': spec.resize or spec.size}
-        for records, arguments in ((train, self._training_arguments), (validation, self._validation_arguments)):
-            # Where ImageRecordIter resizes first, an undecodable image ends the process with SIGFPE; else with an exception.
-            bad = records.undecodable(threads) if 'resize' in arguments else []
-            if bad:
-                raise UserError(records.describe(bad))
+        for records in (train, validation):
+            records.check_ends(threads)
+        validation.decode_all(threads)
+        # Where ImageRecordIter resizes first, an undecodable image ends the process with SIGFPE; else with an exception.
+        if self._resizes_first:
+            train.decode_all(threads)
+
+    @property
+    def _resizes_first(self):
+        return 'resize' in self._training_arguments
+
+    def decode_training_images(self):
+        if not self._resizes_first:  # else it is done
+            self._train.decode_all(self._threads)
 
     def train(self, epoch, first=0):
         if first == self.updates_per_epoch:
@@ -103,5 +108,5 @@ class RecordSource(Source):
                 **arguments,
             )
         except mx.MXNetError as error:
-            bad = records.undecodable(self._threads)
+            bad = records.undecodable(self._threads, range(len(records)))
             raise DataError(records.describe(bad) if bad else f'{records.path}: MXNet cannot go on reading: {last_line(error)}') from error

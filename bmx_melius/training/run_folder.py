@@ -10,14 +10,14 @@ import sys
 
 from ..analysis import drawing
 from ..files import replacing
-from . import curves, environment
-from .report import LOG
+from ..reporting import LOG
+from . import environment, plots
 
 LOG_FILE = 'experiment.log'
 CONFIG, DRAWING = 'config.json', 'network.pdf'
 
 
-class Experiment:
+class RunFolder:
     """Keeps the files of a run's folder up to date, but for its checkpoints, log and export.
 
     =================  ===============================================================================================
@@ -136,15 +136,15 @@ class Experiment:
 
     def _write_history(self, progress):
         history = progress.history
-        self._draw('lr.png', curves.learning_rate, self._rate, self._updates_per_epoch, self._num_epochs, self._updates(progress))
+        self._draw('lr.png', plots.learning_rate, self._rate, self._updates_per_epoch, self._num_epochs, self._updates(progress))
         if not history:
             return
         self._tabulate('metrics.csv', history)
-        self._draw('accuracy.png', curves.accuracy, history)
+        self._draw('accuracy.png', plots.accuracy, history)
         if self._flips:
             rows = self._flips.rows([row['epoch'] for row in history])
             self._tabulate('flips.csv', rows)
-            self._draw('flips.png', curves.flips, rows)
+            self._draw('flips.png', plots.flips, rows)
 
     def _tabulate(self, name, rows):
         with self._told_once(name), replacing(self._path(name)) as temporary, open(temporary, 'w', newline='', encoding='utf-8') as file:

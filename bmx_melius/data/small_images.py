@@ -1,7 +1,9 @@
-"""MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100 from files that are there, by MXNet's readers. Nothing is downloaded.
+"""Small images: scikit-learn's digits, and MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100 from their files, by MXNet's readers.
 
-Sources: LeCun et al., "Gradient-Based Learning Applied to Document Recognition", 1998; Xiao et al., "Fashion-MNIST", 2017; Krizhevsky,
-"Learning Multiple Layers of Features from Tiny Images", 2009.
+Nothing is downloaded; the digits, 1797 gray images of 8x8 pixels, are part of scikit-learn. Sources: Alpaydin and Kaynak, "Optical
+Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998 (its test set); LeCun et al., "Gradient-Based Learning Applied
+to Document Recognition", 1998; Xiao et al., "Fashion-MNIST", 2017; Krizhevsky, "Learning Multiple Layers of Features from Tiny Images",
+2009.
 """
 
 import gzip
@@ -18,6 +20,11 @@ from mxnet.gluon.data import ArrayDataset
 from mxnet.gluon.data.vision import CIFAR10, CIFAR100, MNIST
 
 from ..errors import UserError, last_line
+
+DIGITS = tuple('0123456789')
+HELD_BACK = 5  # each digit's images number 0, 5, 10 ... are for validation: 364 of 1797
+WHITE = 16  # the value of a white pixel of scikit-learn's digits
+BORDER = 1  # black pixels around each of scikit-learn's digits, so that a crop can move
 
 MNIST_FILES = {True: ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte'), False: ('t10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')}
 MNIST_LABELS_START = 8  # bytes before the labels, a byte each
@@ -36,6 +43,29 @@ CIFAR100_CLASSES = (
     'snail', 'snake', 'spider', 'squirrel', 'streetcar', 'sunflower', 'sweet_pepper', 'table', 'tank', 'telephone', 'television',
     'tiger', 'tractor', 'train', 'trout', 'tulip', 'turtle', 'wardrobe', 'whale', 'willow_tree', 'wolf', 'woman', 'worm',
 )  # fmt: skip
+
+
+def open_digits():
+    """Return two datasets of scikit-learn's digits for training and validation: pairs of (10, 10, 1) uint8, NDArray, and int.
+
+    Raises
+    ------
+    UserError
+        When scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise UserError('the digits come with scikit-learn, which is not installed: pip install scikit-learn') from error
+    digits = load_digits()
+    images = np.pad(np.rint(digits.images * (255 / WHITE)), ((0, 0), (BORDER, BORDER), (BORDER, BORDER)))[..., None].astype(np.uint8)
+    held_back = np.zeros(len(images), bool)
+    for label in range(len(DIGITS)):
+        held_back[np.flatnonzero(digits.target == label)[::HELD_BACK]] = True
+    return tuple(
+        ArrayDataset([mx.nd.array(image, dtype='uint8') for image in images[part]], digits.target[part].tolist())
+        for part in (~held_back, held_back)
+    )
 
 
 class _MNIST(MNIST):

@@ -6,7 +6,7 @@ import os
 from typing import Callable, Dict, Optional, Sequence
 
 from ..preprocessing import InputSpec
-from . import digits, small_images
+from . import small_images
 from .augmentation import Augmentation
 
 LEVELS = ('low', 'medium', 'high')
@@ -31,7 +31,7 @@ class Dataset:
     data_dir : str or None
         Where its files are looked for; None: it needs none.
     open : function or None
-        Of that folder; returns datasets of pairs (image, label) for training and validation. None: `data.open_source` knows what to do.
+        Of that folder; returns datasets of pairs (image, label) for training and validation. None: `opening.open_source` knows what to do.
     class_names : sequence of str or None
         Of what `open` opens.
     """
@@ -99,8 +99,8 @@ DATASETS = {
         lr_factor=4.0,  # there are few updates
         num_epochs=10,
         num_workers=0,
-        open=lambda _: digits.open_digits(),
-        class_names=digits.CLASSES,
+        open=lambda _: small_images.open_digits(),
+        class_names=small_images.DIGITS,
     ),
     'mnist': Dataset(
         input=InputSpec(channels=1, size=28, resize=28, mean=(33.31,), std=(78.57,)),
@@ -112,7 +112,7 @@ DATASETS = {
         num_epochs=20,
         data_dir=os.path.join(FOLDER, 'mnist'),
         open=small_images.open_mnist,
-        class_names=digits.CLASSES,
+        class_names=small_images.DIGITS,
         **SMALL,
     ),
     'fashion-mnist': Dataset(
@@ -142,7 +142,7 @@ DATASETS = {
         class_names=small_images.CIFAR100_CLASSES,
         **CIFAR,
     ),
-    # Random numbers, to time training without reading data: see `dummy`.
+    # Random numbers, to time training without reading data: see `source.DummySource`.
     'dummy': Dataset(
         input=InputSpec(),
         crop_ratio=0.875,

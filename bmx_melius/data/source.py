@@ -1,13 +1,16 @@
-"""What a source of training data offers to the training loop."""
+"""What a source of training data offers to the training loop, and the one that needs no data."""
 
 import abc
 import math
 
+import mxnet as mx
+import numpy as np
+
 from ..errors import UserError
+from ..seeding import seed_for
 
-
-class DataError(UserError):
-    """Data turned out to be unreadable in the middle of an epoch. The network is as the last batch left it, so the run can be saved."""
+DUMMY_CLASSES = 1000
+DUMMY_UPDATES = 100  # of an epoch
 
 
 class Source(abc.ABC):
@@ -54,6 +57,19 @@ class Source(abc.ABC):
         return range(self.validation_images)[self.part * share : (self.part + 1) * share]
 
     @abc.abstractmethod
+    def decode_training_images(self):
+        """Decode every training image. For ``--dry-run``: it takes as long as reading an epoch.
+
+        What a source has checked when it is made: the first and last bytes of every image, and that validation images can be decoded,
+        which would else show only when an epoch is over.
+
+        Raises
+        ------
+        UserError
+            When images cannot be decoded: names them.
+        """
+
+    @abc.abstractmethod
     def train(self, epoch, first=0):
         """Yield the batches number `first` to `updates_per_epoch - 1` of an epoch, shuffled and augmented.
 
@@ -72,3 +88,31 @@ class Source(abc.ABC):
         Batches are (images, labels) as in `train`; the last one may be smaller, and of few images some machines have none. Raises
         `DataError`.
         """
+
+
+class DummySource(Source):
+    """The same batch of normally distributed numbers in every update, and for validation: to time training without reading data.
+
+    Parameters
+    ----------
+    spec, batch_size, part, parts
+        As of `Source`.
+    seed : int
+    """
+
+    def __init__(self, spec, batch_size, part, parts, seed):
+        images = batch_size * parts
+        super().__init__('random numbers', spec, DUMMY_CLASSES, None, DUMMY_UPDATES * images, images, batch_size, part, parts)
+        random = np.random.RandomState(seed_for(seed, part))
+        self._images = mx.nd.array(random.standard_normal((batch_size, *spec.shape)), dtype='float32')
+        self._labels = mx.nd.array(random.randint(0, DUMMY_CLASSES, batch_size), dtype='float32')
+
+    def decode_training_images(self):
+        pass  # they are arrays
+
+    def train(self, epoch, first=0):
+        for _ in range(first, self.updates_per_epoch):
+            yield self._images, self._labels
+
+    def validation(self):
+        yield self._images, self._labels

@@ -3,12 +3,14 @@
 matplotlib is imported where a figure is made: it takes a while, and not every start of the program draws.
 """
 
+import math
+
 import numpy as np
 
 from .flips import ALL, STATISTICS
 
-VALIDATION, TRAINING, DONE, PLANNED = 'tab:blue', 'tab:orange', 'tab:blue', '0.75'
-BANDS = (('p0', 'p100', 0.12), ('p5', 'p95', 0.22), ('p25', 'p75', 0.4))
+VALIDATION, TRAINING, DONE, PLANNED, MOST = 'tab:blue', 'tab:orange', 'tab:blue', '0.75', '0.6'
+BANDS = (('p5', 'p95', 0.2), ('p25', 'p75', 0.4))
 POINTS = 1000  # of the curve of learning rates
 
 
@@ -79,7 +81,6 @@ def flips(rows, title):
     `rows` are those of `FlipCounter.rows`.
     """
     from matplotlib import colormaps
-    from matplotlib.ticker import ScalarFormatter
 
     figure, axes = _figure(size=(11, 5.2), mosaic=[['all', 'mean'], ['all', 'flipped']])
     figure.suptitle(title)
@@ -100,13 +101,13 @@ def flips(rows, title):
             linewidth=0,
             label=f'{low[1:]} to {high[1:]} % of the weights',
         )
+    axes['all'].plot(epochs, values['p100'], color=MOST, label='maximum')
     axes['all'].plot(epochs, values['p99'], ':', color=VALIDATION, label='99 %')
     axes['all'].plot(epochs, values['p50'], color=VALIDATION, **style, label='median')
     axes['all'].plot(epochs, values['mean'], color=TRAINING, **style, label='mean')
-    axes['all'].set(xlabel='epoch', ylabel='flips of a weight in the epoch', title='all binary weights', ylim=(0, None))
-    axes['all'].set_yscale('symlog', linthresh=1)  # linear up to 1, as many weights never flip
-    axes['all'].yaxis.set_major_formatter(ScalarFormatter())
-    axes['all'].legend(loc='upper right', fontsize='small')
+    axes['all'].set(xlabel='epoch', ylabel='flips of a weight in the epoch', title='all binary weights')
+    _scale_from_zero(axes['all'], values)
+    axes['all'].legend(loc='upper center', bbox_to_anchor=(0.5, -0.13), ncol=3, fontsize='small', frameon=False)
     for name, label, factor in (('mean', 'mean flips of a weight', 1), ('flipped', 'weights that flipped (%)', 100)):
         for number, layer in enumerate(layers.values()):
             colour = colormaps['viridis'](0.95 * number / max(1, len(layers) - 1))
@@ -115,6 +116,16 @@ def flips(rows, title):
     axes['mean'].set_title('layers, from the first (dark) to the last (bright)')
     axes['flipped'].set_xlabel('epoch')
     return figure
+
+
+def _scale_from_zero(axes, values):
+    """A logarithmic scale with a place for 0: most weights never flip, the mean is far below 1, and a few weights flip very often."""
+    from matplotlib.ticker import FuncFormatter
+
+    least = min((mean for mean in values['mean'] if mean), default=1)
+    axes.set_yscale('symlog', linthresh=min(1, 10 ** math.floor(math.log10(least))), linscale=0.5)
+    axes.set_ylim(0, 1.5 * max(1, *values['p100']))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f'{number:g}'))
 
 
 def _figure(size=(8, 4.2), mosaic=None):

@@ -27,9 +27,9 @@ import bmx_melius
 import train_imagenet
 from bmx_melius.analysis import drawing
 from bmx_melius.analysis.graph import Graph
-from bmx_melius.training import curves, environment, scalars
-from bmx_melius.training.experiment import Experiment
+from bmx_melius.training import environment, plots, scalars
 from bmx_melius.training.progress import Pace, Progress
+from bmx_melius.training.run_folder import RunFolder
 from bmx_melius.training.schedules import make_schedule
 from model_zoo import get_model
 
@@ -154,7 +154,7 @@ HISTORY = [
 
 
 def test_the_plot_of_accuracy_shows_the_history_in_percent():
-    (axes,) = curves.accuracy(HISTORY, 'meliusnet22').axes
+    (axes,) = plots.accuracy(HISTORY, 'meliusnet22').axes
     assert axes.get_title() == 'meliusnet22'
     lines = {line.get_label().split(':')[0]: line for line in axes.lines}
     for name, column in (
@@ -171,7 +171,7 @@ def test_the_plot_of_accuracy_shows_the_history_in_percent():
 @pytest.mark.parametrize('done', [0, 1, 700, 3600])
 def test_the_plot_of_learning_rates_shows_the_schedule_and_how_far_it_is(done):
     schedule = make_schedule('cosine', 0.1, 12, 300, warmup_epochs=2)
-    planned, *used = curves.learning_rate(schedule, 300, 12, done, 'title').axes[0].lines
+    planned, *used = plots.learning_rate(schedule, 300, 12, done, 'title').axes[0].lines
     updates = np.rint(planned.get_xdata() * 300).astype(int)
     assert updates[0] == 1 and updates[-1] == 3600 and np.all(np.diff(updates) <= 4)
     np.testing.assert_allclose(planned.get_ydata(), [schedule(int(update)) for update in updates])
@@ -188,7 +188,7 @@ class Counts(dict):
 
 
 def make_experiment(folder, **arguments):
-    return Experiment(folder, 'meliusnet22', Counts(), make_schedule('cosine', 0.1, 3, 10), 10, 3, **arguments)
+    return RunFolder(folder, 'meliusnet22', Counts(), make_schedule('cosine', 0.1, 3, 10), 10, 3, **arguments)
 
 
 def make_graph():
@@ -197,7 +197,7 @@ def make_graph():
 
 def test_the_title_has_the_name_the_size_and_the_operations(tmp_path, monkeypatch):
     titles = []
-    monkeypatch.setattr(curves, 'accuracy', lambda history, title: titles.append(title) or Figure())
+    monkeypatch.setattr(plots, 'accuracy', lambda history, title: titles.append(title) or Figure())
     make_experiment(tmp_path).start({}, make_graph(), Progress(epoch=3, history=HISTORY))
     assert titles == ['meliusnet22: 3.88 MB, 208.1 M OPs']
 

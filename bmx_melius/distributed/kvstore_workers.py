@@ -14,7 +14,7 @@ FIRST_KEY = 1 << 20  # in a store, of sums; below are the trainer's keys, the nu
 END = 60  # seconds in which a process whose work is over ends
 
 
-class StoreWorkers(Workers):
+class KVStoreWorkers(Workers):
     """Processes that exchange gradients through the servers of a distributed `mx.kv.KVStore`.
 
     Where a process of the job is missing, the context ends this one as `Heartbeats` says.

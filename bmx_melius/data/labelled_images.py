@@ -1,20 +1,13 @@
-"""Labelled images to evaluate a network on: a dataset by its name, a folder, or a record file."""
+"""Labelled images to evaluate a network on."""
 
 import dataclasses
-import os
-import threading
 from typing import Optional, Sequence
 
-import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
 from ..errors import UserError
-from .datasets import DATASETS
-from .folders import ImageFolder
 from .image_source import validation_batches
-from .records import RecordFile, name_some
-from .report import LOG
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,65 +109,3 @@ class LabelledImages:
         for images, labels in validation_batches(self.dataset, spec, batch_size, threads):
             yield images, labels.asnumpy().astype(np.int64), self.names[first : first + len(labels)]
             first += len(labels)
-
-
-def open_images(data, spec):
-    """Find the images to evaluate on.
-
-    Parameters
-    ----------
-    data : str
-        'digits', 'mnist', 'fashion-mnist', 'cifar10' or 'cifar100' (in ~/.mxnet/datasets), a folder with CLASS/*.jpg or
-        val/CLASS/*.jpg, or a .rec file of im2rec with its .idx beside it.
-    spec : InputSpec
-        Decodes the files.
-
-    Raises
-    ------
-    UserError
-        When there are none, or when something is wrong with them.
-    """
-    dataset = DATASETS.get(data)
-    if dataset and dataset.open:
-        images = dataset.open(os.path.expanduser(dataset.data_dir or ''))[1]
-        return LabelledImages(data, images, _numbered(len(images)), len(dataset.class_names), list(dataset.class_names))
-    path = os.path.expanduser(data)
-    if os.path.isdir(path):
-        validation = os.path.join(path, 'val')
-        folder = ImageFolder(validation if os.path.isdir(validation) else path, spec)
-        return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.synsets), folder.synsets)
-    if not os.path.isfile(path):
-        raise UserError(
-            f'there is no {data}: give digits, mnist, cifar10, ..., a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec'
-        )
-    index = os.path.splitext(path)[0] + '.idx'
-    if not os.path.isfile(index):
-        raise UserError(f'there is no index {index}: im2rec writes it beside the .rec file')
-    records = RecordFile(path, index)
-    if records.cut_off:
-        LOG.warning('%s: the image of record %s is cut off; its missing part is gray', path, name_some(records.cut_off))
-    return LabelledImages(path, RecordImages(records, spec), [f'record {key}' for key in records.keys], int(records.labels.max()) + 1)
-
-
-class RecordImages(gluon.data.Dataset):
-    """The images of a `RecordFile`, decoded one by one by an `InputSpec`, so that they are prepared as files in folders are."""
-
-    def __init__(self, records, spec):
-        self._records, self._spec = records, spec
-        self._reader = mx.recordio.MXIndexedRecordIO(records.index_path, records.path, 'r')
-        self._lock = threading.Lock()  # a reader has one place in its file
-
-    def __len__(self):
-        return len(self._records)
-
-    def __getitem__(self, index):
-        key = int(self._records.keys[index])
-        with self._lock:
-            record = self._reader.read_idx(key)
-        content = mx.recordio.unpack(record)[1]
-        return self._spec.decode(content, f'record {key} of {self._records.path}'), int(self._records.labels[index])
-
-
-def _numbered(images):
-    """What images without names are called."""
-    return [f'image {number}' for number in range(images)]

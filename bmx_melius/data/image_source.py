@@ -4,9 +4,9 @@ import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
-from ..errors import last_line
-from .seeding import seed_for
-from .source import DataError, Source
+from ..errors import DataError, last_line
+from ..seeding import seed_for
+from .source import Source
 
 
 class ImageSource(Source):
@@ -35,6 +35,9 @@ class ImageSource(Source):
             _Augmented(train, augmentation, spec), batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_stack
         )
         self._validation = _in_order(validation, spec, batch_size, threads, self.validation_share)
+
+    def decode_training_images(self):
+        pass  # they are arrays
 
     def train(self, epoch, first=0):
         self._order.begin(epoch, first)

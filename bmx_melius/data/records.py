@@ -2,32 +2,29 @@
 
 import mmap
 import os
+import struct
 import warnings
-from multiprocessing.pool import ThreadPool
 
-import mxnet as mx
 import numpy as np
-from tqdm import tqdm
+from mxnet.gluon.data import Dataset
 
 from ..errors import UserError
-from .images import TAIL, has_known_start, is_cut_off
+from ..reporting import progress_bar
+from .encoded_images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
 
 CLASSES_FILE = 'classes.txt'  # beside record files: the names of the classes, one a line, in the order of their labels
 MAGIC = 0xCED7230A
 LENGTH_BITS = 29  # of the second word of a frame; the upper 3 tell whether the record goes on in another part
 FRAME = 8  # bytes before each part of a record: the two words, magic and length
 LABEL_HEADER = 24  # flag, label, id, id2 of mx.recordio.IRHeader
-HEAD = FRAME + LABEL_HEADER + 8  # with the first bytes of the image
+HEAD = FRAME + LABEL_HEADER + START
 CHUNK = 20000  # records looked at in one step
-BLOCK = 256  # images decoded in one step
-NAMED = 5  # so many bad records are named in a message
 
 
-class RecordFile:
+class RecordFile(EncodedImages):
     """A record file and its index.
 
-    Opening looks at the first and last bytes of every record: the index must fit, every record must be complete, with one label, and
-    start like an image. Images are not decoded, apart from those that start strangely.
+    Opening looks at the first and last bytes of every record: the index must fit, and every record must be complete, with one label.
 
     Parameters
     ----------
@@ -39,8 +36,6 @@ class RecordFile:
     keys : numpy.ndarray of int64
         The records' numbers in the index, in the order of the file.
     labels : numpy.ndarray of int64
-    cut_off : list of int
-        Keys of images that lack their end: MXNet decodes them, with the missing part gray.
 
     Raises
     ------
@@ -50,16 +45,15 @@ class RecordFile:
         When something is wrong with them: names the file, the record and what to do.
     """
 
+    remedy = 'pack the file again (im2rec leaves out what it cannot decode, unless told to --pass-through)'
+
     def __init__(self, path, index_path):
         self.path, self.index_path = path, index_path
         self._size = os.path.getsize(path)
         self.keys, self._offsets = self._read_index()
         self._ends = np.append(self._offsets[1:], self._size)
-        self.labels, self.cut_off = np.zeros(len(self.keys), np.int64), []
-        suspects = self._check_records()
-        undecodable = self._undecodable(suspects) if suspects else []
-        if undecodable:
-            raise UserError(self.describe(undecodable))
+        self.labels, self._strange, self._cut_off = np.zeros(len(self.keys), np.int64), [], []
+        self._check_records()
 
     def __len__(self):
         return len(self.keys)
@@ -77,22 +71,17 @@ class RecordFile:
         return index[:, 0], index[:, 1]
 
     def _check_records(self):
-        """Look at every record; return the positions of those whose image starts strangely."""
+        """Look at every record."""
         self._refuse(slice(None), np.append(self._offsets[1:], self._offsets[-1] + HEAD) > self._size, 'the file is truncated')
         with open(self.path, 'rb') as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if hasattr(content, 'madvise'):
             content.madvise(mmap.MADV_RANDOM)  # read the pages that are touched, not their neighbours
         view = np.frombuffer(content, np.uint8)
-        suspects = []
-        for first in tqdm(
-            range(0, len(self), CHUNK),
-            desc=f'checking {os.path.basename(self.path)}',
-            leave=False,
-            disable=True if len(self) <= CHUNK else None,
-        ):
-            suspects += self._check_chunk(view, slice(first, first + CHUNK))
-        return suspects
+        with progress_bar(total=len(self), description=f'checking {os.path.basename(self.path)}', unit='records') as bar:
+            for first in range(0, len(self), CHUNK):
+                self._check_chunk(view, slice(first, first + CHUNK))
+                bar.update(min(CHUNK, len(self) - first))
 
     def _check_chunk(self, view, chunk):
         offsets, ends = self._offsets[chunk], self._ends[chunk]
@@ -111,14 +100,12 @@ class RecordFile:
         self._refuse(chunk, ~(labels >= 0) | (labels != np.floor(labels)), 'its label is no class number')
         self.labels[chunk] = labels.astype(np.int64)
         tails = view[np.maximum(ends[:, None] - np.arange(TAIL, 0, -1), 0)]
-        suspects = []
         for position, (head, tail) in enumerate(zip(heads[:, FRAME + LABEL_HEADER :], tails), start=chunk.start):
             start = head.tobytes()
             if not has_known_start(start):
-                suspects.append(position)
+                self._strange.append(position)
             elif is_cut_off(start, tail.tobytes()):
-                self.cut_off.append(int(self.keys[position]))
-        return suspects
+                self._cut_off.append(position)
 
     def _refuse(self, chunk, wrong, why):
         """Raise the error that names the first of the records of `chunk` that are `wrong`."""
@@ -126,43 +113,39 @@ class RecordFile:
             key, offset = self.keys[chunk][wrong][0], self._offsets[chunk][wrong][0]
             raise UserError(f'{self.path}: record {key} (at byte {offset}) is broken: {why}. Copy the file again, or pack it with im2rec')
 
-    def undecodable(self, threads):
-        """Decode every image in so many threads (a millisecond each); return the keys of those that cannot be decoded."""
-        return self._undecodable(range(len(self)), threads)
+    def read(self, index):
+        size = int(self._ends[index] - self._offsets[index])
+        with open(self.path, 'rb', buffering=0) as file:
+            file.seek(self._offsets[index])
+            content = file.read(size)
+        if len(content) != size:
+            raise ValueError(f'{self.path}: {self.name([index])} is truncated')
+        parts, begin = [], 0
+        while begin < size:
+            length = struct.unpack_from('<II', content, begin)[1] & (1 << LENGTH_BITS) - 1
+            parts.append(content[begin + FRAME : begin + FRAME + length])
+            begin += FRAME + (length + 3) // 4 * 4
+        return struct.pack('<I', MAGIC).join(parts)[LABEL_HEADER:]  # a record is split where its content has the mark of one
 
-    def _undecodable(self, positions, threads=1):
-        bad = []
-        reader = mx.recordio.MXIndexedRecordIO(self.index_path, self.path, 'r')
-        with ThreadPool(threads) as pool, tqdm(
-            total=len(positions), desc=f'decoding {os.path.basename(self.path)}', unit=' images', leave=False, disable=None
-        ) as bar:
-            for first in range(0, len(positions), BLOCK):
-                keys = [int(self.keys[position]) for position in positions[first : first + BLOCK]]
-                images = [mx.recordio.unpack(reader.read_idx(key))[1] for key in keys]
-                bad += [key for key, sound in zip(keys, pool.map(_can_be_decoded, images)) if not sound]
-                bar.update(len(keys))
-        reader.close()
-        return bad
+    def suspects(self, threads):
+        return self._strange, self._cut_off
 
-    def describe(self, keys):
-        """One line that names records with these keys as undecodable and says what to do."""
-        return (
-            f'{self.path}: no image can be decoded from record {name_some(keys)}; pack the file again without '
-            f'{"it" if len(keys) == 1 else "them"} (im2rec leaves out what it cannot decode, unless told to --pass-through)'
-        )
+    def name(self, indices):
+        return f'record {name_some(self.keys[list(indices)].tolist())}'
 
 
-def _can_be_decoded(image):
-    try:
-        mx.image.imdecode(image, flag=0)
-    except (mx.MXNetError, ValueError):
-        return False
-    return True
+class RecordImages(Dataset):
+    """The images of a `RecordFile`, decoded one by one by an `InputSpec`, so that they are prepared as files in folders are."""
 
+    def __init__(self, records, spec):
+        self._records, self._spec = records, spec
 
-def name_some(keys):
-    """The first few of a list of record numbers, as text."""
-    return ', '.join(map(str, keys[:NAMED])) + (f' and {len(keys) - NAMED} more' if len(keys) > NAMED else '')
+    def __len__(self):
+        return len(self._records)
+
+    def __getitem__(self, index):
+        content = self._records.read(index)
+        return self._spec.decode(content, f'{self._records.name([index])} of {self._records.path}'), int(self._records.labels[index])
 
 
 def read_class_names(records, classes):

@@ -3,8 +3,7 @@
 import math
 import signal
 
-from ..errors import UserError
-from .source import DataError
+from ..errors import DataError, UserError
 
 
 class Lockstep:

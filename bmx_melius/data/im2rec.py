@@ -10,12 +10,13 @@ import tempfile
 import threading
 
 import numpy as np
-from tqdm import tqdm
 
 from ..errors import UserError
 from ..preprocessing import InputSpec
+from ..reporting import progress_bar
+from .encoded_images import name_some
 from .folders import ImageFolder, open_folders
-from .records import CLASSES_FILE, RecordFile, name_some
+from .records import CLASSES_FILE, RecordFile
 
 PARTS = ('train', 'val')
 IMAGENET = {'classes': 1000, 'train': 1281167, 'val': 50000}  # ImageNet-1k: ILSVRC 2012, classification
@@ -82,7 +83,7 @@ def list_images(root, val_labels=None):
         items = {'train': train.items, 'val': validation.items}
     else:
         train = ImageFolder(os.path.join(root, 'train'), InputSpec())
-        items = {'train': train.items, 'val': _flat_images(os.path.join(root, 'val'), val_labels, train.synsets)}
+        items = {'train': train.items, 'val': _flat_images(os.path.join(root, 'val'), val_labels, train.class_names)}
     images = {part: [(os.path.relpath(path, root), label) for path, label in items[part]] for part in PARTS}
     for path, _ in images['train'] + images['val']:
         if path != path.strip() or re.search('[\t\r\n]', path):
@@ -92,7 +93,7 @@ def list_images(root, val_labels=None):
             )
     order = np.random.RandomState(ORDER_SEED).permutation(len(images['train']))
     images['train'] = [images['train'][number] for number in order]
-    return ImageList(root, train.synsets, images)
+    return ImageList(root, train.class_names, images)
 
 
 def _flat_images(folder, val_labels, class_names):
@@ -152,7 +153,7 @@ def pack(images, target, resize, quality, threads):
             with open(os.path.join(new, f'{part}.lst'), 'w') as file:
                 file.writelines(f'{number}\t{label}\t{path}\n' for number, (path, label) in enumerate(images.images[part]))
         resizing = ['--resize', str(resize), '--quality', str(quality)] if resize else AS_IT_IS
-        for part, encoding in (('train', resizing), ('val', AS_IT_IS)):
+        for part, encoding in (('val', AS_IT_IS), ('train', resizing)):  # what takes longer comes last
             _run_im2rec(os.path.join(new, part), images.root, len(images.images[part]), encoding, threads)
             _check(new, images, part, encoding == AS_IT_IS, threads)
         for entry in os.scandir(new):
@@ -166,7 +167,7 @@ def _run_im2rec(prefix, root, images, encoding, threads):
     # With one process im2rec stops at the first image that it cannot decode; with several it leaves it out.
     command = [sys.executable, '-u', '-m', 'mxnet.tools.im2rec', prefix, root, '--num-thread', str(max(2, threads)), *encoding]
     failed, line = False, ''
-    with tqdm(total=images, desc=f'packing {os.path.basename(prefix)}', unit=' images', leave=False, disable=None) as bar, subprocess.Popen(
+    with progress_bar(total=images, description=f'packing {os.path.basename(prefix)}', unit='images') as bar, subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace', start_new_session=True
     ) as process:
         try:
@@ -195,7 +196,8 @@ def _check(folder, images, part, decode, threads):
     listed = images.images[part]
     records = RecordFile(*(os.path.join(folder, f'{part}.{suffix}') for suffix in ('rec', 'idx')))
     missing = set(range(len(listed))) - set(records.keys.tolist())
-    bad = sorted(missing.union(records.undecodable(threads) if decode else []))
+    undecodable = records.undecodable(threads, range(len(records))) if decode else []
+    bad = sorted(missing.union(records.keys[undecodable].tolist()))
     if bad:
         names = [os.path.join(images.root, listed[number][0]) for number in bad]
         raise UserError(f'{len(bad)} of {len(listed):,} images cannot be decoded: {name_some(names)}; remove or mend them')

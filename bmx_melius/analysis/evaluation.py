@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from .errors import UserError
+from ..errors import UserError
 
 _TOP = 5  # of top-5; fewer where there are fewer classes
 
