@@ -257,7 +257,11 @@ def make_parser():
     )
     group.add_argument('--resume', action='store_true', help='continue the run in SAVE_DIR, with its flags')
     group.add_argument('--resume-params', metavar='FILE', help='start a new run from these weights')
-    group.add_argument('--resume-states', metavar='FILE', help='... and this state of the optimizer (a pickle: load only what you trust)')
+    group.add_argument(
+        '--resume-states',
+        metavar='FILE',
+        help='... and this state of the optimizer: the .states of a checkpoint, or of Trainer.save_states',
+    )
     group.add_argument('--resume-epoch', type=int, default=0, metavar='N', help='... as if N epochs were over (default: %(default)s)')
     group.add_argument(
         '--log-interval', type=int, default=50, metavar='N', help='log every N updates, 0: only epochs (default: %(default)s)'
@@ -361,8 +365,9 @@ def run_in_step(options, workers):
         experiment.start(vars(options), graph, progress, Scalars if options.tensorboard else None)
         status = train(options, net, objective, trainer, source, workers, checkpoints, experiment, progress, devices)
         if status == 0 and is_first:
-            net.load_parameters(checkpoints.best_weights(progress), ctx=devices)
-            export_network(options.save_dir, net, source.spec.shape, description, progress.best)
+            best, weights = checkpoints.best(progress)
+            net.load_parameters(weights, ctx=devices)
+            export_network(options.save_dir, net, source.spec.shape, description, best)
         return status
 
 

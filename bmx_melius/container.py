@@ -51,6 +51,12 @@ def write_parameters(path, arrays):
             file.write(struct.pack('<Q', len(encoded)) + encoded)
 
 
+def is_parameter_file(path):
+    """Whether a file begins as one that ``mx.nd.save`` or `write_parameters` wrote."""
+    with open(path, 'rb') as file:
+        return file.read(8) == struct.pack('<Q', _FILE_MAGIC)
+
+
 def read_parameters(path):
     """Read a file that ``mx.nd.save`` or `write_parameters` wrote.
 
@@ -71,6 +77,20 @@ def read_parameters(path):
 def read_arrays(path):
     """Like `read_parameters`, but by the names that the variables have in the symbol: without ``arg:`` and ``aux:``."""
     return {name.partition(':')[2] if name.startswith(('arg:', 'aux:')) else name: array for name, array in read_parameters(path).items()}
+
+
+def decode_array(content, source):
+    """An array from the bytes in which MXNet keeps one, in such a file and in ``NDArray.__getstate__``.
+
+    Raises
+    ------
+    UserError
+        Beginning with `source` as `read_parameters` does with the path, when they are anything else.
+    """
+    reader = _Reader(source, content)
+    array = reader.array()
+    reader.end()
+    return array
 
 
 class _Reader:
@@ -109,9 +129,12 @@ class _Reader:
             raise self.error('holds arrays without names; a parameter file of an exported network is needed')
         if len(names) != len(arrays) or len(set(names)) != len(names):
             raise self.error(f'is damaged: it has {len(arrays)} arrays and {len(set(names))} different names')
+        self.end()
+        return dict(zip(names, arrays))
+
+    def end(self):
         if self.position != len(self.content):
             raise self.error(f'is damaged: {len(self.content) - self.position} bytes follow its end')
-        return dict(zip(names, arrays))
 
     def array(self):
         place = f'the array at byte {self.position}'

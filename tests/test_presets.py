@@ -12,9 +12,9 @@ from mxnet import autograd, gluon
 import train_imagenet
 from bmx_melius.errors import UserError
 from bmx_melius.training import options as flags
-from bmx_melius.training.checkpoints import load_optimizer
 from bmx_melius.training.datasets import DATASETS
 from bmx_melius.training.optimization import make_trainer
+from bmx_melius.training.optimizer_state import load_optimizer
 from bmx_melius.training.presets import PRESETS, describe_preset
 from bmx_melius.training.workers import Workers
 

@@ -1,14 +1,13 @@
 """Where a run begins: at the beginning, at its last checkpoint, or with the weights of another one."""
 
-import functools
 import math
-import pickle
 
 import mxnet as mx
 
 from ..errors import UserError, last_line
 from ..files import check_folder
-from .checkpoints import load_optimizer
+from .checkpoints import verify_file
+from .optimizer_state import load_optimizer
 from .progress import Progress
 from .report import LOG
 
@@ -24,19 +23,18 @@ def start(options, checkpoints, net, trainer, source):
             )
         LOG.info('going on at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
         return progress
-    for flag, file, load in (
-        (
-            '--resume-params',
-            options.resume_params,
-            functools.partial(net.load_parameters, ctx=net.collect_params().list_ctx(), cast_dtype=True),
-        ),
-        ('--resume-states', options.resume_states, functools.partial(load_optimizer, trainer)),
-    ):
+    if options.resume_params:
         try:
-            if file:
-                load(file)
-        except (AssertionError, ValueError, EOFError, pickle.UnpicklingError, mx.MXNetError) as error:
-            raise UserError(f'{flag} {file} is damaged or of another network: {last_line(error)}') from error
+            verify_file(options.resume_params)
+            net.load_parameters(options.resume_params, ctx=net.collect_params().list_ctx(), cast_dtype=True)
+        except (AssertionError, ValueError, mx.MXNetError) as error:
+            raise UserError(f'--resume-params {options.resume_params} is damaged or of another network: {last_line(error)}') from error
+    if options.resume_states:
+        try:
+            verify_file(options.resume_states)
+            load_optimizer(trainer, options.resume_states)
+        except UserError as error:
+            raise UserError(f'--resume-states: {error}') from error
     progress = Progress(source.images_per_update, epoch=options.resume_epoch)
     checkpoints.save(net, trainer, progress)  # whatever happens from now on, there is something to resume
     return progress
@@ -45,8 +43,8 @@ def start(options, checkpoints, net, trainer, source):
 def warn_of_little_space(options, net):
     """Say so when the disk will not hold the checkpoints of the run."""
     size = sum(4 * math.prod(parameter.shape) for parameter in net.collect_params().values())
-    weights = 3 + (options.num_epochs // options.save_frequency if options.save_frequency else 0)  # the new, the last, the best, every N-th
-    needed = size * (weights + 2 * 2)  # an optimizer has up to two moments, and there are the new state and the last one
+    weights = 4 + (options.num_epochs // options.save_frequency if options.save_frequency else 0)  # new, last, previous, best, every N-th
+    needed = size * (weights + 3 * 2)  # an optimizer has up to two moments, and there are the new state, the last and the previous one
     free = check_folder(options.save_dir)
     if free < needed:
         LOG.warning(
