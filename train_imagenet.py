@@ -2,6 +2,7 @@
 """Train a binary network: on ImageNet, on images of your own, or on handwritten digits."""
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -39,6 +40,7 @@ from bmx_melius.training.datasets import DATASETS, LEVELS
 from bmx_melius.training.experiment import LOG_FILE, Experiment
 from bmx_melius.training.export import export_network
 from bmx_melius.training.flips import FlipCounter
+from bmx_melius.training.folder_lock import locked
 from bmx_melius.training.interruption import STOPPED_AT_ONCE, Interruption
 from bmx_melius.training.joining import join_workers
 from bmx_melius.training.lockstep import Lockstep
@@ -342,9 +344,12 @@ def run_in_step(options, workers):
 
     flips = FlipCounter(net, source.updates_per_epoch) if options.track_flips and is_first else None
     log = options.logging_file or os.path.join(options.save_dir, LOG_FILE)
-    with logging_to_file(log if is_first else f'{log}.{workers.rank}'):
+    lock = locked(options.save_dir) if is_first else contextlib.nullcontext()
+    with lock, logging_to_file(log if is_first else f'{log}.{workers.rank}'):
         LOG.info(plan)
         if is_first:
+            if not options.resume:
+                Checkpoints.refuse_run(options.save_dir)  # another process may have trained there since the flags were read
             remove_leftovers(options.save_dir)
         warn_of_little_space(options, net)
         description = describe(model, source.spec, counts, source.class_names)

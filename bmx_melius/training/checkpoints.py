@@ -61,6 +61,12 @@ class Checkpoints:
         states = _read_states(folder)
         return states[0][1] if states else None
 
+    @classmethod
+    def refuse_run(cls, folder):
+        """Raise `UserError` where there is a checkpoint in `folder`."""
+        if cls.read(folder):
+            raise UserError(f'{folder} holds a run already: continue it with --resume, or choose another --save-dir')
+
     def save(self, net, trainer, progress, arrays=None):
         """Write the state between two batches.
 
