@@ -6,7 +6,7 @@ import graphviz
 
 from . import counting, marks
 from .errors import UserError
-from .files import replacing
+from .files import printable, replacing
 
 SOURCE_SUFFIXES = ('.gv', '.dot')
 PICTURE_SUFFIXES = ('.pdf', '.png', '.svg')
@@ -92,7 +92,14 @@ def draw(graph, title=''):
     graphviz.Digraph
     """
     drawing = graphviz.Digraph(
-        graph_attr={'label': title, 'labelloc': 't', 'fontname': 'Helvetica', 'fontsize': '20', 'nodesep': '0.3', 'ranksep': '0.3'},
+        graph_attr={
+            'label': printable(title),
+            'labelloc': 't',
+            'fontname': 'Helvetica',
+            'fontsize': '20',
+            'nodesep': '0.3',
+            'ranksep': '0.3',
+        },
         node_attr={
             'shape': 'box',
             'style': 'rounded,filled',

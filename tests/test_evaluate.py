@@ -259,6 +259,16 @@ def test_folders_and_records_of_the_same_images_give_the_same_numbers(run, of_ph
         assert result['per_class'] == results[0]['per_class']
 
 
+def test_images_and_folders_with_names_that_are_no_utf8_are_evaluated(run, of_photos, photos, tmp_path):
+    name = os.fsdecode(b'n\xff')
+    shutil.copytree(photos / 'val', tmp_path / name)
+    (tmp_path / name / NAMES[0] / '0.jpg').rename(tmp_path / name / NAMES[0] / f'{name}.jpg')
+    status, output, _ = run(of_photos[0], tmp_path / name, '--output', tmp_path / 'out.csv', '--confusion', tmp_path / 'confusion.png')
+    assert status == 0 and f'{tmp_path}/n\\udcff' in output
+    assert os.fsencode(f'{name}.jpg,') in (tmp_path / 'out.csv').read_bytes()
+    assert cv2.imread(str(tmp_path / 'confusion.png')) is not None
+
+
 def test_folders_are_matched_with_classes_by_name_whatever_their_order(run, of_photos, photos):
     before = json.loads(run(of_photos[0], photos, '--json', '--per-class')[1])['per_class']
     parameters = mx.nd.load(f'{of_photos[0]}-0000.params')
