@@ -47,7 +47,7 @@ $(READY): requirements.txt setup.py pyproject.toml bmx_melius/_version.py tools/
 	@PYTHON='$(PYTHON)' tools/make_venv.sh $(VENV)
 
 # The set-up compiles, too, but says nothing; this does again what changed since, and what failed.
-$(NATIVE): $(READY) tools/native_build.py $(wildcard bmx_melius/csrc/*)
+$(NATIVE): $(READY) tools/native_build.py $(shell find bmx_melius/csrc -type f)
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 

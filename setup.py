@@ -52,7 +52,7 @@ setup(
         'horovod': ['horovod>=0.28'],  # --kvstore horovod; how to build it: docs/distributed.md
         'onnx': ['onnx>=1.14', 'onnxruntime'],  # export-onnx; the second checks what the first has written
         'larq': ['h5py'],  # reads the weights of Larq Zoo
-        'test': ['h5py', 'hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'scikit-learn'],
+        'test': ['h5py', 'hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'pytest-xdist', 'scikit-learn'],
         # What `bmx-melius bench --compare` compares with: versions that live with NumPy below 1.24.
         'bench': [
             'onnx>=1.16,<1.18',

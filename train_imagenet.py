@@ -9,6 +9,10 @@ import signal
 import sys
 import time
 
+# Until everything is imported, which takes seconds, Ctrl-C ends the program without a traceback: the system does it, not Python.
+if __name__ == '__main__' and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 # MXNet reads these when it is imported. Without them it computes elementwise operators, a third of a binary network's training step, in
 # one thread: its tuning judges other threads too dear, and it keeps a core for itself where their number was not set by hand.
 os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
@@ -22,33 +26,34 @@ import mxnet as mx
 from mxnet import autograd, gluon
 
 from bmx_melius import UserError
+from bmx_melius.analysis.evaluation import Accuracy
+from bmx_melius.analysis.graph import Graph
+from bmx_melius.analysis.summary import Summary
 from bmx_melius.arguments import Parser, positive_int
-from bmx_melius.evaluation import Accuracy
+from bmx_melius.data.datasets import DATASETS, LEVELS
+from bmx_melius.data.opening import open_source
+from bmx_melius.distributed import join_workers
+from bmx_melius.distributed.lockstep import Lockstep
+from bmx_melius.distributed.servers import serve
 from bmx_melius.exported import describe
 from bmx_melius.files import check_folder, remove_leftovers
-from bmx_melius.graph import Graph
-from bmx_melius.summary import Summary
+from bmx_melius.reporting import LOG, keep_screen_for_warnings, logging_to_file, logging_to_screen
+from bmx_melius.seeding import seed_for
 from bmx_melius.training import options as flags
 from bmx_melius.training.checkpoints import Checkpoints
-from bmx_melius.training.data import open_source
-from bmx_melius.training.datasets import DATASETS, LEVELS
-from bmx_melius.training.experiment import LOG_FILE, Experiment
 from bmx_melius.training.export import export_network
 from bmx_melius.training.flips import FlipCounter
-from bmx_melius.training.interruption import Interruption
-from bmx_melius.training.joining import join_workers
-from bmx_melius.training.lockstep import Lockstep
+from bmx_melius.training.interruption import STOPPED_AT_ONCE, Interruption
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.objective import make_objective
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.plan import describe_run
 from bmx_melius.training.precision import check_dtype
 from bmx_melius.training.presets import DEFAULT, OPTIMIZERS, PRESETS
-from bmx_melius.training.report import LOG, Bar, keep_screen_for_warnings, logging_to_file, logging_to_screen, show
+from bmx_melius.training.report import Bar, show
+from bmx_melius.training.run_folder import LOG_FILE, RunFolder
 from bmx_melius.training.scalars import Scalars
 from bmx_melius.training.schedules import MODES, SCALINGS
-from bmx_melius.training.seeding import seed_for
-from bmx_melius.training.servers import serve
 from bmx_melius.training.start import start, warn_of_little_space
 from model_zoo import get_model, get_model_list
 from model_zoo.registry import get_pretrained_list, get_pretrained_options, listed_name
@@ -62,12 +67,13 @@ examples:
   train_imagenet.py --model meliusnet22 --dataset digits           handwritten digits, nothing to download
   train_imagenet.py --model meliusnet22 --use-rec                  the paper's protocol, ~/.mxnet/datasets/imagenet/rec/{train,val}.rec
   train_imagenet.py --model meliusnetA --data-dir photos           folders photos/train/CLASS/*.jpg and photos/val/CLASS/*.jpg
-  train_imagenet.py --model meliusnet22 --use-rec --dry-run        show what would be done, check the data, train nothing
+  train_imagenet.py --model meliusnet22 --use-rec --dry-run        show what would be done, decode all images, train nothing
   train_imagenet.py --resume --save-dir params                     continue a run that was killed; no other flag is needed
 
-Ctrl-C stops after the running batch; --resume goes on from there. A run that was stopped or killed and resumed ends with the weights of
-the uninterrupted one, bit for bit, on the CPU of the same machine with as many threads. Record files need -j 1 for that: with several
-decoding threads MXNet's ImageRecordIter draws random numbers for augmentation in the order in which the threads come to it.
+Ctrl-C stops after the running batch; --resume goes on from there. A second Ctrl-C stops at once; --resume goes on from the last
+checkpoint. A run that was stopped or killed and resumed ends with the weights of the uninterrupted one, bit for bit, on the CPU of the
+same machine with as many threads. Record files need -j 1 for that: with several decoding threads MXNet's ImageRecordIter draws random
+numbers for augmentation in the order in which the threads come to it.
 """
 
 
@@ -260,7 +266,9 @@ def make_parser():
     group.add_argument('--track-flips', action='store_true', help='count changes of sign of binary weights: flips.csv and flips.png')
     group.add_argument('--tensorboard', action='store_true', help='also write curves for TensorBoard to SAVE_DIR/tensorboard')
     group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/experiment.log)')
-    group.add_argument('--dry-run', action='store_true', help='check flags and data, show the plan, train and write nothing')
+    group.add_argument(
+        '--dry-run', action='store_true', help='check flags and files, show the plan, decode all images, train and write nothing'
+    )
     for flag in flags.REFUSED:
         parser.add_argument(flag, nargs='?', action=flags.Refuse, help=argparse.SUPPRESS)
     return parser
@@ -327,8 +335,13 @@ def run_in_step(options, workers):
     graph = Graph.read(net, (1, *source.spec.shape))
     counts = Summary.of(graph).counts
     plan = describe_run(options, model, source, counts, trainer.optimizer.lr_scheduler)
+    description = describe(model, source.spec, counts, source.class_names)
+    checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, workers, description)
     if options.dry_run:
-        LOG.info('%s\nnothing was trained (--dry-run)', plan)
+        LOG.info(plan)
+        start(options, checkpoints, net, trainer, source)
+        source.decode_training_images()
+        LOG.info('nothing was trained (--dry-run)')
         return 0
 
     flips = FlipCounter(net, source.updates_per_epoch) if options.track_flips and is_first else None
@@ -338,12 +351,10 @@ def run_in_step(options, workers):
         if is_first:
             remove_leftovers(options.save_dir)
         warn_of_little_space(options, net)
-        description = describe(model, source.spec, counts, source.class_names)
-        checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, workers, description)
         progress = start(options, checkpoints, net, trainer, source)
         if flips:
             flips.start(checkpoints.load_arrays())
-        experiment = Experiment(
+        experiment = RunFolder(
             options.save_dir,
             options.model,
             counts,
@@ -433,7 +444,7 @@ def main(arguments=None):
         with logging_to_screen():
             return run(options)
     except KeyboardInterrupt:
-        print('stopped at once; --resume goes on from the last checkpoint', file=sys.stderr)
+        print(STOPPED_AT_ONCE, file=sys.stderr)
         return 128 + signal.SIGINT
     except (UserError, OSError) as error:
         print(f'error: {error}', file=sys.stderr)
@@ -441,4 +452,6 @@ def main(arguments=None):
 
 
 if __name__ == '__main__':
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())

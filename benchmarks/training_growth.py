@@ -5,7 +5,7 @@ what is resident; it is compared with that after 200 updates, when all plans are
 the median of 200 steps.
 
 Measured with one thread and real-time priority on a loaded machine: 303 MB after 200 updates, 321 after 400, then between 318 and 328 to
-the end, 323; 16.6 ms a step after 200 updates, 18.1 ms at the end. With MXNet's own concatenation instead of `bmx_melius.layers.concat`
+the end, 323; 16.6 ms a step after 200 updates, 18.1 ms at the end. With MXNet's own concatenation instead of `bmx_melius.channels.concat`
 it was 1 MB more every epoch, 11 KB every update, without an end. Run: ``python benchmarks/training_growth.py``.
 """
 
@@ -39,7 +39,7 @@ class Recorder(logging.Handler):
 
 def measure():
     import train_imagenet
-    from bmx_melius.training.report import LOG
+    from bmx_melius.reporting import LOG
 
     recorder = Recorder()
     LOG.addHandler(recorder)

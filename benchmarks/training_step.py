@@ -8,7 +8,7 @@ Where the rest goes, of a step of 1254 ms against 956 (batch 8, each operator ti
 blocked layout back to the plain one, 36 the last addition, 33 + 31 product and difference, 24 + 24 + 21 absolute value and comparisons,
 17 halving, 15 converting the bits for the convolution; the weights cost about 1 %.
 
-Since then the dense networks join maps by `bmx_melius.layers.concat`, which loses no memory; it costs both networks the same, 5 to 12 %
+Since then the dense networks join maps by `bmx_melius.channels.concat`, which loses no memory; it costs both networks the same, 5 to 12 %
 of a binary step beside MXNet's own (two cores, batch 8, other load present).
 
 Tried in its place, ratios beside that of the form in use in the same run:

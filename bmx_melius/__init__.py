@@ -6,29 +6,22 @@ installed it offers `Session` alone, which runs packed networks.
 
 import importlib.util as _importlib_util
 
-from . import deploy
+from . import startup as _startup  # before everything that takes time
+
+# isort: split
 from ._version import __version__
-from .deploy.session import Session
+from .deployment.runtime.session import Session
 from .errors import UserError
 
 if _importlib_util.find_spec('mxnet'):
-    from .deploy import mxnet_operator as _mxnet_operator
-    from .deploy.converter import convert
+    from .analysis.summary import summary
+    from .channels import ChannelShuffle, GroupedConv2D
+    from .deployment.convert.conversion import convert, deploy
+    from .deployment.runtime import mxnet_operator as _mxnet_operator
     from .importers.bmxnet_v2 import load_reference_parameters
-    from .layers import (
-        BinaryConv2D,
-        ChannelShuffle,
-        GroupedConv2D,
-        QActivation,
-        QConv1D,
-        QConv2D,
-        QConv3D,
-        QDense,
-        ScaledBinaryConv2D,
-    )
+    from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
     from .optimizers import RAdam
     from .preprocessing import InputSpec
-    from .summary import summary
 
     _mxnet_operator.register()
 else:
@@ -38,3 +31,6 @@ else:
             raise AttributeError(name)
         message = f'bmx_melius.{name} needs MXNet, which is not installed (pip install mxnet); without it there is Session'
         raise ModuleNotFoundError(message, name='mxnet')
+
+
+_startup.end()

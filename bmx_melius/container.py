@@ -73,6 +73,23 @@ def read_arrays(path):
     return {name.partition(':')[2] if name.startswith(('arg:', 'aux:')) else name: array for name, array in read_parameters(path).items()}
 
 
+def difference(stored, needed):
+    """Return in words how the arrays of a file differ from those of a network; None where each is one of the network's.
+
+    Parameters
+    ----------
+    stored, needed : dict of str to tuple of int
+        Shapes by name.
+    """
+    wrong = [name for name, shape in stored.items() if needed.get(name) != shape]
+    if not wrong:
+        return None
+    name, more = wrong[0], f' (and {len(wrong) - 1} more)' if wrong[1:] else ''
+    if name not in needed:
+        return f'{name}, {stored[name]} in the file, is unknown to the network{more}'
+    return f'{name} is {stored[name]} in the file, but {needed[name]} in the network{more}'
+
+
 class _Reader:
     """Takes bytes one after the other, and never one that is not there."""
 

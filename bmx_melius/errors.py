@@ -8,6 +8,10 @@ class UserError(ValueError):
     """
 
 
+class DataError(UserError):
+    """Data turned out to be unreadable in the middle of an epoch; the network is as the last update left it, so the run can be saved."""
+
+
 def last_line(error):
     """The last line of an error's message: MXNet puts a traceback of its C++ before it."""
     return (str(error).strip() or type(error).__name__).splitlines()[-1]

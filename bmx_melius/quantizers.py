@@ -5,35 +5,39 @@ backward the gradient of the surrogate (the straight-through estimator, Bengio e
 
     q(x) = rounded(x) + surrogate(x) - BlockGrad(surrogate(x))
 
-The last two terms cancel exactly, so the value is ``rounded(x)`` bit for bit. With ``bits=32`` nothing is rounded and the surrogate
-itself is the result. Everything is written in MXNet's stock operators, chosen for speed on the CPU: comparisons, minima and maxima run
-at memory speed there, while ``clip``, ``sign`` and ``contrib.sign_ste`` branch on every element and ``contrib.sign_ste`` has sign(0) = 0.
+The last two terms cancel exactly, so the value is ``rounded(x)`` bit for bit. With ``bits=32`` nothing is rounded: the result is the
+surrogate without the cancelled gradient. Everything is written in MXNet's stock operators, chosen for speed on the CPU: comparisons,
+minima and maxima run at memory speed there, while ``clip``, ``sign`` and ``contrib.sign_ste`` branch on every element and
+``contrib.sign_ste`` has sign(0) = 0.
 
 Every function takes ``F`` (``mx.nd`` or ``mx.sym``) and an array or symbol ``x`` of any shape, float32 or float64, and returns the same
 shape and dtype.
 """
 
 import dataclasses
-from typing import Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Tuple, TypeVar
 
 from .errors import UserError
 
+Array = TypeVar('Array')  # NDArray or Symbol; each function returns what it is given
+
 FULL_PRECISION = 32  # the number of bits that stands for "not quantized"
+CLIP_THRESHOLD = 1.3  # the gradient of a sign is cancelled where its input's magnitude exceeds this (MeliusNet, section 4.1)
 TINY = 1e-6  # below any mean magnitude of a filter that is trained, and above zero in float16
 FINITE = 6e4  # stands for infinity: no quantizer tells larger inputs apart, and float16 can hold it
 
 
-def clip(F, x, low, high):
+def clip(F: Any, x: Array, low: float, high: float) -> Array:
     """min(max(x, low), high). Gradient: 1 where low <= x <= high, both ends included, else 0."""
     return F.maximum(F.minimum(x, high), low)
 
 
-def zero_with_gradient(F, surrogate):
+def zero_with_gradient(F: Any, surrogate: Array) -> Array:
     """An array of zeros whose gradient is that of `surrogate`: added to a rounded value it makes the straight-through estimator."""
     return surrogate - F.BlockGrad(surrogate)
 
 
-def cancelled(F, x, threshold, scale=1):
+def cancelled(F: Any, x: Array, threshold: Optional[float], scale: float = 1) -> Array:
     """scale x where |x| <= threshold, else 0, with gradient scale 1[|x| <= threshold] (Hubara et al. 2016, arXiv:1602.02830).
 
     A stand-in for x in a surrogate whose value is not needed. Without a threshold: scale x. x must be finite: an infinity gives NaN.
@@ -44,7 +48,7 @@ def cancelled(F, x, threshold, scale=1):
     return x * F.BlockGrad(mask if scale == 1 else mask * scale)
 
 
-def cancel_gradient(F, x, threshold):
+def cancel_gradient(F: Any, x: Array, threshold: Optional[float]) -> Array:
     """The value of x with the gradient of `cancelled`."""
     return x if threshold is None else F.BlockGrad(x) + zero_with_gradient(F, cancelled(F, x, threshold))
 
@@ -52,12 +56,12 @@ def cancel_gradient(F, x, threshold):
 # --- binary: sign(x) = +1 if x >= 0 else -1; both zeros give +1 -----------------------------------------------------------------------
 
 
-def sign(F, x):
+def sign(F: Any, x: Array) -> Array:
     """sign(x) in {-1, +1}, without a gradient (MeliusNet, section 3.1)."""
     return (x >= 0) * 2 - 1
 
 
-def quadratic(F, x):
+def quadratic(F: Any, x: Array) -> Array:
     """2x - x|x|: a smooth stand-in for sign on [-1, 1]; gradient 2 - 2|x| (Bi-Real Net, Liu et al. 2018, arXiv:1808.00278, eq. 5).
 
     It is not clipped here: BMXNet-v2 cancels its gradient only beyond the activation's threshold, and never for weights.
@@ -65,7 +69,7 @@ def quadratic(F, x):
     return x * (2 - F.abs(x))
 
 
-def unit_magnitude(F, weight):
+def unit_magnitude(F: Any, weight: Array) -> Array:
     """Each filter divided by its mean magnitude: the real weights that their signs approximate best, in least squares.
 
     (Rastegari et al. 2016, arXiv:1603.05279, eq. 6: alpha sign(w) with alpha = mean |w| is closest to w.) The gradient flows through the
@@ -78,18 +82,18 @@ def unit_magnitude(F, weight):
 # --- k bits ---------------------------------------------------------------------------------------------------------------------------
 
 
-def round_to_levels(F, x, bits):
+def round_to_levels(F: Any, x: Array, bits: int) -> Array:
     """round(x (2^k - 1)) / (2^k - 1): the nearest of 2^k levels of [0, 1], halves away from zero; without a gradient."""
     steps = 2**bits - 1
     return F.round(x * steps) / steps
 
 
-def unit_interval(F, x):
+def unit_interval(F: Any, x: Array) -> Array:
     """clip(x, 0, 1); gradient 1[0 <= x <= 1]."""
     return clip(F, x, 0, 1)
 
 
-def normalized_tanh(F, x):
+def normalized_tanh(F: Any, x: Array) -> Array:
     """tanh(x) / max|tanh(x)|, the maximum over the whole array (DoReFa-Net, Zhou et al. 2016, arXiv:1606.06160, eq. 9).
 
     The gradient flows through the maximum too.
@@ -109,24 +113,25 @@ class Quantizer:
     Attributes
     ----------
     bits : sequence of int
-        The numbers of bits this quantizer rounds to, beside 32 (no rounding).
+        The numbers of bits this quantizer can be asked for; 32 stands for no rounding.
     surrogate : callable (F, x, threshold, scale) -> array, or None
         `scale` times the differentiable function whose gradient is used backward, cancelled where |x| > threshold.
     rounded : callable (F, x, surrogate, bits) -> array, or None
-        The forward value, given the input and the surrogate's value.
+        The forward value, given the input and the surrogate's value. None: nothing is rounded, whatever the bits. With 1 bit such a
+        quantizer gives real weights that take the place of signs, in an otherwise binary layer.
     full_precision : callable (F, x) -> array
-        The result with ``bits=32``: the part of the surrogate that is a function in its own right.
+        The result where nothing is rounded: the part of the surrogate that is a function in its own right.
     """
 
-    bits: Sequence
-    surrogate: Optional[Callable]
-    rounded: Optional[Callable]
-    full_precision: Callable
+    bits: Sequence[int]
+    surrogate: Optional[Callable[..., Any]]
+    rounded: Optional[Callable[..., Any]]
+    full_precision: Callable[[Any, Any], Any]
 
 
-BINARY = range(1, 2)
-MULTI_BIT = range(1, 17)
-UNIT_MAGNITUDE = 'unit_magnitude'  # stands for signs where weights are real
+BINARY = (1, FULL_PRECISION)
+MULTI_BIT = (*range(1, 17), FULL_PRECISION)
+UNIT_MAGNITUDE = 'unit_magnitude'
 
 QUANTIZERS = {
     'sign': Quantizer(
@@ -153,17 +158,17 @@ QUANTIZERS = {
         rounded=lambda F, x, surrogate, bits: 2 * round_to_levels(F, surrogate / 2 + 0.5, bits) - 1,
         full_precision=normalized_tanh,
     ),
-    'clip': Quantizer(bits=(), surrogate=None, rounded=None, full_precision=lambda F, x: clip(F, x, -1, 1)),
-    'identity': Quantizer(bits=(), surrogate=None, rounded=None, full_precision=lambda F, x: x),
-    UNIT_MAGNITUDE: Quantizer(bits=(), surrogate=None, rounded=None, full_precision=unit_magnitude),
+    'clip': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: clip(F, x, -1, 1)),
+    'identity': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: x),
+    UNIT_MAGNITUDE: Quantizer(bits=(1,), surrogate=None, rounded=None, full_precision=unit_magnitude),
 }
 
 
-def check_quantizer(method, bits, threshold=None):
+def check_quantizer(method: str, bits: int, threshold: Optional[float] = None) -> None:
     """Raise UserError unless `method` is a known quantizer that can round to `bits` bits and the threshold is positive or None."""
     if method not in QUANTIZERS:
         raise UserError(f'unknown quantizer {method!r}; known: {", ".join(QUANTIZERS)}')
-    choices = [*QUANTIZERS[method].bits, FULL_PRECISION]
+    choices = QUANTIZERS[method].bits
     if bits not in choices:
         raise UserError(f'quantizer {method!r} cannot round to {bits!r} bits; choose from {", ".join(map(str, choices))}')
     if threshold is not None and not 0 < threshold < FINITE:
@@ -172,7 +177,14 @@ def check_quantizer(method, bits, threshold=None):
         )
 
 
-def quantize_in_parts(F, x, method, bits, threshold=None, encoding='sign'):
+def stored_bits(method: str, bits: int) -> int:
+    """The bits of a value that the quantizer `method` gives when asked for `bits`: 32 where it does not round."""
+    return FULL_PRECISION if QUANTIZERS[method].rounded is None else bits
+
+
+def quantize_in_parts(
+    F: Any, x: Array, method: str, bits: int, threshold: Optional[float] = None, encoding: str = 'sign'
+) -> Tuple[Array, Array]:
     """`quantize` as two terms whose sum is the result: the caller adds them, and so decides which node is the last one.
 
     With ``encoding='bit'`` the result of a binary quantizer q is (q(x) + 1) / 2 in {0, 1}, the bit that stands for the sign, with half
@@ -192,7 +204,7 @@ def quantize_in_parts(F, x, method, bits, threshold=None, encoding='sign'):
     return F.BlockGrad(quantizer.rounded(F, x, surrogate, bits)), zero_with_gradient(F, surrogate)
 
 
-def quantize(F, x, method, bits, threshold=None):
+def quantize(F: Any, x: Array, method: str, bits: int, threshold: Optional[float] = None) -> Array:
     """Quantize `x` to `bits` bits with the quantizer named `method`.
 
     Parameters
@@ -202,16 +214,28 @@ def quantize(F, x, method, bits, threshold=None):
     method : str
         A key of `QUANTIZERS`: ``sign``, ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``, ``unit_magnitude`` (of weights).
     bits : int
-        1 for the binary quantizers, 1 to 16 for ``round`` and ``dorefa``, 32 for no rounding.
+        1 for the binary quantizers and ``unit_magnitude``, 1 to 16 for ``round`` and ``dorefa``, 32 for no rounding.
     threshold : float or None
         The gradient is cancelled where |x| > threshold; None never cancels it (weights). Without effect for 32 bits.
 
     Returns
     -------
     NDArray or Symbol of the same shape and dtype: ``sign`` and ``approx_sign`` give {-1, +1}, ``round`` 2^bits levels of [0, 1],
-    ``dorefa`` 2^bits levels of [-1, 1].
+    ``dorefa`` 2^bits levels of [-1, 1], ``unit_magnitude`` real numbers.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.quantizers import quantize
+    >>> x = mx.nd.array([-2, -0.4, 0, 0.6])
+    >>> x.attach_grad()
+    >>> with mx.autograd.record():
+    ...     y = quantize(mx.nd, x, 'sign', bits=1, threshold=1.3)
+    >>> y.backward()
+    >>> y.asnumpy(), x.grad.asnumpy()
+    (array([-1., -1.,  1.,  1.], dtype=float32), array([0., 1., 1., 1.], dtype=float32))
     """
-    if bits == FULL_PRECISION:
+    if stored_bits(method, bits) == FULL_PRECISION:
         return QUANTIZERS[method].full_precision(F, x)
     value, gradient = quantize_in_parts(F, x, method, bits, threshold)
     return value + gradient

@@ -1,21 +1,29 @@
 """The blocks a network of dense connections is made of: each appends new channels to its input, and they differ in what improves these.
 
-A block is built from its input's `channels`, the `growth_rate`, and two functions: `norm()` makes a normalization, `conv(channels)` a
-binary 3x3 convolution that keeps the size of the map. Input (N, channels, H, W), output (N, channels + growth_rate, H, W).
+A block is built from its input's `channels`, the `growth_rate`, the `LayerOptions` that make its layers, and the `dilation` of its 3x3
+convolutions, which keep the size of the map. Input (N, channels, H, W), output (N, channels + growth_rate, H, W).
 """
+
+from typing import Any
 
 from mxnet.gluon import HybridBlock
 
-from bmx_melius.layers import concat
+from bmx_melius.channels import concat
+
+from .layer_options import LayerOptions
+
+
+def _norm_and_conv(layers, channels, dilation):
+    return layers.norm(), layers.binary_conv(channels, padding=dilation, dilation=dilation)
 
 
 class DenseBlock(HybridBlock):
     """[x, conv(BN(x))]: new channels, which nothing improves (BinaryDenseNet, Bethge et al. 2019, arXiv:1906.08637, figure 2)."""
 
-    def __init__(self, channels, growth_rate, norm, conv, **kwargs):
+    def __init__(self, channels: int, growth_rate: int, layers: LayerOptions, dilation: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
-            self.dense_norm, self.dense_conv = norm(), conv(growth_rate)
+            self.dense_norm, self.dense_conv = _norm_and_conv(layers, growth_rate, dilation)
 
     def hybrid_forward(self, F, x):
         return concat(F, x, self.dense_conv(self.dense_norm(x)))
@@ -28,11 +36,11 @@ class MeliusBlock(HybridBlock):
     [x, y] + [0, z] with one concatenation less.
     """
 
-    def __init__(self, channels, growth_rate, norm, conv, **kwargs):
+    def __init__(self, channels: int, growth_rate: int, layers: LayerOptions, dilation: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
-            self.dense_norm, self.dense_conv = norm(), conv(growth_rate)
-            self.improvement_norm, self.improvement_conv = norm(), conv(growth_rate)
+            self.dense_norm, self.dense_conv = _norm_and_conv(layers, growth_rate, dilation)
+            self.improvement_norm, self.improvement_conv = _norm_and_conv(layers, growth_rate, dilation)
 
     def hybrid_forward(self, F, x):
         new = self.dense_conv(self.dense_norm(x))
@@ -46,11 +54,11 @@ class NaiveBlock(HybridBlock):
     The naive combination that the paper compares its block with: every channel is improved, at a cost that grows with their number.
     """
 
-    def __init__(self, channels, growth_rate, norm, conv, **kwargs):
+    def __init__(self, channels: int, growth_rate: int, layers: LayerOptions, dilation: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         with self.name_scope():
-            self.dense_norm, self.dense_conv = norm(), conv(growth_rate)
-            self.residual_norm, self.residual_conv = norm(), conv(channels + growth_rate)
+            self.dense_norm, self.dense_conv = _norm_and_conv(layers, growth_rate, dilation)
+            self.residual_norm, self.residual_conv = _norm_and_conv(layers, channels + growth_rate, dilation)
 
     def hybrid_forward(self, F, x):
         dense = concat(F, x, self.dense_conv(self.dense_norm(x)))

@@ -6,14 +6,14 @@ networks it is compared with: BinaryDenseNet, which has no Improvement Blocks, a
 """
 
 import dataclasses
-import functools
-from typing import Optional, Tuple, Union
+from typing import Any, Optional, Tuple, Union
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius import BinaryConv2D, ChannelShuffle, GroupedConv2D, UserError
+from bmx_melius import ChannelShuffle, GroupedConv2D, UserError
 
 from .blocks import BLOCKS
+from .layer_options import NetworkOptions
 from .padding import SamePadded
 from .registry import register
 from .stems import add_stem
@@ -23,8 +23,8 @@ WIDTH_MULTIPLE = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
-    """A row of the table of networks (paper, tables 2 and 4).
+class Architecture:
+    """What a network's name stands for: a row of the paper's tables 2 and 4.
 
     Attributes
     ----------
@@ -38,12 +38,6 @@ class Spec:
         A key of `model_zoo.blocks.BLOCKS`: ``improvement``, ``dense`` or ``naive``.
     pool_first : bool
         Whether a transition halves the map before its convolution by a maximum (the paper), or after it by a mean (DenseNet).
-    bits : int
-        1, or 32 for a network that was never meant to be binary.
-    dilations : tuple of int or None
-        As in `MeliusNet`.
-    aliases : tuple of str
-        Names in BMXNet-v2.
     """
 
     block_numbers: Tuple[int, ...]
@@ -51,30 +45,71 @@ class Spec:
     groups: int = 1
     block: str = 'improvement'
     pool_first: bool = True
-    bits: int = 1
+
+    def __post_init__(self):
+        if len(self.transitions) != len(self.block_numbers) - 1:
+            stages = len(self.block_numbers)
+            raise UserError(f'{stages} stages need {stages - 1} transitions, not {len(self.transitions)}')
+        if self.block not in BLOCKS:
+            raise UserError(f'unknown block {self.block!r}; known: {", ".join(BLOCKS)}')
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(NetworkOptions):
+    """Arguments of `model_zoo.get_model` for every network of this family.
+
+    Attributes
+    ----------
+    growth_rate : int
+        Channels a Dense Block adds.
+    stem_pool : {3, 2}
+        Size of the window of the stem's pooling.
+    dilations : tuple of int or None
+        Of the binary convolutions in each stage, as in dilated networks for segmentation: before a stage with one above 1 the map is
+        not halved. None: 1 everywhere.
+    """
+
+    growth_rate: int = 64
+    stem_pool: int = 3
     dilations: Optional[Tuple[int, ...]] = None
-    aliases: Tuple[str, ...] = ()
 
 
-SPECS = {
-    'meliusnet22': Spec((4, 5, 4, 4), (160, 224, 256)),
-    'meliusnet29': Spec((4, 6, 8, 6), (128, 192, 256)),
-    'meliusnet42': Spec((5, 8, 14, 10), (160, 256, 416)),
-    'meliusnet59': Spec((6, 12, 24, 12), (192, 320, 544)),
-    'meliusneta': Spec((4, 5, 5, 6), (160, 256, 288), groups=4, aliases=('meliusnet_a',)),
-    'meliusnetb': Spec((4, 6, 8, 6), (160, 224, 320), groups=2, aliases=('meliusnet_b',)),
-    'meliusnetc': Spec((3, 5, 10, 6), (128, 192, 288), groups=4, aliases=('meliusnet_c',)),
+ARCHITECTURES = {
+    'meliusnet22': Architecture((4, 5, 4, 4), (160, 224, 256)),
+    'meliusnet29': Architecture((4, 6, 8, 6), (128, 192, 256)),
+    'meliusnet42': Architecture((5, 8, 14, 10), (160, 256, 416)),
+    'meliusnet59': Architecture((6, 12, 24, 12), (192, 320, 544)),
+    'meliusneta': Architecture((4, 5, 5, 6), (160, 256, 288), groups=4),
+    'meliusnetb': Architecture((4, 6, 8, 6), (160, 224, 320), groups=2),
+    'meliusnetc': Architecture((3, 5, 10, 6), (128, 192, 288), groups=4),
     # Of as many operations as meliusnet22:
-    'naivenet17': Spec((3, 3, 3, 3), (128, 160, 192), block='naive'),
+    'naivenet17': Architecture((3, 3, 3, 3), (128, 160, 192), block='naive'),
     # Bethge et al. 2019, arXiv:1906.08637, table 2: reductions of 2.7, 2.7, 2.2; of 3.3, 3.3, 4; of 2.7, 3.3, 4.
-    'binary_densenet28': Spec((6, 6, 6, 5), (160, 192, 256), block='dense', aliases=('densenet28',)),
-    'binary_densenet37': Spec((6, 8, 12, 6), (128, 192, 256), block='dense', aliases=('densenet37',)),
-    'binary_densenet45': Spec((6, 12, 14, 8), (160, 288, 288), block='dense', aliases=('densenet45',)),
+    'binary_densenet28': Architecture((6, 6, 6, 5), (160, 192, 256), block='dense'),
+    'binary_densenet37': Architecture((6, 8, 12, 6), (128, 192, 256), block='dense'),
+    'binary_densenet45': Architecture((6, 12, 14, 8), (160, 288, 288), block='dense'),
     # Of Larq Zoo (https://docs.larq.dev/zoo/api/literature/#binarydensenet37dilated): the last two stages keep the size of the map.
-    'binary_densenet37_dilated': Spec((6, 8, 12, 6), (128, 192, 256), block='dense', dilations=(1, 1, 2, 4)),
+    'binary_densenet37_dilated': Architecture((6, 8, 12, 6), (128, 192, 256), block='dense'),
     # The 32-bit networks of the paper's comparison (supplement): as deep as what trains well, transitions as in DenseNet.
-    'meliusnet_32bit': Spec((4, 4, 4, 3), (160, 192, 224), pool_first=False, bits=32),
-    'densenet_32bit': Spec((6, 6, 6, 5), (160, 192, 256), block='dense', pool_first=False, bits=32),
+    'meliusnet_32bit': Architecture((4, 4, 4, 3), (160, 192, 224), pool_first=False),
+    'densenet_32bit': Architecture((6, 6, 6, 5), (160, 192, 256), block='dense', pool_first=False),
+}
+
+# The defaults of networks that differ from those of the family; 32 bits are of networks that were never meant to be binary.
+OPTIONS = {
+    'binary_densenet37_dilated': Options(dilations=(1, 1, 2, 4)),
+    'meliusnet_32bit': Options(bits=32),
+    'densenet_32bit': Options(bits=32),
+}
+
+# Names in BMXNet-v2.
+ALIASES = {
+    'meliusneta': 'meliusnet_a',
+    'meliusnetb': 'meliusnet_b',
+    'meliusnetc': 'meliusnet_c',
+    'binary_densenet28': 'densenet28',
+    'binary_densenet37': 'densenet37',
+    'binary_densenet45': 'densenet45',
 }
 
 
@@ -83,92 +118,45 @@ class MeliusNet(HybridBlock):
 
     Parameters
     ----------
-    block_numbers, transitions, groups, block, pool_first
-        As in `Spec`.
-    growth_rate : int
-        Channels a Dense Block adds.
-    init_features : int
-        Channels after the stem.
+    architecture : Architecture
+    options : Options
     classes : int
         Number of outputs.
-    initial_layers : str
-        The stem: ``grouped_stem``, ``imagenet`` or ``thumbnail``, see `model_zoo.stems`.
-    clip_threshold : float
-        The gradient of a sign is cancelled where its input's magnitude exceeds this (paper, section 4.1).
-    bits : int
-        1, or 32 for the network's float twin: the same layers without quantization.
-    weight_bits : int or None
-        32 keeps the weights of binary layers real while activations are binary, the first stage of two-stage training, see
-        `bmx_melius.BinaryConv2D`; None: as `bits`.
-    norm_layer, norm_kwargs : HybridBlock class and dict
-        The normalization and its arguments, as in GluonCV.
-    conv_kwargs : dict
-        Further arguments of every `bmx_melius.BinaryConv2D`, such as ``pad_value=0`` and ``no_offset=True``.
-    stem_pool : {3, 2}
-        Size of the window of the stem's pooling.
-    same_padding : bool
-        Pad the layers that halve the map as TensorFlow does, see `model_zoo.padding`; H and W must then be multiples of the stride of all
-        layers, 32 in the networks of the table.
-    dilations : tuple of int or None
-        Of the binary convolutions in each stage, as in dilated networks for segmentation: before a stage with one above 1 the map is
-        not halved. None: 1 everywhere.
+    prefix, params
+        As in every Gluon block.
 
     Input (N, 3, H, W) of any size, float32; output (N, classes) logits. ``features`` and ``output`` as in GluonCV.
+
+    Raises
+    ------
+    UserError
+        When the options do not fit the architecture.
     """
 
-    def __init__(
-        self,
-        block_numbers,
-        transitions,
-        groups=1,
-        block='improvement',
-        pool_first=True,
-        growth_rate=64,
-        init_features=64,
-        classes=1000,
-        initial_layers='grouped_stem',
-        clip_threshold=1.3,
-        bits=1,
-        weight_bits=None,
-        norm_layer=nn.BatchNorm,
-        norm_kwargs=None,
-        conv_kwargs=None,
-        stem_pool=3,
-        same_padding=False,
-        dilations=None,
-        **kwargs,
-    ):
+    def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
         super().__init__(**kwargs)
-        if len(transitions) != len(block_numbers) - 1:
-            raise UserError(f'{len(block_numbers)} stages need {len(block_numbers) - 1} transitions, not {len(transitions)}')
-        if block not in BLOCKS:
-            raise UserError(f'unknown block {block!r}; known: {", ".join(BLOCKS)}')
-        dilations = dilations or (1,) * len(block_numbers)
-        if len(dilations) != len(block_numbers):
-            raise UserError(f'{len(block_numbers)} stages need {len(block_numbers)} dilations, not {len(dilations)}')
-        norm = functools.partial(norm_layer, **(norm_kwargs or {}))
-        conv = functools.partial(
-            BinaryConv2D, kernel_size=3, threshold=clip_threshold, bits=bits, weight_bits=weight_bits, prefix='', **(conv_kwargs or {})
-        )
+        stages = len(architecture.block_numbers)
+        dilations = options.dilations or (1,) * stages
+        if len(dilations) != stages:
+            raise UserError(f'{stages} stages need {stages} dilations, not {len(dilations)}')
         with self.name_scope():
             features = nn.HybridSequential(prefix='')
-            stride = add_stem(initial_layers, features, init_features, norm, pool=stem_pool, same_padding=same_padding)
-            channels = init_features
-            for number, (blocks, dilation) in enumerate(zip(block_numbers, dilations), start=1):
-                dilated = functools.partial(conv, padding=dilation, dilation=dilation)
+            stride = add_stem(features, options, pool=options.stem_pool)
+            channels = options.init_features
+            for number, (blocks, dilation) in enumerate(zip(architecture.block_numbers, dilations), start=1):
                 stage = nn.HybridSequential(prefix=f'stage{number}_')
                 with stage.name_scope():
                     for _ in range(blocks):
-                        stage.add(BLOCKS[block](channels, growth_rate, norm, dilated, prefix=''))
-                        channels += growth_rate
+                        stage.add(BLOCKS[architecture.block](channels, options.growth_rate, options, dilation, prefix=''))
+                        channels += options.growth_rate
                 features.add(stage)
-                if number <= len(transitions):
-                    width = _transition_width(transitions[number - 1], channels)
-                    pool = None if dilations[number] > 1 else 'max' if pool_first else 'avg'
-                    features.add(_transition(channels, width, groups, norm, pool))
+                if number < stages:
+                    width = _transition_width(architecture.transitions[number - 1], channels)
+                    pool = None if dilations[number] > 1 else 'max' if architecture.pool_first else 'avg'
+                    features.add(_transition(channels, width, architecture.groups, options.norm, pool))
                     channels, stride = width, stride * (2 if pool else 1)
-            features.add(norm(), nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
-            self.features = SamePadded(features, stride, prefix='') if same_padding else features
+            features.add(options.norm(), nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
+            self.features = SamePadded(features, stride, prefix='') if options.same_padding else features
             self.output = nn.Dense(classes, in_units=channels)
 
     def hybrid_forward(self, F, x):
@@ -208,21 +196,8 @@ def _transition(channels, width, groups, norm, pool):
     return layers
 
 
-for _name, _spec in SPECS.items():
-    register(
-        _name,
-        functools.partial(
-            MeliusNet,
-            _spec.block_numbers,
-            _spec.transitions,
-            _spec.groups,
-            _spec.block,
-            _spec.pool_first,
-            bits=_spec.bits,
-            dilations=_spec.dilations,
-        ),
-        _spec.aliases,
-    )
+for _name, _architecture in ARCHITECTURES.items():
+    register(_name, MeliusNet, _architecture, OPTIONS.get(_name, Options()), alias=ALIASES.get(_name))
 
-# One of one's own: every argument of `MeliusNet`, with defaults for the numbers of blocks and the transitions.
-register('meliusnet_flex', functools.partial(MeliusNet, block_numbers=(4, 4, 4, 3), transitions=(1 / 2, 1 / 2, 1 / 2)))
+# A network of any size: the architecture, too, is given by arguments of get_model, with this one as default.
+register('meliusnet_flex', MeliusNet, Architecture((4, 4, 4, 3), (1 / 2, 1 / 2, 1 / 2)), Options(), flexible=True)

@@ -12,7 +12,7 @@ import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius import UserError
-from bmx_melius.layers import concat
+from bmx_melius.channels import concat
 
 
 class DropFirst(HybridBlock):

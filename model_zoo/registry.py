@@ -1,8 +1,9 @@
 """The registry of networks: names, and what builds them."""
 
+import dataclasses
 import functools
-import inspect
 import os
+from typing import Any, Callable, Dict, List, Optional, Union
 
 import gluoncv
 import mxnet as mx
@@ -11,8 +12,52 @@ from mxnet.gluon import HybridBlock
 from bmx_melius import UserError
 
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
-_NETWORKS = {}  # key of a name or alias -> (name, what builds the network)
+_BLOCK_ARGUMENTS = ('prefix', 'params')  # of every Gluon block
 _PROVIDERS = {}  # value of get_model's `pretrained` -> (function that gives the arguments the weights need, one that gives the network)
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A registered network.
+
+    Attributes
+    ----------
+    name : str
+    build : callable (architecture, options, classes=..., prefix=..., params=...) -> HybridBlock
+    architecture : dataclass
+        What the name stands for.
+    options : dataclass
+        What can be chosen, with the defaults of this network.
+    flexible : bool
+        Whether the architecture can be chosen, too.
+    """
+
+    name: str
+    build: Callable[..., HybridBlock]
+    architecture: Any
+    options: Any
+    flexible: bool
+
+    @property
+    def arguments(self) -> List[str]:
+        """The keyword arguments of `get_model` that the network takes, apart from those that all networks take."""
+        return [*(self._names(self.architecture) if self.flexible else ()), *self._names(self.options), *_BLOCK_ARGUMENTS]
+
+    def make(self, classes: int, arguments: Dict[str, Any]) -> HybridBlock:
+        """Return the network with some of `arguments` chosen."""
+        architecture, options = (
+            dataclasses.replace(part, **{name: value for name, value in arguments.items() if name in self._names(part)})
+            for part in (self.architecture, self.options)
+        )
+        block = {name: value for name, value in arguments.items() if name in _BLOCK_ARGUMENTS}
+        return self.build(architecture, options, classes=classes, **block)
+
+    @staticmethod
+    def _names(part):
+        return [field.name for field in dataclasses.fields(part)]
+
+
+_NETWORKS: Dict[str, Network] = {}  # by the key of name or alias
 
 
 def _key(name):
@@ -20,27 +65,31 @@ def _key(name):
     return name.lower().replace('_', '')
 
 
-def register(name, build, aliases=()):
+def register(
+    name: str, build: Callable[..., HybridBlock], architecture: Any, options: Any, *, alias: Optional[str] = None, flexible: bool = False
+) -> None:
     """Make a network known, here and in ``gluoncv.model_zoo.get_model``.
 
     Parameters
     ----------
     name : str
         As in the literature.
-    build : class or functools.partial of a class
-        Of the network, a HybridBlock. The arguments that it still takes are those of the network.
-    aliases : sequence of str
-        Under which it is known elsewhere; lists do not show them.
+    build, architecture, options, flexible
+        As in `Network`. The fields of the dataclass `options`, of a `flexible` network those of `architecture`, too, are the keyword
+        arguments of `get_model` for this network.
+    alias : str or None
+        Under which it is known elsewhere; lists do not show it.
     """
-    for known in (name, *aliases):
+    network = Network(name, build, architecture, options, flexible)
+    for known in (name, alias or name):
         key = _key(known)
-        if _NETWORKS.setdefault(key, (name, build)) != (name, build):
+        if _NETWORKS.setdefault(key, network) is not network:
             raise ValueError(f'two networks are called {key!r}')
         for spelling in {key, known}:
             gluoncv.model_zoo.model_zoo._models[spelling] = functools.partial(get_model, name)
 
 
-def provide(pretrained, options):
+def provide(pretrained: str, options: Callable[[str], Dict[str, Any]]) -> Callable[[Any], Any]:
     """Decorator: make a function ``(name, classes, ctx, root, **kwargs)`` give the network of ``get_model(pretrained=...)``.
 
     `options(name)` gives the arguments of the network that its weights need.
@@ -53,12 +102,12 @@ def provide(pretrained, options):
     return add
 
 
-def get_pretrained_list():
+def get_pretrained_list() -> List[str]:
     """Whose weights ``get_model(pretrained=...)`` has, besides those of GluonCV for its own networks (True)."""
     return sorted(_PROVIDERS)
 
 
-def get_pretrained_options(name, pretrained):
+def get_pretrained_options(name: str, pretrained: Union[bool, str]) -> Dict[str, Any]:
     """The arguments of `get_model`, a dict, that ``get_model(name, pretrained)`` brings along because its weights need them.
 
     The network without weights is ``get_model(name, **get_pretrained_options(name, pretrained))``. Errors are those of `get_model`.
@@ -66,17 +115,32 @@ def get_pretrained_options(name, pretrained):
     return dict(_PROVIDERS[pretrained][0](name)) if pretrained in _PROVIDERS else {}
 
 
-def get_model_list():
-    """The names of all networks, sorted."""
-    return sorted({name for name, _ in _NETWORKS.values()})
+def get_model_list() -> List[str]:
+    """Return the names of all networks, sorted.
+
+    Examples
+    --------
+    >>> from model_zoo import get_model_list
+    >>> [name for name in get_model_list() if name.startswith('birealnet')]
+    ['birealnet18', 'birealnet34']
+    """
+    return sorted({network.name for network in _NETWORKS.values()})
 
 
-def listed_name(name):
-    """The name in `get_model_list` of a network, from any spelling or alias; None for one that is unknown."""
-    return _NETWORKS.get(_key(name), (None,))[0]
+def listed_name(name: str) -> Optional[str]:
+    """Return the name in `get_model_list` of a network, from any spelling or alias; None for one that is unknown."""
+    network = _NETWORKS.get(_key(name))
+    return network.name if network else None
 
 
-def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_ROOT, **kwargs):  # noqa: B008
+def get_model(
+    name: str,
+    pretrained: Union[bool, str] = False,
+    classes: int = 1000,
+    ctx: Union[mx.Context, List[mx.Context]] = mx.cpu(),  # noqa: B008
+    root: str = DEFAULT_ROOT,
+    **kwargs: Any,
+) -> HybridBlock:
     """Build a network by its name, as in GluonCV.
 
     Parameters
@@ -95,8 +159,11 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
     root : str
         As in GluonCV: the folder of pretrained weights, to which they are downloaded.
     **kwargs
-        Of the network, see `model_zoo.meliusnet.MeliusNet`: ``initial_layers``, ``clip_threshold``, ``norm_layer``, ``norm_kwargs``.
-        None may contradict what pretrained weights need.
+        Of the network: ``initial_layers`` and ``init_features`` (`model_zoo.layer_options.NetworkOptions`), ``clip_threshold``, ``bits``,
+        ``weight_bits``, ``norm_layer``, ``norm_kwargs``, ``conv_kwargs``, ``same_padding`` (`model_zoo.layer_options.LayerOptions`), those
+        of its family (`model_zoo.meliusnet.Options`, `model_zoo.resnet.Options`), ``prefix`` and ``params`` as in every Gluon block;
+        ``meliusnet_flex`` also takes ``block_numbers``, ``transitions``, ``groups``, ``block`` and ``pool_first``
+        (`model_zoo.meliusnet.Architecture`). None may contradict what pretrained weights need.
 
     Returns
     -------
@@ -108,35 +175,37 @@ def get_model(name, pretrained=False, classes=1000, ctx=mx.cpu(), root=DEFAULT_R
     UserError (a ValueError)
         For an unknown name, an argument that the network does not take, or weights that do not exist, listing what there is; for an
         argument with which the weights were not trained.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from model_zoo import get_model
+    >>> net = get_model('meliusnet22', classes=10, initial_layers='thumbnail')
+    >>> net.initialize()
+    >>> net(mx.nd.zeros((1, 3, 32, 32))).shape
+    (1, 10)
     """
-    listed, build = _NETWORKS.get(_key(name), (None, None))
-    if listed:
-        _check_arguments(listed, build, kwargs)
+    network = _NETWORKS.get(_key(name))
+    if network:
+        unknown = [argument for argument in kwargs if argument not in network.arguments]
+        if unknown:
+            raise UserError(f'{network.name} takes no argument {", ".join(unknown)}; known: {", ".join(network.arguments)}')
     if pretrained in _PROVIDERS:
         for argument, needed in get_pretrained_options(name, pretrained).items():
             if kwargs.get(argument, needed) != needed:
                 raise UserError(f'the weights {pretrained!r} of {name} need {argument}={needed!r}, not {kwargs[argument]!r}: leave it out')
         return _PROVIDERS[pretrained][1](name, classes, ctx, root, **kwargs)
-    if listed is None and name.lower() in gluoncv.model_zoo.get_model_list():
+    if network is None and name.lower() in gluoncv.model_zoo.get_model_list():
         return _of_gluoncv(name, pretrained=pretrained, classes=classes, ctx=ctx, root=root, **kwargs)
-    if listed is None:
+    if network is None:
         raise UserError(f'unknown network {name!r}; known: {", ".join(get_model_list())}, and those of GluonCV')
     if pretrained:
         raise UserError(
-            f'this project publishes no weights of {listed}: take those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, train '
-            'it with train_imagenet.py and use net.load_parameters(file), or read a BMXNet-v2 checkpoint with '
+            f'this project publishes no weights of {network.name}: take those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, '
+            'train it with train_imagenet.py and use net.load_parameters(file), or read a BMXNet-v2 checkpoint with '
             'bmx_melius.load_reference_parameters(net, file)'
         )
-    return build(classes=classes, **kwargs)
-
-
-def _check_arguments(name, build, arguments):
-    taken = inspect.signature(build).parameters.values()
-    known = [argument.name for argument in taken if argument.kind is not inspect.Parameter.VAR_KEYWORD]
-    known += inspect.signature(HybridBlock).parameters  # to which the others go
-    unknown = [argument for argument in arguments if argument not in known]
-    if unknown:
-        raise UserError(f'{name} takes no argument {", ".join(unknown)}; known: {", ".join(known)}')
+    return network.make(classes, kwargs)
 
 
 def _of_gluoncv(name, **kwargs):

@@ -24,6 +24,33 @@ def make_folders(root):
                 cv2.imwrite(f'{root}/{part}/class{label}/{index}.jpg', image)
 
 
+def make_large_photos(root):
+    """ROOT/{train,val}/CLASS/*.jpg: textured photos whose short side is longer than 480 pixels, one of them turned by its EXIF header."""
+    random = np.random.RandomState(0)
+    for number, (part, label, height, width) in enumerate(
+        [
+            ('train', 0, 500, 500),
+            ('train', 1, 500, 500),
+            ('val', 0, 600, 801),
+            ('val', 0, 990, 530),
+            ('val', 1, 700, 500),
+            ('val', 1, 501, 640),
+        ]
+    ):
+        scales = (random.randint(0, 256, (height // scale, width // scale, 3)).astype(np.uint8) for scale in (1, 3, 20, 100))
+        image = np.mean([cv2.resize(scale, (width, height)) for scale in scales], axis=0)
+        os.makedirs(f'{root}/{part}/class{label}', exist_ok=True)
+        content = encode(image.astype(np.uint8), '.jpg')
+        with open(f'{root}/{part}/class{label}/{number}.jpg', 'wb') as file:
+            file.write(turned(content) if number == 5 else content)
+
+
+def turned(jpeg):
+    """The bytes of a JPEG file with an EXIF header that says: turn by 90 degrees to see it upright."""
+    exif = b'Exif\0\0' + struct.pack('<2sHIHHHIHHI', b'II', 42, 8, 1, 0x112, 3, 1, 6, 0, 0)
+    return jpeg[:2] + struct.pack('>HH', 0xFFE1, len(exif) + 2) + exif + jpeg[2:]
+
+
 def pack_folders(root):
     """ROOT/rec/{train,val}.{lst,rec,idx} from the folders, packed by MXNet's im2rec."""
     os.makedirs(f'{root}/rec')

@@ -11,11 +11,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ROOT / 'bmx_melius' / 'csrc'
 sys.path.insert(0, str(ROOT / 'tools'))
 
-from native_build import INSTRUCTION_SETS, BuildError, find_compiler, known_instruction_sets  # noqa: E402, F401
+from native_build import INSTRUCTION_SETS, OPERATOR_SOURCE, BuildError, find_compiler, known_instruction_sets  # noqa: E402, F401
 
 
 def build_program(folder, source, parts, flags):
-    """Compile and link a program with kernels of every instruction set that the compiler has.
+    """Compile and link a program with files of the engine, those of an instruction set if the compiler knows it.
 
     Parameters
     ----------
@@ -23,8 +23,9 @@ def build_program(folder, source, parts, flags):
         Where everything is written.
     source : path
         Of the main program, from the root of the project. It finds BMX_HAVE_AVX2 and so on defined where these kernels are in.
-    parts : list of str
-        The beginnings of the kernels' file names: PART_reference.cc, PART_avx2.cc and so on, and PART.cc.
+    parts : list of str or None
+        The names of the files without folder and ending: PART.cc and, in every instruction set, PART_reference.cc, PART_avx2.cc and so
+        on. None: all files of the engine.
     flags : list of str
         For all files.
 
@@ -41,19 +42,27 @@ def build_program(folder, source, parts, flags):
     """
     compiler, folder = find_compiler(), pathlib.Path(folder)
     have = known_instruction_sets(compiler)
-    common = [*compiler, '-std=c++17', '-fopenmp', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
-    jobs = {ROOT / source: []}
-    for part in parts:
-        for name, options in {'reference': [], **have}.items():
-            jobs[SOURCES / f'{part}_{name}.cc'] = options
-        jobs[SOURCES / f'{part}.cc'] = []
-    objects = {path: folder / f'{path.stem}.o' for path in jobs if path.exists()}
+    common = [*compiler, '-std=c++17', '-fopenmp', f'-I{SOURCES}', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
+    commands, objects = [], []
+    for path, instruction_set in [(ROOT / source, None), *_files(parts)]:
+        if instruction_set is None or instruction_set in have:
+            objects.append(folder / '_'.join(path.relative_to(ROOT).with_suffix('.o').parts))
+            commands.append([*common, *have.get(instruction_set, []), '-c', path, '-o', objects[-1]])
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        commands = [[*common, *jobs[path], '-c', path, '-o', result] for path, result in objects.items()]
         list(pool.map(_run, commands))
     program = folder / pathlib.Path(source).stem
-    _run([*common, *objects.values(), '-o', program])
+    _run([*common, *objects, '-o', program])
     return program
+
+
+def _files(parts):
+    """The files of the engine that belong to `parts`, each with its instruction set or None."""
+    for path in sorted(SOURCES.rglob('*.cc')):
+        part, _, ending = path.stem.rpartition('_')
+        instruction_set = ending if ending in INSTRUCTION_SETS else None
+        names = (path.stem, part) if instruction_set or ending == 'reference' else (path.stem,)
+        if path.name != OPERATOR_SOURCE and (parts is None or set(names) & set(parts)):
+            yield path, instruction_set
 
 
 def _run(command):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bmx_melius.deploy.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
-from bmx_melius.deploy.program import Program
+from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
+from bmx_melius.deployment.program.program import Program
 
 CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
 EXACT = 2.0**22  # sums of multiples of 1/4 below it are exact in float32, in any order

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from images import encode, write_records
 
+from bmx_melius.data.augmentation import Augmentation
+from bmx_melius.data.datasets import DATASETS, LEVELS
+from bmx_melius.data.folders import open_folders
+from bmx_melius.data.image_source import ImageSource
+from bmx_melius.data.record_source import RecordSource
+from bmx_melius.data.records import RecordFile
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.augmentation import Augmentation
-from bmx_melius.training.datasets import DATASETS, LEVELS
-from bmx_melius.training.folders import open_folders
-from bmx_melius.training.image_source import ImageSource
-from bmx_melius.training.record_source import RecordSource
-from bmx_melius.training.records import RecordFile
 
 KINDS = ('records', 'folders')
 SAMPLES = 1200
@@ -40,7 +40,7 @@ def open_source(kind, folder, image, augmentation, spec, samples=SAMPLES):
         os.link(folder / 'image.png', folder / 'train' / str(label) / f'{number}.png')
     os.symlink(folder / 'train', folder / 'val')
     train, validation = open_folders(folder, spec)
-    return ImageSource(train, validation, train.synsets, 'test', threads=0, **arguments)
+    return ImageSource(train, validation, train.class_names, 'test', threads=0, **arguments)
 
 
 def augmented(kind, folder, image, augmentation, spec, samples=SAMPLES):

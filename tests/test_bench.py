@@ -14,11 +14,11 @@ from bmx_melius.bench import figures, float_forms, networks, report, rows
 from bmx_melius.bench.comparison import compare
 from bmx_melius.bench.peers import mxnet_float
 from bmx_melius.bench.rounds import Worker, spread
-from bmx_melius.deploy import native
+from bmx_melius.deployment.runtime import engine
 from model_zoo import get_model
 
 SHAPE = (1, 3, 32, 32)
-needs_engine = pytest.mark.skipif(bool(native.missing()), reason='the engine is not compiled')
+needs_engine = pytest.mark.skipif(bool(engine.missing()), reason='the engine is not compiled')
 
 
 def silent(items, description):
@@ -240,7 +240,7 @@ def test_json_holds_steps_machine_rows_and_every_figure(capsys, monkeypatch):
 @needs_engine
 @pytest.mark.parametrize('by', ['step', 'kind'])
 def test_tables_of_a_packed_network_on_the_disk(capsys, exported, by):
-    from bmx_melius.deploy.converter import convert
+    from bmx_melius.deployment.convert.conversion import convert
 
     convert(f'{exported}-symbol.json', f'{exported}-0000.params', f'{exported}-packed', SHAPE, verify=False)
     assert main(['bench', f'{exported}-packed', '--batch', '2', '--repetitions', '2', '--by', by]) == 0
@@ -252,7 +252,7 @@ def test_tables_of_a_packed_network_on_the_disk(capsys, exported, by):
 def test_without_the_engine_bench_says_what_to_do(monkeypatch):
     from bmx_melius.bench import machine
 
-    monkeypatch.setattr(native, 'missing', lambda: 'there is no engine: install a compiler')
+    monkeypatch.setattr(engine, 'missing', lambda: 'there is no engine: install a compiler')
     with pytest.raises(UserError, match='install a compiler'):
         machine.describe()
 

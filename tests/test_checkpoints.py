@@ -12,12 +12,12 @@ import pytest
 from mxnet import autograd, gluon
 
 import bmx_melius  # noqa: F401  registers radam
+from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
 from bmx_melius.training import checkpoints as module
 from bmx_melius.training.checkpoints import Checkpoints, load_optimizer
 from bmx_melius.training.progress import Progress
 from bmx_melius.training.schedules import make_schedule
-from bmx_melius.training.workers import Workers
 
 OPTIONS = {'model': 'test', 'lr': 0.01}
 

@@ -17,8 +17,8 @@ from mxnet.gluon import nn
 import model_zoo
 from bmx_melius import BinaryConv2D
 from bmx_melius.__main__ import build_parser, main
+from bmx_melius.analysis.summary import summary
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.summary import summary
 from model_zoo.published import TABLES
 
 COMMAND = [sys.executable, '-m', 'bmx_melius']
@@ -223,13 +223,47 @@ def test_predict_names_classes_from_a_file(run, fails, exported, tmp_path):
     fails(['predict', exported, image], 'net-summary.json', '1 classes')
 
 
+def predicted(output):
+    """The images and their most probable classes in the JSON object that predict has printed."""
+    return [(prediction['image'], prediction['top'][0]['class']) for prediction in json.loads(output)['predictions']]
+
+
+def test_predict_classifies_the_images_in_a_folder_in_the_order_of_their_names(run, exported, tmp_path):
+    folder = tmp_path / 'photos'
+    (folder / 'inner').mkdir(parents=True)
+    images = [write_image(folder / name, seed=seed) for seed, name in enumerate(['a.png', 'b.JPG', 'c.tiff', 'd.bmp'])]
+    inner = write_image(folder / 'inner' / 'z.png', seed=9)
+    (folder / 'notes.txt').write_text('no image')
+    status, output, errors = run('predict', exported, inner, folder, '--json')
+    expected = predicted(run('predict', exported, inner, *images, '--json')[1])
+    assert status == 0 and predicted(output) == expected and [image for image, _ in expected] == [str(inner), *map(str, images)]
+    assert errors.splitlines() == [f'note: 1 other files in {folder} are not classified; JPEG, PNG, TIFF and BMP can be']
+
+
+def test_predict_names_what_it_cannot_read_after_the_predictions_for_all_others(run, exported, tmp_path):
+    images = [write_image(tmp_path / f'{seed}.png', seed=seed) for seed in range(4)]
+    for number in (1, 2):
+        (tmp_path / f'{number}.png').write_bytes(b'no image')
+    status, output, errors = run('predict', exported, tmp_path, tmp_path / 'none.jpg', '--json')
+    assert status == 2 and [image for image, _ in predicted(output)] == [str(images[0]), str(images[3])]
+    (line,) = [line for line in errors.splitlines() if not line.startswith('note:')]
+    assert line.startswith('error: 3 of 5 images cannot be read: ')
+    assert all(str(tmp_path / name) in line for name in ('1.png', '2.png', 'none.jpg')) and '0.png' not in line
+
+
+def test_predict_refuses_a_folder_without_images(fails, exported, tmp_path):
+    (tmp_path / 'empty').mkdir()
+    fails(['predict', exported, tmp_path / 'empty'], 'empty has no JPEG, PNG, TIFF or BMP files')
+    (tmp_path / 'photos' / 'cat').mkdir(parents=True)
+    fails(['predict', exported, tmp_path / 'photos'], 'photos has no JPEG', f'{tmp_path}/photos/*/')
+
+
 def test_mistakes_in_what_predict_reads_are_one_line(fails, exported, tmp_path):
     image = write_image(tmp_path / 'image.png')
     (tmp_path / 'noise.jpg').write_bytes(b'\xff\xd8 no image')
     fails(['predict', tmp_path / 'none', image], 'none-symbol.json')
     fails(['predict', exported, tmp_path / 'none.png'], 'none.png', 'No such file')
     fails(['predict', exported, tmp_path / 'noise.jpg'], 'noise.jpg', 'no image')
-    fails(['predict', exported, tmp_path], str(tmp_path))
     fails(['predict', exported, image, '--epoch', '7'], 'net-0007.params')
     fails(['predict', exported, image, '--top', '-1'], '--top')
     fails(['predict', exported, image, '--mean', '1,2'], 'mean', '3 channels')

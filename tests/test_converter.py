@@ -19,12 +19,13 @@ from reference_network import read_reference_network
 
 import bmx_melius as bmx
 from bmx_melius import UserError, marks
+from bmx_melius.analysis.graph import load_symbol
 from bmx_melius.container import read_parameters, write_parameters
-from bmx_melius.deploy import reference, thresholds
-from bmx_melius.deploy.operations import REAL_KIND, Value
-from bmx_melius.deploy.packed_operator import NAME
-from bmx_melius.deploy.program import Program
-from bmx_melius.graph import load_symbol
+from bmx_melius.deployment.convert import thresholds
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import REAL_KIND, Value
+from bmx_melius.deployment.program.packed_operator import NAME
+from bmx_melius.deployment.program.program import Program
 from model_zoo import get_model, get_model_list
 from model_zoo.resnet import BinaryResNet
 
@@ -465,6 +466,25 @@ def test_verification_names_the_layer_that_differs(convert, monkeypatch):
         convert(net, (1, 3, 8, 8))
 
 
+@pytest.mark.parametrize('layer, parameter', [(0, 'weight'), (1, 'gamma'), (3, 'weight')])
+def test_verification_refuses_a_network_whose_values_mxnet_cannot_represent(layer, parameter, convert, export, tmp_path):
+    net = initialized(sequence(nn.Conv2D(8, 3), nn.BatchNorm(), bmx.BinaryConv2D(8, 3), nn.Dense(3)), (1, 3, 8, 8))
+    array = getattr(net[layer], parameter).data()
+    array[:] = 3e38
+    with pytest.raises(UserError, match=r'node \S+: \d+ of \d+ values are not finite in MXNet'):
+        convert(net, (1, 3, 8, 8))
+    assert not list(tmp_path.glob('packed*'))
+    assert convert(net, (1, 3, 8, 8), verify=False)[0].verification is None
+
+
+@pytest.mark.parametrize('wrong', [np.nan, np.inf])
+def test_verification_refuses_a_program_that_gives_no_finite_numbers(wrong, convert, monkeypatch):
+    net = initialized(sequence(bmx.BinaryConv2D(8, 3), nn.Dense(3)), (1, 3, 8, 8))
+    monkeypatch.setitem(reference._FUNCTIONS, 'conv', lambda *a, **k: reference._conv(*a, **k) * np.float32(wrong))
+    with pytest.raises(UserError, match=r'node .*dense\d+_fwd: values differ from those of MXNet'):
+        convert(net, (1, 3, 8, 8))
+
+
 # --- refusals -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -483,9 +503,12 @@ def changed(params, name, change):
     write_parameters(params, arrays)
 
 
-def nan(array):
-    array.flat[0] = np.nan
-    return array
+def beginning_with(value):
+    def change(array):
+        array.flat[0] = value
+        return array
+
+    return change
 
 
 @pytest.mark.parametrize(
@@ -494,7 +517,9 @@ def nan(array):
         ('conv0_weight', lambda array: None, 'lacks [^,]*conv0_weight:'),
         ('running_var', lambda array: None, 'running_var is missing'),
         ('gamma', lambda array: array[1:], r'gamma has the shape \(7,\)'),
-        ('qconv0_weight', nan, 'qconv0_weight holds values that are not finite'),
+        ('qconv0_weight', beginning_with(np.nan), 'qconv0_weight holds values that are not finite'),
+        ('running_var', beginning_with(-1), r'batchnorm\d+_fwd \(BatchNorm\): .*running_var is -1 in channel 0, .*must be positive'),
+        ('running_var', beginning_with(-1e-5), r'running_var is -1e-05 in channel 0, and with eps=1e-05'),
         ('beta', lambda array: array.astype(np.float16), 'beta is float16: cast'),
     ],
 )
@@ -506,13 +531,53 @@ def test_parameters_that_do_not_fit_are_named(name, change, words, small, tmp_pa
     assert not list(tmp_path.glob('*packed*'))
 
 
+def reads_itself(graph):
+    convolution = next(index for index, node in enumerate(graph['nodes']) if node['op'] == 'Convolution')
+    graph['nodes'][convolution]['inputs'][0] = graph['heads'][0]
+
+
+def calls_two_variables_alike(graph):
+    variables = [node for node in graph['nodes'] if node['op'] == 'null']
+    variables[1]['name'] = variables[2]['name'] = 'twice'
+
+
+@pytest.mark.parametrize(
+    'change, words', [(reads_itself, r'node \S+ reads its own result'), (calls_two_variables_alike, '2 variables .* called twice')]
+)
+def test_symbols_that_mxnet_cannot_use_are_refused(change, words, small, run, tmp_path):
+    symbol, params = small
+    graph = json.loads(symbol.read_text())
+    change(graph)
+    symbol.write_text(json.dumps(graph))
+    with pytest.raises(UserError, match=f'net-symbol.json: {words}'):
+        bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
+    for arguments in (['summary', symbol], ['predict', tmp_path / 'net', tmp_path / 'image.png']):
+        status, output, errors = run(*arguments)
+        assert status == 2 and not output and errors.splitlines()[-1].startswith('error: ')
+
+
+def test_a_live_network_with_two_variables_of_one_name_is_refused():
+    net = nn.HybridLambda(lambda F, x: F.broadcast_add(F.broadcast_add(x, mx.sym.var('twice')), mx.sym.var('twice')))
+    with pytest.raises(UserError, match='2 variables .* called twice'):
+        bmx.summary(net, (1, 8))
+
+
+@pytest.mark.parametrize('eps', ['nan', 'inf'])
+def test_an_eps_that_is_not_finite_is_named(eps, small, tmp_path):
+    symbol, params = small
+    assert '"eps": "1e-05"' in symbol.read_text()
+    symbol.write_text(symbol.read_text().replace('"eps": "1e-05"', f'"eps": "{eps}"'))
+    with pytest.raises(UserError, match=rf'batchnorm\d+_fwd \(BatchNorm\) has eps={eps}'):
+        bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
+
+
 def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
     symbol, params = small
     shape, prefix = (1, 3, 8, 8), tmp_path / 'packed'
-    with pytest.raises(UserError, match='holds no MXNet symbol'):
+    with pytest.raises(UserError, match='holds no symbol of MXNet'):
         bmx.convert(params, params, prefix, shape)
     (tmp_path / 'cut-symbol.json').write_text(pathlib.Path(symbol).read_text().partition('[')[0])
-    with pytest.raises(UserError, match='cut-symbol.json holds no MXNet symbol'):
+    with pytest.raises(UserError, match='cut-symbol.json holds no symbol of MXNet'):
         bmx.convert(tmp_path / 'cut-symbol.json', params, prefix, shape)
     with pytest.raises(UserError, match='is no parameter file'):
         bmx.convert(symbol, symbol, prefix, shape)
@@ -526,6 +591,11 @@ def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
         bmx.convert(symbol, params, prefix, (1, 4, 8, 8))
     with pytest.raises(UserError, match='does not fit the network'):
         bmx.convert(symbol, params, prefix, (1, 3, 2, 2))
+    for wrong in ((), (0, 3, 8, 8), (1, 3, -8, 8), (1, 3, 8.5, 8), 8):
+        with pytest.raises(UserError, match='the shape of the input .* must be a tuple of whole numbers from 1 on'):
+            bmx.convert(symbol, params, prefix, wrong)
+        with pytest.raises(UserError, match='the shape of the input .* must be a tuple of whole numbers from 1 on'):
+            bmx.deploy(bmx.QDense(3), wrong)
     with pytest.raises(UserError, match="no input 'image'"):
         bmx.convert(symbol, params, prefix, {'image': shape})
     (tmp_path / 'folder-0000.params').mkdir()

@@ -6,18 +6,17 @@ import os
 import mxnet as mx
 import numpy as np
 import pytest
-from images import encode, make_folders, overwrite, record_span, write_records
+from images import encode, make_folders, overwrite, pack_folders, record_span, write_records
 
-from bmx_melius.errors import UserError
+from bmx_melius.data.augmentation import Augmentation
+from bmx_melius.data.datasets import DATASETS
+from bmx_melius.data.folders import FolderSource, open_folders
+from bmx_melius.data.image_source import ImageSource
+from bmx_melius.data.record_source import RecordSource
+from bmx_melius.data.records import RecordFile
+from bmx_melius.data.small_images import open_digits
+from bmx_melius.errors import DataError, UserError
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.augmentation import Augmentation
-from bmx_melius.training.datasets import DATASETS
-from bmx_melius.training.digits import open_digits
-from bmx_melius.training.folders import open_folders
-from bmx_melius.training.image_source import ImageSource
-from bmx_melius.training.record_source import RecordSource
-from bmx_melius.training.records import RecordFile
-from bmx_melius.training.source import DataError
 
 PLAIN = InputSpec(size=8, resize=8, mean=(0, 0, 0), std=(1, 1, 1))
 MIRROR_ONLY = Augmentation(mirror=True)
@@ -127,7 +126,7 @@ def test_batches_do_not_depend_on_the_number_of_threads(tmp_path):
     for threads in (0, 2):
         train, validation = open_folders(tmp_path, spec)
         augmentation = DATASETS['imagenet'].augmentations['high']
-        source = ImageSource(train, validation, train.synsets, 'test', spec, augmentation, 8, 0, 1, threads, 5)
+        source = ImageSource(train, validation, train.class_names, 'test', spec, augmentation, 8, 0, 1, threads, 5)
         epochs.append(
             [images.asnumpy() for epoch in range(2) for images, _ in source.train(epoch)]
             + [images.asnumpy() for images, _ in source.validation()]
@@ -170,14 +169,17 @@ def open_records(prefix):
 def test_a_sound_file_gives_keys_and_labels(record_file):
     records = open_records(record_file)
     assert len(records) == 20 and records.keys.tolist() == list(range(20)) and records.labels.tolist() == [n % 4 for n in range(20)]
-    assert records.cut_off == [] and records.undecodable(2) == []
+    assert records.suspects(2) == ([], []) and records.undecodable(2, range(20)) == []
+    reader = mx.recordio.MXIndexedRecordIO(records.index_path, records.path, 'r')
+    assert all(records.read(n) == mx.recordio.unpack(reader.read_idx(n))[1] for n in range(20))
 
 
 def test_a_record_that_contains_the_mark_of_a_record_is_sound(tmp_path):
     image = encode(np.zeros((8, 8, 3), np.uint8)) + b'\0' * 200
     image = image[: (len(image) - 100) // 4 * 4] + b'\x0a\x23\xd7\xce' * 3 + image[-64:]  # recordio splits records there
     write_records(tmp_path / 'a', [image] * 3, [0, 1, 0])
-    assert open_records(str(tmp_path / 'a')).labels.tolist() == [0, 1, 0]
+    records = open_records(str(tmp_path / 'a'))
+    assert records.labels.tolist() == [0, 1, 0] and [records.read(number) for number in range(3)] == [image] * 3
 
 
 @pytest.mark.parametrize('inside', [5, 100])
@@ -219,19 +221,19 @@ def test_an_image_that_is_overwritten_is_named(record_file):
         offset, length = record_span(record_file, number)
         overwrite(record_file + '.rec', offset, b'\0' * length)
     with pytest.raises(UserError, match=r'a\.rec: no image can be decoded from record 3, 7;'):
-        open_records(record_file)
+        open_records(record_file).check_ends(1)
 
 
-def test_other_formats_than_jpeg_and_png_are_no_error(tmp_path):
+def test_other_formats_than_jpeg_and_png_are_no_error(tmp_path, caplog):
     write_records(tmp_path / 'a', [encode(np.full((8, 8, 3), n, np.uint8), '.bmp') for n in range(3)])
-    assert open_records(str(tmp_path / 'a')).cut_off == []
+    open_records(str(tmp_path / 'a')).check_ends(2)
+    assert not caplog.records
 
 
 def test_a_cut_off_image_is_named_in_the_log_and_can_be_trained_on(tmp_path, caplog):
     images = [encode(np.random.RandomState(n).randint(0, 256, (30, 30, 3)).astype(np.uint8), '.jpg') for n in range(4)]
     write_records(tmp_path / 'a', [images[0], images[1][: len(images[1]) // 2], *images[2:]], [0, 1, 0, 1])
     records = open_records(str(tmp_path / 'a'))
-    assert records.cut_off == [1]
     source = RecordSource(records, records, PLAIN, MIRROR_ONLY, 4, 0, 1, threads=1, seed=0)
     assert 'a.rec: the image of record 1 is cut off' in caplog.text
     assert len(list(source.train(0))) == 1
@@ -246,15 +248,79 @@ def test_an_undecodable_record_is_named_when_it_is_read(record_file):
         list(source.train(0))
 
 
-@pytest.mark.parametrize('threads', [0, 2])
-def test_an_undecodable_file_is_named_when_it_is_read(tmp_path, threads):
+@pytest.fixture
+def folders(tmp_path):
     make_folders(tmp_path)
-    broken = tmp_path / 'train' / 'class1' / '4.jpg'
-    overwrite(broken, 8, b'\0' * (broken.stat().st_size - 10))
-    train, validation = open_folders(tmp_path, PLAIN)
-    source = ImageSource(train, validation, train.synsets, 'test', PLAIN, MIRROR_ONLY, 6, 0, 1, threads=threads, seed=0)
+    return tmp_path
+
+
+def open_photos(folder, threads=2):
+    train, validation = open_folders(folder, PLAIN)
+    return FolderSource(train, validation, 'test', PLAIN, MIRROR_ONLY, 6, 0, 1, threads=threads, seed=0)
+
+
+def damage(path, keep_ends):
+    """Overwrite the content of an image file, its first and last bytes with it if they are not kept."""
+    begin, end = (8, 2) if keep_ends else (0, 0)
+    overwrite(path, begin, b'\0' * (path.stat().st_size - begin - end))
+
+
+@pytest.mark.parametrize('threads', [0, 2])
+def test_an_undecodable_file_is_named_when_it_is_read(folders, threads):
+    damage(folders / 'train' / 'class1' / '4.jpg', keep_ends=True)
+    source = open_photos(folders, threads)
     with pytest.raises(DataError, match='class1/4.jpg'):
         list(source.train(0))
+
+
+@pytest.mark.parametrize('threads', [0, 2])
+def test_files_that_start_or_end_unlike_images_or_validation_needs_are_decoded_before_the_first_epoch(folders, threads):
+    kept = (folders / 'train' / 'class1' / '4.jpg').read_bytes()
+    for number in (4, 9):
+        damage(folders / 'train' / 'class1' / f'{number}.jpg', keep_ends=False)
+    with pytest.raises(UserError, match='train: no image can be decoded from class1/4.jpg, class1/9.jpg; mend'):
+        open_photos(folders, threads)
+    for number in (4, 9):
+        (folders / 'train' / 'class1' / f'{number}.jpg').write_bytes(kept)
+    damage(folders / 'val' / 'class2' / '3.jpg', keep_ends=True)
+    with pytest.raises(UserError, match='val: no image can be decoded from class2/3.jpg; mend'):
+        open_photos(folders, threads)
+
+
+def test_files_that_are_cut_off_or_no_images_are_named_once_and_can_be_trained_on(folders, caplog):
+    for name in ('train/class0/3.jpg', 'train/class2/5.jpg'):
+        content = (folders / name).read_bytes()
+        (folders / name).write_bytes(content[: len(content) * 9 // 10])
+    for name in ('notes.txt', 'class0/a.gif', 'class1/b.gif'):
+        (folders / 'val' / name).write_text('')
+    source = open_photos(folders)
+    for epoch in range(2):
+        assert len(list(source.train(epoch))) == source.updates_per_epoch
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2, messages
+    assert 'val: ignored' in messages[0] and messages[0].endswith('class0/a.gif, class1/b.gif, notes.txt')
+    assert messages[1].endswith('train: the image of class0/3.jpg, class2/5.jpg is cut off; its missing part is gray')
+
+
+@pytest.mark.parametrize('kind', ['records', 'folders'])
+def test_all_training_images_are_decoded_where_that_is_asked_for(folders, kind):
+    if kind == 'folders':
+        damage(folders / 'train' / 'class1' / '4.jpg', keep_ends=True)
+        source, name = open_photos(folders), 'class1/4.jpg'
+    else:
+        pack_folders(folders)
+        offset, length = record_span(str(folders / 'rec' / 'train'), 17)
+        overwrite(folders / 'rec' / 'train.rec', offset + 8, b'\0' * (length - 10))
+        records = [RecordFile(f'{folders}/rec/{part}.rec', f'{folders}/rec/{part}.idx') for part in ('train', 'val')]
+        medium = DATASETS['imagenet'].augmentations['medium']
+        source, name = RecordSource(*records, PLAIN, medium, 4, 0, 1, threads=2, seed=0), 'record 17'
+    with pytest.raises(UserError, match=f'no image can be decoded from {name};'):
+        source.decode_training_images()
+
+
+def test_training_images_that_can_be_decoded_or_are_arrays_pass_the_check(folders):
+    open_photos(folders).decode_training_images()
+    open_numbered(folders, kind='images').decode_training_images()
 
 
 @pytest.mark.parametrize('damaged', ['train', 'val'])

@@ -15,9 +15,9 @@ import pytest
 from images import make_folders
 
 import train_imagenet
-from bmx_melius.training.heartbeats import INTERVAL, JOIN_TIMEOUT, LOST, TIMEOUT
+from bmx_melius.distributed.heartbeats import INTERVAL, JOIN_TIMEOUT, LOST, TIMEOUT
+from bmx_melius.distributed.workers import Workers
 from bmx_melius.training.schedules import scaled_rate
-from bmx_melius.training.workers import Workers
 
 SCRIPT = train_imagenet.__file__
 FLAGS = [
@@ -114,7 +114,7 @@ def test_a_job_of_the_launcher_ends_like_one_process_with_as_many_devices(flags,
     command = [
         sys.executable,
         '-m',
-        'bmx_melius.training.launch',
+        'bmx_melius.distributed.launcher',
         '-n',
         '2',
         '-s',
@@ -192,7 +192,7 @@ def test_a_job_that_has_not_begun_ends_at_the_first_signal(flags, tmp_path):
 @pytest.mark.parametrize('role', ['scheduler', 'server'])
 def test_a_process_of_the_job_can_be_asked_whether_it_has_begun_before_mxnet_runs_it(role):
     ask = (
-        'from bmx_melius.training.heartbeats import SCHEDULER, Heartbeats\n'
+        'from bmx_melius.distributed.heartbeats import SCHEDULER, Heartbeats\n'
         f'import os; os.environ["DMLC_ROLE"] = {role!r}\n'  # MXNet would run the process while it is imported
         'heartbeats = Heartbeats("dist", SCHEDULER, "")\n'
         'heartbeats.start()\n'
@@ -257,7 +257,7 @@ def test_horovod_that_is_missing_is_named_with_what_to_do(flags, tmp_path, monke
 
 
 def test_launcher_without_hosts_says_what_to_give():
-    command = [sys.executable, '-m', 'bmx_melius.training.launch', '-n', '2', '-s', '1', 'true']
+    command = [sys.executable, '-m', 'bmx_melius.distributed.launcher', '-n', '2', '-s', '1', 'true']
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1 and '--launcher local' in done.stderr

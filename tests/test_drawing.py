@@ -8,8 +8,8 @@ from mxnet.gluon import nn
 
 import model_zoo
 from bmx_melius import BinaryConv2D, ChannelShuffle, QActivation, QConv2D, UserError
-from bmx_melius.drawing import draw, save
-from bmx_melius.graph import Graph
+from bmx_melius.analysis.drawing import draw, save
+from bmx_melius.analysis.graph import Graph
 
 
 def boxes_and_arrows(net, input_shape):

@@ -1,6 +1,7 @@
 """Evaluation: the numbers are those of scikit-learn and of plain loops, whatever the data lie in, and packing changes none of them."""
 
 import csv
+import dataclasses
 import json
 import os
 import pathlib
@@ -14,16 +15,21 @@ import sklearn.metrics
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from images import CLASSES, VALIDATION, make_folders, pack_folders
+from images import CLASSES, VALIDATION, make_folders, make_large_photos, pack_folders
 from mxnet.gluon import nn
 
 import bmx_melius as bmx
-from bmx_melius import confusion_plot
 from bmx_melius.__main__ import main
-from bmx_melius.evaluation import Accuracy, Confusion, ranks
+from bmx_melius.analysis import confusion_plot
+from bmx_melius.analysis.evaluation import Accuracy, Confusion, ranks
+from bmx_melius.data.augmentation import Augmentation
+from bmx_melius.data.datasets import DATASETS
+from bmx_melius.data.folders import open_folders
+from bmx_melius.data.image_source import ImageSource
+from bmx_melius.data.record_source import RecordSource
+from bmx_melius.data.records import RecordFile
+from bmx_melius.data.small_images import open_digits
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.data import DATASETS
-from bmx_melius.training.digits import open_digits
 from model_zoo import get_model
 
 DIGITS = DATASETS['digits'].input
@@ -269,6 +275,35 @@ def test_images_and_folders_with_names_that_are_no_utf8_are_evaluated(run, of_ph
     assert cv2.imread(str(tmp_path / 'confusion.png')) is not None
 
 
+def test_large_photos_give_the_same_pixels_in_training_evaluation_and_prediction_packed_by_default_or_not(run, tmp_path, capsys):
+    make_large_photos(tmp_path)
+    assert main(['pack-images', str(tmp_path)]) == 0
+    spec = InputSpec(size=96, resize=112, mean=(0, 0, 0), std=(1, 1, 1))
+    paths = sorted((tmp_path / 'val').glob('*/*.jpg'))
+    expected = np.concatenate([spec.load(path).asnumpy() for path in paths])
+    records = [RecordFile(f'{tmp_path}/rec/{part}.rec', f'{tmp_path}/rec/{part}.idx') for part in ('train', 'val')]
+    train, validation = open_folders(str(tmp_path), spec)
+    arguments = {'spec': spec, 'augmentation': Augmentation(), 'batch_size': 2, 'part': 0, 'parts': 1, 'threads': 2, 'seed': 0}
+    for source in (RecordSource(*records, **arguments), ImageSource(train, validation, train.class_names, 'photos', **arguments)):
+        np.testing.assert_array_equal(np.concatenate([images.asnumpy() for images, _ in source.validation()]), expected)
+
+    prefix, _ = export(tmp_path / 'net', dataclasses.replace(spec, mean=(110, 110, 110), std=(20, 20, 20)), NAMES[:2])
+    parameters = mx.nd.load(f'{prefix}-0000.params')
+    mx.nd.save(f'{prefix}-0000.params', {name: array * (0.01 if 'dense' in name else 1) for name, array in parameters.items()})
+    rows = []
+    for data in (tmp_path, tmp_path / 'rec' / 'val.rec'):
+        status, _, errors = run(prefix, data, '--output', tmp_path / 'predictions.csv')
+        assert status == 0 and errors == ''
+        with open(tmp_path / 'predictions.csv', newline='') as file:
+            rows.append([(row['prediction'], row['probability']) for row in csv.DictReader(file)])
+    assert rows[0] == rows[1] and len({probability for _, probability in rows[0]}) == len(paths)
+    capsys.readouterr()
+    assert main(['predict', prefix, *map(str, paths), '--json']) == 0
+    best = [prediction['top'][0] for prediction in json.loads(capsys.readouterr().out)['predictions']]
+    assert [row['name'] for row in best] == [prediction for prediction, _ in rows[0]]
+    np.testing.assert_allclose([row['probability'] for row in best], [float(probability) for _, probability in rows[0]], rtol=1e-4)
+
+
 def test_folders_are_matched_with_classes_by_name_whatever_their_order(run, of_photos, photos):
     before = json.loads(run(of_photos[0], photos, '--json', '--per-class')[1])['per_class']
     parameters = mx.nd.load(f'{of_photos[0]}-0000.params')
@@ -288,6 +323,21 @@ def test_a_folder_may_lack_classes_of_the_network_that_has_names(run, of_photos,
     whole = json.loads(run(of_photos[0], photos, '--json', '--per-class')[1])['per_class']
     some = json.loads(run(of_photos[0], tmp_path / 'some', '--json', '--per-class')[1])['per_class']
     assert some[2] == whole[2] and [row['images'] for row in some] == [0, 0, VALIDATION]
+
+
+def test_files_that_are_no_images_of_a_class_give_one_message(run, fails, of_photos, photos, tmp_path, recwarn, caplog):
+    def messages():
+        return [*caplog.messages, *(str(warning.message) for warning in recwarn if '.jpg' in str(warning.message))]
+
+    fails([of_photos[0], photos / 'val' / NAMES[0]], 'no folders', 'one folder for each class', 'bmx-melius predict')
+    assert not messages()
+
+    shutil.copytree(photos / 'val' / NAMES[0], tmp_path / 'some')
+    shutil.copytree(photos / 'val' / NAMES[1], tmp_path / 'some' / NAMES[1])
+    status, output, _ = run(of_photos[0], tmp_path / 'some', '--json')
+    assert status == 0 and json.loads(output)['images'] == VALIDATION
+    (message,) = messages()
+    assert message.endswith(', '.join(f'{number}.jpg' for number in range(VALIDATION)))
 
 
 def test_a_checkpoint_of_a_network_of_the_zoo_is_evaluated_like_its_export(run, fails, tmp_path):

@@ -11,8 +11,8 @@ from test_train_imagenet import TINY, train_apart, train_until
 import bmx_melius as bmx
 from bmx_melius.errors import UserError
 from bmx_melius.quantizers import sign
-from bmx_melius.training import curves
-from bmx_melius.training.flips import ALL, PERCENTILES, FlipCounter, binary_weights
+from bmx_melius.training import plots
+from bmx_melius.training.flips import ALL, PERCENTILES, STATISTICS, FlipCounter, binary_weights
 from model_zoo import get_model
 
 
@@ -36,7 +36,8 @@ def test_binary_weights_are_those_of_quantized_layers_with_one_bit():
     net = get_model('meliusnet22')
     saved = net._collect_params_with_prefix()
     assert {f'{path}.weight' for path in binary_weights(net)} == {name for name in saved if 'qconv' in name}
-    assert not binary_weights(get_model('meliusnet22', bits=32))
+    for real in ({'bits': 32}, {'weight_bits': 32}):
+        assert not binary_weights(get_model('meliusnet22', **real))
 
 
 def expected_rows(signs, layers):
@@ -136,10 +137,31 @@ def test_a_run_stopped_in_an_epoch_and_resumed_has_the_flips_of_the_uninterrupte
 
 def test_the_plot_shows_the_rows(uninterrupted):
     rows = [{name: value if name == 'layer' else float(value) for name, value in row.items()} for row in read(uninterrupted)]
-    every, mean, flipped = curves.flips(rows, 'title').axes
+    every, mean, flipped = plots.flips(rows, 'title').axes
     shown = {line.get_label(): list(line.get_ydata()) for line in every.lines}
-    for label, column in (('99 %', 'p99'), ('median', 'p50'), ('mean', 'mean')):
+    for label, column in (('99 %', 'p99'), ('median', 'p50'), ('mean', 'mean'), ('maximum', 'p100')):
         assert shown[label] == [row[column] for row in rows if row['layer'] == ALL]
     for layer, line, share in zip(dict.fromkeys(row['layer'] for row in rows if row['layer'] != ALL), mean.lines, flipped.lines):
         assert list(line.get_ydata()) == [row['mean'] for row in rows if row['layer'] == layer]
         np.testing.assert_allclose(share.get_ydata(), [100 * row['flipped'] for row in rows if row['layer'] == layer])
+
+
+@pytest.mark.parametrize(
+    'means, most', [([0.0124, 0.0146, 0.0065, 0.0011], [6, 6, 5, 5]), ([40, 20, 5, 0.5], [400, 300, 80, 7]), ([0, 0, 0, 0], [0, 0, 0, 0])]
+)
+def test_the_mean_can_be_read_beside_the_maximum(means, most):
+    rows = [
+        {**dict.fromkeys(STATISTICS, 0), 'epoch': epoch, 'layer': layer, 'mean': mean, 'p100': maximum}
+        for epoch, (mean, maximum) in enumerate(zip(means, most), start=1)
+        for layer in (ALL, '0')
+    ]
+    axes = plots.flips(rows, 'title').axes[0]
+
+    def heights(numbers):  # in shares of the plot's height
+        places = axes.transData.transform([(1, number) for number in numbers])
+        return axes.transAxes.inverted().transform(places)[:, 1]
+
+    for values in (means, most):
+        assert np.all((heights(values) >= 0) & (heights(values) <= 1))
+    for mean, height in zip(means, heights(means)):
+        assert height > 0.1 if mean else height == 0

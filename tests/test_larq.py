@@ -3,6 +3,7 @@
 ``tests/make_larq_data.py`` made the small networks and their logits; it says how.
 """
 
+import dataclasses
 import gzip
 import http.server
 import json
@@ -23,8 +24,9 @@ from bmx_melius.importers.keras import read_keras_layers
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import larq, store
+from model_zoo.layer_options import NetworkOptions
 from model_zoo.registry import get_pretrained_options
-from model_zoo.resnet import BIREALNET, RESNET_E, BinaryResNet
+from model_zoo.resnet import BIREALNET, RESNET_E, Architecture, BinaryResNet
 
 h5py = pytest.importorskip('h5py')
 
@@ -45,9 +47,14 @@ SMALL = {
         'meliusnet_flex', block_numbers=(1, 1), transitions=(32,), classes=5, **larq.NETWORKS['meliusnet22']
     ),
     'densenet': lambda: model_zoo.get_model('meliusnet_flex', classes=5, **DENSENET, **larq.NETWORKS['binary_densenet37_dilated']),
-    'resnet_e': lambda: BinaryResNet((2, 2), RESNET_E, classes=5, **larq.NETWORKS['resnet_e18']),
-    'birealnet': lambda: BinaryResNet((1, 1), BIREALNET, classes=5, **larq.NETWORKS['birealnet18']),
+    'resnet_e': lambda: residual_network((2, 2), RESNET_E, 'resnet_e18'),
+    'birealnet': lambda: residual_network((1, 1), BIREALNET, 'birealnet18'),
 }
+
+
+def residual_network(layers, variant, options_of):
+    options = dataclasses.replace(variant.options, **larq.NETWORKS[options_of])
+    return BinaryResNet(Architecture(layers, variant), options, classes=5)
 
 
 def unpacked(name, folder):
@@ -131,7 +138,7 @@ def test_same_padding_of_an_even_map_puts_one_zero_less_before_than_behind(kerne
 def test_same_padding_of_a_maximum_ignores_what_is_outside_the_map():
     x = -mx.nd.random.uniform(1, 2, shape=(1, 2, 6, 6))
     layers = mx.gluon.nn.HybridSequential()
-    model_zoo.stems.add_stem('imagenet', layers, 8, mx.gluon.nn.BatchNorm, same_padding=True)
+    model_zoo.stems.add_stem(layers, NetworkOptions(initial_layers='imagenet', init_features=8, same_padding=True))
     layer = layers[-1]
     expected = [[x[0, c, i : i + 3, j : j + 3].max().asscalar() for i in (0, 2, 4) for j in (0, 2, 4)] for c in (0, 1)]
     np.testing.assert_array_equal(layer(x).asnumpy().reshape(2, 9), np.array(expected, np.float32))

@@ -1,5 +1,6 @@
 """Layers and their gradients against the reference data, NumPy's own loops and their float twins."""
 
+import inspect
 import json
 import os
 from pathlib import Path
@@ -24,7 +25,7 @@ from bmx_melius import (
     ScaledBinaryConv2D,
     UserError,
 )
-from bmx_melius.layers import concat
+from bmx_melius.channels import concat
 from bmx_melius.marks import read_marks
 from bmx_melius.quantizers import quantize, quantize_in_parts
 
@@ -258,7 +259,7 @@ def test_fused_activation_is_applied_last():
 
 def test_weight_decay_spares_quantized_weights():
     assert QConv2D(4, 3).weight.wd_mult == 0 and QDense(4).weight.wd_mult == 0
-    assert QConv2D(4, 3, bits=32).weight.wd_mult == 1
+    assert QConv2D(4, 3, bits=32).weight.wd_mult == QConv2D(4, 3, quantization='unit_magnitude').weight.wd_mult == 1
 
 
 @pytest.mark.parametrize('groups', [1, 4])
@@ -292,9 +293,11 @@ def test_marks_survive_export_and_import(tmp_path):
         (lambda: QActivation(method='det_sign'), 'unknown quantizer'),
         (lambda: QActivation(bits=2), "'sign' cannot round to 2 bits"),
         (lambda: QActivation(threshold=0), 'threshold must be positive'),
+        (lambda: QActivation(method='unit_magnitude'), 'cannot quantize activations'),
+        (lambda: QConv2D(4, 3, bits=32, quantization='unit_magnitude'), 'cannot round to 32 bits; choose from 1$'),
         (lambda: QActivation(encoding='bytes'), 'unknown encoding'),
         (lambda: QActivation(method='dorefa', bits=2, encoding='bit'), 'one bit'),
-        (lambda: QConv2D(4, 3, layout='NHWC'), 'NCHW alone'),
+        (lambda: QConv2D(4, 3, layout='NHWC'), 'NCHW only'),
         (lambda: QConv2D(4, 3, pad_value=0, encoding='bit'), 'pads with -1'),
         (lambda: QConv2D(4, 3, bits=32, encoding='bit'), 'one bit, not for bits=32'),
         (lambda: ScaledBinaryConv2D(4, 3, dilation=2), 'no dilation'),
@@ -304,6 +307,41 @@ def test_marks_survive_export_and_import(tmp_path):
 def test_wrong_arguments_are_named(make, words):
     with pytest.raises(UserError, match=words):
         make()
+
+
+SIZED = {QActivation: (), QDense: (4,), ChannelShuffle: (2,)}  # the arguments without which a layer cannot be made; (4, 3) of convolutions
+QUANTIZED = [QActivation, QConv1D, QConv2D, QConv3D, QDense, BinaryConv2D, ScaledBinaryConv2D]
+
+
+@pytest.mark.parametrize('layer', [*QUANTIZED, ChannelShuffle])
+def test_a_signature_shows_arguments_that_the_layer_takes_with_their_defaults(layer):
+    shown = inspect.signature(layer).parameters.values()
+    assert not [argument for argument in shown if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)]
+    defaults = {argument.name: argument.default for argument in shown if argument.default is not argument.empty}
+    given = layer(*SIZED.get(layer, (4, 3)), **{**defaults, 'prefix': 'one_'})
+    assert repr(given) == repr(layer(*SIZED.get(layer, (4, 3)), prefix='one_'))
+
+
+@pytest.mark.parametrize('layer', [*QUANTIZED, ChannelShuffle])
+def test_an_argument_that_does_not_exist_is_a_type_error_that_names_it(layer):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'clip_threshold'"):
+        layer(*SIZED.get(layer, (4, 3)), clip_threshold=1)
+
+
+def test_what_a_composed_layer_chooses_itself_is_no_argument():
+    with pytest.raises(TypeError, match="^BinaryConv2D: .*argument 'encoding'; its arguments are channels, kernel_size, strides, "):
+        BinaryConv2D(4, 3, encoding='bit')
+    with pytest.raises(TypeError, match="^ScaledBinaryConv2D: .*argument 'no_offset'"):
+        ScaledBinaryConv2D(4, 3, no_offset=True)
+    with pytest.raises(TypeError, match="^QConv2D: missing a required argument: 'kernel_size'"):
+        QConv2D(4)
+
+
+@pytest.mark.parametrize('layer', [BinaryConv2D, ScaledBinaryConv2D])
+def test_a_binary_convolution_takes_its_geometry_in_gluons_order(layer):
+    layer = layer(4, 3, 2, 1, 1, 2, in_channels=4)
+    layer.initialize()
+    assert layer(nd.ones((1, 4, 8, 8))).shape == (1, 4, 4, 4) and layer.qconv.weight.shape == (4, 2, 3, 3)
 
 
 # --- the first of two stages: binary activations, real weights --------------------------------------------------------------------------
@@ -316,10 +354,10 @@ def real_weight_layer(channels, in_channels, **arguments):
     return layer, layer.qconv.weight.data().asnumpy().astype(np.float64)
 
 
-def agreement_in_numpy(x, weight, groups=1):
-    """(h + n) / 2 of the signs of x, padded with -1, and filters of mean magnitude 1, by a loop in float64."""
+def agreement_in_numpy(x, weight, groups=1, pad_value=-1):
+    """(h + n) / 2 of the signs of x, padded, and filters of mean magnitude 1, by a loop in float64."""
     weight = weight / np.abs(weight).mean(axis=(1, 2, 3), keepdims=True)
-    x = np.pad(np.where(x >= 0, 1.0, -1.0), [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=-1)
+    x = np.pad(np.where(x >= 0, 1.0, -1.0), [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=pad_value)
     size, wide = len(weight) // groups, weight.shape[1]
     y = np.zeros((len(x), len(weight), x.shape[2] - 2, x.shape[3] - 2))
     for channel, row, column in np.ndindex(*y.shape[1:]):
@@ -333,20 +371,20 @@ def test_real_weights_stand_for_signs_whatever_encoding_the_input_has():
     x, weight = np.random.choice([-1, 1], (2, 3, 5, 4)).astype(np.float32), np.random.randn(4, 3, 3, 3).astype(np.float32)
     expected = agreement_in_numpy(x, weight.astype(np.float64))
     for encoding, encoded in (('sign', x), ('bit', (x + 1) / 2)):
-        layer = QConv2D(4, 3, padding=1, bits=32, quantization='unit_magnitude', encoding=encoding, in_channels=3)
+        layer = QConv2D(4, 3, padding=1, quantization='unit_magnitude', encoding=encoding, in_channels=3)
         layer.initialize()
         layer.weight.set_data(nd.array(weight))
         np.testing.assert_allclose(layer(nd.array(encoded)).asnumpy(), expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize('hybridize', [False, True], ids=['imperative', 'hybridized'])
-@pytest.mark.parametrize('groups', [1, 2])
-def test_real_weights_give_the_formula_of_signs_with_filters_of_mean_magnitude_one(groups, hybridize):
-    layer, weight = real_weight_layer(4, 6, groups=groups)
+@pytest.mark.parametrize('groups, pad_value', [(1, -1), (2, -1), (1, 0)])
+def test_real_weights_give_the_formula_of_signs_with_filters_of_mean_magnitude_one(groups, pad_value, hybridize):
+    layer, weight = real_weight_layer(4, 6, groups=groups, pad_value=pad_value)
     if hybridize:
         layer.hybridize()
     x = np.random.randn(2, 6, 5, 4).astype(np.float32)
-    np.testing.assert_allclose(layer(nd.array(x)).asnumpy(), agreement_in_numpy(x, weight, groups), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(layer(nd.array(x)).asnumpy(), agreement_in_numpy(x, weight, groups, pad_value), rtol=1e-5, atol=1e-4)
 
 
 def test_gradients_of_real_weights_equal_differences_in_numpy_and_signs_pass_theirs_within_the_threshold():
@@ -398,7 +436,7 @@ def test_both_stages_have_parameters_of_one_name_and_shape_and_a_filter_of_zeros
     np.testing.assert_array_equal(layers[0](nd.ones((1, 3, 5, 5))).asnumpy(), 27 / 2)
 
 
-@pytest.mark.parametrize('arguments', [{'bits': 32, 'weight_bits': 1}, {'weight_bits': 2}, {'weight_bits': 32, 'pad_value': 0}])
+@pytest.mark.parametrize('arguments', [{'bits': 32, 'weight_bits': 1}, {'weight_bits': 2}])
 def test_weights_that_cannot_differ_from_activations_are_refused(arguments):
     with pytest.raises(UserError, match='weight_bits'):
         BinaryConv2D(4, 3, **arguments)

@@ -4,6 +4,7 @@ import importlib
 import multiprocessing
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,10 +16,11 @@ import pytest
 from packed import make_image, make_program, write_packed
 
 import bmx_melius as bmx
-from bmx_melius.deploy import mxnet_operator, reference
-from bmx_melius.deploy.operations import REAL_KIND, Operation, ProgramError, Value
-from bmx_melius.deploy.packed_operator import infer_shapes, operator_attributes
-from bmx_melius.deploy.program import Program
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import REAL_KIND, Operation, ProgramError, Value
+from bmx_melius.deployment.program.packed_operator import infer_shapes, operator_attributes
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime import mxnet_operator
 
 ROOT = pathlib.Path(__file__).parent.parent
 compiled = pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator has not been compiled')
@@ -152,6 +154,29 @@ def test_what_does_not_fit_is_named(x, changes, message):
         assert str(caught.value).count('bmx_melius_packed: ') == 1
 
 
+@HYBRIDIZED
+@pytest.mark.parametrize('shape', [(), (0, 5, 8, 6), (1, 5, 0, 6)])
+def test_arrays_without_axes_or_elements_are_refused(tmp_path, options, shape):
+    block = sequence = load(tmp_path, make_program())
+    if options is not None:
+        sequence = mx.gluon.nn.HybridSequential()
+        sequence.add(block)
+        sequence.hybridize(**options)
+    with pytest.raises(bmx.UserError, match=f'bmx_melius_packed: an input has the shape {re.escape(str(shape))}; .* batch of 1 or more'):
+        sequence(mx.nd.array(np.zeros(shape, np.float32)))
+    assert_same(sequence(mx.nd.array(make_image())), reference.run(make_program(), [make_image()]))
+
+
+@compiled
+def test_sizes_that_are_not_known_yet_stay_unknown(tmp_path):
+    write_packed(tmp_path / 'net', make_program())
+    symbol = mx.sym.load(str(tmp_path / 'net-symbol.json'))
+    for shape in ((0, 5, 8, 6), (2, 5, 0, 0)):
+        assert symbol.infer_shape_partial(data0=shape)[1] == [(), ()]
+    with pytest.raises(mx.MXNetError, match='input 0 has the batch 0; it must be 1 or more'):
+        call(make_program(), mx.nd.array(np.zeros((0, 5, 8, 6))))[0].wait_to_read()
+
+
 @compiled
 def test_words_that_are_no_program_are_refused():
     # of a program that has not run: at the address of one that has, a damaged copy with its header stands for the program itself
@@ -272,7 +297,7 @@ def test_a_child_after_fork_runs_what_its_parent_ran():
 def test_importing_again_changes_nothing():
     for _ in range(2):
         importlib.reload(mxnet_operator)
-        importlib.reload(bmx).deploy.mxnet_operator.register()
+        importlib.reload(bmx).deployment.runtime.mxnet_operator.register()
     assert_same(call(make_program(), mx.nd.array(make_image())), reference.run(make_program(), [make_image()]))
 
 

@@ -15,11 +15,11 @@ from reference_network import read_reference_network
 
 from bmx_melius import UserError, load_reference_parameters
 from bmx_melius.__main__ import main
-from bmx_melius.deploy import reference
-from bmx_melius.deploy.onnx_export import to_onnx, verify
-from bmx_melius.deploy.operations import REAL_KIND, Operation, Value
-from bmx_melius.deploy.program import Program
-from bmx_melius.deploy.session import read_packed
+from bmx_melius.deployment.onnx_export import to_onnx, verify
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime.session import read_packed
 from model_zoo import get_model
 
 onnx, onnxruntime = pytest.importorskip('onnx'), pytest.importorskip('onnxruntime')

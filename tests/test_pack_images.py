@@ -16,10 +16,10 @@ import pytest
 from images import CLASSES, TRAIN, VALIDATION, make_folders, overwrite
 
 from bmx_melius.__main__ import main
+from bmx_melius.data.augmentation import Augmentation
+from bmx_melius.data.record_source import RecordSource
+from bmx_melius.data.records import RecordFile
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.augmentation import Augmentation
-from bmx_melius.training.record_source import RecordSource
-from bmx_melius.training.records import RecordFile
 
 NAMES = [f'class{label}' for label in range(CLASSES)]
 
@@ -62,7 +62,7 @@ def error_of(capsys):
     return lines[-1]
 
 
-def test_record_files_have_every_image_with_its_label_resized_and_the_names_of_the_classes(folder, capsys):
+def test_record_files_have_every_image_with_its_label_and_the_names_of_the_classes_training_images_resized(folder, capsys):
     pack(folder, '--resize', '30', '--json', '--threads', '2')
     assert json.loads(capsys.readouterr().out) == {
         'folder': f'{folder}/rec',
@@ -76,6 +76,9 @@ def test_record_files_have_every_image_with_its_label_resized_and_the_names_of_t
         assert sorted(images) == sorted(f'{part}/{name}/{index}.jpg' for name in NAMES for index in range(number))
         assert np.bincount(records.labels).tolist() == [number] * CLASSES
         for path, image in images.items():
+            if part == 'val':
+                assert image == (folder / path).read_bytes()
+                continue
             packed, original = mx.image.imdecode(image).asnumpy(), cv2.imread(str(folder / path))[..., ::-1]
             expected = cv2.resize(original, (original.shape[1] * 30 // 50, 30))
             assert packed.shape == expected.shape and np.abs(packed.astype(int) - expected).mean() < 5
@@ -123,10 +126,11 @@ def test_labels_that_do_not_fit_the_validation_images_are_refused(folder, tmp_pa
     assert words in message and 'labels.txt' in message and nothing_was_written(folder)
 
 
+@pytest.mark.parametrize('resize', ['0', '480'])
 @pytest.mark.parametrize('broken', ['train/class1/4.jpg', 'val/class0/0.jpg'])
-def test_an_image_that_cannot_be_decoded_is_named_and_nothing_is_written(folder, broken, capsys):
+def test_an_image_that_cannot_be_decoded_is_named_and_nothing_is_written(folder, broken, resize, capsys):
     overwrite(folder / broken, 8, b'\0' * ((folder / broken).stat().st_size - 10))
-    pack(folder, status=2)
+    pack(folder, '--resize', resize, status=2)
     assert f'1 of {CLASSES * (TRAIN if "train" in broken else VALIDATION)} images cannot be decoded: {folder / broken};' in error_of(capsys)
     assert nothing_was_written(folder)
 

@@ -13,7 +13,7 @@ import pytest
 
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
-from bmx_melius.deploy import native
+from bmx_melius.deployment.runtime import engine
 from model_zoo import get_model
 
 ROOT = Path(__file__).parent.parent
@@ -40,7 +40,7 @@ def trained(tmp_path, monkeypatch):
 
 def runs_here(command):
     """Whether a command is quick and has what it needs: Graphviz to draw, the engine to be timed, ImageNet to be packed."""
-    available = {'--compare': False, 'pack-images': False, '--plot': shutil.which('dot'), 'bench': not native.missing()}
+    available = {'--compare': False, 'pack-images': False, '--plot': shutil.which('dot'), 'bench': not engine.missing()}
     return all(available.get(word, True) for word in command)
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bmx_melius.deploy import reference
-from bmx_melius.deploy.operations import REAL_KIND, Operation, ProgramError, Value
-from bmx_melius.deploy.program import Program
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import REAL_KIND, Operation, ProgramError, Value
+from bmx_melius.deployment.program.program import Program
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
 PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))

@@ -1,5 +1,7 @@
 """ResNetE and Bi-Real Net: their block in plain arithmetic, what tells the two apart, maps of odd size."""
 
+import dataclasses
+
 import mxnet as mx
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from mxnet.gluon import nn
 
 from bmx_melius import BinaryConv2D, UserError
 from model_zoo import get_model
-from model_zoo.resnet import BIREALNET, RESNET_E, BinaryResNet, ResidualBlock
+from model_zoo.resnet import BIREALNET, RESNET_E, Architecture, ResidualBlock
 
 
 def layers_of(net, kind):
@@ -19,10 +21,7 @@ def layers_of(net, kind):
 
 
 def block_of(variant, channels, stride):
-    def conv(channels, strides, padding):
-        return BinaryConv2D(channels, kernel_size=3, padding=padding, strides=strides, **variant.convolution)
-
-    block = ResidualBlock(channels, stride, nn.BatchNorm, conv)
+    block = ResidualBlock(channels, stride, dataclasses.replace(variant.options, conv_kwargs=variant.convolution))
     block.initialize(mx.init.Normal(1))
     return block
 
@@ -64,7 +63,9 @@ def test_birealnet_has_no_relu_one_normalization_before_the_blocks_and_scaled_we
     assert activations == [2, 4], 'those inside the grouped stem, and two more in ResNetE'
     assert len(layers_of(other, nn.BatchNorm)) - len(layers_of(net, nn.BatchNorm)) == 2
     convolutions = layers_of(net, BinaryConv2D)
-    assert len(convolutions) == 16 and all(layer.qconv.apply_scaling and layer.qact.method == 'approx_sign' for layer in convolutions)
+    assert len(convolutions) == 16 and all(
+        layer.qconv.binarization.apply_scaling and layer.qact.method == 'approx_sign' for layer in convolutions
+    )
 
 
 def test_the_clipping_threshold_is_the_variants_own_unless_given():
@@ -77,7 +78,7 @@ def test_the_clipping_threshold_is_the_variants_own_unless_given():
 
 def test_more_stages_than_there_are_widths_are_refused():
     with pytest.raises(UserError, match='1 to 4 stages, not 5'):
-        BinaryResNet((1, 1, 1, 1, 1), RESNET_E)
+        Architecture((1, 1, 1, 1, 1), RESNET_E)
 
 
 @pytest.mark.parametrize('alias, name', [('resnet18_e1', 'resnet_e18'), ('resnet34_e1', 'resnet_e34')])

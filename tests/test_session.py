@@ -13,9 +13,10 @@ import pytest
 from packed import make_image, make_program, write_packed
 
 import bmx_melius as bmx
-from bmx_melius.deploy import native, reference
-from bmx_melius.deploy.operations import REAL_KIND, Operation, Value
-from bmx_melius.deploy.program import Program
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime import engine
 
 ROOT = pathlib.Path(__file__).parent.parent
 EXAMPLE = ROOT / 'examples' / 'cpp' / 'run_packed.cc'
@@ -100,20 +101,38 @@ def test_threads_that_share_a_session_get_their_own_results(prefix):
         ([np.zeros((1, 5, 8, 6))], 'input 0 must be float32, not float64'),
         ([np.zeros((1, 4, 8, 6), np.float32)], r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
         ([np.zeros((5, 8, 6), np.float32)], r'not \(5, 8, 6\)'),
+        ([np.zeros((0, 5, 8, 6), np.float32)], 'input 0 has the batch 0; it must be 1 or more'),
+        ([np.float32(1)], r'must have the shape \(batch, 5, height, width\), not \(\)'),
+        ([np.ma.masked_less(make_image(), 0)], r'input 0 is a masked array.*filled'),
         ([[[1.0, 2.0], [3.0]]], 'input 0 is no array of numbers'),
         (['pixels'], 'input 0 is no array of numbers'),
     ],
 )
 def test_an_input_that_does_not_fit_is_named(prefix, inputs, message):
     session = bmx.Session(prefix)
-    for method in (session, *((session.profile, session.working_memory) if not native.missing() else ())):
+    for method in (session, *((session.profile, session.working_memory) if not engine.missing() else ())):
         with pytest.raises(bmx.UserError, match=message):
             method(*inputs)
 
 
+@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
+def test_a_session_that_checks_inputs_names_the_first_value_that_is_not_finite(tmp_path, value):
+    maps = Value(REAL_KIND, 3, 4, 4, False)
+    write_packed(tmp_path / 'net', Program([maps, maps], [Operation('add', (0, 1))], [2]))
+    session = bmx.Session(tmp_path / 'net', check_finite=True)
+    x, y = np.random.randn(2, 2, 3, 4, 4).astype(np.float32)
+    np.testing.assert_array_equal(session(x, y), x + y)
+    y[1, 2, 0, 1:] = value
+    with pytest.raises(bmx.UserError, match=rf'input 1 \(data1\) has 3 values .*not finite, .* {value} at \(1, 2, 0, 1\)'):
+        session(x, y)
+    with pytest.raises(bmx.UserError, match='must be float32'):
+        session(x, np.full(y.shape, None))
+    assert not np.isfinite(bmx.Session(tmp_path / 'net')(x, y)).all(), 'not checked by default'
+
+
 def test_what_needs_the_engine_says_that_it_is_missing(monkeypatch):
-    monkeypatch.setattr(native, 'load', lambda: None)
-    monkeypatch.setattr(native, 'missing', lambda: 'no engine')
+    monkeypatch.setattr(engine, 'load', lambda: None)
+    monkeypatch.setattr(engine, 'missing', lambda: 'no engine')
     session = bmx.Session(make_program())
     for method in (session.profile, session.working_memory):
         with pytest.raises(bmx.UserError, match='no engine'):
@@ -139,7 +158,15 @@ def add_foreign(graph):
 
 
 def remove_packed(graph):
-    graph['nodes'] = [{'op': 'relu', 'name': 'relu', 'inputs': []}]
+    graph['nodes'][-1] = {'op': 'relu', 'name': 'relu', 'inputs': [[0, 0, 0]]}
+
+
+def leave_an_input(graph):
+    graph.update(nodes=graph['nodes'][:1], heads=[[0, 0, 0]])
+
+
+def read_itself(graph):
+    graph['nodes'][-1]['inputs'][0] = [2, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -147,8 +174,12 @@ def remove_packed(graph):
     [
         (add_foreign, r'beside a packed one \(softmax\): load it with MXNet'),
         (remove_packed, r'operators of MXNet \(relu\): load it with MXNet, or convert it first'),
-        (lambda graph: graph.pop('heads'), 'no symbol of MXNet, or damaged'),
-        (lambda graph: graph['nodes'].pop(), 'has 0 packed operators'),
+        (lambda graph: graph.pop('heads'), 'no symbol of MXNet, or a damaged one'),
+        (lambda graph: graph['nodes'].pop(), 'damaged one .an output is no node'),
+        (lambda graph: graph['nodes'][-1]['inputs'].append([3, 0, 0]), 'node net reads a node that is not there'),
+        (leave_an_input, 'has 0 packed operators'),
+        (read_itself, 'node net reads its own result'),
+        (lambda graph: graph['nodes'][0].update(name='net_program'), '2 variables of the symbol are called net_program'),
         (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not make'),
         (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not of one conversion'),
         (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
@@ -168,7 +199,7 @@ def test_damaged_files_are_named(prefix):
     with pytest.raises(bmx.UserError, match='net-0000.params: .*damaged'):
         bmx.Session(prefix)
     pathlib.Path(f'{prefix}-symbol.json').write_bytes(b'\xff')
-    with pytest.raises(bmx.UserError, match='net-symbol.json is no symbol'):
+    with pytest.raises(bmx.UserError, match='net-symbol.json holds no symbol'):
         bmx.Session(prefix)
     with pytest.raises(FileNotFoundError):
         bmx.Session(f'{prefix}-missing')
@@ -210,13 +241,16 @@ def run_without_mxnet(program):
     return done
 
 
-@pytest.mark.parametrize('engine', [True, False])
-def test_session_runs_where_mxnet_is_not_installed(prefix, tmp_path, engine):
+@pytest.mark.parametrize('with_engine', [True, False])
+def test_session_runs_where_mxnet_is_not_installed(prefix, tmp_path, with_engine):
     np.save(tmp_path / 'x.npy', make_image())
     hidden = (
         ''
-        if engine
-        else ("import pathlib, bmx_melius.deploy.native as native; native.ENGINE_LIBRARY = pathlib.Path('/nowhere/_engine.so')\n")
+        if with_engine
+        else (
+            'import pathlib; from bmx_melius.deployment.runtime import engine\n'
+            "engine.ENGINE_LIBRARY = pathlib.Path('/nowhere/_engine.so')\n"
+        )
     )
     done = run_without_mxnet(
         f'import numpy as np, bmx_melius as bmx\n{hidden}'
@@ -254,11 +288,11 @@ def test_info_tells_of_the_engine_where_mxnet_is_missing():
     table, facts = done.stdout.split('\n0\n')
     facts = json.loads(facts)
     assert facts['versions']['mxnet'] is None and facts['networks'] == [] and not facts['engine']['mxnet_operator']
-    assert facts['engine']['isa'] == native.instruction_sets()[0]
-    assert 'not installed' in table and (native.missing() or f'uses {facts["engine"]["isa"]}') in table
+    assert facts['engine']['isa'] == engine.instruction_sets()[0]
+    assert 'not installed' in table and (engine.missing() or f'uses {facts["engine"]["isa"]}') in table
 
 
-@pytest.mark.skipif(bool(native.missing()) or not shutil.which('g++'), reason='no compiled engine, or no compiler')
+@pytest.mark.skipif(bool(engine.missing()) or not shutil.which('g++'), reason='no compiled engine, or no compiler')
 def test_the_example_in_cpp_prints_what_a_session_computes(prefix, tmp_path):
     x = make_image(1)
     x.tofile(tmp_path / 'x.bin')

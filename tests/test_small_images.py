@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import train_imagenet
+from bmx_melius.data.datasets import DATASETS
+from bmx_melius.data.opening import open_images, open_source
 from bmx_melius.errors import UserError
 from bmx_melius.training import options as flags
-from bmx_melius.training.data import open_source
-from bmx_melius.training.datasets import DATASETS
-from bmx_melius.training.validation import open_images
 
 TRAIN, VALIDATION = 40, 15  # images
 MNIST = ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte', 't10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')
@@ -132,7 +131,7 @@ def test_files_are_looked_for_where_gluon_keeps_them(tmp_path, name, monkeypatch
 def test_evaluation_finds_them_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     data = write(tmp_path / '.mxnet' / 'datasets' / 'cifar100', 'cifar100')
-    images = open_images('cifar100', DATASETS['cifar100'].input)
+    images = open_images('cifar100', DATASETS['cifar100'].input, threads=1)
     assert len(images) == VALIDATION and images.class_names == list(DATASETS['cifar100'].class_names)
     np.testing.assert_array_equal(images.dataset[3][0].asnumpy(), data[1][0][3].transpose(1, 2, 0))
 

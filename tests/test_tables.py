@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bmx_melius.__main__ import main
+from bmx_melius.analysis.summary import summary
 from bmx_melius.cli.tables import count, to_markdown
-from bmx_melius.summary import summary
 from model_zoo import get_model, get_model_list
 from model_zoo.published import TABLES
 

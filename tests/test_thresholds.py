@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mxnet import nd
 
-from bmx_melius.deploy.thresholds import BLOCKED, PLAIN, BatchNorm, NotMonotoneError, fold, layout_in_use, switching_points
+from bmx_melius.deployment.convert.thresholds import BLOCKED, PLAIN, BatchNorm, NotMonotoneError, fold, layout_in_use, switching_points
 
 LARGEST = np.finfo(np.float32).max
 EXTREMES = np.array([0, -0.0, 1e-45, -1e-45, 1e-38, -1e-38, 1e30, -1e30, LARGEST, -LARGEST], dtype=np.float32)

@@ -17,14 +17,14 @@ from images import make_folders, overwrite, pack_folders, pack_list, record_span
 
 import bmx_melius.__main__
 import train_imagenet
+from bmx_melius.data.small_images import open_digits
+from bmx_melius.distributed.workers import Workers
 from bmx_melius.exported import describe
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.digits import open_digits
 from bmx_melius.training.export import export_network
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.progress import TIMINGS
-from bmx_melius.training.workers import Workers
 from model_zoo import get_model, get_model_list
 
 SCRIPT = train_imagenet.__file__
@@ -270,7 +270,7 @@ def test_an_undecodable_image_is_named_and_the_run_goes_on_once_it_is_mended(dat
         offset, content = damage(file, 17)
     else:
         file, offset, name = tmp_path / 'images' / 'train' / 'class2' / '7.jpg', 8, 'class2/7.jpg'
-        content = file.read_bytes()[8:]
+        content = file.read_bytes()[8:-2]
         overwrite(file, 8, b'\0' * len(content))
     message = train_apart(*flags, '--save-dir', tmp_path / 'run', status=2).strip().splitlines()[-1]
     assert message.startswith('error: ') and name in message and '--resume' in message
@@ -334,7 +334,7 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
         (['--model', 'meliusnetA', '--dataset', 'digits', '--lr', '-1'], '--lr'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--crop-ratio', '1.5'], '--crop-ratio'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'nccl'], 'NCCL'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_sync'], 'bmx_melius.training.launch'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_sync'], 'bmx_melius.distributed.launcher'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_async'], '--kvstore'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--mode', 'symbolic'], '--mode'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--resume'], 'no run'),
@@ -401,6 +401,23 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(data_flags, tmp_path, kind,
     assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.parametrize('part', ['train', 'val'])
+@pytest.mark.parametrize('kind', ['records', 'folders'])
+def test_a_dry_run_names_images_that_cannot_be_decoded(data_flags, images, tmp_path, kind, part, capsys):
+    shutil.copytree(images, tmp_path / 'images')
+    if kind == 'records':
+        damage(f'{tmp_path}/images/rec/{part}.rec', 7)
+        name = f'{part}.rec: no image can be decoded from record 7;'
+    else:
+        file = tmp_path / 'images' / part / 'class1' / '2.jpg'
+        overwrite(file, 8, b'\0' * (file.stat().st_size - 10))
+        name = f'images/{part}: no image can be decoded from class1/2.jpg;'
+    flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]
+    train(*flags, '--save-dir', tmp_path / 'run', '--dry-run', status=2)
+    assert name in error_of(capsys)
+    assert not (tmp_path / 'run').exists()
+
+
 def test_weights_and_optimizer_of_another_run_can_be_started_from(data_flags, finished, tmp_path, capsys):
     weights, states = finished['records'] / 'epoch-0003.params', finished['records'] / 'epoch-0003.states'
     train(
@@ -430,6 +447,40 @@ def test_files_of_another_network_are_refused(data_flags, finished, tmp_path, fl
     flags = ['--resume-params', finished['records'] / 'epoch-0003.params', flag, tmp_path / 'file']
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', *flags, status=2)
     assert flag in error_of(capsys)
+
+
+def test_weights_for_other_classes_or_of_another_network_are_refused_by_a_dry_run_too_with_both_shapes(
+    data_flags, finished, tmp_path, capsys
+):
+    weights = finished['digits'] / 'epoch-0002.params'  # of ten classes
+    capsys.readouterr()
+    for dry in ([], ['--dry-run']):
+        run = ['--resume-params', weights, '--save-dir', tmp_path / 'run', *dry]
+        three_gray = ['--model-options', '{"block_numbers": [1, 1], "transitions": [0.5], "classes": 3}']
+        train(*data_flags['digits'], *three_gray, *run, status=2)
+        message = error_of(capsys)
+        assert message.startswith(f'error: --resume-params: {weights} does not fit meliusnet_flex: output.weight is (10, ')
+        assert 'in the file, but (3, ' in message and 'another number of classes' in message
+        train(*data_flags['records'], *run, status=2)
+        message = error_of(capsys)
+        assert '.weight is (' in message and ', 1, 3, 3) in the file, but ' in message and '--model-options' in message
+        assert not (tmp_path / 'run' / 'checkpoint.json').exists()
+
+
+def test_a_dry_run_loads_the_optimizer_or_the_checkpoint_and_writes_nothing(data_flags, finished, tmp_path, capsys):
+    (tmp_path / 'nonsense').write_bytes(b'nonsense')
+    weights = ['--resume-params', finished['records'] / 'epoch-0003.params', '--resume-states', tmp_path / 'nonsense']
+    capsys.readouterr()
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *weights, '--dry-run', status=2)
+    assert '--resume-states' in error_of(capsys)
+    shutil.copytree(finished['records'], tmp_path / 'run')
+    train('--resume', '--save-dir', tmp_path / 'run', '--dry-run')
+    assert 'going on at epoch 4' in capsys.readouterr().out
+    (tmp_path / 'run' / 'epoch-0003.states').write_bytes(b'nonsense')
+    before = {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
+    train('--resume', '--save-dir', tmp_path / 'run', '--dry-run', status=2)
+    assert 'checkpoint.json belongs to files that are' in error_of(capsys)
+    assert before == {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ import pytest
 from mxnet import nd
 from mxnet.gluon import nn
 
-from bmx_melius import BinaryConv2D, UserError
+from bmx_melius import UserError
 from model_zoo import get_model, get_model_list
 from model_zoo.blocks import BLOCKS
+from model_zoo.layer_options import LayerOptions
 from model_zoo.stems import STEMS
 
 SMALL = (1, 3, 64, 64)
@@ -159,7 +160,7 @@ def test_norm_layer_and_its_arguments_are_used_throughout():
 
 def made_block(name):
     """A block that appends 8 channels to 16, initialized."""
-    block = BLOCKS[name](16, 8, nn.BatchNorm, lambda channels: BinaryConv2D(channels, 3, padding=1))
+    block = BLOCKS[name](16, 8, LayerOptions())
     block.initialize()
     return block
 

@@ -46,7 +46,7 @@ elif [ -z "$python" ]; then
  name one: make PYTHON=/path/to/python3.11"
 fi
 
-echo "Setting up $folder with Python $("$python" -c "$version"), once, takes about a minute ..." >&2
+echo "Setting up $folder with Python $("$python" -c "$version"), once; this takes a few minutes ..." >&2
 rm -f "$folder"/.ready*
 "$python" -m venv --clear "$folder"
 pip() {

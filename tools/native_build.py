@@ -1,4 +1,4 @@
-"""Compiles the C++ in ``bmx_melius/csrc`` to two shared libraries, if there is a compiler; used by setup.py.
+"""Compiles the C++ in ``bmx_melius/csrc`` and its folders to two shared libraries, if there is a compiler; used by setup.py.
 
 ``_engine.so``    the engine: neither Python nor MXNet
 ``_mxnet_op.so``  the operator for MXNet, from mxnet_op.cc and the two files of MXNet's extension interface that come with the wheel
@@ -29,7 +29,7 @@ SOURCES = pathlib.Path('bmx_melius', 'csrc')  # setuptools wants paths relative 
 OPERATOR_SOURCE = 'mxnet_op.cc'
 ENGINE_LIBRARY = '_engine.so'
 
-FLAGS = ['-std=c++17', '-O3', '-g0', '-fPIC', '-fvisibility=hidden', '-Wall', '-Wextra']
+FLAGS = ['-std=c++17', '-O3', '-g0', '-fPIC', '-fvisibility=hidden', '-Wall', '-Wextra', f'-I{SOURCES}']
 OPENMP = ['-fopenmp']
 _AVX2 = ['-mavx2', '-mfma', '-mf16c', '-mpopcnt']
 _AVX512 = [*_AVX2, *('-mavx512' + part for part in ('f', 'bw', 'dq', 'vl', 'vbmi', 'vbmi2', 'vnni', 'vpopcntdq', 'bitalg'))]
@@ -44,13 +44,11 @@ class BuildError(Exception):
 
 def extensions():
     """The two libraries, the engine first, for setuptools; `BuildNative` builds them."""
-    folder = ROOT / SOURCES
-    sources = sorted(path.name for path in folder.glob('*.cc') if path.name != OPERATOR_SOURCE)
-    headers = sorted(path.name for path in folder.glob('*.h'))
-    depends = [*(str(SOURCES / name) for name in headers), 'tools/native_build.py', 'bmx_melius/_version.py']
+    sources, headers = (sorted(path.relative_to(ROOT) for path in (ROOT / SOURCES).rglob(pattern)) for pattern in ('*.cc', '*.h'))
+    depends = [*map(str, headers), 'tools/native_build.py', 'bmx_melius/_version.py']
     return [
-        Extension('bmx_melius._engine', [str(SOURCES / name) for name in sources], depends=depends),
-        Extension('bmx_melius._mxnet_op', [str(SOURCES / OPERATOR_SOURCE)], depends=depends),
+        Extension('bmx_melius._engine', [str(path) for path in sources if path.name != OPERATOR_SOURCE], depends=depends),
+        Extension('bmx_melius._mxnet_op', [str(path) for path in sources if path.name == OPERATOR_SOURCE], depends=depends),
     ]
 
 
@@ -162,7 +160,8 @@ def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):
     """Compile each (source, flags) whose object file is out of date, as many at a time as there are cores, and link them all."""
     results, commands = [], []
     for source, flags in jobs:
-        result = objects / (source.stem + '.o')
+        result = objects / _inside(source).with_suffix('.o')
+        result.parent.mkdir(parents=True, exist_ok=True)
         results.append(str(result))
         if _outdated(result, [source, *headers]):
             commands.append([*compiler, *flags, '-c', str(source), '-o', str(result)])
@@ -171,6 +170,11 @@ def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):
     fresh = target.with_name(target.name + '.new')
     _run([*compiler, '-shared', *results, *link_flags, '-o', str(fresh)])
     os.replace(fresh, target)  # a process that has the old one loaded keeps it
+
+
+def _inside(source):
+    """The path of a source inside csrc, which tells files of one name apart; the name of one from elsewhere."""
+    return source.relative_to(SOURCES) if SOURCES in source.parents else pathlib.Path(source.name)
 
 
 def _outdated(target, inputs):

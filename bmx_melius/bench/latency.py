@@ -4,7 +4,7 @@ import dataclasses
 import statistics
 import time
 
-from ..deploy.session import Session
+from ..deployment.runtime.session import Session
 from . import figures
 from .comparison import make_input
 from .rounds import spread

@@ -1,6 +1,6 @@
 """The machine a benchmark runs on: its processor, the instruction set the engine has chosen, and the peaks of that."""
 
-from ..deploy import native
+from ..deployment.runtime import engine
 from ..errors import UserError
 from ..machine import processor, usable_cores
 
@@ -15,10 +15,10 @@ def describe():
     UserError
         Without the compiled engine, which is what a benchmark measures.
     """
-    if native.missing():
-        raise UserError(native.missing())
-    library = native.load()
-    isa, available = native.instruction_sets()
+    if engine.missing():
+        raise UserError(engine.missing())
+    library = engine.load()
+    isa, available = engine.instruction_sets()
     return {
         'processor': processor(),
         'usable_cores': usable_cores(),

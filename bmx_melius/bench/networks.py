@@ -42,8 +42,8 @@ def export(network, prefix, input_shape):
 
 def single_layer(channels, size):
     """A `Program` of one layer: random thresholds, and a 3x3 convolution with padding -1 to as many channels as it is given."""
-    from ..deploy.operations import REAL_KIND, Operation, Value
-    from ..deploy.program import Program
+    from ..deployment.program.operations import REAL_KIND, Operation, Value
+    from ..deployment.program.program import Program
 
     random = np.random.default_rng(_SEED)
     arrays = {'threshold': random.normal(0, 0.3, channels).astype(np.float32), 'flip': np.zeros(channels, bool)}

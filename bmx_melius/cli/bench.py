@@ -97,7 +97,7 @@ def _packed(arguments, folder):
     """The prefix of the packed files, that of the exported ones or None, and the shape of the input."""
     exported = Exported(arguments.network)
     if os.path.exists(exported.symbol_file):
-        from ..deploy.session import Session
+        from ..deployment.runtime.session import Session
 
         shapes = Session(exported.prefix).input_shapes
         if len(shapes) != 1:
@@ -110,7 +110,7 @@ def _packed(arguments, folder):
     from model_zoo import get_model
 
     from ..bench.networks import export
-    from ..deploy.converter import convert
+    from ..deployment.convert.conversion import convert
 
     network = get_model(arguments.network, norm_kwargs={'momentum': 0.0})
     input_shape = _input_shape(arguments, (3, 224, 224))

@@ -6,9 +6,9 @@ import warnings
 import mxnet as mx
 import numpy as np
 
-from ..container import read_arrays
+from ..analysis.graph import Graph, load_symbol
+from ..container import difference, read_arrays
 from ..errors import UserError, last_line
-from ..graph import Graph, load_symbol
 
 _GIVE_PROBABILITIES = ('softmax', 'SoftmaxOutput', 'SoftmaxActivation')
 
@@ -58,7 +58,9 @@ class Classifier:
             )
         image = needed.pop()
         graph = Graph.read(symbol, {image: (1, *spec.shape)})
-        _require_match(graph, stored, f'{file} does not fit {exported.symbol_file} and an input of shape {spec.shape}')
+        wrong = difference(stored, {node.name: node.shape for node in graph.parameters + graph.statistics})
+        if wrong:
+            raise UserError(f'{file} does not fit {exported.symbol_file} and an input of shape {spec.shape}: {wrong}')
         with warnings.catch_warnings():
             warnings.filterwarnings('ignore', message='Cannot decide type')  # of the input: it is what it is given, float32
             network = mx.gluon.SymbolBlock.imports(exported.symbol_file, [image], file)
@@ -102,12 +104,3 @@ class Classifier:
             return scores
         exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
         return exponentials / exponentials.sum(axis=1, keepdims=True)
-
-
-def _require_match(graph, stored, complaint):
-    expected = {node.name: node.shape for node in graph.parameters + graph.statistics}
-    for name, shape in stored.items():
-        if expected.get(name) != shape:
-            raise UserError(
-                f'{complaint}: {name} is {shape} there, ' + (f'but {expected[name]} here' if name in expected else 'but unknown here')
-            )

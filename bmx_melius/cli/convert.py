@@ -46,7 +46,7 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Convert, and print what was done."""
-    from ..deploy.converter import convert
+    from ..deployment.convert.conversion import convert
 
     source, target = Exported(arguments.symbol), Exported(arguments.prefix)
     input_shape = shape_of_input(arguments.input_shape, source)

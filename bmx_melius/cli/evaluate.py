@@ -72,9 +72,9 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Print the tables or the JSON object; write the files that are asked for."""
-    from ..confusion_plot import check_path, draw, save
-    from ..evaluation import evaluate
-    from ..training.validation import open_images
+    from ..analysis.confusion_plot import check_path, draw, save
+    from ..analysis.evaluation import evaluate
+    from ..data.opening import open_images
 
     if arguments.confusion:
         check_path(arguments.confusion)
@@ -84,7 +84,7 @@ def run(arguments, output):
     exported = _exported(arguments)
     description = _description(arguments, exported)
     spec = _input_spec(arguments, description, exported)
-    images = open_images(arguments.data, spec)
+    images = open_images(arguments.data, spec, arguments.num_workers)
     networks = _networks(arguments, exported, description, images, spec)
     classes = networks[0].classes
     names = preparation.class_names(arguments, description, classes)
@@ -127,14 +127,16 @@ def _exported(arguments):
 
 def _description(arguments, exported):
     """The `Description` beside exported files, or of the checkpoint that the weights are of; None where there is none."""
-    from ..training.checkpoints import description_of
+    if exported:
+        return exported.description()
+    from ..training.checkpoints import description_of  # only the weights of a training run need it
 
-    return exported.description() if exported else description_of(arguments.params)
+    return description_of(arguments.params)
 
 
 def _input_spec(arguments, description, exported):
     """The options, before what training wrote down, before what is usual for the data."""
-    from ..training.datasets import DATASETS
+    from ..data.datasets import DATASETS
 
     written = description and description.input_spec()
     if exported and written is None and not preparation.input_options(arguments):
@@ -144,7 +146,7 @@ def _input_spec(arguments, description, exported):
 
 def _dataset(arguments):
     """The row of `DATASETS` with the defaults for DATA: folders and record files are like ImageNet."""
-    from ..training.datasets import DATASETS
+    from ..data.datasets import DATASETS
 
     return arguments.data if arguments.data in DATASETS else 'imagenet'
 
@@ -177,9 +179,9 @@ def _of_zoo(arguments, description, images, spec):
 
     from model_zoo import get_model
 
+    from ..analysis.graph import Graph
+    from ..data.datasets import DATASETS
     from ..errors import last_line
-    from ..graph import Graph
-    from ..training.datasets import DATASETS
     from .classifier import Classifier
 
     usual = {'classes': images.classes, 'initial_layers': DATASETS[_dataset(arguments)].initial_layers}

@@ -14,14 +14,14 @@ class EvaluationReport:
     ----------
     network, compared : str
         What the networks are called; `compared` is None where there is one.
-    images : bmx_melius.training.validation.LabelledImages
+    images : bmx_melius.data.labelled_images.LabelledImages
     names : list of str
         Of the network's classes.
     scores : {'logit', 'probability'}
         What the networks give.
-    evaluations : list of bmx_melius.evaluation.Evaluation
-    differences : list of bmx_melius.evaluation.Difference
-        As `bmx_melius.evaluation.evaluate` returns them.
+    evaluations : list of bmx_melius.analysis.evaluation.Evaluation
+    differences : list of bmx_melius.analysis.evaluation.Difference
+        As `bmx_melius.analysis.evaluation.evaluate` returns them.
     """
 
     network: str

@@ -45,8 +45,8 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Write the model, and print what it is."""
-    from ..deploy.onnx_export import to_onnx
-    from ..deploy.session import read_packed
+    from ..deployment.onnx_export import to_onnx
+    from ..deployment.runtime.session import read_packed
 
     require_writable(arguments.model)
     source = Exported(arguments.prefix)
@@ -85,9 +85,9 @@ def run(arguments, output):
 
 def _packed_prefix(source, input_shape, folder):
     """The prefix of the packed form of a network: its own, or that of files converted into `folder`."""
-    from ..deploy.converter import convert
-    from ..deploy.packed_operator import is_packed
-    from ..graph import load_symbol
+    from ..analysis.graph import load_symbol
+    from ..deployment.convert.conversion import convert
+    from ..deployment.program.packed_operator import is_packed
 
     nodes = json.loads(load_symbol(source.symbol_file).tojson())['nodes']
     if any(is_packed(node['op'], node.get('attrs', {})) for node in nodes):
@@ -102,7 +102,7 @@ def _packed_prefix(source, input_shape, folder):
 
 def _verify(model, program):
     """The largest deviation of an operation, by `onnx_export.verify` on a sample; None without ONNX Runtime."""
-    from ..deploy.onnx_export import verify
+    from ..deployment.onnx_export import verify
 
     random = np.random.RandomState(0)
     sizes = [(2, value.channels) if value.flat else (2, value.channels, value.height, value.width) for value in program.inputs]

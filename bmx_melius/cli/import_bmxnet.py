@@ -114,7 +114,7 @@ def _import_converted(arguments, target):
 
 
 def _pack(source, target, input_shape):
-    from ..deploy.converter import convert
+    from ..deployment.convert.conversion import convert
 
     report = convert(source.symbol_file, source.parameter_file(0), target.prefix, input_shape)
     target.copy_description(source)

@@ -7,7 +7,7 @@ import os
 import platform
 
 from .._version import __version__
-from ..deploy import native
+from ..deployment.runtime import engine
 from ..machine import processor, usable_cores
 from .options import add_json_flag
 
@@ -98,14 +98,14 @@ def _engine(with_mxnet):
     """Whether the compiled libraries are there, and which of the processor's instruction sets they use."""
     compiled = False
     if with_mxnet:
-        from ..deploy import mxnet_operator
+        from ..deployment.runtime import mxnet_operator
 
         compiled = mxnet_operator.compiled()
-    isa, available = native.instruction_sets()
+    isa, available = engine.instruction_sets()
     return {
         'isa': isa,
         'available_isas': available,
-        'problem': native.missing() or None,
+        'problem': engine.missing() or None,
         'mxnet_operator': compiled,
         'BMX_MELIUS_ISA': os.environ.get('BMX_MELIUS_ISA'),
     }

@@ -13,9 +13,10 @@ _EXAMPLES = """\
 examples:
   bmx-melius pack-images ~/.mxnet/datasets/imagenet                # train/CLASS/*, val/CLASS/* to rec/train.rec, ...
   bmx-melius pack-images imagenet --expect-imagenet --val-labels imagenet_2012_validation_synset_labels.txt      # val/*.JPEG
-  bmx-melius pack-images photos --resize 0 --output photos-rec     # the files as they are
+  bmx-melius pack-images photos --resize 0 --output photos-rec     # training images as they are, too
 
-Training reads them: train_imagenet.py --use-rec --data-dir DIR.
+Training reads them: train_imagenet.py --use-rec --data-dir DIR. Validation images are packed as they are, whatever --resize says: training
+validates on the pixels that evaluate and predict see in the same files.
 """
 
 
@@ -40,9 +41,11 @@ def add_parser(commands):
         type=int,
         default=480,
         metavar='N',
-        help='length of the short side in pixels; 0 packs the files as they are (default: %(default)s)',
+        help='length of the short side of training images in pixels; 0 packs them as they are (default: %(default)s)',
     )
-    parser.add_argument('--quality', type=_quality, default=95, metavar='Q', help='of JPEG, 1 to 100 (default: %(default)s)')
+    parser.add_argument(
+        '--quality', type=_quality, default=95, metavar='Q', help='of the resized images as JPEG, 1 to 100 (default: %(default)s)'
+    )
     parser.add_argument(
         '--threads',
         type=positive_int,
@@ -59,7 +62,7 @@ def add_parser(commands):
 
 def run(arguments, output):
     """List, pack, check, and print what was packed."""
-    from ..training.packing import list_images, pack
+    from ..data.im2rec import list_images, pack
 
     if arguments.resize < 0:
         raise UserError(f'--resize {arguments.resize}: give a length in pixels, or 0')

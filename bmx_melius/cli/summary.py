@@ -54,9 +54,9 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Print the table or the JSON object; write the drawing. Raises `UserError` and `OSError` for what is wrong with the arguments."""
-    from ..drawing import check_path, draw, save
-    from ..graph import Graph
-    from ..summary import Summary
+    from ..analysis.drawing import check_path, draw, save
+    from ..analysis.graph import Graph
+    from ..analysis.summary import Summary
 
     if arguments.plot:
         check_path(arguments.plot)

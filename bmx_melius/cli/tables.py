@@ -63,7 +63,7 @@ def count(row):
     """The totals of `bmx_melius.summary` of a row's network."""
     from model_zoo import get_model
 
-    from ..summary import summary
+    from ..analysis.summary import summary
 
     stem = {'initial_layers': row.initial_layers} if row.initial_layers else {}
     return summary(get_model(row.network, **stem)).counts

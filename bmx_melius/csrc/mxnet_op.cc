@@ -1,6 +1,6 @@
 // The operator `bmx_melius_packed` for MXNet: runs a packed program. The only file that knows MXNet.
 //
-// Inputs: those of the program, then its words (int32). The attributes are described in deploy/packed_operator.py.
+// Inputs: those of the program, then its words (int32). The attributes are described in deployment/program/packed_operator.py.
 // MXNet makes no difference between an operator that is run again and a new one, so prepared programs are kept here,
 // for the whole process, and are found by their words.
 #include <mxnet/lib_api.h>
@@ -84,7 +84,11 @@ std::string text_of(const Shape& shape) {
     return text.str();
 }
 
-bool known(const Shape& shape) { return !shape.empty() && std::find(shape.begin(), shape.end(), 0u) == shape.end(); }
+// MXNet passes a size that it does not know as -1, and as 0 in older versions.
+bool known(const Shape& shape) {
+    return !shape.empty() &&
+           std::none_of(shape.begin(), shape.end(), [](unsigned size) { return size == 0 || size == ~0u; });
+}
 
 int64_t resize(const int64_t* formula, int64_t size) {
     int64_t shift = formula[0], step = formula[1], offset = formula[2];

@@ -1,4 +1,4 @@
-// The packed program: reads and validates its words, exactly as deploy/program.py does, where the format is described.
+// The packed program: reads and validates its words, exactly as deployment/program/program.py does, where the format is described.
 #pragma once
 #include <cstddef>
 #include <cstdint>

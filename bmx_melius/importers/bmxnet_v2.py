@@ -13,9 +13,9 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon.parameter import DeferredInitializationError
 
+from ..analysis.graph import Graph
 from ..container import read_parameters
 from ..errors import UserError
-from ..graph import Graph
 
 _DUPLICATE = 'current_stage.'
 _KINDS = ('weight', 'bias', 'gamma', 'beta', 'running_mean', 'running_var')

@@ -15,9 +15,9 @@ import os
 
 import mxnet as mx
 
+from ..analysis.graph import Graph
 from ..container import read_parameters
 from ..errors import UserError, last_line
-from ..graph import Graph
 from ..layers import QActivation, QConv2D, QDense
 from .bmxnet_v2_format import CONVOLUTION, DENSE, attribute, constant_padding, read_nodes, unpack
 
@@ -149,7 +149,7 @@ class _Rewritten:
                 )
             else:
                 layer, data, data_slot = self._convolution(node, prefix, data, data_slot)
-            activation = QActivation(encoding=layer.encoding, prefix=prefix + 'qactivation_')
+            activation = QActivation(encoding=layer.binarization.encoding, prefix=prefix + 'qactivation_')
             symbol = layer(activation(mx.sym.var(_DATA)))
         except mx.MXNetError as error:
             raise UserError(f'{self.path}: node {name} cannot be computed: {last_line(error)}') from error

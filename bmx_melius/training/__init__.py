@@ -1,1 +1,1 @@
-"""What train_imagenet.py is made of: data, schedule, checkpoints, interruption, report, export."""
+"""What train_imagenet.py is made of, apart from its data: options, schedule, checkpoints, interruption, report, export."""

@@ -12,11 +12,11 @@ import zipfile
 import mxnet as mx
 import numpy as np
 
+from ..distributed.workers import Workers
 from ..errors import UserError, last_line
 from ..exported import Description
 from ..files import replacing
 from .progress import Progress
-from .workers import Workers
 
 FORMAT = 2
 COUNTERS = ('begin_num_update', 'num_update', '_index_update_count', '_all_index_update_counts')  # attributes of an optimizer

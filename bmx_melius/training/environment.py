@@ -11,12 +11,12 @@ import numpy as np
 
 from .. import machine
 from .._version import __version__
-from ..deploy import native
+from ..deployment.runtime import engine
 
 
 def describe():
     """A dict that `json` can write."""
-    isa, _ = native.instruction_sets()
+    isa, _ = engine.instruction_sets()
     return {
         'versions': {
             'python': platform.python_version(),

@@ -19,7 +19,7 @@ def binary_weights(block, path=''):
     These are the weights of the quantized layers with one bit, of which the network sees the sign. (The quantizer ``round`` with one bit
     compares with 1/2, and is left out.)
     """
-    if isinstance(block, _LAYERS) and block.bits == 1 and block.quantization != 'round':
+    if isinstance(block, _LAYERS) and block.binarization.stored_bits == 1 and block.binarization.quantization != 'round':
         return {path: block.weight}
     return {
         name: weight

@@ -6,8 +6,8 @@ import io
 import mxnet as mx
 
 from ..errors import UserError, last_line
+from ..seeding import seed_all, seed_for
 from .options import INITIALIZERS
-from .seeding import seed_all, seed_for
 
 
 def model_arguments(options, classes, of_weights=()):

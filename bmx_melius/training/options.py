@@ -5,9 +5,9 @@ import os
 
 import mxnet as mx
 
+from ..data.datasets import DATASETS
 from ..errors import UserError
 from .checkpoints import Checkpoints
-from .datasets import DATASETS
 from .presets import OPTIMIZERS, preset_values
 from .scalars import check_installed
 
@@ -188,7 +188,7 @@ def _check(options):
         raise UserError('--kvstore nccl: this MXNet was built without NCCL; take --kvstore device')
     if options.kvstore.startswith('dist') and 'DMLC_ROLE' not in os.environ:
         raise UserError(
-            f'--kvstore {options.kvstore}: start all processes by python -m bmx_melius.training.launch, or as docs/distributed.md says'
+            f'--kvstore {options.kvstore}: start all processes by python -m bmx_melius.distributed.launcher, or as docs/distributed.md says'
         )
     if options.resume_states and not options.resume_params or options.resume_epoch and not options.resume_params:
         raise UserError('--resume-states and --resume-epoch go with --resume-params (to continue a run as it was, use --resume alone)')

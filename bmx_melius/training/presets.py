@@ -4,7 +4,7 @@ import dataclasses
 import fractions
 import math
 
-from .datasets import DATASETS
+from ..data.datasets import DATASETS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ import dataclasses
 import time
 from typing import Optional
 
-from ..evaluation import count_correct
+from ..analysis.evaluation import count_correct
 
 PACE_SECONDS = 10
 SUMS = ('loss', 'correct', 'correct5', 'seen', 'waiting', 'running')  # fields that each process counts by itself

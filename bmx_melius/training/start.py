@@ -6,15 +6,20 @@ import pickle
 
 import mxnet as mx
 
+from ..container import difference, read_arrays
 from ..errors import UserError, last_line
 from ..files import check_folder
+from ..reporting import LOG
 from .checkpoints import load_optimizer
 from .progress import Progress
-from .report import LOG
+
+OF_CLASSES = ('output.weight', 'output.bias')  # the parameters whose shapes depend on the number of classes
+OTHER_CLASSES = 'it was trained on another number of classes than the data have: take data with as many classes, or other weights'
+OTHER_NETWORK = 'give the flags that it was trained with, such as --model, --model-options and --initial-layers, or take other weights'
 
 
 def start(options, checkpoints, net, trainer, source):
-    """Bring network and optimizer to where the run starts or goes on; return the `Progress` there."""
+    """Bring network and optimizer to where the run starts or goes on; return the `Progress` there. A dry run does so without saving it."""
     if options.resume:
         progress = checkpoints.load(net, trainer)
         if progress.images_per_update != source.images_per_update:
@@ -28,18 +33,33 @@ def start(options, checkpoints, net, trainer, source):
         (
             '--resume-params',
             options.resume_params,
-            functools.partial(net.load_parameters, ctx=net.collect_params().list_ctx(), cast_dtype=True),
+            functools.partial(_load_weights, net, options.model),
         ),
         ('--resume-states', options.resume_states, functools.partial(load_optimizer, trainer)),
     ):
         try:
             if file:
                 load(file)
+        except UserError as error:
+            raise UserError(f'{flag}: {error}') from error
         except (AssertionError, ValueError, EOFError, pickle.UnpicklingError, mx.MXNetError) as error:
             raise UserError(f'{flag} {file} is damaged or of another network: {last_line(error)}') from error
     progress = Progress(source.images_per_update, epoch=options.resume_epoch)
-    checkpoints.save(net, trainer, progress)  # whatever happens from now on, there is something to resume
+    if not options.dry_run:
+        checkpoints.save(net, trainer, progress)  # whatever happens from now on, there is something to resume
     return progress
+
+
+def _load_weights(net, model, file):
+    """Load a file of weights into a network named `model`. Raises `UserError` where a parameter has another shape or is unknown."""
+    stored = {name: array.shape for name, array in read_arrays(file).items()}
+    needed = {name: parameter.shape for name, parameter in net._collect_params_with_prefix().items()}
+    if any('.' in name for name in stored):  # names by the structure; `load_parameters` tells them from full names in this way
+        wrong = difference(stored, needed)
+        if wrong:
+            others = {name for name, shape in stored.items() if needed.get(name) != shape} - set(OF_CLASSES)
+            raise UserError(f'{file} does not fit {model}: {wrong}; ' + (OTHER_NETWORK if others else OTHER_CLASSES))
+    net.load_parameters(file, ctx=net.collect_params().list_ctx(), cast_dtype=True)
 
 
 def warn_of_little_space(options, net):

@@ -1,0 +1,67 @@
+"""A confusion matrix as a picture."""
+
+import os
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ..errors import UserError
+from ..files import printable, replacing
+
+_NUMBERED = 20  # classes, up to which the cells have numbers
+_NAMED = 50  # ... and the axes names
+_DARK = 0.4  # share from which white letters are read better
+
+
+def check_path(path):
+    """Raise `UserError` unless the suffix of `path` is one that matplotlib writes."""
+    if os.path.splitext(path)[1][1:] not in FigureCanvasAgg.get_supported_filetypes():
+        raise UserError(f'cannot draw to {path}: its name must end with .png, .pdf or .svg')
+
+
+def draw(counts, names, title):
+    """Draw the shares of the images of each class that are taken for each class.
+
+    With few classes the cells have the numbers of images in them; with a thousand each still has a pixel.
+
+    Parameters
+    ----------
+    counts : numpy.ndarray
+        (classes, classes): images of the class of the row that were taken for the class of the column.
+    names : sequence of str
+        Of the classes.
+    title : str
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    classes = len(counts)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    side = min(max(5.0, 0.45 * classes), 12.0)
+    figure = Figure(figsize=(side + 1.5, side), dpi=150, layout='constrained')
+    axes = figure.add_subplot()
+    picture = axes.imshow(shares, cmap='Blues', norm=PowerNorm(0.5, 0, 1), interpolation='nearest')  # rare mistakes are seen, too
+    figure.colorbar(picture, ax=axes, shrink=0.8, label='share of the images of a class')
+    axes.set(title=printable(title), xlabel='taken for', ylabel='class')
+    if classes <= _NAMED:
+        axes.set_xticks(range(classes), names, rotation=90 if max(map(len, names)) > 3 else 0)
+        axes.set_yticks(range(classes), names)
+    else:
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True))
+    if classes <= _NUMBERED:
+        for (row, column), count in np.ndenumerate(counts):
+            if count:
+                colour = 'white' if shares[row, column] > _DARK else 'black'
+                axes.text(column, row, str(count), ha='center', va='center', fontsize=8, color=colour)
+    return figure
+
+
+def save(figure, path):
+    """Write a figure to `path`, whose suffix says the format (see `check_path`), atomically."""
+    with replacing(path) as temporary:
+        figure.savefig(temporary)

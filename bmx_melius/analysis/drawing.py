@@ -1,0 +1,197 @@
+"""A network as a picture: its layers, poolings and joins as boxes, all else as words on the arrows between them."""
+
+import os
+
+import graphviz
+
+from .. import marks
+from ..errors import UserError
+from ..files import printable, replacing
+from . import counting
+
+SOURCE_SUFFIXES = ('.gv', '.dot')
+PICTURE_SUFFIXES = ('.pdf', '.png', '.svg')
+
+_COLOURS = {
+    counting.BINARY: '#a9cce8',
+    counting.QUANTIZED: '#cfe3c8',
+    counting.FIRST_CONVOLUTION: '#f2b48c',
+    counting.LARGE_CONVOLUTION: '#f7cfa8',
+    counting.POINTWISE_CONVOLUTION: '#fbe6b8',
+    counting.DENSE: '#e3d0ea',
+    counting.OUTPUT: '#e3d0ea',
+}
+_NAMES = {counting.BINARY: 'binary ', counting.QUANTIZED: '{bits}-bit '}
+_WORDS = {
+    'BatchNorm': 'BN',
+    'BatchNorm_v1': 'BN',
+    '_contrib_SyncBatchNorm': 'BN',
+    'LayerNorm': 'LN',
+    'Dropout': 'dropout',
+    'softmax': 'softmax',
+    'SoftmaxOutput': 'softmax',
+    'slice_axis': 'slice',
+    'slice': 'slice',
+    'SwapAxis': 'swap axes',
+    'transpose': 'transpose',
+    'Flatten': 'flatten',
+    'clip': 'clip',
+    'mean': 'mean',
+    '_contrib_AdaptiveAvgPooling2D': 'average',
+}
+_JOINS = {
+    'Concat': 'concat',
+    'elemwise_add': '+',
+    'broadcast_add': '+',
+    'elemwise_mul': '\u00d7',
+    'broadcast_mul': '\u00d7',
+    'elemwise_sub': '\u2212',
+    'broadcast_sub': '\u2212',
+}
+
+
+def check_path(path):
+    """Raise `UserError` unless the suffix of `path` says what `save` can write."""
+    if os.path.splitext(path)[1] not in SOURCE_SUFFIXES + PICTURE_SUFFIXES:
+        raise UserError(f'cannot draw to {path}: its name must end with one of {", ".join(PICTURE_SUFFIXES + SOURCE_SUFFIXES)}')
+
+
+def save(drawing, path):
+    """Write a drawing as a picture (.pdf, .png, .svg) or as graphviz source (.gv, .dot), atomically.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be written.
+    UserError
+        When the suffix is another one, or graphviz's program `dot`, which renders pictures, is not installed.
+    """
+    check_path(path)
+    suffix = os.path.splitext(path)[1]
+    if suffix in SOURCE_SUFFIXES:
+        content = drawing.source.encode()
+    else:
+        try:
+            content = drawing.pipe(format=suffix[1:])
+        except graphviz.ExecutableNotFound as error:
+            raise UserError(
+                f'drawing {path} needs the program `dot`: install graphviz (apt-get install graphviz, brew install graphviz), '
+                f'or give a name that ends with {SOURCE_SUFFIXES[0]} to write the source without it'
+            ) from error
+    with replacing(path) as temporary, open(temporary, 'wb') as file:
+        file.write(content)
+
+
+def draw(graph, title=''):
+    """Draw a `Graph`.
+
+    Boxes are the layers that multiply by weights (coloured by kind, with output size and OPs), poolings, and the places where paths meet.
+    Whatever else lies between them, a quantizer's arithmetic included, is a word on an arrow or, if it is mere rearrangement, nothing.
+
+    Returns
+    -------
+    graphviz.Digraph
+    """
+    drawing = graphviz.Digraph(
+        graph_attr={
+            'label': printable(title),
+            'labelloc': 't',
+            'fontname': 'Helvetica',
+            'fontsize': '20',
+            'nodesep': '0.3',
+            'ranksep': '0.3',
+        },
+        node_attr={
+            'shape': 'box',
+            'style': 'rounded,filled',
+            'fillcolor': '#eeeeee',
+            'fontname': 'Helvetica',
+            'fontsize': '11',
+            'margin': '0.12,0.05',
+            'height': '0.3',
+        },
+        edge_attr={'fontname': 'Helvetica', 'fontsize': '9', 'fontcolor': '#555555', 'arrowsize': '0.6'},
+    )
+    layers = {node: layer for node, layer in counting.count_layers(graph).items() if layer.macs}
+    origin = {}  # node that depends on data -> (the box its value comes from, the words on the way)
+    for node in graph.nodes:
+        if not node.depends_on_data:
+            continue
+        arrivals = [origin[source] for source in node.inputs if source in origin]
+        if _is_box(node, arrivals, layers):
+            _add_box(drawing, node, layers.get(node))
+            for box, words in dict.fromkeys(arrivals):
+                # the longer an arrow, the straighter: long networks would drift to the side otherwise
+                drawing.edge(str(box.index), str(node.index), label=_beside(words), weight=str(node.index - box.index))
+            origin[node] = (node, ())
+        else:
+            box, words = max(arrivals, key=lambda arrival: len(arrival[1]))
+            word = _word(node)
+            origin[node] = (box, words + (word,) if word and words[-1:] != (word,) else words)
+    for node in graph.outputs:
+        if node in origin:
+            box, words = origin[node]
+            drawing.node(f'output{node.index}', f'output\n{_size(node)}', fillcolor='white')
+            drawing.edge(str(box.index), f'output{node.index}', label=_beside(words))
+    return drawing
+
+
+def _is_box(node, arrivals, layers):
+    paths_meet = len({box for box, _ in arrivals}) > 1
+    return node in layers or paths_meet or node.operator in (None, 'Pooling', 'Concat')
+
+
+def _add_box(drawing, node, layer):
+    if node.operator is None:
+        drawing.node(str(node.index), f'{node.name}\n{_size(node)}', fillcolor='white')
+    elif layer is not None:
+        name = _NAMES.get(layer.kind, '').format(bits=layer.bits) + _describe(node)
+        operations = f'\n{_short(layer.ops)} OPs' if layer.ops else ''
+        drawing.node(str(node.index), f'{name}\n{_size(node)}{operations}', fillcolor=_COLOURS[layer.kind])
+    elif node.operator == 'Pooling':
+        kind = node.attributes.get('pool_type', 'max')
+        name = f'global {kind} pool' if node.attributes.get('global_pool') in ('True', '1') else f'{kind} pool {_window(node)}'
+        drawing.node(str(node.index), f'{name}\n{_size(node)}')
+    else:
+        drawing.node(
+            str(node.index), f'{_JOINS.get(node.operator, node.operator)}\n{_size(node)}', fillcolor='white', color='#999999', height='0.2'
+        )
+
+
+def _describe(node):
+    if node.operator == 'FullyConnected':
+        return 'dense'
+    groups = int(node.attributes.get('num_group', 1))
+    name = 'transposed convolution' if node.operator == 'Deconvolution' else 'convolution'
+    return f'{name} {_window(node)}' + (f', {groups} groups' if groups > 1 else '')
+
+
+def _window(node):
+    """'3 x 3', with the strides behind a slash where there are any: '3 x 3 / 2'."""
+    strides = set(counting.kernel(node, 'stride')) - {1}
+    return ' \u00d7 '.join(map(str, counting.kernel(node))) + (f' / {max(strides)}' if strides else '')
+
+
+def _word(node):
+    if node.marks.get(marks.ROLE) == marks.ACTIVATION:
+        return node.marks['method'] if counting.marked_bits(node) < counting.FLOAT_BITS else None
+    if node.operator in ('Activation', 'LeakyReLU'):
+        return node.attributes.get('act_type', 'leaky')
+    if node.operator in ('slice_axis', 'slice') and node.shape == node.inputs[0].shape:
+        return None  # it selects everything
+    return _WORDS.get(node.operator)
+
+
+def _beside(words):
+    return ''.join(f'  {word}\\l' for word in words)  # flush left, with a distance from the arrow
+
+
+def _size(node):
+    return ' \u00d7 '.join(map(str, node.shape[1:])) or '1'
+
+
+def _short(number):
+    for limit, unit in ((1e9, 'G'), (1e6, 'M'), (1e3, 'k')):
+        if number >= limit:
+            return f'{number / limit:.3g} {unit}'
+    return f'{number:.3g}'

@@ -1,0 +1,230 @@
+"""A network as plain data: its nodes in order, their marks and their shapes.
+
+Read from a live Gluon block, a symbol or an exported file alike. Whoever looks at a trained network starts here, and sees nothing
+of the Python classes that built it.
+"""
+
+import collections
+import dataclasses
+import json
+import numbers
+import os
+import re
+
+import mxnet as mx
+
+from ..errors import UserError, last_line
+from ..marks import read_marks
+from ..symbol_json import SymbolJson, require_different_names
+
+
+@dataclasses.dataclass(eq=False)
+class Node:
+    """One node of the graph.
+
+    Attributes
+    ----------
+    index : int
+        Position in `Graph.nodes`.
+    name : str
+    operator : str or None
+        MXNet's name of the operator; None for a variable (an input, a parameter, a running statistic).
+    attributes : dict of str to str
+        The operator's parameters.
+    marks : dict of str to str
+        What the layer that made the node says about it, see `bmx_melius.marks`.
+    inputs : list of Node
+    input_slots : list of int
+        Which output of each input is used; 0 but for operators with several.
+    shapes : list of tuple of int
+        Shapes of the node's outputs.
+    depends_on_data : bool
+        False for parameters and for what is computed from parameters alone, such as a binarized weight.
+    """
+
+    index: int
+    name: str
+    operator: 'str | None'
+    attributes: dict
+    marks: dict
+    inputs: list = dataclasses.field(repr=False)  # printing them would print all the nodes upstream, many times over
+    input_slots: list
+    shapes: list
+    depends_on_data: bool
+
+    @property
+    def shape(self):
+        """Shape of the first output."""
+        return self.shapes[0]
+
+
+@dataclasses.dataclass(eq=False)
+class Graph:
+    """A whole network.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        In topological order: the inputs of a node come before it.
+    parameters : list of Node
+        The variables that are learned: no inputs, no labels, no running statistics.
+    statistics : list of Node
+        The auxiliary variables: running means and variances.
+    outputs : list of Node
+    output_slots : list of int
+        Which output of each of them it is.
+    """
+
+    nodes: list
+    parameters: list
+    statistics: list
+    outputs: list
+    output_slots: list
+
+    @classmethod
+    def read(cls, network, input_shape):
+        """Trace or load `network` and infer the shape of every node. The network stays as it was, initialized or not.
+
+        Parameters
+        ----------
+        network : mxnet.gluon.Block, mxnet.sym.Symbol or path
+            The path is that of an exported ``-symbol.json``.
+        input_shape : tuple of int, or dict of str to tuple of int
+            Shape of the input `data`, batch axis included; a dict names the inputs of a network with several.
+
+        Raises
+        ------
+        OSError
+            When a file cannot be read.
+        UserError
+            When the file is no symbol, the block cannot be traced, two variables have one name, or the shapes do not fit or do not follow
+            from those given.
+        """
+        shapes = shapes_by_name(input_shape)
+        symbol = symbol_of(network, list(shapes))
+        require_different_names(symbol.list_inputs())
+        arguments = symbol.list_arguments()
+        for name in shapes:
+            if name not in arguments:
+                raise UserError(
+                    f'the network has no input {name!r}: give shapes by name, {{name: shape}}; its variables are {_some(arguments)}'
+                )
+        internals = symbol.get_internals()
+        described = json.loads(internals.tojson())
+        output_shapes = _infer(internals, shapes)
+
+        statistics = set(symbol.list_auxiliary_states())
+        graph = cls(nodes=[], parameters=[], statistics=[], outputs=[], output_slots=[])
+        shapes_of = collections.defaultdict(list)
+        for (index, _, _), shape in zip(described['heads'], output_shapes):  # the outputs of a node follow each other in order
+            shapes_of[index].append(shape)
+        labels = set()
+        for index, entry in enumerate(described['nodes']):
+            inputs = [graph.nodes[source] for source, _, _ in entry['inputs']]
+            is_variable = entry['op'] == 'null'
+            node = Node(
+                index=index,
+                name=entry['name'],
+                operator=None if is_variable else entry['op'],
+                attributes=entry.get('attrs', {}),
+                marks=read_marks(entry.get('attrs', {})),
+                inputs=inputs,
+                input_slots=[slot for _, slot, _ in entry['inputs']],
+                shapes=shapes_of[index],
+                depends_on_data=entry['name'] in shapes if is_variable else any(source.depends_on_data for source in inputs),
+            )
+            if 'subgraphs' in entry:
+                raise UserError(
+                    f'node {node.name} ({node.operator}) holds a graph of its own (a loop or a fused operator), which cannot be read'
+                )
+            if not is_variable and node.operator.endswith('Output'):  # SoftmaxOutput and its kin compare with a label
+                labels.update(source.name for source in inputs[1:])
+            graph.nodes.append(node)
+        for node in graph.nodes:
+            if node.operator is None and node.name in statistics:
+                graph.statistics.append(node)
+            elif node.operator is None and node.name not in shapes and node.name not in labels:
+                graph.parameters.append(node)
+        heads = json.loads(symbol.tojson())['heads']
+        graph.outputs = [graph.nodes[index] for index, _, _ in heads]
+        graph.output_slots = [slot for _, slot, _ in heads]
+        _require_known_shapes(graph, shapes)
+        return graph
+
+
+def shapes_by_name(input_shape, name='data'):
+    """The shape of each input: that of a network with one, which is called `name`, or a dict. Raises `UserError` for no shape."""
+    shapes = dict(input_shape) if isinstance(input_shape, dict) else {name: input_shape}
+    for given, shape in shapes.items():
+        if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and size > 0 for size in shape):
+            raise UserError(f'the shape of the input {given} must be a tuple of whole numbers from 1 on, batch first, not {shape!r}')
+    return {given: tuple(map(int, shape)) for given, shape in shapes.items()}
+
+
+def load_symbol(path):
+    """Read an exported ``-symbol.json``. Raises `OSError` when it cannot be read and `UserError` when it holds no symbol."""
+    with open(path, encoding='utf-8', errors='replace') as file:
+        content = file.read()
+    SymbolJson.parse(content, path)
+    try:
+        return mx.sym.load_json(content)
+    except mx.MXNetError as error:
+        raise UserError(f'{os.fspath(path)} holds a symbol that MXNet cannot load: {last_line(error)}') from error
+
+
+def symbol_of(network, input_names):
+    """The symbol of a block (traced with inputs of these names), a path or a symbol. Raises as `Graph.read` does."""
+    if isinstance(network, mx.sym.Symbol):
+        return network
+    if isinstance(network, (str, os.PathLike)):
+        return load_symbol(network)
+    if not isinstance(network, mx.gluon.Block):
+        raise TypeError(f'expected a Gluon block, a symbol or the path of a -symbol.json, not {type(network).__name__}')
+    try:
+        outputs = network(*[mx.sym.var(name) for name in input_names])
+    except Exception as error:  # whatever a forward written for arrays does to a symbol
+        raise UserError(
+            f'{type(network).__name__} cannot be traced with the inputs {", ".join(input_names)}; '
+            f'it must be hybridizable, or exported first: {error}'.splitlines()[0]
+        ) from error
+    return mx.sym.Group(_flatten(outputs))
+
+
+def _flatten(outputs):
+    if isinstance(outputs, (list, tuple)):
+        return [symbol for output in outputs for symbol in _flatten(output)]
+    return [outputs]
+
+
+def _infer(internals, shapes):
+    try:
+        # not infer_shape: it prints to standard output before it raises
+        return internals.infer_shape_partial(**shapes)[1]
+    except mx.MXNetError as error:
+        message = str(error)
+        node = re.search(r'Error in operator ([^:\s]+): *(.*)', message)
+        place, reason = (f' at node {node.group(1)}', node.group(2)) if node else ('', message.splitlines()[0])
+        reason = reason.split('Check failed: ')[-1]  # without the time and the line of MXNet's source
+        raise UserError(f'the input shape {_spell(shapes)} does not fit the network{place}: {reason}') from error
+
+
+def _require_known_shapes(graph, shapes):
+    for node in graph.nodes:
+        if node.operator is not None and not _is_known(node.shape):
+            unknown = ', '.join(source.name for source in node.inputs if not _is_known(source.shape))
+            raise UserError(
+                f'the shapes at node {node.name} ({node.operator}) do not follow from the input shape {_spell(shapes)}'
+                + (f': unknown there: {unknown}' if unknown else '')
+            )
+
+
+def _some(names):
+    return ', '.join(names[:3]) + (', ...' if len(names) > 3 else '') or 'none'
+
+
+def _is_known(shape):
+    return bool(shape) and all(size > 0 for size in shape)
+
+
+def _spell(shapes):
+    return str(shapes['data']) if list(shapes) == ['data'] else str(shapes)

@@ -1,0 +1,155 @@
+"""The datasets that can be trained on: one row each."""
+
+import dataclasses
+import math
+import os
+from typing import Callable, Dict, Optional, Sequence
+
+from ..preprocessing import InputSpec
+from . import small_images
+from .augmentation import Augmentation
+
+LEVELS = ('low', 'medium', 'high')
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """What a dataset brings along; the numbers are the defaults of the flags of the same name.
+
+    Attributes
+    ----------
+    input : InputSpec
+    crop_ratio : float
+        Side of the validation crop / short side of the image before it.
+    augmentations : dict of str to Augmentation
+        For each of `LEVELS`.
+    initial_layers : str
+        The stem that suits the size of the images.
+    lr_factor : float
+        Times the optimizer's default learning rate, which is one for ImageNet.
+    num_epochs, num_workers : int
+    data_dir : str or None
+        Where its files are looked for; None: it needs none.
+    open : function or None
+        Of that folder; returns datasets of pairs (image, label) for training and validation. None: `opening.open_source` knows what to do.
+    class_names : sequence of str or None
+        Of what `open` opens.
+    """
+
+    input: InputSpec
+    crop_ratio: float
+    augmentations: Dict[str, Augmentation]
+    initial_layers: str
+    lr_factor: float
+    num_epochs: int
+    num_workers: int
+    data_dir: Optional[str] = None
+    open: Optional[Callable] = None
+    class_names: Optional[Sequence[str]] = None
+
+    def input_spec(self, size: Optional[int] = None, crop_ratio: Optional[float] = None):
+        """The `InputSpec` for another size of the input or another crop; None keeps what the dataset has."""
+        size = size or self.input.size
+        return dataclasses.replace(self.input, size=size, resize=math.ceil(size / (crop_ratio or self.crop_ratio)))
+
+
+FOLDER = os.path.join('~', '.mxnet', 'datasets')  # Gluon's
+# Zhong et al., "Random Erasing Data Augmentation", 2017, section 4.1, and most who train on images of this size.
+SHIFTED = {'pad': 4, 'mirror': True}
+# What sets of small images have in common.
+SMALL = {'crop_ratio': 1.0, 'initial_layers': 'thumbnail', 'lr_factor': 1.0, 'num_workers': 2}
+CIFAR = {
+    **SMALL,
+    'num_epochs': 200,
+    'augmentations': {
+        'low': Augmentation(mirror=True),
+        'medium': Augmentation(**SHIFTED),
+        'high': Augmentation(**SHIFTED, brightness=0.4, contrast=0.4, saturation=0.4, pca_noise=0.1),
+    },
+}
+
+# Means and deviations of MNIST, Fashion-MNIST and CIFAR are those of all pixels of their training images. For MNIST PyTorch's example
+# (.1307, .3081 of 255) has them, for CIFAR-10 Page, "How to Train Your ResNet", 2018, for CIFAR-100 weiaicunzai/pytorch-cifar100.
+DATASETS = {
+    # Sizes, means and the three levels are those of the MeliusNet paper, section 4.1.
+    'imagenet': Dataset(
+        input=InputSpec(),
+        crop_ratio=0.875,
+        augmentations={
+            'low': Augmentation(mirror=True),
+            'medium': Augmentation(area=(0.08, 1.0), mirror=True),
+            'high': Augmentation(area=(0.08, 1.0), mirror=True, brightness=0.4, contrast=0.4, saturation=0.4, pca_noise=0.1),
+        },
+        initial_layers='grouped_stem',
+        lr_factor=1.0,
+        num_epochs=120,
+        num_workers=4,
+        data_dir=os.path.join(FOLDER, 'imagenet'),
+    ),
+    # Gray digits of 8x8 pixels with a border of one pixel, which lets the crop move; a mirrored digit is no digit.
+    'digits': Dataset(
+        input=InputSpec(channels=1, size=8, resize=10, mean=(77.9,), std=(95.9,)),
+        crop_ratio=0.8,
+        augmentations={
+            'low': Augmentation(),
+            'medium': Augmentation(area=(0.5, 0.8)),
+            'high': Augmentation(area=(0.5, 0.8), brightness=0.4),
+        },
+        initial_layers='thumbnail',
+        lr_factor=4.0,  # there are few updates
+        num_epochs=10,
+        num_workers=0,
+        open=lambda _: small_images.open_digits(),
+        class_names=small_images.DIGITS,
+    ),
+    'mnist': Dataset(
+        input=InputSpec(channels=1, size=28, resize=28, mean=(33.31,), std=(78.57,)),
+        augmentations={
+            'low': Augmentation(),
+            'medium': Augmentation(pad=2),
+            'high': Augmentation(pad=2, brightness=0.4),
+        },
+        num_epochs=20,
+        data_dir=os.path.join(FOLDER, 'mnist'),
+        open=small_images.open_mnist,
+        class_names=small_images.DIGITS,
+        **SMALL,
+    ),
+    'fashion-mnist': Dataset(
+        input=InputSpec(channels=1, size=28, resize=28, mean=(72.94,), std=(90.02,)),
+        augmentations={
+            'low': Augmentation(mirror=True),
+            'medium': Augmentation(**SHIFTED),
+            'high': Augmentation(**SHIFTED, brightness=0.4, contrast=0.4),
+        },
+        num_epochs=60,
+        data_dir=os.path.join(FOLDER, 'fashion-mnist'),
+        open=small_images.open_mnist,
+        class_names=small_images.FASHION_CLASSES,
+        **SMALL,
+    ),
+    'cifar10': Dataset(
+        input=InputSpec(size=32, resize=32, mean=(125.31, 122.95, 113.87), std=(62.99, 62.09, 66.70)),
+        data_dir=os.path.join(FOLDER, 'cifar10'),
+        open=small_images.open_cifar10,
+        class_names=small_images.CIFAR10_CLASSES,
+        **CIFAR,
+    ),
+    'cifar100': Dataset(
+        input=InputSpec(size=32, resize=32, mean=(129.30, 124.07, 112.43), std=(68.17, 65.39, 70.42)),
+        data_dir=os.path.join(FOLDER, 'cifar100'),
+        open=small_images.open_cifar100,
+        class_names=small_images.CIFAR100_CLASSES,
+        **CIFAR,
+    ),
+    # Random numbers, to time training without reading data: see `source.DummySource`.
+    'dummy': Dataset(
+        input=InputSpec(),
+        crop_ratio=0.875,
+        augmentations=dict.fromkeys(LEVELS, Augmentation()),
+        initial_layers='grouped_stem',
+        lr_factor=1.0,
+        num_epochs=1,
+        num_workers=0,
+    ),
+}

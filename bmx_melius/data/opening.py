@@ -1,0 +1,121 @@
+"""Open data: a source of batches by the flags of train_imagenet.py, labelled images by the name of a dataset, a folder or a record file."""
+
+import os
+
+from ..errors import UserError
+from .datasets import DATASETS
+from .folders import FolderSource, ImageFolder, open_folders
+from .image_source import ImageSource
+from .labelled_images import LabelledImages
+from .record_source import RecordSource
+from .records import RecordFile, RecordImages
+from .source import DummySource
+
+
+def open_source(options, part=0, parts=1):
+    """Find and check the data.
+
+    Parameters
+    ----------
+    options : argparse.Namespace
+        Of train_imagenet.py: `dataset`, `data_dir`, `use_rec`, `rec_train`, `rec_train_idx`, `rec_val`, `rec_val_idx`, `input_size`,
+        `crop_ratio`, `augmentation`, `num_workers`, `seed`, `batch_size`, `num_gpus`.
+    part, parts : int
+        This machine's number, and the number of machines.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    UserError
+        When there is no data, which says what to do, or when something is wrong with it.
+    """
+    dataset = DATASETS[options.dataset]
+    spec = dataset.input_spec(options.input_size, options.crop_ratio)
+    machine = {
+        'spec': spec,
+        'part': part,
+        'parts': parts,
+        'batch_size': options.batch_size * max(1, options.num_gpus),
+        'seed': options.seed,
+    }
+    if options.dataset == 'dummy':
+        return DummySource(**machine)
+    common = {**machine, 'augmentation': dataset.augmentations[options.augmentation]}
+    data_dir = os.path.expanduser(options.data_dir or '')
+    if dataset.open:
+        train, validation = dataset.open(data_dir)
+        origin = f'{options.dataset} in {data_dir}' if data_dir else options.dataset
+        return ImageSource(train, validation, list(dataset.class_names), origin, threads=options.num_workers, **common)
+    if options.use_rec:
+        train = _open_records(options, 'train')
+        validation = _open_records(options, 'val')
+        return RecordSource(train, validation, threads=max(1, options.num_workers), **common)
+    for folder in ('train', 'val'):
+        if not os.path.isdir(os.path.join(data_dir, folder)):
+            raise UserError(
+                f'there is no folder {os.path.join(data_dir, folder)}: point --data-dir to a folder with train/CLASS/*.jpg and '
+                'val/CLASS/*.jpg, or --rec-train and --rec-val to record files, or take --dataset digits, which '
+                'needs nothing'
+            )
+    train, validation = open_folders(data_dir, spec)
+    return FolderSource(train, validation, data_dir, threads=options.num_workers, **common)
+
+
+def _open_records(options, part):
+    """The record file of part 'train' or 'val'."""
+    flag = f'--rec-{part}'
+    path = os.path.expanduser(getattr(options, f'rec_{part}') or os.path.join(options.data_dir, 'rec', f'{part}.rec'))
+    index_path = os.path.expanduser(getattr(options, f'rec_{part}_idx') or os.path.splitext(path)[0] + '.idx')
+    if not os.path.isfile(path):
+        raise UserError(f'there is no record file {path}: point {flag} to one (bmx-melius pack-images packs it)')
+    if not os.path.isfile(index_path):
+        raise UserError(f'there is no index {index_path}: im2rec writes it beside {path}; point {flag}-idx to it')
+    return RecordFile(path, index_path)
+
+
+def open_images(data, spec, threads):
+    """Find the images to evaluate on.
+
+    Parameters
+    ----------
+    data : str
+        'digits', 'mnist', 'fashion-mnist', 'cifar10' or 'cifar100' (in ~/.mxnet/datasets), a folder with CLASS/*.jpg or
+        val/CLASS/*.jpg, or a .rec file of im2rec with its .idx beside it.
+    spec : InputSpec
+        Decodes the files.
+    threads : int
+        That look at the first and last bytes of the files.
+
+    Raises
+    ------
+    UserError
+        When there are none, or when something is wrong with them.
+    """
+    dataset = DATASETS.get(data)
+    if dataset and dataset.open:
+        images = dataset.open(os.path.expanduser(dataset.data_dir or ''))[1]
+        return LabelledImages(data, images, _numbered(len(images)), len(dataset.class_names), list(dataset.class_names))
+    path = os.path.expanduser(data)
+    if os.path.isdir(path):
+        validation = os.path.join(path, 'val')
+        folder = ImageFolder(validation if os.path.isdir(validation) else path, spec)
+        folder.check_ends(threads)
+        return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.class_names), folder.class_names)
+    if not os.path.isfile(path):
+        raise UserError(
+            f'there is no {data}: give digits, mnist, cifar10, ..., a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec'
+        )
+    index = os.path.splitext(path)[0] + '.idx'
+    if not os.path.isfile(index):
+        raise UserError(f'there is no index {index}: im2rec writes it beside the .rec file')
+    records = RecordFile(path, index)
+    records.check_ends(threads)
+    return LabelledImages(path, RecordImages(records, spec), [f'record {key}' for key in records.keys], int(records.labels.max()) + 1)
+
+
+def _numbered(images):
+    """What images without names are called."""
+    return [f'image {number}' for number in range(images)]

@@ -1,0 +1,188 @@
+"""Small images: scikit-learn's digits, and MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100 from their files, by MXNet's readers.
+
+Nothing is downloaded; the digits, 1797 gray images of 8x8 pixels, are part of scikit-learn. Sources: Alpaydin and Kaynak, "Optical
+Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998 (its test set); LeCun et al., "Gradient-Based Learning Applied
+to Document Recognition", 1998; Xiao et al., "Fashion-MNIST", 2017; Krizhevsky, "Learning Multiple Layers of Features from Tiny Images",
+2009.
+"""
+
+import gzip
+import os
+import shutil
+import struct
+import tarfile
+import tempfile
+import zlib
+
+import mxnet as mx
+import numpy as np
+from mxnet.gluon.data import ArrayDataset
+from mxnet.gluon.data.vision import CIFAR10, CIFAR100, MNIST
+
+from ..errors import UserError, last_line
+
+DIGITS = tuple('0123456789')
+HELD_BACK = 5  # each digit's images number 0, 5, 10 ... are for validation: 364 of 1797
+WHITE = 16  # the value of a white pixel of scikit-learn's digits
+BORDER = 1  # black pixels around each of scikit-learn's digits, so that a crop can move
+
+MNIST_FILES = {True: ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte'), False: ('t10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')}
+MNIST_LABELS_START = 8  # bytes before the labels, a byte each
+MNIST_SCALE = 256  # MNISTIter yields pixels divided by this
+DAMAGED = (ValueError, EOFError, struct.error, zlib.error, gzip.BadGzipFile, tarfile.TarError, mx.MXNetError)
+
+FASHION_CLASSES = ('T-shirt/top', 'Trouser', 'Pullover', 'Dress', 'Coat', 'Sandal', 'Shirt', 'Sneaker', 'Bag', 'Ankle boot')
+CIFAR10_CLASSES = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
+CIFAR100_CLASSES = (
+    'apple', 'aquarium_fish', 'baby', 'bear', 'beaver', 'bed', 'bee', 'beetle', 'bicycle', 'bottle', 'bowl', 'boy', 'bridge', 'bus',
+    'butterfly', 'camel', 'can', 'castle', 'caterpillar', 'cattle', 'chair', 'chimpanzee', 'clock', 'cloud', 'cockroach', 'couch',
+    'crab', 'crocodile', 'cup', 'dinosaur', 'dolphin', 'elephant', 'flatfish', 'forest', 'fox', 'girl', 'hamster', 'house', 'kangaroo',
+    'keyboard', 'lamp', 'lawn_mower', 'leopard', 'lion', 'lizard', 'lobster', 'man', 'maple_tree', 'motorcycle', 'mountain', 'mouse',
+    'mushroom', 'oak_tree', 'orange', 'orchid', 'otter', 'palm_tree', 'pear', 'pickup_truck', 'pine_tree', 'plain', 'plate', 'poppy',
+    'porcupine', 'possum', 'rabbit', 'raccoon', 'ray', 'road', 'rocket', 'rose', 'sea', 'seal', 'shark', 'shrew', 'skunk', 'skyscraper',
+    'snail', 'snake', 'spider', 'squirrel', 'streetcar', 'sunflower', 'sweet_pepper', 'table', 'tank', 'telephone', 'television',
+    'tiger', 'tractor', 'train', 'trout', 'tulip', 'turtle', 'wardrobe', 'whale', 'willow_tree', 'wolf', 'woman', 'worm',
+)  # fmt: skip
+
+
+def open_digits():
+    """Return two datasets of scikit-learn's digits for training and validation: pairs of (10, 10, 1) uint8, NDArray, and int.
+
+    Raises
+    ------
+    UserError
+        When scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise UserError('the digits come with scikit-learn, which is not installed: pip install scikit-learn') from error
+    digits = load_digits()
+    images = np.pad(np.rint(digits.images * (255 / WHITE)), ((0, 0), (BORDER, BORDER), (BORDER, BORDER)))[..., None].astype(np.uint8)
+    held_back = np.zeros(len(images), bool)
+    for label in range(len(DIGITS)):
+        held_back[np.flatnonzero(digits.target == label)[::HELD_BACK]] = True
+    return tuple(
+        ArrayDataset([mx.nd.array(image, dtype='uint8') for image in images[part]], digits.target[part].tolist())
+        for part in (~held_back, held_back)
+    )
+
+
+class _MNIST(MNIST):
+    """Gluon's dataset of any files: where no checksum is given it takes what is there."""
+
+    def _get_data(self):
+        for name in ('_train_data', '_train_label', '_test_data', '_test_label'):
+            setattr(self, name, (getattr(self, name)[0], None))
+        super()._get_data()
+
+
+class _AnyCIFAR:
+    """Lets Gluon's datasets parse any files, whatever their checksums."""
+
+    def _get_data(self):
+        batches = [self._read_batch(os.path.join(self._root, name)) for name, _ in (self._train_data if self._train else self._test_data)]
+        images, labels = map(np.concatenate, zip(*batches))
+        self._data, self._label = mx.nd.array(images, dtype='uint8'), labels
+
+
+class _CIFAR10(_AnyCIFAR, CIFAR10):
+    files = (*(f'data_batch_{number}.bin' for number in range(1, 6)), 'test_batch.bin')
+    archive, folder = 'cifar-10-binary.tar.gz', 'cifar-10-batches-bin'
+
+
+class _CIFAR100(_AnyCIFAR, CIFAR100):
+    files = ('train.bin', 'test.bin')
+    archive, folder = 'cifar-100-binary.tar.gz', 'cifar-100-binary'
+
+    def __init__(self, root, train):
+        super().__init__(root, fine_label=True, train=train)
+
+
+def open_mnist(folder, classes=10):
+    """Two datasets of pairs (image, label), for training and validation: (28, 28, 1) uint8, NDArray, and int.
+
+    Parameters
+    ----------
+    folder : str
+        With the four files of MNIST, or another set in its format, packed by gzip or not.
+    classes : int
+        Labels must be below that.
+
+    Raises
+    ------
+    UserError
+        When files are missing, which it names, or damaged.
+    """
+    names = [name for part in (True, False) for name in MNIST_FILES[part]]
+    packed = [f'{name}.gz' for name in names]
+    if not _missing(folder, packed):
+        return _read(folder, classes, lambda train: _MNIST(folder, train)[:])
+    if _missing(folder, names):
+        raise UserError(
+            f'{folder} lacks {", ".join(_missing(folder, packed))}: put the four files there, packed by gzip or not, or point '
+            '--data-dir to them; they are not downloaded'
+        )
+    return _read(folder, classes, lambda train: _read_unpacked(*(os.path.join(folder, name) for name in MNIST_FILES[train])))
+
+
+def _read_unpacked(images, labels):
+    number = os.path.getsize(labels) - MNIST_LABELS_START
+    if number < 1:
+        raise ValueError(f'{labels} has no labels')
+    batch = mx.io.MNISTIter(image=images, label=labels, batch_size=number, shuffle=False, flat=False, silent=True).next()
+    pixels = np.rint(batch.data[0].asnumpy() * MNIST_SCALE).astype(np.uint8)
+    return mx.nd.array(pixels.transpose(0, 2, 3, 1), dtype='uint8'), batch.label[0].asnumpy()
+
+
+def open_cifar10(folder):
+    """Like `open_mnist`: (32, 32, 3) from the binary version's files in FOLDER, its subfolder, or its archive there."""
+    return _open_cifar(folder, _CIFAR10, len(CIFAR10_CLASSES))
+
+
+def open_cifar100(folder):
+    """Like `open_cifar10`, with the fine labels."""
+    return _open_cifar(folder, _CIFAR100, len(CIFAR100_CLASSES))
+
+
+def _open_cifar(folder, kind, classes):
+    for place in (folder, os.path.join(folder, kind.folder)):
+        if not _missing(place, kind.files):
+            return _read(place, classes, lambda train, place=place: kind(place, train=train)[:])
+    archive = os.path.join(folder, kind.archive)
+    if not os.path.isfile(archive):
+        raise UserError(
+            f'{folder} lacks {", ".join(_missing(folder, kind.files))}: put them there, or {kind.archive}, which has them, or '
+            'point --data-dir to them; they are not downloaded'
+        )
+    with tempfile.TemporaryDirectory() as unpacked:
+        try:
+            with tarfile.open(archive) as tar:
+                for member in tar:
+                    if os.path.basename(member.name) in kind.files and member.isfile():
+                        with open(os.path.join(unpacked, os.path.basename(member.name)), 'wb') as file:
+                            shutil.copyfileobj(tar.extractfile(member), file)
+        except DAMAGED as error:
+            raise UserError(f'{archive} is damaged: {last_line(error)}') from error
+        if _missing(unpacked, kind.files):
+            raise UserError(f'{archive} lacks {", ".join(_missing(unpacked, kind.files))}')
+        return _read(archive, classes, lambda train: kind(unpacked, train=train)[:])
+
+
+def _missing(folder, names):
+    return [name for name in names if not os.path.isfile(os.path.join(folder, name))]
+
+
+def _read(place, classes, read):
+    """The datasets for training and validation; `read(train)` gives images and labels of one of them."""
+    parts = []
+    for train in (True, False):
+        try:
+            images, labels = read(train)
+        except DAMAGED as error:
+            raise UserError(f'{place}: the files are damaged: {last_line(error)}') from error
+        labels = labels.astype(int).tolist()
+        if max(labels) >= classes:
+            raise UserError(f'{place} has the label {max(labels)}, where there are {classes} classes: these are the files of other data')
+        parts.append(ArrayDataset(images, labels))
+    return tuple(parts)

@@ -1,5 +1,0 @@
-"""One rule for each of MXNet's operators that has a packed form; see `bmx_melius.deploy.lowering`."""
-
-from . import arithmetic, layers, moves
-from .binary import inputs_meant_as_signs, quantized_activation
-from .table import RULES

@@ -1,0 +1,77 @@
+"""A symbol of packed operators and of the nodes that stay."""
+
+import json
+
+from ..program.packed_operator import NAME, operator_attributes
+
+_MXNET_VERSION = ['int', 10901]  # whose format the symbol has
+
+
+def assemble(network, partition, programs, words):
+    """Put the network together again.
+
+    Parameters
+    ----------
+    network : bmx_melius.deployment.convert.traced_network.Network
+    partition : bmx_melius.deployment.convert.partition.Partition
+    programs : dict of Region to Lowered
+    words : dict of Region to numpy.ndarray
+        The words of its program.
+
+    Returns
+    -------
+    The new symbol as JSON text, its arrays by name with ``arg:`` or ``aux:``, and the set of nodes that were kept.
+    """
+    nodes, arrays, position, kept = [], {}, {}, set()
+
+    def add(node):
+        nodes.append(node)
+        return len(nodes) - 1
+
+    def finish(item):
+        """Write an item, a region or a node, all of whose inputs are written."""
+        if item not in programs:
+            kept.add(item)
+            described = {'op': item.operator or 'null', 'name': item.name, 'inputs': [reference(entry) for entry in network.sources(item)]}
+            if item.attributes:
+                described['attrs'] = item.attributes
+            position[item] = add(described)
+            if item.operator is None and item.name in network.arrays:
+                kind = 'aux:' if item in network.graph.statistics else 'arg:'
+                arrays[kind + item.name] = network.arrays[item.name]
+            return
+        lowered, vector = programs[item], words[item]
+        name = lowered.outputs[-1].node.name
+        inputs = [reference(entry) for entry in lowered.inputs]
+        attributes = {'__dtype__': '4', '__shape__': f'({len(vector)},)'}  # 4: int32
+        inputs.append([add({'op': 'null', 'name': f'{name}_program', 'attrs': attributes, 'inputs': []}), 0, 0])
+        arrays[f'arg:{name}_program'] = vector
+        position[item] = add({'op': NAME, 'name': name, 'attrs': operator_attributes(lowered.program, vector), 'inputs': inputs})
+
+    def reference(entry):
+        region = partition.region_of.get(entry.node)
+        if region is None:
+            return [position[entry.node], entry.slot, 0]
+        return [position[region], programs[region].outputs.index(entry), 0]
+
+    def item_of(entry):
+        return partition.region_of.get(entry.node, entry.node)
+
+    waiting = [item_of(entry) for entry in reversed(network.outputs)]
+    while waiting:
+        item = waiting[-1]
+        if item not in position:
+            entries = programs[item].inputs if item in programs else network.sources(item)
+            missing = [item_of(entry) for entry in reversed(entries) if item_of(entry) not in position]
+            if missing:
+                waiting.extend(missing)
+                continue
+            finish(item)
+        waiting.pop()
+    symbol = {
+        'nodes': nodes,
+        'arg_nodes': [index for index, node in enumerate(nodes) if node['op'] == 'null'],
+        'heads': [reference(entry) for entry in network.outputs],
+        'attrs': {'mxnet_version': _MXNET_VERSION},
+    }
+    return json.dumps(symbol, indent=2), arrays, kept

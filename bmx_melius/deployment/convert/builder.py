@@ -1,0 +1,134 @@
+"""A program in the making: which values of the network it has already, as numbers or as bits, and the operations that make them."""
+
+import dataclasses
+
+import numpy as np
+
+from ..program.operations import BITS_KIND, OPERATIONS, REAL_KIND, Operation, Value, result_of
+from ..program.program import Program
+from .traced_network import Entry
+
+_FLOAT32 = np.finfo(np.float32)
+
+
+class UnsupportedError(Exception):
+    """A node cannot become part of a program; the message says why."""
+
+
+@dataclasses.dataclass
+class Lowered:
+    """A part of a network as a program.
+
+    Attributes
+    ----------
+    program : Program
+    inputs, outputs : list of Entry
+        The values of the network that the program reads and makes.
+    origins : dict of int to Entry
+        Value of the program -> the value of the network that it equals. Bits stand for it as its encoding says.
+    """
+
+    program: Program
+    inputs: list
+    outputs: list
+    origins: dict
+
+
+class Builder:
+    """Collects the operations of a program; the rules add them.
+
+    Values have provisional numbers: those of inputs are only known at the end.
+    """
+
+    def __init__(self, network, thresholds):
+        self.network, self.thresholds = network, thresholds
+        self.inputs = []  # Entry
+        self._operations = []  # (number of the result, Operation)
+        self._values = []  # number -> Value
+        self._real, self._bits = {}, {}  # Entry -> number
+        self._input_numbers = []
+
+    # --- values ---------------------------------------------------------------------------------------------------------------------
+
+    def real(self, entry):
+        """The number of a value of the network as numbers."""
+        if entry not in self._real:
+            if entry in self._bits:
+                self._real[entry] = self.add('expand', [self._bits[entry]], low=-1 if self.network.encoding(entry) == 'sign' else 0)
+            else:
+                self._real[entry] = self._input(entry)
+        return self._real[entry]
+
+    def bits(self, entry, encoding):
+        """The number of a value in {-1, 1} or {0, 1} as bits."""
+        if entry not in self._bits:
+            x = self.real(entry)
+            channels = self._values[x].channels
+            middle = np.full(channels, 0 if encoding == 'sign' else 0.5, dtype=np.float32)
+            self._bits[entry] = self.add('threshold', [x], {'threshold': middle, 'flip': np.zeros(channels, dtype=bool)})
+        return self._bits[entry]
+
+    def set(self, node, number, slot=0):
+        """Say which number a value that `node` makes has."""
+        values = self._bits if self._values[number].kind == BITS_KIND else self._real
+        values[Entry(node, slot)] = number
+
+    def value(self, number):
+        """The `Value` with a number."""
+        return self._values[number]
+
+    def _input(self, entry):
+        shape = self.network.shape(entry)
+        if not entry.node.depends_on_data:
+            raise UnsupportedError('it combines data with a parameter in a way that has no packed form')
+        if len(shape) not in (2, 4) or not self.network.is_float32(entry):
+            raise UnsupportedError(f'it reads a value of shape {shape} that is no float32 map or vector')
+        self.inputs.append(entry)
+        self._input_numbers.append(self._new(Value(REAL_KIND, *shape[1:], *(1,) * (4 - len(shape)), flat=len(shape) == 2)))
+        return self._input_numbers[-1]
+
+    def _new(self, value):
+        self._values.append(value)
+        return len(self._values) - 1
+
+    # --- operations -----------------------------------------------------------------------------------------------------------------
+
+    def add(self, name, inputs, arrays=None, **attributes):
+        """Add an operation, and return the number of its result."""
+        for attribute, (least, most) in OPERATIONS[name].attributes.items():
+            if not least <= attributes[attribute] <= most:
+                raise UnsupportedError(f'{attribute} is {attributes[attribute]}; {least} to {most} can be packed')
+        operation = Operation(name, tuple(inputs), attributes, arrays or {})
+        number = self._new(result_of(operation, [self._values[source] for source in inputs]))
+        self._operations.append((number, operation))
+        return number
+
+    def affine(self, node, x, scale, shift):
+        """x scale + shift, each a number or one a channel, as the result of `node`."""
+        channels = self._values[x].channels
+        arrays = {'scale': np.broadcast_to(scale, channels), 'shift': np.broadcast_to(shift, channels)}
+        if any(not (np.abs(array) <= _FLOAT32.max).all() for array in arrays.values()):
+            raise UnsupportedError('its factors or summands are too large for float32')
+        arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+        self.set(node, self.add('affine', [x], arrays))
+
+    def move(self, node, name, sources, **attributes):
+        """An operation that moves elements, on bits where the values are signs; `name` None for none at all."""
+        encoding = self.network.encoding(Entry(node, 0))
+        inputs = [self.bits(source, encoding) if encoding else self.real(source) for source in sources]
+        return self.add(name, inputs, **attributes) if name else inputs[0]
+
+    def finish(self, outputs, output_entries):
+        """The `Lowered` program with the outputs of the given numbers."""
+        inputs = sorted(zip(self.inputs, self._input_numbers), key=lambda pair: (pair[0].node.index, pair[0].slot))
+        order = [*(number for _, number in inputs), *(number for number, _ in self._operations)]
+        final = {number: position for position, number in enumerate(order)}
+        operations = [
+            dataclasses.replace(operation, inputs=tuple(final[source] for source in operation.inputs)) for _, operation in self._operations
+        ]
+        program = Program([self._values[number] for _, number in inputs], operations, [final[number] for number in outputs])
+        # of the values that several nodes share, because some change nothing, the first one is the origin
+        origins = {}
+        for entry, number in [*self._bits.items(), *self._real.items()]:
+            origins.setdefault(final[number], entry)
+        return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins)

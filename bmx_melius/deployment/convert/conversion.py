@@ -1,0 +1,107 @@
+"""Conversion of files and of live networks; `bmx_melius.deployment.convert.packing` lists its steps."""
+
+import json
+import os
+
+import mxnet as mx
+
+from ...analysis.graph import load_symbol, shapes_by_name, symbol_of
+from ...container import read_arrays
+from ...errors import UserError, last_line
+from ...exported import Exported
+from .packing import pack
+
+
+def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=False):
+    """Convert an exported network and write PREFIX-symbol.json and PREFIX-0000.params.
+
+    MXNet loads them like other exported networks after ``import bmx_melius``; `bmx_melius.Session` runs them without MXNet if all of
+    the network could be converted. They take any batch and any size of input that the network allows.
+
+    Parameters
+    ----------
+    symbol_file, params_file : path
+        As ``HybridBlock.export`` or ``Module.save_checkpoint`` wrote them.
+    prefix : path
+        Of the files to write.
+    input_shape : tuple of int, or dict of str to tuple of int
+        Batch included; a dict names the inputs of a network with several.
+    verify : bool
+        Compare each layer with MXNet on a sample.
+    half : bool
+        Store the weights of float convolutions and dense layers in half precision.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    UserError, OSError
+        Naming the file, the parameter or the node, and what is wrong. Nothing is written then.
+    """
+    symbol_file, params_file, exported = os.fspath(symbol_file), os.fspath(params_file), Exported(prefix)
+    written_symbol, written_params = exported.symbol_file, exported.parameter_file(0)
+    for source in (symbol_file, params_file):
+        for target in (written_symbol, written_params):
+            if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):
+                raise UserError(f'{target} would overwrite the network that is converted: choose another prefix')
+    exported.require_writable()
+    symbol = load_symbol(symbol_file)
+    arrays = read_arrays(params_file)
+    packed = pack(symbol, arrays, _shapes(symbol, arrays, input_shape), verify, half)
+    exported.write_symbol(packed.symbol, packed.arrays)
+    report = packed.report
+    report.symbol_file, report.params_file = written_symbol, written_params
+    report.size_before, report.size_after = os.path.getsize(params_file), os.path.getsize(written_params)
+    return report
+
+
+def deploy(net, input_shape):
+    """The packed form of a live network or layer: a block that computes the same, for inference.
+
+    Parameters
+    ----------
+    net : mxnet.gluon.HybridBlock
+        Initialized. A lone `QConv2D` or `QDense` is meant to read signs.
+    input_shape : tuple of int, or dict of str to tuple of int
+        Batch included; a dict names the inputs of a network with several, in their order.
+
+    Returns
+    -------
+    mxnet.gluon.SymbolBlock
+    """
+    shapes = shapes_by_name(input_shape)
+    try:
+        net(*[mx.nd.zeros(shape) for shape in shapes.values()])  # parameters get their shapes from the first input
+        arrays = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
+    except (RuntimeError, ValueError, mx.MXNetError) as error:  # not initialized, or an input that does not fit
+        raise UserError(f'{type(net).__name__} does not run on an input of shape {input_shape}: {last_line(error)}') from error
+    packed = pack(symbol_of(net, list(shapes)), arrays, shapes, verification=False, half=False)
+    block = mx.gluon.SymbolBlock(mx.sym.load_json(packed.symbol), [mx.sym.var(name) for name in packed.input_names])
+    values = {name.partition(':')[2]: array for name, array in packed.arrays.items()}
+    for name, parameter in block.collect_params().items():
+        parameter.dtype, parameter.shape, parameter.grad_req = values[name].dtype, values[name].shape, 'null'
+        parameter.initialize(mx.init.Zero())
+        parameter.set_data(mx.nd.array(values[name], dtype=values[name].dtype))
+    return block
+
+
+def _shapes(symbol, arrays, input_shape):
+    """The shape of each input by its name."""
+    if isinstance(input_shape, dict):
+        return shapes_by_name(input_shape)
+    described = json.loads(symbol.tojson())['nodes']
+    labels = {described[source]['name'] for node in described if node['op'].endswith('Output') for source, *_ in node['inputs'][1:]}
+    names = [name for name in symbol.list_arguments() if name not in arrays and name not in labels]
+    if len(names) != 1:
+        attributes = symbol.attr_dict()  # Gluon gives a rate to its parameters, and to them alone
+        names = [name for name in names if '__lr_mult__' in attributes.get(name, ())] or names
+        some = ', '.join(names[:4]) + (', ...' if len(names) > 4 else '')
+        raise UserError(
+            f'the parameter file lacks {some}: give the one that was exported with this symbol, and the shape of each input by its name '
+            'where there are several'
+            if names
+            else 'the parameter file holds all variables of the symbol, so none is left to be the input'
+        )
+    return shapes_by_name(input_shape, names[0])

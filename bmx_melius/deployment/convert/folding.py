@@ -1,0 +1,68 @@
+"""Fewer operations for the same network: factors and summands of channels that follow each other, or a convolution, become one."""
+
+import collections
+import dataclasses
+
+import numpy as np
+
+from ..program.program import Program
+
+
+def fold_affines(program, into_convolutions=True):
+    """Merge each ``affine`` into the ``affine`` or ``conv`` before it where nothing else reads that one.
+
+    Parameters
+    ----------
+    program : Program
+    into_convolutions : bool
+        Whether weights may be multiplied; in half precision they would lose digits where a factor is small.
+
+    Returns
+    -------
+    Program, and dict of int to int: the numbers of the values that remain -> their new ones
+    """
+    readers = collections.Counter(source for operation in program.operations for source in operation.inputs)
+    readers.update(program.outputs)
+    first = len(program.inputs)
+    operations, number_of = [], {number: number for number in range(first)}
+    for number, operation in enumerate(program.operations, first):
+        source = operation.inputs[0]
+        operation = dataclasses.replace(operation, inputs=tuple(number_of[read] for read in operation.inputs))
+        before = number_of[source] - first
+        if operation.name == 'affine' and before >= 0 and readers[source] == 1:
+            merged = _merged(operations[before], operation, into_convolutions)
+            if merged is not None:
+                operations[before] = merged
+                number_of[number] = number_of.pop(source)
+                continue
+        operations.append(operation)
+        number_of[number] = first + len(operations) - 1
+    return Program(program.inputs, operations, [number_of[number] for number in program.outputs]), number_of
+
+
+def _merged(before, affine, into_convolutions):
+    scale, shift = (affine.arrays[name].astype(np.float64) for name in ('scale', 'shift'))
+    arrays = {name: array.astype(np.float64) for name, array in before.arrays.items()}
+    attributes = before.attributes
+    if before.name == 'affine':
+        arrays = {'scale': arrays['scale'] * scale, 'shift': arrays['shift'] * scale + shift}
+    elif before.name == 'conv' and into_convolutions:
+        arrays = {'weight': arrays['weight'] * scale[:, None, None, None], 'bias': arrays.get('bias', 0) * scale + shift}
+        attributes = {**attributes, 'has_bias': 1}
+    else:
+        return None
+    if any(np.abs(array).max() > np.finfo(np.float32).max for array in arrays.values()):
+        return None
+    arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+    return dataclasses.replace(before, attributes=attributes, arrays=arrays)
+
+
+def halve(program):
+    """The program with the weights of convolutions in float16, except those with a weight that is too large for it."""
+    operations = []
+    for operation in program.operations:
+        if operation.name == 'conv' and np.abs(operation.arrays['weight']).max() <= np.finfo(np.float16).max:
+            arrays = {**operation.arrays, 'weight': operation.arrays['weight'].astype(np.float16)}
+            operation = dataclasses.replace(operation, attributes={**operation.attributes, 'half': 1}, arrays=arrays)
+        operations.append(operation)
+    return Program(program.inputs, operations, program.outputs)

@@ -1,0 +1,109 @@
+"""Conversion in memory: a symbol and its arrays become packed operators.
+
+============  ====================================================================================================================
+network       symbol and parameters, checked against each other and the input (`network`)
+thresholds    how MXNet rounds each batch normalization before a sign, and which comparison that is (`batch_norms`, `thresholds`)
+partition     which nodes become operators (`lowering.requirements`, `partition`)
+programs      what the operators do (`lowering.lower`, `folding`)
+verification  that they do what MXNet does (`verification`)
+assembly      a symbol of packed operators and of the nodes that stay (`assembly`)
+============  ====================================================================================================================
+"""
+
+import collections
+import dataclasses
+
+import numpy as np
+
+from ... import marks
+from ...errors import UserError
+from ..program.packed_operator import is_packed
+from ..program.program import Program
+from . import folding
+from .assembly import assemble
+from .batch_norms import FoldedBatchNorms
+from .conversion_report import Left, Report
+from .lowering import lower
+from .partition import NOT_CONNECTED, divide, is_binary_layer
+from .rules import inputs_meant_as_signs
+from .traced_network import Network
+from .verification import verify
+
+
+@dataclasses.dataclass
+class Packed:
+    """A converted network: a symbol as JSON text, its arrays (names with arg: or aux:), its inputs, and the report."""
+
+    symbol: str
+    arrays: dict
+    input_names: list
+    report: Report
+
+
+def pack(symbol, arrays, shapes, verification, half):
+    """Convert a symbol in memory.
+
+    Parameters
+    ----------
+    symbol : mxnet.sym.Symbol
+    arrays : dict of str to numpy.ndarray
+    shapes : dict of str to tuple of int
+        Of each input.
+    verification, half : bool
+
+    Returns
+    -------
+    Packed
+    """
+    network = Network(symbol, arrays, shapes)
+    sample = _sample(network)
+    folded = FoldedBatchNorms(network, sample)
+    partition = divide(network, folded)
+    lowered_regions = {region: lower(network, region.nodes, region.outputs, folded) for region in partition.regions}
+    if not any(lowered.program.operations for lowered in lowered_regions.values()):
+        raise UserError(f'there is nothing to convert: {_why_nothing(network, partition)}')
+    programs, words = {}, {}
+    for region, lowered in lowered_regions.items():
+        program, number_of = folding.fold_affines(lowered.program, into_convolutions=not half)
+        words[region] = (folding.halve(program) if half else program).to_words()
+        origins = {number_of[number]: entry for number, entry in lowered.origins.items() if number in number_of}
+        programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins)
+    checked = verify(network, list(programs.values()), sample, half) if verification else None
+    symbol_json, packed_arrays, kept = assemble(network, partition, programs, words)
+    report = Report(
+        packed_operators=len(programs),
+        binary_layers=sum(is_binary_layer(node) for node in partition.region_of),
+        converted=dict(
+            collections.Counter(node.operator for node in network.graph.nodes if node.operator is not None and node not in kept)
+        ),
+        left=[Left(node.name, node.operator, reason) for node, reason in sorted(partition.reasons.items(), key=lambda pair: pair[0].index)],
+        unclear_thresholds=folded.unclear,
+        half=half,
+        verification=checked,
+    )
+    return Packed(symbol_json, packed_arrays, [name for name in symbol.list_inputs() if name in shapes], report)
+
+
+def _sample(network):
+    """An input for each name: normally distributed, or signs where binary layers read it directly."""
+    generator = np.random.RandomState(0)
+    signs = inputs_meant_as_signs(network)
+    sample = {}
+    for name, shape in network.shapes.items():
+        x = generator.normal(size=shape).astype(np.float32)
+        if name in signs:
+            x = np.where(x >= 0, 1, -1 if signs[name] == 'sign' else 0).astype(np.float32)
+        sample[name] = x
+    return sample
+
+
+def _why_nothing(network, partition):
+    if any(is_packed(node.operator, node.attributes) for node in network.graph.nodes):
+        return 'the network is packed already'
+    left = [node for node in network.graph.nodes if partition.reasons.get(node, NOT_CONNECTED) != NOT_CONNECTED]
+    layers = [node for node in left if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE)]
+    if layers:
+        return f'{layers[0].name} cannot be packed, {partition.reasons[layers[0]]}'
+    if not left:
+        return 'the network does nothing with its input'
+    return f'the network has no binary layers, and {left[0].name} cannot be packed, {partition.reasons[left[0]]}'

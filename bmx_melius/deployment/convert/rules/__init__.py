@@ -1,0 +1,5 @@
+"""One rule for each of MXNet's operators that has a packed form; see `bmx_melius.deployment.convert.lowering`."""
+
+from . import arithmetic, layers, moves
+from .binary import inputs_meant_as_signs, quantized_activation
+from .table import RULES

@@ -1,0 +1,92 @@
+"""Rules of what this package's layers mark: activations that are signs, and convolutions and dense layers with weights of one bit."""
+
+import numpy as np
+
+from .... import marks
+from ....analysis.counting import marked_bits
+from ....errors import UserError
+from ..builder import UnsupportedError
+from ..traced_network import is_sign
+
+
+def quantized_activation(builder, node):
+    """The rule of the last node of a marked activation: with the batch normalization before it, a comparison."""
+    network = builder.network
+    if not is_sign(node):
+        raise UnsupportedError(f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed')
+    x = network.activation_input(node)
+    if x is None:
+        raise UnsupportedError('its mark does not say where the activation begins')
+    batch_norm = network.batch_norm_before(x)
+    if batch_norm is None:
+        number = builder.real(x)
+        threshold, flip = np.zeros(builder.value(number).channels, dtype=np.float32), np.zeros(builder.value(number).channels, dtype=bool)
+    else:
+        number = builder.real(network.sources(batch_norm)[0])
+        threshold, flip = builder.thresholds(batch_norm)
+    builder.set(node, builder.add('threshold', [number], {'threshold': threshold, 'flip': flip}))
+
+
+def binary_layer(builder, node, role, **attributes):
+    """Add a marked layer with binary weights and an input of signs. Returns whether it is one."""
+    if node.marks.get(marks.ROLE) != role:
+        return False
+    if marked_bits(node) > 1:
+        raise UnsupportedError(f'its weights have {marked_bits(node)} bits; one bit can be packed')
+    if not is_sign(node):
+        return False
+    network = builder.network
+    pad_value = _pad_value(node)
+    x = _signs_read_by(network, node)
+    if x is None:
+        return False
+    if pad_value not in (-1, 0, 1):
+        raise UnsupportedError(f'it pads with {pad_value:g}; -1, 0 and 1 can be packed')
+    weight_entry = network.sources(node)[1]
+    weight = network.only_variable_above(weight_entry)
+    if weight is None or weight.shape != network.shape(weight_entry):
+        raise UnsupportedError('its weight is not computed from one variable of its shape')
+    bits = weight.reshape(*weight.shape[:2], *weight.shape[2:] or (1, 1)).transpose(0, 2, 3, 1) >= 0
+    number = flat_if_dense(builder, node, builder.bits(x, node.marks['encoding']))
+    attributes.update(out_channels=len(bits), pad_value=int(pad_value), offset=int(node.marks.get('offset', 0)))
+    builder.set(node, builder.add('binary_conv', [number], {'weight': np.ascontiguousarray(bits)}, **attributes))
+    return True
+
+
+def _signs_read_by(network, node):
+    """The value in {-1, 1} or {0, 1} that a marked binary layer reads; None where it reads something else.
+
+    A layer that reads the network's own input is meant to be fed with signs.
+    """
+    encoding, pad_value = node.marks.get('encoding'), _pad_value(node)
+    x = network.before_identities(network.sources(node)[0])
+    if encoding == 'sign' and pad_value:
+        if x.node.marks.get(marks.ROLE) != marks.CONVOLUTION_INPUT or _pad_value(x.node) != pad_value:
+            return None
+        x = network.before_identities(network.sources(x.node)[0])
+    return x if encoding and (network.encoding(x) == encoding or network.is_input(x)) else None
+
+
+def _pad_value(node):
+    """The number that a mark says a convolution is padded with."""
+    text = node.marks.get('pad_value', '0')
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UserError(f'node {node.name} is marked with the padding {text!r}, which is no number') from error
+
+
+def inputs_meant_as_signs(network):
+    """Name of an input of the network that binary layers read directly -> its encoding, ``sign`` or ``bit``."""
+    found = {}
+    for node in network.graph.nodes:
+        if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE) and is_sign(node):
+            x = _signs_read_by(network, node)
+            if x is not None and network.is_input(x):
+                found[x.node.name] = node.marks['encoding']
+    return found
+
+
+def flat_if_dense(builder, node, x):
+    """The number of value `x` as `node` reads it: a dense layer reads maps row by row."""
+    return builder.add('flatten', [x]) if node.operator == 'FullyConnected' and not builder.value(x).flat else x

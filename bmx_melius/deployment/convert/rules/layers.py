@@ -1,0 +1,74 @@
+"""Rules of layers: convolutions and dense layers, binary or not, normalization, ReLU and pooling."""
+
+from .... import marks
+from ..builder import UnsupportedError
+from ..traced_network import is_channelwise_batch_norm, is_true
+from .attributes import POINT, geometry_of, require_channels_second
+from .binary import binary_layer, flat_if_dense
+from .table import rule
+
+
+@rule('Convolution')
+def _convolution(builder, node):
+    require_channels_second(node)
+    geometry = geometry_of(node)
+    groups = int(node.attributes.get('num_group', 1))
+    if not binary_layer(builder, node, marks.CONVOLUTION, groups=groups, **geometry):
+        _float_layer(builder, node, groups=groups, **geometry)
+
+
+@rule('FullyConnected')
+def _fully_connected(builder, node):
+    if not is_true(node.attributes.get('flatten', 'True')) and len(node.inputs[0].shape) != 2:
+        raise UnsupportedError('it is applied along the last axis of a map (flatten=False)')
+    if not binary_layer(builder, node, marks.DENSE, groups=1, **POINT):
+        _float_layer(builder, node, groups=1, **POINT)
+
+
+def _float_layer(builder, node, **attributes):
+    network = builder.network
+    x, *parameters = network.sources(node)
+    if any(parameter.node.depends_on_data for parameter in parameters):
+        raise UnsupportedError('its weight or bias is computed from data')
+    weight, *bias = [network.constant(parameter) for parameter in parameters]
+    weight = weight.reshape(*weight.shape[:2], *weight.shape[2:] or (1, 1))
+    arrays = {'weight': weight, **({'bias': bias[0]} if bias else {})}
+    number = flat_if_dense(builder, node, builder.real(x))
+    builder.set(node, builder.add('conv', [number], arrays, out_channels=len(weight), has_bias=len(bias), half=0, **attributes))
+
+
+@rule('BatchNorm')
+def _batch_norm(builder, node):
+    if not is_channelwise_batch_norm(node):
+        raise UnsupportedError('it does not normalize the channels (axis 1) with constant parameters')
+    builder.affine(node, builder.real(builder.network.sources(node)[0]), *builder.network.batch_norm(node).affine())
+
+
+@rule('Activation')
+def _activation(builder, node):
+    if node.attributes['act_type'] != 'relu':
+        raise UnsupportedError(f'the activation {node.attributes["act_type"]} has no packed form')
+    _relu(builder, node)
+
+
+@rule('relu')
+def _relu(builder, node):
+    builder.set(node, builder.add('relu', [builder.real(builder.network.sources(node)[0])]))
+
+
+@rule('Pooling')
+def _pooling(builder, node):
+    require_channels_second(node)
+    kind = node.attributes.get('pool_type', 'max')
+    x = builder.real(builder.network.sources(node)[0])
+    if is_true(node.attributes.get('global_pool', 'False')):
+        if kind != 'avg':
+            raise UnsupportedError(f'global pooling of the kind {kind} has no packed form')
+        builder.set(node, builder.add('global_avg_pool', [x]))
+        return
+    convention = node.attributes.get('pooling_convention', 'valid')
+    if kind not in ('max', 'avg') or convention not in ('valid', 'full'):
+        raise UnsupportedError(f'pooling of the kind {kind} by the convention {convention} has no packed form')
+    counting = {'count_pad': int(node.attributes.get('count_include_pad', 'None') in ('None', 'True', '1'))} if kind == 'avg' else {}
+    geometry = geometry_of(node, dilation=False)
+    builder.set(node, builder.add(f'{kind}_pool', [x], ceil=int(convention == 'full'), **counting, **geometry))

@@ -1,0 +1,106 @@
+"""Rules of what moves elements and changes none: joining, splitting, shuffling and reshaping, on numbers and on bits alike."""
+
+import re
+
+import numpy as np
+
+from ..builder import UnsupportedError
+from ..traced_network import is_true
+from .attributes import POINT, axis_of, require_channel_axis
+from .table import rule
+
+
+@rule('Concat')
+def _concat(builder, node):
+    require_channel_axis(node, axis_of(node, 'dim', 1))
+    builder.set(node, builder.move(node, 'concat', builder.network.sources(node)))
+
+
+@rule('slice_axis')
+def _slice_axis(builder, node):
+    if builder.network.is_identity(node):
+        return _identity(builder, node)
+    require_channel_axis(node, axis_of(node, 'axis'))
+    channels = node.inputs[0].shape[1]
+    begin, end = (node.attributes.get(name, 'None') for name in ('begin', 'end'))
+    begin, end, _ = slice(int(begin), None if end == 'None' else int(end)).indices(channels)
+    builder.set(node, builder.move(node, 'slice', builder.network.sources(node), begin=begin, end=end))
+
+
+@rule('slice')
+def _slice(builder, node):
+    """Leave out the first rows and columns: a convolution of each channel whose window has a 1 in its last corner and zeros elsewhere."""
+    numbers = {name: re.findall(r'None|-?\d+', node.attributes.get(name, '')) for name in ('begin', 'end', 'step')}
+    begin = [0 if number == 'None' else int(number) for number in numbers['begin']]
+    if len(begin) != 4 or begin[:2] != [0, 0] or min(begin) < 0 or {*numbers['end'], *numbers['step']} - {'None'}:
+        raise UnsupportedError('it takes a part of the map other than all but the first rows and columns')
+    height, width = begin[2] + 1, begin[3] + 1
+    x = builder.real(builder.network.sources(node)[0])
+    channels = builder.value(x).channels
+    weight = np.zeros((channels, 1, height, width), dtype=np.float32)
+    weight[:, :, -1, -1] = 1
+    geometry = {**POINT, 'kernel_h': height, 'kernel_w': width}
+    builder.set(node, builder.add('conv', [x], {'weight': weight}, out_channels=channels, groups=channels, has_bias=0, half=0, **geometry))
+
+
+@rule('SliceChannel')
+def _slice_channel(builder, node):
+    require_channel_axis(node, axis_of(node, 'axis', 1))
+    if is_true(node.attributes.get('squeeze_axis', 'False')):
+        raise UnsupportedError('it removes the axis of the channels')
+    size = node.shape[1]
+    for slot in range(len(node.shapes)):
+        piece = builder.move(node, 'slice', builder.network.sources(node), begin=slot * size, end=(slot + 1) * size)
+        builder.set(node, piece, slot)
+
+
+@rule('Reshape', 'reshape', 'Flatten')
+def _reshape(builder, node):
+    x = builder.network.sources(node)[0]
+    before, after = builder.network.shape(x), node.shape
+    if before == after:
+        return _identity(builder, node)
+    if len(before) == 4 and after == (before[0], before[1] * before[2] * before[3]):
+        return builder.set(node, builder.move(node, 'flatten', [x]))
+    shuffled = _shuffled(builder.network, node)
+    if shuffled is not None:
+        source, groups = shuffled
+        return builder.set(node, builder.move(node, 'shuffle', [source], groups=groups))
+    joined = _joined(builder.network, node)
+    if joined is None:
+        raise UnsupportedError(f'it reshapes {before} to {after}; flattening, channel shuffles and `channels.concat` can be packed')
+    return builder.set(node, builder.move(node, 'concat', joined))
+
+
+def _shuffled(network, node):
+    """The value and the groups of a channel shuffle that ends with `node`: split the channels, swap both parts, join them; else None."""
+    swap = node.inputs[0]
+    split = swap.inputs[0] if swap.inputs else swap
+    axes = {swap.attributes.get(name) for name in ('dim1', 'dim2')} if swap.operator == 'SwapAxis' else swap.attributes.get('axes')
+    if axes not in ({'1', '2'}, '(0, 2, 1, 3, 4)') or split.operator not in ('Reshape', 'reshape'):
+        return None
+    x = network.sources(split)[0]
+    shape = network.shape(x)
+    groups = split.shape[1]
+    if len(shape) != 4 or node.shape != shape or split.shape != (shape[0], groups, shape[1] // groups, *shape[2:]):
+        return None
+    return x, groups
+
+
+def _joined(network, node):
+    """The values that `channels.concat` joins, if `node` is its end: an axis of 1 in front, and then along the channels; else None."""
+    join = node.inputs[0]
+    if join.operator != 'Concat' or len(join.shape) not in (3, 5) or axis_of(join, 'dim') != 2:
+        return None
+    if join.shape[0] != 1 or node.shape != join.shape[1:]:
+        return None
+    if not all(wide.operator == 'expand_dims' and wide.attributes.get('axis') == '0' for wide in join.inputs):
+        return None
+    return [network.sources(wide)[0] for wide in join.inputs]
+
+
+@rule('_copy', 'identity', 'BlockGrad', 'stop_gradient', 'Dropout')
+def _identity(builder, node):
+    if not builder.network.is_identity(node):
+        raise UnsupportedError('it drops values at inference, too')
+    builder.set(node, builder.move(node, None, builder.network.sources(node)))

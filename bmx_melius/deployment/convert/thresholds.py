@@ -1,0 +1,158 @@
+"""Batch normalization followed by sign is a comparison with one number a channel. Here that number is found exactly.
+
+The sign of a normalized value depends on how MXNet rounds, so the number is not computed from the statistics but searched for with
+MXNet's own operator: the float32 numbers have an order, the operator is monotone in it, and eight steps of 16 numbers at once find
+where the sign changes.
+
+MXNet 1.9.1 rounds in two ways, by the memory layout of its input (never by its size). With s = gamma / sqrt(variance + eps):
+
+* `PLAIN`, an array as the user sees it: (x - mean) s and then + beta, each rounded;
+* `BLOCKED`, what oneDNN's convolutions leave and what passes through pooling and concatenation: the sum is rounded once.
+
+They differ in the last bits, so in the sign of a few values next to the threshold. Which one a layer of a network meets depends on the
+layers before it; `layout_in_use` tells it from an input and the result.
+"""
+
+import dataclasses
+import functools
+
+import mxnet as mx
+import numpy as np
+
+from ...errors import UserError
+
+PLAIN, BLOCKED = 'plain', 'blocked'
+
+_LARGEST = 0x7F7FFFFF  # the bits of the largest finite float32
+_SIDE = 4
+_TRIED = _SIDE**2  # so many numbers of a channel are tried at once, as a map
+_STEPS = [_TRIED**power for power in range(7, -1, -1)]
+_LANES = 16  # channels in a block of the widest layout
+_CROP = 16  # height and width of the part of a map that tells its layout
+
+
+class NotMonotoneError(UserError):
+    """The sign of a channel changes more than once."""
+
+
+@dataclasses.dataclass
+class BatchNorm:
+    """MXNet's batch normalization of axis 1 as it is at inference, with its parameters as NumPy arrays (channels,).
+
+    Calling it maps a float32 array (N, channels, H, W) or (N, channels) to its normalized values, computed in `layout`.
+    """
+
+    gamma: np.ndarray
+    beta: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    eps: float
+    fix_gamma: bool
+
+    @property
+    def channels(self):
+        """Number of channels."""
+        return len(self.gamma)
+
+    def __call__(self, x, layout=PLAIN):
+        x = mx.nd.array(x, dtype=np.float32)
+        if layout == BLOCKED:
+            # a convolution that changes nothing but the layout; of each channel alone where those are left in the same one
+            groups = self.channels if self.channels % _LANES == 0 else 1
+            identity = mx.nd.ones((self.channels, 1, 1, 1)) if groups > 1 else mx.nd.eye(self.channels).expand_dims(2).expand_dims(3)
+            x = mx.nd.Convolution(x, identity, kernel=(1, 1), num_filter=self.channels, num_group=groups, no_bias=True)
+        return mx.nd.BatchNorm(x, *self._parameters, eps=self.eps, fix_gamma=self.fix_gamma, use_global_stats=True).asnumpy()
+
+    @functools.cached_property
+    def _parameters(self):
+        return [mx.nd.array(array, dtype=np.float32) for array in (self.gamma, self.beta, self.mean, self.variance)]
+
+    def affine(self):
+        """Scale and shift (channels,) float64, so that the result is about x scale + shift."""
+        gamma = np.ones(self.channels) if self.fix_gamma else self.gamma.astype(np.float64)
+        scale = gamma / np.sqrt(self.variance.astype(np.float64) + self.eps)
+        return scale, self.beta - self.mean * scale
+
+
+def layout_in_use(batch_norm, x, y):
+    """The layout in which MXNet computed `y` from `x`, both (N, channels, H, W) or (N, channels) as found in a network.
+
+    Returns `PLAIN` or `BLOCKED`; `PLAIN` too where both give `y`, and None where neither does.
+    """
+    if x.ndim == 4:
+        x, y = x[:1, :, :_CROP, :_CROP], y[:1, :, :_CROP, :_CROP]
+    if np.array_equal(batch_norm(x), y, equal_nan=True):
+        return PLAIN
+    if x.ndim == 4 and np.array_equal(batch_norm(x, BLOCKED), y, equal_nan=True):
+        return BLOCKED
+    return None
+
+
+def fold(batch_norm, rank, layout=PLAIN):
+    """Threshold (channels,) float32 and flip (channels,) bool: (x >= threshold) != flip equals batch_norm(x) >= 0 for all finite x.
+
+    Parameters
+    ----------
+    batch_norm : BatchNorm
+    rank : int
+        Of its input: 2 or 4.
+    layout : str
+        `PLAIN` or `BLOCKED`.
+
+    Raises
+    ------
+    NotMonotoneError
+        Naming the channel, if there is no such threshold: statistics so large that the operator overflows.
+    """
+
+    def is_set(x):
+        x = x.reshape(batch_norm.channels, -1)
+        if rank == 2:
+            return batch_norm(x.T).T >= 0
+        return (batch_norm(x.reshape(1, batch_norm.channels, _SIDE, _SIDE), layout) >= 0).reshape(x.shape)
+
+    return switching_points(is_set, batch_norm.channels)
+
+
+def switching_points(is_set, channels):
+    """Threshold and flip of a monotone predicate: (x >= threshold) != flip equals is_set(x) for all finite float32 x.
+
+    Parameters
+    ----------
+    is_set : callable
+        (channels, n) float32 -> (channels, n) bool with n = 16, a predicate for each channel, true for small or for large numbers alone.
+    channels : int
+
+    Returns
+    -------
+    threshold (channels,) float32, -inf where the predicate is constant, and flip (channels,) bool
+    """
+    first = is_set(np.full((channels, _TRIED), _float(-_LARGEST - 1), dtype=np.float32))[:, :1]
+    position = np.full((channels, 1), -_LARGEST - 1)
+    constant = np.zeros((channels, 1), dtype=bool)
+    for step in _STEPS:
+        last_of_blocks = np.minimum(position + step * np.arange(1, _TRIED + 1) - 1, _LARGEST)
+        changed = is_set(_float(last_of_blocks)) != first
+        _require(np.all(changed[:, :-1] <= changed[:, 1:], axis=1))
+        constant |= ~changed[:, -1:]
+        position += step * changed.argmax(axis=1)[:, None]
+    flip = first != constant
+    threshold = np.where(constant, np.float32(-np.inf), _float(position)) + np.float32(0)  # -0.0 becomes 0.0
+    neighbours = np.nextafter(threshold, np.float32(-np.inf)), threshold, np.where(threshold == 0, -threshold, threshold)
+    x = np.concatenate(neighbours, axis=1)
+    x = np.where(np.isfinite(x), x, np.finfo(np.float32).max)
+    found = is_set(np.pad(x, ((0, 0), (0, _TRIED - x.shape[1])), mode='edge'))[:, : x.shape[1]]
+    _require(np.all(found == ((x >= threshold) != flip), axis=1))
+    return threshold[:, 0], flip[:, 0]
+
+
+def _require(monotone):
+    if not monotone.all():
+        raise NotMonotoneError(f'the sign of channel {int(np.argmin(monotone))} changes more than once')
+
+
+def _float(position):
+    """The float32 with the given place in the order of the float32 numbers: 0 is 0.0, -1 is -0.0, 1 is the smallest positive one."""
+    position = np.asarray(position, dtype=np.int64)
+    bits = np.where(position >= 0, position, (1 << 31) - 1 - position)
+    return bits.astype(np.uint32).view(np.float32)

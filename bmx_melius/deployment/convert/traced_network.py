@@ -1,0 +1,246 @@
+"""An exported network with its parameters: what is constant in it, which values are signs, and MXNet to compute any of them."""
+
+import collections
+import json
+
+import mxnet as mx
+import numpy as np
+
+from ... import marks
+from ...analysis.counting import marked_bits
+from ...analysis.graph import Graph
+from ...errors import UserError, last_line
+from .thresholds import BatchNorm
+
+Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
+
+_SIGN_METHODS = ('sign', 'approx_sign')  # with one bit both round to the sign
+_IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
+_MOVES = (
+    *(*_IDENTITIES, 'Dropout', 'Reshape', 'reshape', 'Flatten', 'SwapAxis', 'transpose', 'slice_axis', 'SliceChannel', 'Concat'),
+    'Pooling',  # of maxima
+)  # operators whose results are among their inputs
+
+
+class Network:
+    """A graph, the arrays of its variables, and what both say about its values.
+
+    Parameters
+    ----------
+    symbol : mxnet.sym.Symbol
+    arrays : dict of str to numpy.ndarray
+        The parameters and running statistics by name.
+    shapes : dict of str to tuple of int
+        Of each input.
+
+    Raises
+    ------
+    UserError
+        When a parameter is missing, does not fit, or is not finite, when a batch normalization divides by the root of a number that is
+        not positive, or when the shapes do not fit the network.
+    """
+
+    def __init__(self, symbol, arrays, shapes):
+        self.symbol, self.arrays, self.shapes = symbol, arrays, shapes
+        self.graph = Graph.read(symbol, shapes)
+        self.outputs = [Entry(*output) for output in zip(self.graph.outputs, self.graph.output_slots)]
+        self._internals = symbol.get_internals()
+        heads = json.loads(self._internals.tojson())['heads']
+        self._position = {(index, slot): position for position, (index, slot, _) in enumerate(heads)}
+        self._check_arrays()
+        known = {**{name: np.dtype(np.float32) for name in shapes}, **{name: array.dtype for name, array in arrays.items()}}
+        known = {name: dtype for name, dtype in known.items() if name in symbol.list_arguments()}
+        self._dtypes = self._internals.infer_type_partial(**known)[1]
+        self._constants = {}
+        self._check_batch_norms()
+        self._encodings = self._find_encodings()
+
+    def _check_arrays(self):
+        for node in self.graph.parameters + self.graph.statistics:
+            array = self.arrays.get(node.name)
+            if array is None:
+                raise UserError(
+                    f'the parameter {node.name} is missing: give the parameters that were exported with this symbol, '
+                    'and the shape of it where it is an input'
+                )
+            if array.shape != node.shape:
+                raise UserError(f'the parameter {node.name} has the shape {array.shape}; with this input the network needs {node.shape}')
+            if array.dtype.kind == 'f' and array.dtype != np.float32:
+                raise UserError(f'the parameter {node.name} is {array.dtype}: cast the network to float32 before it is exported')
+            if not np.isfinite(array).all():
+                raise UserError(f'the parameter {node.name} holds values that are not finite: the file is damaged or training diverged')
+
+    def _check_batch_norms(self):
+        """MXNet gives NaN without an error where the root is taken of a negative number, and no program could equal that."""
+        for node in self.graph.nodes:
+            if node.operator != 'BatchNorm' or self.sources(node)[4].node.depends_on_data:
+                continue
+            eps, variance = _eps(node), self.constant(self.sources(node)[4])
+            if not np.isfinite(eps):
+                raise UserError(f'node {node.name} (BatchNorm) has eps={eps}: the symbol is damaged')
+            # both sums, because MXNet adds in either precision, depending on the layout of the input
+            positive = (variance.astype(np.float64) + eps > 0) & (variance.astype(np.float32) + np.float32(eps) > 0)
+            if not positive.all():
+                channel = int(np.argmin(positive))
+                raise UserError(
+                    f'node {node.name} (BatchNorm): {self.sources(node)[4].node.name} is {variance[channel]:g} in channel {channel}, and '
+                    f'with eps={eps:g} the sum must be positive: the file is damaged or training diverged'
+                )
+
+    # --- values ---------------------------------------------------------------------------------------------------------------------
+
+    def sources(self, node):
+        """The inputs of a node."""
+        return [Entry(*source) for source in zip(node.inputs, node.input_slots)]
+
+    def shape(self, entry):
+        """Shape of a value, batch included."""
+        return entry.node.shapes[entry.slot]
+
+    def is_float32(self, entry):
+        """Whether MXNet computes a value in float32."""
+        return self._dtypes[self._position[entry.node.index, entry.slot]] == np.float32
+
+    def is_input(self, entry):
+        """Whether a value is an input of the network."""
+        return entry.node.operator is None and entry.node.name in self.shapes
+
+    def constant(self, entry):
+        """The array of a value that does not depend on the inputs, computed by MXNet."""
+        if entry.node.operator is None:
+            return self.arrays[entry.node.name]
+        if entry not in self._constants:
+            self._constants[entry] = self.compute([entry], {})[0]
+        return self._constants[entry]
+
+    def compute(self, entries, inputs):
+        """Run the network in MXNet, hybridized as a user runs it, and return values from inside it.
+
+        Parameters
+        ----------
+        entries : list of Entry
+        inputs : dict of str to numpy.ndarray
+
+        Returns
+        -------
+        list of numpy.ndarray
+        """
+        symbol = mx.sym.Group([self._internals[self._position[entry.node.index, entry.slot]] for entry in entries])
+        arrays = [inputs[name] if name in inputs else self.arrays[name] for name in symbol.list_inputs()]
+        arrays = [mx.nd.array(array, dtype=array.dtype) for array in arrays]
+        try:
+            results = mx.nd.CachedOp(symbol)(*arrays)
+            return [result.asnumpy() for result in (results if isinstance(results, list) else [results])]
+        except mx.MXNetError as error:
+            raise UserError(f'MXNet cannot run the network: {last_line(error)}') from error
+
+    # --- what the marks say ---------------------------------------------------------------------------------------------------------
+
+    def activation_input(self, node):
+        """The value that a marked activation quantizes, `node` being the activation's last node; None where the mark is broken."""
+        found, seen, waiting = set(), set(), [node]
+        while waiting:
+            inner = waiting.pop()
+            if inner in seen or not inner.depends_on_data:
+                continue
+            seen.add(inner)
+            if inner.marks.get(marks.ROLE) == marks.ACTIVATION_INPUT:
+                found.add(inner)
+            elif inner.inputs:
+                waiting.extend(inner.inputs)
+            else:
+                return None
+        return self.sources(found.pop())[0] if len(found) == 1 else None
+
+    def activation_interior(self, node):
+        """The nodes of a marked activation, its last node `node` excluded."""
+        interior, waiting = set(), list(node.inputs)
+        while waiting:
+            inner = waiting.pop()
+            if inner not in interior and inner.depends_on_data and inner.operator is not None:
+                interior.add(inner)
+                if inner.marks.get(marks.ROLE) != marks.ACTIVATION_INPUT:
+                    waiting.extend(inner.inputs)
+        return interior
+
+    def encoding(self, entry):
+        """``sign`` for a value in {-1, +1}, ``bit`` for one in {0, 1}, as far as marks say; else None."""
+        return self._encodings.get(entry.node)
+
+    def _find_encodings(self):
+        encodings = {}
+        for node in self.graph.nodes:
+            if node.marks.get(marks.ROLE) == marks.ACTIVATION:
+                if is_sign(node) and self.activation_input(node):
+                    encodings[node] = node.marks.get('encoding', 'sign')
+            elif node.operator in _MOVES and node.attributes.get('mode') != 'always':
+                if node.operator == 'Pooling' and node.attributes.get('pool_type', 'max') != 'max':
+                    continue
+                found = {encodings.get(source) for source in node.inputs}
+                if len(found) == 1:
+                    encodings[node] = found.pop()
+        return encodings
+
+    def is_identity(self, node):
+        """Whether a node's result is its input."""
+        if node.operator in _IDENTITIES:
+            return True
+        if node.operator == 'Dropout':
+            return node.attributes.get('mode', 'training') != 'always'
+        if node.operator == 'slice_axis' and node.attributes['axis'] != '1' and node.attributes.get('end') != 'None':
+            return False  # it takes everything from this size of input alone
+        return node.operator in ('Reshape', 'reshape', 'slice_axis') and node.shape == self.shape(self.sources(node)[0])
+
+    def before_identities(self, entry):
+        """The value that `entry` is, before nodes that change nothing."""
+        while self.is_identity(entry.node):
+            entry = self.sources(entry.node)[0]
+        return entry
+
+    def batch_norm_before(self, entry):
+        """The BatchNorm node whose result `entry` is and that can be folded into a comparison; else None."""
+        entry = self.before_identities(entry)
+        return entry.node if entry.slot == 0 and is_channelwise_batch_norm(entry.node) else None
+
+    def batch_norm(self, node):
+        """The `BatchNorm` that a node with constant parameters computes."""
+        parameters = [self.constant(source) for source in self.sources(node)[1:]]
+        return BatchNorm(*parameters, _eps(node), is_true(node.attributes.get('fix_gamma', 'True')))
+
+    def only_variable_above(self, entry):
+        """The only variable a constant is computed from, as an array; None where there are several."""
+        found, seen, waiting = set(), set(), [entry.node]
+        while waiting:
+            node = waiting.pop()
+            if node not in seen:
+                seen.add(node)
+                waiting.extend(node.inputs)
+                if node.operator is None:
+                    found.add(node)
+        return self.arrays[found.pop().name] if len(found) == 1 else None
+
+
+def _eps(node):
+    """What a BatchNorm node adds to the variance."""
+    return float(node.attributes.get('eps', 1e-3))
+
+
+def is_sign(node):
+    """Whether a node's mark names a quantizer that is the sign."""
+    return marked_bits(node) == 1 and node.marks.get('method') in _SIGN_METHODS
+
+
+def is_channelwise_batch_norm(node):
+    """Whether a node is a BatchNorm of axis 1, of a map or a vector, with parameters that are constant."""
+    return (
+        node.operator == 'BatchNorm'
+        and node.attributes.get('axis', '1') == '1'
+        and len(node.shape) in (2, 4)
+        and not any(source.depends_on_data for source in node.inputs[1:])
+        and not is_true(node.attributes.get('output_mean_var', 'False'))
+    )
+
+
+def is_true(text):
+    """The value of an attribute that is a truth value."""
+    return text in ('True', 'true', '1')

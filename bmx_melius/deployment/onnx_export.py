@@ -1,0 +1,278 @@
+"""A packed program as an ONNX model, for runtimes that have no binary operators: signs and sums are the same, computed in floats.
+
+Every value is a float32 tensor, bits are 0 and 1. With b the bits, w in {-1, +1} the weights, n their number per output and zeros
+around the map, which stand for -1,
+
+    h = conv(2b - 1, w) = conv(b, 2w) - sum(w)        (h + n) / 2 = conv(b, w) + (n - sum(w)) / 2
+
+so a binary layer is one convolution. All sums are integers, exact in float32. Binary weights are stored in a byte each (`Cast` makes
+floats of them when a runtime loads the model), those of float layers as in the program.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from .._version import __version__
+from ..errors import UserError
+from .program import reference
+from .program.operations import BITS_KIND, OPERATIONS
+
+OPSET = 13
+IR_VERSION = 8  # of ONNX 1.10 and newer
+TOLERANCE = 2e-5  # of what an element would be if nothing in its sum were negative: the rounding of some 10^5 summands in any order
+
+
+def to_onnx(program, input_names, output_order=None):
+    """The ONNX model of a program.
+
+    Parameters
+    ----------
+    program : bmx_melius.deployment.program.program.Program
+    input_names : list of str
+        One for each input.
+    output_order : list of int or None
+        Which of the program's outputs are those of the network; None: all.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Inputs (batch, channels, height, width) or (batch, channels), float32; the batch is free, and so are height and width but where
+        the network itself fixes them. Outputs ``output0``, ``output1`` ..., with an underscore behind where an input has that name.
+
+    Raises
+    ------
+    UserError
+        When the package onnx is not installed, or for an average over windows that hang over a padded map and count the padding.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise UserError('an ONNX model is written by the package onnx, which is not installed: pip install onnx') from error
+    return _Model(onnx, program).build(input_names, output_order)
+
+
+def verify(model, program, inputs):
+    """Run a model of `to_onnx` by ONNX Runtime, and compare every operation with what it means, given the inputs it had in this run.
+
+    So rounding in one layer, which may turn a sign next to its threshold, does not hide or feign an error in another.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+    program : bmx_melius.deployment.program.program.Program
+    inputs : list of numpy.ndarray
+        For each input of the program.
+
+    Returns
+    -------
+    float
+        The largest difference of an element, as a share of what it would be if nothing in its sum were negative: sums that cancel are
+        as inexact as their summands. Bits and integers are equal.
+
+    Raises
+    ------
+    UserError
+        Naming the operation that gives something else.
+    ImportError
+        When ONNX Runtime is not installed.
+    """
+    import onnx
+    import onnxruntime
+
+    names = _value_names(program, [node.name for node in model.graph.input])
+    observed = onnx.ModelProto()
+    observed.CopyFrom(model)
+    del observed.graph.output[:]
+    observed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names[len(inputs) :])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    session = onnxruntime.InferenceSession(observed.SerializeToString(), options, providers=['CPUExecutionProvider'])
+    values = [*inputs, *session.run(None, dict(zip(names, inputs)))]
+    kinds, deviation = program.values(), 0.0
+    for number, operation in enumerate(program.operations, len(inputs)):
+        given = [values[source] != 0 if kinds[source].kind == BITS_KIND else values[source] for source in operation.inputs]
+        expected, found = reference.apply(operation, given).astype(np.float32), values[number]
+        exact = BITS_KIND in (*OPERATIONS[operation.name].kinds, kinds[number].kind)
+        difference = 0.0 if np.array_equal(found, expected) else np.inf if exact else _difference(operation, given, expected, found)
+        if not difference <= TOLERANCE:
+            raise UserError(f'{names[number]} of the ONNX model gives another result than operation {number - len(inputs)} of the program')
+        deviation = max(deviation, difference)
+    return deviation
+
+
+def _difference(operation, given, expected, found):
+    """The largest difference of an element, as a share of the sum of the magnitudes it is made of."""
+    positive = dataclasses.replace(operation, arrays={name: np.abs(array) for name, array in operation.arrays.items()})
+    magnitude = np.maximum(reference.apply(positive, [np.abs(x) for x in given]), np.finfo(np.float32).tiny)
+    with np.errstate(invalid='ignore'):  # of infinities, which are equal
+        return float(np.where(found == expected, 0, np.abs(found - expected) / magnitude).max())
+
+
+def _value_names(program, input_names):
+    """What each value of the program is called in the model."""
+    results = (f'{operation.name}{number}' for number, operation in enumerate(program.operations, len(input_names)))
+    return [*input_names, *(_free(name, input_names) for name in results)]
+
+
+def _free(name, taken):
+    """The name, or another one that is not taken."""
+    while name in taken:
+        name += '_'
+    return name
+
+
+class _Model:
+    """The nodes and constants of a model in the making."""
+
+    def __init__(self, onnx, program):
+        self._onnx, self._program, self._values = onnx, program, program.values()
+        self._nodes, self._constants = [], []
+
+    def build(self, input_names, output_order):
+        helper, floats = self._onnx.helper, self._onnx.TensorProto.FLOAT
+        inputs = []
+        self._names, self._taken = _value_names(self._program, input_names), set(input_names)
+        for name, value in zip(input_names, self._program.inputs):
+            free = ['batch', value.channels] if value.flat else ['batch', value.channels, f'{name}_height', f'{name}_width']
+            inputs.append(helper.make_tensor_value_info(name, floats, free))
+        for number, operation in enumerate(self._program.operations, len(inputs)):
+            sources = [self._names[source] for source in operation.inputs]
+            of_source = self._values[operation.inputs[0]]
+            self._label = self._names[number]
+            arguments = {**operation.attributes, **operation.arrays}
+            convert = getattr(self, operation.name)
+            if of_source.flat and operation.name in reference.ON_MAPS:  # ONNX, too, has these for maps alone
+                axes = self._constant('axes', np.array([2, 3]))
+                y = convert(of_source, self._add('Unsqueeze', sources[0], axes), **arguments)
+                y = self._add('Squeeze', y, axes)
+            else:
+                y = convert(of_source, *sources, **arguments)
+            if y in sources:
+                self._add('Identity', y)
+            self._nodes[-1].output[0] = self._label
+        outputs = []
+        for index, order in enumerate(range(len(self._program.outputs)) if output_order is None else output_order):
+            number = self._program.outputs[order]
+            name, value = _free(f'output{index}', self._taken), self._values[number]
+            self._nodes.append(helper.make_node('Identity', [self._names[number]], [name]))
+            sizes = ['batch', value.channels] + ([] if value.flat else [f'{name}_height', f'{name}_width'])
+            outputs.append(helper.make_tensor_value_info(name, floats, sizes))
+        graph = helper.make_graph(self._nodes, 'network', inputs, outputs, self._constants)
+        model = helper.make_model(
+            graph,
+            producer_name='bmx-melius',
+            producer_version=__version__,
+            ir_version=IR_VERSION,
+            opset_imports=[helper.make_opsetid('', OPSET)],
+        )
+        self._onnx.checker.check_model(model)
+        return model
+
+    def _add(self, operator, *inputs, **attributes):
+        """Add a node; return the name of its result."""
+        name = _free(f'{self._label}/{operator}{len(self._nodes)}', self._taken)
+        self._nodes.append(self._onnx.helper.make_node(operator, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def _constant(self, name, array):
+        """Add a constant; return its name."""
+        name = _free(f'{self._label}/{name}{len(self._constants)}', self._taken)
+        self._constants.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def _floats(self, name, array):
+        """Add a constant that is stored as it is and used as float32."""
+        name = self._constant(name, array)
+        return name if array.dtype == np.float32 else self._add('Cast', name, to=self._onnx.TensorProto.FLOAT)
+
+    # --- operations: from the `Value` of the first source, the names of the sources, attributes and arrays to the name of the result ----
+
+    def conv(self, _, x, groups, weight, out_channels, has_bias, half, bias=None, **geometry):
+        constants = [self._floats('weight', weight)] + ([self._constant('bias', bias)] if has_bias else [])
+        return self._add('Conv', x, *constants, group=groups, **_windows(geometry))
+
+    def binary_conv(self, _, b, groups, weight, out_channels, pad_value, offset, **geometry):
+        signs = np.where(weight, 1, -1).astype(np.int8).transpose(0, 3, 1, 2)
+        n, sums = signs[0].size, signs.sum(axis=(1, 2, 3), dtype=np.int64)
+        windows = _windows(geometry)
+        if pad_value == 0 and any(windows['pads']):
+            s = self._affine(b, 2, -1)
+            y = self._add('Conv', s, self._floats('weight', signs), group=groups, **windows)
+            return self._affine(y, 0.5, n / 2) if offset else y
+        if pad_value == 1 and any(windows['pads']):
+            top, left, bottom, right = windows.pop('pads')
+            pads = np.array([0, 0, top, left, 0, 0, bottom, right])
+            b = self._add('Pad', b, self._constant('pads', pads), self._constant('one', np.float32(1)))
+        factor, bias = (1, (n - sums) / 2) if offset else (2, -sums)
+        return self._add(
+            'Conv',
+            b,
+            self._floats('weight', signs * np.int8(factor)),
+            self._constant('bias', bias.astype(np.float32)),
+            group=groups,
+            **windows,
+        )
+
+    def threshold(self, value, x, threshold, flip):
+        y = self._add('GreaterOrEqual', x, self._of_channels('threshold', threshold, value))
+        if flip.any():
+            y = self._add('Xor', y, self._of_channels('flip', flip, value))
+        return self._add('Cast', y, to=self._onnx.TensorProto.FLOAT)
+
+    def affine(self, value, x, scale, shift):
+        return self._add('Add', self._add('Mul', x, self._of_channels('scale', scale, value)), self._of_channels('shift', shift, value))
+
+    def relu(self, _, x):
+        return self._add('Relu', x)
+
+    def max_pool(self, _, x, ceil, **geometry):
+        return self._add('MaxPool', x, ceil_mode=ceil, **_windows(geometry))
+
+    def avg_pool(self, _, x, ceil, count_pad, **geometry):
+        windows = _windows(geometry)
+        padded = any(windows['pads'])
+        if ceil and count_pad and padded:
+            raise UserError('an average over windows that hang over a padded map and count the padding has no equal in ONNX')
+        return self._add('AveragePool', x, ceil_mode=ceil, count_include_pad=int(count_pad and padded), **windows)
+
+    def global_avg_pool(self, _, x):
+        return self._add('GlobalAveragePool', x)
+
+    def add(self, _, x, y):
+        return self._add('Add', x, y)
+
+    def concat(self, _, *inputs):
+        return self._add('Concat', *inputs, axis=1)
+
+    def slice(self, _, x, begin, end):
+        return self._add(
+            'Slice', x, *(self._constant(name, np.array([number])) for name, number in (('begin', begin), ('end', end), ('axis', 1)))
+        )
+
+    def shuffle(self, value, x, groups):
+        order = np.arange(value.channels).reshape(groups, -1).T.reshape(-1)
+        return self._add('Gather', x, self._constant('order', order), axis=1)
+
+    def flatten(self, _, x):
+        return self._add('Flatten', x, axis=1)
+
+    def expand(self, _, b, low):
+        return self._affine(b, 2, -1) if low == -1 else b
+
+    def _affine(self, x, factor, shift):
+        return self._add(
+            'Add', self._add('Mul', x, self._constant('factor', np.float32(factor))), self._constant('shift', np.float32(shift))
+        )
+
+    def _of_channels(self, name, numbers, value):
+        """One number a channel in a shape that fits the value."""
+        return self._constant(name, numbers if value.flat else numbers.reshape(-1, 1, 1))
+
+
+def _windows(geometry):
+    pair = {name: [geometry[f'{name}_h'], geometry[f'{name}_w']] for name in ('kernel', 'stride', 'pad')}
+    attributes = {'kernel_shape': pair['kernel'], 'strides': pair['stride'], 'pads': pair['pad'] * 2}
+    if 'dilation_h' in geometry:
+        attributes['dilations'] = [geometry['dilation_h'], geometry['dilation_w']]
+    return attributes

@@ -1,0 +1,226 @@
+"""A packed program in NumPy: what every operation means, by xor and popcount on packed words, without a compiled library.
+
+It is the arbiter for the engine's kernels (bits and integers must be equal, floats but for the order of sums) and runs where there is
+no engine. Real values are float32 arrays (batch, channels, height, width) or (batch, channels), bits are bool arrays of those shapes.
+"""
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from .operations import ProgramError
+from .words import pack_bits
+
+_BLOCK = 1 << 15  # 64-bit words that are combined in one go: they stay in the processor's cache
+
+
+def run(program, inputs):
+    """Run a program.
+
+    Parameters
+    ----------
+    program : bmx_melius.deployment.program.program.Program
+    inputs : list of numpy.ndarray
+        float32, (batch, channels, height, width) or (batch, channels), one for each input of the program.
+
+    Returns
+    -------
+    list of numpy.ndarray
+        float32, one for each output.
+
+    Raises
+    ------
+    ProgramError
+        When the inputs do not fit.
+    """
+    check_inputs(program, inputs)
+    program.values([array.shape[2:] for array in inputs])  # or an error: do the windows fit the maps?
+    first = len(program.inputs)
+    last_use = {source: first + number for number, operation in enumerate(program.operations) for source in operation.inputs}
+    last_use.update(dict.fromkeys(program.outputs))
+    values = dict(enumerate(inputs))
+    for number, operation in enumerate(program.operations, first):
+        values[number] = apply(operation, [values[source] for source in operation.inputs])
+        for source in set(operation.inputs):
+            if last_use[source] == number:
+                del values[source]
+    return [values[number] for number in program.outputs]
+
+
+def check_inputs(program, inputs):
+    """Raise `ProgramError` when the arrays do not fit the inputs of the program; whether its windows fit the maps is not looked at."""
+    if len(inputs) != len(program.inputs):
+        raise ProgramError(f'the network has {len(program.inputs)} inputs, {len(inputs)} are given')
+    for number, (array, value) in enumerate(zip(inputs, program.inputs)):
+        if array.dtype != np.float32:
+            raise ProgramError(f'input {number} must be float32, not {array.dtype}: use astype')
+        if array.ndim != (2 if value.flat else 4) or array.shape[1] != value.channels:
+            expected = f'(batch, {value.channels})' if value.flat else f'(batch, {value.channels}, height, width)'
+            raise ProgramError(f'input {number} must have the shape {expected}, not {array.shape}')
+        if array.shape[0] < 1:
+            raise ProgramError(f'input {number} has the batch 0; it must be 1 or more')
+        if array.shape[0] != inputs[0].shape[0]:
+            raise ProgramError(f'input {number} has the batch {array.shape[0]}, input 0 has {inputs[0].shape[0]}')
+
+
+def apply(operation, inputs):
+    """The array an operation makes from the arrays `inputs`."""
+    function, arguments = _FUNCTIONS[operation.name], {**operation.attributes, **operation.arrays}
+    if inputs[0].ndim == 2 and operation.name in ON_MAPS:
+        return function(inputs[0][:, :, None, None], **arguments)[:, :, 0, 0]
+    return function(*inputs, **arguments)
+
+
+# --- windows --------------------------------------------------------------------------------------------------------------------------
+
+
+def _geometry(kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h=1, dilation_w=1):
+    return {'kernel': (kernel_h, kernel_w), 'stride': (stride_h, stride_w), 'pad': (pad_h, pad_w), 'dilation': (dilation_h, dilation_w)}
+
+
+def _pad(x, pad, fill):
+    """Pad the last two axes."""
+    return np.pad(x, [(0, 0)] * (x.ndim - 2) + [(size, size) for size in pad], constant_values=fill)
+
+
+def _windows(x, kernel, stride, dilation, ceil=False, beyond=0):
+    """Slide a window over the last two axes: (..., height, width) -> a view (..., kernel_h, kernel_w, rows, columns).
+
+    With `ceil` the last window may hang over the edge, and there it finds the number `beyond`.
+    """
+    room = [size - step * (count - 1) - 1 for size, count, step in zip(x.shape[-2:], kernel, dilation)]
+    steps = [-(-left // step) if ceil else left // step for left, step in zip(room, stride)]
+    missing = [max(0, count * step - left) for count, step, left in zip(steps, stride, room)]
+    x = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, size) for size in missing], constant_values=beyond)
+    down, right = x.strides[-2:]
+    shape = (*x.shape[:-2], *kernel, steps[0] + 1, steps[1] + 1)
+    strides = (*x.strides[:-2], down * dilation[0], right * dilation[1], down * stride[0], right * stride[1])
+    return as_strided(x, shape, strides, writeable=False)
+
+
+# --- convolutions ---------------------------------------------------------------------------------------------------------------------
+
+
+def _conv(x, out_channels, groups, has_bias, half, weight, bias=None, **geometry):
+    geometry = _geometry(**geometry)
+    windows = _windows(_pad(x, geometry.pop('pad'), 0), **geometry)
+    size = windows.shape[-2:]
+    columns = windows.reshape(len(x), groups, -1, size[0] * size[1])  # the third axis: channels of the group, kernel_h, kernel_w
+    filters = weight.astype(np.float32).reshape(groups, out_channels // groups, -1)
+    y = np.matmul(filters, columns).reshape(len(x), out_channels, *size)
+    return y + bias[:, None, None] if has_bias else y
+
+
+def _binary_conv(bits, out_channels, groups, pad_value, offset, weight, **geometry):
+    geometry = _geometry(**geometry)
+    pad = geometry.pop('pad')
+    padded = _pad(bits, pad, pad_value == 1)
+    words = _pack_channels(padded.reshape(len(bits), groups, -1, *padded.shape[2:]), axis=2)
+    windows = _windows(words, **geometry)
+    size = windows.shape[-2:]
+    windows = windows.reshape(len(bits), groups, -1, size[0] * size[1])  # the third axis: words of the group, kernel_h, kernel_w
+    filters = _pack_channels(weight.transpose(0, 3, 1, 2), axis=1).reshape(groups, out_channels // groups, -1)
+
+    different = np.empty((len(bits), groups, out_channels // groups, size[0] * size[1]), dtype=np.int32)
+    for image in range(len(bits)):
+        for group in range(groups):
+            _count_different_bits(windows[image, group], filters[group], different[image, group])
+    weights = weight[0].size
+    sums = weights - 2 * different.reshape(len(bits), out_channels, *size)  # equal bits minus different ones
+    if pad_value == 0:
+        sums += _weights_on_padding(weight, bits.shape[2:], pad, geometry)  # there clear bits, -1, have been counted
+    y = sums.astype(np.float32)
+    return (y + np.float32(weights)) / 2 if offset else y
+
+
+def _pack_channels(bits, axis):
+    """Pack an axis of a bool array into 64-bit words; missing bits of the last word are 0."""
+    words = pack_bits(np.moveaxis(bits, axis, -1))
+    words = np.pad(words, [(0, 0)] * (words.ndim - 1) + [(0, words.shape[-1] % 2)]).view(np.uint64)
+    return np.moveaxis(words, -1, axis)
+
+
+def _count_different_bits(windows, filters, counts):
+    """(words, positions) and (filters, words) uint64 -> `counts` (filters, positions): the number of bits in which they differ."""
+    step = max(1, _BLOCK // windows.size)
+    for begin in range(0, len(filters), step):
+        block = filters[begin : begin + step]
+        counts[begin : begin + step] = _popcount(windows[:, None] ^ block.T[:, :, None]).sum(axis=0)
+
+
+def _popcount(x):
+    """The number of set bits of each uint64. Overwrites `x`."""
+    x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)  # two bits now hold their own number of set bits
+    high = (x >> np.uint64(2)) & np.uint64(0x3333333333333333)
+    x &= np.uint64(0x3333333333333333)
+    x += high  # four bits
+    x += x >> np.uint64(4)
+    x &= np.uint64(0x0F0F0F0F0F0F0F0F)  # eight bits
+    x *= np.uint64(0x0101010101010101)  # the highest eight: the sum of all
+    x >>= np.uint64(56)
+    return x
+
+
+def _weights_on_padding(weight, size, pad, geometry):
+    """The sum of the weights that lie on padding, (out_channels, rows, columns)."""
+    outside = _windows(_pad(np.zeros(size, dtype=np.int32), pad, 1), **geometry)
+    sums = np.where(weight, 1, -1).sum(axis=-1).reshape(len(weight), -1)  # of each tap
+    return (sums @ outside.reshape(sums.shape[1], -1)).reshape(-1, *outside.shape[-2:])
+
+
+# --- pooling --------------------------------------------------------------------------------------------------------------------------
+
+
+def _max_pool(x, ceil, **geometry):
+    geometry = _geometry(**geometry)
+    return _windows(_pad(x, geometry.pop('pad'), -np.inf), **geometry, ceil=ceil, beyond=-np.inf).max(axis=(2, 3))
+
+
+def _avg_pool(x, ceil, count_pad, **geometry):
+    geometry = _geometry(**geometry)
+    pad = geometry.pop('pad')
+    sums = _windows(_pad(x, pad, 0), **geometry, ceil=ceil).sum(axis=(2, 3))
+    counted = _pad(np.ones(x.shape[2:], dtype=np.float32), pad, count_pad)
+    return sums / _windows(counted, **geometry, ceil=ceil).sum(axis=(0, 1))
+
+
+def _global_avg_pool(x):
+    return x.mean(axis=(2, 3), keepdims=True, dtype=np.float64).astype(np.float32)
+
+
+# --- the rest -------------------------------------------------------------------------------------------------------------------------
+
+
+def _of_channels(numbers, x):
+    """`numbers`, one a channel, in a shape that fits `x`."""
+    return numbers.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+def _threshold(x, threshold, flip):
+    return (x >= _of_channels(threshold, x)) != _of_channels(flip, x)
+
+
+def _affine(x, scale, shift):
+    return x * _of_channels(scale, x) + _of_channels(shift, x)
+
+
+def _shuffle(x, groups):
+    return x.reshape(len(x), groups, -1, *x.shape[2:]).swapaxes(1, 2).reshape(x.shape)
+
+
+_FUNCTIONS = {
+    'conv': _conv,
+    'binary_conv': _binary_conv,
+    'threshold': _threshold,
+    'affine': _affine,
+    'relu': lambda x: np.maximum(x, np.float32(0)),
+    'max_pool': _max_pool,
+    'avg_pool': _avg_pool,
+    'global_avg_pool': _global_avg_pool,
+    'add': np.add,
+    'concat': lambda *inputs: np.concatenate(inputs, axis=1),
+    'slice': lambda x, begin, end: x[:, begin:end],
+    'shuffle': _shuffle,
+    'flatten': lambda x: x.reshape(len(x), -1),
+    'expand': lambda bits, low: np.where(bits, np.float32(1), np.float32(low)),
+}
+ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool')

@@ -1,0 +1,199 @@
+"""The compiled engine, loaded once by ctypes: whether it is there, which instruction set it uses, and running programs with it."""
+
+import ctypes
+import functools
+import pathlib
+import threading
+import warnings
+
+import numpy as np
+
+from ...errors import UserError
+from ..program import reference
+from ..program.operations import ProgramError
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2]
+ENGINE_LIBRARY = FOLDER / '_engine.so'
+OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
+
+_LAYOUT = ('C', 'A')  # of arrays the engine is given: contiguous, and where numbers of their size may lie
+_loading = threading.Lock()
+_POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to arrays of float
+_SIZES = ctypes.POINTER(ctypes.c_int64)
+_STEP_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
+_FUNCTIONS = {  # of csrc/c_api.h: result, arguments
+    'bmx_last_error': (ctypes.c_char_p,),
+    'bmx_isa': (ctypes.c_char_p,),
+    'bmx_available_isas': (ctypes.c_char_p,),
+    'bmx_program_create': (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t),
+    'bmx_program_destroy': (None, ctypes.c_void_p),
+    'bmx_program_infer': (ctypes.c_int, ctypes.c_void_p, _SIZES, _SIZES, ctypes.POINTER(ctypes.c_int)),
+    'bmx_program_run': (ctypes.c_int, ctypes.c_void_p, _SIZES, _POINTERS, _POINTERS, ctypes.c_int),
+    'bmx_program_working_memory': (ctypes.c_int64, ctypes.c_void_p, _SIZES, ctypes.c_int),
+    'bmx_program_profile': (
+        ctypes.c_int,
+        ctypes.c_void_p,
+        _SIZES,
+        _POINTERS,
+        _POINTERS,
+        ctypes.c_int,
+        _STEP_CALLBACK,
+        ctypes.c_void_p,
+    ),
+    'bmx_peak_binary': (ctypes.c_double, ctypes.c_double),
+    'bmx_peak_float': (ctypes.c_double, ctypes.c_double),
+}
+
+
+def load():
+    """The engine as a ctypes library, or None, with one warning, where it has not been compiled.
+
+    Raises
+    ------
+    UserError
+        When the environment variable BMX_MELIUS_ISA asks for an instruction set that is not there.
+    """
+    with _loading:  # or two threads would both warn
+        return _load()
+
+
+@functools.lru_cache(maxsize=None)
+def _load():
+    problem = missing()
+    if problem:
+        warnings.warn(f'{problem}; packed networks run on NumPy, many times slower', stacklevel=4)
+        return None
+    library = ctypes.CDLL(str(ENGINE_LIBRARY))
+    for name, (result, *arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    if library.bmx_isa() is None:
+        raise UserError(library.bmx_last_error().decode())
+    return library
+
+
+@functools.lru_cache(maxsize=None)
+def missing():
+    """Why there is no engine, in one line that says what to do; an empty string where there is one."""
+    advice = 'install a C++ compiler (g++), then install bmx-melius again'
+    if not ENGINE_LIBRARY.exists():
+        return f'the engine of bmx-melius has not been compiled ({ENGINE_LIBRARY} is missing): {advice}'
+    try:
+        ctypes.CDLL(str(ENGINE_LIBRARY))
+    except OSError as error:  # of another machine, or without its OpenMP
+        return f'the engine of bmx-melius cannot be loaded ({error}): {advice}'
+    return ''
+
+
+def instruction_sets():
+    """The instruction set in use and all there are, the best one last; (None, []) without the engine."""
+    library = None if missing() else load()
+    if library is None:
+        return None, []
+    return library.bmx_isa().decode(), library.bmx_available_isas().decode().split()
+
+
+class Runner:
+    """A program ready to run on the engine, or on NumPy where there is none. May be used by several threads at once.
+
+    Parameters
+    ----------
+    program : bmx_melius.deployment.program.program.Program
+    words : numpy.ndarray of int32, shape (words,)
+        The same, as `Program.to_words` gives it.
+    """
+
+    def __init__(self, program, words):
+        self.program = program
+        self._handle, self._library = None, load()
+        self._last = None, None, ()  # run: shapes of the inputs, the same for the engine, shapes of the outputs
+        if self._library is not None:
+            words = np.require(words, np.int32, _LAYOUT)
+            self._handle = self._library.bmx_program_create(words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(words))
+            if not self._handle:
+                raise self._error()
+
+    def __del__(self):
+        if getattr(self, '_handle', None):
+            self._library.bmx_program_destroy(self._handle)
+
+    def run(self, inputs, threads=0):
+        """Like `reference.run`; `threads` 0 stands for as many as OpenMP offers."""
+        if self._handle is None:
+            return reference.run(self.program, inputs)
+        shapes, inputs, outputs = self._arrays(inputs)
+        if self._library.bmx_program_run(self._handle, shapes, _pointers(inputs), _pointers(outputs), threads):
+            raise self._error()
+        return outputs
+
+    def profile(self, inputs, threads=0):
+        """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step, in order.
+
+        Raises UserError without the engine.
+        """
+        self._require_engine()
+        shapes, inputs, outputs = self._arrays(inputs)
+        steps = []
+
+        @_STEP_CALLBACK
+        def note(_, name, seconds, macs, binary):
+            steps.append((name.decode(), seconds, macs, bool(binary)))
+
+        if self._library.bmx_program_profile(self._handle, shapes, _pointers(inputs), _pointers(outputs), threads, note, None):
+            raise self._error()
+        return steps
+
+    def working_memory(self, inputs, threads=0):
+        """Bytes a run on these inputs takes beside weights, inputs and outputs. Raises UserError without the engine."""
+        self._require_engine()
+        reference.check_inputs(self.program, inputs)
+        size = self._library.bmx_program_working_memory(self._handle, _sizes(inputs), threads)
+        if size < 0:
+            raise self._error()
+        return size
+
+    def _require_engine(self):
+        if self._handle is None:
+            raise UserError(missing())
+
+    def _arrays(self, inputs):
+        """The inputs' sizes as the engine takes them, the inputs checked and contiguous, and outputs to be filled."""
+        reference.check_inputs(self.program, inputs)
+        inputs = [_laid_out(array) for array in inputs]
+        shapes = tuple(array.shape for array in inputs)
+        known, sizes, output_shapes = self._last  # another thread may replace it meanwhile
+        if shapes != known:
+            sizes, output_shapes = _sizes(inputs), self._output_shapes(_sizes(inputs))
+            self._last = shapes, sizes, output_shapes
+        return sizes, inputs, [np.empty(shape, np.float32) for shape in output_shapes]
+
+    def _output_shapes(self, sizes):
+        number = len(self.program.outputs)
+        shapes, ranks = (ctypes.c_int64 * (4 * number))(), (ctypes.c_int * number)()
+        if self._library.bmx_program_infer(self._handle, sizes, shapes, ranks):
+            raise self._error()
+        return [tuple(shapes[4 * i : 4 * i + rank]) for i, rank in enumerate(ranks)]
+
+    def _error(self):
+        return ProgramError(self._library.bmx_last_error().decode())
+
+
+def _sizes(arrays):
+    """Four numbers for each array."""
+    numbers = [number for array in arrays for number in (*array.shape, 0, 0)[:4]]
+    return (ctypes.c_int64 * len(numbers))(*numbers)
+
+
+def _laid_out(array):
+    """`np.require`, which takes a microsecond even where there is nothing to do."""
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=_LAYOUT)
+
+
+def _pointers(arrays):
+    return (ctypes.c_void_p * len(arrays))(*map(_address, arrays))
+
+
+def _address(array):
+    """`array.ctypes.data` in a third of the time; ctypes takes no buffer that it must not write to."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array)) if array.flags.writeable else array.ctypes.data

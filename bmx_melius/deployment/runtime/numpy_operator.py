@@ -1,0 +1,98 @@
+"""The operator for MXNet where it has not been compiled: a custom operator in Python.
+
+MXNet cannot give an operator written in Python a name of its own, only ``Custom`` with a type. So symbols that are read from files have
+their packed operators renamed.
+"""
+
+import functools
+import json
+import os
+import sys
+
+import mxnet as mx
+import numpy as np
+
+from ...errors import UserError
+from ..program.packed_operator import NAME, infer_shapes
+from ..program.program import Program
+from .engine import Runner
+
+
+class _Operator(mx.operator.CustomOp):
+    """Keeps the program that it ran last."""
+
+    def __init__(self):
+        super().__init__()
+        self._words = self._runner = None
+
+    def forward(self, is_train, req, in_data, out_data, aux):
+        *inputs, words = (array.asnumpy() for array in in_data)
+        if self._words is None or not np.array_equal(words, self._words):
+            self._runner = Runner(Program.from_words(words), words)
+            self._words = words
+        for output, kind, array in zip(out_data, req, self._runner.run(inputs)):
+            self.assign(output, kind, mx.nd.array(array))
+
+    def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+        raise UserError(f'{NAME}: a packed network is for inference and has no gradient: train the network that it was converted from')
+
+
+class _Properties(mx.operator.CustomOpProp):
+    def __init__(self, **attributes):
+        super().__init__(need_top_grad=True)
+        self._attributes = attributes
+        # MXNet would crash if this raised an error; shapes are inferred next, and there an attribute that is missing is one
+        self._inputs, self._outputs = int(attributes.get('num_inputs', 1)), int(attributes.get('num_outputs', 1))
+
+    def list_arguments(self):
+        return [*(f'data{number}' for number in range(self._inputs)), 'program']
+
+    def list_outputs(self):
+        return [f'output{number}' for number in range(self._outputs)]
+
+    def infer_shape(self, in_shape):
+        words = [int(self._attributes['program_words'])]
+        return [*in_shape[:-1], words], infer_shapes(self._attributes, in_shape[:-1]), []
+
+    def infer_type(self, in_type):
+        return [*[np.float32] * self._inputs, np.int32], [np.float32] * self._outputs, []
+
+    def create_operator(self, ctx, shapes, dtypes):
+        return _Operator()
+
+
+def register():
+    """Put the operator where the compiled one would be, and have symbols that are read use it."""
+    mx.operator.register(NAME)(_Properties)
+    for module in (mx.nd, mx.sym):
+        setattr(module, NAME, functools.partial(module.Custom, op_type=NAME))
+    for module in (mx.sym, sys.modules['mxnet.symbol.symbol']):
+        module.load_json = _renaming(module.load_json)
+        module.load = _loading(module.load, module.load_json)
+
+
+def _renaming(load_json):
+    @functools.wraps(load_json)
+    def load_renamed(json_str):
+        if NAME in json_str:
+            graph = json.loads(json_str)
+            for node in graph['nodes']:
+                if node['op'] == NAME:
+                    node['op'] = 'Custom'
+                    node.setdefault('attrs', {})['op_type'] = NAME
+            json_str = json.dumps(graph)
+        return load_json(json_str)
+
+    return load_renamed
+
+
+def _loading(load, load_json):
+    @functools.wraps(load)
+    def load_renamed(fname):
+        if not os.path.isfile(fname):
+            return load(fname)
+        with open(fname, encoding='utf-8') as file:
+            text = file.read()
+        return load_json(text) if NAME in text else load(fname)
+
+    return load_renamed

@@ -1,0 +1,48 @@
+"""Keyword arguments that a constructor hands on: shown with their names and defaults, and checked where they arrive."""
+
+import functools
+import inspect
+from typing import Any, Callable, Sequence, TypeVar
+
+Function = TypeVar('Function', bound=Callable[..., Any])
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def hands_on(*callees: Callable[..., Any], without: Sequence[str] = ()) -> Callable[[Function], Function]:
+    """Decorator of an ``__init__`` whose ``*args`` and ``**kwargs`` are arguments of `callees`, except those named in `without`.
+
+    `inspect.signature` and `help` show the arguments of the callees in their place: behind ``*args`` the positional ones of the first
+    callee, instead of ``**kwargs`` all that are left, as keywords. Arguments that do not fit them raise a TypeError that names
+    the class and the argument; MXNet's own would name a private base class.
+    """
+
+    def decorate(function: Function) -> Function:
+        own = inspect.signature(function)
+        shown = _shown(own, [inspect.signature(callee) for callee in callees], without)
+
+        @functools.wraps(function)
+        def checked(self, *args, **kwargs):
+            try:
+                shown.bind(self, *args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f'{type(self).__name__}: {error}; its arguments are {", ".join(list(shown.parameters)[1:])}') from None
+            function(self, *args, **kwargs)
+
+        checked.__signature__ = shown
+        return checked
+
+    return decorate
+
+
+def _shown(own, callees, without):
+    named = [parameter for parameter in own.parameters.values() if parameter.kind not in _VARIABLE]
+    parameters = {parameter.name: parameter for parameter in named if parameter.kind is not parameter.KEYWORD_ONLY}
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in own.parameters.values()):
+        keywords = {parameter.name for parameter in named if parameter.kind is parameter.KEYWORD_ONLY}
+        for parameter in callees[0].parameters.values():
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.name not in keywords:
+                parameters.setdefault(parameter.name, parameter)
+    for parameter in (*named, *(parameter for callee in callees for parameter in callee.parameters.values())):
+        if parameter.kind not in _VARIABLE and parameter.name not in without:
+            parameters.setdefault(parameter.name, parameter.replace(kind=parameter.KEYWORD_ONLY))
+    return own.replace(parameters=list(parameters.values()))

@@ -1,0 +1,141 @@
+"""The plots in the folder of a run, as matplotlib figures. They are made without pyplot, which would keep them, and a display.
+
+matplotlib is imported where a figure is made: it takes a while, and not every start of the program draws.
+"""
+
+import math
+
+import numpy as np
+
+from .flips import ALL, STATISTICS
+
+VALIDATION, TRAINING, DONE, PLANNED, MOST = 'tab:blue', 'tab:orange', 'tab:blue', '0.75', '0.6'
+BANDS = (('p5', 'p95', 0.2), ('p25', 'p75', 0.4))
+POINTS = 1000  # of the curve of learning rates
+
+
+def accuracy(history, title):
+    """Top-1 and top-5 accuracy over the epochs of `Progress.history`, in percent."""
+    figure, axes = _figure()
+    axes.set_title(title)
+    epochs = [row['epoch'] for row in history]
+    for column, colour, style, name in (
+        ('top5', VALIDATION, '--', 'validation top-5'),
+        ('train_top5', TRAINING, '--', 'training top-5'),
+        ('top1', VALIDATION, '-', 'validation top-1'),
+        ('train_top1', TRAINING, '-', 'training top-1'),
+    ):
+        values = [100 * row[column] for row in history]
+        axes.plot(epochs, values, style, color=colour, marker='.' if len(epochs) < 20 else '', label=f'{name}: {values[-1]:.1f} %')
+    best = max(history, key=lambda row: row['top1'])
+    axes.plot(
+        best['epoch'],
+        100 * best['top1'],
+        'o',
+        color=VALIDATION,
+        markerfacecolor='none',
+        label=f'best: {100 * best["top1"]:.1f} %, epoch {best["epoch"]}',
+    )
+    axes.set(xlabel='epoch', ylabel='accuracy (%)')
+    axes.legend(loc='upper left', bbox_to_anchor=(1, 1), frameon=False)
+    return figure
+
+
+def learning_rate(rate, updates_per_epoch, num_epochs, done, title):
+    """The learning rates of a run, planned and, up to now, used.
+
+    Parameters
+    ----------
+    rate : callable int -> float
+        Of an update; they are counted from 1.
+    updates_per_epoch, num_epochs : int
+    done : int
+        How many updates are over.
+    title : str
+    """
+    figure, axes = _figure()
+    axes.set_title(title)
+    total = updates_per_epoch * num_epochs
+    updates = np.unique(np.append(np.linspace(1, total, min(total, POINTS)).astype(int), max(1, done)))
+    rates = np.array([rate(int(update)) for update in updates])
+    epochs, over = updates / updates_per_epoch, updates <= done
+    axes.plot(epochs, rates, color=PLANNED, label='planned')
+    axes.plot(epochs[over], rates[over], color=DONE, linewidth=2, label='used')
+    if done:
+        axes.plot(
+            epochs[over][-1:],
+            rates[over][-1:],
+            'o',
+            color=DONE,
+            clip_on=False,
+            label=f'{rates[over][-1]:.3g} in update {done:,} of {total:,}',
+        )
+    axes.set(xlabel='epoch', ylabel='learning rate', xlim=(0, num_epochs), ylim=(0, None))
+    axes.legend(loc='upper left', bbox_to_anchor=(1, 1), frameon=False)
+    return figure
+
+
+def flips(rows, title):
+    """How often binary weights changed their sign in an epoch: of all weights the distribution, of each layer the mean and the share.
+
+    `rows` are those of `FlipCounter.rows`.
+    """
+    from matplotlib import colormaps
+
+    figure, axes = _figure(size=(11, 5.2), mosaic=[['all', 'mean'], ['all', 'flipped']])
+    figure.suptitle(title)
+    layers = {}
+    for row in rows:
+        layers.setdefault(row['layer'], []).append(row)
+    together = layers.pop(ALL)
+    epochs = [row['epoch'] for row in together]
+    values = {name: [row[name] for row in together] for name in STATISTICS}
+    style = {'marker': '.'} if len(epochs) < 20 else {}
+    for low, high, opacity in BANDS:
+        axes['all'].fill_between(
+            epochs,
+            values[low],
+            values[high],
+            color=VALIDATION,
+            alpha=opacity,
+            linewidth=0,
+            label=f'{low[1:]} to {high[1:]} % of the weights',
+        )
+    axes['all'].plot(epochs, values['p100'], color=MOST, label='maximum')
+    axes['all'].plot(epochs, values['p99'], ':', color=VALIDATION, label='99 %')
+    axes['all'].plot(epochs, values['p50'], color=VALIDATION, **style, label='median')
+    axes['all'].plot(epochs, values['mean'], color=TRAINING, **style, label='mean')
+    axes['all'].set(xlabel='epoch', ylabel='flips of a weight in the epoch', title='all binary weights')
+    _scale_from_zero(axes['all'], values)
+    axes['all'].legend(loc='upper center', bbox_to_anchor=(0.5, -0.13), ncol=3, fontsize='small', frameon=False)
+    for name, label, factor in (('mean', 'mean flips of a weight', 1), ('flipped', 'weights that flipped (%)', 100)):
+        for number, layer in enumerate(layers.values()):
+            colour = colormaps['viridis'](0.95 * number / max(1, len(layers) - 1))
+            axes[name].plot(epochs, [factor * row[name] for row in layer], color=colour, linewidth=1, **style)
+        axes[name].set(ylabel=label, ylim=(0, None))
+    axes['mean'].set_title('layers, from the first (dark) to the last (bright)')
+    axes['flipped'].set_xlabel('epoch')
+    return figure
+
+
+def _scale_from_zero(axes, values):
+    """A logarithmic scale with a place for 0: most weights never flip, the mean is far below 1, and a few weights flip very often."""
+    from matplotlib.ticker import FuncFormatter
+
+    least = min((mean for mean in values['mean'] if mean), default=1)
+    axes.set_yscale('symlog', linthresh=min(1, 10 ** math.floor(math.log10(least))), linscale=0.5)
+    axes.set_ylim(0, 1.5 * max(1, *values['p100']))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f'{number:g}'))
+
+
+def _figure(size=(8, 4.2), mosaic=None):
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=size, dpi=110, layout='constrained')
+    axes = figure.subplot_mosaic(mosaic) if mosaic else figure.subplots()
+    for part in axes.values() if mosaic else [axes]:
+        part.grid(alpha=0.3)
+        part.spines[['top', 'right']].set_visible(False)
+        part.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure, axes

@@ -1,0 +1,73 @@
+"""What a network of this zoo is made with, whatever its architecture: fields of these classes are keyword arguments of `get_model`."""
+
+import dataclasses
+from typing import Any, Mapping, Optional, Type
+
+from mxnet.gluon import HybridBlock, nn
+
+from bmx_melius import BinaryConv2D
+from bmx_melius.quantizers import CLIP_THRESHOLD
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerOptions:
+    """How the layers of a network are made; blocks make theirs by its methods.
+
+    Attributes
+    ----------
+    clip_threshold : float or None
+        The gradient of a sign is cancelled where its input's magnitude exceeds this (MeliusNet, section 4.1); None cancels none.
+    bits : int
+        1, or 32 for the network's float twin: the same layers without quantization.
+    weight_bits : int or None
+        32 keeps the weights of binary layers real while activations are binary, the first stage of two-stage training, see
+        `bmx_melius.BinaryConv2D`; None: as `bits`.
+    norm_layer, norm_kwargs : HybridBlock class and dict
+        The normalization and its arguments, as in GluonCV.
+    conv_kwargs : dict
+        Further arguments of every `bmx_melius.BinaryConv2D`, such as ``pad_value=0`` and ``no_offset=True``.
+    same_padding : bool
+        Pad the layers that halve the map as TensorFlow does, see `model_zoo.padding`; H and W must then be multiples of the stride of all
+        layers, 32 in most networks.
+    """
+
+    clip_threshold: Optional[float] = CLIP_THRESHOLD
+    bits: int = 1
+    weight_bits: Optional[int] = None
+    norm_layer: Type[HybridBlock] = nn.BatchNorm
+    norm_kwargs: Optional[Mapping[str, Any]] = None
+    conv_kwargs: Optional[Mapping[str, Any]] = None
+    same_padding: bool = False
+
+    def norm(self, **arguments: Any) -> HybridBlock:
+        """Return a normalization; `arguments` come before `norm_kwargs`."""
+        return self.norm_layer(**{**(self.norm_kwargs or {}), **arguments})
+
+    def binary_conv(self, channels: int, **geometry: Any) -> BinaryConv2D:
+        """Return a binary 3x3 convolution with so many filters; `geometry` is its padding, strides, dilation."""
+        return BinaryConv2D(
+            channels,
+            kernel_size=3,
+            threshold=self.clip_threshold,
+            bits=self.bits,
+            weight_bits=self.weight_bits,
+            prefix='',
+            **geometry,
+            **(self.conv_kwargs or {}),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkOptions(LayerOptions):
+    """What every network of this zoo can be asked for.
+
+    Attributes
+    ----------
+    initial_layers : str
+        The stem: ``grouped_stem``, ``imagenet`` or ``thumbnail``, see `model_zoo.stems`.
+    init_features : int
+        Channels after the stem.
+    """
+
+    initial_layers: str = 'grouped_stem'
+    init_features: int = 64
