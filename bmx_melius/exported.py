@@ -111,9 +111,8 @@ class Exported:
         fields : dict
             As `describe` gives them.
         """
-        folder, name = os.path.split(self.prefix)
-        with scratch_folder(folder or '.') as scratch:
-            written = Exported(os.path.join(scratch, name))
+        with scratch_folder(os.path.dirname(self.prefix) or '.') as scratch:
+            written = Exported(os.path.join(scratch, 'network'))
             net.export(written.prefix)
             for file, own in ((written.parameter_file(0), self.parameter_file(0)), (written.symbol_file, self.symbol_file)):
                 with replacing(own) as temporary:

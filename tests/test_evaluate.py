@@ -265,6 +265,16 @@ def test_folders_and_records_of_the_same_images_give_the_same_numbers(run, of_ph
         assert result['per_class'] == results[0]['per_class']
 
 
+def test_images_and_folders_with_names_that_are_no_utf8_are_evaluated(run, of_photos, photos, tmp_path):
+    name = os.fsdecode(b'n\xff')
+    shutil.copytree(photos / 'val', tmp_path / name)
+    (tmp_path / name / NAMES[0] / '0.jpg').rename(tmp_path / name / NAMES[0] / f'{name}.jpg')
+    status, output, _ = run(of_photos[0], tmp_path / name, '--output', tmp_path / 'out.csv', '--confusion', tmp_path / 'confusion.png')
+    assert status == 0 and f'{tmp_path}/n\\udcff' in output
+    assert os.fsencode(f'{name}.jpg,') in (tmp_path / 'out.csv').read_bytes()
+    assert cv2.imread(str(tmp_path / 'confusion.png')) is not None
+
+
 def test_large_photos_give_the_same_pixels_in_training_evaluation_and_prediction_packed_by_default_or_not(run, tmp_path, capsys):
     make_large_photos(tmp_path)
     assert main(['pack-images', str(tmp_path)]) == 0

@@ -62,7 +62,7 @@ class EvaluationReport:
 
     def write_predictions(self, path):
         """One row an image, CSV: its name, its class, the class it was taken for, and how probable the network finds that."""
-        with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8') as file:
+        with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8', errors='surrogateescape') as file:
             writer = csv.writer(file)
             writer.writerow(('image', 'label', 'prediction', 'probability'))
             for image, label, prediction, probability in zip(self.images.names, *self.evaluations[0].predictions()):
