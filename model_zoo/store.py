@@ -52,7 +52,7 @@ class Weights:
     classes: int = 1000
 
     @property
-    def filename(self):
+    def filename(self) -> str:
         """Its name under the folder of weights."""
         return self.url.rpartition('/')[2]
 
@@ -82,7 +82,7 @@ WEIGHTS = [
 ]  # fmt: skip
 
 
-def fetch(weights, root):
+def fetch(weights: Weights, root: str) -> str:
     """The path of a file under the folder `root`, downloaded if it is not there.
 
     Parameters

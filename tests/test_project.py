@@ -91,6 +91,12 @@ def test_every_folder_with_code_is_a_package_that_is_shipped(distribution):
     assert sorted(distribution['packages']) == sorted('.'.join(folder.parts) for folder in folders)
 
 
+def test_both_packages_ship_their_types(distribution):
+    for package in PACKAGES:
+        assert (ROOT / package / 'py.typed').exists() and 'py.typed' in distribution['package_data'][package]
+        assert f'{package}/py.typed' in (ROOT / 'MANIFEST.in').read_text()
+
+
 @pytest.mark.parametrize(
     'module',
     sorted(
