@@ -15,11 +15,11 @@ from test_train_imagenet import SCRIPT, TINY, assert_same_end, error_of, train, 
 
 import train_imagenet
 from bmx_melius.errors import UserError
-from bmx_melius.training.folder_lock import FILE, locked
+from bmx_melius.training.saving.folder_lock import FILE, locked
 
 HOLDER = """
 import sys
-from bmx_melius.training.folder_lock import locked
+from bmx_melius.training.saving.folder_lock import locked
 with locked(sys.argv[1]):
     print('locked', flush=True)
     sys.stdin.read()

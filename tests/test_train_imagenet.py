@@ -21,11 +21,11 @@ from bmx_melius.data.small_images import open_digits
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.exported import describe
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.checkpoint_state import read_state, write_state
-from bmx_melius.training.export import export_network
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.progress import TIMINGS
+from bmx_melius.training.saving.checkpoint_state import read_state, write_state
+from bmx_melius.training.saving.export import export_network
 from model_zoo import get_model, get_model_list
 
 SCRIPT = train_imagenet.__file__

@@ -129,7 +129,7 @@ def _description(arguments, exported):
     """The `Description` beside exported files, or of the checkpoint that the weights are of; None where there is none."""
     if exported:
         return exported.description()
-    from ..training.checkpoints import description_of  # only the weights of a training run need it
+    from ..training.saving.checkpoints import description_of  # only the weights of a training run need it
 
     return description_of(arguments.params)
 

@@ -35,7 +35,7 @@ def run(arguments, output):
     """Read the network, export it and say what was written. Raises `UserError` where the file is not that of the network."""
     from model_zoo import larq
 
-    from ..training.export import export_imported
+    from ..training.saving.export import export_imported
 
     target = Exported(arguments.prefix)
     target.require_writable()

@@ -7,8 +7,8 @@ an optimizer has, and what is called in their place are stand-ins that do nothin
 import io
 import pickle
 
-from ..container import decode_array
-from ..errors import UserError
+from ...container import decode_array
+from ...errors import UserError
 
 COUNTERS = ('begin_num_update', 'num_update')  # attributes of an optimizer, and:
 _COUNTS = '_all_index_update_counts'

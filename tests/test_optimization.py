@@ -8,7 +8,7 @@ import pytest
 from mxnet import autograd, gluon
 
 from bmx_melius.errors import UserError
-from bmx_melius.training.schedules import decay_epochs, make_schedule
+from bmx_melius.training.optimization import decay_epochs, make_schedule
 
 LR, WARMUP_LR = 0.4, 0.1
 

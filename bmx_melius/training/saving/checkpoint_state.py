@@ -5,9 +5,9 @@ import json
 import os
 import re
 
-from ..errors import UserError, last_line
-from ..files import replacing, sha256
-from .progress import is_progress
+from ...errors import UserError, last_line
+from ...files import replacing, sha256
+from ..progress import is_progress
 
 FORMAT = 3
 _WITHOUT_CHECKSUMS = 2

@@ -9,14 +9,14 @@ import zipfile
 import mxnet as mx
 import numpy as np
 
-from ..distributed.workers import Workers
-from ..errors import UserError, last_line
-from ..exported import Description
-from ..files import replacing, sha256
+from ...distributed.workers import Workers
+from ...errors import UserError, last_line
+from ...exported import Description
+from ...files import replacing, sha256
+from ...reporting import LOG
+from ..progress import Progress
 from .checkpoint_state import FILE_NAME, FORMAT, Damaged, files_of, read_state, verify, with_checksums, write_state
 from .optimizer_state import load_optimizer, save_optimizer
-from .progress import Progress
-from .report import LOG
 
 
 class Checkpoints:

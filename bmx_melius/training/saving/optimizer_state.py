@@ -16,8 +16,8 @@ import json
 import mxnet as mx
 import numpy as np
 
-from ..container import is_parameter_file, read_parameters, write_parameters
-from ..errors import UserError
+from ...container import is_parameter_file, read_parameters, write_parameters
+from ...errors import UserError
 from .pickled_states import read_pickle
 
 FORMAT = 1

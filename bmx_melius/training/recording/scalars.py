@@ -4,7 +4,7 @@ import importlib.util
 import os
 import time
 
-from ..errors import UserError
+from ...errors import UserError
 
 PACKAGE = 'tensorboardX'
 

@@ -9,9 +9,9 @@ import gluoncv
 import mxnet as mx
 import numpy as np
 
-from .. import machine
-from .._version import __version__
-from ..deployment.runtime import engine
+from ... import machine
+from ..._version import __version__
+from ...deployment.runtime import engine
 
 
 def describe():

@@ -8,9 +8,9 @@ import os
 import shutil
 import sys
 
-from ..analysis import drawing
-from ..files import replacing
-from ..reporting import LOG
+from ...analysis import drawing
+from ...files import replacing
+from ...reporting import LOG
 from . import environment, plots
 
 LOG_FILE = 'experiment.log'

@@ -4,10 +4,10 @@ import os
 
 import mxnet as mx
 
-from ..analysis.graph import Graph
-from ..analysis.summary import Summary
-from ..exported import Exported, describe
-from ..reporting import LOG
+from ...analysis.graph import Graph
+from ...analysis.summary import Summary
+from ...exported import Exported, describe
+from ...reporting import LOG
 
 _TRACED = 64  # height and width of the image that an imported network sees before it is exported; any size will do, this one is quick
 

@@ -7,8 +7,8 @@ import json
 import os
 import socket
 
-from ..errors import UserError
-from .report import LOG
+from ...errors import UserError
+from ...reporting import LOG
 
 FILE = 'run.lock'
 

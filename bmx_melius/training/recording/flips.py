@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from ..errors import UserError
-from ..layers import QConv1D, QConv2D, QConv3D, QDense
+from ...errors import UserError
+from ...layers import QConv1D, QConv2D, QConv3D, QDense
 
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 STATISTICS = ('mean', 'flipped', *(f'p{percent}' for percent in PERCENTILES))
