@@ -41,7 +41,7 @@ def build_program(folder, source, parts, flags):
     """
     compiler, folder = find_compiler(), pathlib.Path(folder)
     have = known_instruction_sets(compiler)
-    common = [*compiler, '-std=c++17', '-fopenmp', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
+    common = [*compiler, '-std=c++17', '-pthread', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
     jobs = {ROOT / source: []}
     for part in parts:
         for name, options in {'reference': [], **have}.items():

@@ -69,7 +69,7 @@ def test_arrays_that_are_not_contiguous_and_lists_of_floats_are_taken(prefix):
     assert_same(bmx.Session(prefix)(x[:, :, ::-1]), bmx.Session(prefix)(x[:, :, ::-1].copy()))
 
 
-@pytest.mark.parametrize('threads', [1, 2])
+@pytest.mark.parametrize('threads', [1, 2, 7, np.int64(2)])
 def test_threads_of_a_run_can_be_chosen(prefix, threads):
     assert_same(bmx.Session(prefix, threads=threads)(make_image()), bmx.Session(prefix)(make_image()))
 
@@ -120,7 +120,7 @@ def test_what_needs_the_engine_says_that_it_is_missing(monkeypatch):
             method(make_image())
 
 
-@pytest.mark.parametrize('threads', [-1, 1.5, '2'])
+@pytest.mark.parametrize('threads', [-1, 1.5, '2', True, None, 1025, 2**31, 2**64 + 1])
 def test_a_number_of_threads_that_is_none_is_named(prefix, threads):
     with pytest.raises(bmx.UserError, match='threads must be'):
         bmx.Session(prefix, threads=threads)

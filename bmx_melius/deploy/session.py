@@ -7,7 +7,7 @@ import numpy as np
 from ..container import read_parameters
 from ..errors import UserError
 from ..exported import Exported
-from .native import Runner
+from .native import Runner, check_threads
 from .operations import ProgramError
 from .packed_operator import NAME
 from .program import Program
@@ -22,7 +22,10 @@ class Session:
     network : str, os.PathLike or bmx_melius.deploy.program.Program
         The prefix of what `bmx_melius.convert` wrote, PREFIX-symbol.json and PREFIX-0000.params; the name of the symbol file will do, too.
     threads : int
-        Threads of a run; by default as many as OpenMP offers.
+        Threads of a run, 1 to 1024, that share an image, or take an image each of a batch that has as many. By default one for each core
+        that the process may use (its affinity, and the CPU quota of its control group), or fewer where the environment variable
+        ``OMP_NUM_THREADS`` says so; with MXNet in the process and without it. A server of several processes, or of several threads that
+        run sessions at once, is best off with ``threads=1`` in each: cores that compute different images need not wait for each other.
 
     Attributes
     ----------
@@ -33,13 +36,12 @@ class Session:
     Raises
     ------
     UserError
-        When the files are not those of a packed network, naming the file and what is wrong.
+        When the files are not those of a packed network, naming the file and what is wrong, or `threads` is not possible.
     """
 
     def __init__(self, network, threads=0):
-        if not isinstance(threads, int) or threads < 0:
-            raise UserError(f'threads must be 1 or more, or 0 for as many as there are, not {threads!r}')
-        self._threads = threads
+        check_threads(threads)
+        self._threads = int(threads)
         if isinstance(network, Program):
             program, words = network, network.to_words()
             self.input_names = [f'data{number}' for number in range(len(program.inputs))]
