@@ -34,6 +34,7 @@ setup(
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
     packages=find_packages(include=['bmx_melius', 'bmx_melius.*', 'model_zoo', 'model_zoo.*']),
+    py_modules=['bmx_melius_command'],
     package_data={'bmx_melius': ['csrc/c_api.h']},  # for programs that use the engine without Python
     ext_modules=extensions(),
     cmdclass=COMMANDS,
@@ -65,6 +66,6 @@ setup(
         ],
         'lint': ['clang-format', 'import-linter', 'ruff'],
     },
-    entry_points={'console_scripts': ['bmx-melius = bmx_melius.__main__:main']},
+    entry_points={'console_scripts': ['bmx-melius = bmx_melius_command:main']},
     zip_safe=False,
 )

@@ -1,6 +1,7 @@
 """The command line: ``bmx-melius``, or ``python -m bmx_melius``. The only file of the library that knows the zoo."""
 
 import contextlib
+import importlib.util
 import os
 import sys
 
@@ -77,12 +78,21 @@ def build_parser():
     return parser
 
 
+def _register_operator():
+    """Let MXNet read packed files, for commands that load them: `import bmx_melius` may have left MXNet out."""
+    if importlib.util.find_spec('mxnet'):
+        from .deploy import mxnet_operator
+
+        mxnet_operator.register()
+
+
 def main(argv=None):
     """Run a command and return the exit status: 0, or 2 after a mistake of the user's, told in one line on standard error."""
     output = sys.stdout
     try:
         try:
             arguments = build_parser().parse_args(argv)
+            _register_operator()
             with contextlib.redirect_stdout(sys.stderr):  # what libraries print must not mix with the results
                 arguments.run(arguments, output)
         finally:

@@ -11,7 +11,8 @@ from typing import Optional, Tuple, Union
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius import BinaryConv2D, ChannelShuffle, GroupedConv2D, UserError
+from bmx_melius.errors import UserError
+from bmx_melius.layers import BinaryConv2D, ChannelShuffle, GroupedConv2D
 
 from .blocks import BLOCKS
 from .padding import SamePadded

@@ -10,7 +10,8 @@ from typing import Tuple
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius import BinaryConv2D, UserError
+from bmx_melius.errors import UserError
+from bmx_melius.layers import BinaryConv2D
 
 from .padding import SamePadded, padded
 from .registry import register

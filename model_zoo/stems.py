@@ -7,7 +7,8 @@ import functools
 
 from mxnet.gluon import nn
 
-from bmx_melius import GroupedConv2D, UserError
+from bmx_melius.errors import UserError
+from bmx_melius.layers import GroupedConv2D
 
 from .padding import padded
 
