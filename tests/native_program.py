@@ -42,7 +42,7 @@ def build_program(folder, source, parts, flags):
     """
     compiler, folder = find_compiler(), pathlib.Path(folder)
     have = known_instruction_sets(compiler)
-    common = [*compiler, '-std=c++17', '-fopenmp', f'-I{SOURCES}', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
+    common = [*compiler, '-std=c++17', '-pthread', f'-I{SOURCES}', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
     commands, objects = [], []
     for path, instruction_set in [(ROOT / source, None), *_files(parts)]:
         if instruction_set is None or instruction_set in have:
