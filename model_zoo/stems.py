@@ -9,7 +9,7 @@ from typing import Callable, Dict
 from mxnet.gluon import nn
 
 from bmx_melius.errors import UserError
-from bmx_melius.layers import GroupedConv2D
+from bmx_melius.channels import GroupedConv2D
 
 from .layer_options import NetworkOptions
 from .padding import padded
