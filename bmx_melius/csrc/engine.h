@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "layout.h"
-#include "plan.h"
+#include "plan/layout.h"
+#include "plan/plan.h"
 #include "program.h"
 #include "thread_pool.h"
 

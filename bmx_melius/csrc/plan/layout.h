@@ -1,6 +1,6 @@
 // Where everything lies in the working memory of a run: buffers share memory when they are not needed at the same time.
 #pragma once
-#include "plan.h"
+#include "plan/plan.h"
 
 namespace bmx {
 

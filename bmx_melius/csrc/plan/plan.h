@@ -4,14 +4,16 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "plan/placement.h"
 #include "program.h"
 #include "step.h"
 
 namespace bmx {
 
 struct Plan {
-    std::vector<Buffer> buffers;
     std::vector<std::unique_ptr<Step>> steps;
+    std::vector<Buffer> buffers;
+    std::vector<Life> lives;  // of each buffer: the first and the last step that needs it
 };
 
 // `words` are those of the program. The plan keeps nothing of either.
