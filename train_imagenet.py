@@ -35,7 +35,7 @@ from bmx_melius.data.opening import open_source
 from bmx_melius.distributed import join_workers
 from bmx_melius.distributed.lockstep import Lockstep
 from bmx_melius.distributed.servers import serve
-from bmx_melius.exported import describe
+from bmx_melius.exported import description_fields
 from bmx_melius.files import check_folder, remove_leftovers
 from bmx_melius.reporting import LOG, keep_screen_for_warnings, logging_to_file, logging_to_screen
 from bmx_melius.seeding import seed_for
@@ -335,7 +335,7 @@ def run_in_step(options, workers):
     graph = Graph.read(net, (1, *source.spec.shape))
     counts = Summary.of(graph).counts
     plan = describe_run(options, model, source, counts, trainer.optimizer.lr_scheduler)
-    description = describe(model, source.spec, counts, source.class_names)
+    description = description_fields(model, source.spec, counts, source.class_names)
     checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, workers, description)
     if options.dry_run:
         LOG.info(plan)
