@@ -34,7 +34,10 @@ setup(
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
     packages=find_packages(include=['bmx_melius', 'bmx_melius.*', 'model_zoo', 'model_zoo.*']),
-    package_data={'bmx_melius': ['csrc/c_api.h']},  # for programs that use the engine without Python
+    package_data={
+        'bmx_melius': ['csrc/c_api.h', 'py.typed'],  # the header is for programs that use the engine without Python
+        'model_zoo': ['py.typed'],
+    },
     ext_modules=extensions(),
     cmdclass=COMMANDS,
     python_requires='>=3.8,<3.12',  # MXNet 1.9.1 needs numpy below 1.24, which does not exist for Python 3.12

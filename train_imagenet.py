@@ -2,6 +2,7 @@
 """Train a binary network: on ImageNet, on images of your own, or on handwritten digits."""
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -43,6 +44,7 @@ from bmx_melius.training import options as flags
 from bmx_melius.training.checkpoints import Checkpoints
 from bmx_melius.training.export import export_network
 from bmx_melius.training.flips import FlipCounter
+from bmx_melius.training.folder_lock import locked
 from bmx_melius.training.interruption import STOPPED_AT_ONCE, Interruption
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.objective import make_objective
@@ -258,7 +260,11 @@ def make_parser():
     )
     group.add_argument('--resume', action='store_true', help='continue the run in SAVE_DIR, with its flags')
     group.add_argument('--resume-params', metavar='FILE', help='start a new run from these weights')
-    group.add_argument('--resume-states', metavar='FILE', help='... and this state of the optimizer (a pickle: load only what you trust)')
+    group.add_argument(
+        '--resume-states',
+        metavar='FILE',
+        help='... and this state of the optimizer: the .states of a checkpoint, or of Trainer.save_states',
+    )
     group.add_argument('--resume-epoch', type=int, default=0, metavar='N', help='... as if N epochs were over (default: %(default)s)')
     group.add_argument(
         '--log-interval', type=int, default=50, metavar='N', help='log every N updates, 0: only epochs (default: %(default)s)'
@@ -346,9 +352,12 @@ def run_in_step(options, workers):
 
     flips = FlipCounter(net, source.updates_per_epoch) if options.track_flips and is_first else None
     log = options.logging_file or os.path.join(options.save_dir, LOG_FILE)
-    with logging_to_file(log if is_first else f'{log}.{workers.rank}'):
+    lock = locked(options.save_dir) if is_first else contextlib.nullcontext()
+    with lock, logging_to_file(log if is_first else f'{log}.{workers.rank}'):
         LOG.info(plan)
         if is_first:
+            if not options.resume:
+                Checkpoints.refuse_run(options.save_dir)  # another process may have trained there since the flags were read
             remove_leftovers(options.save_dir)
         warn_of_little_space(options, net)
         progress = start(options, checkpoints, net, trainer, source)
@@ -367,8 +376,9 @@ def run_in_step(options, workers):
         experiment.start(vars(options), graph, progress, Scalars if options.tensorboard else None)
         status = train(options, net, objective, trainer, source, workers, checkpoints, experiment, progress, devices)
         if status == 0 and is_first:
-            net.load_parameters(checkpoints.best_weights(progress), ctx=devices)
-            export_network(options.save_dir, net, source.spec.shape, description, progress.best)
+            best, weights = checkpoints.best(progress)
+            net.load_parameters(weights, ctx=devices)
+            export_network(options.save_dir, net, source.spec.shape, description, best)
         return status
 
 

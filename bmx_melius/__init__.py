@@ -13,7 +13,10 @@ from ._version import __version__
 from .deployment.runtime.session import Session
 from .errors import UserError
 
+__all__ = ['Session', 'UserError', '__version__']
+
 if _importlib_util.find_spec('mxnet'):
+    from .analysis.checking import check
     from .analysis.summary import summary
     from .channels import ChannelShuffle, GroupedConv2D
     from .deployment.convert.conversion import convert, deploy
@@ -22,6 +25,25 @@ if _importlib_util.find_spec('mxnet'):
     from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
     from .optimizers import RAdam
     from .preprocessing import InputSpec
+
+    __all__ += [
+        'BinaryConv2D',
+        'ChannelShuffle',
+        'GroupedConv2D',
+        'InputSpec',
+        'QActivation',
+        'QConv1D',
+        'QConv2D',
+        'QConv3D',
+        'QDense',
+        'RAdam',
+        'ScaledBinaryConv2D',
+        'check',
+        'convert',
+        'deploy',
+        'load_reference_parameters',
+        'summary',
+    ]
 
     _mxnet_operator.register()
 else:

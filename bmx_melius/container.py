@@ -51,6 +51,12 @@ def write_parameters(path, arrays):
             file.write(struct.pack('<Q', len(encoded)) + encoded)
 
 
+def is_parameter_file(path):
+    """Whether a file begins as one that ``mx.nd.save`` or `write_parameters` wrote."""
+    with open(path, 'rb') as file:
+        return file.read(8) == struct.pack('<Q', _FILE_MAGIC)
+
+
 def read_parameters(path):
     """Read a file that ``mx.nd.save`` or `write_parameters` wrote.
 
@@ -90,6 +96,20 @@ def difference(stored, needed):
     return f'{name} is {stored[name]} in the file, but {needed[name]} in the network{more}'
 
 
+def decode_array(content, source):
+    """An array from the bytes in which MXNet keeps one, in such a file and in ``NDArray.__getstate__``.
+
+    Raises
+    ------
+    UserError
+        Beginning with `source` as `read_parameters` does with the path, when they are anything else.
+    """
+    reader = _Reader(source, content)
+    array = reader.array()
+    reader.end()
+    return array
+
+
 class _Reader:
     """Takes bytes one after the other, and never one that is not there."""
 
@@ -126,9 +146,12 @@ class _Reader:
             raise self.error('holds arrays without names; a parameter file of an exported network is needed')
         if len(names) != len(arrays) or len(set(names)) != len(names):
             raise self.error(f'is damaged: it has {len(arrays)} arrays and {len(set(names))} different names')
+        self.end()
+        return dict(zip(names, arrays))
+
+    def end(self):
         if self.position != len(self.content):
             raise self.error(f'is damaged: {len(self.content) - self.position} bytes follow its end')
-        return dict(zip(names, arrays))
 
     def array(self):
         place = f'the array at byte {self.position}'

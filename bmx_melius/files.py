@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import tempfile
 
 from .errors import UserError
 
+_CHUNK = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TEMPORARY = re.compile(r'\.[a-z0-9_]{8}-.+')  # the names of `replacing` and `scratch_folder`: those of `tempfile`
 _SCRATCH = '-scratch'  # the end of the latter's
@@ -73,6 +75,15 @@ def require_writable(path):
     check_folder(folder)
     if os.path.isdir(path):
         raise UserError(f'{path} is a folder: give another name')
+
+
+def sha256(path):
+    """The SHA-256 of a file's content, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, 'rb') as file:
+        for chunk in iter(lambda: file.read(_CHUNK), b''):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def printable(text):

@@ -76,7 +76,7 @@ class QActivation(HybridBlock):
         with mark(ACTIVATION_INPUT):
             x = F.reshape(x, shape=(-2,))
         terms = quantize_in_parts(F, x, self.method, self.bits, self.threshold, self.encoding)
-        with mark(ACTIVATION, method=self.method, bits=self.bits, encoding=self.encoding):
+        with mark(ACTIVATION, method=self.method, bits=self.bits, encoding=self.encoding, threshold=self.threshold):
             return terms[0] + terms[1]
 
     def __repr__(self):
@@ -354,7 +354,7 @@ class BinaryConv2D(HybridBlock):
         self,
         channels: int,
         kernel_size: Size,
-        *geometry: Size,
+        *geometry: Any,
         threshold: Optional[float] = CLIP_THRESHOLD,
         activation_method: str = 'sign',
         weight_bits: Optional[int] = None,
@@ -396,7 +396,7 @@ class ScaledBinaryConv2D(BinaryConv2D):
     """
 
     @hands_on(BinaryConv2D, without=['no_offset', 'apply_scaling', 'scaling_gradient'])
-    def __init__(self, *geometry: Size, **arguments: Any) -> None:
+    def __init__(self, *geometry: Any, **arguments: Any) -> None:
         super().__init__(*geometry, apply_scaling=True, scaling_gradient=False, **arguments)
         dilation = self.qconv._kwargs['dilate']
         if dilation != (1, 1):

@@ -1,10 +1,12 @@
 """RAdam, the optimizer MeliusNet was trained with, registered with `mx.optimizer` under the name ``'radam'``."""
 
 import math
+from typing import Any, Optional, Tuple
 
 import mxnet as mx
 
 from .errors import UserError
+from .signatures import hands_on
 
 
 @mx.optimizer.register
@@ -47,10 +49,27 @@ class RAdam(mx.optimizer.Optimizer):
 
     Examples
     --------
-    >>> trainer = gluon.Trainer(net.collect_params(), 'radam', {'learning_rate': 0.002})
+    >>> import mxnet as mx
+    >>> import bmx_melius  # registers 'radam' with MXNet
+    >>> net = mx.gluon.nn.Dense(2, in_units=3)
+    >>> net.initialize()
+    >>> trainer = mx.gluon.Trainer(net.collect_params(), 'radam', {'learning_rate': 0.002})
+    >>> with mx.autograd.record():
+    ...     loss = net(mx.nd.ones((4, 3))).sum()
+    >>> loss.backward()
+    >>> trainer.step(batch_size=4)
     """
 
-    def __init__(self, learning_rate=None, beta1=0.95, beta2=0.999, epsilon=1e-5, n_sma_threshold=5, **kwargs):
+    @hands_on(mx.optimizer.Optimizer)
+    def __init__(
+        self,
+        learning_rate: Optional[float] = None,
+        beta1: float = 0.95,
+        beta2: float = 0.999,
+        epsilon: float = 1e-5,
+        n_sma_threshold: float = 5,
+        **kwargs: Any,
+    ) -> None:
         for name, beta in (('beta1', beta1), ('beta2', beta2)):
             if not 0 <= beta < 1:
                 raise UserError(f'RAdam: {name} must be at least 0 and below 1, not {beta}')
@@ -66,11 +85,11 @@ class RAdam(mx.optimizer.Optimizer):
         self.epsilon = epsilon
         self.n_sma_threshold = n_sma_threshold
 
-    def create_state(self, index, weight):
+    def create_state(self, index: int, weight: mx.nd.NDArray) -> Tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Return the moving averages (m, v), zeros of the weight's shape, dtype and device."""
         return tuple(mx.nd.zeros(weight.shape, ctx=weight.context, dtype=weight.dtype) for _ in range(2))
 
-    def update(self, index, weight, grad, state):
+    def update(self, index: int, weight: mx.nd.NDArray, grad: mx.nd.NDArray, state: Tuple[mx.nd.NDArray, mx.nd.NDArray]) -> None:
         """Update `weight` and `state` in place with the dense gradient `grad`, all of one shape and dtype."""
         if weight.stype != 'default' or grad.stype != 'default':
             name = self.param_dict[index].name if index in self.param_dict else self.idx2name.get(index, index)

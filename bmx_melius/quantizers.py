@@ -15,11 +15,11 @@ shape and dtype.
 """
 
 import dataclasses
-from typing import Any, Callable, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 from .errors import UserError
 
-Array = TypeVar('Array')  # NDArray or Symbol; each function returns what it is given
+Array = Any  # NDArray or Symbol, of which MXNet has no types; each function returns what it is given
 
 FULL_PRECISION = 32  # the number of bits that stands for "not quantized"
 CLIP_THRESHOLD = 1.3  # the gradient of a sign is cancelled where its input's magnitude exceeds this (MeliusNet, section 4.1)

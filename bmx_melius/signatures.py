@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from typing import Any, Callable, Sequence, TypeVar
+from typing import Any, Callable, Sequence, TypeVar, cast
 
 Function = TypeVar('Function', bound=Callable[..., Any])
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -21,15 +21,15 @@ def hands_on(*callees: Callable[..., Any], without: Sequence[str] = ()) -> Calla
         shown = _shown(own, [inspect.signature(callee) for callee in callees], without)
 
         @functools.wraps(function)
-        def checked(self, *args, **kwargs):
+        def checked(self: Any, *args: Any, **kwargs: Any) -> None:
             try:
                 shown.bind(self, *args, **kwargs)
             except TypeError as error:
                 raise TypeError(f'{type(self).__name__}: {error}; its arguments are {", ".join(list(shown.parameters)[1:])}') from None
             function(self, *args, **kwargs)
 
-        checked.__signature__ = shown
-        return checked
+        checked.__signature__ = shown  # type: ignore[attr-defined]
+        return cast(Function, checked)
 
     return decorate
 

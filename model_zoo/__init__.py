@@ -3,3 +3,5 @@
 from . import larq, meliusnet, resnet
 from .larq import from_larq, load_larq_parameters
 from .registry import get_model, get_model_list
+
+__all__ = ['from_larq', 'get_model', 'get_model_list', 'load_larq_parameters']

@@ -6,16 +6,21 @@ or the networks refuse them.
 """
 
 import dataclasses
+import os
+from typing import Any, Dict, Sequence, Tuple, Type, Union
 
 import mxnet as mx
 import numpy as np
-from mxnet.gluon import nn
+from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius import InputSpec, UserError
 from bmx_melius.importers.keras import read_keras_layers
 
 from . import registry, store
+from .registry import Context
 from .resnet import ResidualBlock
+
+Path = Union[str, os.PathLike]
 
 # Larq Zoo crops 7/8 of the short side and resizes that to 224 pixels (bicubic, where this is bilinear), and normalizes in units of 0..1.
 INPUT = InputSpec(size=224, resize=256, mean=(0.485 * 255, 0.456 * 255, 0.406 * 255), std=(0.229 * 255, 0.224 * 255, 0.225 * 255))
@@ -25,7 +30,7 @@ _NORM = {'epsilon': 1e-5, 'momentum': 0.9}
 _DENSENET = {'initial_layers': 'imagenet', 'same_padding': True, 'conv_kwargs': _CONVOLUTION, 'norm_kwargs': _NORM}
 
 # Name of a network here -> the arguments of get_model that make it Larq Zoo's (larq-zoo 2.4.0, larq_zoo/literature/*.py).
-NETWORKS = {
+NETWORKS: Dict[str, Dict[str, Any]] = {
     'meliusnet22': {
         'initial_layers': 'grouped_stem',
         'stem_pool': 2,
@@ -46,18 +51,18 @@ NETWORKS = {
 class Kind:
     """How a layer's weights are called in both libraries, {here: there}, and the order of the axes of Keras' kernel in ours."""
 
-    names: dict
-    axes: tuple = ()
+    names: Dict[str, str]
+    axes: Sequence[int] = ()
 
 
-KINDS = {
+KINDS: Dict[Type[HybridBlock], Kind] = {
     nn.Conv2D: Kind({'weight': 'kernel', 'bias': 'bias'}, axes=(3, 2, 0, 1)),
     nn.Dense: Kind({'weight': 'kernel', 'bias': 'bias'}, axes=(1, 0)),
     nn.BatchNorm: Kind({'gamma': 'gamma', 'beta': 'beta', 'running_mean': 'moving_mean', 'running_var': 'moving_variance'}),
 }
 
 
-def from_larq(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
+def from_larq(name: str, path: Path, ctx: Context = mx.cpu(), **kwargs: Any) -> HybridBlock:  # noqa: B008
     """Read a network that Larq trained.
 
     Parameters
@@ -87,7 +92,12 @@ def from_larq(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
     return load(name, path, ctx, **kwargs)[0]
 
 
-def load(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
+def load(
+    name: str,
+    path: Path,
+    ctx: Context = mx.cpu(),  # noqa: B008
+    **kwargs: Any,
+) -> Tuple[HybridBlock, Dict[str, Any], Dict[str, str]]:
     """`from_larq`, the arguments of `model_zoo.get_model` that build the network, and what `load_larq_parameters` returns."""
     layers = read_keras_layers(path)
     if not layers or layers[-1].weights.get('kernel', np.empty(0)).ndim != 2:
@@ -97,7 +107,7 @@ def load(name, path, ctx=mx.cpu(), **kwargs):  # noqa: B008
     return net, arguments, _set(net, layers, path, ctx)
 
 
-def load_larq_parameters(net, path, ctx=mx.cpu()):  # noqa: B008
+def load_larq_parameters(net: HybridBlock, path: Path, ctx: Context = mx.cpu()) -> Dict[str, str]:  # noqa: B008
     """Load a file that Larq or Keras wrote into a network, as `bmx_melius.load_reference_parameters` does with BMXNet-v2's.
 
     `from_larq` also builds the networks of Larq Zoo; this function is for those of other sizes, trained by Larq.
@@ -132,7 +142,7 @@ def _options(name):
 
 
 @registry.provide('larq', _options)
-def pretrained(name, classes, ctx, root, **kwargs):
+def pretrained(name: str, classes: int, ctx: Context, root: str, **kwargs: Any) -> HybridBlock:
     """What ``get_model(name, pretrained='larq')`` gives: the network with the weights of Larq Zoo, downloaded to `root` if need be."""
     weights = next(row for row in store.WEIGHTS if row.kind == 'larq' and row.network == registry.listed_name(name))
     if weights.classes != classes:

@@ -8,6 +8,8 @@ Along an axis of odd size TensorFlow's windows lie as MXNet's do. No stock opera
 takes maps that stay even until the last layer that halves them, and refuses others (`SamePadded`).
 """
 
+from typing import Any, Callable
+
 import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 
@@ -22,7 +24,7 @@ class DropFirst(HybridBlock):
         return F.slice(x, begin=(None, None, 1, 1), end=(None, None, None, None))
 
 
-def padded(layer, kernel_size, strides, same_padding=False):
+def padded(layer: Callable[..., HybridBlock], kernel_size: int, strides: int, same_padding: bool = False) -> HybridBlock:
     """A convolution that keeps the size of the map, or with ``strides=2`` halves it.
 
     Parameters
@@ -58,7 +60,7 @@ class SamePadded(nn.HybridSequential):
     give size / stride rounded down, windows of one pixel round up. Only maps of one size can be joined. Nothing is kept of the values.
     """
 
-    def __init__(self, layers, stride, **kwargs):
+    def __init__(self, layers: nn.HybridSequential, stride: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._stride = stride
         self.add(*layers)

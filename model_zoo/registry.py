@@ -11,9 +11,12 @@ from mxnet.gluon import HybridBlock
 
 from bmx_melius import UserError
 
+Context = Union[mx.Context, List[mx.Context]]
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
 _BLOCK_ARGUMENTS = ('prefix', 'params')  # of every Gluon block
-_PROVIDERS = {}  # value of get_model's `pretrained` -> (function that gives the arguments the weights need, one that gives the network)
+_PROVIDERS: Dict[
+    Any, Any
+] = {}  # value of get_model's `pretrained` -> (function that gives the arguments the weights need, one that gives the network)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +140,7 @@ def get_model(
     name: str,
     pretrained: Union[bool, str] = False,
     classes: int = 1000,
-    ctx: Union[mx.Context, List[mx.Context]] = mx.cpu(),  # noqa: B008
+    ctx: Context = mx.cpu(),  # noqa: B008
     root: str = DEFAULT_ROOT,
     **kwargs: Any,
 ) -> HybridBlock:

@@ -4,6 +4,7 @@ Each stem adds its layers to a HybridSequential. Names and order of the paramete
 """
 
 import functools
+from typing import Callable, Dict
 
 from mxnet.gluon import nn
 
@@ -12,7 +13,7 @@ from bmx_melius import GroupedConv2D, UserError
 from .layer_options import NetworkOptions
 from .padding import padded
 
-STEMS = {}
+STEMS: Dict[str, Callable[..., int]] = {}
 THUMBNAIL = 'thumbnail'
 
 

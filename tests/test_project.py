@@ -103,6 +103,12 @@ def test_no_two_modules_of_the_library_share_a_name():
     assert {name: places for name, places in modules.items() if len(places) > 1} == {}
 
 
+def test_both_packages_ship_their_types(distribution):
+    for package in PACKAGES:
+        assert (ROOT / package / 'py.typed').exists() and 'py.typed' in distribution['package_data'][package]
+        assert f'{package}/py.typed' in (ROOT / 'MANIFEST.in').read_text()
+
+
 @pytest.mark.parametrize(
     'module',
     sorted(

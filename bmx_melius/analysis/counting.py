@@ -10,9 +10,11 @@ Beyond the paper: a convolution of k-bit weights with m-bit activations takes k 
 
 import dataclasses
 import math
+from typing import Any, Dict, Tuple
 
 from .. import marks
 from ..errors import UserError
+from .graph import Graph, Node
 
 FLOAT_BITS = 32
 BOPS_PER_OP = 64
@@ -70,7 +72,7 @@ class Layer:
     name: str
     kind: str
     operator: str
-    output_shape: tuple
+    output_shape: Tuple[int, ...]
     macs: int
     bits: int
     activation_bits: int
@@ -82,21 +84,21 @@ class Layer:
     size_bits: int
 
     @property
-    def ops(self):
+    def ops(self) -> float:
         """BOPs / 64 + FLOPs."""
         return self.bops / BOPS_PER_OP + self.flops
 
     @property
-    def parameters(self):
+    def parameters(self) -> int:
         """Number of parameters of any width."""
         return self.binary_params + self.quantized_params + self.float_params
 
-    def to_json(self):
+    def to_json(self) -> Dict[str, Any]:
         """The row as an object that `json` can write."""
         return {**dataclasses.asdict(self), 'output_shape': list(self.output_shape), 'ops': self.ops, 'parameters': self.parameters}
 
 
-def count_layers(graph):
+def count_layers(graph: Graph) -> Dict[Node, Layer]:
     """Node -> `Layer`, for the nodes of a `Graph` that hold parameters or multiply by weights, in the graph's order.
 
     Raises `UserError` for a convolution of a sort that is not known here and for a malformed mark; it names the node.
@@ -126,7 +128,7 @@ def _weight_bits(node):
     return marked_bits(node) if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE) else FLOAT_BITS
 
 
-def marked_bits(node):
+def marked_bits(node: Node) -> int:
     """The bits that the node's mark gives: of the weights of a layer, of the values of an activation. Raises `UserError` if malformed."""
     bits = node.marks.get('bits', '')
     if not bits.isdigit() or not 1 <= int(bits) <= FLOAT_BITS:
@@ -216,7 +218,7 @@ def _kind(node, is_first, is_last):
     return POINTWISE_CONVOLUTION if math.prod(kernel(node)) == 1 else LARGE_CONVOLUTION
 
 
-def kernel(node, attribute='kernel'):
+def kernel(node: Node, attribute: str = 'kernel') -> Tuple[int, ...]:
     """The kernel of a convolution or pooling, one number for each spatial axis; with ``attribute='stride'`` its strides (() = all 1)."""
     return tuple(int(size) for size in node.attributes.get(attribute, '').strip('()[] ').split(',') if size.strip())
 

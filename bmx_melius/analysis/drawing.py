@@ -1,6 +1,7 @@
 """A network as a picture: its layers, poolings and joins as boxes, all else as words on the arrows between them."""
 
 import os
+from typing import Union
 
 import graphviz
 
@@ -8,6 +9,7 @@ from .. import marks
 from ..errors import UserError
 from ..files import printable, replacing
 from . import counting
+from .graph import Graph
 
 SOURCE_SUFFIXES = ('.gv', '.dot')
 PICTURE_SUFFIXES = ('.pdf', '.png', '.svg')
@@ -50,13 +52,13 @@ _JOINS = {
 }
 
 
-def check_path(path):
+def check_path(path: Union[str, os.PathLike]) -> None:
     """Raise `UserError` unless the suffix of `path` says what `save` can write."""
     if os.path.splitext(path)[1] not in SOURCE_SUFFIXES + PICTURE_SUFFIXES:
         raise UserError(f'cannot draw to {path}: its name must end with one of {", ".join(PICTURE_SUFFIXES + SOURCE_SUFFIXES)}')
 
 
-def save(drawing, path):
+def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
     """Write a drawing as a picture (.pdf, .png, .svg) or as graphviz source (.gv, .dot), atomically.
 
     Raises
@@ -82,7 +84,7 @@ def save(drawing, path):
         file.write(content)
 
 
-def draw(graph, title=''):
+def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
     """Draw a `Graph`.
 
     Boxes are the layers that multiply by weights (coloured by kind, with output size and OPs), poolings, and the places where paths meet.

@@ -10,12 +10,15 @@ import json
 import numbers
 import os
 import re
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import mxnet as mx
 
 from ..errors import UserError, last_line
-from ..marks import read_marks
+from ..marks import ACTIVATION_INPUT, ROLE, read_marks
 from ..symbol_json import SymbolJson, require_different_names
+
+Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a live block, a symbol, or the path of an exported one
 
 
 @dataclasses.dataclass(eq=False)
@@ -44,16 +47,16 @@ class Node:
 
     index: int
     name: str
-    operator: 'str | None'
-    attributes: dict
-    marks: dict
-    inputs: list = dataclasses.field(repr=False)  # printing them would print all the nodes upstream, many times over
-    input_slots: list
-    shapes: list
+    operator: Optional[str]
+    attributes: Dict[str, str]
+    marks: Dict[str, str]
+    inputs: List['Node'] = dataclasses.field(repr=False)  # printing them would print all the nodes upstream, many times over
+    input_slots: List[int]
+    shapes: List[Tuple[int, ...]]
     depends_on_data: bool
 
     @property
-    def shape(self):
+    def shape(self) -> Tuple[int, ...]:
         """Shape of the first output."""
         return self.shapes[0]
 
@@ -75,14 +78,14 @@ class Graph:
         Which output of each of them it is.
     """
 
-    nodes: list
-    parameters: list
-    statistics: list
-    outputs: list
-    output_slots: list
+    nodes: List[Node]
+    parameters: List[Node]
+    statistics: List[Node]
+    outputs: List[Node]
+    output_slots: List[int]
 
     @classmethod
-    def read(cls, network, input_shape):
+    def read(cls, network: Network, input_shape: Union[Sequence[int], Dict[str, Sequence[int]]]) -> 'Graph':
         """Trace or load `network` and infer the shape of every node. The network stays as it was, initialized or not.
 
         Parameters
@@ -161,7 +164,24 @@ def shapes_by_name(input_shape, name='data'):
     return {given: tuple(map(int, shape)) for given, shape in shapes.items()}
 
 
-def load_symbol(path):
+def activation_input(node: Node) -> Optional[Node]:
+    """Return the first node of the marked activation whose last node is `node`; None where the marks do not name one."""
+    found, seen, waiting = set(), set(), [node]
+    while waiting:
+        inner = waiting.pop()
+        if inner in seen or not inner.depends_on_data:
+            continue
+        seen.add(inner)
+        if inner.marks.get(ROLE) == ACTIVATION_INPUT:
+            found.add(inner)
+        elif inner.inputs:
+            waiting.extend(inner.inputs)
+        else:
+            return None
+    return found.pop() if len(found) == 1 else None
+
+
+def load_symbol(path: Union[str, os.PathLike]) -> mx.sym.Symbol:
     """Read an exported ``-symbol.json``. Raises `OSError` when it cannot be read and `UserError` when it holds no symbol."""
     with open(path, encoding='utf-8', errors='replace') as file:
         content = file.read()
@@ -172,7 +192,7 @@ def load_symbol(path):
         raise UserError(f'{os.fspath(path)} holds a symbol that MXNet cannot load: {last_line(error)}') from error
 
 
-def symbol_of(network, input_names):
+def symbol_of(network: Network, input_names: Sequence[str]) -> mx.sym.Symbol:
     """The symbol of a block (traced with inputs of these names), a path or a symbol. Raises as `Graph.read` does."""
     if isinstance(network, mx.sym.Symbol):
         return network

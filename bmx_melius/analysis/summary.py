@@ -2,9 +2,10 @@
 
 import dataclasses
 import math
+from typing import Any, Dict, List, Sequence, Tuple, Union
 
-from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, count_layers
-from .graph import Graph
+from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers
+from .graph import Graph, Network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,11 +32,11 @@ class Summary:
         Number of running means and variances, which no other count includes.
     """
 
-    layers: tuple
+    layers: Tuple[Layer, ...]
     running_statistics: int
 
     @classmethod
-    def of(cls, graph):
+    def of(cls, graph: Graph) -> 'Summary':
         """The counts of a `Graph`. Raises as `summary` does."""
         return cls(layers=tuple(count_layers(graph).values()), running_statistics=sum(math.prod(node.shape) for node in graph.statistics))
 
@@ -43,47 +44,47 @@ class Summary:
         return sum(getattr(layer, field) for layer in self.layers)
 
     @property
-    def bops(self):
+    def bops(self) -> int:
         """Binary operations of convolutions."""
         return self._total('bops')
 
     @property
-    def flops(self):
+    def flops(self) -> int:
         """Float MACs of convolutions."""
         return self._total('flops')
 
     @property
-    def ops(self):
+    def ops(self) -> float:
         """BOPs / 64 + FLOPs."""
         return self.bops / BOPS_PER_OP + self.flops
 
     @property
-    def binary_params(self):
+    def binary_params(self) -> int:
         """Number of 1-bit parameters."""
         return self._total('binary_params')
 
     @property
-    def quantized_params(self):
+    def quantized_params(self) -> int:
         """Number of parameters with 2 to 31 bits."""
         return self._total('quantized_params')
 
     @property
-    def float_params(self):
+    def float_params(self) -> int:
         """Number of 32-bit parameters."""
         return self._total('float_params')
 
     @property
-    def size_bytes(self):
+    def size_bytes(self) -> int:
         """Bytes of the parameters, each with the bits it needs; running statistics excluded, as in the paper."""
         return math.ceil(self._total('size_bits') / 8)
 
     @property
-    def size_bytes_with_running(self):
+    def size_bytes_with_running(self) -> int:
         """`size_bytes` and 4 bytes for each running mean and variance."""
         return self.size_bytes + self.running_statistics * FLOAT_BITS // 8
 
     @property
-    def counts(self):
+    def counts(self) -> Dict[str, Union[int, float]]:
         """The totals by name."""
         return {
             name: getattr(self, name)
@@ -99,7 +100,7 @@ class Summary:
             )
         }
 
-    def by_kind(self):
+    def by_kind(self) -> List[Kind]:
         """Where the operations are (the paper's section 3.2): one `Kind` for each kind that occurs, in the order of `KINDS`."""
         rows = []
         for kind in KINDS:
@@ -118,16 +119,16 @@ class Summary:
                 )
         return rows
 
-    def to_json(self):
+    def to_json(self) -> Dict[str, Any]:
         """The totals and the rows as an object that `json` can write."""
         return {**self.counts, 'layers': [layer.to_json() for layer in self.layers]}
 
-    def table_by_kind(self):
+    def table_by_kind(self) -> str:
         """`by_kind` as text, with the totals below."""
         rows = [(row.kind, row.layers, row.macs, round(row.ops), f'{row.share:.1%}', row.parameters) for row in self.by_kind()]
-        return _table(('kind', 'layers', 'MACs', 'OPs', 'share of OPs', 'parameters'), rows, left=1) + '\n\n' + self._totals()
+        return table(('kind', 'layers', 'MACs', 'OPs', 'share of OPs', 'parameters'), rows, left=1) + '\n\n' + self._totals()
 
-    def __str__(self):
+    def __str__(self) -> str:
         rows = [
             (
                 layer.name,
@@ -142,9 +143,7 @@ class Summary:
             for layer in self.layers
         ]
         return (
-            _table(('name', 'kind', 'operator', 'output shape', 'bits', 'parameters', 'MACs', 'OPs'), rows, left=4)
-            + '\n\n'
-            + self._totals()
+            table(('name', 'kind', 'operator', 'output shape', 'bits', 'parameters', 'MACs', 'OPs'), rows, left=4) + '\n\n' + self._totals()
         )
 
     def _totals(self):
@@ -164,7 +163,7 @@ class Summary:
         )
 
 
-def summary(network, input_shape=(1, 3, 224, 224)):
+def summary(network: Network, input_shape: Union[Sequence[int], Dict[str, Sequence[int]]] = (1, 3, 224, 224)) -> Summary:
     """Count operations, parameters and bytes of a network, layer by layer.
 
     Only the graph is looked at: nothing is computed, and the network stays as it was, initialized or not.
@@ -186,12 +185,29 @@ def summary(network, input_shape=(1, 3, 224, 224)):
         When a file cannot be read.
     UserError
         When the network cannot be traced, shapes are unknown or do not fit, or an operator cannot be counted; it names the node.
+
+    Examples
+    --------
+    >>> import bmx_melius as bmx
+    >>> counted = bmx.summary(bmx.BinaryConv2D(16, kernel_size=3, padding=1, prefix='layer_'), input_shape=(1, 8, 10, 10))
+    >>> counted.bops, counted.binary_params, counted.size_bytes
+    (115200, 1152, 144)
+    >>> print(counted)
+    name              kind          operator     output shape      bits  parameters     MACs    OPs
+    ----------------  ------------  -----------  ----------------  ----  ----------  -------  -----
+    layer_qconv0_fwd  binary layer  Convolution  1 x 16 x 10 x 10     1       1,152  115,200  1,800
+    <BLANKLINE>
+    BOPs        115,200
+    FLOPs       0
+    OPs         1,800 = BOPs / 64 + FLOPs, convolutions only
+    parameters  1,152 binary
+    size        144 bytes = 0.00 MB of 1,048,576 bytes
     """
     return Summary.of(Graph.read(network, input_shape))
 
 
-def _table(headings, rows, left):
-    """Text columns, the first `left` of them flush left; integers with thousands separators."""
+def table(headings: Sequence[str], rows: Sequence[Sequence[object]], left: int) -> str:
+    """Return text columns, the first `left` of them flush left; integers have thousands separators."""
     cells = [list(headings)] + [[f'{cell:,}' if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells)]
     lines = [

@@ -75,12 +75,12 @@ def parse(make_parser, arguments):
         For every flag that cannot be honoured, alone or beside the others.
     """
     options = make_parser().parse_args(arguments)
-    saved = Checkpoints.read(options.save_dir)
     if not options.resume:
-        if saved and not options.dry_run:
-            raise UserError(f'{options.save_dir} holds a run already: continue it with --resume, or choose another --save-dir')
+        if not options.dry_run:
+            Checkpoints.refuse_run(options.save_dir)
         _complete(options)
         return options
+    saved = Checkpoints.read(options.save_dir)
     if not saved:
         raise UserError(f'there is no run to resume in {options.save_dir}: point --save-dir to one')
     parser = make_parser()

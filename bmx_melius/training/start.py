@@ -2,7 +2,6 @@
 
 import functools
 import math
-import pickle
 
 import mxnet as mx
 
@@ -10,7 +9,8 @@ from ..container import difference, read_arrays
 from ..errors import UserError, last_line
 from ..files import check_folder
 from ..reporting import LOG
-from .checkpoints import load_optimizer
+from .checkpoints import verify_file
+from .optimizer_state import load_optimizer
 from .progress import Progress
 
 OF_CLASSES = ('output.weight', 'output.bias')  # the parameters whose shapes depend on the number of classes
@@ -30,19 +30,16 @@ def start(options, checkpoints, net, trainer, source):
         LOG.info('going on at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
         return progress
     for flag, file, load in (
-        (
-            '--resume-params',
-            options.resume_params,
-            functools.partial(_load_weights, net, options.model),
-        ),
+        ('--resume-params', options.resume_params, functools.partial(_load_weights, net, options.model)),
         ('--resume-states', options.resume_states, functools.partial(load_optimizer, trainer)),
     ):
         try:
             if file:
+                verify_file(file)
                 load(file)
         except UserError as error:
             raise UserError(f'{flag}: {error}') from error
-        except (AssertionError, ValueError, EOFError, pickle.UnpicklingError, mx.MXNetError) as error:
+        except (AssertionError, ValueError, mx.MXNetError) as error:
             raise UserError(f'{flag} {file} is damaged or of another network: {last_line(error)}') from error
     progress = Progress(source.images_per_update, epoch=options.resume_epoch)
     if not options.dry_run:
@@ -65,8 +62,8 @@ def _load_weights(net, model, file):
 def warn_of_little_space(options, net):
     """Say so when the disk will not hold the checkpoints of the run."""
     size = sum(4 * math.prod(parameter.shape) for parameter in net.collect_params().values())
-    weights = 3 + (options.num_epochs // options.save_frequency if options.save_frequency else 0)  # the new, the last, the best, every N-th
-    needed = size * (weights + 2 * 2)  # an optimizer has up to two moments, and there are the new state and the last one
+    weights = 4 + (options.num_epochs // options.save_frequency if options.save_frequency else 0)  # new, last, previous, best, every N-th
+    needed = size * (weights + 3 * 2)  # an optimizer has up to two moments, and there are the new state, the last and the previous one
     free = check_folder(options.save_dir)
     if free < needed:
         LOG.warning(

@@ -8,7 +8,7 @@ import numpy as np
 
 from ... import marks
 from ...analysis.counting import marked_bits
-from ...analysis.graph import Graph
+from ...analysis.graph import Graph, activation_input
 from ...errors import UserError, last_line
 from .thresholds import BatchNorm
 
@@ -138,19 +138,8 @@ class Network:
 
     def activation_input(self, node):
         """The value that a marked activation quantizes, `node` being the activation's last node; None where the mark is broken."""
-        found, seen, waiting = set(), set(), [node]
-        while waiting:
-            inner = waiting.pop()
-            if inner in seen or not inner.depends_on_data:
-                continue
-            seen.add(inner)
-            if inner.marks.get(marks.ROLE) == marks.ACTIVATION_INPUT:
-                found.add(inner)
-            elif inner.inputs:
-                waiting.extend(inner.inputs)
-            else:
-                return None
-        return self.sources(found.pop())[0] if len(found) == 1 else None
+        first = activation_input(node)
+        return self.sources(first)[0] if first else None
 
     def activation_interior(self, node):
         """The nodes of a marked activation, its last node `node` excluded."""

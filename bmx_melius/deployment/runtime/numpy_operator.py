@@ -1,7 +1,9 @@
 """The operator for MXNet where it has not been compiled: a custom operator in Python.
 
-MXNet cannot give an operator written in Python a name of its own, only ``Custom`` with a type. So symbols that are read from files have
-their packed operators renamed.
+MXNet finds the operators of a file in a registry that only compiled code can add names to; Python can add types of the operator ``Custom``.
+So where nothing is compiled, `register` replaces MXNet's functions that read symbols by ones that rename packed operators. Files that said
+``Custom`` would need no replacement, but the compiled operator could not be found under that name, and MXNet runs a ``Custom`` in a thread
+of its own between copies to NumPy: a small network took 1500 us instead of 39 on an AMD EPYC, with the same engine.
 """
 
 import functools
