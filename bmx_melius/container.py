@@ -51,12 +51,6 @@ def write_parameters(path, arrays):
             file.write(struct.pack('<Q', len(encoded)) + encoded)
 
 
-def is_parameter_file(path):
-    """Whether a file begins as one that ``mx.nd.save`` or `write_parameters` wrote."""
-    with open(path, 'rb') as file:
-        return file.read(8) == struct.pack('<Q', _FILE_MAGIC)
-
-
 def read_parameters(path):
     """Read a file that ``mx.nd.save`` or `write_parameters` wrote.
 

@@ -22,8 +22,8 @@ from .files import read_bytes, replacing, require_writable, scratch_folder
 _SYMBOL = '-symbol.json'
 
 
-def describe(model, spec, counts, class_names=None):
-    """The fields of a description; `spec` is an `InputSpec`. To those of a trained network ``metrics`` are added."""
+def description_fields(model, spec, counts, class_names=None):
+    """Return the fields of a description; `spec` is an `InputSpec`. To those of a trained network ``metrics`` are added."""
     return {'model': model, 'input': spec.to_json(), 'class_names': class_names, 'counts': counts}
 
 
@@ -120,7 +120,7 @@ class Exported:
         net : gluon.HybridBlock
             Hybridized, and run at least once since.
         fields : dict
-            As `describe` gives them.
+            As `description_fields` gives them.
         """
         with scratch_folder(os.path.dirname(self.prefix) or '.') as scratch:
             written = Exported(os.path.join(scratch, 'network'))

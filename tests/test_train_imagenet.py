@@ -19,7 +19,7 @@ import bmx_melius.__main__
 import train_imagenet
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.distributed.workers import Workers
-from bmx_melius.exported import describe
+from bmx_melius.exported import description_fields
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
@@ -603,7 +603,7 @@ def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_k
     assert make_trainer(options, net, 10, 64, Workers('device')).optimizer.multi_precision
     (tmp_path / 'run').mkdir()
     counts = bmx_melius.summary(net, (1, 1, 8, 8)).counts
-    export_network(options.save_dir, net, spec.shape, describe(model, spec, counts), {'epoch': 1, 'top1': 0.0, 'top5': 0.0})
+    export_network(options.save_dir, net, spec.shape, description_fields(model, spec, counts), {'epoch': 1, 'top1': 0.0, 'top5': 0.0})
     parameters = mx.nd.load(str(tmp_path / 'run' / 'meliusnet_flex-0000.params'))
     assert {array.dtype for array in parameters.values()} == {np.float32}
 

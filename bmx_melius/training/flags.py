@@ -51,7 +51,7 @@ examples:
   train_imagenet.py --model meliusnet22 --dataset digits           handwritten digits, nothing to download
   train_imagenet.py --model meliusnet22 --use-rec                  the paper's protocol, ~/.mxnet/datasets/imagenet/rec/{train,val}.rec
   train_imagenet.py --model meliusnetA --data-dir photos           folders photos/train/CLASS/*.jpg and photos/val/CLASS/*.jpg
-  train_imagenet.py --model meliusnet22 --use-rec --dry-run        show what would be done, check the data, train nothing
+  train_imagenet.py --model meliusnet22 --use-rec --dry-run        show what would be done, decode all images, train nothing
   train_imagenet.py --resume --save-dir params                     continue a run that was killed; no other flag is needed
 
 Ctrl-C stops after the running batch; --resume continues from there. A second Ctrl-C stops at once; --resume continues from the last
@@ -316,7 +316,9 @@ def _add_output_flags(group):
     group.add_argument('--track-flips', action='store_true', help='count changes of sign of binary weights: flips.csv and flips.png')
     group.add_argument('--tensorboard', action='store_true', help='also write curves for TensorBoard to SAVE_DIR/tensorboard')
     group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/experiment.log)')
-    group.add_argument('--dry-run', action='store_true', help='check flags and data, show the plan, train and write nothing')
+    group.add_argument(
+        '--dry-run', action='store_true', help='check flags, data and initial weights, show the plan, train and write nothing'
+    )
 
 
 def _add_pretrained(group, zoo, flag, help):

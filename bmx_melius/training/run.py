@@ -6,7 +6,7 @@ import os
 from ..analysis.graph import Graph
 from ..analysis.summary import Summary
 from ..data.opening import open_source
-from ..exported import describe
+from ..exported import description_fields
 from ..files import remove_leftovers
 from ..reporting import LOG, logging_to_file
 from .network import check_dtype, make_network, model_arguments
@@ -65,7 +65,7 @@ class Run:
         self.trainer = make_trainer(config, self.net, self.source.updates_per_epoch, self.source.images_per_update, workers)
         self._graph = Graph.read(self.net, (1, *spec.shape))
         self._counts = Summary.of(self._graph).counts
-        self._description = describe(model, spec, self._counts, self.source.class_names)
+        self._description = description_fields(model, spec, self._counts, self.source.class_names)
         self._plan = describe_run(config, model, self.source, self._counts, self.trainer.optimizer.lr_scheduler)
         output = config.output
         self._checkpoints = Checkpoints(output.save_dir, config.to_flags(), output.save_frequency, workers, self._description)

@@ -6,18 +6,18 @@ import mxnet as mx
 
 from ...analysis.graph import Graph
 from ...analysis.summary import Summary
-from ...exported import Exported, describe
+from ...exported import Exported, description_fields
 from ...reporting import LOG
 
 _TRACED = 64  # height and width of the image that an imported network sees before it is exported; any size will do, this one is quick
 
 
 def export_imported(net, target, model, spec):
-    """Write a network that got its weights from a file to an `Exported`; return its counts. `model` and `spec` are as of `describe`."""
+    """Write a network that got its weights from a file to an `Exported`; return its counts. `description_fields` has `model` and `spec`."""
     counts = Summary.of(Graph.read(net, (1, *spec.shape))).counts
     net.hybridize()
     net(mx.nd.zeros((1, spec.channels, _TRACED, _TRACED)))
-    target.write(net, describe(model, spec, counts))
+    target.write(net, description_fields(model, spec, counts))
     return counts
 
 
@@ -31,7 +31,7 @@ def export_network(folder, net, input_shape, description, metrics):
     input_shape : tuple of int
         (C, H, W).
     description : dict
-        As `describe` gives it.
+        As `description_fields` gives it.
     metrics : dict
         The row of the history whose weights these are.
     """
