@@ -21,6 +21,7 @@ from ..marks import ACTIVATION_INPUT, ROLE, read_marks
 from ..symbol_json import SymbolJson, require_different_names
 
 Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a live block, a symbol, or the path of an exported one
+InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]  # of the only input, or of each by name
 
 _MOST_ELEMENTS = (1 << 31) - 1  # of an array
 
@@ -89,7 +90,7 @@ class Graph:
     output_slots: List[int]
 
     @classmethod
-    def read(cls, network: Network, input_shape: Union[Sequence[int], Dict[str, Sequence[int]]]) -> 'Graph':
+    def read(cls, network: Network, input_shape: InputShape) -> 'Graph':
         """Trace or load `network` and infer the shape of every node. The network stays as it was, initialized or not.
 
         Parameters
@@ -157,22 +158,6 @@ class Graph:
         return graph
 
 
-def shapes_by_name(input_shape, name='data'):
-    """The shape of each input: that of a network with one, which is called `name`, or a dict.
-
-    Raises `UserError` for what is no shape, and for one that MXNet cannot compute with.
-    """
-    shapes = dict(input_shape) if isinstance(input_shape, dict) else {name: input_shape}
-    for given, shape in shapes.items():
-        if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and size > 0 for size in shape):
-            raise UserError(f'the shape of the input {given} must be a tuple of whole numbers from 1 on, batch first, not {shape!r}')
-        if math.prod(shape) > _MOST_ELEMENTS:
-            raise UserError(
-                f'the input {given} of shape {tuple(shape)} has {math.prod(shape)} elements; MXNet computes with {_MOST_ELEMENTS} at most'
-            )
-    return {given: tuple(map(int, shape)) for given, shape in shapes.items()}
-
-
 def activation_input(node: Node) -> Optional[Node]:
     """Return the first node of the marked activation whose last node is `node`; None where the marks do not name one."""
     found, seen, waiting = set(), set(), [node]
@@ -188,6 +173,22 @@ def activation_input(node: Node) -> Optional[Node]:
         else:
             return None
     return found.pop() if len(found) == 1 else None
+
+
+def shapes_by_name(input_shape: InputShape, name: str = 'data') -> Dict[str, Tuple[int, ...]]:
+    """The shape of each input: that of a network with one, which is called `name`, or a dict.
+
+    Raises `UserError` for what is no shape, and for one that MXNet cannot compute with.
+    """
+    shapes = dict(input_shape) if isinstance(input_shape, dict) else {name: input_shape}
+    for given, shape in shapes.items():
+        if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and size > 0 for size in shape):
+            raise UserError(f'the shape of the input {given} must be a tuple of whole numbers from 1 on, batch first, not {shape!r}')
+        if math.prod(shape) > _MOST_ELEMENTS:
+            raise UserError(
+                f'the input {given} of shape {tuple(shape)} has {math.prod(shape)} elements; MXNet computes with {_MOST_ELEMENTS} at most'
+            )
+    return {given: tuple(map(int, shape)) for given, shape in shapes.items()}
 
 
 def load_symbol(path: Union[str, os.PathLike]) -> mx.sym.Symbol:

@@ -5,7 +5,7 @@ import math
 from typing import Any, Dict, List, Sequence, Tuple, Union
 
 from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers
-from .graph import Graph, Network
+from .graph import Graph, InputShape, Network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Summary:
         )
 
 
-def summary(network: Network, input_shape: Union[Sequence[int], Dict[str, Sequence[int]]] = (1, 3, 224, 224)) -> Summary:
+def summary(network: Network, input_shape: InputShape = (1, 3, 224, 224)) -> Summary:
     """Count operations, parameters and bytes of a network, layer by layer.
 
     Only the graph is looked at: nothing is computed, and the network stays as it was, initialized or not.

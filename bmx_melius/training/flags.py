@@ -317,7 +317,7 @@ def _add_output_flags(group):
     group.add_argument('--tensorboard', action='store_true', help='also write curves for TensorBoard to SAVE_DIR/tensorboard')
     group.add_argument('--logging-file', metavar='FILE', help='(default: SAVE_DIR/experiment.log)')
     group.add_argument(
-        '--dry-run', action='store_true', help='check flags, data and initial weights, show the plan, train and write nothing'
+        '--dry-run', action='store_true', help='check flags and files, show the plan, decode all images, train and write nothing'
     )
 
 

@@ -14,7 +14,7 @@ from ..._version import __version__
 from ...deployment.runtime import engine
 
 
-def describe():
+def environment_fields():
     """A dict that `json` can write."""
     isa, _ = engine.instruction_sets()
     return {

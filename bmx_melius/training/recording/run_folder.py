@@ -22,7 +22,7 @@ class RunFolder:
 
     =================  ===============================================================================================
     ``config.json``    the network's name and counts, and of each session (the start of the run, every resumption) the
-                       arguments, the command, where it began, and on what: `environment.describe`
+                       arguments, the command, where it began, and on what: `environment.environment_fields`
     ``network.pdf``    the network's layers, where graphviz's `dot` is installed
     ``metrics.csv``    a row for each finished epoch, with the columns of `Progress.history`
     ``accuracy.png``   on training and validation images
@@ -120,7 +120,7 @@ class RunFolder:
             'epoch': progress.epoch,
             'update': progress.batch,
             'arguments': arguments,
-            **environment.describe(),
+            **environment.environment_fields(),
         }
         with replacing(self._path(CONFIG)) as temporary, open(temporary, 'w', encoding='utf-8') as file:
             json.dump({'model': self._model, 'counts': self._counts, 'sessions': [*sessions, session]}, file, indent=1)
