@@ -1,7 +1,10 @@
 """The command line: ``bmx-melius``, or ``python -m bmx_melius``."""
 
 import contextlib
+import importlib.util
+import io
 import os
+import re
 import sys
 
 from ._version import __version__
@@ -10,13 +13,14 @@ from .cli import bench, convert, evaluate, export_onnx, import_bmxnet, import_la
 from .errors import UserError
 
 _COMMANDS = (summary, convert, export_onnx, import_larq, import_bmxnet, bench, predict, evaluate, pack_images, tables, info)
+_SURROGATES = re.compile('[\ud800-\udfff]')  # what Python reads bytes as that are not UTF-8
 _USER_ERROR = 2  # exit status; argparse's, too
 _WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')  # what installing MXNet and GluonCV brings
 _DESCRIPTION = 'Binary neural networks on MXNet: count what a network costs, and use what was trained.'
 _EXAMPLES = """\
 examples:
   bmx-melius summary meliusnet22              # operations, parameters and size, layer by layer
-  bmx-melius convert a-symbol.json a-0000.params a-packed --input-shape 1,3,224,224     # to bit instructions
+  bmx-melius convert out/best out/packed      # to bit instructions
   bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network that Larq trained
   bmx-melius import-bmxnet checkpoint.params meliusnet22 --model meliusnet22    # trained with BMXNet-v2
   bmx-melius export-onnx out/best best.onnx   # for other runtimes, computed in floats
@@ -41,12 +45,24 @@ def build_parser():
     return parser
 
 
+def _register_operator():
+    """Let MXNet read packed files, for commands that load them: `import bmx_melius` may have left MXNet out."""
+    if importlib.util.find_spec('mxnet'):
+        from .deployment.runtime import mxnet_operator
+
+        mxnet_operator.register()
+
+
 def main(argv=None):
     """Run a command and return the exit status: 0, or 2 after a mistake of the user's, told in one line on standard error."""
     output = sys.stdout
+    for stream in (output, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors='backslashreplace')  # names of files need not be text that a terminal can show
     try:
         try:
             arguments = build_parser().parse_args(argv)
+            _register_operator()
             with contextlib.redirect_stdout(sys.stderr):  # what libraries print must not mix with the results
                 arguments.run(arguments, output)
         finally:
@@ -57,6 +73,11 @@ def main(argv=None):
         return 128 + 13  # as a program that SIGPIPE ended
     except KeyboardInterrupt:
         return 128 + 2
+    except UnicodeEncodeError as error:
+        if not _SURROGATES.match(error.object, error.start):
+            raise
+        around = error.object[max(0, error.start - 80) : error.end + 80]
+        print(f'error: {around!r} is not valid UTF-8, which MXNet needs: rename the file or the folder', file=sys.stderr)
     except UserError as error:
         print(f'error: {error}', file=sys.stderr)
     except ModuleNotFoundError as error:

@@ -16,14 +16,14 @@ import os
 import shutil
 
 from .container import write_parameters
-from .errors import UserError
-from .files import replacing, require_writable, scratch_folder
+from .errors import FileError, UserError
+from .files import read_bytes, replacing, require_writable, scratch_folder
 
 _SYMBOL = '-symbol.json'
 
 
-def describe(model, spec, counts, class_names=None):
-    """The fields of a description; `spec` is an `InputSpec`. To those of a trained network ``metrics`` are added."""
+def description_fields(model, spec, counts, class_names=None):
+    """Return the fields of a description; `spec` is an `InputSpec`. To those of a trained network ``metrics`` are added."""
     return {'model': model, 'input': spec.to_json(), 'class_names': class_names, 'counts': counts}
 
 
@@ -73,10 +73,21 @@ class Exported:
     ----------
     prefix : str or os.PathLike
         The name of the symbol file will do, too.
+
+    Raises
+    ------
+    UserError
+        When it cannot name files that MXNet reads.
     """
 
     def __init__(self, prefix):
-        prefix = os.fspath(prefix)
+        prefix = os.fsdecode(prefix)
+        try:
+            prefix.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f'the prefix {prefix!r} is no text in UTF-8, and MXNet reads files of no other names: rename them') from error
+        if '\0' in prefix:
+            raise UserError(f'the prefix {prefix!r} holds a character of code 0, which no name of a file may')
         self.prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
 
     @property
@@ -109,11 +120,10 @@ class Exported:
         net : gluon.HybridBlock
             Hybridized, and run at least once since.
         fields : dict
-            As `describe` gives them.
+            As `description_fields` gives them.
         """
-        folder, name = os.path.split(self.prefix)
-        with scratch_folder(folder or '.') as scratch:
-            written = Exported(os.path.join(scratch, name))
+        with scratch_folder(os.path.dirname(self.prefix) or '.') as scratch:
+            written = Exported(os.path.join(scratch, 'network'))
             net.export(written.prefix)
             for file, own in ((written.parameter_file(0), self.parameter_file(0)), (written.symbol_file, self.symbol_file)):
                 with replacing(own) as temporary:
@@ -141,8 +151,9 @@ class Exported:
         if not os.path.exists(self.description_file):
             return Description({}, self.description_file)
         try:
-            with open(self.description_file, encoding='utf-8') as file:
-                fields = json.load(file)
+            fields = json.loads(read_bytes(self.description_file).decode())
+        except FileError:
+            raise
         except ValueError as error:  # no JSON, or no text at all
             raise UserError(f'{self.description_file} is damaged ({error}); export the network again, or remove the file') from error
         if not isinstance(fields, dict):

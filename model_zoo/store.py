@@ -13,8 +13,8 @@ import urllib.request
 
 from tqdm import tqdm
 
-from bmx_melius import UserError
-from bmx_melius.files import replacing
+from bmx_melius.errors import UserError
+from bmx_melius.files import replacing, sha256
 
 _TIMEOUT = 60  # seconds without a byte
 _CHUNK = 1 << 20
@@ -101,8 +101,7 @@ def fetch(weights: Weights, root: str) -> str:
     if os.path.isdir(path):
         raise UserError(f'{path} is a folder: remove it to download {weights.url} there')
     if os.path.exists(path):
-        with open(path, 'rb') as file:
-            checksum = _copy(file, None, None)
+        checksum = sha256(path)
         if checksum != weights.sha256:
             raise UserError(f'{path} is not {weights.url}: its SHA-256 is {checksum}, not {weights.sha256}; remove it to download it again')
         return path
@@ -124,13 +123,12 @@ def _download(weights, path, file):
         raise UserError(f'cannot download {weights.url} ({reason}); if you have the file, put it at {path}') from error
 
 
-def _copy(source, target, title, size=None):
-    """Read `source` to its end, write it to `target` if there is one, and return the SHA-256 of it all."""
+def _copy(source, target, title, size):
+    """Copy `source` to its end to `target`, and return the SHA-256 of it all."""
     digest = hashlib.sha256()
-    with tqdm(desc=title, total=size, unit='B', unit_scale=True, disable=target is None) as bar:
+    with tqdm(desc=title, total=size, unit='B', unit_scale=True) as bar:
         for chunk in iter(lambda: source.read(_CHUNK), b''):
             digest.update(chunk)
-            if target is not None:
-                target.write(chunk)
+            target.write(chunk)
             bar.update(len(chunk))
     return digest.hexdigest()

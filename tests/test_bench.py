@@ -10,7 +10,7 @@ import pytest
 
 from bmx_melius import UserError
 from bmx_melius.__main__ import build_parser, main
-from bmx_melius.bench import figures, float_forms, networks, report, rows
+from bmx_melius.bench import benchmark_report, figures, float_forms, networks, rows
 from bmx_melius.bench.comparison import compare
 from bmx_melius.bench.peers import mxnet_float
 from bmx_melius.bench.rounds import Worker, spread
@@ -120,7 +120,7 @@ def test_what_is_absent_or_fails_is_named_and_the_rest_is_shown(tmp_path):
     assert results['dying']['error'] == 'the process ended with status 7'
     assert results['later']['error'] == 'ZeroDivisionError: division by zero'
     assert 'error' not in results['fine']
-    table = report.comparison_table(results, 'fine')
+    table = benchmark_report.comparison_table(results, 'fine')
     assert 'pip install no-such-package' in table and 'failed: ValueError: the reason' in table
     assert all(f'row {key}' in table for key in peers)
 
@@ -250,11 +250,11 @@ def test_tables_of_a_packed_network_on_the_disk(capsys, exported, by):
 
 
 def test_without_the_engine_bench_says_what_to_do(monkeypatch):
-    from bmx_melius.bench import machine
+    from bmx_melius.bench import latency
 
     monkeypatch.setattr(engine, 'missing', lambda: 'there is no engine: install a compiler')
     with pytest.raises(UserError, match='install a compiler'):
-        machine.describe()
+        latency.measure_machine()
 
 
 def test_help_names_every_peer():

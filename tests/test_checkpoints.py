@@ -3,8 +3,10 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -14,10 +16,11 @@ from mxnet import autograd, gluon
 import bmx_melius  # noqa: F401  registers radam
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
-from bmx_melius.training import checkpoints as module
-from bmx_melius.training.checkpoints import Checkpoints, load_optimizer
+from bmx_melius.training.optimization import make_schedule
 from bmx_melius.training.progress import Progress
-from bmx_melius.training.schedules import make_schedule
+from bmx_melius.training.saving import checkpoints as module
+from bmx_melius.training.saving.checkpoint_state import read_state, write_state
+from bmx_melius.training.saving.checkpoints import Checkpoints, description_of
 
 OPTIONS = {'model': 'test', 'lr': 0.01}
 
@@ -67,28 +70,6 @@ def test_network_and_optimizer_go_on_as_if_nothing_had_happened(tmp_path, optimi
     np.testing.assert_equal(weights(net), weights(other))
 
 
-def test_the_state_of_an_optimizer_brings_moments_and_counts_and_leaves_settings_alone(tmp_path):
-    net, trainer = make('nag', momentum=0.9, wd=0.1)
-    for number in range(3):
-        step(net, trainer, number)
-    trainer.save_states(str(tmp_path / 'states'))
-    other, other_trainer = make('nag', momentum=0.5, wd=0.2)
-    step(other, other_trainer, 0)
-    load_optimizer(other_trainer, str(tmp_path / 'states'))
-    assert (other_trainer.optimizer.momentum, other_trainer.optimizer.wd, other_trainer.optimizer.num_update) == (0.5, 0.2, 3)
-    assert other_trainer.learning_rate == trainer.learning_rate
-    step(other, other_trainer, 3)
-    assert other_trainer.optimizer.num_update == 4
-
-
-def test_the_state_of_another_optimizer_is_refused(tmp_path):
-    net, trainer = make('adam')
-    step(net, trainer, 0)
-    trainer.save_states(str(tmp_path / 'states'))
-    with pytest.raises(ValueError, match='the state of Adam, not of SGD'):
-        load_optimizer(make('sgd')[1], str(tmp_path / 'states'))
-
-
 def test_arrays_come_back_and_their_file_goes_with_their_checkpoint(tmp_path):
     net, trainer = make()
     checkpoints, progress = Checkpoints(tmp_path, OPTIONS), Progress(epoch=0, batch=3)
@@ -97,12 +78,13 @@ def test_arrays_come_back_and_their_file_goes_with_their_checkpoint(tmp_path):
     loaded = Checkpoints(tmp_path, OPTIONS).load_arrays()
     np.testing.assert_equal(loaded, arrays)
     assert [array.dtype for array in loaded.values()] == [np.uint16, float]
-    finish_epoch(progress, 0.5)
-    checkpoints.save(net, trainer, progress)
+    for _ in range(2):  # the checkpoint before is kept as well
+        finish_epoch(progress, 0.5)
+        checkpoints.save(net, trainer, progress)
     assert not list(tmp_path.glob('*.npz')) and checkpoints.load_arrays() == {}
 
 
-def test_the_last_the_best_and_every_nth_epoch_are_kept(tmp_path):
+def test_the_last_two_the_best_and_every_nth_epoch_are_kept(tmp_path):
     net, trainer = make()
     checkpoints, progress = Checkpoints(tmp_path, OPTIONS, keep_every=4), Progress()
     best = None
@@ -112,15 +94,18 @@ def test_the_last_the_best_and_every_nth_epoch_are_kept(tmp_path):
         checkpoints.save(net, trainer, progress)
         best = weights(net) if epoch == 3 else best
     assert sorted(os.listdir(tmp_path)) == [
+        'checkpoint-previous.json',
         'checkpoint.json',
         'epoch-0003.params',
         'epoch-0004.params',
         'epoch-0008.params',
+        'epoch-0008.states',
         'epoch-0009.params',
         'epoch-0009.states',
     ]
-    assert progress.best['epoch'] == 3, 'the first of equals'
-    net.load_parameters(checkpoints.best_weights(progress))
+    row, path = checkpoints.best(progress)
+    assert row == progress.best and row['epoch'] == 3, 'the first of equals'
+    net.load_parameters(path)
     np.testing.assert_equal(weights(net), best)
 
 
@@ -147,22 +132,23 @@ def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_whole(tm
     """Every place where saving touches the disk is reached, with a kill before and after it."""
     for moment in range(100):
         run = Run(tmp_path / str(moment))
-        run.train_and_save(1)
+        for number in (1, 2):
+            run.train_and_save(number)
         with monkeypatch.context() as patch:
             patch.setattr(module.os, operation, kill_at(moment, getattr(os, operation)))
             try:
-                run.train_and_save(2)
+                run.train_and_save(3)
                 break
             except Killed:
                 pass
         resumed = Run(tmp_path / str(moment))
         resumed.progress = resumed.checkpoints.load(resumed.net, resumed.trainer)
         epoch = resumed.progress.epoch
-        assert epoch in (1, 2) and resumed.checkpoints.load_arrays() == {'number': epoch}
+        assert epoch in (2, 3) and resumed.checkpoints.load_arrays() == {'number': epoch}
         np.testing.assert_equal(weights(resumed.net), run.saved[epoch])
-        resumed.net.load_parameters(resumed.checkpoints.best_weights(resumed.progress))
+        resumed.net.load_parameters(resumed.checkpoints.best(resumed.progress)[1])
         np.testing.assert_equal(weights(resumed.net), run.saved[epoch], 'the best weights are there, too')
-        resumed.train_and_save(3)  # and the run can go on
+        resumed.train_and_save(4)  # and the run can go on
         assert Checkpoints.read(tmp_path / str(moment))['progress']['epoch'] == epoch + 1
     assert moment >= 4
 
@@ -183,13 +169,53 @@ def kill_at(moment, function):
     return call
 
 
-def test_no_checkpoint_is_none_and_a_damaged_one_is_named(tmp_path):
+OLD = Path(__file__).parent / 'data' / 'checkpoint_format_2'  # written by the version before checksums
+
+
+MALFORMED = ['{"format":', '[]', 'null', '3', '{}', '{"format": []}', '[' * 100_000, '{"format": 3}', '{"format": 2}']
+
+
+@pytest.mark.parametrize('content', MALFORMED, ids=range(len(MALFORMED)))
+def test_a_malformed_checkpoint_is_named_in_one_line(tmp_path, content):
     assert Checkpoints.read(tmp_path) is None
-    (tmp_path / 'checkpoint.json').write_text('{"format":')
-    with pytest.raises(UserError, match='checkpoint.json'):
+    (tmp_path / 'checkpoint.json').write_text(content)
+    with pytest.raises(UserError, match='checkpoint.json .* damaged') as raised:
         Checkpoints.read(tmp_path)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda state: state.pop('weights'),
+        lambda state: state.update(weights='../../epoch-0001.params'),
+        lambda state: state.update(kept=['epoch-0001.params', 3]),
+        lambda state: state.update(options=[]),
+        lambda state: state.update(network='a'),
+        lambda state: state.update(progress=None),
+        lambda state: state['progress'].pop('epoch'),
+        lambda state: state['progress'].update(batch=-1),
+        lambda state: state['progress'].update(further=0),
+        lambda state: state['progress']['history'][0].pop('top1'),
+        lambda state: state['progress']['history'].append(None),
+    ],
+)
+def test_a_checkpoint_with_a_field_missing_or_malformed_is_named(tmp_path, change):
+    state = json.loads((OLD / 'nag' / 'checkpoint.json').read_text())
+    (tmp_path / 'checkpoint.json').write_text(json.dumps(state))
+    assert Checkpoints.read(tmp_path) == state
+    change(state)
+    (tmp_path / 'checkpoint.json').write_text(json.dumps(state))
+    with pytest.raises(UserError, match="checkpoint.json is damaged: its field '.*' is missing or malformed"):
+        Checkpoints.read(tmp_path)
+
+
+def test_a_checkpoint_of_another_version_is_refused_and_the_one_before_is_not_taken(tmp_path):
+    run = Run(tmp_path)
+    for number in (1, 2):
+        run.train_and_save(number)
     (tmp_path / 'checkpoint.json').write_text('{"format": 99}')
-    with pytest.raises(UserError, match='version'):
+    with pytest.raises(UserError, match='another version'):
         Checkpoints.read(tmp_path)
 
 
@@ -260,7 +286,8 @@ def test_a_disk_that_is_full_at_any_byte_loses_no_checkpoint_and_is_named(tmp_pa
 
 def test_a_checkpoint_is_whole_though_the_files_of_the_one_before_cannot_be_deleted(tmp_path, monkeypatch):
     run = Run(tmp_path)
-    run.train_and_save(1)
+    for number in (1, 2):
+        run.train_and_save(number)
 
     unlink = os.unlink
 
@@ -272,10 +299,10 @@ def test_a_checkpoint_is_whole_though_the_files_of_the_one_before_cannot_be_dele
     with monkeypatch.context() as patch:
         patch.setattr(os, 'unlink', refuse_one)
         with pytest.raises(PermissionError):
-            run.train_and_save(2)
+            run.train_and_save(3)
     resumed = Run(tmp_path)
-    assert resumed.checkpoints.load(resumed.net, resumed.trainer).epoch == 2
-    np.testing.assert_equal(weights(resumed.net), run.saved[2])
+    assert resumed.checkpoints.load(resumed.net, resumed.trainer).epoch == 3
+    np.testing.assert_equal(weights(resumed.net), run.saved[3])
 
 
 def test_files_of_checkpoints_that_were_not_finished_are_removed_and_nothing_else(tmp_path):
@@ -284,3 +311,148 @@ def test_files_of_checkpoints_that_were_not_finished_are_removed_and_nothing_els
         (tmp_path / name).write_bytes(b'')
     Checkpoints(tmp_path, OPTIONS).save(net, trainer, Progress())
     assert sorted(os.listdir(tmp_path)) == ['checkpoint.json', 'epoch-0000.params', 'epoch-0000.states', 'epoch.txt', 'mine.params']
+
+
+# ---- damage ----
+
+
+def flip_bit(path, position, bit=0):
+    """Change a bit of a file, as a failing disk does."""
+    content = bytearray(path.read_bytes())
+    content[position % len(content)] ^= 1 << bit
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    'flipped': lambda path: flip_bit(path, path.stat().st_size // 2),
+    'flipped at the end': lambda path: flip_bit(path, -1, 7),
+    'cut off': lambda path: os.truncate(path, path.stat().st_size - 1),
+    'empty': lambda path: path.write_bytes(b''),
+    'missing': os.unlink,
+}
+
+
+@pytest.mark.parametrize('damage', DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize('name', ['epoch-0002.params', 'epoch-0002.states', 'epoch-0002.npz', 'checkpoint.json'])
+def test_where_a_file_is_damaged_the_run_goes_on_from_the_checkpoint_before_and_the_file_is_named(tmp_path, caplog, name, damage):
+    run = Run(tmp_path)
+    for number in (1, 2):
+        run.train_and_save(number)
+    damage(tmp_path / name)
+    resumed = Run(tmp_path)
+    resumed.progress = resumed.checkpoints.load(resumed.net, resumed.trainer)
+    assert resumed.progress.epoch == 1 and resumed.checkpoints.load_arrays() == {'number': 1}
+    np.testing.assert_equal(weights(resumed.net), run.saved[1])
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert str(tmp_path / name) in warning and 'going on from the checkpoint before it, at epoch 2, update 1' in warning
+    resumed.train_and_save(2)  # and it ends like the uninterrupted one
+    np.testing.assert_equal(resumed.saved[2], run.saved[2])
+    caplog.clear()
+    again = Run(tmp_path)
+    assert again.checkpoints.load(again.net, again.trainer).epoch == 2 and not caplog.records
+
+
+@pytest.mark.parametrize('name', ['epoch-0000.params', 'epoch-0000.states', 'epoch-0000.npz', 'checkpoint.json'])
+def test_a_bit_that_flipped_anywhere_is_noticed_and_the_file_named(tmp_path, name, long_run):
+    net, trainer = make()
+    step(net, trainer, 0)
+    Checkpoints(tmp_path, OPTIONS).save(net, trainer, Progress(), {'counts': np.arange(3)})
+    content = (tmp_path / name).read_bytes()
+    for position in range(0, len(content), 1 if long_run else 29):
+        if name == 'checkpoint.json' and content[position : position + 1].isspace():
+            continue  # means nothing
+        flip_bit(tmp_path / name, position, position % 8)
+        with pytest.raises(UserError, match=name) as raised:
+            Checkpoints(tmp_path, OPTIONS).load(net, trainer)
+        assert len(str(raised.value).splitlines()) == 1
+        (tmp_path / name).write_bytes(content)
+    Checkpoints(tmp_path, OPTIONS).load(net, trainer)
+
+
+def test_both_damaged_files_are_named_where_neither_checkpoint_is_whole(tmp_path):
+    run = Run(tmp_path)
+    for number in (1, 2):
+        run.train_and_save(number)
+    for name in ('epoch-0001.states', 'epoch-0002.params'):
+        flip_bit(tmp_path / name, 100)
+    with pytest.raises(UserError, match='epoch-0002.params is damaged.*epoch-0001.states is damaged.*put back a copy'):
+        Checkpoints(tmp_path, OPTIONS).load(run.net, run.trainer)
+
+
+def test_saving_twice_at_one_place_keeps_the_checkpoint_before(tmp_path):
+    run = Run(tmp_path)
+    for number in (1, 2):
+        run.train_and_save(number)
+    run.checkpoints.save(run.net, run.trainer, run.progress, {'number': np.array(2)})
+    flip_bit(tmp_path / 'epoch-0002.params', 100)
+    assert run.checkpoints.load(run.net, run.trainer).epoch == 1
+
+
+def test_damaged_best_weights_are_refused_and_missing_ones_passed_over(tmp_path, caplog):
+    run = Run(tmp_path)
+    for number, top1 in enumerate([0.2, 0.9, 0.3, 0.4], start=1):
+        step(run.net, run.trainer, number)
+        finish_epoch(run.progress, top1)
+        run.checkpoints.save(run.net, run.trainer, run.progress)
+    best = tmp_path / 'epoch-0002.params'
+    resumed = Run(tmp_path)
+    progress = resumed.checkpoints.load(resumed.net, resumed.trainer)
+    assert resumed.checkpoints.best(progress) == (progress.history[1], str(best))
+    flip_bit(best, 300)
+    with pytest.raises(UserError, match='epoch-0002.params is damaged.*or remove the file'):
+        resumed.checkpoints.best(progress)
+    best.unlink()
+    assert resumed.checkpoints.best(progress) == (progress.history[3], str(tmp_path / 'epoch-0004.params'))
+    assert 'epoch-0002.params is missing' in caplog.text
+    for name in ('epoch-0003.params', 'epoch-0004.params'):
+        (tmp_path / name).unlink()
+    with pytest.raises(UserError, match='has no weights of a finished epoch'):
+        resumed.checkpoints.best(progress)
+
+
+def test_weights_that_are_taken_from_a_checkpoint_are_verified(tmp_path):
+    run = Run(tmp_path)
+    run.train_and_save(1)
+    weights = tmp_path / 'epoch-0001.params'
+    assert description_of(str(weights)) is None, 'this network has none'
+    flip_bit(weights, 300)
+    with pytest.raises(UserError, match='epoch-0001.params is damaged'):
+        description_of(str(weights))
+
+
+def test_what_is_changed_in_a_checkpoint_by_hand_is_noticed(tmp_path):
+    Run(tmp_path).train_and_save(1)
+    path = tmp_path / 'checkpoint.json'
+    state = read_state(str(path))
+    path.write_text(path.read_text().replace('"lr": 0.01', '"lr": 0.02'))
+    with pytest.raises(UserError, match='damaged, or was changed'):
+        Checkpoints.read(tmp_path)
+    state['options']['lr'] = 0.03
+    write_state(str(path), state)
+    assert Checkpoints.read(tmp_path)['options']['lr'] == 0.03
+
+
+# ---- the version before ----
+
+
+@pytest.mark.parametrize('optimizer, settings', [('radam', {}), ('nag', {'momentum': 0.9})])
+def test_a_checkpoint_of_the_version_before_goes_on_and_is_protected_from_then_on(tmp_path, optimizer, settings):
+    run = tmp_path / 'run'
+    shutil.copytree(OLD / optimizer, run)
+    net, trainer = make(optimizer, seed=1, **settings)
+    checkpoints = Checkpoints(run, OPTIONS)
+    progress = checkpoints.load(net, trainer)
+    assert progress == Progress(epoch=1, batch=3, loss=0.1 + 0.2, correct=5, seen=18, history=[{'epoch': 1, 'top1': 0.3}])
+    np.testing.assert_equal(checkpoints.load_arrays(), {'counts': np.arange(5)})
+    assert checkpoints.best(progress)[1] == str(run / 'epoch-0001.params')
+    for number in range(7, 11):
+        step(net, trainer, number)
+        progress.batch += 1
+        checkpoints.save(net, trainer, progress)
+    assert trainer.optimizer.num_update == 11
+    with np.load(OLD / optimizer / 'expected.npz') as expected:  # of the version before, on another machine
+        for name, parameter in net._collect_params_with_prefix().items():
+            np.testing.assert_allclose(parameter.data().asnumpy(), expected[name], rtol=1e-5, atol=1e-7)
+    flip_bit(run / 'epoch-0001.params', 300)
+    with pytest.raises(UserError, match='epoch-0001.params is damaged'):
+        checkpoints.best(progress)

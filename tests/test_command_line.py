@@ -1,5 +1,6 @@
 """The command line: what it prints, what it writes, and how it fails."""
 
+import io
 import json
 import os
 import shlex
@@ -18,6 +19,7 @@ from bmx_melius import BinaryConv2D
 from bmx_melius.__main__ import build_parser, main
 from bmx_melius.analysis.summary import summary
 from bmx_melius.preprocessing import InputSpec
+from model_zoo.published import TABLES
 
 COMMAND = [sys.executable, '-m', 'bmx_melius']
 SPEC = InputSpec(size=24, resize=28)
@@ -359,6 +361,34 @@ def test_what_libraries_print_does_not_reach_standard_output(capsys, monkeypatch
     assert main(['summary', 'anything', '--json']) == 0
     output, errors = capsys.readouterr()
     assert json.loads(output)['flops'] == 222 * 222 * 27 and 'a library talks' in errors
+
+
+NO_UTF8 = os.fsdecode(b'n\xff')
+
+
+def test_names_that_are_no_utf8_are_printed_and_drawn(run, fails, exported, tmp_path):
+    fails(['summary', NO_UTF8], 'n\\udcff')
+    fails([NO_UTF8], 'n\\udcff')
+    for suffix in ('-symbol.json', '-0000.params', '-summary.json'):
+        shutil.copy(f'{exported}{suffix}', tmp_path / (NO_UTF8 + suffix))
+    status, output, _ = run('summary', tmp_path / NO_UTF8, '--plot', tmp_path / f'{NO_UTF8}.gv')
+    assert status == 0 and output.startswith(f'{tmp_path}/n\\udcff, input')
+    assert f'{tmp_path}/n\\udcff, input' in (tmp_path / f'{NO_UTF8}.gv').read_text()
+    image = write_image(tmp_path / 'image.png').rename(tmp_path / f'{NO_UTF8}.png')
+    status, output, _ = run('predict', exported, image)
+    assert status == 0 and output.startswith(f'{tmp_path}/n\\udcff.png\n')
+
+
+def test_what_cannot_use_a_name_that_is_no_utf8_is_one_error(fails, monkeypatch):
+    monkeypatch.setattr('model_zoo.get_model', lambda name: mx.sym.load(f'{NO_UTF8}-symbol.json'))
+    fails(['summary', 'anything'], 'n\\udcff-symbol.json', 'not valid UTF-8', 'rename')
+
+
+def test_a_terminal_that_shows_only_ascii_is_no_error(monkeypatch):
+    monkeypatch.setattr('model_zoo.published.TABLES', TABLES[2:3])
+    monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(io.BytesIO(), encoding='ascii'))
+    assert main(['tables']) == 0
+    assert b'BOPs (10\\u2079)' in sys.stdout.buffer.getvalue()
 
 
 def test_a_process_prints_one_json_object_and_leaves_with_the_status(tmp_path):

@@ -17,7 +17,7 @@ from images import make_folders
 import train_imagenet
 from bmx_melius.distributed.heartbeats import INTERVAL, JOIN_TIMEOUT, LOST, TIMEOUT
 from bmx_melius.distributed.workers import Workers
-from bmx_melius.training.schedules import scaled_rate
+from bmx_melius.training.optimization import scaled_rate
 
 SCRIPT = train_imagenet.__file__
 FLAGS = [

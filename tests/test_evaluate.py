@@ -245,6 +245,9 @@ def test_the_difference_is_that_of_the_logits(run, of_digits, tmp_path):
     compared = json.loads(run(of_digits[0], 'digits', '--compare', other, '--json')[1])['compared']
     assert compared['different_predictions'] == (mine.argmax(axis=1) != its.argmax(axis=1)).sum() > 0
     assert compared['largest_difference'] == pytest.approx(np.abs(mine - its).max(), rel=1e-5)
+    assert 'rounds sums differently' in run(of_digits[0], 'digits', '--compare', other)[1], 'why logits may differ'
+    same = run(of_digits[0], 'digits', '--compare', of_digits[0])[1]
+    assert same.endswith('largest difference of a logit: 0\n'), 'nothing to explain'
 
 
 def test_folders_and_records_of_the_same_images_give_the_same_numbers(run, of_photos, photos):
@@ -263,6 +266,16 @@ def test_folders_and_records_of_the_same_images_give_the_same_numbers(run, of_ph
         assert result['images'] == CLASSES * VALIDATION == len(labels)
         assert result['top1'] == pytest.approx(np.mean(predictions == labels)) and result['top5'] == 1
         assert result['per_class'] == results[0]['per_class']
+
+
+def test_images_and_folders_with_names_that_are_no_utf8_are_evaluated(run, of_photos, photos, tmp_path):
+    name = os.fsdecode(b'n\xff')
+    shutil.copytree(photos / 'val', tmp_path / name)
+    (tmp_path / name / NAMES[0] / '0.jpg').rename(tmp_path / name / NAMES[0] / f'{name}.jpg')
+    status, output, _ = run(of_photos[0], tmp_path / name, '--output', tmp_path / 'out.csv', '--confusion', tmp_path / 'confusion.png')
+    assert status == 0 and f'{tmp_path}/n\\udcff' in output
+    assert os.fsencode(f'{name}.jpg,') in (tmp_path / 'out.csv').read_bytes()
+    assert cv2.imread(str(tmp_path / 'confusion.png')) is not None
 
 
 def test_large_photos_give_the_same_pixels_in_training_evaluation_and_prediction_packed_by_default_or_not(run, tmp_path, capsys):

@@ -14,9 +14,9 @@ from bmx_melius.data.datasets import DATASETS
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
 from bmx_melius.training import options as flags
-from bmx_melius.training.checkpoints import load_optimizer
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.presets import PRESETS, describe_preset
+from bmx_melius.training.saving.optimizer_state import load_optimizer
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet
 # The paper's experiments, as its section 4 and its supplement have them (weight decay and momentum of nag: GluonCV's).

@@ -27,10 +27,10 @@ import bmx_melius
 import train_imagenet
 from bmx_melius.analysis import drawing
 from bmx_melius.analysis.graph import Graph
-from bmx_melius.training import environment, plots, scalars
+from bmx_melius.training.optimization import make_schedule
 from bmx_melius.training.progress import Pace, Progress
-from bmx_melius.training.run_folder import RunFolder
-from bmx_melius.training.schedules import make_schedule
+from bmx_melius.training.recording import environment, plots, scalars
+from bmx_melius.training.recording.run_folder import RunFolder
 from model_zoo import get_model
 
 FLAGS = [*TINY, '--dataset', 'digits', '--num-epochs', '3', '--batch-size', '128']  # 11 updates an epoch

@@ -19,12 +19,13 @@ import bmx_melius.__main__
 import train_imagenet
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.distributed.workers import Workers
-from bmx_melius.exported import describe
+from bmx_melius.exported import description_fields
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.export import export_network
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.progress import TIMINGS
+from bmx_melius.training.saving.checkpoint_state import read_state, write_state
+from bmx_melius.training.saving.export import export_network
 from model_zoo import get_model, get_model_list
 
 SCRIPT = train_imagenet.__file__
@@ -104,7 +105,7 @@ def assert_same_end(folder, other):
         for row in state['progress']['history']:
             for name in TIMINGS:
                 row.pop(name)
-        state['options'] = None
+        state['options'] = state['checksum'] = None
     assert states[0] == states[1]
     for name in (states[0]['weights'], states[0]['states'], 'meliusnet_flex-0000.params'):
         assert (folder / name).read_bytes() == (other / name).read_bytes(), name
@@ -189,11 +190,51 @@ def test_a_finished_run_that_is_resumed_exports_again_and_trains_nothing(finishe
     assert_same_end(tmp_path / 'run', finished['records'])
 
 
+@pytest.mark.parametrize('suffix', ['params', 'states'])
+def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before_and_ends_the_same(finished, tmp_path, suffix):
+    shutil.copytree(finished['records'], tmp_path / 'run')
+    damaged = tmp_path / 'run' / f'epoch-0003.{suffix}'
+    overwrite(damaged, damaged.stat().st_size // 2, b'damage')
+    output = train_apart('--resume', '--save-dir', tmp_path / 'run')
+    assert f'{damaged} is damaged' in output and 'going on at epoch 3, update 1' in output
+    assert_same_end(tmp_path / 'run', finished['records'])
+
+
+def test_damaged_weights_of_the_best_epoch_are_not_exported(finished, tmp_path, capsys):
+    run = tmp_path / 'run'
+    shutil.copytree(finished['records'], run)
+    state, before = (read_state(str(run / name)) for name in ('checkpoint.json', 'checkpoint-previous.json'))
+    best = before['weights']
+    state['progress']['history'][1]['top1'] = 1.0
+    write_state(str(run / 'checkpoint.json'), {**state, 'kept': [best], 'sha256': {**state['sha256'], best: before['sha256'][best]}})
+    exported = run / 'meliusnet_flex-0000.params'
+    exported.unlink()
+    content = (run / best).read_bytes()
+    overwrite(run / best, len(content) // 2, b'damage')
+    train('--resume', '--save-dir', run, status=2)
+    assert f'{run / best} is damaged' in error_of(capsys) and not exported.exists()
+    (run / best).write_bytes(content)
+    train('--resume', '--save-dir', run)
+    assert 'the best network is that of epoch 2' in capsys.readouterr().out and exported.exists()
+
+
+@pytest.mark.parametrize('flag', ['--resume-params', '--resume-states'])
+def test_damaged_files_of_a_checkpoint_do_not_start_another_run(data_flags, finished, tmp_path, flag, capsys):
+    for name in ('checkpoint.json', 'epoch-0003.params', 'epoch-0003.states'):
+        shutil.copy(finished['records'] / name, tmp_path)
+    files = {'--resume-params': tmp_path / 'epoch-0003.params', '--resume-states': tmp_path / 'epoch-0003.states'}
+    overwrite(files[flag], files[flag].stat().st_size // 2, b'damage')
+    capsys.readouterr()
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *(word for pair in files.items() for word in pair), status=2)
+    message = error_of(capsys)
+    assert flag in message and f'{files[flag]} is damaged' in message
+
+
 def test_a_run_is_resumed_whatever_the_spelling_of_its_network_in_the_checkpoint(finished, tmp_path, capsys):
     shutil.copytree(finished['records'], tmp_path / 'run')
-    state = json.loads((tmp_path / 'run' / 'checkpoint.json').read_text())
+    state = read_state(str(tmp_path / 'run' / 'checkpoint.json'))
     state['options']['model'] = 'meliusnetflex'
-    (tmp_path / 'run' / 'checkpoint.json').write_text(json.dumps(state))
+    write_state(str(tmp_path / 'run' / 'checkpoint.json'), state)
     train('--resume', '--save-dir', tmp_path / 'run')
     train('--resume', '--save-dir', tmp_path / 'run', '--model', 'MeliusNet_Flex')
     assert_same_end(tmp_path / 'run', finished['records'])
@@ -562,7 +603,7 @@ def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_k
     assert make_trainer(options, net, 10, 64, Workers('device')).optimizer.multi_precision
     (tmp_path / 'run').mkdir()
     counts = bmx_melius.summary(net, (1, 1, 8, 8)).counts
-    export_network(options.save_dir, net, spec.shape, describe(model, spec, counts), {'epoch': 1, 'top1': 0.0, 'top5': 0.0})
+    export_network(options.save_dir, net, spec.shape, description_fields(model, spec, counts), {'epoch': 1, 'top1': 0.0, 'top5': 0.0})
     parameters = mx.nd.load(str(tmp_path / 'run' / 'meliusnet_flex-0000.params'))
     assert {array.dtype for array in parameters.values()} == {np.float32}
 

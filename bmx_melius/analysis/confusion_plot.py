@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..errors import UserError
-from ..files import replacing
+from ..files import printable, replacing
 
 _NUMBERED = 20  # classes, up to which the cells have numbers
 _NAMED = 50  # ... and the axes names
@@ -46,7 +46,7 @@ def draw(counts, names, title):
     axes = figure.add_subplot()
     picture = axes.imshow(shares, cmap='Blues', norm=PowerNorm(0.5, 0, 1), interpolation='nearest')  # rare mistakes are seen, too
     figure.colorbar(picture, ax=axes, shrink=0.8, label='share of the images of a class')
-    axes.set(title=title, xlabel='taken for', ylabel='class')
+    axes.set(title=printable(title), xlabel='taken for', ylabel='class')
     if classes <= _NAMED:
         axes.set_xticks(range(classes), names, rotation=90 if max(map(len, names)) > 3 else 0)
         axes.set_yticks(range(classes), names)

@@ -7,7 +7,7 @@ import graphviz
 
 from .. import marks
 from ..errors import UserError
-from ..files import replacing
+from ..files import printable, replacing
 from . import counting
 from .graph import Graph
 
@@ -95,7 +95,14 @@ def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
     graphviz.Digraph
     """
     drawing = graphviz.Digraph(
-        graph_attr={'label': title, 'labelloc': 't', 'fontname': 'Helvetica', 'fontsize': '20', 'nodesep': '0.3', 'ranksep': '0.3'},
+        graph_attr={
+            'label': printable(title),
+            'labelloc': 't',
+            'fontname': 'Helvetica',
+            'fontsize': '20',
+            'nodesep': '0.3',
+            'ranksep': '0.3',
+        },
         node_attr={
             'shape': 'box',
             'style': 'rounded,filled',

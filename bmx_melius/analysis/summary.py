@@ -181,10 +181,9 @@ def summary(network: Network, input_shape: InputShape = (1, 3, 224, 224)) -> Sum
 
     Raises
     ------
-    OSError
-        When a file cannot be read.
     UserError
-        When the network cannot be traced, shapes are unknown or do not fit, or an operator cannot be counted; it names the node.
+        When a file cannot be read, the network cannot be traced, shapes are unknown or do not fit, or an operator cannot be counted; it
+        names the file or the node.
 
     Examples
     --------

@@ -1,14 +1,50 @@
-"""A packed network timed in this process: the whole of it, and its steps."""
+"""A packed network timed in this process: the peaks of the machine, the whole network, and each of its steps."""
 
 import dataclasses
 import statistics
 import time
 
+from ..deployment.runtime import engine
 from ..deployment.runtime.session import Session
+from ..errors import UserError
+from ..machine import processor, usable_cores
 from . import figures
 from .comparison import make_input
 from .rounds import spread
-from .steps import profile
+
+_PEAK_SECONDS = 0.3
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One step of the engine: the operations it covers, its median time, its multiply-accumulates and whether these are binary."""
+
+    name: str
+    seconds: float
+    macs: int
+    binary: bool
+
+
+def measure_machine():
+    """Return a dict: processor, cores, instruction set, and peaks in multiply-accumulates a second of one thread.
+
+    Raises
+    ------
+    UserError
+        Without the compiled engine, which is what a benchmark measures.
+    """
+    if engine.missing():
+        raise UserError(engine.missing())
+    library = engine.load()
+    isa, available = engine.instruction_sets()
+    return {
+        'processor': processor(),
+        'usable_cores': usable_cores(),
+        'instruction_set': isa,
+        'instruction_sets': available,
+        'peak_binary_macs_per_second': library.bmx_peak_binary(_PEAK_SECONDS),
+        'peak_float_macs_per_second': library.bmx_peak_float(_PEAK_SECONDS),
+    }
 
 
 def measure(prefix, input_shape, threads, repetitions, machine):
@@ -20,7 +56,7 @@ def measure(prefix, input_shape, threads, repetitions, machine):
     input_shape : tuple of int
     threads, repetitions : int
     machine : dict
-        As `machine.describe` gives it.
+        As `measure_machine` gives it.
 
     Returns
     -------
@@ -34,7 +70,7 @@ def measure(prefix, input_shape, threads, repetitions, machine):
         start = time.perf_counter()
         session(array)
         seconds.append(time.perf_counter() - start)
-    steps = profile(session, array, repetitions)
+    steps = measure_steps(session, array, repetitions)
     median = statistics.median(seconds)
     return {
         'latency': {
@@ -50,3 +86,19 @@ def measure(prefix, input_shape, threads, repetitions, machine):
             steps, threads * machine['peak_binary_macs_per_second'], threads * machine['peak_float_macs_per_second']
         ),
     }
+
+
+def measure_steps(session, array, repetitions):
+    """Return the steps of a packed network, each time the median of `repetitions` runs.
+
+    Parameters
+    ----------
+    session : bmx_melius.Session
+    array : numpy.ndarray, float32
+    repetitions : int
+    """
+    runs = [session.profile(array) for _ in range(repetitions + 1)][1:]  # the first one warms up
+    return [
+        Step(f'{number:02} {name}', statistics.median(run[number][1] for run in runs), macs, binary)
+        for number, (name, _, macs, binary) in enumerate(runs[0])
+    ]

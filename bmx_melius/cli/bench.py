@@ -6,6 +6,7 @@ import sys
 import tempfile
 
 from ..arguments import positive_int
+from ..deployment.runtime.engine import check_threads
 from ..errors import UserError
 from ..exported import Exported
 from .options import add_input_size, add_json_flag, add_network
@@ -33,7 +34,13 @@ def add_parser(commands):
         description='Time a packed network, step by step, against the peaks of this machine, and beside other libraries.',
     )
     add_network(parser, 'PREFIX', 'the PREFIX of packed files')
-    parser.add_argument('--threads', type=positive_int, default=1, metavar='N', help='of every library (default: %(default)s)')
+    parser.add_argument(
+        '--threads',
+        type=positive_int,
+        default=1,
+        metavar='N',
+        help='of every library (default: %(default)s; Session itself: one for each usable core, which info shows)',
+    )
     parser.add_argument('--batch', type=positive_int, metavar='N', help='images at once (default: 1)')
     add_input_size(parser, '224, or as converted')
     parser.add_argument('--repetitions', type=positive_int, default=50, metavar='N', help='timed runs of each kind (default: %(default)s)')
@@ -53,10 +60,11 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Print the tables or the JSON object. Raises `UserError` for what is wrong with the arguments."""
-    from ..bench import figures, latency, machine, report
+    from ..bench import benchmark_report, figures, latency
 
+    check_threads(arguments.threads)
     groups = _groups(arguments.compare)
-    content = {'network': arguments.network, 'machine': machine.describe()}
+    content = {'network': arguments.network, 'machine': latency.measure_machine()}
     with tempfile.TemporaryDirectory() as folder:
         prefix, exported, input_shape = _packed(arguments, folder)
         content['input_shape'] = input_shape
@@ -70,13 +78,13 @@ def run(arguments, output):
         return
     parts = [
         f'{arguments.network}, input {" x ".join(map(str, input_shape))}',
-        report.machine_lines(content['machine']),
-        report.step_table(content['steps'], content['machine'], arguments.threads, arguments.by),
-        report.latency_lines(content['latency'], content['working_memory_bytes']),
+        benchmark_report.machine_lines(content['machine']),
+        benchmark_report.step_table(content['steps'], content['machine'], arguments.threads, arguments.by),
+        benchmark_report.latency_lines(content['latency'], content['working_memory_bytes']),
     ]
     if groups:
-        parts += [report.comparison_table(content['comparison'], 'packed')]
-    parts.append(report.figure_table({name: value for name, value in content['figures'].items() if value is not None}))
+        parts += [benchmark_report.comparison_table(content['comparison'], 'packed')]
+    parts.append(benchmark_report.figure_table({name: value for name, value in content['figures'].items() if value is not None}))
     print('\n\n'.join(parts), file=output)
 
 

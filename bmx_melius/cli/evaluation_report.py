@@ -5,6 +5,8 @@ import dataclasses
 
 from ..files import replacing
 
+_WHY_DIFFERENT = '(a packed network rounds sums differently, which may turn a sign next to its threshold: compare predictions, not scores)'
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationReport:
@@ -38,7 +40,7 @@ class EvaluationReport:
         for difference in self.differences:
             parts.append(
                 f'different predictions: {difference.predictions} of {len(self.images)}\n'
-                f'largest difference of a {self.scores}: {difference.score:.3g}'
+                f'largest difference of a {self.scores}: {difference.score:.3g}' + (f'\n{_WHY_DIFFERENT}' if difference.score else '')
             )
         if per_class:
             parts.append(self._classes())
@@ -62,7 +64,7 @@ class EvaluationReport:
 
     def write_predictions(self, path):
         """One row an image, CSV: its name, its class, the class it was taken for, and how probable the network finds that."""
-        with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8') as file:
+        with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8', errors='surrogateescape') as file:
             writer = csv.writer(file)
             writer.writerow(('image', 'label', 'prediction', 'probability'))
             for image, label, prediction, probability in zip(self.images.names, *self.evaluations[0].predictions()):

@@ -51,13 +51,6 @@ BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments
         }
     }
     spec_.weights = nullptr;  // of the caller
-    for (const Segment& segment : segments_) {
-        buffers.push_back(segment.bits.buffer);
-    }
-    buffers.push_back(spec.output.buffer);
-    if (spec.addend >= 0) {
-        buffers.push_back(spec.addend);
-    }
 }
 
 // Whether the threads share the filters instead of the rows, because that makes the largest part smaller.

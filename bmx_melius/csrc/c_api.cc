@@ -10,6 +10,7 @@
 #include "engine.h"
 #include "error.h"
 #include "peak.h"
+#include "thread_count.h"
 
 #define BMX_EXPORT __attribute__((visibility("default")))
 
@@ -145,6 +146,8 @@ BMX_EXPORT int bmx_program_infer(const bmx_program* program, const int64_t* inpu
         return 0;
     });
 }
+
+BMX_EXPORT int bmx_default_threads(void) { return bmx::threads_of_run(0); }
 
 BMX_EXPORT int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                                float* const* outputs, int threads) {

@@ -38,8 +38,14 @@ int bmx_program_input_shape(const bmx_program* program, size_t input, int64_t sh
 int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, int64_t* output_shapes,
                       int* output_ranks);
 
+/* The threads of a run that asks for 0: as many as the process may use cores, as its affinity and the CPU quota of its
+ * control group (version 2) say, or fewer where the environment variable OMP_NUM_THREADS says so; the same for the
+ * whole life of a process. */
+int bmx_default_threads(void);
+
 /* Runs on contiguous float32 arrays of finite numbers; results for NaN and infinities are not defined, and they need
- * not be NaN. threads: 0 for as many as OpenMP offers. */
+ * not be NaN. threads: 1 to 1024, or 0 for the default. Each run that takes place at the same time has threads of its
+ * own, which sleep when they have nothing to do and end with the last program. A child of fork() computes with one. */
 int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                     float* const* outputs, int threads);
 

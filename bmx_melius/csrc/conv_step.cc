@@ -21,8 +21,6 @@ ConvStep::ConvStep(ConvSpec spec)
     after_ = {Constants<float>(spec_.scale), Constants<float>(spec_.shift), spec_.relu};
     prepare_pieces();
     spec_.weights = {};
-    uses(spec_.source);
-    buffers.push_back(spec_.output.buffer);
 }
 
 void ConvStep::prepare_pieces() {

@@ -1,56 +1,20 @@
 #include "engine.h"
 
-#include <omp.h>
-#include <pthread.h>
-
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <new>
 
 #include "error.h"
+#include "forking.h"
+#include "image_work.h"
+#include "thread_count.h"
 
 namespace bmx {
 namespace {
 
-constexpr int kMostThreads = 256;
 constexpr size_t kMostFreeWorkplaces = 4;  // of an engine, kept for later runs
 constexpr size_t kPage = 4096;
-
-// A child of fork() has neither this process's OpenMP threads nor those that might hold a mutex: it computes with one
-// thread, and no mutex is held while a process forks.
-class Forking {
-  public:
-    static Forking& instance() {
-        static Forking forking;
-        return forking;
-    }
-    std::mutex& mutex() { return mutex_; }
-    bool in_child() const { return in_child_; }
-
-  private:
-    Forking() {
-        pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                       [] {
-                           instance().in_child_ = true;
-                           instance().mutex_.unlock();
-                       });
-    }
-
-    std::mutex mutex_;
-    std::atomic<bool> in_child_{false};
-};
-
-int usable_threads(int threads) {
-    if (Forking::instance().in_child()) {
-        return 1;
-    }
-    return std::min(std::max(threads > 0 ? threads : omp_get_max_threads(), 1), kMostThreads);
-}
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 class Arena {
   public:
@@ -77,7 +41,7 @@ struct Division {
 };
 
 Division divide(int64_t batch, int threads) {
-    threads = usable_threads(threads);
+    threads = threads_of_run(threads);
     return {threads > 1 && batch >= threads, threads};
 }
 
@@ -137,76 +101,31 @@ class Engine::Lease {
 };
 
 Engine::Engine(const int32_t* words, size_t count)
-    : program_(words, count), plan_(make_plan(program_, words, chosen_instruction_set())) {
-    Forking::instance();
+    : program_(words, count), plan_(make_plan(program_, words, chosen_instruction_set())), pool_(ThreadPool::shared()) {
     free_.reserve(kMostFreeWorkplaces + 1);  // giving one back must not fail
 }
 
 Engine::~Engine() = default;
-
-// One thread's part of computing one image. `seconds`: of each step, by thread 0; or nullptr.
-void Engine::work(const Workplace& workplace, const Team& team, uint8_t* arena, const float* const* inputs,
-                  float* const* outputs, double* seconds) const {
-    const Layout& layout = workplace.layout;
-    Memory memory = {&layout.values, &plan_.buffers, &layout.buffers, arena, nullptr, inputs, outputs};
-    double begin = seconds ? now() : 0;
-    for (size_t i = 0; i < plan_.steps.size(); i++) {
-        const Step& step = *plan_.steps[i];
-        memory.scratch = arena + layout.scratches[i];
-        const int phases = step.phases(layout.values, team.threads);
-        for (int phase = 0; phase < phases; phase++) {
-            step.run(memory, team, phase);
-            if (team.threads > 1) {
-#pragma omp barrier
-            }
-        }
-        if (!seconds || team.thread) {
-            continue;
-        }
-        const double end = now();
-        seconds[i] += end - begin;
-        begin = end;
-    }
-}
 
 void Engine::run_divided(const InputSizes& sizes, const float* const* inputs, float* const* outputs, bool by_images,
                          int threads, double* seconds) const {
     const Division division = {by_images, threads};
     const Lease lease(*this, sizes, division);
     const Workplace& workplace = *lease;
-    const std::vector<Value>& values = workplace.layout.values;
-
-    // Where each image lies in the user's arrays.
-    const size_t input_count = program_.inputs().size(), output_count = program_.outputs().size();
-    std::vector<const float*> image_inputs(sizes.batch * input_count);
-    std::vector<float*> image_outputs(sizes.batch * output_count);
-    for (int64_t image = 0; image < sizes.batch; image++) {
-        for (size_t i = 0; i < input_count; i++) {
-            image_inputs[image * input_count + i] = inputs[i] + image * values[i].elements();
-        }
-        for (size_t i = 0; i < output_count; i++) {
-            image_outputs[image * output_count + i] = outputs[i] + image * values[program_.outputs()[i]].elements();
-        }
+    ThreadPool::Lease team(*pool_, threads);
+    const Images images(program_, workplace.layout.values, sizes.batch, inputs, outputs);
+    std::vector<ImageWork> works;
+    for (int i = 0; i < division.arenas(); i++) {
+        works.emplace_back(plan_, workplace.layout, division.team(), workplace.arenas[i].data(), seconds);
     }
-    auto images = [&](int begin, int end, const Team& team, int arena) {
-        for (int image = begin; image < end; image++) {
-            work(workplace, team, workplace.arenas[arena].data(), image_inputs.data() + image * input_count,
-                 image_outputs.data() + image * output_count, seconds);
-        }
-    };
-    const int batch = static_cast<int>(sizes.batch);
-    if (threads == 1) {
-        images(0, batch, {0, 1}, 0);
+    if (by_images) {
+        BatchWork work(images, works);
+        team.run(work);
         return;
     }
-#pragma omp parallel num_threads(threads)
-    {
-        const Team team = {omp_get_thread_num(), omp_get_num_threads()};
-        if (by_images) {
-            images(team.begin(batch), team.end(batch), {0, 1}, team.thread);
-        } else {
-            images(0, batch, team, 0);
-        }
+    for (int64_t image = 0; image < sizes.batch; image++) {
+        works[0].choose(images, image);
+        team.run(works[0]);
     }
 }
 
@@ -218,7 +137,7 @@ void Engine::run(const InputSizes& sizes, const float* const* inputs, float* con
 std::vector<StepReport> Engine::profile(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
                                         int threads) const {
     std::vector<double> seconds(plan_.steps.size());
-    run_divided(sizes, inputs, outputs, false, usable_threads(threads), seconds.data());
+    run_divided(sizes, inputs, outputs, false, threads_of_run(threads), seconds.data());
     const std::vector<Value> values = program_.infer(sizes.maps);
     std::vector<StepReport> reports;
     for (size_t i = 0; i < plan_.steps.size(); i++) {

@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "layout.h"
-#include "plan.h"
+#include "plan/layout.h"
+#include "plan/plan.h"
 #include "program.h"
+#include "thread_pool.h"
 
 namespace bmx {
 
@@ -31,7 +32,7 @@ class Engine {
 
     const Program& program() const { return program_; }
 
-    // threads: 0 for as many as OpenMP offers.
+    // threads: as for threads_of_run.
     void run(const InputSizes& sizes, const float* const* inputs, float* const* outputs, int threads) const;
     std::vector<StepReport> profile(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
                                     int threads) const;
@@ -43,12 +44,11 @@ class Engine {
 
     void run_divided(const InputSizes& sizes, const float* const* inputs, float* const* outputs, bool by_images,
                      int threads, double* seconds) const;
-    void work(const Workplace& workplace, const Team& team, uint8_t* arena, const float* const* inputs,
-              float* const* outputs, double* seconds) const;
     StepReport report(const Step& step, const std::vector<Value>& values, int64_t batch) const;
 
     Program program_;
     Plan plan_;
+    std::shared_ptr<ThreadPool> pool_;
     mutable std::vector<std::unique_ptr<Workplace>> free_;  // workplaces no thread works at
 };
 

@@ -38,9 +38,7 @@ void pixels_to_planes(const From* from, const View& view, const Value& map, int 
 // --- in and out ----------------------------------------------------------------------------------
 
 InputStep::InputStep(const FloatKernels* kernels, int input, Slab output)
-    : kernels_(kernels), input_(input), output_(output) {
-    buffers = {output.buffer};
-}
+    : kernels_(kernels), input_(input), output_(output) {}
 
 void InputStep::run(const Memory& memory, const Team& team, int) const {
     const Value& map = memory.value(input_);
@@ -59,9 +57,7 @@ void InputStep::run(const Memory& memory, const Team& team, int) const {
 }
 
 OutputStep::OutputStep(const FloatKernels* kernels, Source source, int output)
-    : kernels_(kernels), source_(std::move(source)), output_(output) {
-    uses(source_);
-}
+    : kernels_(kernels), source_(std::move(source)), output_(output) {}
 
 void OutputStep::run(const Memory& memory, const Team& team, int) const {
     const Value& map = memory.value(source_.value);
@@ -85,10 +81,7 @@ PoolStep::PoolStep(const FloatKernels* kernels, Source source, const PoolWindow&
       window_(window),
       normalization_(std::move(normalization)),
       result_(result),
-      output_(output) {
-    uses(source_);
-    buffers.push_back(output.buffer);
-}
+      output_(output) {}
 
 size_t PoolStep::scratch_bytes(const std::vector<Value>&, int threads) const {
     return threads * window_.offsets_bytes();
@@ -109,10 +102,7 @@ AveragePoolStep::AveragePoolStep(Source source, const Attributes& attributes, in
       attributes_(attributes),
       channels_(source_.channels()),
       result_(result),
-      output_(output) {
-    uses(source_);
-    buffers.push_back(output.buffer);
-}
+      output_(output) {}
 
 void AveragePoolStep::run(const Memory& memory, const Team& team, int) const {
     const Attributes& a = attributes_;
@@ -157,10 +147,7 @@ GlobalPoolStep::GlobalPoolStep(const FloatKernels* kernels, Source source, Norma
       source_(std::move(source)),
       normalization_(std::move(normalization)),
       channels_(source_.channels()),
-      output_(output) {
-    uses(source_);
-    buffers.push_back(output.buffer);
-}
+      output_(output) {}
 
 size_t GlobalPoolStep::scratch_bytes(const std::vector<Value>&, int) const {
     return round_up(channels_ * (sizeof(float) + sizeof(double)) + kFloatReadAhead, 64);
@@ -197,10 +184,7 @@ void GlobalPoolStep::run(const Memory& memory, const Team& team, int) const {
 
 // --- the rest ------------------------------------------------------------------------------------
 
-FlattenStep::FlattenStep(Source source, Slab output) : source_(std::move(source)), output_(output) {
-    uses(source_);
-    buffers.push_back(output.buffer);
-}
+FlattenStep::FlattenStep(Source source, Slab output) : source_(std::move(source)), output_(output) {}
 
 void FlattenStep::run(const Memory& memory, const Team& team, int) const {
     const Value& map = memory.value(source_.value);
@@ -213,12 +197,7 @@ void FlattenStep::run(const Memory& memory, const Team& team, int) const {
 }
 
 RowStep::RowStep(std::vector<Source> sources, Slab output)
-    : sources_(std::move(sources)), channels_(sources_[0].channels()), output_(output) {
-    for (const Source& source : sources_) {
-        uses(source);
-    }
-    buffers.push_back(output.buffer);
-}
+    : sources_(std::move(sources)), channels_(sources_[0].channels()), output_(output) {}
 
 size_t RowStep::row_bytes(const std::vector<Value>& values) const {
     return round_up(sizeof(float) * values[sources_[0].value].width * channels_ + kFloatReadAhead, 64);

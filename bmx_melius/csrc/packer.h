@@ -60,7 +60,7 @@ class Packer {
 // Packs a buffer whose maker does not.
 class PackStep : public Step {
   public:
-    PackStep(const BinaryKernels* kernels, int buffer) : packer_(kernels, buffer) { buffers.push_back(buffer); }
+    PackStep(const BinaryKernels* kernels, int buffer) : packer_(kernels, buffer) {}
 
     Packer* packer() override { return &packer_; }
     void run(const Memory& memory, const Team& team, int phase) const override;

@@ -44,7 +44,6 @@ StemStep::StemStep(const StemSpec& spec) : spec_(spec), packer_(spec.packing, sp
         layers_[i].epilogue = {scaled ? layers_[i].scale.data() : nullptr, scaled ? layers_[i].shift.data() : nullptr,
                                spec_.layers[i].relu};
     }
-    buffers.push_back(spec_.output.buffer);
 }
 
 StemStep::Window StemStep::rows_under(size_t ring) const {

@@ -91,28 +91,19 @@ class Step {
     virtual Packer* packer() { return nullptr; }
 
     std::vector<int> operations;  // that it carries out
-    std::vector<int> buffers;     // that it reads or writes
-    int packed = -1;              // the one of them that its packer writes
-
-  protected:
-    void uses(const Source& source) {
-        for (const Slab& slab : source.slabs) {
-            buffers.push_back(slab.buffer);
-        }
-    }
 };
 
 // --- small tools of the steps --------------------------------------------------------------------
 
 inline size_t round_up(size_t size, size_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
-// An array of one load-time constant with room behind it that kernels may read, aligned for any of them. It moves with
-// its memory; in a copy the elements would not begin where that is aligned.
+// An array of one load-time constant, aligned for any kernel, and its last cache line is whole. It moves with its
+// memory; in a copy the elements would not begin where that is aligned.
 template <class T>
 class Constants {
   public:
     Constants() = default;
-    explicit Constants(size_t size) : size_(size), bytes_(size * sizeof(T) + kAlignment + kReadAhead) {}
+    explicit Constants(size_t size) : size_(size), bytes_(round_up(size * sizeof(T), kAlignment) + kAlignment) {}
     explicit Constants(const std::vector<T>& elements) : Constants(elements.size()) {
         std::copy(elements.begin(), elements.end(), data());
     }

@@ -150,3 +150,19 @@ class Progress:
     def best(self) -> Optional[dict]:
         """The first row of the best top-1 accuracy, None before the first epoch is over."""
         return max(self.history, key=lambda row: row['top1'], default=None)
+
+
+def is_progress(value):
+    """Whether `value` holds all fields of a `Progress`, of their types, as JSON gives them back."""
+    if not isinstance(value, dict) or value.keys() != {field.name for field in dataclasses.fields(Progress)}:
+        return False
+    numbers = {field.name: field.type for field in dataclasses.fields(Progress) if field.name != 'history'}
+    return (
+        all(_is_number(value[name], kind) for name, kind in numbers.items())
+        and isinstance(value['history'], list)
+        and all(isinstance(row, dict) and _is_number(row.get('epoch'), int) and _is_number(row.get('top1')) for row in value['history'])
+    )
+
+
+def _is_number(value, kind=float):
+    return type(value) is int and value >= 0 if kind is int else type(value) in (int, float)

@@ -6,7 +6,7 @@ import os
 import mxnet as mx
 
 from ...analysis.graph import load_symbol, shapes_by_name, symbol_of
-from ...container import read_arrays
+from ...container import is_parameter_file, read_arrays
 from ...errors import UserError, last_line
 from ...exported import Exported
 from .packing import pack
@@ -37,8 +37,10 @@ def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=Fal
 
     Raises
     ------
-    UserError, OSError
+    UserError
         Naming the file, the parameter or the node, and what is wrong. Nothing is written then.
+    OSError
+        When a file cannot be written.
     """
     symbol_file, params_file, exported = os.fspath(symbol_file), os.fspath(params_file), Exported(prefix)
     written_symbol, written_params = exported.symbol_file, exported.parameter_file(0)
@@ -47,6 +49,9 @@ def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=Fal
             if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):
                 raise UserError(f'{target} would overwrite the network that is converted: choose another prefix')
     exported.require_writable()
+    if is_parameter_file(symbol_file):
+        swapped = '' if is_parameter_file(params_file) else '; did you swap the first two?'
+        raise UserError(f'{symbol_file} is no symbol, it holds parameters{swapped}')
     symbol = load_symbol(symbol_file)
     arrays = read_arrays(params_file)
     packed = pack(symbol, arrays, _shapes(symbol, arrays, input_shape), verify, half)

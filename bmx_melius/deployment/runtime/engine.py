@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import numbers
 import pathlib
 import threading
 import warnings
@@ -16,6 +17,8 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2]
 ENGINE_LIBRARY = FOLDER / '_engine.so'
 OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
 
+MAX_THREADS = 1024  # of a run: kMostThreads of csrc/thread_count.h
+
 _LAYOUT = ('C', 'A')  # of arrays the engine is given: contiguous, and where numbers of their size may lie
 _loading = threading.Lock()
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to arrays of float
@@ -28,6 +31,7 @@ _FUNCTIONS = {  # of csrc/c_api.h: result, arguments
     'bmx_program_create': (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t),
     'bmx_program_destroy': (None, ctypes.c_void_p),
     'bmx_program_infer': (ctypes.c_int, ctypes.c_void_p, _SIZES, _SIZES, ctypes.POINTER(ctypes.c_int)),
+    'bmx_default_threads': (ctypes.c_int,),
     'bmx_program_run': (ctypes.c_int, ctypes.c_void_p, _SIZES, _POINTERS, _POINTERS, ctypes.c_int),
     'bmx_program_working_memory': (ctypes.c_int64, ctypes.c_void_p, _SIZES, ctypes.c_int),
     'bmx_program_profile': (
@@ -80,7 +84,7 @@ def missing():
         return f'the engine of bmx-melius has not been compiled ({ENGINE_LIBRARY} is missing): {advice}'
     try:
         ctypes.CDLL(str(ENGINE_LIBRARY))
-    except OSError as error:  # of another machine, or without its OpenMP
+    except OSError as error:  # of another machine
         return f'the engine of bmx-melius cannot be loaded ({error}): {advice}'
     return ''
 
@@ -91,6 +95,18 @@ def instruction_sets():
     if library is None:
         return None, []
     return library.bmx_isa().decode(), library.bmx_available_isas().decode().split()
+
+
+def default_threads():
+    """Threads of a run for which no number is given, as `Session` describes them; None without the engine."""
+    library = None if missing() else load()
+    return None if library is None else library.bmx_default_threads()
+
+
+def check_threads(threads):
+    """Raise `UserError` unless a run can have so many threads, 0 for the default."""
+    if isinstance(threads, bool) or not isinstance(threads, numbers.Integral) or not 0 <= threads <= MAX_THREADS:
+        raise UserError(f'threads must be a whole number from 1 to {MAX_THREADS}, or 0 for the default, not {threads!r}')
 
 
 class Runner:
@@ -118,7 +134,7 @@ class Runner:
             self._library.bmx_program_destroy(self._handle)
 
     def run(self, inputs, threads=0):
-        """Like `reference.run`; `threads` 0 stands for as many as OpenMP offers."""
+        """Like `reference.run`; `threads` is 0 for `default_threads`."""
         if self._handle is None:
             return reference.run(self.program, inputs)
         shapes, inputs, outputs = self._arrays(inputs)

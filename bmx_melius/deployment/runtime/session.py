@@ -10,7 +10,7 @@ from ..program.operations import ProgramError
 from ..program.packed_operator import NAME
 from ..program.program import Program
 from ..program.reference import check_inputs
-from .engine import Runner
+from .engine import Runner, check_threads
 
 
 class Session:
@@ -21,7 +21,10 @@ class Session:
     network : str, os.PathLike or bmx_melius.deployment.program.program.Program
         The prefix of what `bmx_melius.convert` wrote, PREFIX-symbol.json and PREFIX-0000.params; the name of the symbol file will do, too.
     threads : int
-        Threads of a run; by default as many as OpenMP offers.
+        Threads of a run, 1 to 1024, that share an image, or take an image each of a batch that has as many. By default one for each core
+        that the process may use (its affinity, and the CPU quota of its control group), or fewer where the environment variable
+        ``OMP_NUM_THREADS`` says so; with MXNet in the process and without it. A server of several processes, or of several threads that
+        run sessions at once, is best off with ``threads=1`` in each: cores that compute different images need not wait for each other.
     check_finite : bool
         Whether to look for NaN and infinities in the inputs of each run, which takes a hundredth of its time. Without it such an input
         gives results that mean nothing, often without a NaN among them: a sign has two values, and NaN gets one of them.
@@ -35,13 +38,12 @@ class Session:
     Raises
     ------
     UserError
-        When the files are not those of a packed network, naming the file and what is wrong.
+        When the files are missing or not those of a packed network, naming the file and what is wrong, or `threads` is not possible.
     """
 
     def __init__(self, network, threads=0, check_finite=False):
-        if not isinstance(threads, int) or threads < 0:
-            raise UserError(f'threads must be 1 or more, or 0 for as many as there are, not {threads!r}')
-        self._threads, self._check_finite = threads, check_finite
+        check_threads(threads)
+        self._threads, self._check_finite = int(threads), check_finite
         if isinstance(network, Program):
             program, words = network, network.to_words()
             self.input_names = [f'data{number}' for number in range(len(program.inputs))]
@@ -129,7 +131,7 @@ def read_packed(prefix):
     Raises
     ------
     UserError
-        When the files are not those of a packed network, naming the file and what is wrong.
+        When the files are missing or not those of a packed network, naming the file and what is wrong.
     """
     files = Exported(prefix)
     symbol_file, params_file = files.symbol_file, files.parameter_file(0)

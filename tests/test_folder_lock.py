@@ -1,0 +1,129 @@
+"""The lock on the folder of a run: one process has it, others are told which, and it ends with its process."""
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from test_train_imagenet import SCRIPT, TINY, assert_same_end, error_of, train, train_apart
+
+import train_imagenet
+from bmx_melius.errors import UserError
+from bmx_melius.training.saving.folder_lock import FILE, locked
+
+HOLDER = """
+import sys
+from bmx_melius.training.saving.folder_lock import locked
+with locked(sys.argv[1]):
+    print('locked', flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock on the folder `run`, until it is told to end."""
+    command = [sys.executable, '-c', HOLDER, str(tmp_path / 'run')]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == 'locked\n'
+        yield process
+        process.kill()
+
+
+def test_a_second_process_is_told_who_has_the_lock_and_gets_it_when_that_has_ended(tmp_path, holder):
+    for _ in range(2):
+        with pytest.raises(UserError) as refused, locked(tmp_path / 'run'):
+            pass
+        told = re.match(r'(.*) is in use: process (\d+) on (.*), since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d', str(refused.value))
+        assert told.groups() == (str(tmp_path / 'run'), str(holder.pid), socket.gethostname())
+    holder.communicate()
+    assert not os.listdir(tmp_path / 'run')
+    with locked(tmp_path / 'run'):
+        assert os.listdir(tmp_path / 'run') == [FILE]
+    assert not os.listdir(tmp_path / 'run')
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path, holder):
+    holder.kill()
+    holder.wait()
+    assert os.listdir(tmp_path / 'run') == [FILE]
+    with locked(tmp_path / 'run'):
+        pass
+    assert not os.listdir(tmp_path / 'run')
+
+
+def test_a_lock_that_does_not_say_whose_it_is_is_a_lock(tmp_path):
+    with open(tmp_path / FILE, 'w') as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match='another process trains in it'), locked(tmp_path):
+            pass
+
+
+def test_a_lock_on_a_file_that_its_owner_has_just_removed_does_not_count(tmp_path, monkeypatch):
+    path, flock, calls = tmp_path / FILE, fcntl.flock, []
+
+    def flock_after_the_owner_has_ended(file, operation):
+        if not calls:
+            path.unlink()
+        calls.append(operation)
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, 'flock', flock_after_the_owner_has_ended)
+    with locked(tmp_path), open(path) as other:
+        assert len(calls) == 2
+        with pytest.raises(BlockingIOError):
+            flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_where_the_file_system_has_no_locks_the_run_starts_with_a_warning(tmp_path, monkeypatch, caplog):
+    def fail(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, 'flock', fail)
+    with locked(tmp_path):
+        pass
+    assert f'{tmp_path} cannot be locked (No locks available)' in caplog.text
+
+
+DIGITS = [*TINY, '--dataset', 'digits', '--num-epochs', '1', '--batch-size', '128']  # 11 updates
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('finished') / 'run'
+    train_apart(*DIGITS, '--save-dir', folder)
+    return folder
+
+
+def test_a_running_run_can_be_looked_at_but_not_resumed_and_a_killed_one_can(finished, tmp_path, capsys):
+    assert FILE not in os.listdir(finished)
+    run = tmp_path / 'run'
+    command = [sys.executable, SCRIPT, *DIGITS, '--save-dir', str(run)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        while not process.stdout.readline().startswith('epoch 1, update 1 '):
+            assert process.poll() is None
+        process.send_signal(signal.SIGSTOP)
+        before = {path.name: path.read_bytes() for path in run.iterdir()}
+        train('--resume', '--save-dir', run, status=2)
+        assert f'{run} is in use: process {process.pid} on ' in error_of(capsys)
+        train('--resume', '--dry-run', '--save-dir', run)
+        assert before == {path.name: path.read_bytes() for path in run.iterdir()}
+        process.kill()
+    train_apart('--resume', '--save-dir', run)
+    assert_same_end(run, finished)
+
+
+def test_a_run_that_came_and_went_while_this_one_read_its_data_is_not_overwritten(finished, tmp_path, monkeypatch, capsys):
+    run = tmp_path / 'run'
+    open_source = train_imagenet.open_source
+    monkeypatch.setattr(train_imagenet, 'open_source', lambda *arguments: shutil.copytree(finished, run) and open_source(*arguments))
+    train(*DIGITS, '--save-dir', run, status=2)
+    assert 'holds a run already' in error_of(capsys)
+    for name in ('checkpoint.json', 'epoch-0001.params', 'epoch-0001.states'):
+        assert (run / name).read_bytes() == (finished / name).read_bytes()
