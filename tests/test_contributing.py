@@ -11,7 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 COMPILED = ('bmx_melius', 'model_zoo', 'tools', 'tests', 'setup.py', 'README.md')
-COPIED = ('bmx_melius', 'model_zoo', 'experiments', 'docs', 'tests', 'pyproject.toml', 'train_imagenet.py')
+COPIED = ('bmx_melius', 'model_zoo', 'experiments', 'docs', 'tests', 'tools', 'pyproject.toml', 'train_imagenet.py')
 SECTIONS = dict(re.findall(r'^## (.*)\n((?:(?!## ).*\n)*)', (ROOT / 'CONTRIBUTING.md').read_text(), re.MULTILINE))
 
 
@@ -181,6 +181,46 @@ def test_a_row_is_a_protocol_once_its_numbers_stand_in_the_documentation_and_in_
     assert all(f'`{path}`' in SECTIONS[section] for path in ('tests/test_presets.py', 'docs/training.md'))
     table.write_text(re.sub(r'(\n\| `meliusnet59` .*\n)', lambda last: last.group() + line, table.read_text()))
     project.run(USE_PROTOCOL, 'long')
+
+
+USE_QUANTIZER = (
+    BEGIN
+    + """
+from mxnet.gluon import nn
+
+(method,) = sys.argv[1:]
+beyond = np.nextafter(np.float32(1.3), np.float32(2))
+x = np.array([0, -0.0, 0.5, -0.25, 1.3, -1.3, beyond, -beyond, 5, np.inf, -np.inf], np.float32)
+data = mx.nd.array(x)
+data.attach_grad()
+with mx.autograd.record():
+    y = bmx.QActivation(method=method)(data)
+y.backward()
+assert np.array_equal(y.asnumpy(), np.where(x >= 0, 1, -1))
+expected = np.where(np.abs(x) <= np.float32(1.3), 2 * (1 - np.tanh(2 * x.astype(float)) ** 2), 0)
+np.testing.assert_allclose(data.grad.asnumpy(), expected, rtol=1e-5, atol=1e-6)
+
+net = nn.HybridSequential()
+net.add(nn.BatchNorm(), bmx.BinaryConv2D(40, 3, padding=1, activation_method=method, quantization=method))
+net.add(nn.BatchNorm(), bmx.BinaryConv2D(8, 3, padding=1, pad_value=0, activation_method=method, quantization=method), nn.Flatten())
+net.add(nn.BatchNorm(), bmx.QActivation(method=method), bmx.QDense(3, quantization=method))
+net.initialize(mx.init.Normal(1))
+x = mx.nd.random.normal(shape=(2, 33, 7, 9))
+assert bmx.check(net, x).problems == []
+net.hybridize()
+y = net(x)
+net.export('net')
+report = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(2, 33, 7, 9), verify=True)
+assert np.array_equal(bmx.Session('packed')(x.asnumpy()), y.asnumpy())
+assert passed('tests/test_layers.py', method) == 7
+"""
+)
+
+
+def test_a_row_is_a_quantizer_that_is_trained_and_packed(project):
+    (row,) = code_of('Adding a quantizer')
+    project.add_rows(file_of('Adding a quantizer', row), row)
+    project.run(USE_QUANTIZER, 'tanh_sign')
 
 
 # --- an instruction set: that of the plain kernels with the processor's instruction for counting bits --------------------------------
