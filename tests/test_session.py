@@ -391,7 +391,7 @@ def test_the_example_in_cpp_prints_what_a_session_computes(prefix, tmp_path):
             '-Werror',
             EXAMPLE,
             '-I',
-            package / 'csrc',
+            package / 'csrc' / 'api',
             package / '_engine.so',
             f'-Wl,-rpath,{package}',
             '-o',

@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "program.h"
+#include "program/program.h"
 
 class ProgramBuilder {
   public:

@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "../../bmx_melius/csrc/error.h"
-#include "../../bmx_melius/csrc/thread_count.h"
-#include "../../bmx_melius/csrc/thread_pool.h"
+#include "program/error.h"
+#include "threads/thread_count.h"
+#include "threads/thread_pool.h"
 
 namespace {
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <vector>
 
-#include "numbers.h"
-#include "program.h"
+#include "kernels/numbers.h"
+#include "program/program.h"
 
 namespace bmx {
 

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "binary_step.h"
-#include "conv_step.h"
-#include "map_steps.h"
-#include "stem_step.h"
+#include "steps/binary_step.h"
+#include "steps/conv_step.h"
+#include "steps/map_steps.h"
+#include "steps/stem_step.h"
 
 namespace bmx {
 namespace {

@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "dispatch.h"
+#include "kernels/dispatch.h"
 #include "plan/placement.h"
-#include "step.h"
+#include "steps/step.h"
 
 namespace bmx {
 

@@ -2,8 +2,8 @@
 #pragma once
 #include <vector>
 
-#include "packer.h"
 #include "plan/fusion.h"
+#include "steps/packer.h"
 
 namespace bmx {
 

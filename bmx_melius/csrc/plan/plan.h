@@ -3,10 +3,10 @@
 #include <memory>
 #include <vector>
 
-#include "dispatch.h"
+#include "kernels/dispatch.h"
 #include "plan/placement.h"
-#include "program.h"
-#include "step.h"
+#include "program/program.h"
+#include "steps/step.h"
 
 namespace bmx {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "plan/facts.h"
-#include "program.h"
+#include "program/program.h"
 
 namespace bmx {
 

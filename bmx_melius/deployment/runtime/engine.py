@@ -17,14 +17,14 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2]
 ENGINE_LIBRARY = FOLDER / '_engine.so'
 OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
 
-MAX_THREADS = 1024  # of a run: kMostThreads of csrc/thread_count.h
+MAX_THREADS = 1024  # of a run: kMostThreads of csrc/threads/thread_count.h
 
 _LAYOUT = ('C', 'A')  # of arrays the engine is given: contiguous, and where numbers of their size may lie
 _loading = threading.Lock()
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to arrays of float
 _SIZES = ctypes.POINTER(ctypes.c_int64)
 _STEP_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
-_FUNCTIONS = {  # of csrc/c_api.h: result, arguments
+_FUNCTIONS = {  # of csrc/api/c_api.h: result, arguments
     'bmx_last_error': (ctypes.c_char_p,),
     'bmx_isa': (ctypes.c_char_p,),
     'bmx_available_isas': (ctypes.c_char_p,),
