@@ -7,7 +7,8 @@ import graphviz
 
 from .. import marks
 from ..errors import UserError
-from ..files import printable, replacing
+from ..files import replacing
+from ..text import printable
 from . import counting
 from .graph import Graph
 
