@@ -1,11 +1,11 @@
 """What a source of training data offers to the training loop, and the one that needs no data."""
 
 import abc
-import math
 
 import mxnet as mx
 import numpy as np
 
+from ..arithmetic import ceil_div
 from ..errors import UserError
 from ..seeding import seed_for
 
@@ -53,7 +53,7 @@ class Source(abc.ABC):
     @property
     def validation_share(self):
         """The numbers of the validation images that are this machine's, a `range`: equal shares, but for the last ones."""
-        share = math.ceil(self.validation_images / self.parts)
+        share = ceil_div(self.validation_images, self.parts)
         return range(self.validation_images)[self.part * share : (self.part + 1) * share]
 
     @abc.abstractmethod
