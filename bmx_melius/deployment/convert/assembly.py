@@ -1,14 +1,14 @@
-"""A symbol of packed operators and of the nodes that stay."""
+"""Assembly of the converted symbol from packed operators and the nodes that were not converted."""
 
 import json
 
 from ..program.packed_operator import NAME, operator_attributes
 
-_MXNET_VERSION = ['int', 10901]  # whose format the symbol has
+_MXNET_VERSION = ['int', 10901]  # the version whose JSON format is written
 
 
 def assemble(network, partition, programs, words):
-    """Put the network together again.
+    """Build the symbol of the converted network, each region replaced by one packed operator.
 
     Parameters
     ----------
@@ -16,11 +16,16 @@ def assemble(network, partition, programs, words):
     partition : bmx_melius.deployment.convert.partition.Partition
     programs : dict of Region to Lowered
     words : dict of Region to numpy.ndarray
-        The words of its program.
+        The serialized program of each region.
 
     Returns
     -------
-    The new symbol as JSON text, its arrays by name with ``arg:`` or ``aux:``, and the set of nodes that were kept.
+    symbol : str
+        The new symbol as JSON text.
+    arrays : dict of str to numpy.ndarray
+        Its parameters, named with the prefix ``arg:`` or ``aux:``.
+    kept : set of Node
+        The nodes that were not converted.
     """
     nodes, arrays, position, kept = [], {}, {}, set()
 
@@ -29,7 +34,7 @@ def assemble(network, partition, programs, words):
         return len(nodes) - 1
 
     def finish(item):
-        """Write an item, a region or a node, all of whose inputs are written."""
+        """Append an item (a region or a node) whose inputs have all been appended."""
         if item not in programs:
             kept.add(item)
             described = {'op': item.operator or 'null', 'name': item.name, 'inputs': [reference(entry) for entry in network.sources(item)]}
