@@ -14,7 +14,7 @@ def machine_lines(machine):
 
 
 def step_table(steps, machine, threads, by):
-    """Return a table with one line per step, or per kind of step: time, share of the total, MAC/s, percent of the peak of `threads` threads."""
+    """Return a table with one line per step or kind of step: time, share of the total, MAC/s, percent of the peak of `threads` threads."""
     total = sum(step['seconds'] for step in steps)
     steps = steps if by == 'step' else _by_kind(steps)
     width = max(len(step['name']) for step in steps)
@@ -54,7 +54,7 @@ def latency_lines(latency, memory):
 
 
 def comparison_table(results, reference):
-    """Return a table with one line per row, with the ratio of its time per image to that of row `reference`, or the reason it has no time."""
+    """Return a table with one line per row: its time and the ratio to the time per image of row `reference`, or why it was not timed."""
     base = results.get(reference, {}).get('seconds', math.nan) / results[reference]['images']
     width = max(len(row['title']) for row in results.values())
     lines = [f'{"":<{width}} {"ms":>9} {"+-":>7} {"ratio":>7}']
