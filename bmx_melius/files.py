@@ -100,11 +100,6 @@ def sha256(path):
     return digest.hexdigest()
 
 
-def printable(text):
-    """Replace what is not valid UTF-8 in a text, which may quote names of files, by escapes."""
-    return text.encode(errors='backslashreplace').decode()
-
-
 def check_folder(path):
     """Make sure that files can be written to a folder, which may have to be made first, without leaving anything there.
 

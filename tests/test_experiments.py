@@ -149,7 +149,7 @@ def finished(tmp_path_factory):
 
 def test_interrupted_run_is_resumed_and_failing_runs_are_named_without_stopping_the_others(finished):
     folder, printed = finished
-    assert 'going on at epoch' in (folder / 'tiny' / 'low' / 'seed3' / 'output.log').read_text()
+    assert 'continuing at epoch' in (folder / 'tiny' / 'low' / 'seed3' / 'output.log').read_text()
     for row in ('low', 'high'):
         for seed in (3, 4):
             assert is_finished(folder / 'tiny' / row / f'seed{seed}')

@@ -198,7 +198,7 @@ def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before_and_
     damaged = tmp_path / 'run' / f'epoch-0003.{suffix}'
     overwrite(damaged, damaged.stat().st_size // 2, b'damage')
     output = train_apart('--resume', '--save-dir', tmp_path / 'run')
-    assert f'{damaged} is damaged' in output and 'going on at epoch 3, update 1' in output
+    assert f'{damaged} is damaged' in output and 'continuing at epoch 3, update 1' in output
     assert_same_end(tmp_path / 'run', finished['records'])
 
 
@@ -518,7 +518,7 @@ def test_a_dry_run_loads_the_optimizer_or_the_checkpoint_and_writes_nothing(data
     assert '--resume-states' in error_of(capsys)
     shutil.copytree(finished['records'], tmp_path / 'run')
     train('--resume', '--save-dir', tmp_path / 'run', '--dry-run')
-    assert 'going on at epoch 4' in capsys.readouterr().out
+    assert 'continuing at epoch 4' in capsys.readouterr().out
     (tmp_path / 'run' / 'epoch-0003.states').write_bytes(b'nonsense')
     before = {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
     train('--resume', '--save-dir', tmp_path / 'run', '--dry-run', status=2)

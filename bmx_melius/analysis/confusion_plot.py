@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..errors import UserError
-from ..files import printable, replacing
+from ..files import replacing
+from ..text import printable
 
 _NUMBERED = 20  # classes, up to which the cells have numbers
 _NAMED = 50  # ... and the axes names

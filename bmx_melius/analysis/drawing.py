@@ -7,8 +7,9 @@ import graphviz
 
 from .. import marks
 from ..errors import UserError
-from ..files import printable, replacing
+from ..files import replacing
 from ..symbol_json import truth
+from ..text import printable
 from . import counting
 from .graph import Graph
 

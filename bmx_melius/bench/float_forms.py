@@ -1,7 +1,7 @@
-"""Forms of an exported network that give the same result in MXNet's stock operators, faster: what a packed network has to beat.
+"""Optimized forms of an exported network in MXNet's stock operators, with the same results: the baselines for a packed network.
 
-A form is a function of a symbol and its parameters (a dict of name to NDArray) to another such pair. The slices around grouped
-convolutions stay in all of them: they keep the plain memory layout, in which MXNet's pooling and normalization are fast.
+A form is a function from a symbol and its parameters (a dict of name to NDArray) to another such pair. All forms keep the slices
+around grouped convolutions, which preserve the plain memory layout in which MXNet's pooling and normalization are fast.
 """
 
 import collections
@@ -17,12 +17,12 @@ _BLOCK_OPTIONS = {'static_alloc': True, 'static_shape': True}
 
 
 def as_exported(symbol, parameters):
-    """Nothing changed."""
+    """Return the network unchanged."""
     return symbol, parameters
 
 
 def folded(symbol, parameters):
-    """Weights binarized beforehand; each binary activation one comparison, without the terms that only training needs."""
+    """Binarize the weights ahead of time and reduce each binary activation to one comparison, without the terms for its gradient."""
     graph = _Graph(symbol, parameters)
     graph.fold_parameters()
     graph.compare_only()
@@ -30,7 +30,7 @@ def folded(symbol, parameters):
 
 
 def thresholds(symbol, parameters):
-    """As `folded`, and batch normalization before a comparison is a threshold of its input, where no channel's gamma is <= 0."""
+    """Apply `folded`, and fold batch normalization before a comparison into a threshold if gamma is positive in all channels."""
     graph = _Graph(symbol, parameters)
     graph.fold_parameters()
     graph.compare_only()
@@ -42,18 +42,18 @@ FORMS = {'exported': as_exported, 'folded': folded, 'thresholds': thresholds}
 
 
 def fused(symbol, parameters):
-    """The graph with the operators fused that oneDNN can fuse, such as convolution, normalization and ReLU."""
+    """Fuse the operators that oneDNN can fuse, such as convolution, normalization and ReLU."""
     return symbol.get_backend_symbol('MKLDNN'), parameters
 
 
 def load_exported(prefix):
-    """Symbol and parameters of the files that ``export`` wrote."""
+    """Return symbol and parameters from the files written by ``export``."""
     arrays = read_arrays(f'{prefix}-0000.params')
     return mx.sym.load(f'{prefix}-symbol.json'), {name: mx.nd.array(array, dtype=array.dtype) for name, array in arrays.items()}
 
 
 def to_block(symbol, parameters):
-    """A hybridized block with the input `data`."""
+    """Return a hybridized block with the input `data`."""
     block = mx.gluon.SymbolBlock(symbol, mx.sym.var('data'))
     for name, parameter in block.collect_params().items():
         parameter.shape = parameters[name].shape
@@ -64,14 +64,14 @@ def to_block(symbol, parameters):
 
 
 class _Graph:
-    """A symbol and its parameters, to be changed in place."""
+    """The nodes of a symbol in MXNet's JSON form, modified in place."""
 
     def __init__(self, symbol, parameters):
         self.symbol, self.parameters = symbol, dict(parameters)
         self.json = SymbolJson.of(symbol)
 
     def fold_parameters(self):
-        """Replace what is computed from parameters alone by its value."""
+        """Replace each value that is computed only from parameters by a constant."""
         nodes, depends = self.json.nodes, []
         for node in nodes:
             inputs = [depends[index] for index, *_ in node['inputs']]
@@ -92,7 +92,7 @@ class _Graph:
             self._make_parameter(index, nodes[index]['name'], value)
 
     def compare_only(self):
-        """Reduce each binary activation to x >= 0, or to 2 (x >= 0) - 1 where it gives signs."""
+        """Reduce each binary activation to x >= 0, or to 2 (x >= 0) - 1 if its encoding is ``sign``."""
         first = None
         for index, node in enumerate(self.json.nodes):
             facts = read_marks(node['attrs'])
@@ -110,7 +110,7 @@ class _Graph:
         self.json.drop_unused()
 
     def fold_thresholds(self):
-        """BN(x) >= 0 becomes x >= mean - beta sqrt(variance + eps) / gamma."""
+        """Replace BN(x) >= 0 by x >= mean - beta sqrt(variance + eps) / gamma."""
         nodes = self.json.nodes
         uses = collections.Counter(source for node in nodes for source, *_ in node['inputs'])
         for index, node in enumerate(nodes):
@@ -130,7 +130,7 @@ class _Graph:
         self.json.drop_unused()
 
     def result(self):
-        """The symbol and its parameters."""
+        """Return the symbol and its parameters."""
         symbol = mx.sym.load_json(self.json.text())
         return symbol, {name: self.parameters[name] for name in symbol.list_inputs() if name in self.parameters}
 

@@ -1,13 +1,13 @@
-"""A symbol of packed operators and of the nodes that stay."""
+"""Assembly of the converted symbol from packed operators and the nodes that were not converted."""
 
 from ...symbol_json import VARIABLE, SymbolJson
 from ..program.packed_operator import NAME, operator_attributes
 
-_MXNET_VERSION = ['int', 10901]  # whose format the symbol has
+_MXNET_VERSION = ['int', 10901]  # the version whose JSON format is written
 
 
 def assemble(network, partition, programs, words):
-    """Put the network together again.
+    """Build the symbol of the converted network, each region replaced by one packed operator.
 
     Parameters
     ----------
@@ -15,17 +15,22 @@ def assemble(network, partition, programs, words):
     partition : bmx_melius.deployment.convert.partition.Partition
     programs : dict of Region to Lowered
     words : dict of Region to numpy.ndarray
-        The words of its program.
+        The serialized program of each region.
 
     Returns
     -------
-    The new symbol as JSON text, its arrays by name with ``arg:`` or ``aux:``, and the set of nodes that were kept.
+    symbol : str
+        The new symbol as JSON text.
+    arrays : dict of str to numpy.ndarray
+        Its parameters, named with the prefix ``arg:`` or ``aux:``.
+    kept : set of Node
+        The nodes that were not converted.
     """
     symbol = SymbolJson(attributes={'mxnet_version': _MXNET_VERSION})
     arrays, position, kept = {}, {}, set()
 
     def finish(item):
-        """Write an item, a region or a node, all of whose inputs are written."""
+        """Append an item (a region or a node) whose inputs have all been appended."""
         if item not in programs:
             kept.add(item)
             inputs = [reference(entry) for entry in network.sources(item)]

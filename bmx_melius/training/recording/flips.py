@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ...arithmetic import ceil_div
 from ...errors import UserError
 from ...layers import QConv1D, QConv2D, QConv3D, QDense
 from ...quantizers import rounds_to_sign
@@ -66,7 +67,7 @@ class FlipCounter:
         self.table = np.empty((0, len(self.layers), len(STATISTICS)))
         dtype = np.min_scalar_type(updates_per_epoch)
         # a row for each byte of signs
-        self._counts = {name: np.zeros((math.ceil(size / 8), 8), dtype) for name, size in zip(self._weights, sizes)}
+        self._counts = {name: np.zeros((ceil_div(size, 8), 8), dtype) for name, size in zip(self._weights, sizes)}
         self._signs = {}
 
     def start(self, arrays):
@@ -126,5 +127,5 @@ def statistics(histogram):
     """The `STATISTICS` of numbers of flips; `histogram[n]` weights flipped n times."""
     cumulated = np.cumsum(histogram)
     size = cumulated[-1]
-    ranks = [max(1, math.ceil(percent * size / 100)) for percent in PERCENTILES]
+    ranks = [max(1, ceil_div(percent * size, 100)) for percent in PERCENTILES]
     return [np.arange(len(histogram)) @ histogram / size, (size - histogram[0]) / size, *np.searchsorted(cumulated, ranks)]

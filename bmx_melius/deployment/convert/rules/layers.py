@@ -1,4 +1,4 @@
-"""Rules of layers: convolutions and dense layers, binary or not, normalization, ReLU and pooling."""
+"""Rules for convolutions and dense layers (binary and float), batch normalization, ReLU and pooling."""
 
 from .... import marks
 from ....symbol_json import truth
