@@ -182,7 +182,7 @@ def read_itself(graph):
         (leave_an_input, 'has 0 packed operators'),
         (read_itself, 'node net reads its own result'),
         (lambda graph: graph['nodes'][0].update(name='net_program'), '2 variables of the symbol are called net_program'),
-        (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not make'),
+        (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not compute'),
         (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not from the same conversion'),
         (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
         (lambda graph: graph['nodes'][2]['attrs'].update(program_words='100'), 'not from the same conversion'),
