@@ -360,7 +360,7 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
         (['--model', 'meliusnetA', '--use-rec'], 'pack-images'),
         (['--model', 'meliusnetA', '--rec-train', 'nothing.rec'], 'nothing.rec'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--num-gpus', '2'], 'CUDA'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'cannot train in it on cpu(0)'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'cannot train with it on cpu(0)'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--last-gamma'], 'meliusneta takes no argument last_gamma'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--teacher', 'meliusnet22'], '--teacher-params'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--clip-threshold', '0'], 'threshold'),
