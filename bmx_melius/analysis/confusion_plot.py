@@ -1,26 +1,18 @@
 """A confusion matrix as a picture."""
 
-import os
-
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..errors import UserError
 from ..files import replacing
 from ..text import printable
 
+SUFFIXES = tuple(sorted(f'.{kind}' for kind in FigureCanvasAgg.get_supported_filetypes()))
 _NUMBERED = 20  # classes, up to which the cells have numbers
 _NAMED = 50  # ... and the axes names
 _DARK = 0.4  # share from which white letters are read better
-
-
-def check_path(path):
-    """Raise `UserError` unless the suffix of `path` is one that matplotlib writes."""
-    if os.path.splitext(path)[1][1:] not in FigureCanvasAgg.get_supported_filetypes():
-        raise UserError(f'cannot draw to {path}: its name must end with .png, .pdf or .svg')
 
 
 def draw(counts, names, title):
@@ -63,6 +55,6 @@ def draw(counts, names, title):
 
 
 def save(figure, path):
-    """Write a figure to `path`, whose suffix says the format (see `check_path`), atomically."""
+    """Write a figure to `path`, whose suffix says the format (one of `SUFFIXES`), atomically."""
     with replacing(path) as temporary:
         figure.savefig(temporary)

@@ -7,14 +7,14 @@ import graphviz
 
 from .. import marks
 from ..errors import UserError
-from ..files import replacing
+from ..files import replacing, require_suffix
 from ..symbol_json import truth
 from ..text import printable
 from . import counting
 from .graph import Graph
 
 SOURCE_SUFFIXES = ('.gv', '.dot')
-PICTURE_SUFFIXES = ('.pdf', '.png', '.svg')
+SUFFIXES = ('.pdf', '.png', '.svg', *SOURCE_SUFFIXES)
 
 _COLOURS = {
     counting.BINARY: '#a9cce8',
@@ -54,12 +54,6 @@ _JOINS = {
 }
 
 
-def check_path(path: Union[str, os.PathLike]) -> None:
-    """Raise `UserError` unless the suffix of `path` says what `save` can write."""
-    if os.path.splitext(path)[1] not in SOURCE_SUFFIXES + PICTURE_SUFFIXES:
-        raise UserError(f'cannot draw to {path}: its name must end with one of {", ".join(PICTURE_SUFFIXES + SOURCE_SUFFIXES)}')
-
-
 def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
     """Write a drawing as a picture (.pdf, .png, .svg) or as graphviz source (.gv, .dot), atomically.
 
@@ -70,7 +64,7 @@ def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
     UserError
         When the suffix is another one, or graphviz's program `dot`, which renders pictures, is not installed.
     """
-    check_path(path)
+    require_suffix(path, SUFFIXES)
     suffix = os.path.splitext(path)[1]
     if suffix in SOURCE_SUFFIXES:
         content = drawing.source.encode()
