@@ -7,13 +7,15 @@ of the Python classes that built it.
 import collections
 import dataclasses
 import json
+import numbers
 import os
 import re
 
 import mxnet as mx
 
-from .errors import UserError
+from .errors import UserError, last_line
 from .marks import read_marks
+from .symbol_json import SymbolJson, require_different_names
 
 
 @dataclasses.dataclass(eq=False)
@@ -95,10 +97,12 @@ class Graph:
         OSError
             When a file cannot be read.
         UserError
-            When the file is no symbol, the block cannot be traced, or the shapes do not fit or do not follow from those given.
+            When the file is no symbol, the block cannot be traced, two variables have one name, or the shapes do not fit or do not follow
+            from those given.
         """
-        shapes = {name: tuple(shape) for name, shape in (input_shape.items() if isinstance(input_shape, dict) else [('data', input_shape)])}
+        shapes = shapes_by_name(input_shape)
         symbol = symbol_of(network, list(shapes))
+        require_different_names(symbol.list_inputs())
         arguments = symbol.list_arguments()
         for name in shapes:
             if name not in arguments:
@@ -148,14 +152,24 @@ class Graph:
         return graph
 
 
+def shapes_by_name(input_shape, name='data'):
+    """The shape of each input: that of a network with one, which is called `name`, or a dict. Raises `UserError` for no shape."""
+    shapes = dict(input_shape) if isinstance(input_shape, dict) else {name: input_shape}
+    for given, shape in shapes.items():
+        if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and size > 0 for size in shape):
+            raise UserError(f'the shape of the input {given} must be a tuple of whole numbers from 1 on, batch first, not {shape!r}')
+    return {given: tuple(map(int, shape)) for given, shape in shapes.items()}
+
+
 def load_symbol(path):
     """Read an exported ``-symbol.json``. Raises `OSError` when it cannot be read and `UserError` when it holds no symbol."""
     with open(path, encoding='utf-8', errors='replace') as file:
         content = file.read()
+    SymbolJson.parse(content, path)
     try:
         return mx.sym.load_json(content)
-    except (mx.MXNetError, UnicodeDecodeError) as error:  # MXNet quotes the end of a cut text as a byte that is no UTF-8
-        raise UserError(f'{os.fspath(path)} holds no MXNet symbol: give the PREFIX-symbol.json that export wrote') from error
+    except mx.MXNetError as error:
+        raise UserError(f'{os.fspath(path)} holds a symbol that MXNet cannot load: {last_line(error)}') from error
 
 
 def symbol_of(network, input_names):

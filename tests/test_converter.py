@@ -530,6 +530,37 @@ def test_parameters_that_do_not_fit_are_named(name, change, words, small, tmp_pa
     assert not list(tmp_path.glob('*packed*'))
 
 
+def reads_itself(graph):
+    convolution = next(index for index, node in enumerate(graph['nodes']) if node['op'] == 'Convolution')
+    graph['nodes'][convolution]['inputs'][0] = graph['heads'][0]
+
+
+def calls_two_variables_alike(graph):
+    variables = [node for node in graph['nodes'] if node['op'] == 'null']
+    variables[1]['name'] = variables[2]['name'] = 'twice'
+
+
+@pytest.mark.parametrize(
+    'change, words', [(reads_itself, r'node \S+ reads its own result'), (calls_two_variables_alike, '2 variables .* called twice')]
+)
+def test_symbols_that_mxnet_cannot_use_are_refused(change, words, small, run, tmp_path):
+    symbol, params = small
+    graph = json.loads(symbol.read_text())
+    change(graph)
+    symbol.write_text(json.dumps(graph))
+    with pytest.raises(UserError, match=f'net-symbol.json: {words}'):
+        bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
+    for arguments in (['summary', symbol], ['predict', tmp_path / 'net', tmp_path / 'image.png']):
+        status, output, errors = run(*arguments)
+        assert status == 2 and not output and errors.splitlines()[-1].startswith('error: ')
+
+
+def test_a_live_network_with_two_variables_of_one_name_is_refused():
+    net = nn.HybridLambda(lambda F, x: F.broadcast_add(F.broadcast_add(x, mx.sym.var('twice')), mx.sym.var('twice')))
+    with pytest.raises(UserError, match='2 variables .* called twice'):
+        bmx.summary(net, (1, 8))
+
+
 @pytest.mark.parametrize('eps', ['nan', 'inf'])
 def test_an_eps_that_is_not_finite_is_named(eps, small, tmp_path):
     symbol, params = small
@@ -542,10 +573,10 @@ def test_an_eps_that_is_not_finite_is_named(eps, small, tmp_path):
 def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
     symbol, params = small
     shape, prefix = (1, 3, 8, 8), tmp_path / 'packed'
-    with pytest.raises(UserError, match='holds no MXNet symbol'):
+    with pytest.raises(UserError, match='holds no symbol of MXNet'):
         bmx.convert(params, params, prefix, shape)
     (tmp_path / 'cut-symbol.json').write_text(pathlib.Path(symbol).read_text().partition('[')[0])
-    with pytest.raises(UserError, match='cut-symbol.json holds no MXNet symbol'):
+    with pytest.raises(UserError, match='cut-symbol.json holds no symbol of MXNet'):
         bmx.convert(tmp_path / 'cut-symbol.json', params, prefix, shape)
     with pytest.raises(UserError, match='is no parameter file'):
         bmx.convert(symbol, symbol, prefix, shape)
@@ -559,6 +590,11 @@ def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
         bmx.convert(symbol, params, prefix, (1, 4, 8, 8))
     with pytest.raises(UserError, match='does not fit the network'):
         bmx.convert(symbol, params, prefix, (1, 3, 2, 2))
+    for wrong in ((), (0, 3, 8, 8), (1, 3, -8, 8), (1, 3, 8.5, 8), 8):
+        with pytest.raises(UserError, match='the shape of the input .* must be a tuple of whole numbers from 1 on'):
+            bmx.convert(symbol, params, prefix, wrong)
+        with pytest.raises(UserError, match='the shape of the input .* must be a tuple of whole numbers from 1 on'):
+            bmx.deploy(bmx.QDense(3), wrong)
     with pytest.raises(UserError, match="no input 'image'"):
         bmx.convert(symbol, params, prefix, {'image': shape})
     (tmp_path / 'folder-0000.params').mkdir()

@@ -4,6 +4,7 @@ import importlib
 import multiprocessing
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -150,6 +151,29 @@ def test_what_does_not_fit_is_named(x, changes, message):
             for output in call(make_program(), x, **changes):
                 output.wait_to_read()
         assert str(caught.value).count('bmx_melius_packed: ') == 1
+
+
+@HYBRIDIZED
+@pytest.mark.parametrize('shape', [(), (0, 5, 8, 6), (1, 5, 0, 6)])
+def test_arrays_without_axes_or_elements_are_refused(tmp_path, options, shape):
+    block = sequence = load(tmp_path, make_program())
+    if options is not None:
+        sequence = mx.gluon.nn.HybridSequential()
+        sequence.add(block)
+        sequence.hybridize(**options)
+    with pytest.raises(bmx.UserError, match=f'bmx_melius_packed: an input has the shape {re.escape(str(shape))}; .* batch of 1 or more'):
+        sequence(mx.nd.array(np.zeros(shape, np.float32)))
+    assert_same(sequence(mx.nd.array(make_image())), reference.run(make_program(), [make_image()]))
+
+
+@compiled
+def test_sizes_that_are_not_known_yet_stay_unknown(tmp_path):
+    write_packed(tmp_path / 'net', make_program())
+    symbol = mx.sym.load(str(tmp_path / 'net-symbol.json'))
+    for shape in ((0, 5, 8, 6), (2, 5, 0, 0)):
+        assert symbol.infer_shape_partial(data0=shape)[1] == [(), ()]
+    with pytest.raises(mx.MXNetError, match='input 0 has the batch 0; it must be 1 or more'):
+        call(make_program(), mx.nd.array(np.zeros((0, 5, 8, 6))))[0].wait_to_read()
 
 
 @compiled

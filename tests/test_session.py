@@ -100,6 +100,9 @@ def test_threads_that_share_a_session_get_their_own_results(prefix):
         ([np.zeros((1, 5, 8, 6))], 'input 0 must be float32, not float64'),
         ([np.zeros((1, 4, 8, 6), np.float32)], r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
         ([np.zeros((5, 8, 6), np.float32)], r'not \(5, 8, 6\)'),
+        ([np.zeros((0, 5, 8, 6), np.float32)], 'input 0 has the batch 0; it must be 1 or more'),
+        ([np.float32(1)], r'must have the shape \(batch, 5, height, width\), not \(\)'),
+        ([np.ma.masked_less(make_image(), 0)], r'input 0 is a masked array.*filled'),
         ([[[1.0, 2.0], [3.0]]], 'input 0 is no array of numbers'),
         (['pixels'], 'input 0 is no array of numbers'),
     ],
@@ -154,7 +157,15 @@ def add_foreign(graph):
 
 
 def remove_packed(graph):
-    graph['nodes'] = [{'op': 'relu', 'name': 'relu', 'inputs': []}]
+    graph['nodes'][-1] = {'op': 'relu', 'name': 'relu', 'inputs': [[0, 0, 0]]}
+
+
+def leave_an_input(graph):
+    graph.update(nodes=graph['nodes'][:1], heads=[[0, 0, 0]])
+
+
+def read_itself(graph):
+    graph['nodes'][-1]['inputs'][0] = [2, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -162,8 +173,12 @@ def remove_packed(graph):
     [
         (add_foreign, r'beside a packed one \(softmax\): load it with MXNet'),
         (remove_packed, r'operators of MXNet \(relu\): load it with MXNet, or convert it first'),
-        (lambda graph: graph.pop('heads'), 'no symbol of MXNet, or damaged'),
-        (lambda graph: graph['nodes'].pop(), 'has 0 packed operators'),
+        (lambda graph: graph.pop('heads'), 'no symbol of MXNet, or a damaged one'),
+        (lambda graph: graph['nodes'].pop(), 'damaged one .an output is no node'),
+        (lambda graph: graph['nodes'][-1]['inputs'].append([3, 0, 0]), 'node net reads a node that is not there'),
+        (leave_an_input, 'has 0 packed operators'),
+        (read_itself, 'node net reads its own result'),
+        (lambda graph: graph['nodes'][0].update(name='net_program'), '2 variables of the symbol are called net_program'),
         (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not make'),
         (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not of one conversion'),
         (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
@@ -183,7 +198,7 @@ def test_damaged_files_are_named(prefix):
     with pytest.raises(bmx.UserError, match='net-0000.params: .*damaged'):
         bmx.Session(prefix)
     pathlib.Path(f'{prefix}-symbol.json').write_bytes(b'\xff')
-    with pytest.raises(bmx.UserError, match='net-symbol.json is no symbol'):
+    with pytest.raises(bmx.UserError, match='net-symbol.json holds no symbol'):
         bmx.Session(prefix)
     with pytest.raises(FileNotFoundError):
         bmx.Session(f'{prefix}-missing')

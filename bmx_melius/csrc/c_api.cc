@@ -56,7 +56,11 @@ bmx::InputSizes sizes_of(const bmx::Program& program, const int64_t* shapes) {
         const int64_t* shape = shapes + 4 * i;
         const int rank = input.flat ? 2 : 4;
         const std::string channels = std::to_string(input.channels);
-        if (shape[0] < 1 || shape[1] != input.channels) {
+        if (shape[0] < 1) {
+            throw bmx::Error("input " + std::to_string(i) + " has the batch " + std::to_string(shape[0]) +
+                             "; it must be 1 or more");
+        }
+        if (shape[1] != input.channels) {
             throw bmx::Error("input " + std::to_string(i) + " must have the shape (batch, " + channels +
                              (input.flat ? ")" : ", height, width)") + ", not " + shape_text(shape, rank));
         }

@@ -33,12 +33,13 @@ size_t bmx_program_outputs(const bmx_program* program);
 /* Shape of an input as at conversion: rank (2 or 4) numbers written to shape, the batch 1. Returns the rank. */
 int bmx_program_input_shape(const bmx_program* program, size_t input, int64_t shape[4]);
 
-/* Shapes are 4 numbers for each input or output (unused ones 0), the batch first; ranks one number each. */
+/* Shapes are 4 numbers for each input or output (unused ones 0), the batch first, which is 1 or more and the same for
+ * all inputs; ranks one number each. */
 int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, int64_t* output_shapes,
                       int* output_ranks);
 
-/* Runs on contiguous float32 arrays of finite numbers; results for NaN and infinities are not defined, and they need not
- * be NaN. threads: 0 for as many as OpenMP offers. */
+/* Runs on contiguous float32 arrays of finite numbers; results for NaN and infinities are not defined, and they need
+ * not be NaN. threads: 0 for as many as OpenMP offers. */
 int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                     float* const* outputs, int threads);
 

@@ -84,7 +84,11 @@ std::string text_of(const Shape& shape) {
     return text.str();
 }
 
-bool known(const Shape& shape) { return !shape.empty() && std::find(shape.begin(), shape.end(), 0u) == shape.end(); }
+// MXNet passes a size that it does not know as -1, and as 0 in older versions.
+bool known(const Shape& shape) {
+    return !shape.empty() &&
+           std::none_of(shape.begin(), shape.end(), [](unsigned size) { return size == 0 || size == ~0u; });
+}
 
 int64_t resize(const int64_t* formula, int64_t size) {
     int64_t shift = formula[0], step = formula[1], offset = formula[2];

@@ -8,7 +8,7 @@ import mxnet as mx
 from ..container import read_arrays
 from ..errors import UserError, last_line
 from ..exported import Exported
-from ..graph import load_symbol, symbol_of
+from ..graph import load_symbol, shapes_by_name, symbol_of
 from .packing import pack
 
 
@@ -71,7 +71,7 @@ def deploy(net, input_shape):
     -------
     mxnet.gluon.SymbolBlock
     """
-    shapes = dict(input_shape) if isinstance(input_shape, dict) else {'data': tuple(input_shape)}
+    shapes = shapes_by_name(input_shape)
     try:
         net(*[mx.nd.zeros(shape) for shape in shapes.values()])  # parameters get their shapes from the first input
         arrays = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
@@ -90,7 +90,7 @@ def deploy(net, input_shape):
 def _shapes(symbol, arrays, input_shape):
     """The shape of each input by its name."""
     if isinstance(input_shape, dict):
-        return {name: tuple(shape) for name, shape in input_shape.items()}
+        return shapes_by_name(input_shape)
     described = json.loads(symbol.tojson())['nodes']
     labels = {described[source]['name'] for node in described if node['op'].endswith('Output') for source, *_ in node['inputs'][1:]}
     names = [name for name in symbol.list_arguments() if name not in arrays and name not in labels]
@@ -104,4 +104,4 @@ def _shapes(symbol, arrays, input_shape):
             if names
             else 'the parameter file holds all variables of the symbol, so none is left to be the input'
         )
-    return {names[0]: tuple(input_shape)}
+    return shapes_by_name(input_shape, names[0])

@@ -53,9 +53,11 @@ def check_inputs(program, inputs):
     for number, (array, value) in enumerate(zip(inputs, program.inputs)):
         if array.dtype != np.float32:
             raise ProgramError(f'input {number} must be float32, not {array.dtype}: use astype')
-        if array.ndim != (2 if value.flat else 4) or array.shape[1] != value.channels or array.shape[0] < 1:
+        if array.ndim != (2 if value.flat else 4) or array.shape[1] != value.channels:
             expected = f'(batch, {value.channels})' if value.flat else f'(batch, {value.channels}, height, width)'
             raise ProgramError(f'input {number} must have the shape {expected}, not {array.shape}')
+        if array.shape[0] < 1:
+            raise ProgramError(f'input {number} has the batch 0; it must be 1 or more')
         if array.shape[0] != inputs[0].shape[0]:
             raise ProgramError(f'input {number} has the batch {array.shape[0]}, input 0 has {inputs[0].shape[0]}')
 

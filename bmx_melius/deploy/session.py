@@ -1,12 +1,11 @@
 """Running a packed network without MXNet."""
 
-import json
-
 import numpy as np
 
 from ..container import read_parameters
 from ..errors import UserError
 from ..exported import Exported
+from ..symbol_json import VARIABLE, SymbolJson
 from .native import Runner
 from .operations import ProgramError
 from .packed_operator import NAME
@@ -58,8 +57,8 @@ class Session:
         Parameters
         ----------
         *inputs : numpy.ndarray
-            float32, (batch, channels, height, width) or (batch, channels), one for each input. Their values are finite, and no sum of
-            magnitudes that a layer makes of them exceeds 3e38; results for others are not defined.
+            float32, (batch, channels, height, width) or (batch, channels), one for each input, the batch 1 or more. Their values are
+            finite, and no sum of magnitudes that a layer makes of them exceeds 3e38; results for others are not defined.
 
         Returns
         -------
@@ -141,16 +140,18 @@ def read_packed(prefix):
     except UserError as error:
         raise UserError(f'{params_file}: {error}') from error
     inputs_fit, outputs_fit = len(program.inputs) == len(input_names), max(output_order) < len(program.outputs)
-    if len(words) != words_count or not inputs_fit or not outputs_fit:
+    if words_count != str(len(words)) or not inputs_fit or not outputs_fit:
         raise UserError(f'{symbol_file} and {params_file} are not of one conversion: convert the network again')
     return program, words, input_names, output_order
 
 
 def _arrays(inputs):
-    return [array if isinstance(array, np.ndarray) else _array(number, array) for number, array in enumerate(inputs)]
+    return [array if type(array) is np.ndarray else _array(number, array) for number, array in enumerate(inputs)]
 
 
 def _array(number, given):
+    if isinstance(given, np.ma.MaskedArray):
+        raise UserError(f'input {number} is a masked array, and a network has no use for the mask: give it filled, array.filled(value)')
     try:
         np.asarray(given, np.float32)  # or NumPy would make an array of objects of a ragged list, with a warning
         return np.asarray(given)
@@ -160,30 +161,22 @@ def _array(number, given):
 
 def _read_symbol(path):
     """The names of the inputs, that of the words and their number, and which outputs of the operator are those of the network."""
-    try:
-        with open(path, encoding='utf-8') as file:
-            graph = json.load(file)
-        nodes = graph['nodes']
-        operators = [node for node in nodes if node['op'] != 'null']
-        packed = [node for node in operators if node['op'] == NAME]
-        foreign = sorted({node['op'] for node in operators if node['op'] != NAME})
-        if foreign:
-            beside = f' beside {"a packed one" if len(packed) == 1 else f"{len(packed)} packed ones"}' if packed else ''
-            raise UserError(
-                f'{path} has operators of MXNet{beside} ({", ".join(foreign)}): load it with MXNet,'
-                + (' SymbolBlock.imports' if packed else ' or convert it first')
-            )
-        if len(packed) != 1:
-            raise UserError(f'{path} has {len(packed)} packed operators; a session runs one: load it with MXNet, SymbolBlock.imports')
-        names = [nodes[source]['name'] for source, *_ in packed[0]['inputs']]
-        heads = [(nodes[source] is packed[0], output) for source, output, *_ in graph['heads']]
-        if not heads or not all(is_packed and isinstance(output, int) and output >= 0 for is_packed, output in heads):
-            raise UserError(f'{path} has outputs that its packed operator does not make: load it with MXNet')
-        return names[:-1], names[-1], int(packed[0]['attrs']['program_words']), [output for _, output in heads]
-    except UserError:
-        raise
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:  # no JSON, or none of a symbol
-        raise UserError(f'{path} is no symbol of MXNet, or damaged ({error}): convert the network again') from error
+    symbol = SymbolJson.read(path)
+    operators = [node for node in symbol.nodes if node['op'] != VARIABLE]
+    packed = [node for node in operators if node['op'] == NAME]
+    foreign = sorted({node['op'] for node in operators if node['op'] != NAME})
+    if foreign:
+        beside = f' beside {"a packed one" if len(packed) == 1 else f"{len(packed)} packed ones"}' if packed else ''
+        raise UserError(
+            f'{path} has operators of MXNet{beside} ({", ".join(foreign)}): load it with MXNet,'
+            + (' SymbolBlock.imports' if packed else ' or convert it first')
+        )
+    if len(packed) != 1:
+        raise UserError(f'{path} has {len(packed)} packed operators; a session runs one: load it with MXNet, SymbolBlock.imports')
+    if not all(symbol.nodes[source] is packed[0] for source, *_ in symbol.heads):
+        raise UserError(f'{path} has outputs that its packed operator does not make: load it with MXNet')
+    *inputs, words = [symbol.nodes[source]['name'] for source, *_ in packed[0]['inputs']] or ['']
+    return inputs, words, packed[0].get('attrs', {}).get('program_words'), [slot for _, slot, *_ in symbol.heads]
 
 
 def _read_words(path, name):
