@@ -44,7 +44,7 @@ def read_converted(symbol_file, params_file, input_shape):
 
     Raises
     ------
-    OSError, UserError
+    UserError
         Naming the file, the node or the array, and what is wrong with it.
     """
     rewritten = _Rewritten(os.fspath(symbol_file), read_nodes(os.fspath(symbol_file)))

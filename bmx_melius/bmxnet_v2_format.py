@@ -18,6 +18,7 @@ import re
 import numpy as np
 
 from .errors import UserError
+from .files import read_text
 
 CONVOLUTION, DENSE = 'BinaryInferenceConvolution', 'BinaryInferenceFullyConnected'
 _WORD = 32  # bits
@@ -30,8 +31,7 @@ _MOST_OUTPUTS = 1000  # of a node: more than any has, so that a damaged number i
 
 def read_nodes(symbol_file):
     """The JSON of a symbol, checked as far as it is looked at here; MXNet checks the rest."""
-    with open(symbol_file, encoding='utf-8', errors='replace') as file:
-        content = file.read()
+    content = read_text(symbol_file)
     try:
         described = json.loads(content)
         for index, node in enumerate(described['nodes']):

@@ -15,7 +15,7 @@ import struct
 import numpy as np
 
 from .errors import UserError
-from .files import replacing
+from .files import read_bytes, replacing
 
 _FILE_MAGIC = 0x112
 _ARRAY_MAGIC = 0xF993FAC9  # MXNet 1.x; the next one is written under NumPy's semantics of shapes, otherwise it is the same
@@ -61,11 +61,9 @@ def read_parameters(path):
     Raises
     ------
     UserError
-        Naming the file and what is wrong with it: damaged, cut short, or of a kind that no exported network has.
+        Naming the file and what is wrong with it: missing, damaged, cut short, or of a kind that no exported network has.
     """
-    path = os.fspath(path)
-    with open(path, 'rb') as file:
-        return _Reader(path, file.read()).arrays()
+    return _Reader(os.fspath(path), read_bytes(path)).arrays()
 
 
 def read_arrays(path):

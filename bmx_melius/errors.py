@@ -1,4 +1,4 @@
-"""The one exception that stands for a mistake of the user's, and what its messages quote of other errors."""
+"""The exception that stands for a mistake of the user's, its form for files, and what messages quote of other errors."""
 
 
 class UserError(ValueError):
@@ -6,6 +6,13 @@ class UserError(ValueError):
 
     The command line prints the message alone and exits with status 2; every other exception is a defect and keeps its traceback.
     """
+
+
+class FileError(OSError, UserError):
+    """A file that cannot be read, with the fields of an `OSError`: number and text of the error, and the name of the file."""
+
+    def __str__(self):
+        return f'{self.filename}: {self.strerror}'
 
 
 def last_line(error):

@@ -7,6 +7,7 @@ of the Python classes that built it.
 import collections
 import dataclasses
 import json
+import math
 import numbers
 import os
 import re
@@ -14,8 +15,11 @@ import re
 import mxnet as mx
 
 from .errors import UserError, last_line
+from .files import read_text
 from .marks import read_marks
 from .symbol_json import SymbolJson, require_different_names
+
+_MOST_ELEMENTS = (1 << 31) - 1  # of an array
 
 
 @dataclasses.dataclass(eq=False)
@@ -94,11 +98,9 @@ class Graph:
 
         Raises
         ------
-        OSError
-            When a file cannot be read.
         UserError
-            When the file is no symbol, the block cannot be traced, two variables have one name, or the shapes do not fit or do not follow
-            from those given.
+            When the file cannot be read or is no symbol, the block cannot be traced, two variables have one name, or the shapes do not fit
+            or do not follow from those given.
         """
         shapes = shapes_by_name(input_shape)
         symbol = symbol_of(network, list(shapes))
@@ -153,18 +155,24 @@ class Graph:
 
 
 def shapes_by_name(input_shape, name='data'):
-    """The shape of each input: that of a network with one, which is called `name`, or a dict. Raises `UserError` for no shape."""
+    """The shape of each input: that of a network with one, which is called `name`, or a dict.
+
+    Raises `UserError` for what is no shape, and for one that MXNet cannot compute with.
+    """
     shapes = dict(input_shape) if isinstance(input_shape, dict) else {name: input_shape}
     for given, shape in shapes.items():
         if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and size > 0 for size in shape):
             raise UserError(f'the shape of the input {given} must be a tuple of whole numbers from 1 on, batch first, not {shape!r}')
+        if math.prod(shape) > _MOST_ELEMENTS:
+            raise UserError(
+                f'the input {given} of shape {tuple(shape)} has {math.prod(shape)} elements; MXNet computes with {_MOST_ELEMENTS} at most'
+            )
     return {given: tuple(map(int, shape)) for given, shape in shapes.items()}
 
 
 def load_symbol(path):
-    """Read an exported ``-symbol.json``. Raises `OSError` when it cannot be read and `UserError` when it holds no symbol."""
-    with open(path, encoding='utf-8', errors='replace') as file:
-        content = file.read()
+    """Read an exported ``-symbol.json``. Raises `UserError` when it cannot be read or holds no symbol."""
+    content = read_text(path)
     SymbolJson.parse(content, path)
     try:
         return mx.sym.load_json(content)

@@ -182,10 +182,9 @@ def summary(network, input_shape=(1, 3, 224, 224)):
 
     Raises
     ------
-    OSError
-        When a file cannot be read.
     UserError
-        When the network cannot be traced, shapes are unknown or do not fit, or an operator cannot be counted; it names the node.
+        When a file cannot be read, the network cannot be traced, shapes are unknown or do not fit, or an operator cannot be counted; it
+        names the file or the node.
     """
     return Summary.of(Graph.read(network, input_shape))
 

@@ -9,6 +9,7 @@ import json
 import os
 
 from .errors import UserError
+from .files import read_text
 
 VARIABLE = 'null'  # the operator of nodes that are none
 
@@ -59,9 +60,8 @@ class SymbolJson:
 
     @classmethod
     def read(cls, path):
-        """`parse` the text of a file. Raises `OSError`, too."""
-        with open(path, encoding='utf-8', errors='replace') as file:
-            return cls.parse(file.read(), path)
+        """`parse` the text of a file. Raises `UserError`, too, when it cannot be read."""
+        return cls.parse(read_text(path), path)
 
     def _check(self):
         for node in self.nodes:

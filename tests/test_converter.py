@@ -520,6 +520,8 @@ def beginning_with(value):
         ('running_var', beginning_with(-1), r'batchnorm\d+_fwd \(BatchNorm\): .*running_var is -1 in channel 0, .*must be positive'),
         ('running_var', beginning_with(-1e-5), r'running_var is -1e-05 in channel 0, and with eps=1e-05'),
         ('beta', lambda array: array.astype(np.float16), 'beta is float16: cast'),
+        ('conv0_weight', lambda array: array.astype(np.int8), r'conv0_weight \(int8\) do not fit their operators'),
+        ('running_var', lambda array: array.astype(np.uint8), 'running_var is uint8, not float32'),
     ],
 )
 def test_parameters_that_do_not_fit_are_named(name, change, words, small, tmp_path):
@@ -580,8 +582,12 @@ def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
         bmx.convert(tmp_path / 'cut-symbol.json', params, prefix, shape)
     with pytest.raises(UserError, match='is no parameter file'):
         bmx.convert(symbol, symbol, prefix, shape)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UserError, match='missing.json: No such file'):
         bmx.convert(tmp_path / 'missing.json', params, prefix, shape)
+    with pytest.raises(UserError, match='missing.params: No such file'):
+        bmx.convert(symbol, tmp_path / 'missing.params', prefix, shape)
+    with pytest.raises(UserError, match='has 29999999400000003 elements; MXNet computes with 2147483647'):
+        bmx.convert(symbol, params, prefix, (1, 3, 99999999, 99999999))
     with pytest.raises(UserError, match='no folder'):
         bmx.convert(symbol, params, tmp_path / 'missing' / 'packed', shape)
     with pytest.raises(UserError, match='would overwrite'):
@@ -675,6 +681,28 @@ def test_packed_networks_predict(export, run, tmp_path):
     results = [run('predict', tmp_path / name, tmp_path / 'image.png', '--input-size', 8, '--json') for name in ('net', 'packed')]
     expected, predicted = ([row['probability'] for row in json.loads(result[1])['predictions'][0]['top']] for result in results)
     np.testing.assert_allclose(predicted, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    'arguments',
+    [
+        ['predict', 'n\udcff', 'a.png'],
+        ['convert', 'n\udcff-symbol.json', 'n-0000.params', 'n', '--input-shape', '1,3,8,8'],
+        ['evaluate', 'n\udcff', 'digits'],
+    ],
+)
+def test_commands_refuse_a_prefix_that_mxnet_cannot_read(arguments, run):
+    status, output, errors = run(*arguments)
+    assert status == 2 and not output and 'UTF-8' in errors and errors.count('\n') == 1
+
+
+def test_a_size_for_which_there_is_no_memory_is_named(small, tmp_path, monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr('bmx_melius.deploy.packing._sample', fail)
+    with pytest.raises(UserError, match=r'not enough memory .* \(1, 3, 8, 8\)'):
+        bmx.convert(*small, tmp_path / 'packed', (1, 3, 8, 8))
 
 
 @pytest.mark.parametrize('shape', ['=1,3', '1,x', 'a=1,2 --input-shape a=1,2', '1,2 --input-shape b=1,2'])

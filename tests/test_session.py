@@ -200,8 +200,25 @@ def test_damaged_files_are_named(prefix):
     pathlib.Path(f'{prefix}-symbol.json').write_bytes(b'\xff')
     with pytest.raises(bmx.UserError, match='net-symbol.json holds no symbol'):
         bmx.Session(prefix)
-    with pytest.raises(FileNotFoundError):
-        bmx.Session(f'{prefix}-missing')
+
+
+def test_a_name_of_no_network_is_an_error_that_names_the_file(tmp_path):
+    with pytest.raises(bmx.UserError, match='nothing-symbol.json: No such file or directory') as caught:
+        bmx.Session(tmp_path / 'nothing')
+    assert isinstance(caught.value, OSError) and caught.value.filename == str(tmp_path / 'nothing-symbol.json')
+    (tmp_path / 'folder-symbol.json').mkdir()
+    with pytest.raises(bmx.UserError, match='folder-symbol.json: Is a directory'):
+        bmx.Session(tmp_path / 'folder')
+
+
+@pytest.mark.parametrize('name, message', [(b'n\xff', r"'n.udcff' is no text in UTF-8"), ('n\udcff', 'UTF-8'), ('n\0', 'code 0')])
+def test_a_prefix_that_cannot_name_files_is_refused(name, message):
+    with pytest.raises(bmx.UserError, match=message):
+        bmx.Session(name)
+
+
+def test_a_prefix_may_be_of_bytes(prefix):
+    assert_same(bmx.Session(bytes(prefix))(make_image()), reference.run(make_program(), [make_image()]))
 
 
 def test_no_damage_to_the_files_does_more_than_raise_an_error(prefix, long_run):

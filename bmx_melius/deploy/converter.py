@@ -37,8 +37,10 @@ def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=Fal
 
     Raises
     ------
-    UserError, OSError
+    UserError
         Naming the file, the parameter or the node, and what is wrong. Nothing is written then.
+    OSError
+        When a file cannot be written.
     """
     symbol_file, params_file, exported = os.fspath(symbol_file), os.fspath(params_file), Exported(prefix)
     written_symbol, written_params = exported.symbol_file, exported.parameter_file(0)

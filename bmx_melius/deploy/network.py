@@ -50,7 +50,7 @@ class Network:
         self._check_arrays()
         known = {**{name: np.dtype(np.float32) for name in shapes}, **{name: array.dtype for name, array in arrays.items()}}
         known = {name: dtype for name, dtype in known.items() if name in symbol.list_arguments()}
-        self._dtypes = self._internals.infer_type_partial(**known)[1]
+        self._dtypes = self._infer_types(known)
         self._constants = {}
         self._check_batch_norms()
         self._encodings = self._find_encodings()
@@ -67,8 +67,19 @@ class Network:
                 raise UserError(f'the parameter {node.name} has the shape {array.shape}; with this input the network needs {node.shape}')
             if array.dtype.kind == 'f' and array.dtype != np.float32:
                 raise UserError(f'the parameter {node.name} is {array.dtype}: cast the network to float32 before it is exported')
+            if node in self.graph.statistics and array.dtype != np.float32:
+                raise UserError(f'the running statistic {node.name} is {array.dtype}, not float32: export the network again')
             if not np.isfinite(array).all():
                 raise UserError(f'the parameter {node.name} holds values that are not finite: the file is damaged or training diverged')
+
+    def _infer_types(self, known):
+        try:
+            return self._internals.infer_type_partial(**known)[1]
+        except mx.MXNetError as error:
+            odd = [f'{name} ({dtype})' for name, dtype in known.items() if dtype != np.float32]
+            if not odd:
+                raise UserError(f'the network does not take inputs of float32: {last_line(error)}') from error
+            raise UserError(f'the parameters {", ".join(odd)} do not fit their operators: export the network again, in float32') from error
 
     def _check_batch_norms(self):
         """MXNet gives NaN without an error where the root is taken of a negative number, and no program could equal that."""

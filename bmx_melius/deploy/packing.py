@@ -54,7 +54,20 @@ def pack(symbol, arrays, shapes, verification, half):
     Returns
     -------
     Packed
+
+    Raises
+    ------
+    UserError
+        Naming the parameter or the node, and what is wrong.
     """
+    try:
+        return _pack(symbol, arrays, shapes, verification, half)
+    except MemoryError as error:
+        sizes = ', '.join(map(str, shapes.values()))
+        raise UserError(f'there is not enough memory to convert with an input of shape {sizes}: give a smaller batch or size') from error
+
+
+def _pack(symbol, arrays, shapes, verification, half):
     network = Network(symbol, arrays, shapes)
     sample = _sample(network)
     folded = FoldedBatchNorms(network, sample)

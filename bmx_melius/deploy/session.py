@@ -35,7 +35,7 @@ class Session:
     Raises
     ------
     UserError
-        When the files are not those of a packed network, naming the file and what is wrong.
+        When the files are missing or not those of a packed network, naming the file and what is wrong.
     """
 
     def __init__(self, network, threads=0, check_finite=False):
@@ -129,7 +129,7 @@ def read_packed(prefix):
     Raises
     ------
     UserError
-        When the files are not those of a packed network, naming the file and what is wrong.
+        When the files are missing or not those of a packed network, naming the file and what is wrong.
     """
     files = Exported(prefix)
     symbol_file, params_file = files.symbol_file, files.parameter_file(0)
