@@ -15,7 +15,7 @@ _DESCRIPTION = 'Binary neural networks on MXNet: count what a network costs, and
 _EXAMPLES = """\
 examples:
   bmx-melius summary meliusnet22              # operations, parameters and size, layer by layer
-  bmx-melius convert a-symbol.json a-0000.params a-packed --input-shape 1,3,224,224     # to bit instructions
+  bmx-melius convert out/best out/packed      # to bit instructions
   bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network that Larq trained
   bmx-melius import-bmxnet checkpoint.params out/meliusnet22 --model meliusnet22        # trained with BMXNet-v2
   bmx-melius export-onnx out/best best.onnx   # for other runtimes, computed in floats

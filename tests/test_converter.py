@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 
 import cv2
 import mxnet as mx
@@ -575,8 +576,10 @@ def test_an_eps_that_is_not_finite_is_named(eps, small, tmp_path):
 def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
     symbol, params = small
     shape, prefix = (1, 3, 8, 8), tmp_path / 'packed'
-    with pytest.raises(UserError, match='holds no symbol of MXNet'):
+    with pytest.raises(UserError, match='net-0000.params is no symbol, it holds parameters$'):
         bmx.convert(params, params, prefix, shape)
+    with pytest.raises(UserError, match='net-0000.params is no symbol, it holds parameters; did you swap the first two?'):
+        bmx.convert(params, symbol, prefix, shape)
     (tmp_path / 'cut-symbol.json').write_text(pathlib.Path(symbol).read_text().partition('[')[0])
     with pytest.raises(UserError, match='cut-symbol.json holds no symbol of MXNet'):
         bmx.convert(tmp_path / 'cut-symbol.json', params, prefix, shape)
@@ -660,6 +663,36 @@ def test_command_prints_what_it_did(small, run, tmp_path):
     assert status == 0 and report['packed_operators'] == 1 and report['verification'] is None and report['half']
     status, output, _ = run('convert', *small, tmp_path / 'packed-symbol.json', '--input-shape', 'data=1,3,8,8')
     assert status == 0 and sorted(path.name for path in tmp_path.glob('packed*')) == ['packed-0000.params', 'packed-symbol.json']
+
+
+def test_command_takes_the_prefix_of_both_files_or_their_names(small, run, tmp_path):
+    symbol, params = small
+    for names in (['net'], ['net-symbol.json'], [symbol, params]):
+        source = [tmp_path / name for name in names]
+        assert run('convert', *source, tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
+        assert bmx.Session(tmp_path / 'packed').input_shapes == [(None, 3, 8, 8)]
+        for written in tmp_path.glob('packed*'):
+            written.unlink()
+    params.rename(tmp_path / 'net-0007.params')
+    assert run('convert', symbol, tmp_path / 'net-0007.params', tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
+
+
+@pytest.mark.parametrize(
+    'names, words',
+    [
+        (['net'], 'takes PREFIX PACKED or SYMBOL PARAMS PACKED'),
+        (['net-symbol.json', 'net-0000.params'], 'PACKED names the files to write'),
+        (['net', 'net-0000.params', 'a', 'b'], 'takes PREFIX PACKED or SYMBOL PARAMS PACKED'),
+        (['other', 'packed'], 'there is no .*other-symbol.json'),
+        (['net-0000.params', 'net-symbol.json', 'packed'], 'net-0000.params is no symbol.* did you swap the first two?'),
+        (['net', 'net'], 'would overwrite the network that is converted'),
+    ],
+)
+def test_command_says_which_files_it_takes(names, words, small, run, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    status, output, errors = run('convert', *(tmp_path / name for name in names), '--input-shape', '1,3,8,8')
+    assert status == 2 and not output and errors.count('\n') == 1 and re.search(words, errors)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_command_takes_the_shape_from_the_summary_and_copies_it(small, run, tmp_path):

@@ -5,7 +5,7 @@ import os
 
 import mxnet as mx
 
-from ..container import read_arrays
+from ..container import is_parameter_file, read_arrays
 from ..errors import UserError, last_line
 from ..exported import Exported
 from ..graph import load_symbol, shapes_by_name, symbol_of
@@ -49,6 +49,9 @@ def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=Fal
             if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):
                 raise UserError(f'{target} would overwrite the network that is converted: choose another prefix')
     exported.require_writable()
+    if is_parameter_file(symbol_file):
+        swapped = '' if is_parameter_file(params_file) else '; did you swap the first two?'
+        raise UserError(f'{symbol_file} is no symbol, it holds parameters{swapped}')
     symbol = load_symbol(symbol_file)
     arrays = read_arrays(params_file)
     packed = pack(symbol, arrays, _shapes(symbol, arrays, input_shape), verify, half)
