@@ -15,7 +15,7 @@ from mxnet.gluon import HybridBlock, nn
 
 from .errors import UserError
 from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, CONVOLUTION_INPUT, DENSE, mark
-from .quantizers import FULL_PRECISION, UNIT_MAGNITUDE, check_quantizer, quantize, quantize_in_parts
+from .quantizers import FULL_PRECISION, UNIT_MAGNITUDE, check_quantizer, quantize, quantize_in_parts, rounds_to_sign
 
 ENCODINGS = ('sign', 'bit')
 
@@ -49,6 +49,11 @@ def concat(F, *maps):
     return F.reshape(F.concat(*(F.expand_dims(x, axis=0) for x in maps), dim=2), shape=(-3, -2))
 
 
+def _quantizer_facts(method, bits):
+    """What a mark says about a quantizer."""
+    return {'method': method, 'bits': bits, 'sign': int(rounds_to_sign(method, bits))}
+
+
 class QActivation(HybridBlock):
     """Quantized activation.
 
@@ -73,7 +78,7 @@ class QActivation(HybridBlock):
     def __init__(self, bits=1, method='sign', threshold=1.3, encoding='sign', **kwargs):
         super().__init__(**kwargs)
         check_quantizer(method, bits, threshold)
-        _check_encoding(encoding, bits)
+        _check_encoding(encoding, method, bits, rounds_to_sign(method, bits))
         self.bits, self.method, self.threshold, self.encoding = bits, method, threshold, encoding
 
     def hybrid_forward(self, F, x):
@@ -83,18 +88,18 @@ class QActivation(HybridBlock):
         with mark(ACTIVATION_INPUT):
             x = F.reshape(x, shape=(-2,))
         terms = quantize_in_parts(F, x, self.method, self.bits, self.threshold, self.encoding)
-        with mark(ACTIVATION, method=self.method, bits=self.bits, encoding=self.encoding):
+        with mark(ACTIVATION, **_quantizer_facts(self.method, self.bits), encoding=self.encoding):
             return terms[0] + terms[1]
 
     def __repr__(self):
         return f'{type(self).__name__}({self.method}, bits={self.bits}, threshold={self.threshold}, encoding={self.encoding})'
 
 
-def _check_encoding(encoding, bits):
+def _check_encoding(encoding, method, bits, stands_for_signs):
     if encoding not in ENCODINGS:
         raise UserError(f'unknown encoding {encoding!r}; known: {", ".join(ENCODINGS)}')
-    if encoding == 'bit' and bits != 1:
-        raise UserError(f"encoding='bit' stands for one bit, not for bits={bits}; leave encoding='sign'")
+    if encoding == 'bit' and not stands_for_signs:
+        raise UserError(f"encoding='bit' is for signs, not for bits={bits} of the quantizer {method!r}; leave encoding='sign'")
 
 
 def _weight_and_constant(F, quantized, filters, pad_value, offset, encoding):
@@ -178,7 +183,7 @@ class _QuantizedConvolution:
     ):
         check_quantizer(quantization, bits)
         stands_for_signs = bits == 1 or quantization == UNIT_MAGNITUDE
-        _check_encoding(encoding, 1 if stands_for_signs else bits)
+        _check_encoding(encoding, quantization, bits, stands_for_signs)
         if encoding == 'bit' and pad_value != -1:
             raise UserError(f"encoding='bit' pads with -1, not with pad_value={pad_value}; use encoding='sign'")
         if layout not in (None, self.layout):
@@ -225,8 +230,8 @@ class _QuantizedConvolution:
         if grouped:
             x = _plain_layout(F, x)
         arguments = dict(self._kwargs, no_bias=constant is None)
-        facts = dict(bits=self.bits, method=self.quantization, encoding=self.encoding, pad_value=self.pad_value, offset=int(self.offset))
-        with mark(CONVOLUTION, **facts):
+        facts = dict(encoding=self.encoding, pad_value=self.pad_value, offset=int(self.offset))
+        with mark(CONVOLUTION, **_quantizer_facts(self.quantization, self.bits), **facts):
             y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name='fwd', **arguments)
         return _plain_layout(F, y) if grouped else y
 
@@ -270,7 +275,7 @@ class QDense(nn.Dense):
 
     def __init__(self, units, in_units=0, bits=1, quantization='sign', no_offset=False, use_bias=False, encoding='sign', **kwargs):
         check_quantizer(quantization, bits)
-        _check_encoding(encoding, bits)
+        _check_encoding(encoding, quantization, bits, bits == 1)
         super().__init__(units, use_bias=use_bias, in_units=in_units, **kwargs)
         if bits != FULL_PRECISION:
             self.weight.wd_mult = 0.0
@@ -284,7 +289,7 @@ class QDense(nn.Dense):
         shift = -1 if self.encoding == 'bit' else 0  # bits are signs moved by one and halved, as in a padded convolution
         scaled, constant = _weight_and_constant(F, quantized, self._units, shift, self.offset, self.encoding)
         inputs = [v for v in (x, scaled, constant) if v is not None]
-        with mark(DENSE, bits=self.bits, method=self.quantization, encoding=self.encoding, offset=int(self.offset)):
+        with mark(DENSE, **_quantizer_facts(self.quantization, self.bits), encoding=self.encoding, offset=int(self.offset)):
             y = F.FullyConnected(*inputs, no_bias=constant is None, num_hidden=self._units, flatten=self._flatten, name='fwd')
         if bias is not None:
             y = F.broadcast_add(y, bias)
@@ -337,7 +342,7 @@ class BinaryConv2D(HybridBlock):
             )
         if weight_bits != bits:
             convolution['quantization'] = UNIT_MAGNITUDE
-        encoding = 'bit' if bits == 1 and pad_value == -1 else 'sign'
+        encoding = 'bit' if rounds_to_sign(activation_method, bits) and pad_value == -1 else 'sign'
         with self.name_scope():
             self.qact = QActivation(bits, activation_method, threshold, encoding)
             self.qconv = QConv2D(channels, kernel_size, bits=weight_bits, pad_value=pad_value, encoding=encoding, **convolution)

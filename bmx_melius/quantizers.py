@@ -116,12 +116,15 @@ class Quantizer:
         The forward value, given the input and the surrogate's value.
     full_precision : callable (F, x) -> array
         The result with ``bits=32``: the part of the surrogate that is a function in its own right.
+    sign : bool
+        Whether one bit of it is `sign`: +1 where x >= 0 and -1 elsewhere, for every x. Only such values can be computed on as bits.
     """
 
     bits: Sequence
     surrogate: Optional[Callable]
     rounded: Optional[Callable]
     full_precision: Callable
+    sign: bool = False
 
 
 BINARY = range(1, 2)
@@ -134,12 +137,14 @@ QUANTIZERS = {
         surrogate=cancelled,
         rounded=lambda F, x, surrogate, bits: sign(F, x),
         full_precision=lambda F, x: x,
+        sign=True,
     ),
     'approx_sign': Quantizer(
         bits=BINARY,
         surrogate=lambda F, x, threshold, scale: quadratic(F, cancelled(F, x, threshold)) * scale,
         rounded=lambda F, x, surrogate, bits: sign(F, x),
         full_precision=lambda F, x: quadratic(F, clip(F, x, -1, 1)),
+        sign=True,
     ),
     'round': Quantizer(
         bits=MULTI_BIT,
@@ -172,11 +177,16 @@ def check_quantizer(method, bits, threshold=None):
         )
 
 
+def rounds_to_sign(method, bits):
+    """Whether quantizing to `bits` bits with `method` gives the sign."""
+    return bits == 1 and QUANTIZERS[method].sign
+
+
 def quantize_in_parts(F, x, method, bits, threshold=None, encoding='sign'):
     """`quantize` as two terms whose sum is the result: the caller adds them, and so decides which node is the last one.
 
-    With ``encoding='bit'`` the result of a binary quantizer q is (q(x) + 1) / 2 in {0, 1}, the bit that stands for the sign, with half
-    of q's gradient: for a convolution of bits, MXNet's native padding with 0 *is* padding with -1. This is the form that training
+    With ``encoding='bit'`` the result of a quantizer q that rounds to the sign is (q(x) + 1) / 2 in {0, 1}, the bit that stands for it,
+    with half of q's gradient: for a convolution of bits, MXNet's native padding with 0 *is* padding with -1. This is the form that training
     spends its time in. It spares the passes that make infinities finite, so that they give NaN.
     """
     quantizer = QUANTIZERS[method]

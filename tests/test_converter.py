@@ -632,6 +632,24 @@ def test_malformed_marks_are_named(find, replace, words, small, tmp_path):
         bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
 
 
+def test_networks_exported_before_marks_said_what_rounds_to_the_sign_are_packed_as_today(small, tmp_path):
+    symbol, params = small
+    bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
+    old = symbol.read_text().replace('"__bmx_sign__": "1"', '"__other__": "1"')
+    assert old.count('"__other__"') == 2
+    symbol.write_text(old)
+    bmx.convert(symbol, params, tmp_path / 'old', (1, 3, 8, 8))
+    for suffix in ('-symbol.json', '-0000.params'):
+        assert (tmp_path / f'old{suffix}').read_bytes() == (tmp_path / f'packed{suffix}').read_bytes()
+
+
+@pytest.mark.parametrize('method', ['round', 'dorefa'])
+def test_one_bit_that_is_not_the_sign_stays(method, convert):
+    layers = bmx.BinaryConv2D(8, 3), bmx.QActivation(1, method), bmx.QConv2D(8, 3, no_offset=True)
+    report, _ = convert(initialized(sequence(*layers), (1, 3, 8, 8)), (1, 3, 8, 8))
+    assert f'quantizes to 1 bits by {method}; the sign can be packed' in str(report)
+
+
 def test_activation_without_a_beginning_stays(small, tmp_path):
     symbol, params = small
     symbol.write_text(symbol.read_text().replace('"activation_input"', '"other"'))

@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 
 from ..container import read_arrays
-from ..marks import ACTIVATION, ACTIVATION_INPUT, ROLE, key
+from ..marks import ACTIVATION, ACTIVATION_INPUT, ROLE, is_sign, read_marks
 
 _BLOCK_OPTIONS = {'static_alloc': True, 'static_shape': True}
 
@@ -96,13 +96,13 @@ class _Graph:
         """Reduce each binary activation to x >= 0, or to 2 (x >= 0) - 1 where it gives signs."""
         first = None
         for index, node in enumerate(self.nodes):
-            attributes = node.get('attrs', {})
-            role = attributes.get(key(ROLE))
+            facts = read_marks(node.get('attrs', {}))
+            role = facts.get(ROLE)
             if role == ACTIVATION_INPUT:
                 first = index
-            elif role == ACTIVATION and attributes[key('method')] in ('sign', 'approx_sign'):
+            elif role == ACTIVATION and is_sign(facts):
                 compared = self.nodes[first]['inputs']
-                if attributes[key('encoding')] == 'bit':
+                if facts['encoding'] == 'bit':
                     self._replace(index, '_greater_equal_scalar', compared, {'scalar': '0'})
                 else:  # the nodes between the first and the last one have no other use
                     self._replace(first, '_greater_equal_scalar', compared, {'scalar': '0'})

@@ -14,7 +14,6 @@ from .thresholds import BatchNorm
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
 
-_SIGN_METHODS = ('sign', 'approx_sign')  # with one bit both round to the sign
 _IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
 _MOVES = (
     *(*_IDENTITIES, 'Dropout', 'Reshape', 'reshape', 'Flatten', 'SwapAxis', 'transpose', 'slice_axis', 'SliceChannel', 'Concat'),
@@ -238,7 +237,7 @@ def _eps(node):
 
 def is_sign(node):
     """Whether a node's mark names a quantizer that is the sign."""
-    return marked_bits(node) == 1 and node.marks.get('method') in _SIGN_METHODS
+    return marked_bits(node) == 1 and marks.is_sign(node.marks)
 
 
 def is_channelwise_batch_norm(node):

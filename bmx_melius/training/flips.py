@@ -6,6 +6,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..layers import QConv1D, QConv2D, QConv3D, QDense
+from ..quantizers import rounds_to_sign
 
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 STATISTICS = ('mean', 'flipped', *(f'p{percent}' for percent in PERCENTILES))
@@ -16,10 +17,10 @@ _LAYERS = (QConv1D, QConv2D, QConv3D, QDense)
 def binary_weights(block, path=''):
     """The binary weights of a network: a dict of each layer's path (as in the names of a ``.params`` file) to its `Parameter`.
 
-    These are the weights of the quantized layers with one bit, of which the network sees the sign. (The quantizer ``round`` with one bit
-    compares with 1/2, and is left out.)
+    These are the weights of which the network sees the sign. (With one bit, the quantizer ``round`` compares with 1/2, and ``dorefa`` takes
+    negative numbers next to 0 for +1: both are left out.)
     """
-    if isinstance(block, _LAYERS) and block.bits == 1 and block.quantization != 'round':
+    if isinstance(block, _LAYERS) and rounds_to_sign(block.quantization, block.bits):
         return {path: block.weight}
     return {
         name: weight
