@@ -13,6 +13,7 @@ import math
 
 from . import marks
 from .errors import UserError
+from .symbol_json import integers
 
 FLOAT_BITS = 32
 BOPS_PER_OP = 64
@@ -218,7 +219,7 @@ def _kind(node, is_first, is_last):
 
 def kernel(node, attribute='kernel'):
     """The kernel of a convolution or pooling, one number for each spatial axis; with ``attribute='stride'`` its strides (() = all 1)."""
-    return tuple(int(size) for size in node.attributes.get(attribute, '').strip('()[] ').split(',') if size.strip())
+    return integers(node.attributes.get(attribute, ''))
 
 
 def _layer(node, parameters, bits, kind):

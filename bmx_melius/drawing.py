@@ -7,6 +7,7 @@ import graphviz
 from . import counting, marks
 from .errors import UserError
 from .files import replacing
+from .symbol_json import truth
 
 SOURCE_SUFFIXES = ('.gv', '.dot')
 PICTURE_SUFFIXES = ('.pdf', '.png', '.svg')
@@ -142,7 +143,7 @@ def _add_box(drawing, node, layer):
         drawing.node(str(node.index), f'{name}\n{_size(node)}{operations}', fillcolor=_COLOURS[layer.kind])
     elif node.operator == 'Pooling':
         kind = node.attributes.get('pool_type', 'max')
-        name = f'global {kind} pool' if node.attributes.get('global_pool') in ('True', '1') else f'{kind} pool {_window(node)}'
+        name = f'global {kind} pool' if truth(node.attributes.get('global_pool', 'False')) else f'{kind} pool {_window(node)}'
         drawing.node(str(node.index), f'{name}\n{_size(node)}')
     else:
         drawing.node(

@@ -5,7 +5,6 @@ their packed operators renamed.
 """
 
 import functools
-import json
 import os
 import sys
 
@@ -13,6 +12,7 @@ import mxnet as mx
 import numpy as np
 
 from ..errors import UserError
+from ..symbol_json import SymbolJson
 from .native import Runner
 from .packed_operator import NAME, infer_shapes
 from .program import Program
@@ -75,12 +75,11 @@ def _renaming(load_json):
     @functools.wraps(load_json)
     def load_renamed(json_str):
         if NAME in json_str:
-            graph = json.loads(json_str)
-            for node in graph['nodes']:
+            symbol = SymbolJson.parse(json_str, 'the text')
+            for index, node in enumerate(symbol.nodes):
                 if node['op'] == NAME:
-                    node['op'] = 'Custom'
-                    node.setdefault('attrs', {})['op_type'] = NAME
-            json_str = json.dumps(graph)
+                    symbol.replace(index, 'Custom', node['inputs'], {**node['attrs'], 'op_type': NAME})
+            json_str = symbol.text()
         return load_json(json_str)
 
     return load_renamed

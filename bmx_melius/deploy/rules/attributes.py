@@ -1,11 +1,12 @@
 """What the attributes of MXNet's operators say, in the words of a program."""
 
+from ...symbol_json import integers
 from ..builder import UnsupportedError
 
 
 def _pair(node, name, default):
     """A pair of numbers, height and width, among a node's attributes."""
-    numbers = tuple(int(number) for number in node.attributes.get(name, '').strip('()[] ').split(',') if number.strip())
+    numbers = integers(node.attributes.get(name, ''))
     if len(numbers) not in (0, 2):
         raise UnsupportedError(f'its {name} has {len(numbers)} axes; maps of height and width can be packed')
     return numbers or (default, default)
