@@ -1,7 +1,7 @@
-"""Symbols as the JSON text that MXNet writes: nodes in a list, each of which reads the results of others by their positions.
+"""Parser and checks of ``-symbol.json`` files: a list of nodes, each of which refers to its inputs by their positions in the list.
 
-MXNet loads a text in which a node reads its own result, or in which two variables have one name, and does not end well. So whoever reads
-a file checks it here first. MXNet is not needed for that.
+MXNet also loads symbols that contain a cycle or two variables of one name, but cannot run them correctly. Files are therefore checked here
+before MXNet loads them. The checks do not need MXNet.
 """
 
 import collections
@@ -11,7 +11,7 @@ import os
 from .errors import UserError
 from .files import read_text
 
-VARIABLE = 'null'  # the operator of nodes that are none
+VARIABLE = 'null'  # the operator of variables
 
 
 class SymbolJson:
@@ -20,12 +20,12 @@ class SymbolJson:
     Attributes
     ----------
     nodes : list of dict
-        ``op`` (`VARIABLE` for an input or a parameter), ``name``, ``inputs`` and, where there are some, ``attrs``, a dict of str to str. An
-        input is a list that begins with the position of a node and the number of one of its outputs.
+        With the keys ``op`` (`VARIABLE` for an input or a parameter), ``name``, ``inputs`` and optionally ``attrs``, a dict of str to str.
+        An input is a list that begins with the position of a node and the number of one of its outputs.
     heads : list of list
-        The outputs, of the same form as inputs.
+        The outputs of the symbol, in the same form as inputs.
     attributes : dict
-        Of the symbol as a whole, such as MXNet's version.
+        Attributes of the whole symbol, such as MXNet's version.
     """
 
     def __init__(self, nodes, heads, attributes):
@@ -33,12 +33,12 @@ class SymbolJson:
 
     @classmethod
     def parse(cls, text, path):
-        """Read a text and check what MXNet does not; errors call it `path`.
+        """Parse a JSON text and check what MXNet does not check; `path` is its name in error messages.
 
         Raises
         ------
         UserError
-            When it is no symbol, a node reads its own result, or two variables have one name.
+            If the text is not a symbol, contains a cycle, or has two variables of one name.
         """
         try:
             content = json.loads(text)
@@ -49,7 +49,7 @@ class SymbolJson:
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
             reason = error if type(error) in (ValueError, json.JSONDecodeError) else repr(error)
             raise UserError(
-                f'{os.fspath(path)} holds no symbol of MXNet, or a damaged one ({reason}): give the PREFIX-symbol.json that was exported'
+                f'{os.fspath(path)} holds no symbol of MXNet, or a damaged one ({reason}): give an exported PREFIX-symbol.json'
             ) from error
         try:
             require_different_names(node['name'] for node in symbol.nodes if node['op'] == VARIABLE)
@@ -60,19 +60,19 @@ class SymbolJson:
 
     @classmethod
     def read(cls, path):
-        """`parse` the text of a file. Raises `UserError`, too, when it cannot be read."""
+        """Read a file and `parse` its text. Also raises `UserError` if the file cannot be read."""
         return cls.parse(read_text(path), path)
 
     def _check(self):
         for node in self.nodes:
             if not isinstance(node['op'], str) or not isinstance(node['name'], str):
-                raise ValueError(f'the operator {node["op"]!r} or the name {node["name"]!r} is no text')
+                raise ValueError(f'the operator {node["op"]!r} or the name {node["name"]!r} is not a string')
             if not all(isinstance(text, str) for text in node.get('attrs', {}).values()):
-                raise ValueError(f'node {node["name"]} has an attribute that is no text')
+                raise ValueError(f'node {node["name"]} has an attribute that is not a string')
             if not all(_is_entry(source, len(self.nodes)) for source in node['inputs']):
-                raise ValueError(f'node {node["name"]} reads a node that is not there')
+                raise ValueError(f'node {node["name"]} reads a node that does not exist')
         if not self.heads or not all(_is_entry(head, len(self.nodes)) for head in self.heads):
-            raise ValueError('an output is no node')
+            raise ValueError('an output is not a node')
 
     def _require_no_cycle(self):
         waiting_for = [len(node['inputs']) for node in self.nodes]
@@ -96,7 +96,7 @@ def _is_entry(entry, count):
 
 
 def _on_cycle(nodes, waiting_for):
-    """A node of a cycle: go against the arrows, among nodes that wait, until one comes a second time."""
+    """Return the index of a node on a cycle: follow inputs among the unresolved nodes until one is visited a second time."""
     index, seen = next(index for index, count in enumerate(waiting_for) if count), set()
     while index not in seen:
         seen.add(index)
@@ -105,7 +105,7 @@ def _on_cycle(nodes, waiting_for):
 
 
 def require_different_names(variables):
-    """Raise `UserError` where two variables have one name: parameters are found by their names."""
+    """Raise `UserError` if two variables have the same name, because parameters are looked up by name."""
     for name, count in collections.Counter(variables).items():
         if count > 1:
-            raise UserError(f'{count} variables of the symbol are called {name}: give each one a name of its own')
+            raise UserError(f'{count} variables of the symbol are called {name}: give each variable a different name')

@@ -299,7 +299,7 @@ def test_marks_survive_export_and_import(tmp_path):
         (lambda: QActivation(method='dorefa', bits=2, encoding='bit'), 'one bit'),
         (lambda: QConv2D(4, 3, layout='NHWC'), 'NCHW only'),
         (lambda: QConv2D(4, 3, pad_value=0, encoding='bit'), 'pads with -1'),
-        (lambda: QConv2D(4, 3, bits=32, encoding='bit'), 'one bit, not for bits=32'),
+        (lambda: QConv2D(4, 3, bits=32, encoding='bit'), 'one bit, not bits=32'),
         (lambda: ScaledBinaryConv2D(4, 3, dilation=2), 'no dilation'),
         (lambda: ChannelShuffle(0), 'at least 1'),
     ],
