@@ -13,17 +13,22 @@ import dataclasses
 from typing import Any, Dict, Optional, Tuple
 
 from .errors import UserError
-from .quantizers import FULL_PRECISION, Array, check_quantizer, quantize, stored_bits
+from .quantizers import FULL_PRECISION, Array, check_quantizer, quantize, rounds_to_sign, stored_bits
 
 ENCODINGS = ('sign', 'bit')
 
 
-def check_encoding(encoding: str, bits: int) -> None:
-    """Raise `UserError` unless `encoding` is known and values of `bits` bits can be encoded with it."""
+def quantizer_facts(method: str, bits: int) -> Dict[str, object]:
+    """Return the facts about a quantizer for marks (`bmx_melius.marks`)."""
+    return {'method': method, 'bits': stored_bits(method, bits), 'sign': int(rounds_to_sign(method, bits))}
+
+
+def check_encoding(encoding: str, method: str, bits: int, represents_signs: bool) -> None:
+    """Raise `UserError` unless `encoding` is known; ``bit`` also requires that the values are signs, or replace signs in training."""
     if encoding not in ENCODINGS:
         raise UserError(f'unknown encoding {encoding!r}; known: {", ".join(ENCODINGS)}')
-    if encoding == 'bit' and bits != 1:
-        raise UserError(f"encoding='bit' represents one bit, not bits={bits}; use encoding='sign'")
+    if encoding == 'bit' and not represents_signs:
+        raise UserError(f"encoding='bit' is for signs, not for bits={bits} of the quantizer {method!r}; use encoding='sign'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Binarization:
 
     def __post_init__(self):
         check_quantizer(self.quantization, self.bits)
-        check_encoding(self.encoding, self.bits)
+        check_encoding(self.encoding, self.quantization, self.bits, self.bits == 1)
         if self.encoding == 'bit' and self.pad_value != -1:
             raise UserError(f"encoding='bit' pads with -1, not with pad_value={self.pad_value}; use encoding='sign'")
 
@@ -70,7 +75,7 @@ class Binarization:
     @property
     def facts(self) -> Dict[str, object]:
         """Facts for the marks of a layer, a dict (`bmx_melius.marks`)."""
-        return {'bits': self.stored_bits, 'method': self.quantization, 'encoding': self.encoding}
+        return {**quantizer_facts(self.quantization, self.bits), 'encoding': self.encoding}
 
     def weight_and_constant(self, F: Any, weight: Array, filters: int, shift: float, offset: bool) -> Tuple[Array, Optional[Array]]:
         """Return the weight that multiplies x - p and the constant added to each filter (identity in the module docstring).

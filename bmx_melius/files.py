@@ -100,11 +100,6 @@ def sha256(path):
     return digest.hexdigest()
 
 
-def printable(text):
-    """Return a text, which may contain file names, with characters that UTF-8 cannot encode replaced by escapes."""
-    return text.encode(errors='backslashreplace').decode()
-
-
 def check_folder(path):
     """Check that files can be written to a folder, or to its nearest existing parent. Nothing is left there.
 

@@ -3,18 +3,18 @@
 A layer wraps the one call that creates its anchor node in ``with mark(ROLE, ...):``. Marks are ordinary node attributes of the form
 ``__bmx_*__``. They survive export and import, and MXNet ignores them, so a marked graph runs on any MXNet.
 
-==================  =====================================================  ===================================================
+==================  =====================================================  ============================================================
 role                anchor node                                            facts
-==================  =====================================================  ===================================================
+==================  =====================================================  ============================================================
 activation_input    first node of a quantized activation; input 0 is x     none
-activation          last node of a quantized activation                    method, bits, encoding (``sign`` or ``bit``), threshold
+activation          last node of a quantized activation                    method, bits, sign, encoding (``sign`` or ``bit``), threshold
 convolution_input   node that subtracts the padding value from the input   pad_value
-convolution         the Convolution node of a quantized convolution        bits, method, encoding, pad_value, offset
-dense               the FullyConnected node of a quantized dense layer     bits, method, encoding, offset
-==================  =====================================================  ===================================================
+convolution         the Convolution node of a quantized convolution        bits, method, sign, encoding, pad_value, offset
+dense               the FullyConnected node of a quantized dense layer     bits, method, sign, encoding, offset
+==================  =====================================================  ============================================================
 
 The weight of ``convolution`` and ``dense`` is the only variable from which input 1 of the anchor node is computed; ``method`` and ``bits``
-are its quantizer.
+are its quantizer. ``sign`` is 1 if the quantizer rounds to the sign, else 0.
 """
 
 from typing import Dict, Mapping
@@ -27,6 +27,8 @@ ACTIVATION = 'activation'
 CONVOLUTION_INPUT = 'convolution_input'
 CONVOLUTION = 'convolution'
 DENSE = 'dense'
+
+_SIGN_METHODS = ('sign', 'approx_sign')  # for networks exported without the fact ``sign``
 
 
 def key(name: str) -> str:
@@ -43,3 +45,13 @@ def read_marks(attributes: Mapping[str, str]) -> Dict[str, str]:
     """Return the marks among the attributes of a node, a dict of fact names to str; empty for an unmarked node."""
     prefix, suffix = key('|').split('|')
     return {k[len(prefix) : -len(suffix)]: v for k, v in attributes.items() if k.startswith(prefix) and k.endswith(suffix)}
+
+
+def is_sign(facts: Mapping[str, str]) -> bool:
+    """Return whether the quantizer in the facts of a mark, as returned by `read_marks`, rounds to the sign.
+
+    Networks exported before the fact ``sign`` was introduced are recognized by their method and bits.
+    """
+    if 'sign' in facts:
+        return facts['sign'] == '1'
+    return facts.get('bits') == '1' and facts.get('method') in _SIGN_METHODS

@@ -122,12 +122,15 @@ class Quantizer:
         such a quantizer gives real weights instead of signs, in an otherwise binary layer.
     full_precision : callable (F, x) -> array
         The result without rounding: the surrogate without its cancelled gradient.
+    sign : bool
+        Whether it is `sign` for 1 bit: +1 where x >= 0, else -1, for all x. Only such values can be represented as bits.
     """
 
     bits: Sequence[int]
     surrogate: Optional[Callable[..., Any]]
     rounded: Optional[Callable[..., Any]]
     full_precision: Callable[[Any, Any], Any]
+    sign: bool = False
 
 
 BINARY = (1, FULL_PRECISION)
@@ -140,12 +143,14 @@ QUANTIZERS = {
         surrogate=cancelled,
         rounded=lambda F, x, surrogate, bits: sign(F, x),
         full_precision=lambda F, x: x,
+        sign=True,
     ),
     'approx_sign': Quantizer(
         bits=BINARY,
         surrogate=lambda F, x, threshold, scale: quadratic(F, cancelled(F, x, threshold)) * scale,
         rounded=lambda F, x, surrogate, bits: sign(F, x),
         full_precision=lambda F, x: quadratic(F, clip(F, x, -1, 1)),
+        sign=True,
     ),
     'round': Quantizer(
         bits=MULTI_BIT,
@@ -178,6 +183,11 @@ def check_quantizer(method: str, bits: int, threshold: Optional[float] = None) -
         )
 
 
+def rounds_to_sign(method: str, bits: int) -> bool:
+    """Return whether the quantizer `method` with `bits` bits gives the sign."""
+    return bits == 1 and QUANTIZERS[method].sign
+
+
 def stored_bits(method: str, bits: int) -> int:
     """Return the bits per value that the quantizer `method` gives for the argument `bits`: 32 if it does not round."""
     return FULL_PRECISION if QUANTIZERS[method].rounded is None else bits
@@ -188,9 +198,9 @@ def quantize_in_parts(
 ) -> Tuple[Array, Array]:
     """Return two terms whose sum is the result of `quantize`. The caller adds them, so that it can mark the node of the sum.
 
-    With ``encoding='bit'`` the sum is (q(x) + 1) / 2 in {0, 1} for a binary quantizer q, with half of its gradient: in a convolution of
-    these bits, MXNet's native padding with 0 *is* padding with -1. Training uses this form, so it is the one that must be fast. It does
-    not replace infinities by finite values, so infinities give NaN.
+    With ``encoding='bit'`` the sum is (q(x) + 1) / 2 in {0, 1} for a quantizer q that rounds to the sign, with half of its gradient: in a
+    convolution of these bits, MXNet's native padding with 0 *is* padding with -1. Training spends most of its time in this form, so it
+    does not replace infinities by finite values; infinities give NaN.
     """
     quantizer = QUANTIZERS[method]
     if encoding == 'bit':

@@ -106,8 +106,8 @@ def test_threads_that_share_a_session_get_their_own_results(prefix):
         ([np.zeros((0, 5, 8, 6), np.float32)], 'input 0 has the batch 0; it must be 1 or more'),
         ([np.float32(1)], r'must have the shape \(batch, 5, height, width\), not \(\)'),
         ([np.ma.masked_less(make_image(), 0)], r'input 0 is a masked array.*filled'),
-        ([[[1.0, 2.0], [3.0]]], 'input 0 is no array of numbers'),
-        (['pixels'], 'input 0 is no array of numbers'),
+        ([[[1.0, 2.0], [3.0]]], 'input 0 is not an array of numbers'),
+        (['pixels'], 'input 0 is not an array of numbers'),
     ],
 )
 def test_an_input_that_does_not_fit_is_named(prefix, inputs, message):
@@ -182,10 +182,10 @@ def read_itself(graph):
         (leave_an_input, 'has 0 packed operators'),
         (read_itself, 'node net reads its own result'),
         (lambda graph: graph['nodes'][0].update(name='net_program'), '2 variables of the symbol are called net_program'),
-        (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not make'),
-        (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not of one conversion'),
+        (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not compute'),
+        (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not from the same conversion'),
         (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
-        (lambda graph: graph['nodes'][2]['attrs'].update(program_words='100'), 'not of one conversion'),
+        (lambda graph: graph['nodes'][2]['attrs'].update(program_words='100'), 'not from the same conversion'),
     ],
 )
 def test_a_symbol_that_a_session_cannot_run_is_named(prefix, change, message):

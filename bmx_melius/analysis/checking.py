@@ -15,8 +15,8 @@ from mxnet.gluon.parameter import DeferredInitializationError
 from ..errors import UserError, last_line
 from ..marks import ACTIVATION, ROLE
 from ..quantizers import quantize
+from ..text import table
 from .graph import Graph, Node, activation_input, symbol_of
-from .summary import table
 
 NEARLY_ALL = 0.99  # fraction of the inputs or channels of a quantizer from which they are reported as a problem
 _FEWEST_VALUES = 8  # per channel; fewer values may have equal signs by chance
@@ -93,7 +93,7 @@ class Check:
             for row in self.layers
         ]
         headings = ('layer', 'gradient cancelled', 'inputs >= 0', 'constant channels', 'largest gradient')
-        return '\n'.join([table(headings, rows, left=1), '', *(self.problems or ['no problems found'])])
+        return '\n'.join([table(headings, rows, align='<' + '>' * (len(headings) - 1)), '', *(self.problems or ['no problems found'])])
 
 
 def _percent(fraction):

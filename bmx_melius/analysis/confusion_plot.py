@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..errors import UserError
-from ..files import printable, replacing
+from ..files import replacing
+from ..text import printable
 
 _NUMBERED = 20  # largest number of classes for which cells show their counts
 _NAMED = 50  # largest number of classes for which axes show the class names

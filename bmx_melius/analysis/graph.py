@@ -6,7 +6,6 @@ not depend on the Python classes that built the network.
 
 import collections
 import dataclasses
-import json
 import math
 import numbers
 import os
@@ -116,24 +115,24 @@ class Graph:
                     f'the network has no input {name!r}: give shapes by name, {{name: shape}}; its variables are {_some(arguments)}'
                 )
         internals = symbol.get_internals()
-        described = json.loads(internals.tojson())
+        described = SymbolJson.of(internals)
         output_shapes = _infer(internals, shapes)
 
         statistics = set(symbol.list_auxiliary_states())
         graph = cls(nodes=[], parameters=[], statistics=[], outputs=[], output_slots=[])
         shapes_of = collections.defaultdict(list)
-        for (index, _, _), shape in zip(described['heads'], output_shapes):  # the outputs of a node are consecutive
+        for (index, _, _), shape in zip(described.heads, output_shapes):  # the outputs of a node are consecutive
             shapes_of[index].append(shape)
         labels = set()
-        for index, entry in enumerate(described['nodes']):
+        for index, entry in enumerate(described.nodes):
             inputs = [graph.nodes[source] for source, _, _ in entry['inputs']]
             is_variable = entry['op'] == 'null'
             node = Node(
                 index=index,
                 name=entry['name'],
                 operator=None if is_variable else entry['op'],
-                attributes=entry.get('attrs', {}),
-                marks=read_marks(entry.get('attrs', {})),
+                attributes=entry['attrs'],
+                marks=read_marks(entry['attrs']),
                 inputs=inputs,
                 input_slots=[slot for _, slot, _ in entry['inputs']],
                 shapes=shapes_of[index],
@@ -151,7 +150,7 @@ class Graph:
                 graph.statistics.append(node)
             elif node.operator is None and node.name not in shapes and node.name not in labels:
                 graph.parameters.append(node)
-        heads = json.loads(symbol.tojson())['heads']
+        heads = SymbolJson.of(symbol).heads
         graph.outputs = [graph.nodes[index] for index, _, _ in heads]
         graph.output_slots = [slot for _, slot, _ in heads]
         _require_known_shapes(graph, shapes)

@@ -2,8 +2,10 @@
 
 import dataclasses
 import math
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Any, Dict, List, Tuple, Union
 
+from ..arithmetic import ceil_div
+from ..text import table
 from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers
 from .graph import Graph, InputShape, Network
 
@@ -76,7 +78,7 @@ class Summary:
     @property
     def size_bytes(self) -> int:
         """Size of the parameters in bytes, with the bits of their quantizers; running statistics excluded, as in the paper."""
-        return math.ceil(self._total('size_bits') / 8)
+        return ceil_div(self._total('size_bits'), 8)
 
     @property
     def size_bytes_with_running(self) -> int:
@@ -126,7 +128,7 @@ class Summary:
     def table_by_kind(self) -> str:
         """Return a text table of `by_kind`, followed by the totals."""
         rows = [(row.kind, row.layers, row.macs, round(row.ops), f'{row.share:.1%}', row.parameters) for row in self.by_kind()]
-        return table(('kind', 'layers', 'MACs', 'OPs', 'share of OPs', 'parameters'), rows, left=1) + '\n\n' + self._totals()
+        return table(('kind', 'layers', 'MACs', 'OPs', 'share of OPs', 'parameters'), rows, align='<>>>>>') + '\n\n' + self._totals()
 
     def __str__(self) -> str:
         rows = [
@@ -143,7 +145,9 @@ class Summary:
             for layer in self.layers
         ]
         return (
-            table(('name', 'kind', 'operator', 'output shape', 'bits', 'parameters', 'MACs', 'OPs'), rows, left=4) + '\n\n' + self._totals()
+            table(('name', 'kind', 'operator', 'output shape', 'bits', 'parameters', 'MACs', 'OPs'), rows, align='<<<<>>>>')
+            + '\n\n'
+            + self._totals()
         )
 
     def _totals(self):
@@ -203,14 +207,3 @@ def summary(network: Network, input_shape: InputShape = (1, 3, 224, 224)) -> Sum
     size        144 bytes = 0.00 MB of 1,048,576 bytes
     """
     return Summary.of(Graph.read(network, input_shape))
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[object]], left: int) -> str:
-    """Return a text table. The first `left` columns are left-aligned; integers have thousands separators."""
-    cells = [list(headings)] + [[f'{cell:,}' if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = [
-        '  '.join(cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))).rstrip()
-        for line in cells
-    ]
-    return '\n'.join([lines[0], '  '.join('-' * width for width in widths), *lines[1:]])

@@ -10,45 +10,19 @@ BinaryInferenceFullyConnected   (O, I)               (I / 32, O): word (j, o) ho
 The files declare the words as float32. They are read as bytes, because as numbers some of them are NaN.
 """
 
-import ast
-import json
 import math
-import re
 
 import numpy as np
 
 from ..errors import UserError
-from ..files import read_text
+from ..symbol_json import integers, truth
 
 CONVOLUTION, DENSE = 'BinaryInferenceConvolution', 'BinaryInferenceFullyConnected'
 _WORD = 32  # bits
 _BROKEN_WORD = 64
-_MOST_OUTPUTS = 1000  # per node; more than any node has, to detect damaged numbers
 
 
 # --- nodes ----------------------------------------------------------------------------------------------------------------------------
-
-
-def read_nodes(symbol_file):
-    """Read the JSON of a symbol and check the fields that this package uses; MXNet checks the others."""
-    content = read_text(symbol_file)
-    try:
-        described = json.loads(content)
-        for index, node in enumerate(described['nodes']):
-            node['attrs'] = dict(node.get('attrs', {}))
-            if not all(isinstance(text, str) for text in (node['op'], node['name'], *node['attrs'].values())):
-                raise ValueError(f'node {index} has a name, an operator or an attribute that is not a string')
-            if not all(_is_index(source[0], index) and _is_index(source[1], _MOST_OUTPUTS) for source in node['inputs']):
-                raise ValueError(f'node {node["name"]} reads a node that does not come before it')
-        if not all(_is_index(head[0], len(described['nodes'])) and _is_index(head[1], _MOST_OUTPUTS) for head in described['heads']):
-            raise ValueError('an output is not a node')
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise UserError(f'{symbol_file} holds no symbol of MXNet, or is damaged: {error!r}') from error
-    return described
-
-
-def _is_index(value, count):
-    return type(value) is int and 0 <= value < count  # 1.0 and true are equal to 1
 
 
 def attribute(node, name, kind, default=None):
@@ -57,24 +31,32 @@ def attribute(node, name, kind, default=None):
     if text == '()' and default is not None:
         return default
     try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        value = None
-    if type(value) is not kind or kind is tuple and [type(number) for number in value] != [int, int]:
-        raise UserError(f'node {node["name"]} ({node["op"]}) has no {name}, or one that is malformed or not of two axes: {text}')
-    return value
+        return _KINDS[kind](text)
+    except ValueError as error:
+        raise UserError(f'node {node["name"]} ({node["op"]}) has no {name}, or one that is malformed or not of two axes: {text}') from error
+
+
+def _pair(text):
+    numbers = integers(text)
+    if len(numbers) != 2 or None in numbers:
+        raise ValueError(f'{text} is not a pair')
+    return numbers
+
+
+_KINDS = {int: int, bool: truth, tuple: _pair}
 
 
 def constant_padding(node):
     """Return ((height, width), sign of the value) of a node that pads symmetrically with a constant; None for other nodes."""
-    widths = re.fullmatch(r'[(\[]0, ?0, ?0, ?0, ?(\d+), ?\1, ?(\d+), ?\2[)\]]', node['attrs'].get('pad_width', ''))
-    if node['op'] != 'Pad' or node['attrs'].get('mode') != 'constant' or not widths or len(node['inputs']) != 1:
+    if node['op'] != 'Pad' or node['attrs'].get('mode') != 'constant' or len(node['inputs']) != 1:
         return None
     try:
-        value = float(node['attrs'].get('constant_value', 0))
+        widths, value = integers(node['attrs'].get('pad_width', '')), float(node['attrs'].get('constant_value', 0))
     except ValueError:
         return None  # MXNet reports the malformed value
-    return (int(widths.group(1)), int(widths.group(2))), 1 if value >= 0 else -1
+    if len(widths) != 8 or widths[:4] != (0, 0, 0, 0) or widths[4::2] != widths[5::2]:
+        return None
+    return widths[4::2], 1 if value >= 0 else -1
 
 
 # --- weights --------------------------------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@
 namespace bmx {
 namespace {
 
-constexpr size_t kMostParts = 256;            // of a view
-constexpr int64_t kMostPartsInAll = 1 << 16;  // of all views, counted each time that one is read
+constexpr size_t kMostParts = 256;            // per view
+constexpr int64_t kMostPartsInAll = 1 << 16;  // sum over all views and their readers
 constexpr int kWordChannels = 32;
 
 Parts sliced(const Parts& parts, int begin, int end) {
@@ -34,7 +34,7 @@ void append_joined(Parts& parts, const Parts& more) {
     }
 }
 
-// How many steps and other views read a value, at most.
+// Returns an upper bound of the number of steps and views that read a value.
 int64_t reads(const Facts& facts, int value) {
     return int64_t(facts.outputs[value]) + static_cast<int64_t>(facts.consumers[value].size()) +
            static_cast<int64_t>(facts.binary_readers[value].size());

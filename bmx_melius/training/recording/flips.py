@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 
+from ...arithmetic import ceil_div
 from ...errors import UserError
 from ...layers import QConv1D, QConv2D, QConv3D, QDense
+from ...quantizers import rounds_to_sign
 
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 STATISTICS = ('mean', 'flipped', *(f'p{percent}' for percent in PERCENTILES))
@@ -16,10 +18,10 @@ _LAYERS = (QConv1D, QConv2D, QConv3D, QDense)
 def binary_weights(block, path=''):
     """The binary weights of a network: a dict of each layer's path (as in the names of a ``.params`` file) to its `Parameter`.
 
-    These are the weights of the quantized layers with one bit, of which the network sees the sign. (The quantizer ``round`` with one bit
-    compares with 1/2, and is left out.)
+    These are the weights of which the network sees the sign. (With one bit, the quantizer ``round`` compares with 1/2, and ``dorefa`` takes
+    negative numbers next to 0 for +1: both are left out.)
     """
-    if isinstance(block, _LAYERS) and block.binarization.stored_bits == 1 and block.binarization.quantization != 'round':
+    if isinstance(block, _LAYERS) and rounds_to_sign(block.binarization.quantization, block.binarization.bits):
         return {path: block.weight}
     return {
         name: weight
@@ -65,7 +67,7 @@ class FlipCounter:
         self.table = np.empty((0, len(self.layers), len(STATISTICS)))
         dtype = np.min_scalar_type(updates_per_epoch)
         # a row for each byte of signs
-        self._counts = {name: np.zeros((math.ceil(size / 8), 8), dtype) for name, size in zip(self._weights, sizes)}
+        self._counts = {name: np.zeros((ceil_div(size, 8), 8), dtype) for name, size in zip(self._weights, sizes)}
         self._signs = {}
 
     def start(self, arrays):
@@ -125,5 +127,5 @@ def statistics(histogram):
     """The `STATISTICS` of numbers of flips; `histogram[n]` weights flipped n times."""
     cumulated = np.cumsum(histogram)
     size = cumulated[-1]
-    ranks = [max(1, math.ceil(percent * size / 100)) for percent in PERCENTILES]
+    ranks = [max(1, ceil_div(percent * size, 100)) for percent in PERCENTILES]
     return [np.arange(len(histogram)) @ histogram / size, (size - histogram[0]) / size, *np.searchsorted(cumulated, ranks)]
