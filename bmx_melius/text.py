@@ -1,18 +1,18 @@
-"""Text for people: tables, and names of files that need not be valid UTF-8."""
+"""Text output: tables, and file names that are not valid UTF-8."""
 
 from typing import Sequence
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]], align: str) -> str:
-    """Return columns of text under their headings.
+    """Return a text table with headings.
 
     Parameters
     ----------
     headings : sequence of str
     rows : sequence of sequences
-        Of str; integers get thousands separators, None is shown as a dash.
+        Strings; integers get thousands separators, None is shown as a dash.
     align : str
-        A character for each column, ``<`` for flush left, ``>`` for flush right.
+        One character per column: ``<`` aligns left, ``>`` right.
     """
     cells = [list(headings), *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells)]
@@ -27,5 +27,5 @@ def _cell(value):
 
 
 def printable(text: str) -> str:
-    """Replace what is not valid UTF-8 in a text, which may quote names of files, by escapes."""
+    """Return a text, which may contain file names, with characters that UTF-8 cannot encode replaced by escapes."""
     return text.encode(errors='backslashreplace').decode()

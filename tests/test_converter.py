@@ -584,7 +584,7 @@ def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
     (tmp_path / 'cut-symbol.json').write_text(pathlib.Path(symbol).read_text().partition('[')[0])
     with pytest.raises(UserError, match='cut-symbol.json holds no symbol of MXNet'):
         bmx.convert(tmp_path / 'cut-symbol.json', params, prefix, shape)
-    with pytest.raises(UserError, match='is no parameter file'):
+    with pytest.raises(UserError, match='is not a parameter file'):
         bmx.convert(symbol, symbol, prefix, shape)
     with pytest.raises(UserError, match='missing.json: No such file'):
         bmx.convert(tmp_path / 'missing.json', params, prefix, shape)

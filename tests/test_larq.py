@@ -325,7 +325,7 @@ def test_damaged_files_are_refused(damage, tmp_path):
     write_keras(tmp_path / 'damaged.h5', [('a', {'kernel': np.ones((2, 3), np.float32)})])
     assert len(read_keras_layers(tmp_path / 'damaged.h5')) == 1
     damage(tmp_path / 'damaged.h5')
-    with pytest.raises(UserError, match='damaged.h5 is no HDF5 file of Keras weights, or damaged'):
+    with pytest.raises(UserError, match='damaged.h5 is not an HDF5 file of Keras weights, or is damaged'):
         read_keras_layers(tmp_path / 'damaged.h5')
 
 
@@ -372,11 +372,11 @@ def test_links_within_a_file_are_followed(tmp_path):
 
 def test_files_of_other_kinds_are_refused(tmp_path, meliusnet22_file):
     (tmp_path / 'text.h5').write_text('no HDF5')
-    with pytest.raises(UserError, match='text.h5 is no HDF5 file of Keras weights'):
+    with pytest.raises(UserError, match='text.h5 is not an HDF5 file of Keras weights'):
         model_zoo.from_larq('meliusnet22', tmp_path / 'text.h5')
     with h5py.File(tmp_path / 'keras3.weights.h5', 'w') as file:
         file['layers/conv/vars/0'] = np.zeros(3)
-    with pytest.raises(UserError, match='says no layer_names.*Keras 3'):
+    with pytest.raises(UserError, match='has no attribute layer_names.*Keras 3'):
         model_zoo.from_larq('meliusnet22', tmp_path / 'keras3.weights.h5')
     write_keras(tmp_path / 'more.h5', list(meliusnet22_layers()))
     with h5py.File(tmp_path / 'more.h5', 'a') as file:

@@ -100,15 +100,15 @@ def damaged(change):
         ('[' * 100000, 'holds no symbol'),
         (damaged(lambda content: content.pop('nodes')), "KeyError('nodes')"),
         (damaged(lambda content: content.update(nodes=[1])), 'holds no symbol'),
-        (damaged(lambda content: content['nodes'][0].update(name=3)), 'name 3 is no text'),
-        (damaged(lambda content: content['nodes'][0].update(attrs={'a': 1})), 'an attribute that is no text'),
+        (damaged(lambda content: content['nodes'][0].update(name=3)), 'name 3 is not a string'),
+        (damaged(lambda content: content['nodes'][0].update(attrs={'a': 1})), 'an attribute that is not a string'),
         (damaged(lambda content: content['nodes'][0].update(attrs=None)), 'holds no symbol'),
-        (damaged(lambda content: content['nodes'][1]['inputs'][0].__setitem__(0, 0.0)), 'reads a node that is not there'),
-        (damaged(lambda content: content['nodes'][1]['inputs'][0].__setitem__(0, 99)), 'reads a node that is not there'),
-        (damaged(lambda content: content['nodes'][1]['inputs'][0].__setitem__(1, 1 << 30)), 'reads a node that is not there'),
-        (damaged(lambda content: content['nodes'][1]['inputs'][0].__setitem__(0, -1)), 'reads a node that is not there'),
-        (damaged(lambda content: content.update(heads=[[99, 0, 0]])), 'an output is no node'),
-        (damaged(lambda content: content.update(heads=[])), 'an output is no node'),
+        (damaged(lambda content: content['nodes'][1]['inputs'][0].__setitem__(0, 0.0)), 'reads a node that does not exist'),
+        (damaged(lambda content: content['nodes'][1]['inputs'][0].__setitem__(0, 99)), 'reads a node that does not exist'),
+        (damaged(lambda content: content['nodes'][1]['inputs'][0].__setitem__(1, 1 << 30)), 'reads a node that does not exist'),
+        (damaged(lambda content: content['nodes'][1]['inputs'][0].__setitem__(0, -1)), 'reads a node that does not exist'),
+        (damaged(lambda content: content.update(heads=[[99, 0, 0]])), 'an output is not a node'),
+        (damaged(lambda content: content.update(heads=[])), 'an output is not a node'),
         (damaged(lambda content: content['nodes'][1]['inputs'][0].__setitem__(0, 1)), 'reads its own result'),
         (damaged(lambda content: content['nodes'][2].update(name='data')), '2 variables of the symbol are called data'),
     ],
@@ -143,5 +143,5 @@ def test_other_things_are_no_integers(text):
 
 def test_truth_values_have_two_spellings_each():
     assert [truth(text) for text in ('True', '1', 'true', 'False', '0', 'false')] == [True] * 3 + [False] * 3
-    with pytest.raises(ValueError, match="'None' is no truth value"):
+    with pytest.raises(ValueError, match="'None' is not a truth value"):
         truth('None')

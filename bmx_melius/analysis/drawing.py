@@ -1,4 +1,4 @@
-"""A network as a picture: its layers, poolings and joins as boxes, all else as words on the arrows between them."""
+"""Drawings of networks: layers, poolings and joins as boxes, other operators as labels of the arrows between them."""
 
 import os
 from typing import Union
@@ -60,9 +60,9 @@ def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
     Raises
     ------
     OSError
-        When the file cannot be written.
+        If the file cannot be written.
     UserError
-        When the suffix is another one, or graphviz's program `dot`, which renders pictures, is not installed.
+        For another suffix, or if the program `dot` of graphviz, which renders pictures, is not installed.
     """
     require_suffix(path, SUFFIXES)
     suffix = os.path.splitext(path)[1]
@@ -83,8 +83,8 @@ def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
 def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
     """Draw a `Graph`.
 
-    Boxes are the layers that multiply by weights (coloured by kind, with output size and OPs), poolings, and the places where paths meet.
-    Whatever else lies between them, a quantizer's arithmetic included, is a word on an arrow or, if it is mere rearrangement, nothing.
+    Boxes are layers that multiply by weights (coloured by kind, with output size and OPs), poolings, and nodes that join paths. Other
+    operators, including the arithmetic of a quantizer, are labels of arrows; those that only rearrange values are not shown.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
         edge_attr={'fontname': 'Helvetica', 'fontsize': '9', 'fontcolor': '#555555', 'arrowsize': '0.6'},
     )
     layers = {node: layer for node, layer in counting.count_layers(graph).items() if layer.macs}
-    origin = {}  # node that depends on data -> (the box its value comes from, the words on the way)
+    origin = {}  # node that depends on data -> (the last box before it, the labels since then)
     for node in graph.nodes:
         if not node.depends_on_data:
             continue
@@ -119,7 +119,7 @@ def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
         if _is_box(node, arrivals, layers):
             _add_box(drawing, node, layers.get(node))
             for box, words in dict.fromkeys(arrivals):
-                # the longer an arrow, the straighter: long networks would drift to the side otherwise
+                # long arrows are kept straight, otherwise long networks drift to the side
                 drawing.edge(str(box.index), str(node.index), label=_beside(words), weight=str(node.index - box.index))
             origin[node] = (node, ())
         else:
@@ -165,7 +165,7 @@ def _describe(node):
 
 
 def _window(node):
-    """'3 x 3', with the strides behind a slash where there are any: '3 x 3 / 2'."""
+    """Return the kernel size, with strides above 1 after a slash: '3 x 3', '3 x 3 / 2'."""
     strides = set(counting.kernel(node, 'stride')) - {1}
     return ' \u00d7 '.join(map(str, counting.kernel(node))) + (f' / {max(strides)}' if strides else '')
 
@@ -176,12 +176,12 @@ def _word(node):
     if node.operator in ('Activation', 'LeakyReLU'):
         return node.attributes.get('act_type', 'leaky')
     if node.operator in ('slice_axis', 'slice') and node.shape == node.inputs[0].shape:
-        return None  # it selects everything
+        return None  # selects all elements
     return _WORDS.get(node.operator)
 
 
 def _beside(words):
-    return ''.join(f'  {word}\\l' for word in words)  # flush left, with a distance from the arrow
+    return ''.join(f'  {word}\\l' for word in words)  # left-aligned, indented from the arrow
 
 
 def _size(node):

@@ -1,13 +1,13 @@
-"""What BMXNet-v2's model_converter writes: symbols with two operators that only BMXNet-v2 knows, and weights as bits.
+"""File format of BMXNet-v2's model_converter: symbols with two operators that exist only in BMXNet-v2, and packed weights.
 
 ==============================  ===================  ==================================================================================
-operator                        weights              words, of 32 bits, lowest bit first; bit 1 stands for +1
+operator                        weights              words of 32 bits, lowest bit first; bit 1 represents +1
 ==============================  ===================  ==================================================================================
 BinaryInferenceConvolution      (O, I, kh, kw)       in the order of the weights
 BinaryInferenceFullyConnected   (O, I)               (I / 32, O): word (j, o) holds the weights 32 j to 32 j + 31 of output o
 ==============================  ===================  ==================================================================================
 
-A file calls the words float32, so they are read as bytes: as numbers some of them are NaN.
+The files declare the words as float32. They are read as bytes, because as numbers some of them are NaN.
 """
 
 import math
@@ -26,7 +26,7 @@ _BROKEN_WORD = 64
 
 
 def attribute(node, name, kind, default=None):
-    """A number (`kind` int), a truth value (bool) or a pair of numbers (tuple) among a node's attributes."""
+    """Parse an attribute of a node: an int, a bool or a pair of ints, for `kind` int, bool or tuple."""
     text = node['attrs'].get(name, '()')
     if text == '()' and default is not None:
         return default
@@ -39,7 +39,7 @@ def attribute(node, name, kind, default=None):
 def _pair(text):
     numbers = integers(text)
     if len(numbers) != 2 or None in numbers:
-        raise ValueError(f'{text} is no pair')
+        raise ValueError(f'{text} is not a pair')
     return numbers
 
 
@@ -47,13 +47,13 @@ _KINDS = {int: int, bool: truth, tuple: _pair}
 
 
 def constant_padding(node):
-    """((height, width), sign of the value) of a node that pads a map with a constant, both ends of an axis alike; None for others."""
+    """Return ((height, width), sign of the value) of a node that pads symmetrically with a constant; None for other nodes."""
     if node['op'] != 'Pad' or node['attrs'].get('mode') != 'constant' or len(node['inputs']) != 1:
         return None
     try:
         widths, value = integers(node['attrs'].get('pad_width', '')), float(node['attrs'].get('constant_value', 0))
     except ValueError:
-        return None  # MXNet says what is wrong with it
+        return None  # MXNet reports the malformed value
     if len(widths) != 8 or widths[:4] != (0, 0, 0, 0) or widths[4::2] != widths[5::2]:
         return None
     return widths[4::2], 1 if value >= 0 else -1
@@ -63,7 +63,7 @@ def constant_padding(node):
 
 
 def unpack(operator, node, words, params_file):
-    """Words to weights of the shape that `node` has: float32, -1 and +1."""
+    """Unpack words to the weights of `node`: float32 of its shape, -1 and +1."""
     name, needed = f'{params_file}: the weight {node.name} of shape {node.shape}', math.prod(node.shape)
     if words.dtype == np.float64 or words.size * _BROKEN_WORD == needed:
         raise UserError(
@@ -73,7 +73,7 @@ def unpack(operator, node, words, params_file):
     if words.dtype != np.float32 or node.shape[1] % _WORD or words.size * _WORD != needed:
         raise UserError(
             f'{name} needs {needed / _WORD:g} words of {_WORD} bits (float32), '
-            f'but {words.size} of type {words.dtype} in the shape {words.shape} are there'
+            f'but has {words.size} of type {words.dtype} in the shape {words.shape}'
         )
     if words.ndim == 1 and _is_rounded(words):
         raise UserError(
@@ -88,5 +88,5 @@ def unpack(operator, node, words, params_file):
 
 
 def _is_rounded(words):
-    """Whether words are the numbers themselves, as floats, instead of the bits of a float: random bits hardly ever look like that."""
+    """Return whether words were converted to float by value instead of by bits; random bits hardly ever look like that."""
     return bool(np.isfinite(words).all() and (words >= 0).all() and (words == np.floor(words)).all() and words.max() > 1)
