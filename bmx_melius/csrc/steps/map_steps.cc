@@ -35,7 +35,7 @@ void pixels_to_planes(const From* from, const View& view, const Value& map, int 
 
 }  // namespace
 
-// --- input and output ----------------------------------------------------------------------------------
+// --- input and output ---------------------------------------------------------------------------
 
 InputStep::InputStep(const FloatKernels* kernels, int input, Slab output)
     : kernels_(kernels), input_(input), output_(output) {}
