@@ -1,4 +1,4 @@
-// The float kernel tables by name, as far as this build and this CPU have them.
+// Lookup by name of the float kernel tables that this build and this CPU support.
 #pragma once
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 #include "kernels/float_kernels.h"
 
-// nullptr: not here.
+// Returns nullptr if the table is not available.
 inline const bmx::FloatKernels* float_table(const std::string& name) {
     if (name == "reference") {
         return &bmx::float_kernels_reference();

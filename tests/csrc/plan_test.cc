@@ -1,8 +1,8 @@
-// The passes of planning: which operations become one step, where values lie, in which order steps run.
+// Tests of the planning passes: fusion, views, placement and layout.
 //
 //     plan_test [FILE...]
 //
-// Checks the passes on small programs, and the plans of the programs whose words are in the files.
+// Checks the passes on small programs, and the plans of the programs whose words are in FILEs.
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -24,7 +24,7 @@ Kinds kinds_of(const Planned& p) {
     return kinds;
 }
 
-// The group that makes a value.
+// Returns the group that computes a value.
 const bmx::Group& maker(const Planned& p, int value) {
     CHECK(p.fusion.maker[value] >= 0);
     return p.fusion.groups[p.fusion.maker[value]];
@@ -139,7 +139,7 @@ void views_that_break_words_of_bits_are_copied() {
     CHECK(q.fusion.maker[v] < 0);
 }
 
-// What all steps read together, which is what planning and running them takes beside their arithmetic.
+// Returns the number of parts that all steps read, which determines the overhead of planning and running them.
 size_t parts_read(const Planned& p) {
     size_t parts = 0;
     for (const bmx::Group& group : p.fusion.groups) {
@@ -241,7 +241,7 @@ void maps_of_all_sizes_share_memory_in_a_long_program() {
     int last = x;
     for (int i = 0; i < 3000; i++) {
         values.push_back(b.relu(b.slice(x, 0, 1 + i % 64)));
-        last = b.global_avg_pool(values[i / 2]);  // they live longer and longer
+        last = b.global_avg_pool(values[i / 2]);  // with increasing lifetimes
     }
     plan("many sizes", b, {last});
 }
