@@ -67,17 +67,10 @@ struct Bits {
 
 // The parts of a window that are contiguous in the map.
 struct Pieces {
-<<<<<<< HEAD
-    int rows, columns;  // down and across the window
-    int bytes;          // of one piece
-    int chunks() const { return ceil_div(bytes, kChunk); }
-    int tiles() const { return rows * columns * chunks(); }  // of a strip
-=======
     int rows, columns;  // number of pieces down and across the window
     int bytes;          // bytes of a piece
-    int chunks() const { return (bytes + kChunk - 1) / kChunk; }
+    int chunks() const { return ceil_div(bytes, kChunk); }
     int tiles() const { return rows * columns * chunks(); }  // tiles of a strip
->>>>>>> w-ldeploy
 };
 
 Pieces pieces_of(const BinaryConv& conv) {

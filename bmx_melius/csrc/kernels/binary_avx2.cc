@@ -221,13 +221,8 @@ class TableFinder {
         unit_ = unit;
         column_ = column;
         row_ = row;
-<<<<<<< HEAD
-        store(offsets_ + units * kUnitSteps, _mm256_setzero_si256());  // the weights' steps beyond the last one
-        return ceil_div(units * kUnitSteps, kSumSteps);
-=======
         store(offsets_ + units * kUnitSteps, _mm256_setzero_si256());  // for the padding steps of the weights
-        return (units * kUnitSteps + kSumSteps - 1) / kSumSteps;
->>>>>>> w-ldeploy
+        return ceil_div(units * kUnitSteps, kSumSteps);
     }
 
     const uint16_t* offsets() const { return offsets_; }

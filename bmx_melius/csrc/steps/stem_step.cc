@@ -77,13 +77,8 @@ StemStep::Ring StemStep::ring(const std::vector<Value>& values, size_t number) c
         columns = std::max(columns, static_cast<int>(next.width - 1) * a.stride_w + a.extent_w() - pad);
     }
     ring.left = static_cast<int>(round_up(pad, kLine));
-<<<<<<< HEAD
-    // An odd number of cache lines spreads the channels over all sets of the cache.
-    ring.channel = static_cast<ptrdiff_t>(ceil_div(ring.left + columns, kLine) | 1) * kLine;
-=======
     // An odd number of cache lines distributes the channels over all cache sets.
-    ring.channel = static_cast<ptrdiff_t>((ring.left + columns + kLine - 1) / kLine | 1) * kLine;
->>>>>>> w-ldeploy
+    ring.channel = static_cast<ptrdiff_t>(ceil_div(ring.left + columns, kLine) | 1) * kLine;
     return ring;
 }
 
