@@ -35,7 +35,7 @@ setup(
     ],
     packages=find_packages(include=['bmx_melius', 'bmx_melius.*', 'model_zoo', 'model_zoo.*']),
     package_data={
-        'bmx_melius': ['csrc/c_api.h', 'py.typed'],  # the header is for programs that use the engine without Python
+        'bmx_melius': ['csrc/api/c_api.h', 'py.typed'],  # the header is for programs that use the engine without Python
         'model_zoo': ['py.typed'],
     },
     ext_modules=extensions(),

@@ -12,8 +12,8 @@
 #include <random>
 #include <vector>
 
-#include "../bmx_melius/csrc/peak.h"
 #include "../tests/csrc/binary_kernel_tables.h"
+#include "peaks/peak.h"
 
 namespace {
 

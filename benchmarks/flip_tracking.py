@@ -30,7 +30,7 @@ def make_step(args, batch_size):
     import mxnet as mx
 
     import bmx_melius  # noqa: F401  registers radam
-    from bmx_melius.training.flips import FlipCounter
+    from bmx_melius.training.recording.flips import FlipCounter
     from model_zoo import get_model
 
     net = get_model(args.model)

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "../bmx_melius/csrc/peak.h"
 #include "../tests/csrc/float_kernel_tables.h"
+#include "peaks/peak.h"
 
 namespace {
 

@@ -1,21 +1,24 @@
 """Binary neural networks on stock MXNet 1.9.1 / Gluon: quantizers, layers, optimizer, counting, conversion to bit instructions.
 
-Importing this package also registers the optimizer ``radam`` and the operator ``bmx_melius_packed`` with MXNet. Where MXNet is not
-installed it offers `Session` alone, which runs packed networks.
+Importing this package imports MXNet, too, and registers the optimizer ``radam`` and the operator ``bmx_melius_packed`` with it. Where MXNet
+is not installed, or the environment variable ``BMX_MELIUS_WITHOUT_MXNET=1`` keeps it from being imported, the package offers `Session`,
+which runs packed networks.
 """
 
 import importlib.util as _importlib_util
+import os as _os
+import sys as _sys
 
-from . import startup as _startup  # before everything that takes time
-
-# isort: split
 from ._version import __version__
 from .deployment.runtime.session import Session
 from .errors import UserError
+from .startup import IS_COMMAND_LINE as _IS_COMMAND_LINE
 
 __all__ = ['Session', 'UserError', '__version__']
 
-if _importlib_util.find_spec('mxnet'):
+_installed = _importlib_util.find_spec('mxnet') is not None
+
+if _installed and ('mxnet' in _sys.modules or not (_IS_COMMAND_LINE or _os.environ.get('BMX_MELIUS_WITHOUT_MXNET'))):
     from .analysis.checking import check
     from .analysis.summary import summary
     from .channels import ChannelShuffle, GroupedConv2D
@@ -49,10 +52,11 @@ if _importlib_util.find_spec('mxnet'):
 else:
 
     def __getattr__(name):
-        if name.startswith('_'):
-            raise AttributeError(name)
-        message = f'bmx_melius.{name} needs MXNet, which is not installed (pip install mxnet); without it there is Session'
+        if _installed:
+            why = 'BMX_MELIUS_WITHOUT_MXNET keeps from being imported: unset it, or import mxnet first'
+        else:
+            why = 'is not installed (pip install mxnet)'
+        message = f'bmx_melius.{name} needs MXNet, which {why}; without it there is Session'
+        if name.startswith('_') or _importlib_util.find_spec(f'{__name__}.{name}'):
+            raise AttributeError(message)  # for `from bmx_melius import module`, which looks for an attribute before it imports
         raise ModuleNotFoundError(message, name='mxnet')
-
-
-_startup.end()

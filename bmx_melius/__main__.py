@@ -1,6 +1,7 @@
 """The command line: ``bmx-melius``, or ``python -m bmx_melius``."""
 
 import contextlib
+import importlib.util
 import io
 import os
 import re
@@ -19,7 +20,7 @@ _DESCRIPTION = 'Binary neural networks on MXNet: count what a network costs, and
 _EXAMPLES = """\
 examples:
   bmx-melius summary meliusnet22              # operations, parameters and size, layer by layer
-  bmx-melius convert a-symbol.json a-0000.params a-packed --input-shape 1,3,224,224     # to bit instructions
+  bmx-melius convert out/best out/packed      # to bit instructions
   bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network that Larq trained
   bmx-melius import-bmxnet checkpoint.params meliusnet22 --model meliusnet22    # trained with BMXNet-v2
   bmx-melius export-onnx out/best best.onnx   # for other runtimes, computed in floats
@@ -44,6 +45,14 @@ def build_parser():
     return parser
 
 
+def _register_operator():
+    """Let MXNet read packed files, for commands that load them: `import bmx_melius` may have left MXNet out."""
+    if importlib.util.find_spec('mxnet'):
+        from .deployment.runtime import mxnet_operator
+
+        mxnet_operator.register()
+
+
 def main(argv=None):
     """Run a command and return the exit status: 0, or 2 after a mistake of the user's, told in one line on standard error."""
     output = sys.stdout
@@ -53,6 +62,7 @@ def main(argv=None):
     try:
         try:
             arguments = build_parser().parse_args(argv)
+            _register_operator()
             with contextlib.redirect_stdout(sys.stderr):  # what libraries print must not mix with the results
                 arguments.run(arguments, output)
         finally:

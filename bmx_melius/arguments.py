@@ -41,3 +41,20 @@ def named_shape(text):
     if equals and not name:
         raise argparse.ArgumentTypeError(f'expected NAME=N,C,H,W or N,C,H,W, not {text!r}')
     return name or None, shape(sizes)
+
+
+def flag_of(name):
+    """'num_epochs' -> '--num-epochs'."""
+    return '--' + name.replace('_', '-')
+
+
+def require(condition, message):
+    """Raise `UserError` with the message unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def require_not_negative(config, *names):
+    """Raise `UserError`, naming the flag, where one of the attributes `names` of a configuration is negative or not a number."""
+    for name in names:
+        require(getattr(config, name) >= 0, f'{flag_of(name)} must not be negative')

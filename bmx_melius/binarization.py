@@ -12,17 +12,22 @@ import dataclasses
 from typing import Any, Dict, Optional, Tuple
 
 from .errors import UserError
-from .quantizers import FULL_PRECISION, Array, check_quantizer, quantize, stored_bits
+from .quantizers import FULL_PRECISION, Array, check_quantizer, quantize, rounds_to_sign, stored_bits
 
 ENCODINGS = ('sign', 'bit')
 
 
-def check_encoding(encoding: str, bits: int) -> None:
-    """Raise UserError unless values of so many bits can have the encoding."""
+def quantizer_facts(method: str, bits: int) -> Dict[str, object]:
+    """Return what marks say about a quantizer (`bmx_melius.marks`)."""
+    return {'method': method, 'bits': stored_bits(method, bits), 'sign': int(rounds_to_sign(method, bits))}
+
+
+def check_encoding(encoding: str, method: str, bits: int, stands_for_signs: bool) -> None:
+    """Raise UserError unless there is such an encoding, and it is one of values that are or stand for signs if it is ``bit``."""
     if encoding not in ENCODINGS:
         raise UserError(f'unknown encoding {encoding!r}; known: {", ".join(ENCODINGS)}')
-    if encoding == 'bit' and bits != 1:
-        raise UserError(f"encoding='bit' stands for one bit, not for bits={bits}; leave encoding='sign'")
+    if encoding == 'bit' and not stands_for_signs:
+        raise UserError(f"encoding='bit' is for signs, not for bits={bits} of the quantizer {method!r}; leave encoding='sign'")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Binarization:
 
     def __post_init__(self):
         check_quantizer(self.quantization, self.bits)
-        check_encoding(self.encoding, self.bits)
+        check_encoding(self.encoding, self.quantization, self.bits, self.bits == 1)
         if self.encoding == 'bit' and self.pad_value != -1:
             raise UserError(f"encoding='bit' pads with -1, not with pad_value={self.pad_value}; use encoding='sign'")
 
@@ -69,7 +74,7 @@ class Binarization:
     @property
     def facts(self) -> Dict[str, object]:
         """What the marks of a layer say about it (`bmx_melius.marks`)."""
-        return {'bits': self.stored_bits, 'method': self.quantization, 'encoding': self.encoding}
+        return {**quantizer_facts(self.quantization, self.bits), 'encoding': self.encoding}
 
     def weight_and_constant(self, F: Any, weight: Array, filters: int, shift: float, offset: bool) -> Tuple[Array, Optional[Array]]:
         """Return the weight to multiply x - p with, and the constant of each filter to add, by the identity at the top of this file.

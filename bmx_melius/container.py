@@ -15,9 +15,9 @@ import struct
 import numpy as np
 
 from .errors import UserError
-from .files import replacing
+from .files import read_bytes, replacing
 
-_FILE_MAGIC = 0x112
+_HEADER = struct.pack('<QQ', 0x112, 0)
 _ARRAY_MAGIC = 0xF993FAC9  # MXNet 1.x; the next one is written under NumPy's semantics of shapes, otherwise it is the same
 _NUMPY_ARRAY_MAGIC = 0xF993FACA
 _DENSE = 0
@@ -37,7 +37,7 @@ def write_parameters(path, arrays):
         Names as MXNet writes them: ``arg:NAME`` and ``aux:NAME``. Each array has at least one axis and one element.
     """
     with replacing(path) as temporary, open(temporary, 'wb') as file:
-        file.write(struct.pack('<QQQ', _FILE_MAGIC, 0, len(arrays)))
+        file.write(_HEADER + struct.pack('<Q', len(arrays)))
         for name, array in arrays.items():
             if array.ndim == 0 or array.size == 0:
                 raise ValueError(f'{name} is an array of shape {array.shape}, which the format does not know')
@@ -51,12 +51,6 @@ def write_parameters(path, arrays):
             file.write(struct.pack('<Q', len(encoded)) + encoded)
 
 
-def is_parameter_file(path):
-    """Whether a file begins as one that ``mx.nd.save`` or `write_parameters` wrote."""
-    with open(path, 'rb') as file:
-        return file.read(8) == struct.pack('<Q', _FILE_MAGIC)
-
-
 def read_parameters(path):
     """Read a file that ``mx.nd.save`` or `write_parameters` wrote.
 
@@ -67,11 +61,14 @@ def read_parameters(path):
     Raises
     ------
     UserError
-        Naming the file and what is wrong with it: damaged, cut short, or of a kind that no exported network has.
+        Naming the file and what is wrong with it: missing, damaged, cut short, or of a kind that no exported network has.
     """
-    path = os.fspath(path)
-    with open(path, 'rb') as file:
-        return _Reader(path, file.read()).arrays()
+    return _Reader(os.fspath(path), read_bytes(path)).arrays()
+
+
+def is_parameter_file(path):
+    """Whether a file begins as those that `read_parameters` reads. Raises `UserError` when it cannot be read."""
+    return read_bytes(path).startswith(_HEADER)
 
 
 def read_arrays(path):
@@ -138,8 +135,9 @@ class _Reader:
         return number
 
     def arrays(self):
-        if len(self.content) < 24 or self.take('<QQ') != (_FILE_MAGIC, 0):
+        if len(self.content) < 24 or not self.content.startswith(_HEADER):
             raise self.error('is no parameter file of MXNet, or damaged')
+        self.skip(len(_HEADER))
         arrays = [self.array() for _ in range(self.count('arrays'))]
         names = [self.name() for _ in range(self.count('names'))]
         if not names and arrays:

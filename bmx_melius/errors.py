@@ -1,4 +1,4 @@
-"""The one exception that stands for a mistake of the user's, and what its messages quote of other errors."""
+"""The exception that stands for a mistake of the user's, its form for files, and what messages quote of other errors."""
 
 
 class UserError(ValueError):
@@ -10,6 +10,13 @@ class UserError(ValueError):
 
 class DataError(UserError):
     """Data turned out to be unreadable in the middle of an epoch; the network is as the last update left it, so the run can be saved."""
+
+
+class FileError(OSError, UserError):
+    """A file that cannot be read, with the fields of an `OSError`: number and text of the error, and the name of the file."""
+
+    def __str__(self):
+        return f'{self.filename}: {self.strerror}'
 
 
 def last_line(error):

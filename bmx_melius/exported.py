@@ -16,8 +16,8 @@ import os
 import shutil
 
 from .container import write_parameters
-from .errors import UserError
-from .files import replacing, require_writable, scratch_folder
+from .errors import FileError, UserError
+from .files import read_bytes, replacing, require_writable, scratch_folder
 
 _SYMBOL = '-symbol.json'
 
@@ -73,10 +73,21 @@ class Exported:
     ----------
     prefix : str or os.PathLike
         The name of the symbol file will do, too.
+
+    Raises
+    ------
+    UserError
+        When it cannot name files that MXNet reads.
     """
 
     def __init__(self, prefix):
-        prefix = os.fspath(prefix)
+        prefix = os.fsdecode(prefix)
+        try:
+            prefix.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f'the prefix {prefix!r} is no text in UTF-8, and MXNet reads files of no other names: rename them') from error
+        if '\0' in prefix:
+            raise UserError(f'the prefix {prefix!r} holds a character of code 0, which no name of a file may')
         self.prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
 
     @property
@@ -140,8 +151,9 @@ class Exported:
         if not os.path.exists(self.description_file):
             return Description({}, self.description_file)
         try:
-            with open(self.description_file, encoding='utf-8') as file:
-                fields = json.load(file)
+            fields = json.loads(read_bytes(self.description_file).decode())
+        except FileError:
+            raise
         except ValueError as error:  # no JSON, or no text at all
             raise UserError(f'{self.description_file} is damaged ({error}); export the network again, or remove the file') from error
         if not isinstance(fields, dict):

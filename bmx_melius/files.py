@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old content or the new one, never half of it."""
+"""Reading files, and writing them so that a reader sees the old content or the new one, never half of it."""
 
 import contextlib
 import errno
@@ -8,12 +8,26 @@ import re
 import shutil
 import tempfile
 
-from .errors import UserError
+from .errors import FileError, UserError
 
 _CHUNK = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TEMPORARY = re.compile(r'\.[a-z0-9_]{8}-.+')  # the names of `replacing` and `scratch_folder`: those of `tempfile`
 _SCRATCH = '-scratch'  # the end of the latter's
+
+
+def read_bytes(path):
+    """The content of a file. Raises `FileError`, which names it, when it cannot be read."""
+    try:
+        with open(path, 'rb') as file:
+            return file.read()
+    except OSError as error:
+        raise FileError(error.errno, error.strerror, os.fspath(path)) from error
+
+
+def read_text(path):
+    """The content of a file in UTF-8; bytes that are none become U+FFFD. Raises `FileError`, which names it, when it cannot be read."""
+    return read_bytes(path).decode(errors='replace')
 
 
 @contextlib.contextmanager

@@ -8,11 +8,20 @@ from typing import Any, Optional, Sequence, Union
 
 from mxnet.gluon import HybridBlock, nn
 
-from .binarization import Binarization, check_encoding
+from .binarization import Binarization, check_encoding, quantizer_facts
 from .channels import plain_layout
 from .errors import UserError
 from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, CONVOLUTION_INPUT, DENSE, mark
-from .quantizers import CLIP_THRESHOLD, FULL_PRECISION, UNIT_MAGNITUDE, check_quantizer, quantize, quantize_in_parts, stored_bits
+from .quantizers import (
+    CLIP_THRESHOLD,
+    FULL_PRECISION,
+    UNIT_MAGNITUDE,
+    check_quantizer,
+    quantize,
+    quantize_in_parts,
+    rounds_to_sign,
+    stored_bits,
+)
 from .signatures import hands_on
 
 Size = Union[int, Sequence[int]]  # one number for each spatial axis, or one for all
@@ -66,7 +75,7 @@ class QActivation(HybridBlock):
         check_quantizer(method, bits, threshold)
         if stored_bits(method, bits) != bits:
             raise UserError(f'{method!r} normalizes weights and cannot quantize activations; take another method')
-        check_encoding(encoding, bits)
+        check_encoding(encoding, method, bits, rounds_to_sign(method, bits))
         self.bits, self.method, self.threshold, self.encoding = bits, method, threshold, encoding
 
     def hybrid_forward(self, F, x):
@@ -76,7 +85,7 @@ class QActivation(HybridBlock):
         with mark(ACTIVATION_INPUT):
             x = F.reshape(x, shape=(-2,))
         terms = quantize_in_parts(F, x, self.method, self.bits, self.threshold, self.encoding)
-        with mark(ACTIVATION, method=self.method, bits=self.bits, encoding=self.encoding, threshold=self.threshold):
+        with mark(ACTIVATION, **quantizer_facts(self.method, self.bits), encoding=self.encoding, threshold=self.threshold):
             return terms[0] + terms[1]
 
     def __repr__(self):
@@ -370,7 +379,7 @@ class BinaryConv2D(HybridBlock):
                     f'weight_bits={weight_bits} with bits={bits}: weights can differ from activations only by 32 bits beside 1 bit'
                 )
             convolution['quantization'] = UNIT_MAGNITUDE
-        encoding = 'bit' if bits == 1 and pad_value == -1 else 'sign'
+        encoding = 'bit' if rounds_to_sign(activation_method, bits) and pad_value == -1 else 'sign'
         with self.name_scope():
             self.qact = QActivation(bits, activation_method, threshold, encoding)
             self.qconv = QConv2D(channels, kernel_size, *geometry, encoding=encoding, **convolution)

@@ -121,12 +121,15 @@ class Quantizer:
         quantizer gives real weights that take the place of signs, in an otherwise binary layer.
     full_precision : callable (F, x) -> array
         The result where nothing is rounded: the part of the surrogate that is a function in its own right.
+    sign : bool
+        Whether one bit of it is `sign`: +1 where x >= 0 and -1 elsewhere, for every x. Only such values can be computed on as bits.
     """
 
     bits: Sequence[int]
     surrogate: Optional[Callable[..., Any]]
     rounded: Optional[Callable[..., Any]]
     full_precision: Callable[[Any, Any], Any]
+    sign: bool = False
 
 
 BINARY = (1, FULL_PRECISION)
@@ -139,12 +142,14 @@ QUANTIZERS = {
         surrogate=cancelled,
         rounded=lambda F, x, surrogate, bits: sign(F, x),
         full_precision=lambda F, x: x,
+        sign=True,
     ),
     'approx_sign': Quantizer(
         bits=BINARY,
         surrogate=lambda F, x, threshold, scale: quadratic(F, cancelled(F, x, threshold)) * scale,
         rounded=lambda F, x, surrogate, bits: sign(F, x),
         full_precision=lambda F, x: quadratic(F, clip(F, x, -1, 1)),
+        sign=True,
     ),
     'round': Quantizer(
         bits=MULTI_BIT,
@@ -177,6 +182,11 @@ def check_quantizer(method: str, bits: int, threshold: Optional[float] = None) -
         )
 
 
+def rounds_to_sign(method: str, bits: int) -> bool:
+    """Whether quantizing to `bits` bits with `method` gives the sign."""
+    return bits == 1 and QUANTIZERS[method].sign
+
+
 def stored_bits(method: str, bits: int) -> int:
     """The bits of a value that the quantizer `method` gives when asked for `bits`: 32 where it does not round."""
     return FULL_PRECISION if QUANTIZERS[method].rounded is None else bits
@@ -187,9 +197,9 @@ def quantize_in_parts(
 ) -> Tuple[Array, Array]:
     """`quantize` as two terms whose sum is the result: the caller adds them, and so decides which node is the last one.
 
-    With ``encoding='bit'`` the result of a binary quantizer q is (q(x) + 1) / 2 in {0, 1}, the bit that stands for the sign, with half
-    of q's gradient: for a convolution of bits, MXNet's native padding with 0 *is* padding with -1. This is the form that training
-    spends its time in. It spares the passes that make infinities finite, so that they give NaN.
+    With ``encoding='bit'`` the result of a quantizer q that rounds to the sign is (q(x) + 1) / 2 in {0, 1}, the bit that stands for it,
+    with half of q's gradient: for a convolution of bits, MXNet's native padding with 0 *is* padding with -1. This is the form that
+    training spends its time in. It spares the passes that make infinities finite, so that they give NaN.
     """
     quantizer = QUANTIZERS[method]
     if encoding == 'bit':

@@ -1,21 +1,11 @@
-"""The command line while Python imports this package for it, which takes seconds: Ctrl-C ends it without a traceback.
+"""Whether this package is imported for its own command line, which imports MXNet only when a command needs it.
 
-``python -m bmx_melius`` and the script ``bmx-melius`` begin after that, so they cannot see to it themselves. Meanwhile the system ends
-the process, not an exception, which libraries may swallow, too. In every other program nothing changes.
+Importing MXNet takes two seconds, for which ``bmx-melius --help`` should not wait. Every other program that imports the package gets the
+operator and the optimizer registered with MXNet at once (docs/deploy.md, Importing).
 """
 
 import os
-import signal
 import sys
 
-_PROGRAM = os.path.basename(''.join(sys.argv[:1]))  # '-m' while Python looks for the module that `python -m` names
-_IS_STARTING = _PROGRAM in ('-m', 'bmx-melius') and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-if _IS_STARTING:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def end():
-    """The package is imported: Ctrl-C is a `KeyboardInterrupt` again."""
-    if _IS_STARTING:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+# '-m' while Python looks for the module that ``python -m bmx_melius`` names
+IS_COMMAND_LINE = os.path.basename(''.join(sys.argv[:1])) in ('-m', 'bmx-melius')

@@ -74,7 +74,7 @@ def main():
     )
 
     headline('Packing it: xnor and popcount in place of multiplications')
-    run('-m', 'bmx_melius', 'convert', f'{PREFIX}-symbol.json', f'{PREFIX}-0000.params', shorten(PACKED))
+    run('-m', 'bmx_melius', 'convert', shorten(PREFIX), shorten(PACKED))
     run('-m', 'bmx_melius', 'evaluate', shorten(PREFIX), 'digits', '--compare', shorten(PACKED))
     packed = bmx_melius.Session(PACKED)(inputs).argmax(axis=1)
     accuracy, packed_accuracy = np.mean(predictions == labels), np.mean(packed == labels)

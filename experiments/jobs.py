@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from bmx_melius import UserError
 from bmx_melius.files import replacing
-from bmx_melius.training.checkpoints import Checkpoints
+from bmx_melius.training.saving.checkpoints import Checkpoints
 
 SCRIPT = HERE.parent / 'train_imagenet.py'
 COMMAND, OUTPUT, LOCK = 'command.json', 'output.log', 'lock'  # files beside those of the training

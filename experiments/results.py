@@ -7,7 +7,7 @@ import statistics
 from matplotlib.figure import Figure
 
 from bmx_melius.files import replacing
-from bmx_melius.training.flips import ALL
+from bmx_melius.training.recording.flips import ALL
 
 # Columns with a mean and a spread over the seeds: key -> (heading, factor, decimals)
 MEASURED = {

@@ -2,6 +2,14 @@
 
 from . import larq, meliusnet, resnet
 from .larq import from_larq, load_larq_parameters
-from .registry import get_model, get_model_list
+from .registry import get_model, get_model_list, get_pretrained_list, get_pretrained_options, listed_name
 
-__all__ = ['from_larq', 'get_model', 'get_model_list', 'load_larq_parameters']
+__all__ = [
+    'from_larq',
+    'get_model',
+    'get_model_list',
+    'get_pretrained_list',
+    'get_pretrained_options',
+    'listed_name',
+    'load_larq_parameters',
+]

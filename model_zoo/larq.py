@@ -13,8 +13,9 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius import InputSpec, UserError
+from bmx_melius.errors import UserError
 from bmx_melius.importers.keras import read_keras_layers
+from bmx_melius.preprocessing import InputSpec
 
 from . import registry, store
 from .registry import Context

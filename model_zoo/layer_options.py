@@ -5,7 +5,7 @@ from typing import Any, Mapping, Optional, Type
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius import BinaryConv2D
+from bmx_melius.layers import BinaryConv2D
 from bmx_melius.quantizers import CLIP_THRESHOLD
 
 

@@ -10,7 +10,8 @@ from typing import Any, Optional, Tuple, Union
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius import ChannelShuffle, GroupedConv2D, UserError
+from bmx_melius.channels import ChannelShuffle, GroupedConv2D
+from bmx_melius.errors import UserError
 
 from .blocks import BLOCKS
 from .layer_options import NetworkOptions

@@ -13,8 +13,8 @@ from typing import Any, Callable
 import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius import UserError
 from bmx_melius.channels import concat
+from bmx_melius.errors import UserError
 
 
 class DropFirst(HybridBlock):

@@ -9,7 +9,7 @@ import gluoncv
 import mxnet as mx
 from mxnet.gluon import HybridBlock
 
-from bmx_melius import UserError
+from bmx_melius.errors import UserError
 
 Context = Union[mx.Context, List[mx.Context]]
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')

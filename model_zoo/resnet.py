@@ -10,7 +10,7 @@ from typing import Any, Mapping, Optional, Tuple
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius import UserError
+from bmx_melius.errors import UserError
 
 from .layer_options import NetworkOptions
 from .padding import SamePadded, padded

@@ -8,7 +8,8 @@ from typing import Callable, Dict
 
 from mxnet.gluon import nn
 
-from bmx_melius import GroupedConv2D, UserError
+from bmx_melius.channels import GroupedConv2D
+from bmx_melius.errors import UserError
 
 from .layer_options import NetworkOptions
 from .padding import padded

@@ -13,7 +13,7 @@ import urllib.request
 
 from tqdm import tqdm
 
-from bmx_melius import UserError
+from bmx_melius.errors import UserError
 from bmx_melius.files import replacing, sha256
 
 _TIMEOUT = 60  # seconds without a byte

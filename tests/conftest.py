@@ -14,6 +14,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from hypothesis import settings
+from native_program import BuildError, build_program
 
 # Started in the background by a shell without job control, this process ignores Ctrl-C, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -36,6 +37,20 @@ def pytest_collection_modifyitems(items):
 def long_run():
     """Whether the full counts of long checks are wanted."""
     return LONG_RUN
+
+
+@pytest.fixture(scope='session')
+def sanitized_engine(tmp_path_factory):
+    """A function that builds a C++ program with the whole engine under the sanitizers: path of its source -> path of the program."""
+    folder, flags = tmp_path_factory.mktemp('sanitized'), ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']
+
+    def build(source):
+        try:
+            return build_program(folder, source, None, flags)
+        except BuildError as error:
+            pytest.skip(str(error))
+
+    return build
 
 
 @pytest.fixture(autouse=True)

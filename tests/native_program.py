@@ -20,7 +20,7 @@ def build_program(folder, source, parts, flags):
     Parameters
     ----------
     folder : path
-        Where everything is written.
+        Where everything is written. Objects that are there already are used again: give programs with other flags another folder.
     source : path
         Of the main program, from the root of the project. It finds BMX_HAVE_AVX2 and so on defined where these kernels are in.
     parts : list of str or None
@@ -42,11 +42,13 @@ def build_program(folder, source, parts, flags):
     """
     compiler, folder = find_compiler(), pathlib.Path(folder)
     have = known_instruction_sets(compiler)
-    common = [*compiler, '-std=c++17', '-fopenmp', f'-I{SOURCES}', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
+    common = [*compiler, '-std=c++17', '-pthread', f'-I{SOURCES}', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
     commands, objects = [], []
     for path, instruction_set in [(ROOT / source, None), *_files(parts)]:
-        if instruction_set is None or instruction_set in have:
-            objects.append(folder / '_'.join(path.relative_to(ROOT).with_suffix('.o').parts))
+        if instruction_set is not None and instruction_set not in have:
+            continue
+        objects.append(folder / '_'.join(path.relative_to(ROOT).with_suffix('.o').parts))
+        if not objects[-1].exists():
             commands.append([*common, *have.get(instruction_set, []), '-c', path, '-o', objects[-1]])
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(_run, commands))

@@ -16,11 +16,11 @@ from mxnet import autograd, gluon
 import bmx_melius  # noqa: F401  registers radam
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
-from bmx_melius.training import checkpoints as module
-from bmx_melius.training.checkpoint_state import read_state, write_state
-from bmx_melius.training.checkpoints import Checkpoints, description_of
+from bmx_melius.training.optimization import make_schedule
 from bmx_melius.training.progress import Progress
-from bmx_melius.training.schedules import make_schedule
+from bmx_melius.training.saving import checkpoints as module
+from bmx_melius.training.saving.checkpoint_state import read_state, write_state
+from bmx_melius.training.saving.checkpoints import Checkpoints, description_of
 
 OPTIONS = {'model': 'test', 'lr': 0.01}
 

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 
 import cv2
 import mxnet as mx
@@ -521,6 +522,8 @@ def beginning_with(value):
         ('running_var', beginning_with(-1), r'batchnorm\d+_fwd \(BatchNorm\): .*running_var is -1 in channel 0, .*must be positive'),
         ('running_var', beginning_with(-1e-5), r'running_var is -1e-05 in channel 0, and with eps=1e-05'),
         ('beta', lambda array: array.astype(np.float16), 'beta is float16: cast'),
+        ('conv0_weight', lambda array: array.astype(np.int8), r'conv0_weight \(int8\) do not fit their operators'),
+        ('running_var', lambda array: array.astype(np.uint8), 'running_var is uint8, not float32'),
     ],
 )
 def test_parameters_that_do_not_fit_are_named(name, change, words, small, tmp_path):
@@ -574,15 +577,21 @@ def test_an_eps_that_is_not_finite_is_named(eps, small, tmp_path):
 def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
     symbol, params = small
     shape, prefix = (1, 3, 8, 8), tmp_path / 'packed'
-    with pytest.raises(UserError, match='holds no symbol of MXNet'):
+    with pytest.raises(UserError, match='net-0000.params is not a symbol, it holds parameters$'):
         bmx.convert(params, params, prefix, shape)
+    with pytest.raises(UserError, match='net-0000.params is not a symbol, it holds parameters; did you swap the first two?'):
+        bmx.convert(params, symbol, prefix, shape)
     (tmp_path / 'cut-symbol.json').write_text(pathlib.Path(symbol).read_text().partition('[')[0])
     with pytest.raises(UserError, match='cut-symbol.json holds no symbol of MXNet'):
         bmx.convert(tmp_path / 'cut-symbol.json', params, prefix, shape)
     with pytest.raises(UserError, match='is no parameter file'):
         bmx.convert(symbol, symbol, prefix, shape)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(UserError, match='missing.json: No such file'):
         bmx.convert(tmp_path / 'missing.json', params, prefix, shape)
+    with pytest.raises(UserError, match='missing.params: No such file'):
+        bmx.convert(symbol, tmp_path / 'missing.params', prefix, shape)
+    with pytest.raises(UserError, match='has 29999999400000003 elements; MXNet computes with 2147483647'):
+        bmx.convert(symbol, params, prefix, (1, 3, 99999999, 99999999))
     with pytest.raises(UserError, match='no folder'):
         bmx.convert(symbol, params, tmp_path / 'missing' / 'packed', shape)
     with pytest.raises(UserError, match='would overwrite'):
@@ -612,7 +621,7 @@ def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
     'find, replace, words',
     [
         ('"__bmx_bits__": "1"', '"__bmx_bits__": "many"', "marked with 'many' bits"),
-        ('"__bmx_pad_value__": "-1"', '"__bmx_pad_value__": "edge"', "padding 'edge', which is no number"),
+        ('"__bmx_pad_value__": "-1"', '"__bmx_pad_value__": "edge"', "padding 'edge', which is not a number"),
         ('"__bmx_offset__": "1"', '"__bmx_offset__": "yes"', 'its attributes are malformed'),
     ],
 )
@@ -624,11 +633,29 @@ def test_malformed_marks_are_named(find, replace, words, small, tmp_path):
         bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
 
 
+def test_networks_exported_before_marks_said_what_rounds_to_the_sign_are_packed_as_today(small, tmp_path):
+    symbol, params = small
+    bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
+    old = symbol.read_text().replace('"__bmx_sign__": "1"', '"__other__": "1"')
+    assert old.count('"__other__"') == 2
+    symbol.write_text(old)
+    bmx.convert(symbol, params, tmp_path / 'old', (1, 3, 8, 8))
+    for suffix in ('-symbol.json', '-0000.params'):
+        assert (tmp_path / f'old{suffix}').read_bytes() == (tmp_path / f'packed{suffix}').read_bytes()
+
+
+@pytest.mark.parametrize('method', ['round', 'dorefa'])
+def test_one_bit_that_is_not_the_sign_stays(method, convert):
+    layers = bmx.BinaryConv2D(8, 3), bmx.QActivation(1, method), bmx.QConv2D(8, 3, no_offset=True)
+    report, _ = convert(initialized(sequence(*layers), (1, 3, 8, 8)), (1, 3, 8, 8))
+    assert f'quantizes to 1 bits by {method}; the sign can be packed' in str(report)
+
+
 def test_activation_without_a_beginning_stays(small, tmp_path):
     symbol, params = small
     symbol.write_text(symbol.read_text().replace('"activation_input"', '"other"'))
     report = bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
-    assert 'its mark does not say where the activation begins' in str(report) and report.binary_layers == 1
+    assert 'the start of the activation is not marked' in str(report) and report.binary_layers == 1
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------------------
@@ -657,6 +684,36 @@ def test_command_prints_what_it_did(small, run, tmp_path):
     assert status == 0 and sorted(path.name for path in tmp_path.glob('packed*')) == ['packed-0000.params', 'packed-symbol.json']
 
 
+def test_command_takes_the_prefix_of_both_files_or_their_names(small, run, tmp_path):
+    symbol, params = small
+    for names in (['net'], ['net-symbol.json'], [symbol, params]):
+        source = [tmp_path / name for name in names]
+        assert run('convert', *source, tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
+        assert bmx.Session(tmp_path / 'packed').input_shapes == [(None, 3, 8, 8)]
+        for written in tmp_path.glob('packed*'):
+            written.unlink()
+    params.rename(tmp_path / 'net-0007.params')
+    assert run('convert', symbol, tmp_path / 'net-0007.params', tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
+
+
+@pytest.mark.parametrize(
+    'names, words',
+    [
+        (['net'], 'takes PREFIX PACKED or SYMBOL PARAMS PACKED'),
+        (['net-symbol.json', 'net-0000.params'], 'PACKED names the files to write'),
+        (['net', 'net-0000.params', 'a', 'b'], 'takes PREFIX PACKED or SYMBOL PARAMS PACKED'),
+        (['other', 'packed'], 'there is no .*other-symbol.json'),
+        (['net-0000.params', 'net-symbol.json', 'packed'], 'net-0000.params is not a symbol.* did you swap the first two?'),
+        (['net', 'net'], 'would overwrite the network that is converted'),
+    ],
+)
+def test_command_says_which_files_it_takes(names, words, small, run, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    status, output, errors = run('convert', *(tmp_path / name for name in names), '--input-shape', '1,3,8,8')
+    assert status == 2 and not output and errors.count('\n') == 1 and re.search(words, errors)
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_command_takes_the_shape_from_the_summary_and_copies_it(small, run, tmp_path):
     assert 'give the shape of the input with --input-shape' in run('convert', *small, tmp_path / 'packed')[2]
     assert 'there is no folder' in run('convert', *small, tmp_path / 'none' / 'packed', '--input-shape', '1,3,8,8')[2]
@@ -676,6 +733,28 @@ def test_packed_networks_predict(export, run, tmp_path):
     results = [run('predict', tmp_path / name, tmp_path / 'image.png', '--input-size', 8, '--json') for name in ('net', 'packed')]
     expected, predicted = ([row['probability'] for row in json.loads(result[1])['predictions'][0]['top']] for result in results)
     np.testing.assert_allclose(predicted, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    'arguments',
+    [
+        ['predict', 'n\udcff', 'a.png'],
+        ['convert', 'n\udcff-symbol.json', 'n-0000.params', 'n', '--input-shape', '1,3,8,8'],
+        ['evaluate', 'n\udcff', 'digits'],
+    ],
+)
+def test_commands_refuse_a_prefix_that_mxnet_cannot_read(arguments, run):
+    status, output, errors = run(*arguments)
+    assert status == 2 and not output and 'UTF-8' in errors and errors.count('\n') == 1
+
+
+def test_a_size_for_which_there_is_no_memory_is_named(small, tmp_path, monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr('bmx_melius.deploy.packing._sample', fail)
+    with pytest.raises(UserError, match=r'not enough memory .* \(1, 3, 8, 8\)'):
+        bmx.convert(*small, tmp_path / 'packed', (1, 3, 8, 8))
 
 
 @pytest.mark.parametrize('shape', ['=1,3', '1,x', 'a=1,2 --input-shape a=1,2', '1,2 --input-shape b=1,2'])

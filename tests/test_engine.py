@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from native_program import BuildError, build_program
 from random_programs import Maker, describe, other_sizes
 
 from bmx_melius import __version__, load_reference_parameters
@@ -412,12 +411,8 @@ def accepted(words):
         return None
 
 
-def test_damaged_programs_make_no_forbidden_access_under_sanitizers(libraries, tmp_path, long_run):
-    flags = ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']
-    try:
-        engine = build_program(tmp_path, 'tests/csrc/damaged_files_test.cc', None, flags)
-    except BuildError as error:
-        pytest.skip(str(error))
+def test_damaged_programs_make_no_forbidden_access_under_sanitizers(libraries, sanitized_engine, tmp_path, long_run):
+    engine = sanitized_engine('tests/csrc/damaged_files_test.cc')
     random, expected, paths = randoms.Random(1), '', []
     with np.errstate(over='ignore'):
         for number in range(10000 if long_run else 1000):

@@ -246,6 +246,9 @@ def test_the_difference_is_that_of_the_logits(run, of_digits, tmp_path):
     compared = json.loads(run(of_digits[0], 'digits', '--compare', other, '--json')[1])['compared']
     assert compared['different_predictions'] == (mine.argmax(axis=1) != its.argmax(axis=1)).sum() > 0
     assert compared['largest_difference'] == pytest.approx(np.abs(mine - its).max(), rel=1e-5)
+    assert 'rounds sums differently' in run(of_digits[0], 'digits', '--compare', other)[1], 'why logits may differ'
+    same = run(of_digits[0], 'digits', '--compare', of_digits[0])[1]
+    assert same.endswith('largest difference of a logit: 0\n'), 'nothing to explain'
 
 
 def test_folders_and_records_of_the_same_images_give_the_same_numbers(run, of_photos, photos):

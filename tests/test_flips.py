@@ -11,8 +11,8 @@ from test_train_imagenet import TINY, train_apart, train_until
 import bmx_melius as bmx
 from bmx_melius.errors import UserError
 from bmx_melius.quantizers import sign
-from bmx_melius.training import plots
-from bmx_melius.training.flips import ALL, PERCENTILES, STATISTICS, FlipCounter, binary_weights
+from bmx_melius.training.recording import plots
+from bmx_melius.training.recording.flips import ALL, PERCENTILES, STATISTICS, FlipCounter, binary_weights
 from model_zoo import get_model
 
 
@@ -25,6 +25,8 @@ def make_net():
         bmx.QConv2D(4, 1, in_channels=4, bits=32),
         bmx.QConv2D(4, 1, in_channels=4, bits=2, quantization='dorefa'),
         bmx.QDense(7, in_units=11),
+        bmx.QConv2D(4, 1, in_channels=4, quantization='round'),
+        bmx.QConv2D(4, 1, in_channels=4, quantization='dorefa'),
     )
     net.initialize(mx.init.Normal(1))
     return net

@@ -349,7 +349,7 @@ def cut(name):
 
 CONV = 'BinaryInferenceConvolution'
 DAMAGES = {
-    'cut symbol': (cut('binarized_net-symbol.json'), 'holds no symbol of MXNet, or is damaged'),
+    'cut symbol': (cut('binarized_net-symbol.json'), 'holds no symbol of MXNet, or a damaged one'),
     'cut parameters': (cut('binarized_net-0000.params'), 'is damaged'),
     'no nodes': (lambda folder: (folder / 'binarized_net-symbol.json').write_text('[1]'), 'holds no symbol of MXNet'),
     'an array too much': (change_arrays(lambda arrays: {**arrays, 'arg:more': np.ones(3, 'f4')}), 'arg:more, which is no variable'),
@@ -370,8 +370,11 @@ DAMAGES = {
     'a bias': (change_node(CONV, lambda node: node['attrs'].update(no_bias='False')), 'has a bias'),
     'groups': (change_node(CONV, lambda node: node['attrs'].update(num_group='2')), 'has groups'),
     'one axis': (change_node(CONV, lambda node: node['attrs'].update(kernel='(3,)')), 'not of two axes'),
-    'a loop': (change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 10**6)), 'reads a node that does not come before it'),
-    'an index that is no integer': (change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 0.0)), 'does not come before it'),
+    'a loop': (change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 10**6)), 'reads a node that is not there'),
+    'an index that is no integer': (
+        change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 0.0)),
+        'reads a node that is not there',
+    ),
     'an operator of the fork': (change_node('BatchNorm', lambda node: node.update(op='det_sign')), 'MXNet knows no operator det_sign'),
 }
 

@@ -113,9 +113,9 @@ def test_what_changed_is_built_again_and_nothing_else(source, tmp_path):
     assert libraries(source) == ['_engine.so', '_mxnet_op.so']
     assert compile_with(source, tmp_path) == {}
     future = (source / 'bmx_melius' / '_engine.so').stat().st_mtime + 10
-    os.utime(source / 'bmx_melius' / 'csrc' / 'dispatch.cc', (future, future))
+    os.utime(source / 'bmx_melius' / 'csrc' / 'kernels' / 'dispatch.cc', (future, future))
     assert set(compile_with(source, tmp_path)) == {'dispatch.o', '_engine.so.new'}
-    os.utime(source / 'bmx_melius' / 'csrc' / 'c_api.h', (future + 10, future + 10))
+    os.utime(source / 'bmx_melius' / 'csrc' / 'api' / 'c_api.h', (future + 10, future + 10))
     assert set(compile_with(source, tmp_path)) > {'mxnet_op.o', 'program.o'}
 
 
@@ -180,7 +180,7 @@ def test_a_wheel_holds_the_libraries_if_there_is_a_compiler(source, tmp_path, co
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / 'installed')
-    assert 'bmx_melius/csrc/c_api.h' in names and not [name for name in names if name.endswith('.cc')]
+    assert 'bmx_melius/csrc/api/c_api.h' in names and not [name for name in names if name.endswith('.cc')]
     assert ('bmx_melius/_engine.so' in names, 'bmx_melius/_mxnet_op.so' in names) == (compiler, compiler)
     shown = subprocess.run(
         [sys.executable, '-W', 'ignore', '-m', 'bmx_melius', 'info'],

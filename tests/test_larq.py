@@ -21,6 +21,7 @@ import train_imagenet
 from bmx_melius import InputSpec, UserError
 from bmx_melius.__main__ import main
 from bmx_melius.importers.keras import read_keras_layers
+from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import larq, store
@@ -511,9 +512,10 @@ def of_three_classes(published, monkeypatch, tmp_path):
 
 def make(arguments):
     """The network of the program's flags."""
-    options = train_imagenet.flags.parse(train_imagenet.make_parser, arguments)
-    model = model_arguments(options, 3, get_pretrained_options(options.model, options.use_pretrained))
-    return make_network(options, model_zoo.get_model, model, InputSpec(size=32, resize=32), [mx.cpu()])
+    config = parse_flags(arguments, model_zoo)
+    network = config.network
+    model = model_arguments(network, 3, get_pretrained_options(network.model, network.use_pretrained))
+    return make_network(config, model_zoo.get_model, model, InputSpec(size=32, resize=32), [mx.cpu()])
 
 
 @pytest.mark.filterwarnings('error:.*is already initialized')

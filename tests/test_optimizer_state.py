@@ -12,7 +12,7 @@ from test_checkpoints import OLD, make, step, weights
 
 from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.errors import UserError
-from bmx_melius.training.optimizer_state import load_optimizer, save_optimizer
+from bmx_melius.training.saving.optimizer_state import load_optimizer, save_optimizer
 
 
 def save_pickle(trainer, path):

@@ -3,20 +3,22 @@
 import fractions
 import math
 import pathlib
+import types
 
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
 
+import model_zoo
 import train_imagenet
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
-from bmx_melius.training import options as flags
+from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.optimization import make_trainer
-from bmx_melius.training.optimizer_state import load_optimizer
 from bmx_melius.training.presets import PRESETS, describe_preset
+from bmx_melius.training.saving.optimizer_state import load_optimizer
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet
 # The paper's experiments, as its section 4 and its supplement have them (weight decay and momentum of nag: GluonCV's).
@@ -65,8 +67,13 @@ PAPER = {
 
 
 def parsed(folder, *arguments):
-    """The complete options of a new run."""
-    return flags.parse(train_imagenet.make_parser, ['--model', 'meliusnet22', '--save-dir', str(folder / 'new'), *map(str, arguments)])
+    """The values of all flags of a new run."""
+    return types.SimpleNamespace(**configured(folder, *arguments).to_flags())
+
+
+def configured(folder, *arguments):
+    """The configuration of a new run."""
+    return parse_flags(['--model', 'meliusnet22', '--save-dir', str(folder / 'new'), *map(str, arguments)], model_zoo)
 
 
 def test_every_preset_is_checked_against_the_paper():
@@ -107,10 +114,12 @@ def test_every_value_of_a_preset_is_overridden_by_its_own_flag_and_the_plan_says
     name = flag[2:].replace('-', '_')
     expected = type(getattr(plain, name))(text) if name != 'lr_decay_epoch' else [1, 2]
     assert getattr(options, name) == expected
-    kept, _, overridden = describe_preset(options).partition('; overridden: ')
+    described = describe_preset(configured(tmp_path, '--preset', preset, flag, text))
+    kept, _, overridden = described.partition('; overridden: ')
     if getattr(plain, name) != expected and (not name.startswith('lr_decay') or plain.lr_mode == 'step'):
         assert f'{flag} {text} (not ' in overridden and flag + ' ' not in kept
-    assert describe_preset(plain).startswith(f'{preset}: ') and 'overridden' not in describe_preset(plain)
+    described = describe_preset(configured(tmp_path, '--preset', preset))
+    assert described.startswith(f'{preset}: ') and 'overridden' not in described
 
 
 def test_all_that_a_preset_sets_can_be_overridden_here():
@@ -171,7 +180,7 @@ def trainer_for(folder, *arguments):
     """The trainer of a run over ImageNet, as train_imagenet.py makes it, of one weight."""
     net = gluon.nn.Dense(1, use_bias=False, in_units=1)
     net.initialize()
-    return make_trainer(parsed(folder, *arguments), net, UPDATES, 64, Workers('device')), net
+    return make_trainer(configured(folder, *arguments), net, UPDATES, 64, Workers('device')), net
 
 
 def test_every_update_of_120_epochs_of_imagenet_has_the_rate_of_the_formula_and_the_last_one_ends_the_schedule(tmp_path):

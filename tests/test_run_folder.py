@@ -27,10 +27,10 @@ import bmx_melius
 import train_imagenet
 from bmx_melius.analysis import drawing
 from bmx_melius.analysis.graph import Graph
-from bmx_melius.training import environment, plots, scalars
+from bmx_melius.training.optimization import make_schedule
 from bmx_melius.training.progress import Pace, Progress
-from bmx_melius.training.run_folder import RunFolder
-from bmx_melius.training.schedules import make_schedule
+from bmx_melius.training.recording import environment, plots, scalars
+from bmx_melius.training.recording.run_folder import RunFolder
 from model_zoo import get_model
 
 FLAGS = [*TINY, '--dataset', 'digits', '--num-epochs', '3', '--batch-size', '128']  # 11 updates an epoch
@@ -100,7 +100,7 @@ def test_a_resumed_run_goes_on_in_the_same_tables_curves_and_log(finished):
     assert [row['epoch'] for row in rows] == ['1', '2', '3']
     assert [{name: float(value) for name, value in row.items()} for row in rows] == history
     log = (finished / 'experiment.log').read_text()
-    assert 'stopped in epoch 2' in log and 'going on at epoch 2' in log and 'epoch 3:' in log
+    assert 'stopped in epoch 2' in log and 'continuing at epoch 2' in log and 'epoch 3:' in log
     for plot in ('accuracy.png', 'lr.png'):
         assert (finished / plot).read_bytes().startswith(b'\x89PNG')
 

@@ -2,12 +2,14 @@
 
 import importlib.util
 import json
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import threading
 
+import cv2
 import numpy as np
 import pytest
 from packed import make_image, make_program, write_packed
@@ -70,7 +72,7 @@ def test_arrays_that_are_not_contiguous_and_lists_of_floats_are_taken(prefix):
     assert_same(bmx.Session(prefix)(x[:, :, ::-1]), bmx.Session(prefix)(x[:, :, ::-1].copy()))
 
 
-@pytest.mark.parametrize('threads', [1, 2])
+@pytest.mark.parametrize('threads', [1, 2, 7, np.int64(2)])
 def test_threads_of_a_run_can_be_chosen(prefix, threads):
     assert_same(bmx.Session(prefix, threads=threads)(make_image()), bmx.Session(prefix)(make_image()))
 
@@ -104,8 +106,8 @@ def test_threads_that_share_a_session_get_their_own_results(prefix):
         ([np.zeros((0, 5, 8, 6), np.float32)], 'input 0 has the batch 0; it must be 1 or more'),
         ([np.float32(1)], r'must have the shape \(batch, 5, height, width\), not \(\)'),
         ([np.ma.masked_less(make_image(), 0)], r'input 0 is a masked array.*filled'),
-        ([[[1.0, 2.0], [3.0]]], 'input 0 is no array of numbers'),
-        (['pixels'], 'input 0 is no array of numbers'),
+        ([[[1.0, 2.0], [3.0]]], 'input 0 is not an array of numbers'),
+        (['pixels'], 'input 0 is not an array of numbers'),
     ],
 )
 def test_an_input_that_does_not_fit_is_named(prefix, inputs, message):
@@ -139,7 +141,7 @@ def test_what_needs_the_engine_says_that_it_is_missing(monkeypatch):
             method(make_image())
 
 
-@pytest.mark.parametrize('threads', [-1, 1.5, '2'])
+@pytest.mark.parametrize('threads', [-1, 1.5, '2', True, None, 1025, 2**31, 2**64 + 1])
 def test_a_number_of_threads_that_is_none_is_named(prefix, threads):
     with pytest.raises(bmx.UserError, match='threads must be'):
         bmx.Session(prefix, threads=threads)
@@ -181,9 +183,9 @@ def read_itself(graph):
         (read_itself, 'node net reads its own result'),
         (lambda graph: graph['nodes'][0].update(name='net_program'), '2 variables of the symbol are called net_program'),
         (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not make'),
-        (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not of one conversion'),
+        (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not from the same conversion'),
         (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
-        (lambda graph: graph['nodes'][2]['attrs'].update(program_words='100'), 'not of one conversion'),
+        (lambda graph: graph['nodes'][2]['attrs'].update(program_words='100'), 'not from the same conversion'),
     ],
 )
 def test_a_symbol_that_a_session_cannot_run_is_named(prefix, change, message):
@@ -201,8 +203,25 @@ def test_damaged_files_are_named(prefix):
     pathlib.Path(f'{prefix}-symbol.json').write_bytes(b'\xff')
     with pytest.raises(bmx.UserError, match='net-symbol.json holds no symbol'):
         bmx.Session(prefix)
-    with pytest.raises(FileNotFoundError):
-        bmx.Session(f'{prefix}-missing')
+
+
+def test_a_name_of_no_network_is_an_error_that_names_the_file(tmp_path):
+    with pytest.raises(bmx.UserError, match='nothing-symbol.json: No such file or directory') as caught:
+        bmx.Session(tmp_path / 'nothing')
+    assert isinstance(caught.value, OSError) and caught.value.filename == str(tmp_path / 'nothing-symbol.json')
+    (tmp_path / 'folder-symbol.json').mkdir()
+    with pytest.raises(bmx.UserError, match='folder-symbol.json: Is a directory'):
+        bmx.Session(tmp_path / 'folder')
+
+
+@pytest.mark.parametrize('name, message', [(b'n\xff', r"'n.udcff' is no text in UTF-8"), ('n\udcff', 'UTF-8'), ('n\0', 'code 0')])
+def test_a_prefix_that_cannot_name_files_is_refused(name, message):
+    with pytest.raises(bmx.UserError, match=message):
+        bmx.Session(name)
+
+
+def test_a_prefix_may_be_of_bytes(prefix):
+    assert_same(bmx.Session(bytes(prefix))(make_image()), reference.run(make_program(), [make_image()]))
 
 
 def test_no_damage_to_the_files_does_more_than_raise_an_error(prefix, long_run):
@@ -265,6 +284,71 @@ def test_session_runs_where_mxnet_is_not_installed(prefix, tmp_path, with_engine
         assert done.stderr.count('has not been compiled') == 1 and 'install a C++ compiler' in done.stderr
 
 
+def run_light(program, *arguments, **environment):
+    """Run Python code in a process that is to do without MXNet, though it is installed; return what it printed."""
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'BMX_MELIUS_WITHOUT_MXNET': '1', **environment}
+    command = [sys.executable, '-W', 'ignore', '-c', 'import sys\n' + program, *map(str, arguments)]
+    done = subprocess.run(command, env=environment, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_program_can_run_sessions_without_importing_an_installed_mxnet(prefix):
+    printed = run_light(
+        'import numpy as np, bmx_melius as bmx\n'
+        'print([output.shape for output in bmx.Session(sys.argv[1])(np.zeros((2, 5, 8, 6), np.float32))])\n'
+        'try:\n    bmx.QConv2D\nexcept ImportError as error:\n    print(error)\n'
+        "assert not hasattr(bmx, 'summary') and 'mxnet' not in sys.modules\n"
+        'from bmx_melius import marks, quantizers\n',
+        prefix,
+    )
+    shapes, error = printed.splitlines()
+    assert shapes == '[(2, 7), (2, 40, 4, 3)]'
+    assert error.startswith('bmx_melius.QConv2D needs MXNet') and 'unset' in error
+
+
+@pytest.mark.parametrize(
+    'imports,light',
+    [('import mxnet as mx, bmx_melius', ''), ('import bmx_melius, mxnet as mx', ''), ('import mxnet as mx, bmx_melius', '1')],
+)
+def test_mxnet_reads_packed_files_and_knows_radam_whichever_is_imported_first(prefix, imports, light):
+    printed = run_light(
+        f'{imports}\n'
+        "block = mx.gluon.SymbolBlock.imports(sys.argv[1] + '-symbol.json', ['data0'], sys.argv[1] + '-0000.params')\n"
+        "print(type(mx.optimizer.create('radam')).__name__, block(mx.nd.zeros((2, 5, 8, 6)))[0].shape)\n",
+        prefix,
+        BMX_MELIUS_WITHOUT_MXNET=light,
+    )
+    assert printed == 'RAdam (2, 7)\n'
+
+
+@pytest.mark.parametrize('arguments', [['--help'], ['--version'], ['convert', '--help'], ['bench', 'net', '--threads', '0']])
+def test_the_console_script_does_not_import_mxnet_for_help_or_a_wrong_argument(arguments):
+    run_light(
+        "sys.argv[0] = '/usr/bin/bmx-melius'\n"
+        'from bmx_melius.__main__ import main\n'
+        'try:\n    main()\nexcept SystemExit:\n    pass\n'
+        "assert 'bmx_melius' in sys.modules and 'mxnet' not in sys.modules\n",
+        *arguments,
+        BMX_MELIUS_WITHOUT_MXNET='',
+    )
+
+
+def test_the_console_script_reads_packed_files_and_knows_the_zoo(tmp_path):
+    write_packed(tmp_path / 'net', make_program(channels=3), [0])
+    cv2.imwrite(str(tmp_path / 'image.png'), np.zeros((9, 9, 3), np.uint8))
+    printed = run_light(
+        "sys.argv[0] = '/usr/bin/bmx-melius'\n"
+        'from bmx_melius.__main__ import main\n'
+        'for arguments in sys.argv[1:4], sys.argv[4:]:\n'
+        "    assert main([*arguments, '--input-size', '32', '--json']) == 0\n",
+        *('predict', tmp_path / 'net', tmp_path / 'image.png'),
+        *('summary', 'meliusnet22', '--initial-layers=thumbnail'),
+        BMX_MELIUS_WITHOUT_MXNET='',
+    )
+    assert '"predictions"' in printed and '"bops"' in printed
+
+
 def test_other_names_say_that_mxnet_is_missing():
     done = run_without_mxnet(
         'import bmx_melius\nprint(bmx_melius.__version__, bmx_melius.UserError.__name__)\n'
@@ -307,7 +391,7 @@ def test_the_example_in_cpp_prints_what_a_session_computes(prefix, tmp_path):
             '-Werror',
             EXAMPLE,
             '-I',
-            package / 'csrc',
+            package / 'csrc' / 'api',
             package / '_engine.so',
             f'-Wl,-rpath,{package}',
             '-o',

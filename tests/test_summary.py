@@ -256,5 +256,5 @@ def test_what_cannot_be_counted_is_an_error_that_names_the_node(tmp_path):
         with pytest.raises(UserError) as caught:
             summary(network, shape)
         assert all(word in str(caught.value) for word in words) and '\n' not in str(caught.value), caught.value
-    with pytest.raises(FileNotFoundError, match='missing.json'):
+    with pytest.raises(UserError, match='missing.json: No such file'):
         summary(tmp_path / 'missing.json')

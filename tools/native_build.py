@@ -30,7 +30,7 @@ OPERATOR_SOURCE = 'mxnet_op.cc'
 ENGINE_LIBRARY = '_engine.so'
 
 FLAGS = ['-std=c++17', '-O3', '-g0', '-fPIC', '-fvisibility=hidden', '-Wall', '-Wextra', f'-I{SOURCES}']
-OPENMP = ['-fopenmp']
+THREADS = ['-pthread']
 _AVX2 = ['-mavx2', '-mfma', '-mf16c', '-mpopcnt']
 _AVX512 = [*_AVX2, *('-mavx512' + part for part in ('f', 'bw', 'dq', 'vl', 'vbmi', 'vbmi2', 'vnni', 'vpopcntdq', 'bitalg'))]
 # Instruction sets, by the end of a file's name. One the compiler or its target does not know is left out; dispatch.cc learns of the rest
@@ -135,13 +135,13 @@ if bdist_wheel:
 
 def _build_engine(compiler, sources, headers, objects, target, version):
     have = known_instruction_sets(compiler)
-    common = [*FLAGS, *OPENMP, f'-DBMX_VERSION="{version}"', *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
+    common = [*FLAGS, *THREADS, f'-DBMX_VERSION="{version}"', *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
     jobs = []
     for source in map(pathlib.Path, sources):
         suffix = source.stem.rpartition('_')[2]
         if suffix in have or suffix not in INSTRUCTION_SETS:
             jobs.append((source, [*common, *have.get(suffix, [])]))
-    _compile_and_link(compiler, jobs, headers, objects, target, [*OPENMP, f'-Wl,-soname,{ENGINE_LIBRARY}', '-Wl,-z,defs'])
+    _compile_and_link(compiler, jobs, headers, objects, target, [*THREADS, f'-Wl,-soname,{ENGINE_LIBRARY}', '-Wl,-z,defs'])
 
 
 def _build_operator(compiler, inputs, objects, target, engine):

@@ -14,6 +14,7 @@ from typing import Any, Dict, Tuple
 
 from .. import marks
 from ..errors import UserError
+from ..symbol_json import integers
 from .graph import Graph, Node
 
 FLOAT_BITS = 32
@@ -220,7 +221,7 @@ def _kind(node, is_first, is_last):
 
 def kernel(node: Node, attribute: str = 'kernel') -> Tuple[int, ...]:
     """The kernel of a convolution or pooling, one number for each spatial axis; with ``attribute='stride'`` its strides (() = all 1)."""
-    return tuple(int(size) for size in node.attributes.get(attribute, '').strip('()[] ').split(',') if size.strip())
+    return integers(node.attributes.get(attribute, ''))
 
 
 def _layer(node, parameters, bits, kind):

@@ -8,6 +8,7 @@ import graphviz
 from .. import marks
 from ..errors import UserError
 from ..files import replacing
+from ..symbol_json import truth
 from ..text import printable
 from . import counting
 from .graph import Graph
@@ -153,7 +154,7 @@ def _add_box(drawing, node, layer):
         drawing.node(str(node.index), f'{name}\n{_size(node)}{operations}', fillcolor=_COLOURS[layer.kind])
     elif node.operator == 'Pooling':
         kind = node.attributes.get('pool_type', 'max')
-        name = f'global {kind} pool' if node.attributes.get('global_pool') in ('True', '1') else f'{kind} pool {_window(node)}'
+        name = f'global {kind} pool' if truth(node.attributes.get('global_pool', 'False')) else f'{kind} pool {_window(node)}'
         drawing.node(str(node.index), f'{name}\n{_size(node)}')
     else:
         drawing.node(

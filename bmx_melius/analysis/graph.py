@@ -6,7 +6,7 @@ of the Python classes that built it.
 
 import collections
 import dataclasses
-import json
+import math
 import numbers
 import os
 import re
@@ -15,10 +15,14 @@ from typing import Dict, List, Optional, Sequence, Tuple, Union
 import mxnet as mx
 
 from ..errors import UserError, last_line
+from ..files import read_text
 from ..marks import ACTIVATION_INPUT, ROLE, read_marks
 from ..symbol_json import SymbolJson, require_different_names
 
 Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a live block, a symbol, or the path of an exported one
+InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]  # of the only input, or of each by name
+
+_MOST_ELEMENTS = (1 << 31) - 1  # of an array
 
 
 @dataclasses.dataclass(eq=False)
@@ -85,7 +89,7 @@ class Graph:
     output_slots: List[int]
 
     @classmethod
-    def read(cls, network: Network, input_shape: Union[Sequence[int], Dict[str, Sequence[int]]]) -> 'Graph':
+    def read(cls, network: Network, input_shape: InputShape) -> 'Graph':
         """Trace or load `network` and infer the shape of every node. The network stays as it was, initialized or not.
 
         Parameters
@@ -97,11 +101,9 @@ class Graph:
 
         Raises
         ------
-        OSError
-            When a file cannot be read.
         UserError
-            When the file is no symbol, the block cannot be traced, two variables have one name, or the shapes do not fit or do not follow
-            from those given.
+            When the file cannot be read or is no symbol, the block cannot be traced, two variables have one name, or the shapes do not fit
+            or do not follow from those given.
         """
         shapes = shapes_by_name(input_shape)
         symbol = symbol_of(network, list(shapes))
@@ -113,24 +115,24 @@ class Graph:
                     f'the network has no input {name!r}: give shapes by name, {{name: shape}}; its variables are {_some(arguments)}'
                 )
         internals = symbol.get_internals()
-        described = json.loads(internals.tojson())
+        described = SymbolJson.of(internals)
         output_shapes = _infer(internals, shapes)
 
         statistics = set(symbol.list_auxiliary_states())
         graph = cls(nodes=[], parameters=[], statistics=[], outputs=[], output_slots=[])
         shapes_of = collections.defaultdict(list)
-        for (index, _, _), shape in zip(described['heads'], output_shapes):  # the outputs of a node follow each other in order
+        for (index, _, _), shape in zip(described.heads, output_shapes):  # the outputs of a node follow each other in order
             shapes_of[index].append(shape)
         labels = set()
-        for index, entry in enumerate(described['nodes']):
+        for index, entry in enumerate(described.nodes):
             inputs = [graph.nodes[source] for source, _, _ in entry['inputs']]
             is_variable = entry['op'] == 'null'
             node = Node(
                 index=index,
                 name=entry['name'],
                 operator=None if is_variable else entry['op'],
-                attributes=entry.get('attrs', {}),
-                marks=read_marks(entry.get('attrs', {})),
+                attributes=entry['attrs'],
+                marks=read_marks(entry['attrs']),
                 inputs=inputs,
                 input_slots=[slot for _, slot, _ in entry['inputs']],
                 shapes=shapes_of[index],
@@ -148,20 +150,11 @@ class Graph:
                 graph.statistics.append(node)
             elif node.operator is None and node.name not in shapes and node.name not in labels:
                 graph.parameters.append(node)
-        heads = json.loads(symbol.tojson())['heads']
+        heads = SymbolJson.of(symbol).heads
         graph.outputs = [graph.nodes[index] for index, _, _ in heads]
         graph.output_slots = [slot for _, slot, _ in heads]
         _require_known_shapes(graph, shapes)
         return graph
-
-
-def shapes_by_name(input_shape, name='data'):
-    """The shape of each input: that of a network with one, which is called `name`, or a dict. Raises `UserError` for no shape."""
-    shapes = dict(input_shape) if isinstance(input_shape, dict) else {name: input_shape}
-    for given, shape in shapes.items():
-        if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and size > 0 for size in shape):
-            raise UserError(f'the shape of the input {given} must be a tuple of whole numbers from 1 on, batch first, not {shape!r}')
-    return {given: tuple(map(int, shape)) for given, shape in shapes.items()}
 
 
 def activation_input(node: Node) -> Optional[Node]:
@@ -181,10 +174,25 @@ def activation_input(node: Node) -> Optional[Node]:
     return found.pop() if len(found) == 1 else None
 
 
+def shapes_by_name(input_shape: InputShape, name: str = 'data') -> Dict[str, Tuple[int, ...]]:
+    """The shape of each input: that of a network with one, which is called `name`, or a dict.
+
+    Raises `UserError` for what is no shape, and for one that MXNet cannot compute with.
+    """
+    shapes = dict(input_shape) if isinstance(input_shape, dict) else {name: input_shape}
+    for given, shape in shapes.items():
+        if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and size > 0 for size in shape):
+            raise UserError(f'the shape of the input {given} must be a tuple of whole numbers from 1 on, batch first, not {shape!r}')
+        if math.prod(shape) > _MOST_ELEMENTS:
+            raise UserError(
+                f'the input {given} of shape {tuple(shape)} has {math.prod(shape)} elements; MXNet computes with {_MOST_ELEMENTS} at most'
+            )
+    return {given: tuple(map(int, shape)) for given, shape in shapes.items()}
+
+
 def load_symbol(path: Union[str, os.PathLike]) -> mx.sym.Symbol:
-    """Read an exported ``-symbol.json``. Raises `OSError` when it cannot be read and `UserError` when it holds no symbol."""
-    with open(path, encoding='utf-8', errors='replace') as file:
-        content = file.read()
+    """Read an exported ``-symbol.json``. Raises `UserError` when it cannot be read or holds no symbol."""
+    content = read_text(path)
     SymbolJson.parse(content, path)
     try:
         return mx.sym.load_json(content)

@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Any, Dict, List, Tuple, Union
 
 from ..arithmetic import ceil_div
 from ..text import table
 from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers
-from .graph import Graph, Network
+from .graph import Graph, InputShape, Network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Summary:
         )
 
 
-def summary(network: Network, input_shape: Union[Sequence[int], Dict[str, Sequence[int]]] = (1, 3, 224, 224)) -> Summary:
+def summary(network: Network, input_shape: InputShape = (1, 3, 224, 224)) -> Summary:
     """Count operations, parameters and bytes of a network, layer by layer.
 
     Only the graph is looked at: nothing is computed, and the network stays as it was, initialized or not.
@@ -185,10 +185,9 @@ def summary(network: Network, input_shape: Union[Sequence[int], Dict[str, Sequen
 
     Raises
     ------
-    OSError
-        When a file cannot be read.
     UserError
-        When the network cannot be traced, shapes are unknown or do not fit, or an operator cannot be counted; it names the node.
+        When a file cannot be read, the network cannot be traced, shapes are unknown or do not fit, or an operator cannot be counted; it
+        names the file or the node.
 
     Examples
     --------

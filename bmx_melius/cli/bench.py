@@ -6,6 +6,7 @@ import sys
 import tempfile
 
 from ..arguments import positive_int
+from ..deployment.runtime.engine import check_threads
 from ..errors import UserError
 from ..exported import Exported
 from .options import add_input_size, add_json_flag, add_network
@@ -33,7 +34,13 @@ def add_parser(commands):
         description='Time a packed network, step by step, against the peaks of this machine, and beside other libraries.',
     )
     add_network(parser, 'PREFIX', 'the PREFIX of packed files')
-    parser.add_argument('--threads', type=positive_int, default=1, metavar='N', help='of every library (default: %(default)s)')
+    parser.add_argument(
+        '--threads',
+        type=positive_int,
+        default=1,
+        metavar='N',
+        help='of every library (default: %(default)s; Session itself: one for each usable core, which info shows)',
+    )
     parser.add_argument('--batch', type=positive_int, metavar='N', help='images at once (default: 1)')
     add_input_size(parser, '224, or as converted')
     parser.add_argument('--repetitions', type=positive_int, default=50, metavar='N', help='timed runs of each kind (default: %(default)s)')
@@ -55,6 +62,7 @@ def run(arguments, output):
     """Print the tables or the JSON object. Raises `UserError` for what is wrong with the arguments."""
     from ..bench import benchmark_report, figures, latency
 
+    check_threads(arguments.threads)
     groups = _groups(arguments.compare)
     content = {'network': arguments.network, 'machine': latency.measure_machine()}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,15 +1,18 @@
 """``bmx-melius convert``: an exported network to one packed operator."""
 
 import json
+import os
 
+from ..errors import UserError
 from ..exported import Exported
 from .options import add_input_shapes, add_json_flag, shape_of_input
 
 _EXAMPLES = """\
 examples:
-  bmx-melius convert out/best-symbol.json out/best-0000.params out/best-packed
-  bmx-melius convert a-symbol.json a-0000.params a-packed --input-shape 1,3,224,224 --half
-  bmx-melius convert b-symbol.json b-0000.params b-packed --input-shape left=1,3,64,64 --input-shape right=1,3,64,64
+  bmx-melius convert out/best out/packed
+  bmx-melius convert a a-packed --input-shape 1,3,224,224 --half
+  bmx-melius convert b b-packed --input-shape left=1,3,64,64 --input-shape right=1,3,64,64
+  bmx-melius convert c-symbol.json c-0012.params c-packed     # the files by their names, here those of epoch 12
 
 The packed network takes any batch and any size that its layers allow; the shape given is what it is converted and verified with. Its
 files are loaded by MXNet (SymbolBlock.imports, Module) after `import bmx_melius`, by bmx_melius.Session without MXNet, and by predict.
@@ -21,12 +24,17 @@ def add_parser(commands):
     parser = commands.add_parser(
         'convert',
         help='pack an exported network: binary layers on bit instructions',
+        usage='%(prog)s [options] PREFIX PACKED\n       %(prog)s [options] SYMBOL PARAMS PACKED',
         epilog=_EXAMPLES,
         description='Convert an exported network to packed operators, which compute binary layers with bit instructions.',
     )
-    parser.add_argument('symbol', metavar='SYMBOL', help='the exported PREFIX-symbol.json')
-    parser.add_argument('params', metavar='PARAMS', help='the exported PREFIX-0000.params')
-    parser.add_argument('prefix', metavar='PREFIX', help='of the files to write, PREFIX-symbol.json and PREFIX-0000.params')
+    parser.add_argument(
+        'files',
+        metavar='FILES',
+        nargs='+',
+        help='PREFIX of the exported PREFIX-symbol.json and PREFIX-0000.params, or both by their names, SYMBOL and PARAMS; '
+        'and PACKED, the prefix of the files to write, PACKED-symbol.json and PACKED-0000.params',
+    )
     add_input_shapes(
         parser,
         'shape of the input, batch first; once for each input, by name, where there are several '
@@ -48,12 +56,27 @@ def run(arguments, output):
     """Convert, and print what was done."""
     from ..deployment.convert.conversion import convert
 
-    source, target = Exported(arguments.symbol), Exported(arguments.prefix)
+    symbol, params, target = _files(arguments.files)
+    source = Exported(symbol)
     input_shape = shape_of_input(arguments.input_shape, source)
-    report = convert(arguments.symbol, arguments.params, target.prefix, input_shape, arguments.verify, arguments.half)
+    report = convert(symbol, params, target.prefix, input_shape, arguments.verify, arguments.half)
     target.copy_description(source)
     if arguments.json:
         json.dump(report.to_json(), output, indent=1)
         print(file=output)
     else:
         print(report, file=output)
+
+
+def _files(names):
+    """The names of the symbol and of the parameters, and the `Exported` to write."""
+    if len(names) not in (2, 3) or len(names) == 2 and names[1].endswith('.params'):
+        raise UserError(
+            f'convert takes PREFIX PACKED or SYMBOL PARAMS PACKED, and PACKED names the files to write; given: {" ".join(names)}'
+        )
+    source = Exported(names[0])
+    symbol, params = (source.symbol_file, source.parameter_file(0)) if len(names) == 2 else names[:2]
+    for name in (symbol, params):
+        if not os.path.exists(name):
+            raise UserError(f'there is no {name}: give the PREFIX of exported files, or SYMBOL and PARAMS by their names')
+    return symbol, params, Exported(names[-1])

@@ -20,8 +20,9 @@ examples:
   bmx-melius evaluate meliusnet22 val.rec --params params/epoch-0120.params     # a checkpoint of training
 
 PREFIX-summary.json, which training writes beside the exported files, says how images are prepared and how classes are called. The options
-go before it. Folders are matched with classes by name. Reading takes -j threads, computing as many as OMP_NUM_THREADS says; images/s are
-those of the network alone, its first run included, so for few images bench tells more.
+go before it. Folders are matched with classes by name. Reading takes -j threads; a packed network computes with a thread for each usable
+core, any network with fewer where OMP_NUM_THREADS says so. images/s are those of the network alone, its first run included, so for few
+images bench tells more.
 """
 
 
@@ -129,7 +130,7 @@ def _description(arguments, exported):
     """The `Description` beside exported files, or of the checkpoint that the weights are of; None where there is none."""
     if exported:
         return exported.description()
-    from ..training.checkpoints import description_of  # only the weights of a training run need it
+    from ..training.saving.checkpoints import description_of  # only the weights of a training run need it
 
     return description_of(arguments.params)
 

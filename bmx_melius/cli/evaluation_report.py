@@ -6,6 +6,8 @@ import dataclasses
 from ..files import replacing
 from ..text import table
 
+_WHY_DIFFERENT = '(a packed network rounds sums differently, which may turn a sign next to its threshold: compare predictions, not scores)'
+
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationReport:
@@ -39,7 +41,7 @@ class EvaluationReport:
         for difference in self.differences:
             parts.append(
                 f'different predictions: {difference.predictions} of {len(self.images)}\n'
-                f'largest difference of a {self.scores}: {difference.score:.3g}'
+                f'largest difference of a {self.scores}: {difference.score:.3g}' + (f'\n{_WHY_DIFFERENT}' if difference.score else '')
             )
         if per_class:
             parts.append(self._classes())

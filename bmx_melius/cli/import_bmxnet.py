@@ -89,7 +89,7 @@ def _import_checkpoint(arguments, target):
     from ..container import read_parameters
     from ..importers.bmxnet_v2 import load_reference_parameters, reference_options
     from ..preprocessing import InputSpec
-    from ..training.export import export_imported
+    from ..training.saving.export import export_imported
 
     if not arguments.model:
         raise UserError(f'which network is {arguments.file}? Give --model NAME, or the binarized_NAME-symbol.json of a converted pair')

@@ -9,7 +9,7 @@ _EXAMPLES = """\
 examples:
   bmx-melius import-larq meliusnet22_weights.h5 larq22 --model meliusnet22
   bmx-melius predict larq22 photo.jpg
-  bmx-melius convert larq22-symbol.json larq22-0000.params larq22-packed
+  bmx-melius convert larq22 larq22-packed
 
 The file is one of Larq Zoo (https://docs.larq.dev/zoo/) or one that Keras 2 wrote for the same network with other classes. It is read
 with h5py (pip install bmx-melius[larq]), without TensorFlow. docs/zoo.md says where files are and what is different in these networks.
@@ -35,7 +35,7 @@ def run(arguments, output):
     """Read the network, export it and say what was written. Raises `UserError` where the file is not that of the network."""
     from model_zoo import larq
 
-    from ..training.export import export_imported
+    from ..training.saving.export import export_imported
 
     target = Exported(arguments.prefix)
     target.require_writable()

@@ -69,6 +69,8 @@ def _text(facts):
         ('cores', f'{cpu["usable_cores"]} of {cpu["cores"]} usable, OMP_NUM_THREADS {cpu["OMP_NUM_THREADS"] or "not set"}'),
         ('engine', engine['problem'] or f'uses {engine["isa"]}, of {", ".join(engine["available_isas"])}'),
     ]
+    if engine['default_threads']:
+        lines.append(('threads', f'{engine["default_threads"]} in a run of the engine, where no number is given'))
     if facts['versions']['mxnet']:
         operator = 'compiled operator' if engine['mxnet_operator'] else 'operator in Python; install bmx-melius again to compile it'
         lines.append(('in MXNet', operator))
@@ -105,6 +107,7 @@ def _engine(with_mxnet):
     return {
         'isa': isa,
         'available_isas': available,
+        'default_threads': engine.default_threads(),
         'problem': engine.missing() or None,
         'mxnet_operator': compiled,
         'BMX_MELIUS_ISA': os.environ.get('BMX_MELIUS_ISA'),

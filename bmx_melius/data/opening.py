@@ -1,4 +1,4 @@
-"""Open data: a source of batches by the flags of train_imagenet.py, labelled images by the name of a dataset, a folder or a record file."""
+"""Opening of data: training sources from a configuration, and labelled images from the name of a dataset, a folder or a record file."""
 
 import os
 
@@ -12,16 +12,18 @@ from .records import RecordFile, RecordImages
 from .source import DummySource
 
 
-def open_source(options, part=0, parts=1):
-    """Find and check the data.
+def open_source(config, batch_size, seed=0, part=0, parts=1):
+    """Open and check the training data that a configuration selects.
 
     Parameters
     ----------
-    options : argparse.Namespace
-        Of train_imagenet.py: `dataset`, `data_dir`, `use_rec`, `rec_train`, `rec_train_idx`, `rec_val`, `rec_val_idx`, `input_size`,
-        `crop_ratio`, `augmentation`, `num_workers`, `seed`, `batch_size`, `num_gpus`.
+    config : DataConfig
+    batch_size : int
+        Number of images of an update in this process.
+    seed : int
+        Seed of shuffling and augmentation.
     part, parts : int
-        This machine's number, and the number of machines.
+        Rank of this process, and the number of processes.
 
     Returns
     -------
@@ -30,45 +32,45 @@ def open_source(options, part=0, parts=1):
     Raises
     ------
     UserError
-        When there is no data, which says what to do, or when something is wrong with it.
+        When the data are missing (the message says what to do) or broken.
     """
-    dataset = DATASETS[options.dataset]
-    spec = dataset.input_spec(options.input_size, options.crop_ratio)
+    dataset = DATASETS[config.dataset]
+    spec = dataset.input_spec(config.input_size, config.crop_ratio)
     machine = {
         'spec': spec,
         'part': part,
         'parts': parts,
-        'batch_size': options.batch_size * max(1, options.num_gpus),
-        'seed': options.seed,
+        'batch_size': batch_size,
+        'seed': seed,
     }
-    if options.dataset == 'dummy':
+    if config.dataset == 'dummy':
         return DummySource(**machine)
-    common = {**machine, 'augmentation': dataset.augmentations[options.augmentation]}
-    data_dir = os.path.expanduser(options.data_dir or '')
+    common = {**machine, 'augmentation': dataset.augmentations[config.augmentation]}
+    data_dir = os.path.expanduser(config.data_dir or '')
     if dataset.open:
         train, validation = dataset.open(data_dir)
-        origin = f'{options.dataset} in {data_dir}' if data_dir else options.dataset
-        return ImageSource(train, validation, list(dataset.class_names), origin, threads=options.num_workers, **common)
-    if options.use_rec:
-        train = _open_records(options, 'train')
-        validation = _open_records(options, 'val')
-        return RecordSource(train, validation, threads=max(1, options.num_workers), **common)
+        origin = f'{config.dataset} in {data_dir}' if data_dir else config.dataset
+        return ImageSource(train, validation, list(dataset.class_names), origin, threads=config.num_workers, **common)
+    if config.use_rec:
+        train = _open_records(config, 'train')
+        validation = _open_records(config, 'val')
+        return RecordSource(train, validation, threads=max(1, config.num_workers), **common)
     for folder in ('train', 'val'):
         if not os.path.isdir(os.path.join(data_dir, folder)):
             raise UserError(
                 f'there is no folder {os.path.join(data_dir, folder)}: point --data-dir to a folder with train/CLASS/*.jpg and '
-                'val/CLASS/*.jpg, or --rec-train and --rec-val to record files, or take --dataset digits, which '
-                'needs nothing'
+                'val/CLASS/*.jpg, or --rec-train and --rec-val to record files, or use --dataset digits, which '
+                'needs no files'
             )
     train, validation = open_folders(data_dir, spec)
-    return FolderSource(train, validation, data_dir, threads=options.num_workers, **common)
+    return FolderSource(train, validation, data_dir, threads=config.num_workers, **common)
 
 
-def _open_records(options, part):
-    """The record file of part 'train' or 'val'."""
+def _open_records(config, part):
+    """Open the record file of `part`, 'train' or 'val'."""
     flag = f'--rec-{part}'
-    path = os.path.expanduser(getattr(options, f'rec_{part}') or os.path.join(options.data_dir, 'rec', f'{part}.rec'))
-    index_path = os.path.expanduser(getattr(options, f'rec_{part}_idx') or os.path.splitext(path)[0] + '.idx')
+    path = os.path.expanduser(getattr(config, f'rec_{part}') or os.path.join(config.data_dir, 'rec', f'{part}.rec'))
+    index_path = os.path.expanduser(getattr(config, f'rec_{part}_idx') or os.path.splitext(path)[0] + '.idx')
     if not os.path.isfile(path):
         raise UserError(f'there is no record file {path}: point {flag} to one (bmx-melius pack-images packs it)')
     if not os.path.isfile(index_path):
@@ -77,7 +79,7 @@ def _open_records(options, part):
 
 
 def open_images(data, spec, threads):
-    """Find the images to evaluate on.
+    """Open the images on which a network is evaluated.
 
     Parameters
     ----------
@@ -87,12 +89,16 @@ def open_images(data, spec, threads):
     spec : InputSpec
         Decodes the files.
     threads : int
-        That look at the first and last bytes of the files.
+        Number of threads that check the first and last bytes of the files.
+
+    Returns
+    -------
+    LabelledImages
 
     Raises
     ------
     UserError
-        When there are none, or when something is wrong with them.
+        When there are no images, or when they are broken.
     """
     dataset = DATASETS.get(data)
     if dataset and dataset.open:
@@ -117,5 +123,5 @@ def open_images(data, spec, threads):
 
 
 def _numbered(images):
-    """What images without names are called."""
+    """Return names for images that have none."""
     return [f'image {number}' for number in range(images)]

@@ -79,8 +79,6 @@ def _read(filename):
         arrays = read_parameters(filename)
     except UserError as error:
         raise UserError(f'cannot read the checkpoint: {error}') from error
-    except OSError as error:
-        raise UserError(f'cannot read the checkpoint: {error.filename}: {error.strerror}') from error
     if not arrays:
         raise UserError(f'{filename} holds no named parameters')
     return arrays

@@ -10,7 +10,6 @@ itself can do happens before the signs are taken, with 0, whose sign is +1; no n
 """
 
 import collections
-import json
 import os
 
 import mxnet as mx
@@ -19,7 +18,8 @@ from ..analysis.graph import Graph
 from ..container import read_parameters
 from ..errors import UserError, last_line
 from ..layers import QActivation, QConv2D, QDense
-from .bmxnet_v2_format import CONVOLUTION, DENSE, attribute, constant_padding, read_nodes, unpack
+from ..symbol_json import VARIABLE, SymbolJson
+from .bmxnet_v2_format import CONVOLUTION, DENSE, attribute, constant_padding, unpack
 
 _DATA = 'data'  # placeholder for the input of a layer
 
@@ -44,10 +44,10 @@ def read_converted(symbol_file, params_file, input_shape):
 
     Raises
     ------
-    OSError, UserError
+    UserError
         Naming the file, the node or the array, and what is wrong with it.
     """
-    rewritten = _Rewritten(os.fspath(symbol_file), read_nodes(os.fspath(symbol_file)))
+    rewritten = _Rewritten(os.fspath(symbol_file))
     symbol = rewritten.symbol()
     stored = read_parameters(params_file)
     keys = {key.partition(':')[2]: key for key in stored if key.startswith(('arg:', 'aux:'))}
@@ -88,45 +88,33 @@ class _Rewritten:
         Name of each packed weight -> the operator that reads it.
     """
 
-    def __init__(self, path, described):
+    def __init__(self, path):
         self.path, self.weights = path, {}
-        self._source, self._attributes, self._nodes, self._position = described['nodes'], described.get('attrs', {}), [], []
-        self._readers = collections.Counter(source[0] for node in self._source for source in node['inputs'])
-        for node in self._source:
+        self._source = SymbolJson.read(path)
+        self._result, self._position = SymbolJson(attributes=self._source.attributes), []  # the nodes of the result for those of the source
+        self._readers = collections.Counter(source for node in self._source.nodes for source, *_ in node['inputs'])
+        for node in self._source.nodes:
             if node['op'] in (CONVOLUTION, DENSE):
                 self._position.append(self._add_layers(node))
             else:
-                self._position.append(self._add({**node, 'inputs': [self._moved(source) for source in node['inputs']]}))
+                self._position.append(self._result.add(node['op'], node['name'], map(self._moved, node['inputs']), node['attrs']))
         if not self.weights:
             raise UserError(
                 f"{path} holds no {CONVOLUTION} or {DENSE}: it was not written by BMXNet-v2's model_converter; "
                 'a network that was not converted is imported by its parameter file and --model NAME'
             )
-        self._heads = [self._moved(head) for head in described['heads']]
+        self._result.heads = list(map(self._moved, self._source.heads))
 
     def symbol(self):
         """The graph as MXNet loads it. Raises `UserError` for an operator that it does not know."""
-        known = set(mx.operator.get_all_registered_operators())
-        for node in self._nodes:
-            if node['op'] != 'null' and node['op'] not in known:
+        known = {VARIABLE, *mx.operator.get_all_registered_operators()}
+        for node in self._result.nodes:
+            if node['op'] not in known:
                 raise UserError(f'{self.path}: MXNet knows no operator {node["op"]} (node {node["name"]})')
         try:
-            return mx.sym.load_json(
-                json.dumps(
-                    {
-                        'nodes': self._nodes,
-                        'arg_nodes': [index for index, node in enumerate(self._nodes) if node['op'] == 'null'],
-                        'heads': self._heads,
-                        'attrs': self._attributes,
-                    }
-                )
-            )
+            return mx.sym.load_json(self._result.text())
         except mx.MXNetError as error:
             raise UserError(f'{self.path} holds no symbol that MXNet can load: {last_line(error)}') from error
-
-    def _add(self, node):
-        self._nodes.append(node)
-        return len(self._nodes) - 1
 
     def _moved(self, source):
         return [self._position[source[0]], source[1], 0]
@@ -137,8 +125,8 @@ class _Rewritten:
         if len(node['inputs']) != 2 or not attribute(node, 'no_bias', bool, True):
             raise UserError(f'{self.path}: node {name} has a bias, which layers of BMXNet-v2 do not have and its operators do not add')
         (data, data_slot, *_), (weight, *_) = node['inputs']
-        variable = self._source[weight]
-        if variable['op'] != 'null' or self._readers[weight] != 1:
+        variable = self._source.nodes[weight]
+        if variable['op'] != VARIABLE or self._readers[weight] != 1:
             raise UserError(f'{self.path}: the weight of {name} must be a variable that no other node reads')
         self.weights[variable['name']] = node['op']
         prefix = name[: -len('fwd')] if name.endswith('_fwd') else name + '_'
@@ -153,17 +141,22 @@ class _Rewritten:
             symbol = layer(activation(mx.sym.var(_DATA)))
         except mx.MXNetError as error:
             raise UserError(f'{self.path}: node {name} cannot be computed: {last_line(error)}') from error
-        return self._splice(symbol, layer.weight.name, variable['name'], self._moved([data, data_slot]))
+        layers = SymbolJson.of(symbol)
+        for added in layers.nodes:
+            if added['name'] == layer.weight.name:
+                added['name'] = variable['name']
+        ((last, *_),) = self._result.splice(layers, {_DATA: self._moved([data, data_slot])})
+        return last
 
     def _convolution(self, node, prefix, data, data_slot):
         """The layer, and the node and slot that it reads: what is before a padding that the layer does by itself."""
         if attribute(node, 'num_group', int, 1) != 1 or node['attrs'].get('layout', 'NCHW') not in ('NCHW', 'None'):
             raise UserError(f'{self.path}: node {node["name"]} has groups or another layout than NCHW, which BMXNet-v2 cannot compute')
         padding, pad_value = attribute(node, 'pad', tuple, (0, 0)), 1
-        before = constant_padding(self._source[data])
+        before = constant_padding(self._source.nodes[data])
         if before and not any(padding):
             padding, pad_value = before
-            data, data_slot, *_ = self._source[data]['inputs'][0]
+            data, data_slot, *_ = self._source.nodes[data]['inputs'][0]
         if not any(padding):
             pad_value = -1  # whatever it is; layers are fastest with this one
         layer = QConv2D(
@@ -177,15 +170,3 @@ class _Rewritten:
             prefix=prefix,
         )
         return layer, data, data_slot
-
-    def _splice(self, symbol, weight, weight_name, data):
-        """Add the nodes of a layer's symbol that reads `data` and calls its weight `weight_name`; return the position of the last."""
-        entries = []
-        for node in json.loads(symbol.tojson())['nodes']:
-            if node['op'] == 'null' and node['name'] == _DATA:
-                entries.append(data)
-                continue
-            inputs = [entries[index] if slot == 0 else [entries[index][0], slot, 0] for index, slot, _ in node['inputs']]
-            name = weight_name if node['name'] == weight else node['name']
-            entries.append([self._add({**node, 'name': name, 'inputs': inputs}), 0, 0])
-        return entries[-1][0]

@@ -10,45 +10,19 @@ BinaryInferenceFullyConnected   (O, I)               (I / 32, O): word (j, o) ho
 A file calls the words float32, so they are read as bytes: as numbers some of them are NaN.
 """
 
-import ast
-import json
 import math
-import re
 
 import numpy as np
 
 from ..errors import UserError
+from ..symbol_json import integers, truth
 
 CONVOLUTION, DENSE = 'BinaryInferenceConvolution', 'BinaryInferenceFullyConnected'
 _WORD = 32  # bits
 _BROKEN_WORD = 64
-_MOST_OUTPUTS = 1000  # of a node: more than any has, so that a damaged number is found
 
 
 # --- nodes ----------------------------------------------------------------------------------------------------------------------------
-
-
-def read_nodes(symbol_file):
-    """The JSON of a symbol, checked as far as it is looked at here; MXNet checks the rest."""
-    with open(symbol_file, encoding='utf-8', errors='replace') as file:
-        content = file.read()
-    try:
-        described = json.loads(content)
-        for index, node in enumerate(described['nodes']):
-            node['attrs'] = dict(node.get('attrs', {}))
-            if not all(isinstance(text, str) for text in (node['op'], node['name'], *node['attrs'].values())):
-                raise ValueError(f'node {index} has a name, an operator or an attribute that is no text')
-            if not all(_is_index(source[0], index) and _is_index(source[1], _MOST_OUTPUTS) for source in node['inputs']):
-                raise ValueError(f'node {node["name"]} reads a node that does not come before it')
-        if not all(_is_index(head[0], len(described['nodes'])) and _is_index(head[1], _MOST_OUTPUTS) for head in described['heads']):
-            raise ValueError('an output is no node')
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise UserError(f'{symbol_file} holds no symbol of MXNet, or is damaged: {error!r}') from error
-    return described
-
-
-def _is_index(value, count):
-    return type(value) is int and 0 <= value < count  # 1.0 and true are equal to 1
 
 
 def attribute(node, name, kind, default=None):
@@ -57,24 +31,32 @@ def attribute(node, name, kind, default=None):
     if text == '()' and default is not None:
         return default
     try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        value = None
-    if type(value) is not kind or kind is tuple and [type(number) for number in value] != [int, int]:
-        raise UserError(f'node {node["name"]} ({node["op"]}) has no {name}, or one that is malformed or not of two axes: {text}')
-    return value
+        return _KINDS[kind](text)
+    except ValueError as error:
+        raise UserError(f'node {node["name"]} ({node["op"]}) has no {name}, or one that is malformed or not of two axes: {text}') from error
+
+
+def _pair(text):
+    numbers = integers(text)
+    if len(numbers) != 2 or None in numbers:
+        raise ValueError(f'{text} is no pair')
+    return numbers
+
+
+_KINDS = {int: int, bool: truth, tuple: _pair}
 
 
 def constant_padding(node):
     """((height, width), sign of the value) of a node that pads a map with a constant, both ends of an axis alike; None for others."""
-    widths = re.fullmatch(r'[(\[]0, ?0, ?0, ?0, ?(\d+), ?\1, ?(\d+), ?\2[)\]]', node['attrs'].get('pad_width', ''))
-    if node['op'] != 'Pad' or node['attrs'].get('mode') != 'constant' or not widths or len(node['inputs']) != 1:
+    if node['op'] != 'Pad' or node['attrs'].get('mode') != 'constant' or len(node['inputs']) != 1:
         return None
     try:
-        value = float(node['attrs'].get('constant_value', 0))
+        widths, value = integers(node['attrs'].get('pad_width', '')), float(node['attrs'].get('constant_value', 0))
     except ValueError:
         return None  # MXNet says what is wrong with it
-    return (int(widths.group(1)), int(widths.group(2))), 1 if value >= 0 else -1
+    if len(widths) != 8 or widths[:4] != (0, 0, 0, 0) or widths[4::2] != widths[5::2]:
+        return None
+    return widths[4::2], 1 if value >= 0 else -1
 
 
 # --- weights --------------------------------------------------------------------------------------------------------------------------

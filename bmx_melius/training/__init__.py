@@ -1,1 +1,4 @@
-"""What train_imagenet.py is made of, apart from its data: options, schedule, checkpoints, interruption, report, export."""
+"""Training: from flags to a configuration (`flags`, `config`, `presets`), from a configuration to a run (`run`), and the loop (`loop`).
+
+Networks come from the caller; data, worker processes and reporting are packages of their own.
+"""

@@ -1,41 +1,46 @@
-"""From the flags to the network that is trained."""
+"""The network that is trained, made as its configuration says."""
 
 import contextlib
 import io
 
 import mxnet as mx
+from mxnet import autograd
 
 from ..errors import UserError, last_line
 from ..seeding import seed_all, seed_for
-from .options import INITIALIZERS
+
+INITIALIZERS = {
+    'gaussian': mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2),
+    'msraprelu': mx.init.MSRAPrelu(),
+    'xavier': mx.init.Xavier(),
+}
 
 
-def model_arguments(options, classes, of_weights=()):
-    """The arguments of get_model for the network that the flags ask for; those that are not needed are left out.
+def model_arguments(config, classes, of_weights=()):
+    """Return the arguments of get_model for the network that a `NetworkConfig` describes; those that are not needed are left out.
 
     `of_weights` are the arguments that pretrained weights bring along.
     """
-    model = {'name': options.model, 'classes': classes, **dict(of_weights)}
-    if options.initial_layers is not None:
-        model['initial_layers'] = options.initial_layers
-    if options.clip_threshold is not None:
-        model['clip_threshold'] = options.clip_threshold
-    if options.bits != 1:
-        model['bits'] = options.bits
-    if options.weight_bits != options.bits:
-        model['weight_bits'] = options.weight_bits
-    if options.last_gamma:
+    model = {'name': config.model, 'classes': classes, **dict(of_weights)}
+    if config.initial_layers is not None:
+        model['initial_layers'] = config.initial_layers
+    if config.clip_threshold is not None:
+        model['clip_threshold'] = config.clip_threshold
+    if config.bits != 1:
+        model['bits'] = config.bits
+    if config.weight_bits != config.bits:
+        model['weight_bits'] = config.weight_bits
+    if config.last_gamma:
         model['last_gamma'] = True
-    return {**model, **options.model_options}
+    return {**model, **config.model_options}
 
 
-def make_network(options, get_model, model, spec, devices):
-    """The network, initialized.
+def make_network(config, get_model, model, spec, devices):
+    """Return the network, initialized.
 
     Parameters
     ----------
-    options : argparse.Namespace
-        Of train_imagenet.py: `model`, `model_options`, `use_pretrained`, `resume`, `initialization`, `seed`, `dtype`, `mode`, `no_wd`.
+    config : RunConfig
     get_model : function
         As `model_zoo.get_model`.
     model : dict
@@ -48,28 +53,49 @@ def make_network(options, get_model, model, spec, devices):
     UserError
         When the flags do not fit the network, or the input is too small for it.
     """
-    pretrained = False if options.resume else options.use_pretrained  # what goes on has its own weights
-    prefix = options.model.replace('_', '') + '_'  # of parameters, whose names begin with that of the network up to the first underscore
+    network = config.network
+    pretrained = False if config.resume else network.use_pretrained  # what goes on has its own weights
+    prefix = network.model.replace('_', '') + '_'  # of parameters, whose names begin with that of the network up to the first underscore
     try:
         net = get_model(pretrained=pretrained, ctx=devices, prefix=prefix, **model)
     except TypeError as error:
-        if not options.model_options:
+        if not network.model_options:
             raise
-        raise UserError(f'--model-options do not fit {options.model}: {error}') from error
+        raise UserError(f'--model-options do not fit {network.model}: {error}') from error
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # where MXNet prints the arguments when this fails
             net.infer_shape(mx.nd.zeros((1, *spec.shape)))
     except mx.MXNetError as error:
         raise UserError(
-            f'--input-size {spec.size} is too small for {options.model} with initial_layers {model["initial_layers"]}: {last_line(error)}'
+            f'--input-size {spec.size} is too small for {network.model} with initial_layers {model["initial_layers"]}: {last_line(error)}'
         ) from error
-    seed_all(seed_for(options.seed))
+    seed_all(seed_for(config.seed))
     if not pretrained:
-        net.initialize(INITIALIZERS[options.initialization], ctx=devices)
-    net.cast(options.dtype)
-    if options.mode == 'hybrid':
+        net.initialize(INITIALIZERS[network.initialization], ctx=devices)
+    net.cast(network.dtype)
+    if network.mode == 'hybrid':
         net.hybridize(static_alloc=True, static_shape=True)
-    if options.no_wd:
-        for parameter in net.collect_params('.*beta|.*gamma|.*bias').values():
-            parameter.wd_mult = 0.0
     return net
+
+
+def check_dtype(dtype, device):
+    """Raise `UserError` unless `device` (mx.Context) multiplies by weights in `dtype`, forward and backward."""
+    if dtype == 'float32':
+        return
+    data = mx.nd.ones((1, 4, 4, 4), ctx=device, dtype=dtype)
+    weight, dense = mx.nd.ones((4, 4, 3, 3), ctx=device, dtype=dtype), mx.nd.ones((2, 16), ctx=device, dtype=dtype)
+    for array in (weight, dense):
+        array.attach_grad()
+    try:
+        with autograd.record():
+            y = mx.nd.FullyConnected(
+                mx.nd.Convolution(data, weight, kernel=(3, 3), num_filter=4, no_bias=True), dense, num_hidden=2, no_bias=True
+            )
+        y.backward()
+        weight.grad.wait_to_read()
+        dense.grad.wait_to_read()
+    except mx.MXNetError as error:
+        raise UserError(
+            f'--dtype {dtype}: this MXNet cannot train in it on {device} ({last_line(error)}); leave the flag out, or take '
+            'a GPU (--num-gpus 1) and a build of MXNet for it'
+        ) from error

@@ -116,12 +116,14 @@ class Objective:
         return targets.argmax(axis=1) if self._distributions else targets
 
 
-def make_objective(options, get_model, classes, input_shape, devices):
-    """The objective that the flags of train_imagenet.py ask for; raises `UserError` where the teacher cannot be used.
+def make_objective(config, get_model, classes, input_shape, devices):
+    """Return the objective that a `RunConfig` describes. Raises `UserError` where the teacher cannot be used.
 
     `get_model` is as `model_zoo.get_model`.
     """
-    mixup = Mixup(options.mixup_alpha, options.seed, options.num_epochs - options.mixup_off_epoch) if options.mixup else None
+    options, mixup = config.objective, None
+    if options.mixup:
+        mixup = Mixup(options.mixup_alpha, config.seed, config.optimizer.num_epochs - options.mixup_off_epoch)
     teacher = None
     if options.teacher:
         net = load_teacher(

@@ -1,53 +1,53 @@
-"""What a run is going to do, in words: shown before it starts, and with --dry-run instead of it."""
+"""The plan of a run as text: shown before it starts, and with --dry-run instead of it."""
 
 from .objective import LABEL_SMOOTHING
+from .optimization import BATCH
 from .presets import describe_preset
-from .schedules import BATCH
 
 
-def describe_run(options, model, source, counts, schedule):
-    """The plan of a run as text.
+def describe_run(config, model, source, counts, schedule):
+    """Return the plan of a run.
 
     Parameters
     ----------
-    options : argparse.Namespace
-        Complete, as `options.parse` returns it.
+    config : RunConfig
     model : dict
         Arguments of `get_model`.
     source : Source
     counts : dict
-        Of `bmx_melius.summary`.
-    schedule : function from the number of an update, from 1, to its learning rate
+        As returned by `bmx_melius.summary`.
+    schedule : callable int -> float
+        Learning rate of an update, counted from 1.
     """
-    spec, updates = source.spec, source.updates_per_epoch
-    total = updates * options.num_epochs
+    network, optimizer, spec, updates = config.network, config.optimizer, source.spec, source.updates_per_epoch
+    total = updates * optimizer.num_epochs
     rates = ', '.join(f'{schedule(update):.3g} in update {update}' for update in sorted({1, max(1, total // 2), total}))
     return '\n'.join(
         (
-            f'preset     {describe_preset(options)}',
-            f'network    {options.model}, {model["initial_layers"]}, {source.classes} classes: {counts["ops"]:,.0f} OPs, '
-            f'{counts["size_bytes"] / 2**20:.2f} MB; activations of {options.bits}, weights of {options.weight_bits} bits',
+            f'preset     {describe_preset(config)}',
+            f'network    {network.model}, {model["initial_layers"]}, {source.classes} classes: {counts["ops"]:,.0f} OPs, '
+            f'{counts["size_bytes"] / 2**20:.2f} MB; activations of {network.bits}, weights of {network.weight_bits} bits',
             f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
-            f'augmentation {options.augmentation}',
+            f'augmentation {config.data.augmentation}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
-            f'updates    {options.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
-            f'optimizer  {options.optimizer}, weight decay {options.wd:g}, seed {options.seed}',
-            f'objective  {_objective(options)}',
-            f'rate       {options.lr_mode}, {options.warmup_epochs} epochs of warm-up: {rates}; scaling {options.lr_scaling} by '
+            f'updates    {optimizer.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
+            f'optimizer  {optimizer.optimizer}, weight decay {optimizer.wd:g}, seed {config.seed}',
+            f'objective  {_describe_objective(config.objective)}',
+            f'rate       {optimizer.lr_mode}, {optimizer.warmup_epochs} epochs of warm-up: {rates}; scaling {optimizer.lr_scaling} by '
             f'{source.images_per_update} / {BATCH} images',
-            f'results    {options.save_dir}',
+            f'results    {config.output.save_dir}',
         )
     )
 
 
-def _objective(options):
+def _describe_objective(objective):
     parts = ['cross-entropy with the labels']
-    if options.label_smoothing:
+    if objective.label_smoothing:
         parts.append(f'smoothed by {LABEL_SMOOTHING:g}')
-    if options.mixup:
-        parts.append(f'of mixtures (mixup-alpha {options.mixup_alpha:g}, off in the last {options.mixup_off_epoch} epochs)')
-    if options.teacher:
+    if objective.mixup:
+        parts.append(f'of mixtures (mixup-alpha {objective.mixup_alpha:g}, off in the last {objective.mixup_off_epoch} epochs)')
+    if objective.teacher:
         parts.append(
-            f'and with the answers of {options.teacher} (temperature {options.temperature:g}, hard-weight {options.hard_weight:g})'
+            f'and with the answers of {objective.teacher} (temperature {objective.temperature:g}, hard-weight {objective.hard_weight:g})'
         )
     return ' '.join(parts)

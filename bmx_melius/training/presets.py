@@ -4,6 +4,7 @@ import dataclasses
 import fractions
 import math
 
+from ..arguments import flag_of, require
 from ..data.datasets import DATASETS
 
 
@@ -61,6 +62,12 @@ PRESETS = {
 }
 DEFAULT = 'meliusnet'
 
+# Flags that need another one -> that one, and their defaults beside it (GluonCV's).
+DEPENDENT = {
+    'mixup': {'mixup_alpha': 0.2, 'mixup_off_epoch': 0},
+    'teacher': {'temperature': 20.0, 'hard_weight': 0.5, 'teacher_params': None, 'teacher_pretrained': False, 'teacher_options': None},
+}
+
 
 def preset_values(preset, dataset, optimizer=None, num_epochs=None):
     """What a preset says on a dataset.
@@ -98,19 +105,57 @@ def preset_values(preset, dataset, optimizer=None, num_epochs=None):
     return values
 
 
-def describe_preset(options):
-    """The flags that have their preset's values, and those that do not, in words; `options` as `preset_values` completes them."""
-    values = preset_values(options.preset, DATASETS[options.dataset])
+def with_defaults(options):
+    """Return the values of all flags, a dict by their names with underscores, with defaults that depend on other flags in place of None.
+
+    Raises `UserError` for a flag that means nothing beside the others.
+    """
+    values = dict(options)
+
+    def fill_in(name, value):
+        if values[name] is None:
+            values[name] = value
+
+    require(values['model'], 'which network? Give --model, for example --model meliusnet22')
+    values['use_rec'] = bool(values['use_rec'] or values['rec_train'] or values['rec_val'])
+    dataset = DATASETS[values['dataset']]
+    fill_in('data_dir', dataset.data_dir)
+    fill_in('input_size', dataset.input.size)
+    fill_in('crop_ratio', dataset.crop_ratio)
+    if not values['use_pretrained']:  # the weights decide
+        fill_in('initial_layers', dataset.initial_layers)
+    fill_in('num_workers', dataset.num_workers)
+    optimizer = values['optimizer'] or preset_values(values['preset'], dataset)['optimizer']
+    require(
+        values['momentum'] is None or OPTIMIZERS[optimizer].momentum is not None,
+        f'--momentum {values["momentum"]}: {optimizer} has no such momentum; leave it out, or take sgd or nag',
+    )
+    for name, value in preset_values(values['preset'], dataset, values['optimizer'], values['num_epochs']).items():
+        fill_in(name, value)
+    fill_in('weight_bits', values['bits'])
+    for needed, dependent in DEPENDENT.items():
+        for name, value in dependent.items():
+            if values[needed]:
+                fill_in(name, value)
+            else:
+                require(values[name] is None or values[name] is False, f'{flag_of(name)} means nothing without {flag_of(needed)}')
+    return values
+
+
+def describe_preset(config):
+    """Return in words which flags of a `RunConfig` have their preset's values, and which do not."""
+    preset, chosen_values = config.optimizer.preset, config.to_flags()
+    values = preset_values(preset, DATASETS[config.data.dataset])
     kept, overridden = [], []
     for name, value in values.items():
-        if name.startswith('lr_decay') and options.lr_mode != 'step':
+        if name.startswith('lr_decay') and config.optimizer.lr_mode != 'step':
             continue
-        chosen, flag = getattr(options, name), '--' + name.replace('_', '-')
+        chosen, flag = chosen_values[name], flag_of(name)
         if chosen == value:
             kept += [f'{flag} {_in_words(value)}'] if value is not None else []
         else:
             overridden.append(f'{flag} {_in_words(chosen)} (not {_in_words(value)})')
-    return f'{options.preset}: {" ".join(kept)}' + (f'; overridden: {", ".join(overridden)}' if overridden else '')
+    return f'{preset}: {" ".join(kept)}' + (f'; overridden: {", ".join(overridden)}' if overridden else '')
 
 
 def _in_words(value):

@@ -1,4 +1,4 @@
-"""Where a run begins: at the beginning, at its last checkpoint, or with the weights of another one."""
+"""The initial state of a run: new, its last checkpoint, or the weights of another run."""
 
 import functools
 import math
@@ -9,29 +9,32 @@ from ..container import difference, read_arrays
 from ..errors import UserError, last_line
 from ..files import check_folder
 from ..reporting import LOG
-from .checkpoints import verify_file
-from .optimizer_state import load_optimizer
 from .progress import Progress
+from .saving.checkpoints import verify_file
+from .saving.optimizer_state import load_optimizer
 
 OF_CLASSES = ('output.weight', 'output.bias')  # the parameters whose shapes depend on the number of classes
 OTHER_CLASSES = 'it was trained on another number of classes than the data have: take data with as many classes, or other weights'
 OTHER_NETWORK = 'give the flags that it was trained with, such as --model, --model-options and --initial-layers, or take other weights'
 
 
-def start(options, checkpoints, net, trainer, source):
-    """Bring network and optimizer to where the run starts or goes on; return the `Progress` there. A dry run does so without saving it."""
-    if options.resume:
+def start(config, checkpoints, net, trainer, source):
+    """Load the state that a run starts or continues from into network and optimizer, and return its `Progress`.
+
+    A new run is saved at once, so that there is always something to resume; a dry run is not.
+    """
+    if config.resume:
         progress = checkpoints.load(net, trainer)
         if progress.images_per_update != source.images_per_update:
             raise UserError(
-                f'the run in {options.save_dir} was started with updates of {progress.images_per_update} images, now they '
+                f'the run in {config.output.save_dir} was started with updates of {progress.images_per_update} images, now they '
                 f'would have {source.images_per_update}: start as many processes as then'
             )
-        LOG.info('going on at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
+        LOG.info('continuing at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
         return progress
     for flag, file, load in (
-        ('--resume-params', options.resume_params, functools.partial(_load_weights, net, options.model)),
-        ('--resume-states', options.resume_states, functools.partial(load_optimizer, trainer)),
+        ('--resume-params', config.resume_params, functools.partial(_load_weights, net, config.network.model)),
+        ('--resume-states', config.resume_states, functools.partial(load_optimizer, trainer)),
     ):
         try:
             if file:
@@ -41,9 +44,9 @@ def start(options, checkpoints, net, trainer, source):
             raise UserError(f'{flag}: {error}') from error
         except (AssertionError, ValueError, mx.MXNetError) as error:
             raise UserError(f'{flag} {file} is damaged or of another network: {last_line(error)}') from error
-    progress = Progress(source.images_per_update, epoch=options.resume_epoch)
-    if not options.dry_run:
-        checkpoints.save(net, trainer, progress)  # whatever happens from now on, there is something to resume
+    progress = Progress(source.images_per_update, epoch=config.resume_epoch)
+    if not config.dry_run:
+        checkpoints.save(net, trainer, progress)
     return progress
 
 
@@ -59,16 +62,18 @@ def _load_weights(net, model, file):
     net.load_parameters(file, ctx=net.collect_params().list_ctx(), cast_dtype=True)
 
 
-def warn_of_little_space(options, net):
-    """Say so when the disk will not hold the checkpoints of the run."""
+def warn_of_little_space(config, net):
+    """Warn when the disk will not hold the checkpoints of the run."""
+    output = config.output
     size = sum(4 * math.prod(parameter.shape) for parameter in net.collect_params().values())
-    weights = 4 + (options.num_epochs // options.save_frequency if options.save_frequency else 0)  # new, last, previous, best, every N-th
+    every_nth = config.optimizer.num_epochs // output.save_frequency if output.save_frequency else 0
+    weights = 4 + every_nth  # the new, the last, the previous and the best
     needed = size * (weights + 3 * 2)  # an optimizer has up to two moments, and there are the new state, the last and the previous one
-    free = check_folder(options.save_dir)
+    free = check_folder(output.save_dir)
     if free < needed:
         LOG.warning(
             '%s has %.3g MB free, and the checkpoints will take about %.3g MB: make room, or raise --save-frequency',
-            options.save_dir,
+            output.save_dir,
             free / 1e6,
             needed / 1e6,
         )

@@ -1,7 +1,7 @@
 // Runs a packed network without Python and without MXNet: a file of raw float32 numbers in, one number a line out.
 //
 //   package=$(python -c 'import bmx_melius; print(bmx_melius.__path__[0])')
-//   g++ -std=c++17 run_packed.cc -I $package/csrc $package/_engine.so -Wl,-rpath,$package -o run_packed
+//   g++ -std=c++17 run_packed.cc -I $package/csrc/api $package/_engine.so -Wl,-rpath,$package -o run_packed
 //   ./run_packed PREFIX-0000.params image.bin
 //
 // The file has one image in the shape that the network was converted with: numpy.ndarray.tofile writes such files, of

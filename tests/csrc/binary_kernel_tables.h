@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "../../bmx_melius/csrc/binary_kernels.h"
+#include "kernels/binary_kernels.h"
 
 inline std::vector<const bmx::BinaryKernels*> available_tables() {
     std::vector<const bmx::BinaryKernels*> tables = {&bmx::binary_kernels_reference()};

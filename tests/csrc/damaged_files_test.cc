@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "../../bmx_melius/csrc/c_api.h"
+#include "api/c_api.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "../../bmx_melius/csrc/float_kernels.h"
+#include "kernels/float_kernels.h"
 
 // nullptr: not here.
 inline const bmx::FloatKernels* float_table(const std::string& name) {

@@ -1,0 +1,117 @@
+"""How long a Session takes on a machine that does nothing else, and beside programs that keep every core busy.
+
+Each row is a process of its own: so many threads, or the default, with MXNet imported or not. The rows take turns, so that other load meets
+all of them alike; shown are the median and the 90th percentile of all runs of a row, and both as multiples of those of one thread.
+``--beside FOLDER`` also times the engine of another checkout of this project, compiled, for a comparison before and after a change.
+Measured: docs/deploy.md. Run: ``python benchmarks/shared_machine.py``.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SHAPE = (1, 3, 224, 224)
+ROWS = {  # threads, and whether MXNet is imported
+    'threads=1': (1, False),
+    'threads=2': (2, False),
+    'default': (0, False),
+    'default, MXNet imported': (0, True),
+}
+WORKER = """
+import json, sys, time
+prefix, threads, with_mxnet = sys.argv[1], int(sys.argv[2]), sys.argv[3] == 'True'
+sys.modules.update({} if with_mxnet else {'mxnet': None})
+import numpy as np
+import bmx_melius
+session = bmx_melius.Session(prefix, threads=threads)
+x = np.random.default_rng(1).standard_normal([int(size) for size in sys.argv[4].split('x')], dtype=np.float32)
+for line in sys.stdin:
+    seconds = []
+    for number in range(int(line) + 1):
+        begin = time.perf_counter()
+        session(x)
+        seconds.append(time.perf_counter() - begin)
+    print(json.dumps(seconds[1:]), flush=True)  # without the first, which finds cold caches
+"""
+
+
+def start_worker(checkout, prefix, threads, with_mxnet):
+    command = [sys.executable, '-W', 'ignore', '-c', WORKER, prefix, str(threads), str(with_mxnet), 'x'.join(map(str, SHAPE))]
+    environment = {**os.environ, 'PYTHONPATH': str(checkout)}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=checkout)
+
+
+@contextlib.contextmanager
+def ending(processes):
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def convert_network(name, folder):
+    import bmx_melius
+    import model_zoo
+    from bmx_melius.bench.networks import export
+
+    network = model_zoo.get_model(name, norm_kwargs={'momentum': 0.0})
+    export(network, f'{folder}/network', SHAPE)
+    bmx_melius.convert(
+        f'{folder}/network-symbol.json', f'{folder}/network-0000.params', f'{folder}/packed', input_shape=SHAPE, verify=False
+    )
+    return f'{folder}/packed'
+
+
+def time_rows(rows, busy, rounds, runs):
+    """Seconds of every run of each row, a dict of the process to a list, beside `busy` programs that never wait."""
+    seconds = {row: [] for row in rows}
+    with ending([subprocess.Popen([sys.executable, '-c', 'while True: pass']) for _ in range(busy)]):
+        for number in range(rounds + 1):
+            for row, worker in rows.items():
+                print(runs, file=worker.stdin, flush=True)
+                answer = json.loads(worker.stdout.readline())
+                if number:  # the first turn warms up
+                    seconds[row] += answer
+    return seconds
+
+
+def show(seconds, busy):
+    print(f'\n{busy} busy programs' if busy else '\nno busy program')
+    print(f'{"":<34}{"median ms":>10}{"90 % ms":>10}{"ratio":>8}{"ratio":>8}')
+    figures = {row: (statistics.median(times), statistics.quantiles(times, n=10)[-1]) for row, times in seconds.items()}
+    base = next(iter(figures.values()))
+    for row, each in figures.items():
+        ratios = [value / one for value, one in zip(each, base)]
+        print(f'{row:<34}{each[0] * 1e3:10.2f}{each[1] * 1e3:10.2f}{ratios[0]:8.2f}{ratios[1]:8.2f}')
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--network', default='meliusnet22', help='of the zoo (default: %(default)s)')
+    parser.add_argument('--beside', metavar='FOLDER', help='another checkout, compiled')
+    parser.add_argument('--busy', type=int, nargs='+', metavar='N', help='programs beside (default: none, then one for each core)')
+    parser.add_argument('--rounds', type=int, default=20, help='turns of each row (default: %(default)s)')
+    parser.add_argument('--runs', type=int, default=20, help='runs in a turn (default: %(default)s)')
+    arguments = parser.parse_args()
+
+    checkouts = {'': ROOT, **({'the other: ': pathlib.Path(arguments.beside).resolve()} if arguments.beside else {})}
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = convert_network(arguments.network, folder)
+        rows = {label + title: start_worker(path, prefix, *row) for label, path in checkouts.items() for title, row in ROWS.items()}
+        with ending(rows.values()):
+            for busy in arguments.busy or (0, len(os.sched_getaffinity(0))):
+                show(time_rows(rows, busy, arguments.rounds, arguments.runs), busy)
+
+
+if __name__ == '__main__':
+    sys.path.insert(0, str(ROOT))
+    main()

@@ -1,0 +1,184 @@
+#include "api/c_api.h"
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/engine.h"
+#include "kernels/dispatch.h"
+#include "peaks/peak.h"
+#include "program/container.h"
+#include "program/error.h"
+#include "threads/thread_count.h"
+
+#define BMX_EXPORT __attribute__((visibility("default")))
+
+#ifndef BMX_VERSION
+#define BMX_VERSION "development"
+#endif
+
+struct bmx_program {
+    bmx::Engine engine;
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+// Calls a function; an exception becomes last_error and `failure`.
+template <class Result, class Function>
+Result guarded(Result failure, const Function& function) {
+    try {
+        return function();
+    } catch (const std::bad_alloc&) {
+        last_error = "not enough memory";
+    } catch (const std::exception& error) {
+        last_error = error.what();
+    } catch (...) {
+        last_error = "an unknown failure";
+    }
+    return failure;
+}
+
+std::string shape_text(const int64_t* shape, int rank) {
+    std::string text;
+    for (int i = 0; i < rank; i++) {
+        text += (i ? ", " : "(") + std::to_string(shape[i]);
+    }
+    return text + ")";
+}
+
+bmx::InputSizes sizes_of(const bmx::Program& program, const int64_t* shapes) {
+    bmx::InputSizes sizes;
+    sizes.batch = shapes[0];
+    for (size_t i = 0; i < program.inputs().size(); i++) {
+        const bmx::Value& input = program.inputs()[i];
+        const int64_t* shape = shapes + 4 * i;
+        const int rank = input.flat ? 2 : 4;
+        const std::string channels = std::to_string(input.channels);
+        if (shape[0] < 1) {
+            throw bmx::Error("input " + std::to_string(i) + " has the batch " + std::to_string(shape[0]) +
+                             "; it must be 1 or more");
+        }
+        if (shape[1] != input.channels) {
+            throw bmx::Error("input " + std::to_string(i) + " must have the shape (batch, " + channels +
+                             (input.flat ? ")" : ", height, width)") + ", not " + shape_text(shape, rank));
+        }
+        if (shape[0] != sizes.batch || sizes.batch > INT32_MAX) {
+            throw bmx::Error("input " + std::to_string(i) + " has the batch " + std::to_string(shape[0]) +
+                             ", input 0 has " + std::to_string(sizes.batch) + "; at most 2147483647 are possible");
+        }
+        sizes.maps.push_back(input.flat ? std::make_pair<int64_t, int64_t>(1, 1) : std::make_pair(shape[2], shape[3]));
+    }
+    return sizes;
+}
+
+}  // namespace
+
+extern "C" {
+
+BMX_EXPORT const char* bmx_last_error(void) { return last_error.c_str(); }
+
+BMX_EXPORT const char* bmx_version(void) { return BMX_VERSION; }
+
+BMX_EXPORT const char* bmx_isa(void) {
+    return guarded<const char*>(nullptr, [] { return bmx::chosen_instruction_set().name; });
+}
+
+BMX_EXPORT const char* bmx_available_isas(void) {
+    return guarded<const char*>(nullptr, [] {
+        static const std::string names = bmx::instruction_set_names();
+        return names.c_str();
+    });
+}
+
+BMX_EXPORT bmx_program* bmx_program_create(const int32_t* words, size_t count) {
+    return guarded<bmx_program*>(nullptr, [&] { return new bmx_program{{words, count}}; });
+}
+
+BMX_EXPORT bmx_program* bmx_program_load(const char* path) {
+    return guarded<bmx_program*>(nullptr, [&] {
+        const std::vector<int32_t> words = bmx::read_program_words(path);
+        try {
+            return new bmx_program{{words.data(), words.size()}};
+        } catch (const bmx::Error& error) {
+            throw bmx::Error(std::string(path) + ": " + error.what());
+        }
+    });
+}
+
+BMX_EXPORT void bmx_program_destroy(bmx_program* program) { delete program; }
+
+BMX_EXPORT size_t bmx_program_inputs(const bmx_program* program) { return program->engine.program().inputs().size(); }
+
+BMX_EXPORT size_t bmx_program_outputs(const bmx_program* program) { return program->engine.program().outputs().size(); }
+
+BMX_EXPORT int bmx_program_input_shape(const bmx_program* program, size_t input, int64_t shape[4]) {
+    return guarded(0, [&] {
+        const bmx::Value& value = program->engine.program().inputs().at(input);
+        shape[0] = 1;
+        shape[1] = value.channels;
+        if (value.flat) {
+            return 2;
+        }
+        shape[2] = value.height;
+        shape[3] = value.width;
+        return 4;
+    });
+}
+
+BMX_EXPORT int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, int64_t* output_shapes,
+                                 int* output_ranks) {
+    return guarded(1, [&] {
+        const bmx::Program& parsed = program->engine.program();
+        const bmx::InputSizes sizes = sizes_of(parsed, input_shapes);
+        const std::vector<bmx::Value> values = parsed.infer(sizes.maps);
+        for (size_t i = 0; i < parsed.outputs().size(); i++) {
+            const bmx::Value& value = values[parsed.outputs()[i]];
+            int64_t* shape = output_shapes + 4 * i;
+            shape[0] = sizes.batch;
+            shape[1] = value.channels;
+            shape[2] = value.flat ? 0 : value.height;
+            shape[3] = value.flat ? 0 : value.width;
+            output_ranks[i] = value.flat ? 2 : 4;
+        }
+        return 0;
+    });
+}
+
+BMX_EXPORT int bmx_default_threads(void) { return bmx::threads_of_run(0); }
+
+BMX_EXPORT int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
+                               float* const* outputs, int threads) {
+    return guarded(1, [&] {
+        program->engine.run(sizes_of(program->engine.program(), input_shapes), inputs, outputs, threads);
+        return 0;
+    });
+}
+
+BMX_EXPORT int64_t bmx_program_working_memory(const bmx_program* program, const int64_t* input_shapes, int threads) {
+    return guarded<int64_t>(
+        -1, [&] { return program->engine.working_memory(sizes_of(program->engine.program(), input_shapes), threads); });
+}
+
+BMX_EXPORT int bmx_program_profile(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
+                                   float* const* outputs, int threads, bmx_step_callback callback, void* context) {
+    return guarded(1, [&] {
+        const bmx::InputSizes sizes = sizes_of(program->engine.program(), input_shapes);
+        for (const bmx::StepReport& step : program->engine.profile(sizes, inputs, outputs, threads)) {
+            callback(context, step.name.c_str(), step.seconds, step.macs, step.binary);
+        }
+        return 0;
+    });
+}
+
+BMX_EXPORT double bmx_peak_binary(double seconds) {
+    return guarded(0.0, [&] { return bmx::peak_binary(bmx::chosen_instruction_set().name, seconds); });
+}
+
+BMX_EXPORT double bmx_peak_float(double seconds) {
+    return guarded(0.0, [&] { return bmx::peak_float(bmx::chosen_instruction_set().name, seconds); });
+}
+
+}  // extern "C"

@@ -1,0 +1,181 @@
+#include "api/engine.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+
+#include "api/image_work.h"
+#include "program/error.h"
+#include "threads/forking.h"
+#include "threads/thread_count.h"
+
+namespace bmx {
+namespace {
+
+constexpr size_t kMostFreeWorkplaces = 4;  // of an engine, kept for later runs
+constexpr size_t kPage = 4096;
+
+class Arena {
+  public:
+    explicit Arena(size_t bytes) : data_(static_cast<uint8_t*>(std::aligned_alloc(kPage, round_up(bytes, kPage)))) {
+        if (!data_) {
+            throw Error("not enough memory: a run needs " + std::to_string(bytes) + " bytes");
+        }
+    }
+    Arena(Arena&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
+    ~Arena() { std::free(data_); }
+    uint8_t* data() const { return data_; }
+
+  private:
+    uint8_t* data_;
+};
+
+// How the threads divide the work: each computes images of its own, or all of them the same one.
+struct Division {
+    bool by_images;
+    int threads;
+
+    int arenas() const { return by_images ? threads : 1; }
+    int team() const { return by_images ? 1 : threads; }
+};
+
+Division divide(int64_t batch, int threads) {
+    threads = threads_of_run(threads);
+    return {threads > 1 && batch >= threads, threads};
+}
+
+}  // namespace
+
+// Memory for one run at a time, on inputs of one size.
+struct Engine::Workplace {
+    std::vector<std::pair<int64_t, int64_t>> maps;
+    int team;
+    Layout layout;
+    std::vector<Arena> arenas;
+};
+
+// A workplace for the time of a run: a free one that fits, or a new one.
+class Engine::Lease {
+  public:
+    Lease(const Engine& engine, const InputSizes& sizes, const Division& division) : engine_(engine) {
+        {
+            std::lock_guard<std::mutex> lock(Forking::instance().mutex());
+            for (auto& free : engine.free_) {
+                if (free->maps != sizes.maps || free->team != division.team()) {
+                    continue;
+                }
+                workplace_ = std::move(free);
+                engine.free_.erase(engine.free_.begin() + (&free - engine.free_.data()));
+                break;
+            }
+        }
+        if (!workplace_) {
+            workplace_.reset(
+                new Workplace{sizes.maps,
+                              division.team(),
+                              make_layout(engine.plan_, engine.program_.infer(sizes.maps), division.team()),
+                              {}});
+        }
+        while (workplace_->arenas.size() < static_cast<size_t>(division.arenas())) {
+            workplace_->arenas.emplace_back(workplace_->layout.bytes);
+        }
+    }
+
+    ~Lease() {
+        std::unique_ptr<Workplace> oldest;  // is freed after the mutex
+        std::lock_guard<std::mutex> lock(Forking::instance().mutex());
+        engine_.free_.push_back(std::move(workplace_));
+        if (engine_.free_.size() <= kMostFreeWorkplaces) {
+            return;
+        }
+        oldest = std::move(engine_.free_.front());
+        engine_.free_.erase(engine_.free_.begin());
+    }
+
+    const Workplace& operator*() const { return *workplace_; }
+
+  private:
+    const Engine& engine_;
+    std::unique_ptr<Workplace> workplace_;
+};
+
+Engine::Engine(const int32_t* words, size_t count)
+    : program_(words, count), plan_(make_plan(program_, words, chosen_instruction_set())), pool_(ThreadPool::shared()) {
+    free_.reserve(kMostFreeWorkplaces + 1);  // giving one back must not fail
+}
+
+Engine::~Engine() = default;
+
+void Engine::run_divided(const InputSizes& sizes, const float* const* inputs, float* const* outputs, bool by_images,
+                         int threads, double* seconds) const {
+    const Division division = {by_images, threads};
+    const Lease lease(*this, sizes, division);
+    const Workplace& workplace = *lease;
+    ThreadPool::Lease team(*pool_, threads);
+    const Images images(program_, workplace.layout.values, sizes.batch, inputs, outputs);
+    std::vector<ImageWork> works;
+    for (int i = 0; i < division.arenas(); i++) {
+        works.emplace_back(plan_, workplace.layout, division.team(), workplace.arenas[i].data(), seconds);
+    }
+    if (by_images) {
+        BatchWork work(images, works);
+        team.run(work);
+        return;
+    }
+    for (int64_t image = 0; image < sizes.batch; image++) {
+        works[0].choose(images, image);
+        team.run(works[0]);
+    }
+}
+
+void Engine::run(const InputSizes& sizes, const float* const* inputs, float* const* outputs, int threads) const {
+    const Division division = divide(sizes.batch, threads);
+    run_divided(sizes, inputs, outputs, division.by_images, division.threads, nullptr);
+}
+
+std::vector<StepReport> Engine::profile(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
+                                        int threads) const {
+    std::vector<double> seconds(plan_.steps.size());
+    run_divided(sizes, inputs, outputs, false, threads_of_run(threads), seconds.data());
+    const std::vector<Value> values = program_.infer(sizes.maps);
+    std::vector<StepReport> reports;
+    for (size_t i = 0; i < plan_.steps.size(); i++) {
+        reports.push_back(report(*plan_.steps[i], values, sizes.batch));
+    }
+    for (size_t i = 0; i < reports.size(); i++) {
+        reports[i].seconds = seconds[i];
+    }
+    return reports;
+}
+
+StepReport Engine::report(const Step& step, const std::vector<Value>& values, int64_t batch) const {
+    StepReport report = {step.operations.empty() ? "layout" : "", 0, 0, false};
+    for (int i : step.operations) {
+        const Operation& operation = program_.operations()[i];
+        const Value& result = values[program_.value_of(i)];
+        report.name += (report.name.empty() ? "" : "+") + std::string(name_of(operation.op));
+        if (operation.op != Op::conv && operation.op != Op::binary_conv) {
+            continue;
+        }
+        const Attributes& a = operation.attributes;
+        report.macs += batch * result.elements() * (values[operation.inputs[0]].channels / a.groups) * a.taps();
+        report.binary = operation.op == Op::binary_conv;
+    }
+    if (!step.operations.empty()) {
+        const Value& result = values[program_.value_of(step.operations.back())];
+        report.name += " " + std::to_string(result.channels);
+        if (!result.flat) {
+            report.name += "x" + std::to_string(result.height) + "x" + std::to_string(result.width);
+        }
+    }
+    return report;
+}
+
+int64_t Engine::working_memory(const InputSizes& sizes, int threads) const {
+    const Division division = divide(sizes.batch, threads);
+    const Layout layout = make_layout(plan_, program_.infer(sizes.maps), division.team());
+    return static_cast<int64_t>(layout.bytes) * division.arenas();
+}
+
+}  // namespace bmx

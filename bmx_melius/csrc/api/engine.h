@@ -1,0 +1,55 @@
+// A packed program, ready to run.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan/layout.h"
+#include "plan/plan.h"
+#include "program/program.h"
+#include "threads/thread_pool.h"
+
+namespace bmx {
+
+// The shapes of a run's inputs: what an engine prepares itself for.
+struct InputSizes {
+    int64_t batch;
+    std::vector<std::pair<int64_t, int64_t>> maps;  // height and width of each
+};
+
+struct StepReport {
+    std::string name;
+    double seconds;
+    int64_t macs;
+    bool binary;
+};
+
+// May be used by several threads at once.
+class Engine {
+  public:
+    Engine(const int32_t* words, size_t count);
+    ~Engine();
+
+    const Program& program() const { return program_; }
+
+    // threads: as for threads_of_run.
+    void run(const InputSizes& sizes, const float* const* inputs, float* const* outputs, int threads) const;
+    std::vector<StepReport> profile(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
+                                    int threads) const;
+    int64_t working_memory(const InputSizes& sizes, int threads) const;
+
+  private:
+    struct Workplace;
+    class Lease;
+
+    void run_divided(const InputSizes& sizes, const float* const* inputs, float* const* outputs, bool by_images,
+                     int threads, double* seconds) const;
+    StepReport report(const Step& step, const std::vector<Value>& values, int64_t batch) const;
+
+    Program program_;
+    Plan plan_;
+    std::shared_ptr<ThreadPool> pool_;
+    mutable std::vector<std::unique_ptr<Workplace>> free_;  // workplaces no thread works at
+};
+
+}  // namespace bmx

@@ -1,0 +1,70 @@
+// What the threads of a run do.
+#pragma once
+#include <atomic>
+#include <vector>
+
+#include "plan/layout.h"
+#include "plan/plan.h"
+#include "threads/thread_team.h"
+
+namespace bmx {
+
+// Where each image of a batch lies in the user's arrays.
+class Images {
+  public:
+    Images(const Program& program, const std::vector<Value>& values, int64_t batch, const float* const* inputs,
+           float* const* outputs);
+
+    int64_t count() const { return count_; }
+    const float* const* inputs(int64_t image) const { return inputs_.data() + image * inputs_each_; }
+    float* const* outputs(int64_t image) const { return outputs_.data() + image * outputs_each_; }
+
+  private:
+    int64_t count_;
+    size_t inputs_each_, outputs_each_;
+    std::vector<const float*> inputs_;
+    std::vector<float*> outputs_;
+};
+
+// The steps of one image at a time, whose parts the threads of a team share.
+class ImageWork : public PhasedWork {
+  public:
+    // `seconds`: to each step's the time it takes is added; or nullptr.
+    ImageWork(const Plan& plan, const Layout& layout, int threads, uint8_t* arena, double* seconds);
+
+    void choose(const Images& images, int64_t image);
+    int phases() const override { return static_cast<int>(phases_.size()); }
+    void run(int phase, int part) noexcept override;
+    void ended(int phase) noexcept override;
+
+  private:
+    struct Phase {
+        size_t step;
+        int phase;  // of the step
+    };
+
+    const std::vector<std::unique_ptr<Step>>& steps_;
+    const Layout& layout_;
+    Memory memory_;
+    int threads_;
+    double* seconds_;
+    double begin_ = 0;
+    std::vector<Phase> phases_;
+};
+
+// The images of a batch, each computed by one thread.
+class BatchWork : public PhasedWork {
+  public:
+    // `works`: one for each thread.
+    BatchWork(const Images& images, std::vector<ImageWork>& works) : images_(images), works_(works) {}
+
+    int phases() const override { return 1; }
+    void run(int phase, int part) noexcept override;
+
+  private:
+    const Images& images_;
+    std::vector<ImageWork>& works_;
+    std::atomic<int64_t> next_{0};
+};
+
+}  // namespace bmx

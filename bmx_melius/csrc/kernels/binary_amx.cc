@@ -1,0 +1,504 @@
+// Binary layers on the tile unit of AMX: activations are bytes 0 or 1, weights are bytes +-1 (or +-2 where the result
+// is h), and a tile instruction multiplies 16 pixels of 64 elements with 64 elements of 16 filters.
+//
+// With u the activation's bit, the number of agreeing elements is sum(u w) + (number of weights -1), and h is twice
+// that minus n; what does not depend on u is added at the end.
+//
+// The rows of a tile are neighbouring pixels. Where the stride is 1, all rows of the map are taken as one line of
+// pixels: windows that hang over the end of a row are computed and not stored, and small maps still fill tiles.
+//
+// There are two tables: weights wait as bytes, or, for maps of few pixels, as bits.
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "kernels/arithmetic.h"
+#include "kernels/binary_kernels.h"
+#include "kernels/binary_store_avx512.h"
+#include "kernels/binary_strips.h"
+#include "kernels/tiles_amx.h"
+
+namespace bmx {
+namespace {
+
+constexpr int kUnitBytes = 32;
+constexpr int kChunk = kTileRowBytes;  // elements that a tile instruction takes of a window
+
+// --- packing
+
+// Two units, or one, of many pixels at a time.
+void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+    const __m512i ones = _mm512_set1_epi8(1);
+    int unit = 0;
+    for (; unit + 2 <= units; unit += 2) {
+        const uint32_t* from = words + unit;
+        uint8_t* to = packed + unit * kUnitBytes;
+        for (int pixel = 0; pixel < pixels; ++pixel, from += units, to += packed_stride) {
+            uint64_t bits;
+            std::memcpy(&bits, from, sizeof(bits));
+            _mm512_storeu_si512(to, _mm512_maskz_mov_epi8(bits, ones));
+        }
+    }
+    if (unit == units) {
+        return;
+    }
+    const uint32_t* from = words + unit;
+    uint8_t* to = packed + unit * kUnitBytes;
+    for (int pixel = 0; pixel < pixels; ++pixel, from += units, to += packed_stride) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_maskz_mov_epi8(*from, _mm512_castsi512_si256(ones)));
+    }
+}
+
+// --- weights: for each strip the tiles in the order of use, then for each strip what is added to the sums
+
+// How weights wait, and how many tiles of pixels and strips are computed together: one tile of sums for each pair.
+//
+// Bytes are ready for use. They take eight times the memory of bits: where few pixels share them, loading them takes
+// most of the time. Bits are made bytes just before their use, for as many pixels as possible at once.
+struct Bytes {
+    static constexpr int kTiles = 2, kStrips = 2, kTileSize = kTileBytes;
+    static void set(uint8_t* tile, int at, bool positive, int scale) { tile[at] = positive ? scale : -scale; }
+};
+struct Bits {
+    static constexpr int kTiles = 4, kStrips = 1, kTileSize = kTileBytes / 8;
+    static void set(uint8_t* tile, int at, bool positive, int) { tile[at / 8] |= positive << at % 8; }
+};
+
+// The parts of a window that lie in one piece in the map.
+struct Pieces {
+    int rows, columns;  // down and across the window
+    int bytes;          // of one piece
+    int chunks() const { return ceil_div(bytes, kChunk); }
+    int tiles() const { return rows * columns * chunks(); }  // of a strip
+};
+
+Pieces pieces_of(const BinaryConv& conv) {
+    return {conv.kernel_h, taps_touch(conv) ? 1 : conv.kernel_w, piece_units(conv) * kUnitBytes};
+}
+
+template <typename Form>
+size_t strip_bytes(const BinaryConv& conv) {
+    return size_t(pieces_of(conv).tiles()) * Form::kTileSize;
+}
+
+template <typename Form>
+size_t tiles_bytes(const BinaryConv& conv) {
+    return (count_strips(conv) * strip_bytes<Form>(conv) + 63) / 64 * 64;
+}
+
+template <typename Form>
+size_t weights_bytes(const BinaryConv& conv) {
+    return tiles_bytes<Form>(conv) + count_strips(conv) * kLanes * sizeof(int32_t);
+}
+
+template <typename Form>
+void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
+    const Pieces pieces = pieces_of(conv);
+    const int units = conv.group_units();
+    const int group_channels = conv.in_channels / conv.groups;
+    const size_t filter_words = size_t(conv.kernel_h) * conv.kernel_w * units;
+    const int piece_words = pieces.bytes / kUnitBytes;
+    const int scale = conv.offset ? 1 : 2;
+    uint8_t* tiles = static_cast<uint8_t*>(prepared);
+    int32_t* constants = reinterpret_cast<int32_t*>(tiles + tiles_bytes<Form>(conv));
+    std::memset(prepared, 0, weights_bytes<Form>(conv));
+    for_each_strip(conv, [&](const Strip& strip) {
+        for (int filter = strip.begin; filter < strip.end; ++filter) {
+            const int lane = filter - strip.begin;
+            int negative = 0;
+            for (size_t i = 0; i < filter_words; ++i) {
+                const uint32_t word = words[filter * filter_words + i];
+                const size_t piece = i / piece_words, first = i % piece_words * 32;
+                const int elements = least(32, group_channels - static_cast<int>(i % units) * 32);
+                for (int e = 0; e < elements; ++e) {
+                    const size_t k = first + e, chunk = piece * pieces.chunks() + k / kChunk;
+                    const bool positive = word >> e & 1;
+                    const int at = static_cast<int>(k % kChunk / 4 * kChunk + lane * 4 + k % 4);
+                    Form::set(tiles + chunk * Form::kTileSize, at, positive, scale);
+                    negative += !positive;
+                }
+            }
+            *constants++ = conv.offset ? negative : 2 * negative - static_cast<int>(conv.weights_per_output());
+        }
+        constants += kLanes - (strip.end - strip.begin);
+        tiles += strip_bytes<Form>(conv);
+    });
+}
+
+// --- convolution
+
+// The output as lines of pixels whose windows are equally far apart, cut into tiles of nearly equal numbers of rows.
+// The last tile of a line ends with the line and repeats some rows of the one before.
+struct Lines {
+    int length, count;
+    int pitch;        // pixels of an output row within a line: more than columns where windows hang over
+    int tiles, rows;  // tiles of a line, rows of a tile
+    ptrdiff_t line_step, pixel_step;  // bytes between windows in the map
+};
+
+int tiles_of(ptrdiff_t pixels) { return static_cast<int>(ceil_div(pixels, kTileRows)); }
+
+Lines lines_of(const BinaryConvRun& run) {
+    const ptrdiff_t row_step = run.conv->stride_h * run.row_bytes, pixel_step = run.conv->stride_w * run.pixel_bytes;
+    Lines lines = {run.columns, run.rows, run.columns, 0, 0, row_step, pixel_step};
+    if (row_step % pixel_step == 0) {
+        const ptrdiff_t pitch = row_step / pixel_step, length = (run.rows - 1) * pitch + run.columns;
+        if (tiles_of(length) < ptrdiff_t(run.rows) * tiles_of(run.columns)) {
+            lines.length = static_cast<int>(length);
+            lines.count = 1;
+            lines.pitch = static_cast<int>(pitch);
+        }
+    }
+    lines.tiles = tiles_of(lines.length);
+    lines.rows = ceil_div(lines.length, lines.tiles);
+    return lines;
+}
+
+// A few tiles of pixels that are computed together.
+struct Group {
+    static constexpr int kMostTiles = 4;
+    int tiles = 0;
+    const uint8_t* windows[kMostTiles];  // of the first rows
+    int pixels = 0;                      // to store: rows that hang over or are repeated are left out
+    int source[kMostTiles * kTileRows];  // index of a pixel's sums
+    ptrdiff_t output[kMostTiles * kTileRows];
+};
+
+template <typename Form>
+class Groups {
+  public:
+    explicit Groups(const BinaryConvRun& run) : run_(run), lines_(lines_of(run)) {}
+
+    // The next group; of no tiles when all are done.
+    void next(Group& group) {
+        group.tiles = group.pixels = 0;
+        for (; group.tiles < Form::kTiles && line_ < lines_.count; ++group.tiles) {
+            const int first = least(tile_ * lines_.rows, lines_.length - lines_.rows);
+            group.windows[group.tiles] = run_.input + line_ * lines_.line_step + first * lines_.pixel_step;
+            for (int row = tile_ * lines_.rows - first; row < lines_.rows; ++row) {
+                if (column_ < run_.columns) {
+                    group.source[group.pixels] = sums_at(group.tiles, 0) + row * kLanes;
+                    group.output[group.pixels++] = output_;
+                }
+                output_ += run_.output_pixel;
+                if (++column_ == lines_.pitch) {
+                    column_ = 0;
+                    output_ += run_.output_row - lines_.pitch * run_.output_pixel;
+                }
+            }
+            if (++tile_ == lines_.tiles) {
+                tile_ = 0;
+                ++line_;
+            }
+        }
+    }
+
+    static int sums_at(int tile, int strip) { return (Form::kStrips * tile + strip) * kTileRows * kLanes; }
+
+  private:
+    const BinaryConvRun& run_;
+    const Lines lines_;
+    int line_ = 0, tile_ = 0, column_ = 0;  // where the next group begins
+    ptrdiff_t output_ = 0;
+};
+
+// Neighbouring strips of one group and the pixels they are computed for.
+struct Block {
+    const Group* group;
+    int strip_count;
+    Strip strips[2];
+};
+constexpr Group kNoGroup = {};
+constexpr Block kNothing = {&kNoGroup, 1, {}};
+
+// The sums of a block on their way to the output, a few pixels at a time while the tile unit works on the next block.
+template <typename Form, typename T>
+class Results {
+  public:
+    explicit Results(const BinaryConvRun& run, const int32_t* constants)
+        : output_(static_cast<T*>(run.output)), addend_(static_cast<const T*>(run.addend)), constants_(constants) {}
+
+    // Of tile register `number`.
+    int32_t* sums(int number) { return sums_ + Groups<Form>::sums_at(number % Form::kTiles, number / Form::kTiles); }
+    int left() const { return block_.group->pixels - next_; }
+
+    void begin(const Block& block) {
+        block_ = block;
+        next_ = 0;
+    }
+
+    void store_pixels(int count) {
+        const int begin = next_;
+        next_ = least(next_ + count, block_.group->pixels);
+        if (block_.strip_count == 2 && side_by_side(block_.strips[0], block_.strips[1])) {
+            addend_ ? store_pairs<true>(begin, next_) : store_pairs<false>(begin, next_);
+        } else {
+            for (int s = 0; s < block_.strip_count; ++s) {
+                store_strip(s, begin, next_);
+            }
+        }
+    }
+
+  private:
+    __m512i constant(int strip) const { return _mm512_load_si512(constants_ + block_.strips[strip].index * kLanes); }
+
+    template <bool kAddend>
+    void store_pairs(int begin, int end) const {
+        const __m512i constant_0 = constant(0), constant_1 = constant(1);
+        const __mmask32 lanes = lanes_of(block_.strips[0], block_.strips[1]);
+        for (int i = begin; i < end; ++i) {
+            const int32_t* sums = sums_ + block_.group->source[i];
+            const ptrdiff_t at = block_.group->output[i] + block_.strips[0].begin;
+            store_pair(_mm512_add_epi32(constant_0, _mm512_load_si512(sums)),
+                       _mm512_add_epi32(constant_1, _mm512_load_si512(sums + Groups<Form>::sums_at(0, 1))),
+                       output_ + at, kAddend ? addend_ + at : nullptr, lanes);
+        }
+    }
+
+    void store_strip(int strip, int begin, int end) const {
+        const __mmask16 lanes = lanes_of(block_.strips[strip]);
+        for (int i = begin; i < end; ++i) {
+            const int32_t* sums = sums_ + block_.group->source[i] + Groups<Form>::sums_at(0, strip);
+            const ptrdiff_t at = block_.group->output[i] + block_.strips[strip].begin;
+            store(_mm512_add_epi32(constant(strip), _mm512_load_si512(sums)), output_ + at,
+                  addend_ ? addend_ + at : nullptr, lanes);
+        }
+    }
+
+    alignas(64) int32_t sums_[Form::kTiles * Form::kStrips * kTileRows * kLanes];
+    T* const output_;
+    const T* const addend_;
+    const int32_t* const constants_;
+    Block block_ = kNothing;
+    int next_ = 0;
+};
+
+// A block's sums leave the tiles only after the next block has loaded its first ones, and its results are stored along
+// the next block's steps: the tile unit waits less (up to a tenth of the time with few channels or small maps).
+template <typename Form, typename T>
+class Convolution {
+    // A tile store that comes more than some 2000 cycles after the one before takes 1000 cycles more (measured on a
+    // Xeon of the fourth generation). So one is done at least every so many steps, of at least 64 cycles each.
+    static constexpr int kStoreEvery = 8;
+    // Results are stored in bunches: each time stores come between tile loads, these take longer. Once in four steps
+    // instead of in each takes 4 to 5 % less time on maps of 14 x 14 and more (after each product: a fifth more).
+    static constexpr int kBunch = 4;
+    // Tiles loaded right after they were stored wait for that: 87 in place of 58 microseconds for 512 filters of 7 x 7.
+    static constexpr int kAhead = 3, kBytesTiles = Form::kStrips == 1 ? 4 : 1;
+
+  public:
+    explicit Convolution(const BinaryConvRun& run)
+        : run_(run),
+          pixel_step_(run.conv->stride_w * run.pixel_bytes),
+          pieces_(pieces_of(*run.conv)),
+          strip_bytes_(strip_bytes<Form>(*run.conv)),
+          weights_(static_cast<const uint8_t*>(run.weights)),
+          results_(run, reinterpret_cast<const int32_t*>(weights_ + tiles_bytes<Form>(*run.conv))) {
+        configure_tiles(lines_of(run).rows);
+    }
+    ~Convolution() { _tile_release(); }
+    Convolution(const Convolution&) = delete;
+    Convolution& operator=(const Convolution&) = delete;
+
+    void compute() {
+        for (Groups<Form> groups(run_); const Group* group = next_group(groups);) {
+            for_each_strip_block<Form::kStrips>(run_,
+                                                [&](const Strip* strips, int count) { compute(strips, count, group); });
+        }
+        store_sums();
+        results_.store_pixels(results_.left());
+    }
+
+  private:
+    const Group* next_group(Groups<Form>& groups) {
+        Group& group = group_buffers_[next_buffer_];
+        groups.next(group);
+        if (group.tiles == 0) {
+            return nullptr;
+        }
+        next_buffer_ ^= 1;
+        return &group;
+    }
+
+    void compute(const Strip* strips, int count, const Group* group) {
+        const Block block = {group, count, {strips[0], strips[count - 1]}};
+        if constexpr (Form::kStrips == 2) {
+            if (group->tiles == 2) {
+                count == 2 ? compute<2, 2>(block) : compute<2, 1>(block);
+            } else {
+                count == 2 ? compute<1, 2>(block) : compute<1, 1>(block);
+            }
+        } else if (group->tiles > 2) {
+            group->tiles == 4 ? compute<4, 1>(block) : compute<3, 1>(block);
+        } else {
+            group->tiles == 2 ? compute<2, 1>(block) : compute<1, 1>(block);
+        }
+    }
+
+    template <int kTiles, int kStrips>
+    void compute(const Block& block) {
+        const BinaryConv& conv = *run_.conv;
+        const ptrdiff_t first_unit = block.strips[0].group * conv.group_units() * kUnitBytes;
+        const uint8_t* weights = weights_ + block.strips[0].index * strip_bytes_;
+        int pixels_a_step = 0, step = 0;
+        if constexpr (Form::kStrips == 1) {
+            for (; step < kAhead && step < pieces_.tiles(); ++step) {
+                make_bytes(weights, step);
+            }
+            step = 0;
+        }
+        for (int y = 0; y < pieces_.rows; ++y) {
+            for (int x = 0; x < pieces_.columns; ++x) {
+                const ptrdiff_t begin =
+                    first_unit + y * conv.dilation_h * run_.row_bytes + x * conv.dilation_w * run_.pixel_bytes;
+                for (ptrdiff_t at = begin; at < begin + pieces_.bytes; at += kChunk, ++step) {
+                    load<kTiles, kStrips>(block.group->windows, at, weights, step);
+                    if (pixels_a_step == 0) {
+                        store_sums();
+                        clear_sums();
+                        pixels_a_step = results_.left() / pieces_.tiles() + 1;
+                    } else {
+                        if (step % kBunch == kBunch - 1) {
+                            results_.store_pixels(kBunch * pixels_a_step);
+                        }
+                        if (++steps_ % kStoreEvery == 0) {
+                            store_tile<4>(unused_);
+                        }
+                    }
+                    multiply<kTiles, kStrips>(block.group->windows, at);
+                }
+            }
+        }
+        results_.store_pixels(results_.left());  // their group's buffer is needed for the next one
+        computed_ = block;
+    }
+
+    // The weights of a step to tile 6, with two strips also 7, and activations to 4 and 5.
+    template <int kTiles, int kStrips>
+    void load(const uint8_t* const* windows, ptrdiff_t at, const uint8_t* weights, int step) {
+        if constexpr (Form::kStrips == 1) {
+            if (step + kAhead < pieces_.tiles()) {
+                make_bytes(weights, step + kAhead);
+            }
+            load_tile<6>(bytes_[step % kBytesTiles]);
+        } else {
+            load_tile<6>(weights + step * kTileBytes);
+            if constexpr (kStrips > 1) {
+                load_tile<7>(weights + strip_bytes_ + step * kTileBytes);
+            }
+        }
+        load_tile<4>(windows[0] + at, pixel_step_);
+        if constexpr (kTiles > 1) {
+            load_tile<5>(windows[1] + at, pixel_step_);
+        }
+    }
+
+    template <int kTiles, int kStrips>
+    void multiply(const uint8_t* const* windows, ptrdiff_t at) const {
+        _tile_dpbusd(0, 4, 6);
+        if constexpr (kTiles > 1) {
+            _tile_dpbusd(1, 5, 6);
+        }
+        if constexpr (kStrips > 1) {
+            _tile_dpbusd(2, 4, 7);
+        }
+        if constexpr (kTiles > 1 && kStrips > 1) {
+            _tile_dpbusd(3, 5, 7);
+        }
+        if constexpr (kTiles > 2) {
+            load_tile<4>(windows[2] + at, pixel_step_);
+            _tile_dpbusd(2, 4, 6);
+        }
+        if constexpr (kTiles > 3) {
+            load_tile<5>(windows[3] + at, pixel_step_);
+            _tile_dpbusd(3, 5, 6);
+        }
+    }
+
+    // Rows that lie beyond the piece are 0: there activations are those of other elements.
+    void make_bytes(const uint8_t* weights, int step) {
+        const __m512i positive = _mm512_set1_epi8(run_.conv->offset ? 1 : 2);
+        const __m512i negative = _mm512_sub_epi8(_mm512_setzero_si512(), positive);
+        const uint8_t* from = weights + step * Form::kTileSize;
+        uint8_t* to = bytes_[step % kBytesTiles];
+        const int beyond = pieces_.chunks() * kChunk - pieces_.bytes;  // the end of the piece
+        const int rows = beyond && (step + 1) % pieces_.chunks() == 0 ? kTileRows - beyond / 4 : kTileRows;
+        if (rows == kTileRows) {
+#pragma GCC unroll 16
+            for (int row = 0; row < kTileRows; ++row) {
+                make_row(from, to, row, positive, negative);
+            }
+        } else {
+            for (int row = 0; row < rows; ++row) {
+                make_row(from, to, row, positive, negative);
+            }
+            std::memset(to + rows * kTileRowBytes, 0, (kTileRows - rows) * kTileRowBytes);
+        }
+    }
+
+    static void make_row(const uint8_t* from, uint8_t* to, int row, __m512i positive, __m512i negative) {
+        uint64_t bits;
+        std::memcpy(&bits, from + row * sizeof(bits), sizeof(bits));
+        _mm512_store_si512(to + row * kTileRowBytes, _mm512_mask_blend_epi8(bits, negative, positive));
+    }
+
+    // Takes the last block's sums from the tiles.
+    void store_sums() {
+        store_tile<0>(results_.sums(0));
+        store_tile<1>(results_.sums(1));
+        store_tile<2>(results_.sums(2));
+        store_tile<3>(results_.sums(3));
+        results_.begin(computed_);
+    }
+
+    const BinaryConvRun& run_;
+    const ptrdiff_t pixel_step_;
+    const Pieces pieces_;
+    const size_t strip_bytes_;
+    const uint8_t* const weights_;
+    Block computed_ = kNothing;  // its sums are in the tiles
+    Results<Form, T> results_;
+    Group group_buffers_[2];  // the one computed and the one before
+    int next_buffer_ = 0, steps_ = 0;
+    alignas(64) uint8_t unused_[kTileBytes];
+    alignas(64) uint8_t bytes_[kBytesTiles][kTileBytes];  // of the next steps, made of bits
+};
+
+template <typename Form>
+void convolve(const BinaryConvRun& run) {
+    if (run.number == Number::f32) {
+        Convolution<Form, float>(run).compute();
+    } else {
+        Convolution<Form, int16_t>(run).compute();
+    }
+}
+
+template <typename Form>
+BinaryKernels table(const char* name) {
+    const BinaryKernels& words = binary_kernels_avx512();
+    return {name,
+            kUnitBytes,
+            kLanes,
+            words.pack_f32,
+            words.pack_i16,
+            words.pack_planes,
+            expand,
+            weights_bytes<Form>,
+            prepare_weights<Form>,
+            no_scratch_bytes,
+            convolve<Form>};
+}
+
+}  // namespace
+
+const BinaryKernels& binary_kernels_amx() {
+    static const BinaryKernels kernels = table<Bytes>("amx");
+    return kernels;
+}
+
+const BinaryKernels& binary_kernels_amx_small() {
+    static const BinaryKernels kernels = table<Bits>("amx, weights of bits");
+    return kernels;
+}
+
+}  // namespace bmx

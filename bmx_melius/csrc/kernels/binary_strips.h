@@ -1,0 +1,92 @@
+// How vector kernels divide filters: into strips of up to 16, one filter a 32-bit lane, or of up to another number
+// where lanes are narrower. A strip lies in one group and crosses no multiple of that number, so that ranges of filters
+// between such multiples are whole strips.
+#pragma once
+#include "kernels/binary_kernels.h"
+
+namespace bmx {
+namespace {  // each instruction set compiles its own copy with its own flags
+
+constexpr int kLanes = 16;
+
+struct Strip {
+    int index;  // among all strips of the convolution
+    int group;
+    int begin, end;  // filters
+};
+
+template <int most = kLanes>
+Strip strip_at(const BinaryConv& conv, int begin, int index) {
+    const int group_filters = conv.out_channels / conv.groups;
+    const int group = begin / group_filters;
+    const int group_end = (group + 1) * group_filters;
+    const int lanes_end = (begin / most + 1) * most;
+    return {index, group, begin, group_end < lanes_end ? group_end : lanes_end};
+}
+
+// Calls visit(strip) for each strip, in order.
+template <int most = kLanes, typename Visit>
+void for_each_strip(const BinaryConv& conv, const Visit& visit) {
+    for (int begin = 0, index = 0; begin < conv.out_channels; ++index) {
+        const Strip strip = strip_at<most>(conv, begin, index);
+        visit(strip);
+        begin = strip.end;
+    }
+}
+
+template <int most = kLanes>
+int count_strips(const BinaryConv& conv) {
+    int count = 0;
+    for_each_strip<most>(conv, [&](const Strip&) { ++count; });
+    return count;
+}
+
+// Calls visit(strips, count) for neighbouring strips of one group in the run's range of filters, up to `most` at once.
+template <int most, int most_filters = kLanes, typename Visit>
+void for_each_strip_block(const BinaryConvRun& run, const Visit& visit) {
+    Strip block[most];
+    int count = 0;
+    for_each_strip<most_filters>(*run.conv, [&](const Strip& strip) {
+        if (strip.begin < run.filter_begin || strip.begin >= run.filter_end) {
+            return;
+        }
+        if (count == most || (count > 0 && block[0].group != strip.group)) {
+            visit(block, count);
+            count = 0;
+        }
+        block[count++] = strip;
+    });
+    if (count > 0) {
+        visit(block, count);
+    }
+}
+
+// The parts of a window that lie in one piece both in the map and in the weights: whole rows of taps where the taps
+// touch each other, single taps otherwise.
+struct Runs {
+    int rows, columns;         // pieces down and across the window
+    ptrdiff_t row_step, step;  // bytes between them in the map
+    int units;                 // of one piece
+};
+
+inline bool taps_touch(const BinaryConv& conv) { return conv.groups == 1 && conv.dilation_w == 1; }
+
+inline int piece_units(const BinaryConv& conv) { return conv.group_units() * (taps_touch(conv) ? conv.kernel_w : 1); }
+
+inline Runs runs_of(const BinaryConvRun& run) {
+    const BinaryConv& conv = *run.conv;
+    return {conv.kernel_h, taps_touch(conv) ? 1 : conv.kernel_w, conv.dilation_h * run.row_bytes,
+            conv.dilation_w * run.pixel_bytes, piece_units(conv)};
+}
+
+// The result of an output is constant - scale * (number of differing elements).
+struct Affine {
+    int constant, scale;
+};
+
+inline Affine affine_of_differing(const BinaryConv& conv) {
+    return {static_cast<int>(conv.weights_per_output()), conv.offset ? 1 : 2};
+}
+
+}  // namespace
+}  // namespace bmx

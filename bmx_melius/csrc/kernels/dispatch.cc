@@ -1,0 +1,126 @@
+#include "kernels/dispatch.h"
+
+#include <cstdlib>
+
+#include "program/error.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace bmx {
+namespace {
+
+#if defined(__x86_64__)
+
+struct Registers {
+    uint32_t a, b, c, d;
+};
+
+Registers cpuid(uint32_t leaf) {
+    Registers r = {0, 0, 0, 0};
+    __get_cpuid_count(leaf, 0, &r.a, &r.b, &r.c, &r.d);
+    return r;
+}
+
+bool has(uint32_t mask, uint32_t bits) { return (mask & bits) == bits; }
+
+// Which register files the operating system saves when it switches between processes.
+uint32_t saved_by_os() {
+    constexpr uint32_t osxsave = 1u << 27;
+    if (!has(cpuid(1).c, osxsave)) {
+        return 0;
+    }
+    uint32_t low, high;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6, kTileState = 0x60000;
+
+[[maybe_unused]] bool cpu_has_avx2() {
+    constexpr uint32_t fma_popcnt_avx_f16c = 1u << 12 | 1u << 23 | 1u << 28 | 1u << 29, avx2 = 1u << 5;
+    return has(saved_by_os(), kAvxState) && has(cpuid(1).c, fma_popcnt_avx_f16c) && has(cpuid(7).b, avx2);
+}
+
+[[maybe_unused]] bool cpu_has_avx512() {
+    constexpr uint32_t f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+    constexpr uint32_t vbmi_vbmi2_vnni_bitalg_vpopcntdq = 1u << 1 | 1u << 6 | 1u << 11 | 1u << 12 | 1u << 14;
+    return cpu_has_avx2() && has(saved_by_os(), kAvx512State) && has(cpuid(7).b, f_dq_bw_vl) &&
+           has(cpuid(7).c, vbmi_vbmi2_vnni_bitalg_vpopcntdq);
+}
+
+[[maybe_unused]] bool cpu_has_amx() {
+    constexpr uint32_t bf16_tile_int8 = 1u << 22 | 1u << 24 | 1u << 25;
+    if (!cpu_has_avx512() || !has(saved_by_os(), kTileState) || !has(cpuid(7).d, bf16_tile_int8)) {
+        return false;
+    }
+    constexpr long request_permission = 0x1023, tile_data = 18;  // Linux gives a process its tiles only when asked
+    return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+#endif
+
+std::vector<InstructionSet> find_instruction_sets() {
+    std::vector<InstructionSet> sets;
+    auto add = [&](const BinaryKernels& binary, const FloatKernels& floats) {
+        sets.push_back({binary.name, &binary, &binary, &floats, &floats});
+    };
+    add(binary_kernels_reference(), float_kernels_reference());
+#ifdef BMX_HAVE_AVX2
+    if (cpu_has_avx2()) {
+        add(binary_kernels_avx2(), float_kernels_avx2());
+    }
+#endif
+#ifdef BMX_HAVE_AVX512
+    if (cpu_has_avx512()) {
+        add(binary_kernels_avx512(), float_kernels_avx512());
+    }
+#endif
+#ifdef BMX_HAVE_AMX
+    // A tile's weights take 8 times the memory of bits, one and a half times that of float32: where few pixels share
+    // them, loading them takes most of the time. Binary ones can wait as bits.
+    if (cpu_has_amx()) {
+        sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(),
+                        &float_kernels_amx(), &float_kernels_avx512()});
+    }
+#endif
+    return sets;
+}
+
+std::string wanted_name() {
+    const char* name = std::getenv("BMX_MELIUS_ISA");
+    return name ? name : "";
+}
+
+}  // namespace
+
+const std::vector<InstructionSet>& instruction_sets() {
+    static const std::vector<InstructionSet> sets = find_instruction_sets();
+    return sets;
+}
+
+const InstructionSet& chosen_instruction_set() {
+    static const std::string wanted = wanted_name();
+    if (wanted.empty()) {
+        return instruction_sets().back();
+    }
+    for (const InstructionSet& set : instruction_sets()) {
+        if (set.name == wanted) {
+            return set;
+        }
+    }
+    throw Error("BMX_MELIUS_ISA is " + wanted + "; this build and this CPU have " + instruction_set_names());
+}
+
+std::string instruction_set_names() {
+    std::string names;
+    for (const InstructionSet& set : instruction_sets()) {
+        names += (names.empty() ? "" : " ") + std::string(set.name);
+    }
+    return names;
+}
+
+}  // namespace bmx

@@ -1,0 +1,110 @@
+#include "plan/facts.h"
+
+#include <algorithm>
+
+namespace bmx {
+namespace {
+
+constexpr double kMostInInt16 = 32766;  // leaves a threshold that no value reaches
+
+Range range_of(const Program& program, const Operation& operation, const std::vector<Range>& ranges) {
+    const Attributes& a = operation.attributes;
+    const Range& x = ranges[operation.inputs[0]];
+    switch (operation.op) {
+        case Op::threshold:
+            return {true, 0, 1};
+        case Op::expand:
+            return {true, double(a.low), 1};
+        case Op::binary_conv: {
+            const int64_t n = a.taps() * (program.values()[operation.inputs[0]].channels / a.groups);
+            const bool halves = a.offset && a.pad_value == 0 && (a.pad_h || a.pad_w);
+            return {!halves, a.offset ? 0 : -double(n), double(n)};
+        }
+        case Op::add: {
+            const Range& y = ranges[operation.inputs[1]];
+            return {x.integers && y.integers, x.low + y.low, x.high + y.high};
+        }
+        case Op::concat: {
+            Range range = x;
+            for (int input : operation.inputs) {
+                const Range& y = ranges[input];
+                range = {range.integers && y.integers, std::min(range.low, y.low), std::max(range.high, y.high)};
+            }
+            return range;
+        }
+        case Op::slice:
+        case Op::shuffle:
+        case Op::flatten:
+            return x;
+        default:
+            return {};  // floats
+    }
+}
+
+// Of each value: whether nothing but binary convolutions reads it, under this or another name.
+std::vector<bool> find_only_packed(const Program& program) {
+    std::vector<bool> only_packed(program.values().size(), true);
+    for (int i = static_cast<int>(program.operations().size()) - 1; i >= 0; i--) {
+        const Operation& operation = program.operations()[i];
+        const bool packs =
+            operation.op == Op::binary_conv || (is_renaming(program, i) && only_packed[program.value_of(i)]);
+        for (int input : operation.inputs) {
+            only_packed[input] = only_packed[input] && packs;
+        }
+    }
+    return only_packed;
+}
+
+}  // namespace
+
+Number Range::number() const {
+    return integers && low >= -kMostInInt16 && high <= kMostInInt16 ? Number::i16 : Number::f32;
+}
+
+int Facts::only_consumer(int value) const {
+    return consumers[value].size() == 1 && !outputs[value] ? consumers[value][0] : -1;
+}
+
+Facts find_facts(const Program& program) {
+    const size_t values = program.values().size();
+    Facts facts;
+    facts.ranges.resize(values);
+    facts.consumers.resize(values);
+    facts.outputs.resize(values);
+    facts.packed_by.assign(values, -1);
+    facts.binary_readers.resize(values);
+    for (int output : program.outputs()) {
+        facts.outputs[output]++;
+    }
+    const std::vector<bool> only_packed = find_only_packed(program);
+    for (int i = 0; i < static_cast<int>(program.operations().size()); i++) {
+        const Operation& operation = program.operations()[i];
+        const int x = operation.inputs[0], result = program.value_of(i);
+        for (int input : operation.inputs) {
+            facts.consumers[input].push_back(i);
+        }
+        facts.ranges[result] = range_of(program, operation, facts.ranges);
+        if (operation.op == Op::threshold && only_packed[result]) {
+            facts.packed_by[result] = i;
+        } else if (is_renaming(program, i)) {
+            facts.packed_by[result] = facts.packed_by[x];
+        } else if (operation.op == Op::binary_conv) {
+            const int threshold = facts.packed_by[x];
+            facts.binary_readers[threshold < 0 ? x : program.operations()[threshold].inputs[0]].push_back(i);
+        }
+    }
+    for (size_t value = 0; value < values; value++) {
+        const auto packs = [&](int i) { return facts.packed_by[program.value_of(i)] == i; };
+        const std::vector<int>& consumers = facts.consumers[value];
+        facts.only_compared.push_back(!facts.outputs[value] && std::all_of(consumers.begin(), consumers.end(), packs));
+    }
+    return facts;
+}
+
+bool is_renaming(const Program& program, int operation) {
+    const Operation& o = program.operations()[operation];
+    const Value& x = program.values()[o.inputs[0]];
+    return o.op == Op::flatten && x.height * x.width == 1;
+}
+
+}  // namespace bmx

@@ -1,0 +1,306 @@
+#include "plan/fusion.h"
+
+namespace bmx {
+namespace {
+
+constexpr int kMostStemInputs = 16;  // channels of a group, up to which planar kernels are the faster ones
+constexpr int kMostStemLayers = 16;  // each asks for the rows of the one before: they take room on the stack
+
+class Fuser {
+  public:
+    Fuser(const Program& program, const Facts& facts, const Views& views)
+        : program_(program), facts_(facts), views_(views), done_(program.operations().size()) {
+        fusion_.maker.assign(program.values().size(), -1);
+        fusion_.packer.assign(program.values().size(), -1);
+    }
+
+    Fusion run() {
+        for (int i = 0; i < static_cast<int>(done_.size()); i++) {
+            if (!done_[i]) {
+                fuse_from(i);
+            }
+        }
+        for (int output : program_.outputs()) {
+            add({StepKind::output, {}, {read(output)}});
+        }
+        return std::move(fusion_);
+    }
+
+  private:
+    const Operation& operation(int i) const { return program_.operations()[i]; }
+    int value_of(int operation) const { return program_.value_of(operation); }
+    bool is_input(int value) const { return value < program_.value_of(0); }
+
+    // --- groups
+
+    // Adds a group and returns its number.
+    int add(Group group) {
+        const int number = static_cast<int>(fusion_.groups.size());
+        if (group.result >= 0) {
+            fusion_.maker[group.result] = number;
+        }
+        for (int i : group.operations) {
+            done_[i] = true;
+        }
+        fusion_.groups.push_back(std::move(group));
+        return number;
+    }
+
+    // Inputs come into being when they are first read.
+    Reading read(int value) {
+        for (const Part& part : views_.parts[value]) {
+            if (is_input(part.value) && fusion_.maker[part.value] < 0) {
+                const bool packs = facts_.only_compared[part.value];
+                add({packs ? StepKind::input_pack : StepKind::input, {}, {}, part.value});
+            }
+        }
+        return {value, views_.parts[value]};
+    }
+
+    // A value of which a binary convolution reads packed bits. Steps that do not pack what they make have one do it.
+    Reading read_packed(int value) {
+        Reading reading = read(value);
+        for (const Part& part : reading.parts) {
+            int& packer = fusion_.packer[part.value];
+            if (packer < 0) {
+                const int maker = fusion_.maker[part.value];
+                packer = packs(fusion_.groups[maker].kind) ? maker : add({StepKind::pack, {}, {read(part.value)}});
+            }
+        }
+        return reading;
+    }
+
+    static bool packs(StepKind kind) {
+        return kind == StepKind::input_pack || kind == StepKind::stem || kind == StepKind::conv ||
+               kind == StepKind::binary_conv;
+    }
+
+    // --- operations
+
+    void fuse_from(int i) {
+        if (is_view(program_, i)) {
+            if (views_.copied[i]) {
+                copy(i);
+            }
+            return;
+        }
+        switch (operation(i).op) {
+            case Op::conv:
+                starts_stem(i) ? fuse_stem(i) : fuse_chain(i);
+                break;
+            case Op::affine:
+            case Op::relu:
+            case Op::max_pool:
+            case Op::global_avg_pool:
+            case Op::shuffle:
+                fuse_chain(i);
+                break;
+            case Op::binary_conv:
+                fuse_binary_conv(i);
+                break;
+            case Op::threshold:
+                if (facts_.packed_by[value_of(i)] < 0) {
+                    add_single(StepKind::threshold, i, Number::i16);
+                }
+                break;
+            case Op::avg_pool:
+                add_single(StepKind::average_pool, i, Number::f32);
+                break;
+            case Op::add:
+                add_single(StepKind::add, i, facts_.ranges[value_of(i)].number());
+                break;
+            case Op::expand:
+                add_single(StepKind::expand, i, Number::i16);
+                break;
+            case Op::flatten:
+                add_single(StepKind::flatten, i, facts_.ranges[value_of(i)].number());
+                break;
+            case Op::concat:
+            case Op::slice:
+                break;  // views
+        }
+    }
+
+    void add_single(StepKind kind, int i, Number number) {
+        Group group = {kind, {i}, {}, value_of(i), number};
+        for (int input : operation(i).inputs) {
+            group.reads.push_back(read(input));
+        }
+        add(std::move(group));
+    }
+
+    void copy(int i) {
+        for (int input : operation(i).inputs) {
+            read(input);
+        }
+        const Reading scattered = {value_of(i), viewed_parts(program_, views_, i)};
+        add({StepKind::copy, {i}, {scattered}, value_of(i), facts_.ranges[value_of(i)].number()});
+    }
+
+    // --- stem
+
+    bool is_for_stem(int i) const {
+        const Value& x = program_.values()[operation(i).inputs[0]];
+        return operation(i).op == Op::conv && !x.flat && x.channels / operation(i).attributes.groups <= kMostStemInputs;
+    }
+
+    bool starts_stem(int i) const {
+        const int x = operation(i).inputs[0];
+        return is_input(x) && fusion_.maker[x] < 0 && is_for_stem(i);
+    }
+
+    void fuse_stem(int i) {
+        std::vector<int> operations;
+        int next = i;
+        for (int layers = 0; next >= 0; layers++) {
+            const bool goes_on = layers < kMostStemLayers && is_for_stem(next);
+            if (!goes_on || (layers > 0 && operation(next).attributes.taps() == 1)) {
+                break;
+            }
+            operations.push_back(next);
+            take_after(operations);
+            next = facts_.only_consumer(value_of(operations.back()));
+        }
+        if (next >= 0 && operation(next).op == Op::max_pool) {
+            operations.push_back(next);
+        }
+        const int result = value_of(operations.back());
+        add({StepKind::stem, std::move(operations), {}, result});
+    }
+
+    // --- chains: normalization, pooling, rectification; shuffle and convolution, or the mean
+
+    // Takes up what follows the last of the operations, a convolution, as far as an epilogue can do it.
+    void take_after(std::vector<int>& operations) const {
+        bool affine = false, relu = false;
+        while (!relu) {
+            const int next = facts_.only_consumer(value_of(operations.back()));
+            if (next >= 0 && operation(next).op == Op::relu) {
+                relu = true;
+            } else if (next >= 0 && operation(next).op == Op::affine && !affine) {
+                affine = true;
+            } else {
+                return;
+            }
+            operations.push_back(next);
+        }
+    }
+
+    struct Before {
+        std::vector<int> operations;
+        bool pools = false;
+        int next;  // the operation after them; -1: none, or several
+    };
+
+    // Normalization, pooling and rectification of a value, as far as a step can do them together.
+    Before take_before(int i) const {
+        Before before;
+        bool relu = false;
+        for (before.next = i; before.next >= 0; before.next = facts_.only_consumer(value_of(before.next))) {
+            const Op op = operation(before.next).op;
+            if (op == Op::max_pool && !before.pools) {
+                before.pools = true;
+            } else if (op == Op::relu && !relu) {
+                relu = true;
+            } else if (op != Op::affine || !before.operations.empty()) {
+                break;
+            }
+            before.operations.push_back(before.next);
+        }
+        return before;
+    }
+
+    bool is_pointwise(int i) const {
+        const Attributes& a = operation(i).attributes;
+        return operation(i).op == Op::conv && a.taps() == 1 && !a.pad_h && !a.pad_w;
+    }
+
+    void fuse_chain(int i) {
+        Before before = take_before(i);
+        std::vector<int>& operations = before.operations;
+        const int next = before.next;
+        const bool shuffles = next >= 0 && operation(next).op == Op::shuffle;
+        const int conv = shuffles ? facts_.only_consumer(value_of(next)) : next;
+        StepKind kind = StepKind::pool;
+        Number number = Number::f32;
+        if (conv >= 0 && is_pointwise(conv)) {
+            kind = StepKind::conv;
+            if (shuffles) {
+                operations.push_back(next);
+            }
+            operations.push_back(conv);
+            take_after(operations);
+        } else if (next >= 0 && operation(next).op == Op::global_avg_pool && !before.pools) {
+            kind = StepKind::mean;
+            operations.push_back(next);
+        } else if (operations.empty() && operation(i).op == Op::conv) {
+            kind = StepKind::conv;
+            operations.push_back(i);
+            take_after(operations);
+        } else if (operations.empty()) {
+            kind = StepKind::shuffle;
+            number = facts_.ranges[value_of(i)].number();
+            operations.push_back(i);
+        }
+        const int result = value_of(operations.back());
+        Reading reading = read(operation(i).inputs[0]);
+        add({kind, std::move(operations), {std::move(reading)}, result, number});
+    }
+
+    // --- binary convolutions
+
+    void fuse_binary_conv(int i) {
+        const int bits = operation(i).inputs[0], threshold = facts_.packed_by[bits];
+        Group group = {StepKind::binary_conv, {}, {}, value_of(i), facts_.ranges[value_of(i)].number()};
+        group.reads.push_back(read_packed(threshold < 0 ? bits : operation(threshold).inputs[0]));
+        if (threshold >= 0) {
+            group.operations.push_back(threshold);
+        }
+        group.operations.push_back(i);
+        take_addition(i, group);
+        add(std::move(group));
+    }
+
+    // Makes an addition part of binary convolution i if its other value is there, a map in the form of the result.
+    void take_addition(int i, Group& group) {
+        const int add = facts_.only_consumer(value_of(i));
+        if (add < 0 || operation(add).op != Op::add) {
+            return;
+        }
+        const std::vector<int>& inputs = operation(add).inputs;
+        const int other = inputs[0] == value_of(i) ? inputs[1] : inputs[0];
+        const Parts& parts = views_.parts[other];
+        if (parts.size() != 1 || parts[0].channels != program_.values()[parts[0].value].channels ||
+            !(is_input(parts[0].value) || fusion_.maker[parts[0].value] >= 0)) {
+            return;
+        }
+        const int maker = fusion_.maker[parts[0].value];
+        const Number number = maker < 0 ? Number::f32 : fusion_.groups[maker].number;
+        if (number == Number::i16 && facts_.ranges[value_of(add)].number() != Number::i16) {
+            return;
+        }
+        // Padding with 0 corrects sums that are there: they must not have been rounded.
+        const Attributes& a = operation(i).attributes;
+        if (a.pad_value == 0 && (a.pad_h || a.pad_w) && !facts_.ranges[other].integers) {
+            return;
+        }
+        group.operations.push_back(add);
+        group.reads.push_back(read(other));
+        group.result = value_of(add);
+        group.number = number;
+    }
+
+    const Program& program_;
+    const Facts& facts_;
+    const Views& views_;
+    std::vector<bool> done_;  // operations that are part of a group
+    Fusion fusion_;
+};
+
+}  // namespace
+
+Fusion fuse(const Program& program, const Facts& facts, const Views& views) {
+    return Fuser(program, facts, views).run();
+}
+
+}  // namespace bmx

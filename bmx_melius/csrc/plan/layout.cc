@@ -1,0 +1,151 @@
+#include "plan/layout.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <set>
+
+namespace bmx {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kMostBySize = 4096;  // pieces; placing them by size takes time that grows with the square
+
+struct Piece {
+    size_t bytes;
+    int first, last;  // the steps that need it
+    size_t offset = 0;
+
+    bool meets(const Piece& other) const { return first <= other.last && other.first <= last; }
+};
+
+// Large ones first, each as low as possible. Returns where the memory ends.
+size_t place_by_size(std::vector<Piece*> pieces) {
+    const auto larger = [](const Piece* a, const Piece* b) { return a->bytes > b->bytes; };
+    std::stable_sort(pieces.begin(), pieces.end(), larger);
+    std::vector<const Piece*> placed;  // by offset
+    size_t end = 0;
+    for (Piece* piece : pieces) {
+        for (const Piece* other : placed) {
+            if (!piece->meets(*other)) {
+                continue;
+            }
+            if (piece->offset + piece->bytes <= other->offset) {
+                break;
+            }
+            piece->offset = std::max(piece->offset, other->offset + other->bytes);
+        }
+        end = std::max(end, piece->offset + piece->bytes);
+        placed.insert(std::upper_bound(placed.begin(), placed.end(), piece,
+                                       [](const Piece* a, const Piece* b) { return a->offset < b->offset; }),
+                      piece);
+    }
+    return end;
+}
+
+// The memory that no piece needs at a time.
+class FreeMemory {
+  public:
+    size_t end() const { return end_; }
+
+    // From the smallest gap that is large enough, or from the end.
+    size_t take(size_t bytes) {
+        auto gap = by_size_.lower_bound({bytes, 0});
+        if (gap == by_size_.end()) {
+            const bool extends = !gaps_.empty() && gaps_.rbegin()->first + gaps_.rbegin()->second == end_;
+            const size_t offset = extends ? gaps_.rbegin()->first : end_;
+            if (extends) {
+                remove(std::prev(gaps_.end()));
+            }
+            end_ = offset + bytes;
+            return offset;
+        }
+        const auto [size, offset] = *gap;
+        remove(gaps_.find(offset));
+        if (size > bytes) {
+            add(offset + bytes, size - bytes);
+        }
+        return offset;
+    }
+
+    void give_back(size_t offset, size_t bytes) {
+        auto next = gaps_.lower_bound(offset);
+        if (next != gaps_.end() && offset + bytes == next->first) {
+            bytes += next->second;
+            next = remove(next);
+        }
+        if (next != gaps_.begin() && std::prev(next)->first + std::prev(next)->second == offset) {
+            const auto before = std::prev(next);
+            offset = before->first;
+            bytes += before->second;
+            remove(before);
+        }
+        add(offset, bytes);
+    }
+
+  private:
+    using Gaps = std::map<size_t, size_t>;  // offset to size
+
+    void add(size_t offset, size_t bytes) {
+        gaps_[offset] = bytes;
+        by_size_.insert({bytes, offset});
+    }
+
+    Gaps::iterator remove(Gaps::iterator gap) {
+        by_size_.erase({gap->second, gap->first});
+        return gaps_.erase(gap);
+    }
+
+    Gaps gaps_;
+    std::set<std::pair<size_t, size_t>> by_size_;
+    size_t end_ = 0;
+};
+
+// In the order of the steps, in time that hardly grows faster than their number.
+size_t place_by_time(const std::vector<Piece*>& pieces) {
+    std::vector<Piece*> starts = pieces, ends = pieces;
+    std::sort(starts.begin(), starts.end(), [](const Piece* a, const Piece* b) { return a->first < b->first; });
+    std::sort(ends.begin(), ends.end(), [](const Piece* a, const Piece* b) { return a->last < b->last; });
+    FreeMemory memory;
+    auto ended = ends.begin();
+    for (Piece* piece : starts) {
+        for (; (*ended)->last < piece->first; ++ended) {
+            memory.give_back((*ended)->offset, (*ended)->bytes);
+        }
+        piece->offset = memory.take(piece->bytes);
+    }
+    return memory.end();
+}
+
+}  // namespace
+
+Layout make_layout(const Plan& plan, std::vector<Value> values, int threads) {
+    std::vector<Piece> pieces;
+    for (size_t i = 0; i < plan.buffers.size(); i++) {
+        const Buffer& buffer = plan.buffers[i];
+        const Value& map = values[buffer.value];
+        const size_t bytes = map.height * map.width * buffer.channels * size_of(buffer.number);
+        pieces.push_back({round_up(bytes, kAlignment), plan.lives[i].first, plan.lives[i].last});
+    }
+    for (size_t i = 0; i < plan.steps.size(); i++) {
+        const int step = static_cast<int>(i);
+        pieces.push_back({round_up(plan.steps[i]->scratch_bytes(values, threads), kAlignment), step, step});
+    }
+    std::vector<Piece*> needed;
+    for (Piece& piece : pieces) {
+        if (piece.bytes && piece.first <= piece.last) {
+            needed.push_back(&piece);
+        }
+    }
+    Layout layout;
+    layout.bytes = needed.size() <= kMostBySize ? place_by_size(needed) : place_by_time(needed);
+    layout.bytes += round_up(kReadAhead, kAlignment);
+    for (size_t i = 0; i < pieces.size(); i++) {
+        (i < plan.buffers.size() ? layout.buffers : layout.scratches).push_back(pieces[i].offset);
+    }
+    layout.values = std::move(values);
+    return layout;
+}
+
+}  // namespace bmx

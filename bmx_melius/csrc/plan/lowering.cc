@@ -1,0 +1,331 @@
+#include "plan/lowering.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "steps/binary_step.h"
+#include "steps/conv_step.h"
+#include "steps/map_steps.h"
+#include "steps/stem_step.h"
+
+namespace bmx {
+namespace {
+
+constexpr int64_t kFewPixels = 128;  // of a map at conversion
+constexpr int64_t kFewRows = 8;      // likewise, where pixels are rows of a matrix
+
+float float_of_half(uint32_t half) {
+    const uint32_t exponent = half >> 10 & 31, mantissa = half & 1023;
+    float magnitude;
+    if (exponent == 31) {
+        magnitude = mantissa ? NAN : INFINITY;
+    } else if (exponent == 0) {
+        magnitude = std::ldexp(static_cast<float>(mantissa), -24);
+    } else {
+        magnitude = std::ldexp(static_cast<float>(mantissa + 1024), static_cast<int>(exponent) - 25);
+    }
+    return half >> 15 ? -magnitude : magnitude;
+}
+
+class Lowering {
+  public:
+    Lowering(const Program& program, const int32_t* words, const InstructionSet& instruction_set, const Fusion& fusion,
+             const Placement& placement)
+        : program_(program), words_(words), kernels_(instruction_set), fusion_(fusion), placement_(placement) {}
+
+    std::vector<std::unique_ptr<Step>> run() {
+        for (size_t number = 0; number < fusion_.groups.size(); number++) {
+            steps_.push_back(step_of(fusion_.groups[number], placement_.packed[number]));
+            steps_.back()->operations = fusion_.groups[number].operations;
+        }
+        return std::move(steps_);
+    }
+
+  private:
+    using Made = std::unique_ptr<Step>;
+
+    const Operation& operation(int i) const { return program_.operations()[i]; }
+    const Value& value(int number) const { return program_.values()[number]; }
+    const Value& result_of(int operation) const { return value(program_.value_of(operation)); }
+    int channels_into(int i) const { return static_cast<int>(value(operation(i).inputs[0]).channels); }
+
+    Source source(const Group& group, int read = 0) const { return placement_.source(group.reads[read]); }
+
+    // The map that a group makes, a whole buffer.
+    Slab output(const Group& group) const { return whole(placement_.buffer_of[group.result]); }
+    Slab whole(int buffer) const { return {buffer, 0, placement_.buffers[buffer].channels}; }
+
+    // --- arrays
+
+    const uint32_t* bits(size_t position) const { return reinterpret_cast<const uint32_t*>(words_ + position); }
+
+    std::vector<float> vector(size_t position, int64_t count) const {
+        std::vector<float> numbers(count);
+        std::memcpy(numbers.data(), words_ + position, sizeof(float) * count);
+        return numbers;
+    }
+
+    std::vector<float> conv_weights(int i) const {
+        const Attributes& a = operation(i).attributes;
+        const int64_t count = int64_t(a.out_channels) * (channels_into(i) / a.groups) * a.taps();
+        if (!a.half) {
+            return vector(operation(i).first, count);
+        }
+        std::vector<float> numbers(count);
+        for (int64_t j = 0; j < count; j++) {
+            numbers[j] = float_of_half(bits(operation(i).first)[j / 2] >> j % 2 * 16 & 0xffff);
+        }
+        return numbers;
+    }
+
+    // --- steps
+
+    Made step_of(const Group& group, const std::vector<PackedSlab>& packed) {
+        switch (group.kind) {
+            case StepKind::input:
+                return std::make_unique<InputStep>(kernels_.floats, group.result, output(group));
+            case StepKind::input_pack:
+                return std::make_unique<InputPackStep>(kernels_.binary, group.result, output(group).buffer);
+            case StepKind::stem:
+                return stem(group);
+            case StepKind::conv:
+                return conv(group);
+            case StepKind::pool: {
+                Before before = before_of(group);
+                return std::make_unique<PoolStep>(kernels_.floats, source(group), before.window,
+                                                  std::move(before.normalization), group.result, output(group));
+            }
+            case StepKind::mean:
+                return std::make_unique<GlobalPoolStep>(kernels_.floats, source(group),
+                                                        std::move(before_of(group).normalization), output(group));
+            case StepKind::average_pool:
+                return std::make_unique<AveragePoolStep>(source(group), operation(group.operations[0]).attributes,
+                                                         group.result, output(group));
+            case StepKind::shuffle:
+                return std::make_unique<ShuffleStep>(source(group), operation(group.operations[0]).attributes.groups,
+                                                     output(group));
+            case StepKind::flatten:
+                return std::make_unique<FlattenStep>(source(group), output(group));
+            case StepKind::add:
+                return std::make_unique<AddStep>(std::vector<Source>{source(group, 0), source(group, 1)},
+                                                 output(group));
+            case StepKind::threshold:
+                return threshold(group);
+            case StepKind::expand:
+                return std::make_unique<ExpandStep>(source(group), operation(group.operations[0]).attributes.low,
+                                                    output(group));
+            case StepKind::copy:
+                return std::make_unique<CopyStep>(std::vector<Source>{source(group)}, output(group));
+            case StepKind::pack:
+                return std::make_unique<PackStep>(kernels_.binary, source(group).slabs[0].buffer);
+            case StepKind::binary_conv:
+                return binary_conv(group, packed);
+            case StepKind::output:
+                break;
+        }
+        return std::make_unique<OutputStep>(kernels_.floats, source(group), outputs_++);
+    }
+
+    Made threshold(const Group& group) const {
+        const int i = group.operations[0], channels = channels_into(i);
+        const uint32_t* flips = bits(operation(i).second);
+        return std::make_unique<ThresholdStep>(source(group), vector(operation(i).first, channels),
+                                               std::vector<uint32_t>(flips, flips + (channels + 31) / 32),
+                                               output(group));
+    }
+
+    // --- what convolutions and means are fused with
+
+    // Bias, affine and relu after a convolution.
+    struct After {
+        std::vector<float> scale, shift;
+        bool relu = false;
+    };
+
+    After bias_of(int conv) const {
+        const Attributes& a = operation(conv).attributes;
+        if (!a.has_bias) {
+            return {};
+        }
+        return {std::vector<float>(a.out_channels, 1.0f), vector(operation(conv).second, a.out_channels)};
+    }
+
+    void append(int i, After& after) const {
+        if (operation(i).op == Op::relu) {
+            after.relu = true;
+            return;
+        }
+        const int channels = channels_into(i);
+        after.scale = vector(operation(i).first, channels);
+        std::vector<float> shift = vector(operation(i).second, channels);
+        for (size_t c = 0; c < after.shift.size(); c++) {
+            shift[c] += after.shift[c] * after.scale[c];
+        }
+        after.shift = std::move(shift);
+    }
+
+    // Normalization, pooling and rectification before a convolution or a mean, or alone.
+    struct Before {
+        Normalization normalization;
+        PoolWindow window;
+        size_t count = 0;  // of the group's operations
+    };
+
+    Before before_of(const Group& group) const {
+        Before before;
+        for (int i : group.operations) {
+            const Attributes& a = operation(i).attributes;
+            if (operation(i).op == Op::affine) {
+                before.normalization.scale = Constants<float>(vector(operation(i).first, channels_into(i)));
+                before.normalization.shift = Constants<float>(vector(operation(i).second, channels_into(i)));
+            } else if (operation(i).op == Op::max_pool) {
+                before.window = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_h, a.pad_w};
+            } else if (operation(i).op == Op::relu) {
+                before.normalization.relu = true;
+            } else {
+                break;
+            }
+            before.count++;
+        }
+        return before;
+    }
+
+    // --- stem
+
+    Made stem(const Group& group) const {
+        StemSpec spec;
+        spec.kernels = kernels_.floats;
+        spec.packing = kernels_.binary;
+        spec.input = operation(group.operations[0]).inputs[0];
+        for (size_t next = 0; next < group.operations.size();) {
+            const int conv = group.operations[next++];
+            if (operation(conv).op == Op::max_pool) {
+                spec.has_pool = true;
+                spec.pool = operation(conv).attributes;
+                break;
+            }
+            After after = bias_of(conv);
+            int last = conv;
+            for (; next < group.operations.size() && is_after(group.operations[next]); next++) {
+                last = group.operations[next];
+                append(last, after);
+            }
+            spec.layers.push_back({operation(conv).attributes, channels_into(conv), conv_weights(conv),
+                                   std::move(after.scale), std::move(after.shift), after.relu,
+                                   program_.value_of(last)});
+        }
+        spec.result = group.result;
+        spec.output = output(group);
+        return std::make_unique<StemStep>(spec);
+    }
+
+    bool is_after(int i) const { return operation(i).op == Op::affine || operation(i).op == Op::relu; }
+
+    // --- convolution
+
+    Made conv(const Group& group) const {
+        Before before = before_of(group);
+        ConvSpec spec;
+        size_t next = before.count;
+        if (operation(group.operations[next]).op == Op::shuffle) {
+            spec.shuffle_groups = operation(group.operations[next++]).attributes.groups;
+        }
+        const int i = group.operations[next++];
+        const Attributes& a = operation(i).attributes;
+        spec.kernels = result_of(i).height * result_of(i).width <= kFewRows ? kernels_.floats_small : kernels_.floats;
+        spec.packing = kernels_.binary;
+        spec.attributes = a;
+        spec.source = source(group);
+        spec.source_is_plain = before.count == 0 && spec.source.slabs.size() == 1 &&
+                               placement_.buffers[spec.source.slabs[0].buffer].number == Number::f32;
+        const bool in_place = spec.source_is_plain && a.stride_h == 1 && a.stride_w == 1;
+        spec.has_pooling = a.taps() == 1 && !a.pad_h && !a.pad_w && !in_place;
+        spec.window = before.window;
+        spec.window.stride_h *= a.stride_h;
+        spec.window.stride_w *= a.stride_w;
+        spec.before = std::move(before.normalization);
+        spec.weights = conv_weights(i);
+        After after = bias_of(i);
+        for (; next < group.operations.size(); next++) {
+            append(group.operations[next], after);
+        }
+        spec.scale = std::move(after.scale);
+        spec.shift = std::move(after.shift);
+        spec.relu = after.relu;
+        spec.result = group.result;
+        spec.output = output(group);
+        return std::make_unique<ConvStep>(std::move(spec));
+    }
+
+    // --- binary convolution
+
+    // Channels are compared with these.
+    struct Thresholds {
+        std::vector<float> values;
+        std::vector<uint32_t> flips;
+    };
+
+    Thresholds thresholds_of(const Group& group) const {
+        const int i = group.operations[0];
+        const size_t channels = channels_into(i), flip_words = (channels + 31) / 32;
+        if (operation(i).op != Op::threshold) {  // bits as the integers 0 and 1
+            return {std::vector<float>(channels, 1.0f), std::vector<uint32_t>(flip_words)};
+        }
+        const uint32_t* flips = bits(operation(i).second);
+        return {vector(operation(i).first, channels), std::vector<uint32_t>(flips, flips + flip_words)};
+    }
+
+    Made binary_conv(const Group& group, const std::vector<PackedSlab>& packed) {
+        const Thresholds thresholds = thresholds_of(group);
+        const bool compares = operation(group.operations[0]).op == Op::threshold;
+        const int i = group.operations[compares ? 1 : 0];
+        BinaryStepSpec spec;
+        const bool few = result_of(i).height * result_of(i).width <= kFewPixels;
+        spec.kernels = few ? kernels_.binary_small : kernels_.binary;
+        spec.attributes = operation(i).attributes;
+        spec.weights = bits(operation(i).first);
+        spec.input = operation(i).inputs[0];
+        spec.channels = channels_into(i);
+        spec.result = group.result;
+        spec.output = output(group);
+        if (group.reads.size() > 1) {
+            spec.addend = source(group, 1).slabs[0].buffer;
+        }
+        std::vector<BinaryStep::Segment> segments;
+        for (const PackedSlab& slab : packed) {
+            have_packed(slab, thresholds);
+            segments.push_back({slab.bits, slab.unit});
+        }
+        return std::make_unique<BinaryStep>(spec, segments);
+    }
+
+    void have_packed(const PackedSlab& packed, const Thresholds& thresholds) {
+        const Slab& slab = packed.slab;
+        const float* values = thresholds.values.data() + packed.channel;
+        Packing packing = {slab.begin, slab.channels, {values, values + slab.channels}, {}};
+        packing.flips.resize(packed.bits.units);
+        for (int c = 0; c < slab.channels; c++) {
+            const int channel = packed.channel + c;
+            packing.flips[c / 32] |= (thresholds.flips[channel / 32] >> channel % 32 & 1) << c % 32;
+        }
+        steps_[packed.packer]->packer()->add(packing, placement_.buffers[slab.buffer].number, packed.bits);
+    }
+
+    const Program& program_;
+    const int32_t* words_;
+    const InstructionSet& kernels_;
+    const Fusion& fusion_;
+    const Placement& placement_;
+    std::vector<Made> steps_;
+    int outputs_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Step>> make_steps(const Program& program, const int32_t* words,
+                                              const InstructionSet& instruction_set, const Fusion& fusion,
+                                              const Placement& placement) {
+    return Lowering(program, words, instruction_set, fusion, placement).run();
+}
+
+}  // namespace bmx

@@ -1,0 +1,231 @@
+#include "steps/binary_step.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/arithmetic.h"
+
+namespace bmx {
+namespace {
+
+constexpr int kUnit = 32;                             // channels
+constexpr int kBandPixels = 900, kLeastBandRows = 4;  // of the output
+
+BinaryConv geometry(const Attributes& a, int channels) {
+    return {channels,   a.out_channels, a.kernel_h,   a.kernel_w, a.stride_h,
+            a.stride_w, a.dilation_h,   a.dilation_w, a.groups,   a.offset != 0};
+}
+
+}  // namespace
+
+BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments)
+    : spec_(spec),
+      conv_(geometry(spec.attributes, spec.channels)),
+      segments_(std::move(segments)),
+      packer_(spec.kernels, spec.output.buffer) {
+    const BinaryKernels& kernels = *spec.kernels;
+    weights_ = Constants<uint8_t>(kernels.weights_bytes(conv_));
+    kernels.prepare_weights(conv_, spec.weights, weights_.data());
+
+    const Attributes& a = spec.attributes;
+    const int group_channels = conv_.in_channels / conv_.groups;
+    std::vector<uint32_t> words(conv_.units());
+    if (a.pad_value == 1) {  // set elements, but none beyond a group's last channel
+        for (int c = 0; c < conv_.in_channels; c++) {
+            words[c / group_channels * conv_.group_units() + c % group_channels / kUnit] |=
+                1u << c % group_channels % kUnit;
+        }
+    }
+    padding_.resize(static_cast<size_t>(conv_.units()) * kernels.unit_bytes);
+    kernels.expand(words.data(), 1, conv_.units(), padding_.data(), static_cast<ptrdiff_t>(padding_.size()));
+    if (a.pad_value == 0 && (a.pad_h || a.pad_w)) {
+        tap_sums_.resize(static_cast<size_t>(a.taps()) * a.out_channels);
+        const uint32_t* word = spec.weights;
+        for (int filter = 0; filter < a.out_channels; filter++) {
+            for (int tap = 0; tap < a.taps(); tap++) {
+                int set = 0;
+                for (int unit = 0; unit < conv_.group_units(); unit++) {
+                    set += __builtin_popcount(*word++);
+                }
+                float sum = static_cast<float>(2 * set - group_channels);
+                tap_sums_[static_cast<size_t>(tap) * a.out_channels + filter] = a.offset ? sum / 2 : sum;
+            }
+        }
+    }
+    spec_.weights = nullptr;  // of the caller
+}
+
+// Whether the threads share the filters instead of the rows, because that makes the largest part smaller.
+bool BinaryStep::shares_filters(const std::vector<Value>& values, int threads) const {
+    const int step = spec_.kernels->filter_step, blocks = ceil_div(spec_.attributes.out_channels, step);
+    auto largest_part = [&](int64_t count) { return double(ceil_div(count, threads)) / double(count); };
+    return largest_part(blocks) < largest_part(values[spec_.result].height);
+}
+
+// Where filters are shared, all of them have to be there before they are packed.
+int BinaryStep::phases(const std::vector<Value>& values, int threads) const {
+    return !packer_.empty() && shares_filters(values, threads) ? 2 : 1;
+}
+
+BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads) const {
+    const Value &input = values[spec_.input], &result = values[spec_.result];
+    const Attributes& a = spec_.attributes;
+    Map map;
+    map.height = static_cast<int>(input.height);
+    map.width = static_cast<int>(input.width);
+    map.rows = map.height + 2 * a.pad_h;
+    // What lies right of a row lies left of the next one, unless there are windows of nothing but padding.
+    map.right = a.pad_w < a.extent_w() ? 0 : a.pad_w;
+    map.row = static_cast<ptrdiff_t>(a.pad_w + map.width + map.right) * static_cast<ptrdiff_t>(padding_.size());
+    const int height = static_cast<int>(result.height);
+    const int most = shares_filters(values, threads) ? height : ceil_div(height, threads);
+    map.band = std::min(most, std::max(kLeastBandRows, kBandPixels / static_cast<int>(result.width)));
+    const int kept = std::min(map.rows, (map.band - 1) * a.stride_h + a.extent_h());
+    map.kept = round_up(static_cast<size_t>(map.row) * kept + a.pad_w * padding_.size() + kReadAhead, 64);
+    map.bytes = map.kept + round_up(spec_.kernels->scratch_bytes(conv_, map.band, static_cast<int>(result.width)), 64);
+    return map;
+}
+
+size_t BinaryStep::scratch_bytes(const std::vector<Value>& values, int threads) const {
+    return map_of(values, threads).bytes * threads;
+}
+
+void BinaryStep::run(const Memory& memory, const Team& team, int phase) const {
+    const std::vector<Value>& values = *memory.values;
+    const Value& result = memory.value(spec_.result);
+    const int height = static_cast<int>(result.height), filters = spec_.attributes.out_channels;
+    if (phase == 1) {
+        const int64_t pixels = result.height * result.width;
+        packer_.pack(memory, team.begin(pixels), team.end(pixels));
+        return;
+    }
+    Part part = {team.begin(height), team.end(height), 0, filters};
+    if (shares_filters(values, team.threads)) {
+        const int step = spec_.kernels->filter_step, blocks = ceil_div(filters, step);
+        part = {0, height, team.begin(blocks) * step, std::min(filters, team.end(blocks) * step)};
+    }
+    const Map map = map_of(values, team.threads);
+    if (!part.empty()) {
+        run_in_bands(memory, map, memory.scratch + team.thread * map.bytes, part);
+    }
+}
+
+void BinaryStep::run_in_bands(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const {
+    const Attributes& a = spec_.attributes;
+    const int64_t width = memory.value(spec_.result).width;
+    const bool packs = part.filter_begin == 0 && part.filter_end == a.out_channels;
+    int first = part.row_begin * a.stride_h, expanded = first;  // rows `first` to `expanded` - 1 are there
+    for (int begin = part.row_begin; begin < part.row_end; begin += map.band) {
+        const int end = std::min(begin + map.band, part.row_end), next_first = begin * a.stride_h;
+        if (expanded > next_first) {
+            std::memmove(scratch, scratch + (next_first - first) * map.row,
+                         (expanded - next_first) * map.row + a.pad_w * padding_.size());
+        }
+        first = next_first;
+        const int needed = (end - 1) * a.stride_h + a.extent_h();
+        expand(memory, map, scratch, first, std::max(expanded, first), needed);
+        expanded = needed;
+        convolve(memory, map, scratch, {begin, end, part.filter_begin, part.filter_end});
+        if (packs) {
+            packer_.pack(memory, begin * width, end * width);
+        }
+    }
+}
+
+void BinaryStep::fill_pixels_of_padding(uint8_t* to, int pixels) const {
+    if (spec_.attributes.pad_value != 1) {
+        std::memset(to, 0, pixels * padding_.size());
+        return;
+    }
+    for (int i = 0; i < pixels; i++) {
+        std::memcpy(to + i * padding_.size(), padding_.data(), padding_.size());
+    }
+}
+
+// Rows `begin` to `end` - 1 of the padded map, of which row `first` lies at the beginning.
+void BinaryStep::expand(const Memory& memory, const Map& map, uint8_t* scratch, int first, int begin, int end) const {
+    const Attributes& a = spec_.attributes;
+    const BinaryKernels& kernels = *spec_.kernels;
+    const ptrdiff_t pixel = static_cast<ptrdiff_t>(padding_.size());
+    for (int y = begin; y < end; y++) {
+        uint8_t* const to = scratch + (y - first) * map.row;
+        const bool inside = y >= a.pad_h && y < a.pad_h + map.height;
+        fill_pixels_of_padding(to, inside ? a.pad_w : a.pad_w + map.width);
+        if (inside) {
+            for (const Segment& segment : segments_) {
+                kernels.expand(words_of(memory, segment.bits) + int64_t(y - a.pad_h) * map.width * segment.bits.units,
+                               map.width, segment.bits.units,
+                               to + a.pad_w * pixel + static_cast<ptrdiff_t>(segment.unit) * kernels.unit_bytes, pixel);
+            }
+        }
+        fill_pixels_of_padding(to + (a.pad_w + map.width) * pixel, map.right);
+    }
+    fill_pixels_of_padding(scratch + (end - first) * map.row, a.pad_w);
+}
+
+// `scratch` begins with the expanded row under the first one of the part.
+void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const {
+    const View output = memory.view(spec_.output);
+    BinaryConvRun run;
+    run.conv = &conv_;
+    run.weights = weights_.data();
+    run.input = scratch;
+    run.scratch = scratch + map.kept;
+    run.row_bytes = map.row;
+    run.pixel_bytes = static_cast<ptrdiff_t>(padding_.size());
+    run.rows = part.row_end - part.row_begin;
+    run.columns = static_cast<int>(memory.value(spec_.result).width);
+    run.filter_begin = part.filter_begin;
+    run.filter_end = part.filter_end;
+    run.number = output.number;
+    run.output = output.at(part.row_begin * output.row);
+    run.output_row = output.row;
+    run.output_pixel = output.pixel;
+    run.addend = nullptr;
+    if (spec_.addend >= 0) {
+        const View addend = memory.view({spec_.addend, 0, spec_.attributes.out_channels});
+        run.addend = addend.at(part.row_begin * addend.row);
+    }
+    spec_.kernels->convolve(run);
+    if (tap_sums_.empty()) {
+        return;
+    }
+    if (output.number == Number::f32) {
+        correct_zero_padding<float>(memory, part);
+    } else {
+        correct_zero_padding<int16_t>(memory, part);
+    }
+}
+
+// The map was padded with -1: adds the weights of all taps that lie outside.
+template <class T>
+void BinaryStep::correct_zero_padding(const Memory& memory, const Part& part) const {
+    const Attributes& a = spec_.attributes;
+    const Value& input = memory.value(spec_.input);
+    const View output = memory.view(spec_.output);
+    const int columns = static_cast<int>(memory.value(spec_.result).width);
+    const int extent_h = a.extent_h(), extent_w = a.extent_w();
+    for (int y = part.row_begin; y < part.row_end; y++) {
+        const int top = y * a.stride_h - a.pad_h;
+        const bool rows_inside = top >= 0 && top + extent_h <= input.height;
+        for (int x = 0; x < columns; x++) {
+            const int left = x * a.stride_w - a.pad_w;
+            if (rows_inside && left >= 0 && left + extent_w <= input.width) {
+                continue;
+            }
+            T* pixel = reinterpret_cast<T*>(output.at(y * output.row + x * output.pixel));
+            for (int tap = 0; tap < a.taps(); tap++) {
+                const int tap_y = top + tap / a.kernel_w * a.dilation_h, tap_x = left + tap % a.kernel_w * a.dilation_w;
+                if (tap_y >= 0 && tap_y < input.height && tap_x >= 0 && tap_x < input.width) {
+                    continue;
+                }
+                const float* sums = tap_sums_.data() + static_cast<size_t>(tap) * a.out_channels;
+                for (int filter = part.filter_begin; filter < part.filter_end; filter++) {
+                    pixel[filter] = static_cast<T>(static_cast<float>(pixel[filter]) + sums[filter]);
+                }
+            }
+        }
+    }
+}
+
+}  // namespace bmx

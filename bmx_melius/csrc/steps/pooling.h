@@ -1,0 +1,32 @@
+// Normalizing, max pooling and rectifying one row of a map.
+#pragma once
+#include "steps/step.h"
+
+namespace bmx {
+
+struct PoolWindow {
+    int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
+
+    size_t offsets_bytes() const { return round_up(sizeof(ptrdiff_t) * kernel_h * kernel_w, 64); }
+};
+
+// Scale and shift of each channel, and max(., 0).
+struct Normalization {
+    Constants<float> scale, shift;  // empty: none
+    bool relu = false;
+
+    Epilogue from(int channel) const {
+        if (!scale.size()) {
+            return {nullptr, nullptr, relu};
+        }
+        return {scale.data() + channel, shift.data() + channel, relu};
+    }
+};
+
+// Columns `begin` to `end` - 1 of row y of the pooled map, of all channels of a value; pixels `stride` elements apart.
+// `offsets` is working memory of offsets_bytes().
+void pool_pixels(const FloatKernels& kernels, const Memory& memory, const Source& source, const PoolWindow& window,
+                 const Normalization& normalization, int y, int begin, int end, float* output, ptrdiff_t stride,
+                 ptrdiff_t* offsets);
+
+}  // namespace bmx

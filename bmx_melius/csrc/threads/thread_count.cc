@@ -1,0 +1,81 @@
+#include "threads/thread_count.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "program/error.h"
+#include "threads/forking.h"
+
+namespace bmx {
+namespace {
+
+int usable_cores() {
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
+        return CPU_COUNT(&cores);
+    }
+    return static_cast<int>(std::thread::hardware_concurrency());  // more cores than the set has bits
+}
+
+// As OpenMP reads it: the number for the outermost level; one that is none is ignored.
+int wanted_by_environment() {
+    const char* text = std::getenv("OMP_NUM_THREADS");
+    const long number = text ? std::strtol(text, nullptr, 10) : 0;
+    return number > 0 ? static_cast<int>(std::min<long>(number, kMostThreads)) : 0;
+}
+
+int find_default_threads() {
+    int threads = std::max(usable_cores(), 1);
+    for (int limit : {quota_of("/sys/fs/cgroup", "/proc/self/cgroup"), wanted_by_environment(), kMostThreads}) {
+        if (limit > 0) {
+            threads = std::min(threads, limit);
+        }
+    }
+    return threads;
+}
+
+}  // namespace
+
+int quota_of(const std::string& groups, const std::string& own) {
+    std::string line, path;
+    for (std::ifstream file(own); std::getline(file, line);) {
+        if (line.compare(0, 3, "0::") == 0) {
+            path = line.substr(3);
+        }
+    }
+    int least = 0;
+    for (;; path.resize(path.rfind('/'))) {
+        double quota, period;
+        if (std::ifstream(groups + path + "/cpu.max") >> quota >> period && quota > 0 && period > 0) {
+            const int cores = static_cast<int>(std::min(std::ceil(quota / period), double(kMostThreads)));
+            least = least ? std::min(least, cores) : cores;
+        }
+        if (path.find('/') == std::string::npos) {
+            return least;
+        }
+    }
+}
+
+int default_threads() {
+    static const int threads = find_default_threads();
+    return threads;
+}
+
+int threads_of_run(int wanted) {
+    if (wanted < 0 || wanted > kMostThreads) {
+        throw Error("threads must be from 1 to " + std::to_string(kMostThreads) + ", or 0 for the default, not " +
+                    std::to_string(wanted));
+    }
+    if (Forking::instance().in_child()) {
+        return 1;
+    }
+    return wanted ? wanted : default_threads();
+}
+
+}  // namespace bmx

@@ -1,0 +1,42 @@
+"""Configuration of the training data."""
+
+import dataclasses
+from typing import Optional
+
+from ..arguments import require, require_not_negative
+from .datasets import DATASETS
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Dataset, files and preprocessing; each field has the name of a flag of ``train_imagenet.py``.
+
+    Raises
+    ------
+    UserError
+        When a value is out of range or does not fit the dataset.
+    """
+
+    dataset: str
+    input_size: int
+    crop_ratio: float
+    augmentation: str
+    num_workers: int
+    data_dir: Optional[str] = None
+    use_rec: bool = False
+    rec_train: Optional[str] = None
+    rec_train_idx: Optional[str] = None
+    rec_val: Optional[str] = None
+    rec_val_idx: Optional[str] = None
+
+    def __post_init__(self):
+        require_not_negative(self, 'crop_ratio', 'num_workers')
+        require(0 < self.crop_ratio <= 1, f'--crop-ratio must be above 0 and at most 1, not {self.crop_ratio:g}')
+        require(
+            self.dataset == 'imagenet' or not self.use_rec,
+            f'--use-rec: {self.dataset} does not come from record files; leave out --use-rec or --dataset {self.dataset}',
+        )
+        require(
+            not self.data_dir or DATASETS[self.dataset].data_dir is not None,
+            f'--data-dir: {self.dataset} needs no files; leave out --data-dir or --dataset {self.dataset}',
+        )

@@ -1,0 +1,175 @@
+"""Configuration of a training run: frozen dataclasses, one for each group of flags, which check their values when they are made.
+
+The names of the fields are those of the flags of ``train_imagenet.py``, whose help (`flags.py`) describes them; errors name the flags.
+"""
+
+import dataclasses
+import os
+from typing import Any, Dict, List, Optional, Union
+
+from ..arguments import flag_of, require, require_not_negative
+from ..data.config import DataConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """Which network is trained, and from which weights it starts."""
+
+    model: str
+    initial_layers: Optional[str] = None  # None: the network's default, or that of the pretrained weights
+    clip_threshold: Optional[float] = None
+    bits: int = 1
+    weight_bits: int = 1
+    last_gamma: bool = False
+    model_options: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    use_pretrained: Union[bool, str] = False
+    initialization: str = 'gaussian'
+    mode: str = 'hybrid'
+    dtype: str = 'float32'
+
+    def __post_init__(self):
+        require(
+            self.bits <= self.weight_bits,
+            f'--weight-bits {self.weight_bits} with --bits {self.bits}: binary weights need binary activations',
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimizer, its learning-rate schedule and weight decay; `preset` is the protocol that the defaults came from."""
+
+    preset: str
+    optimizer: str
+    lr: float
+    wd: float
+    momentum: Optional[float]
+    lr_mode: str
+    lr_decay: float
+    lr_decay_epoch: List[int]
+    warmup_epochs: int
+    warmup_lr: float
+    num_epochs: int
+    batch_size: int
+    lr_scaling: str = 'none'
+    lr_decay_period: int = 0
+    no_wd: bool = False
+
+    def __post_init__(self):
+        require_not_negative(self, 'lr', 'warmup_lr', 'wd', 'lr_decay', 'warmup_epochs', 'lr_decay_period')
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig:
+    """The loss: label smoothing, mixup and distillation. Fields of an option that is off are None."""
+
+    label_smoothing: bool = False
+    mixup: bool = False
+    mixup_alpha: Optional[float] = None
+    mixup_off_epoch: Optional[int] = None
+    teacher: Optional[str] = None
+    teacher_params: Optional[str] = None
+    teacher_pretrained: Union[bool, str, None] = False
+    teacher_options: Optional[Dict[str, Any]] = None
+    temperature: Optional[float] = None
+    hard_weight: Optional[float] = None
+
+    def __post_init__(self):
+        if self.mixup:
+            require(self.mixup_alpha > 0, f'--mixup-alpha must be positive, not {self.mixup_alpha:g}')
+        if self.teacher:
+            require(self.temperature > 0, f'--temperature must be positive, not {self.temperature:g}')
+            require(
+                0 <= self.hard_weight < 1,
+                f'--hard-weight must be at least 0 and below 1, where the teacher has no influence, not {self.hard_weight:g}',
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputConfig:
+    """What a run writes, and how often."""
+
+    save_dir: str = 'params'
+    save_frequency: int = 10
+    save_interval: int = 0
+    log_interval: int = 50
+    track_flips: bool = False
+    tensorboard: bool = False
+    logging_file: Optional[str] = None
+
+    def __post_init__(self):
+        require_not_negative(self, 'save_frequency', 'save_interval', 'log_interval')
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Everything that the flags say about a run.
+
+    Raises
+    ------
+    UserError
+        When values contradict each other, or name files that do not exist.
+    """
+
+    network: NetworkConfig
+    data: DataConfig
+    optimizer: OptimizerConfig
+    objective: ObjectiveConfig
+    output: OutputConfig
+    num_gpus: int = 0
+    kvstore: str = 'device'
+    seed: int = 0
+    resume: bool = False
+    resume_params: Optional[str] = None
+    resume_states: Optional[str] = None
+    resume_epoch: int = 0
+    dry_run: bool = False
+
+    def __post_init__(self):
+        require_not_negative(self, 'num_gpus', 'seed', 'resume_epoch')
+        epochs = self.optimizer.num_epochs
+        if self.objective.mixup:
+            require(
+                0 <= self.objective.mixup_off_epoch < epochs,
+                f'--mixup-off-epoch {self.objective.mixup_off_epoch}: the last epochs without mixup must be fewer than all {epochs}',
+            )
+            require(self.images_per_batch > 1, '--mixup mixes the images of a batch: raise --batch-size above 1')
+        require(
+            self.resume_params or not (self.resume_states or self.resume_epoch),
+            '--resume-states and --resume-epoch go with --resume-params (to continue a run as it was, use only --resume)',
+        )
+        require(
+            not (self.network.use_pretrained and self.resume_params),
+            '--use-pretrained and --resume-params both choose the initial weights: leave one of them out',
+        )
+        require(self.resume_epoch < epochs, f'--resume-epoch {self.resume_epoch}: only {epochs} epochs are to be trained (--num-epochs)')
+        if not self.resume:
+            for name, path in (
+                ('resume_params', self.resume_params),
+                ('resume_states', self.resume_states),
+                ('teacher_params', self.objective.teacher_params),
+            ):
+                require(not path or os.path.isfile(path), f'{flag_of(name)}: there is no file {path}')
+
+    @property
+    def images_per_batch(self) -> int:
+        """Images of an update in this process: the batches of all its devices."""
+        return self.optimizer.batch_size * max(1, self.num_gpus)
+
+    @classmethod
+    def from_flags(cls, values):
+        """Build the configuration from the values of all flags, a dict by their names with underscores."""
+        groups = {field.name: field.type for field in dataclasses.fields(cls) if dataclasses.is_dataclass(field.type)}
+        parts = {name: _pick(kind, values) for name, kind in groups.items()}
+        return cls(**parts, **{field.name: values[field.name] for field in dataclasses.fields(cls) if field.name not in groups})
+
+    def to_flags(self):
+        """Return the inverse of `from_flags`: a flat dict that `json` can write."""
+        values = {}
+        for name, value in dataclasses.asdict(self).items():
+            is_group = dataclasses.is_dataclass(getattr(self, name))
+            values.update(value if is_group else {name: value})
+        return values
+
+
+def _pick(kind, values):
+    return kind(**{field.name: values[field.name] for field in dataclasses.fields(kind)})

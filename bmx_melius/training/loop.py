@@ -1,0 +1,142 @@
+"""The training loop."""
+
+import dataclasses
+import time
+
+import mxnet as mx
+from mxnet import autograd, gluon
+
+from ..analysis.evaluation import Accuracy
+from ..distributed.lockstep import Lockstep
+from ..errors import UserError
+from ..reporting import LOG
+from ..seeding import seed_for
+from .interruption import Interruption
+from .progress_bar import Bar
+
+
+def train(run):
+    """Train from where the run is to its last epoch.
+
+    Parameters
+    ----------
+    run : Run
+        Started.
+
+    Returns
+    -------
+    int
+        0, or the exit status of a run that a signal stopped: 128 + its number.
+
+    Raises
+    ------
+    UserError
+        When training diverged, or when data cannot be read or no checkpoint be written; the message says how to continue.
+    """
+    output, source, progress = run.config.output, run.source, run.progress
+    num_epochs = run.config.optimizer.num_epochs
+    images_per_epoch = source.updates_per_epoch * source.images_per_update
+    done = progress.epoch * images_per_epoch + progress.batch * source.images_per_update
+    with Interruption() as interruption, Bar(num_epochs * images_per_epoch, done, run.workers.rank == 0) as bar:
+        lockstep = Lockstep(run.workers, interruption)
+        for epoch in range(progress.epoch, num_epochs):
+            started = time.time()
+            for images, labels in lockstep.updates(progress.timed(source.train(epoch, progress.batch)), progress):
+                update(run, images, labels)
+                report_update(run, bar)
+                if output.save_interval and progress.batch % output.save_interval == 0 and progress.batch < source.updates_per_epoch:
+                    run.save()
+            if not lockstep.stops:
+                top1, top5 = evaluate(run, lockstep)
+                lockstep.agree(progress)
+            if lockstep.stops:
+                run.save()
+                if lockstep.error:
+                    raise UserError(f'{lockstep.error}; then continue with --resume --save-dir {output.save_dir}, nothing is lost')
+                LOG.info(
+                    'stopped in epoch %d after update %d; continue with --resume --save-dir %s', epoch + 1, progress.batch, output.save_dir
+                )
+                return 128 + lockstep.signal
+            progress.end_epoch(
+                **progress.results(run.workers),
+                top1=top1,
+                top5=top5,
+                learning_rate=run.trainer.learning_rate,
+                seconds=round(time.time() - started, 1),
+            )
+            LOG.info(
+                'epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
+                '{seconds:.0f} s, {waiting:.0%} of training waiting for data'.format(**progress.history[-1])
+            )
+            run.folder.end_epoch()
+            run.save()
+            run.folder.show_epoch(progress)
+    return 0
+
+
+def update(run, images, labels):
+    """Make one update: forward and backward pass on all devices, and the optimizer's step."""
+    progress = run.progress
+    mx.random.seed(seed_for(run.config.seed, progress.epoch, progress.batch))  # for layers that draw, such as dropout
+    images, targets = run.objective.prepare(images, labels, progress.epoch, progress.batch)
+    images, targets = (gluon.utils.split_and_load(array, run.devices) for array in (images, targets))
+    with autograd.record():
+        outputs = [run.forward(x) for x in images]
+        losses = [run.objective.loss(x, output, target) for x, output, target in zip(images, outputs, targets)]
+    autograd.backward(losses)
+    run.trainer.step(run.source.images_per_update)
+    progress.add(outputs, [run.objective.labels(target) for target in targets], losses)
+    run.folder.end_update()
+
+
+def evaluate(run, lockstep):
+    """Return top-1 and top-5 accuracy on the validation images, 0 to 1; each process evaluates its part of them."""
+    run.workers.average_statistics(run.net)
+    accuracy = Accuracy()
+    for images, labels in lockstep.batches(run.source.validation()):
+        used = run.devices[: len(images)]  # the last batch may be smaller than their number
+        images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
+        for output, label in zip([run.forward(x) for x in images], labels):
+            accuracy.add(output, label)
+    of_all = Accuracy(*run.workers.sum(dataclasses.astuple(accuracy)))
+    return of_all.top1, of_all.top5
+
+
+def report_update(run, bar):
+    """Show the update that was just made on the progress bar and, every `log_interval` updates, in the log."""
+    progress, source, rate = run.progress, run.source, run.trainer.learning_rate
+    images_per_second = progress.pace.updates_per_second * source.images_per_update
+    speed = f'{images_per_second:,.{0 if images_per_second >= 100 else 1}f} images/s'
+    waiting = f'{progress.pace.waiting_share:.0%} waiting for data'
+    bar.advance(
+        source.images_per_update,
+        f'epoch {progress.epoch + 1}/{run.config.optimizer.num_epochs}',
+        f'loss {progress.mean_loss:.3f}',
+        f'top-1 {progress.accuracy:.1%}',
+        f'rate {rate:.1e}',
+        speed,
+        waiting,
+    )
+    log_interval = run.config.output.log_interval
+    if log_interval and progress.batch % log_interval == 0:
+        LOG.info(
+            'epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, %s, %s, learning rate %.3g',
+            progress.epoch + 1,
+            progress.batch,
+            source.updates_per_epoch,
+            progress.mean_loss,
+            100 * progress.accuracy,
+            speed,
+            waiting,
+            rate,
+        )
+        run.folder.add_scalars(
+            {
+                'update/loss': progress.mean_loss,
+                'update/top1': progress.accuracy,
+                'update/learning_rate': rate,
+                'update/images_per_second': images_per_second,
+                'update/waiting': progress.pace.waiting_share,
+            },
+            progress,
+        )

@@ -1,0 +1,130 @@
+"""What ``checkpoint.json`` says: of which files a checkpoint is made, with the checksum of each of them and of itself."""
+
+import hashlib
+import json
+import os
+import re
+
+from ...errors import UserError, last_line
+from ...files import replacing, sha256
+from ..progress import is_progress
+
+FORMAT = 3
+_WITHOUT_CHECKSUMS = 2
+FILE_NAME = re.compile(r'epoch-\d+(-\d+)?\.(params|states|npz)')
+_CHECKSUM = 'checksum'  # of everything else in the file
+
+
+class Damaged(UserError):
+    """A file of a checkpoint is missing, cannot be read, or holds something else than what was written."""
+
+
+def write_state(path, state):
+    """Write the description of a checkpoint.
+
+    Parameters
+    ----------
+    path : str
+    state : dict
+        With the fields ``format``, ``options``, ``network``, the names of files ``weights``, ``states``, ``arrays`` (or None) and ``kept``
+        (a list), ``sha256`` (a dict with the checksum of each of these files) and ``progress``.
+    """
+    with replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
+        json.dump({**state, _CHECKSUM: _checksum(state)}, file, indent=1)
+
+
+def read_state(path):
+    """Read what `write_state` wrote; None where there is no file.
+
+    In a state that the version before wrote the field ``sha256`` is missing.
+
+    Raises
+    ------
+    Damaged
+        When it is something else.
+    UserError
+        When it is of another version.
+    """
+    try:
+        with open(path, encoding='utf-8') as file:
+            state = json.load(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise Damaged(f'{path} cannot be read: {error.strerror}') from error
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f'{path} is damaged: {last_line(error)}') from error
+    if not isinstance(state, dict):
+        raise Damaged(f'{path} is damaged: it holds no JSON object')
+    if state.get('format') not in (FORMAT, _WITHOUT_CHECKSUMS):
+        raise UserError(
+            f'{path} was written by another version of this program, or is damaged: its format is {state.get("format")!r}, '
+            f'and this version reads {_WITHOUT_CHECKSUMS} and {FORMAT}'
+        )
+    checksum = state.pop(_CHECKSUM, None)
+    if state['format'] == FORMAT and checksum != _checksum(state):
+        raise Damaged(f'{path} is damaged, or was changed: its content has another checksum')
+    wrong = [name for name, fits in _FIELDS.items() if name not in state or not fits(state[name])]
+    if not wrong and state['format'] == FORMAT and not _is_checksums(state.get('sha256'), files_of(state)):
+        wrong = ['sha256']
+    if wrong:
+        raise Damaged(f'{path} is damaged: its field {wrong[0]!r} is missing or malformed')
+    return state
+
+
+def files_of(state):
+    """The names of all files that belong to a checkpoint."""
+    return {state['weights'], state['states'], *state['kept'], *filter(None, [state['arrays']])}
+
+
+def verify(path, state, name):
+    """Raise `Damaged` unless the file `name` beside `path`, where `state` was read, is the one that was written.
+
+    States without checksums are not verified.
+    """
+    if 'sha256' not in state:
+        return
+    file = os.path.join(os.path.dirname(path), name)
+    try:
+        found = sha256(file)
+    except FileNotFoundError as error:
+        raise Damaged(f'{file}, which belongs to {path}, is missing') from error
+    except OSError as error:
+        raise Damaged(f'{file} cannot be read: {error.strerror}') from error
+    if found != state['sha256'][name]:
+        raise Damaged(f'{file} is damaged: its SHA-256 is not the one in {path}')
+
+
+def with_checksums(path, state):
+    """The same with the checksums of the files as they are now, and without those that are missing, if `state` has none."""
+    if 'sha256' in state:
+        return state
+    folder = os.path.dirname(path)
+    kept = [name for name in state['kept'] if os.path.exists(os.path.join(folder, name))]
+    checksums = {name: sha256(os.path.join(folder, name)) for name in sorted(files_of({**state, 'kept': kept}))}
+    return {**state, 'format': FORMAT, 'kept': kept, 'sha256': checksums}
+
+
+def _checksum(state):
+    """The SHA-256 of a state as JSON in one form, whatever the spaces and the order in its file."""
+    as_read = json.loads(json.dumps(state))
+    return hashlib.sha256(json.dumps(as_read, sort_keys=True, separators=(',', ':')).encode()).hexdigest()
+
+
+def _is_file(value):
+    return isinstance(value, str) and FILE_NAME.fullmatch(value) is not None
+
+
+def _is_checksums(value, files):
+    return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in files)
+
+
+_FIELDS = {
+    'options': lambda value: isinstance(value, dict),
+    'network': lambda value: value is None or isinstance(value, dict),
+    'weights': _is_file,
+    'states': _is_file,
+    'arrays': lambda value: value is None or _is_file(value),
+    'kept': lambda value: isinstance(value, list) and all(map(_is_file, value)),
+    'progress': is_progress,
+}

@@ -1,0 +1,276 @@
+// The passes of planning: which operations become one step, where values lie, in which order steps run.
+//
+//     plan_test [FILE...]
+//
+// Checks the passes on small programs, and the plans of the programs whose words are in the files.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "plan_checks.h"
+#include "program_builder.h"
+
+namespace {
+
+using bmx::Op;
+using bmx::StepKind;
+using Kinds = std::vector<StepKind>;
+
+Kinds kinds_of(const Planned& p) {
+    Kinds kinds;
+    for (const bmx::Group& group : p.fusion.groups) {
+        kinds.push_back(group.kind);
+    }
+    return kinds;
+}
+
+// The group that makes a value.
+const bmx::Group& maker(const Planned& p, int value) {
+    CHECK(p.fusion.maker[value] >= 0);
+    return p.fusion.groups[p.fusion.maker[value]];
+}
+
+std::vector<Op> ops_of(const Planned& p, int value) {
+    std::vector<Op> ops;
+    for (int i : maker(p, value).operations) {
+        ops.push_back(p.program.operations()[i].op);
+    }
+    return ops;
+}
+
+bool share_a_buffer(const Planned& p, int a, int b) { return p.placement.buffer_of[a] == p.placement.buffer_of[b]; }
+
+Planned plan(const char* name, const ProgramBuilder& builder, const std::vector<int>& outputs) {
+    case_name = name;
+    Planned planned(builder.words(outputs));
+    check_plan(planned);
+    return planned;
+}
+
+// --- fusion
+
+void first_convolutions_are_one_step() {
+    ProgramBuilder b;
+    const int image = b.input(3, 16, 16);
+    const int first = b.relu(b.affine(b.conv(image, 8, 3)));
+    const int last = b.max_pool(b.relu(b.conv(first, 8, 3)));
+    const Planned p = plan("stem", b, {last});
+    CHECK((kinds_of(p) == Kinds{StepKind::stem, StepKind::output}));
+    CHECK((ops_of(p, last) == std::vector<Op>{Op::conv, Op::affine, Op::relu, Op::conv, Op::relu, Op::max_pool}));
+}
+
+void a_transition_is_one_step() {
+    ProgramBuilder b;
+    const int x = b.input(64, 8, 8);
+    const int y = b.affine(b.conv(b.shuffle(b.relu(b.max_pool(b.affine(x))), 4), 32, 1, 4));
+    const Planned p = plan("transition", b, {y});
+    CHECK((kinds_of(p) == Kinds{StepKind::input, StepKind::conv, StepKind::output}));
+    CHECK(maker(p, y).operations.size() == 6);
+}
+
+void what_has_two_readers_is_not_swallowed() {
+    ProgramBuilder b;
+    const int x = b.input(64, 8, 8), normalized = b.affine(x), rectified = b.relu(normalized);
+    const int mean = b.global_avg_pool(normalized);
+    const Planned p = plan("two readers", b, {rectified, mean});
+    CHECK((kinds_of(p) ==
+           Kinds{StepKind::input, StepKind::pool, StepKind::pool, StepKind::mean, StepKind::output, StepKind::output}));
+    CHECK(maker(p, normalized).operations.size() == 1);
+}
+
+void an_output_is_not_swallowed() {
+    ProgramBuilder b;
+    const int x = b.input(64, 8, 8), normalized = b.affine(x), mean = b.global_avg_pool(normalized);
+    const Planned p = plan("output", b, {normalized, mean});
+    CHECK((ops_of(p, normalized) == std::vector<Op>{Op::affine}));
+    CHECK((ops_of(p, mean) == std::vector<Op>{Op::global_avg_pool}));
+}
+
+void a_convolution_compares_and_adds() {
+    ProgramBuilder b;
+    const int x = b.relu(b.input(64, 8, 8));
+    const int z = b.binary_conv(b.threshold(x), 64), y = b.add(z, x);
+    const Planned p = plan("residual", b, {y});
+    CHECK((kinds_of(p) ==
+           Kinds{StepKind::input, StepKind::pool, StepKind::pack, StepKind::binary_conv, StepKind::output}));
+    CHECK((ops_of(p, y) == std::vector<Op>{Op::threshold, Op::binary_conv, Op::add}));
+}
+
+void an_input_that_is_only_compared_is_packed_at_once() {
+    ProgramBuilder b;
+    const int x = b.input(64, 8, 8), y = b.binary_conv(b.threshold(x), 64);
+    const Planned p = plan("packed input", b, {y});
+    CHECK((kinds_of(p) == Kinds{StepKind::input_pack, StepKind::binary_conv, StepKind::output}));
+}
+
+// --- views
+
+void concat_and_slice_make_no_step() {
+    ProgramBuilder b;
+    const int x = b.input(32, 4, 4), y = b.relu(x);
+    const int joined = b.concat({x, y, x}), cut = b.slice(joined, 16, 80), z = b.global_avg_pool(cut);
+    const Planned p = plan("views", b, {z});
+    CHECK((kinds_of(p) == Kinds{StepKind::input, StepKind::pool, StepKind::mean, StepKind::output}));
+    const bmx::Source source = p.placement.source(maker(p, z).reads[0]);
+    CHECK(source.slabs.size() == 3);
+    CHECK(source.slabs[0].buffer == p.placement.buffer_of[x] && source.slabs[0].begin == 16 &&
+          source.slabs[0].channels == 16);
+    CHECK(source.slabs[1].buffer == p.placement.buffer_of[y] && source.slabs[1].channels == 32);
+    CHECK(source.slabs[2].buffer == p.placement.buffer_of[x] && source.slabs[2].begin == 0 &&
+          source.slabs[2].channels == 16);
+}
+
+void neighbouring_slices_are_one_slab() {
+    ProgramBuilder b;
+    const int x = b.input(32, 4, 4);
+    const int joined = b.concat({b.slice(x, 0, 8), b.slice(x, 8, 20), b.slice(x, 20, 32)});
+    const Planned p = plan("neighbours", b, {joined});
+    CHECK(p.views.parts[joined].size() == 1);
+}
+
+void views_that_break_words_of_bits_are_copied() {
+    ProgramBuilder b;
+    const int x = b.input(48, 4, 4), joined = b.concat({b.relu(x), x}), y = b.binary_conv(b.threshold(joined), 8);
+    const Planned p = plan("broken words", b, {y});
+    CHECK(maker(p, joined).kind == StepKind::copy);
+    ProgramBuilder whole;
+    const int u = whole.input(64, 4, 4), v = whole.concat({whole.relu(u), u});
+    const Planned q = plan("whole words", whole, {whole.binary_conv(whole.threshold(v), 8)});
+    CHECK(q.fusion.maker[v] < 0);
+}
+
+// What all steps read together, which is what planning and running them takes beside their arithmetic.
+size_t parts_read(const Planned& p) {
+    size_t parts = 0;
+    for (const bmx::Group& group : p.fusion.groups) {
+        for (const bmx::Reading& reading : group.reads) {
+            parts += reading.parts.size();
+        }
+    }
+    return parts;
+}
+
+void few_parts_are_read_in_all() {
+    constexpr int kSlices = 256, kConcats = 50, kOperands = 2048;
+    ProgramBuilder b;
+    const int x = b.input(kSlices);
+    std::vector<int> slices;
+    for (int i = kSlices; i > 0; i--) {
+        slices.push_back(b.slice(x, i - 1, i));
+    }
+    const int reversed = b.concat(slices);
+    int last = -1;
+    for (int i = 0; i < kConcats; i++) {
+        last = b.concat(std::vector<int>(kOperands, reversed));
+    }
+    const Planned p = plan("concats of concats", b, {last});
+    CHECK(parts_read(p) < kConcats * kOperands + (1 << 16));
+}
+
+void views_that_are_read_too_often_are_copied() {
+    constexpr int kParts = 200, kReaders = 1000;
+    ProgramBuilder b;
+    const int x = b.input(kParts);
+    std::vector<int> slices;
+    for (int i = kParts; i > 0; i--) {
+        slices.push_back(b.slice(x, i - 1, i));
+    }
+    const int reversed = b.concat(slices);
+    std::vector<int> outputs;
+    for (int i = 0; i < kReaders; i++) {
+        outputs.push_back(b.global_avg_pool(reversed));
+    }
+    const Planned p = plan("many readers", b, outputs);
+    CHECK(maker(p, reversed).kind == StepKind::copy && parts_read(p) < kReaders * 3);
+}
+
+// --- placement
+
+void sums_lie_where_their_summand_lay() {
+    ProgramBuilder b;
+    const int x = b.relu(b.input(64, 8, 8)), y = b.add(b.binary_conv(b.threshold(x), 64), x);
+    CHECK(share_a_buffer(plan("in place", b, {y}), x, y));
+    CHECK(!share_a_buffer(plan("summand is an output", b, {y, x}), x, y));
+    const int later = b.relu(b.concat({x, y}));
+    CHECK(!share_a_buffer(plan("summand is read later", b, {later}), x, y));
+}
+
+void sums_with_a_slice_lie_where_the_slice_lay() {
+    ProgramBuilder b;
+    const int x = b.binary_conv(b.threshold(b.input(64, 8, 8)), 64), y = b.binary_conv(b.threshold(x), 64);
+    const int joined = b.concat({x, y});
+    const int sum = b.add(b.slice(joined, 64, 128), b.binary_conv(b.threshold(joined), 64));
+    const int result = b.concat({b.slice(joined, 0, 64), sum});
+    const Planned p = plan("improvement block", b, {result});
+    CHECK(share_a_buffer(p, y, sum));
+    CHECK(ops_of(p, sum).size() == 3);
+}
+
+void bits_for_several_convolutions_lie_side_by_side() {
+    ProgramBuilder b;
+    const int x = b.relu(b.input(64, 8, 8));
+    const int y = b.binary_conv(b.threshold(x), 64), z = b.binary_conv(b.threshold(x), 32);
+    const Planned p = plan("two comparisons", b, {y, z});
+    const auto& first = p.placement.packed[p.fusion.maker[y]];
+    const auto& second = p.placement.packed[p.fusion.maker[z]];
+    CHECK(first.size() == 1 && second.size() == 1);
+    CHECK(first[0].bits.buffer == second[0].bits.buffer && first[0].bits.first == 0 && second[0].bits.first == 2);
+    CHECK(p.placement.buffers[first[0].bits.buffer].channels == 4);
+    const Kinds kinds = kinds_of(p);
+    CHECK(std::count(kinds.begin(), kinds.end(), StepKind::pack) == 1);
+}
+
+// --- layout
+
+size_t chain_bytes(int operations) {
+    ProgramBuilder b;
+    int x = b.input(64, 4, 4);
+    for (int i = 0; i < operations; i++) {
+        x = b.relu(x);
+    }
+    case_name = "chain of " + std::to_string(operations);
+    return check_plan(Planned(b.words({x}))).bytes;
+}
+
+void memory_of_a_chain_does_not_grow_with_its_length() { CHECK(chain_bytes(10000) == chain_bytes(10)); }
+
+void maps_of_all_sizes_share_memory_in_a_long_program() {
+    ProgramBuilder b;
+    const int x = b.input(64, 4, 4);
+    std::vector<int> values;
+    int last = x;
+    for (int i = 0; i < 3000; i++) {
+        values.push_back(b.relu(b.slice(x, 0, 1 + i % 64)));
+        last = b.global_avg_pool(values[i / 2]);  // they live longer and longer
+    }
+    plan("many sizes", b, {last});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    first_convolutions_are_one_step();
+    a_transition_is_one_step();
+    what_has_two_readers_is_not_swallowed();
+    an_output_is_not_swallowed();
+    a_convolution_compares_and_adds();
+    an_input_that_is_only_compared_is_packed_at_once();
+    concat_and_slice_make_no_step();
+    neighbouring_slices_are_one_slab();
+    views_that_break_words_of_bits_are_copied();
+    few_parts_are_read_in_all();
+    views_that_are_read_too_often_are_copied();
+    sums_lie_where_their_summand_lay();
+    sums_with_a_slice_lie_where_the_slice_lay();
+    bits_for_several_convolutions_lie_side_by_side();
+    memory_of_a_chain_does_not_grow_with_its_length();
+    maps_of_all_sizes_share_memory_in_a_long_program();
+    for (int i = 1; i < argc; i++) {
+        case_name = argv[i];
+        std::ifstream file(argv[i], std::ios::binary);
+        const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+        std::vector<int32_t> words(bytes.size() / sizeof(int32_t));
+        std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(words.data()));
+        check_plan(Planned(words));
+    }
+}
