@@ -37,7 +37,8 @@ int bmx_program_input_shape(const bmx_program* program, size_t input, int64_t sh
 int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, int64_t* output_shapes,
                       int* output_ranks);
 
-/* Runs on contiguous float32 arrays. threads: 0 for as many as OpenMP offers. */
+/* Runs on contiguous float32 arrays. threads: 0 for as many as OpenMP offers. A run that would take more working memory
+ * than 4 GiB, or than the environment variable BMX_MELIUS_MEMORY_LIMIT had bytes when the program was created, fails. */
 int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                     float* const* outputs, int threads);
 

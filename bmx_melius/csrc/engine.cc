@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <new>
 
 #include "error.h"
+#include "limits.h"
 
 namespace bmx {
 namespace {
@@ -48,6 +51,20 @@ int usable_threads(int threads) {
         return 1;
     }
     return std::min(std::max(threads > 0 ? threads : omp_get_max_threads(), 1), kMostThreads);
+}
+
+// The bytes of working memory that a run may take.
+int64_t memory_limit() {
+    const char* text = std::getenv(kMemoryVariable);
+    if (!text) {
+        return kMaxMemory;
+    }
+    int64_t bytes = 0;
+    const auto [end, error] = std::from_chars(text, text + std::strlen(text), bytes);
+    if (error != std::errc() || *end || bytes < 1) {
+        throw Error(std::string(kMemoryVariable) + " is '" + text + "': it must be a number of bytes");
+    }
+    return bytes;
 }
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -113,6 +130,13 @@ class Engine::Lease {
                               make_layout(engine.plan_, engine.program_.infer(sizes.maps), division.team()),
                               {}});
         }
+        const int64_t bytes = static_cast<int64_t>(workplace_->layout.bytes) * division.arenas();
+        if (bytes > engine.memory_limit_) {
+            throw Error("a run on these inputs needs " + std::to_string(bytes) + " bytes of working memory; at most " +
+                        std::to_string(engine.memory_limit_) +
+                        " are allowed: give smaller inputs or fewer at a time, or set the environment variable " +
+                        kMemoryVariable + " to more bytes");
+        }
         while (workplace_->arenas.size() < static_cast<size_t>(division.arenas())) {
             workplace_->arenas.emplace_back(workplace_->layout.bytes);
         }
@@ -137,7 +161,9 @@ class Engine::Lease {
 };
 
 Engine::Engine(const int32_t* words, size_t count)
-    : program_(words, count), plan_(make_plan(program_, words, chosen_instruction_set())) {
+    : program_(words, count),
+      plan_(make_plan(program_, words, chosen_instruction_set())),
+      memory_limit_(memory_limit()) {
     Forking::instance();
     free_.reserve(kMostFreeWorkplaces + 1);  // giving one back must not fail
 }
