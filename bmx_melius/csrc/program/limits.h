@@ -1,4 +1,4 @@
-// What a program may ask for at most, the same as in deploy/limits.py, where the reasons are.
+// What a program may ask for at most, the same as in deployment/program/limits.py, where the reasons are.
 #pragma once
 #include <cstdint>
 
