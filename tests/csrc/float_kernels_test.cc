@@ -1,4 +1,6 @@
-// Sweeps every float kernel of the tables named on the command line over random shapes against double-precision loops.
+// Sweeps every float kernel of an instruction set over random shapes against double-precision loops.
+//
+//     float_kernels_test INSTRUCTION_SET SHAPES
 //
 // To add a case: a function `check_KERNEL(const FloatKernels&)` that makes one random call, and a line in `main`.
 // Every buffer is as large as the kernels' contract says and not a byte more, so that AddressSanitizer sees what is
@@ -13,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "float_kernel_tables.h"
+#include "kernel_tables.h"
 
 namespace {
 
@@ -432,19 +434,10 @@ void check_gemm_of_any_size(const FloatKernels& kernels) {
     }
 }
 
-const FloatKernels& table_of(const std::string& name) {
-    if (const FloatKernels* kernels = float_table(name)) {
-        return *kernels;
-    }
-    std::printf("%s: not in this build or not on this CPU\n", name.c_str());
-    std::exit(77);
-}
-
 }  // namespace
 
-// Arguments: table, number of shapes of each kernel.
 int main(int, char** arguments) {
-    const FloatKernels& kernels = table_of(arguments[1]);
+    const FloatKernels& kernels = *require_instruction_set(arguments[1]).floats;
     check_nan(kernels);
     for (int i = 0; i < 20; ++i) {
         check_gemm_of_any_size(kernels);
