@@ -1,4 +1,5 @@
-// The operations of a program: what they take and what they make, as deployment/program/operations.py says, where their meaning is.
+// The operations of a program: what they take and what they make, as deployment/program/operations.py says, where their
+// meaning is.
 #pragma once
 #include <cstddef>
 #include <cstdint>
