@@ -64,7 +64,7 @@ def summarize(study, runs):
     """Return the rows of the table, a list of dicts.
 
     Each row has ``name``, ``baseline``, ``n`` (number of finished runs), ``seeds`` (a dict of seeds to results), ``failures`` and, if
-    n > 0, the columns of `MEASURED`, each {'mean', 'spread'}, and of `COUNTED`. The spread is the sample standard deviation, None for n = 1.
+    n > 0, the columns of `MEASURED`, each {'mean', 'spread'}, and of `COUNTED`. The spread is the sample standard deviation, None if n = 1.
     The difference is the best top-1 accuracy minus that of the baseline with the same seed.
     """
     rows = []
