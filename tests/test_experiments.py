@@ -114,7 +114,7 @@ def test_mistakes_in_a_study_are_named(change, words, tmp_path, capsys):
     [
         ([], 'no study is given: choose from bits, blocks'),
         (['blocs'], 'there is no study blocs; known: bits, blocks'),
-        (['blocks', '--seeds', '1,1'], 'different numbers'),
+        (['blocks', '--seeds', '1,1'], 'different non-negative numbers'),
         (['TINY', '--quick'], 'has no key `quick`'),
         (['BROKEN'], 'is not a valid YAML file'),
     ],
