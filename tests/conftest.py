@@ -1,14 +1,14 @@
-"""What holds for every test: short or full counts, fixed seeds, and MXNet's delayed errors raised where they belong.
+"""Configuration of all tests: short or long runs, fixed seeds, and MXNet's asynchronous errors raised in the test that causes them.
 
-`make test-long` sets BMX_MELIUS_TEST_LONG=1: tests marked `long` run, and hypothesis tries many more and other examples.
-A test that has cheap and full counts of its own asks the fixture `long_run`.
+`make test-long` sets BMX_MELIUS_TEST_LONG=1: tests marked `long` are run, and hypothesis tries more and other examples. Tests with a
+short and a long form use the fixture `long_run`.
 """
 
 import os
 import random
 import signal
 
-os.environ.setdefault('MPLBACKEND', 'Agg')  # plots go to files, no display is needed
+os.environ.setdefault('MPLBACKEND', 'Agg')  # plots are written to files; no display is needed
 
 import mxnet as mx
 import numpy as np
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from native_program import BuildError, build_program
 
-# Started in the background by a shell without job control, this process ignores Ctrl-C, and so would every program that a test starts.
+# A process started in the background by a shell without job control ignores Ctrl-C, and so do its children: restore the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG_RUN = bool(os.environ.get('BMX_MELIUS_TEST_LONG'))
@@ -35,13 +35,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope='session')
 def long_run():
-    """Whether the full counts of long checks are wanted."""
+    """Whether this is a long run."""
     return LONG_RUN
 
 
 @pytest.fixture(scope='session')
 def sanitized_engine(tmp_path_factory):
-    """A function that builds a C++ program with the whole engine under the sanitizers: path of its source -> path of the program."""
+    """Function that builds a C++ program with the whole engine and the sanitizers: path of the source -> path of the program."""
     folder, flags = tmp_path_factory.mktemp('sanitized'), ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']
 
     def build(source):
@@ -55,7 +55,7 @@ def sanitized_engine(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _seeds_and_delayed_errors():
-    """Start each test from the same random state; MXNet computes late, so wait: an error belongs to the test that made it."""
+    """Start each test with the same random state, and wait for MXNet at its end, so that asynchronous errors are raised there."""
     random.seed(0)
     np.random.seed(0)
     mx.random.seed(0)

@@ -201,12 +201,12 @@ def _of_zoo(arguments, description, images, spec):
         network.load_parameters(arguments.params)
     except (AssertionError, ValueError, mx.MXNetError) as error:
         raise UserError(
-            f'{arguments.params} is damaged, or belongs to another network than {arguments.network} with {model["classes"]} classes (--classes) '
+            f'{arguments.params} is damaged, or not of the network {arguments.network} with {model["classes"]} classes (--classes) '
             f'and --initial-layers {model["initial_layers"]}: {last_line(error)}'
         ) from error
     if not written:
         print(
-            f'note: no checkpoint beside {arguments.params} holds the arguments of its network; assuming {model["classes"]} '
+            f'note: no checkpoint beside {arguments.params} describes its network; assuming {model["classes"]} '
             f'classes and --initial-layers {model["initial_layers"]}',
             file=sys.stderr,
         )
