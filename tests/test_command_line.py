@@ -263,7 +263,7 @@ def test_mistakes_in_what_predict_reads_are_one_line(fails, exported, tmp_path):
     (tmp_path / 'noise.jpg').write_bytes(b'\xff\xd8 no image')
     fails(['predict', tmp_path / 'none', image], 'none-symbol.json')
     fails(['predict', exported, tmp_path / 'none.png'], 'none.png', 'No such file')
-    fails(['predict', exported, tmp_path / 'noise.jpg'], 'noise.jpg', 'no image')
+    fails(['predict', exported, tmp_path / 'noise.jpg'], 'noise.jpg', 'cannot be decoded as an image')
     fails(['predict', exported, image, '--epoch', '7'], 'net-0007.params')
     fails(['predict', exported, image, '--top', '-1'], '--top')
     fails(['predict', exported, image, '--mean', '1,2'], 'mean', '3 channels')

@@ -584,7 +584,7 @@ def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
     (tmp_path / 'cut-symbol.json').write_text(pathlib.Path(symbol).read_text().partition('[')[0])
     with pytest.raises(UserError, match='cut-symbol.json holds no symbol of MXNet'):
         bmx.convert(tmp_path / 'cut-symbol.json', params, prefix, shape)
-    with pytest.raises(UserError, match='is no parameter file'):
+    with pytest.raises(UserError, match='is not a parameter file'):
         bmx.convert(symbol, symbol, prefix, shape)
     with pytest.raises(UserError, match='missing.json: No such file'):
         bmx.convert(tmp_path / 'missing.json', params, prefix, shape)
@@ -631,6 +631,24 @@ def test_malformed_marks_are_named(find, replace, words, small, tmp_path):
     symbol.write_text(symbol.read_text().replace(find, replace))
     with pytest.raises(UserError, match=words):
         bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
+
+
+def test_networks_exported_before_marks_said_what_rounds_to_the_sign_are_packed_as_today(small, tmp_path):
+    symbol, params = small
+    bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
+    old = symbol.read_text().replace('"__bmx_sign__": "1"', '"__other__": "1"')
+    assert old.count('"__other__"') == 2
+    symbol.write_text(old)
+    bmx.convert(symbol, params, tmp_path / 'old', (1, 3, 8, 8))
+    for suffix in ('-symbol.json', '-0000.params'):
+        assert (tmp_path / f'old{suffix}').read_bytes() == (tmp_path / f'packed{suffix}').read_bytes()
+
+
+@pytest.mark.parametrize('method', ['round', 'dorefa'])
+def test_one_bit_that_is_not_the_sign_stays(method, convert):
+    layers = bmx.BinaryConv2D(8, 3), bmx.QActivation(1, method), bmx.QConv2D(8, 3, no_offset=True)
+    report, _ = convert(initialized(sequence(*layers), (1, 3, 8, 8)), (1, 3, 8, 8))
+    assert f'quantizes to 1 bits by {method}; the sign can be packed' in str(report)
 
 
 def test_activation_without_a_beginning_stays(small, tmp_path):

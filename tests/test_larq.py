@@ -21,6 +21,7 @@ import train_imagenet
 from bmx_melius import InputSpec, UserError
 from bmx_melius.__main__ import main
 from bmx_melius.importers.keras import read_keras_layers
+from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import larq, store
@@ -324,7 +325,7 @@ def test_damaged_files_are_refused(damage, tmp_path):
     write_keras(tmp_path / 'damaged.h5', [('a', {'kernel': np.ones((2, 3), np.float32)})])
     assert len(read_keras_layers(tmp_path / 'damaged.h5')) == 1
     damage(tmp_path / 'damaged.h5')
-    with pytest.raises(UserError, match='damaged.h5 is no HDF5 file of Keras weights, or damaged'):
+    with pytest.raises(UserError, match='damaged.h5 is not an HDF5 file of Keras weights, or is damaged'):
         read_keras_layers(tmp_path / 'damaged.h5')
 
 
@@ -371,11 +372,11 @@ def test_links_within_a_file_are_followed(tmp_path):
 
 def test_files_of_other_kinds_are_refused(tmp_path, meliusnet22_file):
     (tmp_path / 'text.h5').write_text('no HDF5')
-    with pytest.raises(UserError, match='text.h5 is no HDF5 file of Keras weights'):
+    with pytest.raises(UserError, match='text.h5 is not an HDF5 file of Keras weights'):
         model_zoo.from_larq('meliusnet22', tmp_path / 'text.h5')
     with h5py.File(tmp_path / 'keras3.weights.h5', 'w') as file:
         file['layers/conv/vars/0'] = np.zeros(3)
-    with pytest.raises(UserError, match='says no layer_names.*Keras 3'):
+    with pytest.raises(UserError, match='has no attribute layer_names.*Keras 3'):
         model_zoo.from_larq('meliusnet22', tmp_path / 'keras3.weights.h5')
     write_keras(tmp_path / 'more.h5', list(meliusnet22_layers()))
     with h5py.File(tmp_path / 'more.h5', 'a') as file:
@@ -511,9 +512,10 @@ def of_three_classes(published, monkeypatch, tmp_path):
 
 def make(arguments):
     """The network of the program's flags."""
-    options = train_imagenet.flags.parse(train_imagenet.make_parser, arguments)
-    model = model_arguments(options, 3, get_pretrained_options(options.model, options.use_pretrained))
-    return make_network(options, model_zoo.get_model, model, InputSpec(size=32, resize=32), [mx.cpu()])
+    config = parse_flags(arguments, model_zoo)
+    network = config.network
+    model = model_arguments(network, 3, get_pretrained_options(network.model, network.use_pretrained))
+    return make_network(config, model_zoo.get_model, model, InputSpec(size=32, resize=32), [mx.cpu()])
 
 
 @pytest.mark.filterwarnings('error:.*is already initialized')

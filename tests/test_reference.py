@@ -255,7 +255,7 @@ def test_several_inputs_and_outputs_of_any_batch_and_size():
         ([np.zeros((2, 3, 4, 4))], 'input 0 must be float32, not float64'),
         ([np.zeros((2, 4, 4, 4), np.float32)], r'the shape \(batch, 3, height, width\), not \(2, 4, 4, 4\)'),
         ([np.zeros((2, 3), np.float32)], r'the shape \(batch, 3, height, width\), not \(2, 3\)'),
-        ([np.zeros((0, 3, 4, 4), np.float32)], 'the shape'),
+        ([np.zeros((0, 3, 4, 4), np.float32)], 'input 0 has the batch 0; it must be 1 or more'),
         ([np.zeros((1, 3, 5, 4), np.float32)], 'flatten makes 36 channels of this input; the network was converted with 27'),
         ([np.zeros((1, 3, 1, 4), np.float32)], r'operation 0: max_pool has a window of 2 on a padded map of 1'),
     ],

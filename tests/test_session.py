@@ -177,8 +177,8 @@ def read_itself(graph):
         (add_foreign, r'beside a packed one \(softmax\): load it with MXNet'),
         (remove_packed, r'operators of MXNet \(relu\): load it with MXNet, or convert it first'),
         (lambda graph: graph.pop('heads'), 'no symbol of MXNet, or a damaged one'),
-        (lambda graph: graph['nodes'].pop(), 'damaged one .an output is no node'),
-        (lambda graph: graph['nodes'][-1]['inputs'].append([3, 0, 0]), 'node net reads a node that is not there'),
+        (lambda graph: graph['nodes'].pop(), 'damaged one .an output is not a node'),
+        (lambda graph: graph['nodes'][-1]['inputs'].append([3, 0, 0]), 'node net reads a node that does not exist'),
         (leave_an_input, 'has 0 packed operators'),
         (read_itself, 'node net reads its own result'),
         (lambda graph: graph['nodes'][0].update(name='net_program'), '2 variables of the symbol are called net_program'),
@@ -214,7 +214,7 @@ def test_a_name_of_no_network_is_an_error_that_names_the_file(tmp_path):
         bmx.Session(tmp_path / 'folder')
 
 
-@pytest.mark.parametrize('name, message', [(b'n\xff', r"'n.udcff' is no text in UTF-8"), ('n\udcff', 'UTF-8'), ('n\0', 'code 0')])
+@pytest.mark.parametrize('name, message', [(b'n\xff', r"'n.udcff' is not valid UTF-8"), ('n\udcff', 'UTF-8'), ('n\0', 'null character')])
 def test_a_prefix_that_cannot_name_files_is_refused(name, message):
     with pytest.raises(bmx.UserError, match=message):
         bmx.Session(name)
@@ -298,7 +298,7 @@ def test_a_program_can_run_sessions_without_importing_an_installed_mxnet(prefix)
         'import numpy as np, bmx_melius as bmx\n'
         'print([output.shape for output in bmx.Session(sys.argv[1])(np.zeros((2, 5, 8, 6), np.float32))])\n'
         'try:\n    bmx.QConv2D\nexcept ImportError as error:\n    print(error)\n'
-        "assert not hasattr(bmx, 'summary') and 'mxnet' not in sys.modules\n"
+        "assert not hasattr(bmx, 'layers') and 'mxnet' not in sys.modules\n"
         'from bmx_melius import marks, quantizers\n',
         prefix,
     )

@@ -2,12 +2,12 @@
 
 import contextlib
 import json
-import math
 import os
 import statistics
 import subprocess
 import sys
 
+from ..arithmetic import ceil_div
 from . import worker
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # for PYTHONPATH: this package may not be installed
@@ -102,7 +102,7 @@ def measure(rows, input_files, repetitions, rounds, progress):
             workers.append(Worker(row, input_files[row.input_shape]))
         for each in workers:
             each.run(0, _WARM_UP)
-        share = math.ceil(repetitions / rounds)
+        share = ceil_div(repetitions, rounds)
         for _, each in progress([(number, each) for number in range(rounds) for each in workers], 'timing'):
             each.run(share, 1)
     finally:

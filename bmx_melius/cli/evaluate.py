@@ -7,7 +7,7 @@ import sys
 from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
-from ..files import require_writable
+from ..files import require_suffix, require_writable
 from . import preparation
 from .evaluation_report import EvaluationReport
 from .options import add_json_flag
@@ -73,18 +73,19 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Print the tables or the JSON object; write the files that are asked for."""
-    from ..analysis.confusion_plot import check_path, draw, save
+    from ..analysis.confusion_plot import SUFFIXES, draw, save
     from ..analysis.evaluation import evaluate
+    from ..data.datasets import DATASETS
     from ..data.opening import open_images
 
     if arguments.confusion:
-        check_path(arguments.confusion)
+        require_suffix(arguments.confusion, SUFFIXES)
     for path in filter(None, (arguments.confusion, arguments.output)):  # told before the work, not after it
         require_writable(path)
 
     exported = _exported(arguments)
     description = _description(arguments, exported)
-    spec = _input_spec(arguments, description, exported)
+    spec = preparation.input_spec(arguments, description, DATASETS[_dataset(arguments)].input, _dataset(arguments))
     images = open_images(arguments.data, spec, arguments.num_workers)
     networks = _networks(arguments, exported, description, images, spec)
     classes = networks[0].classes
@@ -133,16 +134,6 @@ def _description(arguments, exported):
     from ..training.saving.checkpoints import description_of  # only the weights of a training run need it
 
     return description_of(arguments.params)
-
-
-def _input_spec(arguments, description, exported):
-    """The options, before what training wrote down, before what is usual for the data."""
-    from ..data.datasets import DATASETS
-
-    written = description and description.input_spec()
-    if exported and written is None and not preparation.input_options(arguments):
-        print(f'note: there is no {exported.description_file}; images are prepared as for {_dataset(arguments)}', file=sys.stderr)
-    return preparation.input_spec(arguments, written or DATASETS[_dataset(arguments)].input)
 
 
 def _dataset(arguments):

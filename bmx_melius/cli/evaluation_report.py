@@ -4,6 +4,7 @@ import csv
 import dataclasses
 
 from ..files import replacing
+from ..text import table
 
 _WHY_DIFFERENT = '(a packed network rounds sums differently, which may turn a sign next to its threshold: compare predictions, not scores)'
 
@@ -72,20 +73,18 @@ class EvaluationReport:
 
     def _accuracies(self):
         networks = [name for name in (self.network, self.compared) if name]
-        width = max(map(len, networks))
-        lines = [f'{"":<{width}}     top-1     top-5   images/s']
-        for name, result in zip(networks, self.evaluations):
-            lines.append(f'{name:<{width}}  {result.accuracy.top1:8.2%}  {result.accuracy.top5:8.2%}  {result.images_per_second:9.1f}')
-        return '\n'.join(lines)
+        rows = [
+            (name, f'{result.accuracy.top1:.2%}', f'{result.accuracy.top5:.2%}', f'{result.images_per_second:.1f}')
+            for name, result in zip(networks, self.evaluations)
+        ]
+        return table(('network', 'top-1', 'top-5', 'images/s'), rows, align='<>>>')
 
     def _classes(self):
-        width = max(5, *map(len, self.names))
-        lines = [f'{"class":<{width}}  images     top-1  most often taken for']
+        rows = []
         for name, row in zip(self.names, self.evaluations[0].confusion.per_class()):
-            top1 = '-' if row.top1 is None else f'{row.top1:.2%}'
-            mistake = '-' if row.taken_for is None else f'{self.names[row.taken_for]} ({row.mistakes})'
-            lines.append(f'{name:<{width}}  {row.images:6}  {top1:>8}  {mistake}')
-        return '\n'.join(lines)
+            top1 = None if row.top1 is None else f'{row.top1:.2%}'
+            rows.append((name, row.images, top1, None if row.taken_for is None else f'{self.names[row.taken_for]} ({row.mistakes})'))
+        return table(('class', 'images', 'top-1', 'most often taken for'), rows, align='<>><')
 
 
 def _figures(result):

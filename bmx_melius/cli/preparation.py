@@ -1,6 +1,7 @@
 """How images are prepared and classes are called: the options of the commands that classify, before what the export says."""
 
 import dataclasses
+import sys
 
 from ..arguments import numbers, positive_int
 from ..errors import UserError
@@ -22,7 +23,7 @@ def add_options(parser):
     parser.add_argument('--std', type=numbers, metavar='R,G,B', help='what pixels are then divided by')
 
 
-def input_options(arguments):
+def _input_options(arguments):
     """The fields of an `InputSpec` that the options give."""
     fields = {'channels': arguments.channels, 'size': arguments.input_size, 'mean': arguments.mean, 'std': arguments.std}
     options = {name: value for name, value in fields.items() if value is not None}
@@ -33,9 +34,22 @@ def input_options(arguments):
     return options
 
 
-def input_spec(arguments, otherwise):
-    """The `InputSpec` of the options; `otherwise` has what they do not say."""
-    return dataclasses.replace(otherwise, **input_options(arguments))
+def input_spec(arguments, description, default, dataset):
+    """Return the `InputSpec`: options take precedence over the description, which takes precedence over a default.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+    description : Description or None
+        None for a network without a description.
+    default : InputSpec
+    dataset : str
+        Name of the dataset that the default belongs to, for a note on standard error where neither options nor description are given.
+    """
+    options, written = _input_options(arguments), description and description.input_spec()
+    if description and written is None and not options:
+        print(f'note: there is no {description.source}; images are prepared as for {dataset}', file=sys.stderr)
+    return dataclasses.replace(written or default, **options)
 
 
 def class_names(arguments, description, classes):

@@ -6,7 +6,12 @@ namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
 
 inline int least(int a, int b) { return a < b ? a : b; }
-inline int divided_up(int a, int b) { return (a + b - 1) / b; }
+
+// a / b, rounded up, in the type that a + b has.
+template <class A, class B>
+constexpr auto ceil_div(A a, B b) {
+    return (a + b - 1) / b;
+}
 
 }  // namespace
 }  // namespace bmx

@@ -69,7 +69,7 @@ struct Bits {
 struct Pieces {
     int rows, columns;  // number of pieces down and across the window
     int bytes;          // bytes of a piece
-    int chunks() const { return (bytes + kChunk - 1) / kChunk; }
+    int chunks() const { return ceil_div(bytes, kChunk); }
     int tiles() const { return rows * columns * chunks(); }  // tiles of a strip
 };
 
@@ -137,7 +137,7 @@ struct Lines {
     ptrdiff_t line_step, pixel_step;  // bytes between windows in the map
 };
 
-int tiles_of(ptrdiff_t pixels) { return static_cast<int>((pixels + kTileRows - 1) / kTileRows); }
+int tiles_of(ptrdiff_t pixels) { return static_cast<int>(ceil_div(pixels, kTileRows)); }
 
 Lines lines_of(const BinaryConvRun& run) {
     const ptrdiff_t row_step = run.conv->stride_h * run.row_bytes, pixel_step = run.conv->stride_w * run.pixel_bytes;
@@ -151,7 +151,7 @@ Lines lines_of(const BinaryConvRun& run) {
         }
     }
     lines.tiles = tiles_of(lines.length);
-    lines.rows = (lines.length + lines.tiles - 1) / lines.tiles;
+    lines.rows = ceil_div(lines.length, lines.tiles);
     return lines;
 }
 

@@ -12,6 +12,7 @@
 
 #include <cstring>
 
+#include "kernels/arithmetic.h"
 #include "kernels/binary_kernels.h"
 #include "kernels/binary_strips.h"
 
@@ -134,7 +135,7 @@ void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdi
 // The steps of a strip are padded to whole sums with half bytes that never differ.
 size_t bytes_of_strip(const BinaryConv& conv) {
     const size_t steps = size_t(conv.kernel_h) * conv.kernel_w * conv.group_units() * kUnitSteps;
-    return (steps + kSumSteps - 1) / kSumSteps * kSumSteps * kVectorBytes;
+    return ceil_div(steps, kSumSteps) * kSumSteps * kVectorBytes;
 }
 
 size_t weights_bytes(const BinaryConv& conv) { return count_strips<kStripFilters>(conv) * bytes_of_strip(conv); }
@@ -221,7 +222,7 @@ class TableFinder {
         column_ = column;
         row_ = row;
         store(offsets_ + units * kUnitSteps, _mm256_setzero_si256());  // for the padding steps of the weights
-        return (units * kUnitSteps + kSumSteps - 1) / kSumSteps;
+        return ceil_div(units * kUnitSteps, kSumSteps);
     }
 
     const uint16_t* offsets() const { return offsets_; }

@@ -13,6 +13,7 @@
 
 #include <cstring>
 
+#include "kernels/arithmetic.h"
 #include "kernels/binary_kernels.h"
 #include "kernels/binary_store_avx512.h"
 #include "kernels/binary_strips.h"
@@ -386,7 +387,7 @@ constexpr const ConvolveBlock* kParityBlocks[kMostStrips] = {kParityPixelBlocks<
 void convolve_blocks(const BinaryConvRun& run, const ConvolveBlock* const* blocks, int most_pixels) {
     const BinaryConv& conv = *run.conv;
     const Shape shape = {runs_of(run), conv.stride_w * run.pixel_bytes, strip_words(conv), affine_of_differing(conv)};
-    const int pixel_blocks = (run.columns + most_pixels - 1) / most_pixels;
+    const int pixel_blocks = ceil_div(run.columns, most_pixels);
     for_each_strip_block<kMostStrips>(run, [&](const Strip* strips, int count) {
         const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;
         for (int row = 0; row < run.rows; ++row) {

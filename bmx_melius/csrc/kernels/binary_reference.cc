@@ -1,6 +1,7 @@
 // Reference kernels for binary layers, as plain loops. The other instruction sets must give bitwise equal results.
 #include <cstring>
 
+#include "kernels/arithmetic.h"
 #include "kernels/binary_kernels.h"
 
 namespace bmx {
@@ -26,7 +27,7 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
 
 void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
                  const uint32_t* flip, uint32_t* words) {
-    const int units = (channels + kWordBits - 1) / kWordBits;
+    const int units = ceil_div(channels, kWordBits);
     for (int pixel = 0; pixel < pixels; ++pixel, words += units) {
         std::memcpy(words, flip, units * sizeof(uint32_t));
         for (int c = 0; c < channels; ++c) {

@@ -62,13 +62,13 @@ void store_pairs(const Split& even, const Split& odd, uint8_t* to, ptrdiff_t ste
 // --- B: tiles [pair of strips][chunk of kChunk k][part][strip]; a strip is kLanes n, and a row of a tile has a pair of
 // k for each n
 
-int chunks_of(int k) { return divided_up(k, kChunk); }
+int chunks_of(int k) { return ceil_div(k, kChunk); }
 
 size_t gemm_weights_bytes(int n, int k) {
     if (!suits_tiles(n, k)) {
         return float_kernels_avx512().gemm_weights_bytes(n, k);
     }
-    return size_t(divided_up(n, kLanes)) * chunks_of(k) * kParts * kTileBytes;
+    return size_t(ceil_div(n, kLanes)) * chunks_of(k) * kParts * kTileBytes;
 }
 
 // tile: the tile of part 0; those of the other parts follow `step` bytes apart.
@@ -93,7 +93,7 @@ void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepa
     }
     uint8_t* tile = static_cast<uint8_t*>(prepared);
     for (int pair = 0; pair < n; pair += kStrips * kLanes) {
-        const int strips = least(divided_up(n - pair, kLanes), kStrips);
+        const int strips = least(ceil_div(n - pair, kLanes), kStrips);
         for (int chunk = 0; chunk < k; chunk += kChunk, tile += kParts * strips * kTileBytes) {
             for (int s = 0; s < strips; ++s) {
                 const int strip = pair + s * kLanes;
@@ -118,8 +118,8 @@ struct Rows {
 };
 
 Rows rows_of(int begin, int end) {
-    const int count = end - begin, tiles = divided_up(count, kTileRows);
-    return {begin, count, tiles, divided_up(count, tiles)};
+    const int count = end - begin, tiles = ceil_div(count, kTileRows);
+    return {begin, count, tiles, ceil_div(count, tiles)};
 }
 
 class SplitRows {
@@ -235,8 +235,8 @@ class Product {
     explicit Product(const Gemm& gemm) : gemm_(gemm), chunks_(chunks_of(gemm.k)), a_(gemm), results_(gemm) {}
 
     void compute() {
-        const int most = least(kRowTiles, kMostTiles / chunks_) * kTileRows, parts = divided_up(gemm_.m, most);
-        const int strips = divided_up(gemm_.n, kLanes);
+        const int most = least(kRowTiles, kMostTiles / chunks_) * kTileRows, parts = ceil_div(gemm_.m, most);
+        const int strips = ceil_div(gemm_.n, kLanes);
         for (int part = 0, begin = 0; part < parts; ++part) {
             const int end = int(int64_t(gemm_.m) * (part + 1) / parts);
             begin_rows(rows_of(begin, end));

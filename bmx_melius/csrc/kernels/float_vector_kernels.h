@@ -202,9 +202,9 @@ struct PlanarWork {
     // Returns the number of blocks of columns into which the row is divided, so that the inputs of many taps fit into
     // scratch.
     int blocks() const {
-        const int vectors = divided_up(row.columns, kWidth);
+        const int vectors = ceil_div(row.columns, kWidth);
         const int fitting = kScratch / kWidth / least(taps, kMostTaps) / kTileVectors * kTileVectors;
-        return strided ? divided_up(vectors, fitting) : 1;
+        return strided ? ceil_div(vectors, fitting) : 1;
     }
 
     // Copies every stride_w-th element of the inputs to scratch.
@@ -221,7 +221,7 @@ struct PlanarWork {
     // Adds the taps of the pass to columns begin to end - 1 of all outputs. first_tap: index of its first tap in the
     // weights.
     void add(int first_tap, int begin, int end) {
-        const int vectors = divided_up(end - begin, kWidth), tiles = divided_up(vectors, kTileVectors);
+        const int vectors = ceil_div(end - begin, kWidth), tiles = ceil_div(vectors, kTileVectors);
         for (int group = 0; group < conv.groups; ++group) {
             const ptrdiff_t shift = group * group_inputs * row.input_channel + ptrdiff_t(begin) * conv.stride_w;
             if (strided) {
@@ -244,7 +244,7 @@ struct PlanarWork {
     }
 
     void convolve(int begin, int end) {
-        const int vectors = divided_up(end - begin, kWidth);
+        const int vectors = ceil_div(end - begin, kWidth);
         const int most = strided ? least(kMostTaps, kScratch / (vectors * kWidth)) : kMostTaps;
         const float** inputs = strided ? source : pass.input;
         if (strided) {
@@ -286,7 +286,7 @@ struct PlanarWork {
 
 void planar_row(const PlanarRow& row) {
     PlanarWork work(row);
-    const int vectors = divided_up(row.columns, kWidth), blocks = work.blocks();
+    const int vectors = ceil_div(row.columns, kWidth), blocks = work.blocks();
     for (int i = 0, begin = 0; i < blocks; ++i) {
         const int end = least(int64_t(vectors) * (i + 1) / blocks * kWidth, row.columns);
         work.convolve(begin, end);
@@ -299,7 +299,7 @@ void planar_row(const PlanarRow& row) {
 constexpr int kTileRows = Lanes::gemm_rows, kTileBlocks = Lanes::gemm_vectors;
 constexpr int kPointerRows = 3;  // rows per pointer: addressing modes allow pointer + 0, 1 or 2 strides
 
-size_t gemm_weights_bytes(int n, int k) { return sizeof(float) * divided_up(n, kWidth) * kWidth * k; }
+size_t gemm_weights_bytes(int n, int k) { return sizeof(float) * ceil_div(n, kWidth) * kWidth * k; }
 
 // Layout of the prepared weights: [block of kWidth n][k][kWidth], 0 beyond n.
 void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepared) {
@@ -316,7 +316,7 @@ void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepa
 // Computes `rows` rows of C, starting at m, and `blocks` blocks of kWidth columns, starting at n.
 template <bool indexed, int rows, int blocks>
 void gemm_tile(const Gemm& gemm, int m, int n) {
-    constexpr int pointers = (rows + kPointerRows - 1) / kPointerRows;
+    constexpr int pointers = ceil_div(rows, kPointerRows);
     const ptrdiff_t lda = gemm.lda, block_size = ptrdiff_t(gemm.k) * kWidth;
     const float* b = static_cast<const float*>(gemm.b) + n * ptrdiff_t(gemm.k);
     const float* a[pointers];
@@ -361,7 +361,7 @@ void gemm_tile_of(const Gemm& gemm, int m, int n, int wanted_rows, int wanted_bl
 }
 
 void gemm(const Gemm& gemm) {
-    const int tiles = divided_up(gemm.m, kTileRows), blocks = divided_up(gemm.n, kWidth);
+    const int tiles = ceil_div(gemm.m, kTileRows), blocks = ceil_div(gemm.n, kWidth);
     for (int i = 0, m = 0; i < tiles; ++i) {
         const int rows = int(int64_t(gemm.m) * (i + 1) / tiles) - m;
         for (int block = 0; block < blocks; block += kTileBlocks) {

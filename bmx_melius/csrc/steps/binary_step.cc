@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/arithmetic.h"
+
 namespace bmx {
 namespace {
 
@@ -55,8 +57,8 @@ BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments
 
 // Returns whether the threads divide the filters instead of the rows, because that makes the largest part smaller.
 bool BinaryStep::shares_filters(const std::vector<Value>& values, int threads) const {
-    const int step = spec_.kernels->filter_step, blocks = (spec_.attributes.out_channels + step - 1) / step;
-    auto largest_part = [&](int64_t count) { return double((count + threads - 1) / threads) / double(count); };
+    const int step = spec_.kernels->filter_step, blocks = ceil_div(spec_.attributes.out_channels, step);
+    auto largest_part = [&](int64_t count) { return double(ceil_div(count, threads)) / double(count); };
     return largest_part(blocks) < largest_part(values[spec_.result].height);
 }
 
@@ -76,7 +78,7 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     map.right = a.pad_w < a.extent_w() ? 0 : a.pad_w;
     map.row = static_cast<ptrdiff_t>(a.pad_w + map.width + map.right) * static_cast<ptrdiff_t>(padding_.size());
     const int height = static_cast<int>(result.height);
-    const int most = shares_filters(values, threads) ? height : (height + threads - 1) / threads;
+    const int most = shares_filters(values, threads) ? height : ceil_div(height, threads);
     map.band = std::min(most, std::max(kLeastBandRows, kBandPixels / static_cast<int>(result.width)));
     const int kept = std::min(map.rows, (map.band - 1) * a.stride_h + a.extent_h());
     map.kept = round_up(static_cast<size_t>(map.row) * kept + a.pad_w * padding_.size() + kReadAhead, 64);
@@ -99,7 +101,7 @@ void BinaryStep::run(const Memory& memory, const Team& team, int phase) const {
     }
     Part part = {team.begin(height), team.end(height), 0, filters};
     if (shares_filters(values, team.threads)) {
-        const int step = spec_.kernels->filter_step, blocks = (filters + step - 1) / step;
+        const int step = spec_.kernels->filter_step, blocks = ceil_div(filters, step);
         part = {0, height, team.begin(blocks) * step, std::min(filters, team.end(blocks) * step)};
     }
     const Map map = map_of(values, team.threads);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/arithmetic.h"
+
 namespace bmx {
 namespace {
 
@@ -28,8 +30,8 @@ void ConvStep::prepare_pieces() {
     const int taps = a.taps(), group_inputs = channels_ / a.groups, group_outputs = a.out_channels / a.groups;
     const int k = group_inputs * taps;
     const bool in_order = taps == 1 && spec_.shuffle_groups == 1;
-    const int pieces = (group_outputs + kPieceOutputs - 1) / kPieceOutputs;
-    const int step = static_cast<int>(round_up((group_outputs + pieces - 1) / pieces, kPieceStep));
+    const int pieces = ceil_div(group_outputs, kPieceOutputs);
+    const int step = static_cast<int>(round_up(ceil_div(group_outputs, pieces), kPieceStep));
     size_t bytes = 0;
     for (int group = 0; group < a.groups; group++) {
         ptrdiff_t columns = -1;

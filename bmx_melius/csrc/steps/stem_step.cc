@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/arithmetic.h"
+
 namespace bmx {
 namespace {
 
@@ -76,7 +78,7 @@ StemStep::Ring StemStep::ring(const std::vector<Value>& values, size_t number) c
     }
     ring.left = static_cast<int>(round_up(pad, kLine));
     // An odd number of cache lines distributes the channels over all cache sets.
-    ring.channel = static_cast<ptrdiff_t>((ring.left + columns + kLine - 1) / kLine | 1) * kLine;
+    ring.channel = static_cast<ptrdiff_t>(ceil_div(ring.left + columns, kLine) | 1) * kLine;
     return ring;
 }
 

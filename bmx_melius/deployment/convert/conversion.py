@@ -1,6 +1,5 @@
 """Conversion of exported files and of live networks. The steps are listed in `bmx_melius.deployment.convert.packing`."""
 
-import json
 import os
 
 import mxnet as mx
@@ -9,6 +8,7 @@ from ...analysis.graph import load_symbol, shapes_by_name, symbol_of
 from ...container import is_parameter_file, read_arrays
 from ...errors import UserError, last_line
 from ...exported import Exported
+from ...symbol_json import SymbolJson
 from .packing import pack
 
 
@@ -101,8 +101,8 @@ def _shapes(symbol, arrays, input_shape):
     """Return a dict from the name of each input to its shape."""
     if isinstance(input_shape, dict):
         return shapes_by_name(input_shape)
-    described = json.loads(symbol.tojson())['nodes']
-    labels = {described[source]['name'] for node in described if node['op'].endswith('Output') for source, *_ in node['inputs'][1:]}
+    nodes = SymbolJson.of(symbol).nodes
+    labels = {nodes[source]['name'] for node in nodes if node['op'].endswith('Output') for source, *_ in node['inputs'][1:]}
     names = [name for name in symbol.list_arguments() if name not in arrays and name not in labels]
     if len(names) != 1:
         attributes = symbol.attr_dict()  # Gluon sets __lr_mult__ on parameters only, not on inputs

@@ -1,7 +1,6 @@
 """An exported network with its parameters: what is constant in it, which values are signs, and MXNet to compute any of them."""
 
 import collections
-import json
 
 import mxnet as mx
 import numpy as np
@@ -10,11 +9,11 @@ from ... import marks
 from ...analysis.counting import marked_bits
 from ...analysis.graph import Graph, activation_input
 from ...errors import UserError, last_line
+from ...symbol_json import SymbolJson, truth
 from .thresholds import BatchNorm
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
 
-_SIGN_METHODS = ('sign', 'approx_sign')  # with one bit both round to the sign
 _IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
 _MOVES = (
     *(*_IDENTITIES, 'Dropout', 'Reshape', 'reshape', 'Flatten', 'SwapAxis', 'transpose', 'slice_axis', 'SliceChannel', 'Concat'),
@@ -45,7 +44,7 @@ class Network:
         self.graph = Graph.read(symbol, shapes)
         self.outputs = [Entry(*output) for output in zip(self.graph.outputs, self.graph.output_slots)]
         self._internals = symbol.get_internals()
-        heads = json.loads(self._internals.tojson())['heads']
+        heads = SymbolJson.of(self._internals).heads
         self._position = {(index, slot): position for position, (index, slot, _) in enumerate(heads)}
         self._check_arrays()
         known = {**{name: np.dtype(np.float32) for name in shapes}, **{name: array.dtype for name, array in arrays.items()}}
@@ -205,7 +204,7 @@ class Network:
     def batch_norm(self, node):
         """The `BatchNorm` that a node with constant parameters computes."""
         parameters = [self.constant(source) for source in self.sources(node)[1:]]
-        return BatchNorm(*parameters, _eps(node), is_true(node.attributes.get('fix_gamma', 'True')))
+        return BatchNorm(*parameters, _eps(node), truth(node.attributes.get('fix_gamma', 'True')))
 
     def only_variable_above(self, entry):
         """The only variable a constant is computed from, as an array; None where there are several."""
@@ -227,7 +226,7 @@ def _eps(node):
 
 def is_sign(node):
     """Whether a node's mark names a quantizer that is the sign."""
-    return marked_bits(node) == 1 and node.marks.get('method') in _SIGN_METHODS
+    return marked_bits(node) == 1 and marks.is_sign(node.marks)
 
 
 def is_channelwise_batch_norm(node):
@@ -237,10 +236,5 @@ def is_channelwise_batch_norm(node):
         and node.attributes.get('axis', '1') == '1'
         and len(node.shape) in (2, 4)
         and not any(source.depends_on_data for source in node.inputs[1:])
-        and not is_true(node.attributes.get('output_mean_var', 'False'))
+        and not truth(node.attributes.get('output_mean_var', 'False'))
     )
-
-
-def is_true(text):
-    """The value of an attribute that is a truth value."""
-    return text in ('True', 'true', '1')

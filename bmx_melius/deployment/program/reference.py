@@ -7,6 +7,7 @@ no engine. Real values are float32 arrays (batch, channels, height, width) or (b
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ...arithmetic import ceil_div
 from .operations import ProgramError
 from .words import pack_bits
 
@@ -88,7 +89,7 @@ def _windows(x, kernel, stride, dilation, ceil=False, beyond=0):
     With `ceil` the last window may hang over the edge, and there it finds the number `beyond`.
     """
     room = [size - step * (count - 1) - 1 for size, count, step in zip(x.shape[-2:], kernel, dilation)]
-    steps = [-(-left // step) if ceil else left // step for left, step in zip(room, stride)]
+    steps = [ceil_div(left, step) if ceil else left // step for left, step in zip(room, stride)]
     missing = [max(0, count * step - left) for count, step, left in zip(steps, stride, room)]
     x = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, size) for size in missing], constant_values=beyond)
     down, right = x.strides[-2:]

@@ -4,6 +4,7 @@ import zlib
 
 import numpy as np
 
+from ...arithmetic import ceil_div
 from .operations import HALF, require
 
 WORD = np.dtype('<i4')
@@ -28,8 +29,8 @@ def word_count(dtype, shape):
     for size in shape[:-1]:
         count *= size
     if dtype.kind == BOOL_KIND:
-        return count * -(-shape[-1] // 32)
-    return -(-count * shape[-1] * dtype.itemsize // 4)
+        return count * ceil_div(shape[-1], 32)
+    return ceil_div(count * shape[-1] * dtype.itemsize, 4)
 
 
 def encode(array):
@@ -58,7 +59,7 @@ def decode(words, dtype, shape, what):
 def pack_bits(bits):
     """Pack the last axis of a bool array, 32 elements a word, the first in the lowest bit: (..., n) -> (..., ceil(n/32)) uint32."""
     count = bits.shape[-1]
-    words = -(-count // 32)
+    words = ceil_div(count, 32)
     padded = np.zeros((*bits.shape[:-1], words * 32), dtype=bool)
     padded[..., :count] = bits
     return np.packbits(padded, axis=-1, bitorder='little').view(BITS)

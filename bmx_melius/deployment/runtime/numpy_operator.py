@@ -7,7 +7,6 @@ in a separate thread with copies to and from NumPy: a small network took 1500 us
 """
 
 import functools
-import json
 import os
 import sys
 
@@ -15,6 +14,7 @@ import mxnet as mx
 import numpy as np
 
 from ...errors import UserError
+from ...symbol_json import SymbolJson
 from ..program.packed_operator import NAME, infer_shapes
 from ..program.program import Program
 from .engine import Runner
@@ -77,12 +77,11 @@ def _renaming(load_json):
     @functools.wraps(load_json)
     def load_renamed(json_str):
         if NAME in json_str:
-            graph = json.loads(json_str)
-            for node in graph['nodes']:
+            symbol = SymbolJson.parse(json_str, 'the text')
+            for index, node in enumerate(symbol.nodes):
                 if node['op'] == NAME:
-                    node['op'] = 'Custom'
-                    node.setdefault('attrs', {})['op_type'] = NAME
-            json_str = json.dumps(graph)
+                    symbol.replace(index, 'Custom', node['inputs'], {**node['attrs'], 'op_type': NAME})
+            json_str = symbol.text()
         return load_json(json_str)
 
     return load_renamed

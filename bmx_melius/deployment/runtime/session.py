@@ -179,7 +179,7 @@ def _read_symbol(path):
     if not all(symbol.nodes[source] is packed[0] for source, *_ in symbol.heads):
         raise UserError(f'{path} has outputs that its packed operator does not compute: load it with MXNet')
     *inputs, words = [symbol.nodes[source]['name'] for source, *_ in packed[0]['inputs']] or ['']
-    return inputs, words, packed[0].get('attrs', {}).get('program_words'), [slot for _, slot, *_ in symbol.heads]
+    return inputs, words, packed[0]['attrs'].get('program_words'), [slot for _, slot, *_ in symbol.heads]
 
 
 def _read_words(path, name):

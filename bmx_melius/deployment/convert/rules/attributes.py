@@ -1,11 +1,12 @@
 """Translation of MXNet operator attributes to the attributes of program operations."""
 
+from ....symbol_json import integers
 from ..builder import UnsupportedError
 
 
 def _pair(node, name, default):
     """Return the (height, width) attribute `name` of a node."""
-    numbers = tuple(int(number) for number in node.attributes.get(name, '').strip('()[] ').split(',') if number.strip())
+    numbers = integers(node.attributes.get(name, ''))
     if len(numbers) not in (0, 2):
         raise UnsupportedError(f'its {name} has {len(numbers)} axes; maps of height and width can be packed')
     return numbers or (default, default)

@@ -1,11 +1,9 @@
 """Rules for operators that move elements without changing them: concatenation, slicing, shuffling and reshaping of floats or bits."""
 
-import re
-
 import numpy as np
 
+from ....symbol_json import integers, truth
 from ..builder import UnsupportedError
-from ..traced_network import is_true
 from .attributes import POINT, axis_of, require_channel_axis
 from .table import rule
 
@@ -30,9 +28,9 @@ def _slice_axis(builder, node):
 @rule('slice')
 def _slice(builder, node):
     """Convert the removal of leading rows and columns to a depthwise convolution whose kernel is 1 in the last corner, 0 elsewhere."""
-    numbers = {name: re.findall(r'None|-?\d+', node.attributes.get(name, '')) for name in ('begin', 'end', 'step')}
-    begin = [0 if number == 'None' else int(number) for number in numbers['begin']]
-    if len(begin) != 4 or begin[:2] != [0, 0] or min(begin) < 0 or {*numbers['end'], *numbers['step']} - {'None'}:
+    begin, end, step = (integers(node.attributes.get(name, '')) for name in ('begin', 'end', 'step'))
+    begin = [number or 0 for number in begin]
+    if len(begin) != 4 or begin[:2] != [0, 0] or min(begin) < 0 or {*end, *step} - {None}:
         raise UnsupportedError('it takes a part of the map other than all but the first rows and columns')
     height, width = begin[2] + 1, begin[3] + 1
     x = builder.real(builder.network.sources(node)[0])
@@ -46,7 +44,7 @@ def _slice(builder, node):
 @rule('SliceChannel')
 def _slice_channel(builder, node):
     require_channel_axis(node, axis_of(node, 'axis', 1))
-    if is_true(node.attributes.get('squeeze_axis', 'False')):
+    if truth(node.attributes.get('squeeze_axis', 'False')):
         raise UnsupportedError('it removes the axis of the channels')
     size = node.shape[1]
     for slot in range(len(node.shapes)):
