@@ -60,7 +60,7 @@ class Network:
             if array is None:
                 raise UserError(
                     f'the parameter {node.name} is missing: give the parameters that were exported with this symbol, '
-                    'and the shape of it where it is an input'
+                    'and its shape if it is an input'
                 )
             if array.shape != node.shape:
                 raise UserError(f'the parameter {node.name} has the shape {array.shape}; with this input the network needs {node.shape}')

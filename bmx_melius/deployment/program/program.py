@@ -20,9 +20,8 @@ The format consists of little-endian 32-bit words, so that MXNet can store it as
     operations   opcode, words in this record, number of inputs, inputs (numbers of values), attributes, arrays
     outputs      number of a real value, each
 
-The attributes of an operation are stored in the order of `OPERATIONS`, one word each, followed by its arrays in the order of
-`array_shapes`, without gaps. The number of words of a record must be exactly what its operation requires, so that every word of a valid
-program is read.
+An operation's attributes follow each other in the order of `OPERATIONS`, one word each; its arrays follow in that order too, without
+gaps. The word count of a record must be what its operation needs, so nothing in a valid program is unread.
 
 * float arrays: one element per word; float16 arrays (``half`` = 1): two elements per word, the first in the low half, padded with 0.
 * bit arrays: 32 elements of the last axis per word, the first in the lowest bit; bits beyond the last element are 0.
