@@ -8,7 +8,7 @@ from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
 from ..files import require_suffix, require_writable
-from . import preparation
+from . import image_options
 from .evaluation_report import EvaluationReport
 from .options import add_json_flag
 
@@ -90,7 +90,7 @@ def run(arguments, output):
 
     exported = _exported(arguments)
     description = _description(arguments, exported)
-    spec = preparation.input_spec(arguments, description, DATASETS[_dataset(arguments)].input, _dataset(arguments))
+    spec = image_options.input_spec(arguments, description, DATASETS[_dataset(arguments)].input, _dataset(arguments))
     images = open_images(arguments.data, spec, arguments.num_workers)
     networks = _networks(arguments, exported, description, images, spec)
     classes = networks[0].classes

@@ -37,7 +37,17 @@ def _input_options(arguments):
 
 
 def input_spec(arguments, description, default, dataset):
-    """Return the `InputSpec` given by the options, with the fields of the `InputSpec` `otherwise` for options not given."""
+    """Return the `InputSpec`: options take precedence over the description, which takes precedence over a default.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+    description : Description or None
+        None if the network has no description.
+    default : InputSpec
+    dataset : str
+        Name of the dataset that the default belongs to, for a note on standard error if neither options nor description are given.
+    """
     options, written = _input_options(arguments), description and description.input_spec()
     if description and written is None and not options:
         print(f'note: there is no {description.source}; images are prepared as for {dataset}', file=sys.stderr)

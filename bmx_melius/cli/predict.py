@@ -55,7 +55,7 @@ def run(arguments, output):
     from .classifier import Classifier
 
     exported = Exported(arguments.prefix)
-    spec = preparation.input_spec(arguments, exported.description(), InputSpec(), 'ImageNet')
+    spec = image_options.input_spec(arguments, exported.description(), InputSpec(), 'ImageNet')
     classifier = Classifier.load(exported, arguments.epoch, spec)
     names = image_options.class_names(arguments, exported.description(), classifier.classes)
     images, predictions, unreadable = _list_images(arguments.images), [], []

@@ -16,7 +16,7 @@
 namespace bmx {
 namespace {
 
-constexpr size_t kMostFreeWorkplaces = 4;  // of an engine, kept for later runs
+constexpr size_t kMostFreeWorkplaces = 4;  // kept per engine for later runs
 constexpr size_t kPage = 4096;
 
 // The bytes of working memory that a run may take.
@@ -48,7 +48,7 @@ class Arena {
     uint8_t* data_;
 };
 
-// How the threads divide the work: each computes images of its own, or all of them the same one.
+// Division of the work: each thread computes separate images, or all threads share each image.
 struct Division {
     bool by_images;
     int threads;
@@ -64,7 +64,7 @@ Division divide(int64_t batch, int threads) {
 
 }  // namespace
 
-// Memory for one run at a time, on inputs of one size.
+// Memory for one run at a time, for a fixed input size.
 struct Engine::Workplace {
     std::vector<std::pair<int64_t, int64_t>> maps;
     int team;
@@ -72,7 +72,7 @@ struct Engine::Workplace {
     std::vector<Arena> arenas;
 };
 
-// A workplace for the time of a run: a free one that fits, or a new one.
+// A workplace leased for the duration of a run: a free one that fits, or a new one.
 class Engine::Lease {
   public:
     Lease(const Engine& engine, const InputSizes& sizes, const Division& division) : engine_(engine) {
@@ -107,7 +107,7 @@ class Engine::Lease {
     }
 
     ~Lease() {
-        std::unique_ptr<Workplace> oldest;  // is freed after the mutex
+        std::unique_ptr<Workplace> oldest;  // freed after the mutex is unlocked
         std::lock_guard<std::mutex> lock(Forking::instance().mutex());
         engine_.free_.push_back(std::move(workplace_));
         if (engine_.free_.size() <= kMostFreeWorkplaces) {
@@ -129,7 +129,7 @@ Engine::Engine(const int32_t* words, size_t count)
       plan_(make_plan(program_, words, chosen_instruction_set())),
       pool_(ThreadPool::shared()),
       memory_limit_(memory_limit()) {
-    free_.reserve(kMostFreeWorkplaces + 1);  // giving one back must not fail
+    free_.reserve(kMostFreeWorkplaces + 1);  // returning a workplace must not throw
 }
 
 Engine::~Engine() = default;

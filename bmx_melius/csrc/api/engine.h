@@ -11,10 +11,10 @@
 
 namespace bmx {
 
-// The shapes of a run's inputs: what an engine prepares itself for.
+// Input shapes of a run.
 struct InputSizes {
     int64_t batch;
-    std::vector<std::pair<int64_t, int64_t>> maps;  // height and width of each
+    std::vector<std::pair<int64_t, int64_t>> maps;  // height and width of each input
 };
 
 struct StepReport {
@@ -24,7 +24,7 @@ struct StepReport {
     bool binary;
 };
 
-// May be used by several threads at once.
+// Thread-safe.
 class Engine {
   public:
     Engine(const int32_t* words, size_t count);
@@ -50,7 +50,7 @@ class Engine {
     Plan plan_;
     std::shared_ptr<ThreadPool> pool_;
     const int64_t memory_limit_;                            // bytes of a run's working memory
-    mutable std::vector<std::unique_ptr<Workplace>> free_;  // workplaces no thread works at
+    mutable std::vector<std::unique_ptr<Workplace>> free_;  // workplaces not in use
 };
 
 }  // namespace bmx

@@ -1,14 +1,14 @@
-"""The operations of a program: what they mean, what they take, and what they make.
+"""Operations of a program: semantics, inputs, attributes, arrays and results.
 
-C is the number of input channels; *geometry* is kernel, stride, pad and dilation, each height before width.
+C is the number of input channels; *geometry* is kernel, stride, pad and dilation, each with height before width.
 
 ``conv`` x
     Convolution with ``weight`` (out_channels, C / groups, kernel_h, kernel_w), zero padding, plus ``bias`` (out_channels,) if has_bias.
     On a flat value, with kernel 1, it is a dense layer.
 ``binary_conv`` b
-    With s = +1 for a set bit of b, -1 for a clear one and ``pad_value`` (-1, 0 or +1) outside the map, w = +1 or -1 likewise for the
-    bits of ``weight`` (out_channels, kernel_h, kernel_w, C / groups), n = kernel_h kernel_w C / groups: h = conv(s, w), an integer.
-    The result is (h + n) / 2 if ``offset``, else h. On a flat value, with kernel 1, it is a binary dense layer.
+    Let s be +1 for set bits of b, -1 for clear ones and ``pad_value`` (-1, 0 or +1) outside the map, w be +1 and -1 for the bits of
+    ``weight`` (out_channels, kernel_h, kernel_w, C / groups), and n = kernel_h kernel_w C / groups. With the integer h = conv(s, w)
+    the result is (h + n) / 2 if ``offset``, else h. On a flat value, with kernel 1, it is a binary dense layer.
 ``threshold`` x
     Bits: (x >= threshold[c]) != flip[c]. A threshold of -inf gives a constant.
 ``affine`` x
@@ -16,13 +16,13 @@ C is the number of input channels; *geometry* is kernel, stride, pad and dilatio
 ``relu`` x
     max(x, 0).
 ``max_pool``, ``avg_pool`` x
-    Over windows of the geometry. ``ceil``: the last window may hang over (MXNet's pooling convention *full*). Padding never wins a
-    maximum; NaN need not. An average divides by the number of elements in the window; with ``count_pad`` it counts padding too (within
-    the padded map). Every window must hold an element of the map.
+    Over windows of the geometry. With ``ceil`` the last window may extend beyond the padded map (MXNet's pooling convention *full*).
+    Padding is never the maximum; NaN need not propagate. An average is divided by the number of elements in the window, with
+    ``count_pad`` including padding (within the padded map). Every window must contain an element of the map.
 ``global_avg_pool`` x
     Mean over height and width, which become 1.
 ``add`` x y; ``concat`` x y ... (along channels, one to many); ``slice`` x (channels begin to end - 1); ``flatten`` x (row-major, flat)
-    Flatten and slice also take bits, concat takes values of one kind.
+    Flatten and slice also accept bits; the inputs of concat are of one kind.
 ``shuffle`` x
     Channel i C/groups + j becomes channel j groups + i.
 ``expand`` b
@@ -43,7 +43,7 @@ REAL_KIND, BITS_KIND = 'real', 'bits'
 
 
 class ProgramError(UserError):
-    """The words are no valid program, or a program cannot run on the given input; the message says where and why."""
+    """The words are not a valid program, or a program cannot run on the given input; the message gives the place and the reason."""
 
 
 # --- the table ------------------------------------------------------------------------------------------------------------------------
@@ -58,18 +58,19 @@ _FLAG = (0, 1)
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """One row of the table: how an operation is written and what it takes.
+    """Signature of an operation: its code in the file, its inputs, result and attributes.
 
     Attributes
     ----------
     opcode : int
     inputs : tuple (least, most)
+        Number of inputs.
     kinds : tuple of str
-        The kinds of value it takes; all its inputs are of one kind.
+        The accepted kinds of value. All inputs of an operation are of one kind.
     result : str or None
-        The kind it makes; None: that of its inputs.
+        The kind of the result; None for that of the inputs.
     attributes : dict of str to (least, most)
-        In the order of the file.
+        Ranges of the attributes, in the order of the file.
     """
 
     opcode: int
@@ -99,7 +100,7 @@ OPERATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """What is known of a value: its kind and the shape of one image's part. Flat values have height and width 1."""
+    """Kind and shape (for one image) of a value. Flat values have height and width 1."""
 
     kind: str
     channels: int
@@ -109,7 +110,7 @@ class Value:
 
     @property
     def shape(self):
-        """Shape of one image's part, as the user sees it: (channels,) or (channels, height, width)."""
+        """Shape for one image: (channels,) or (channels, height, width)."""
         return (self.channels,) if self.flat else (self.channels, self.height, self.width)
 
     def __str__(self):
@@ -131,7 +132,7 @@ class Operation:
 
 
 def array_shapes(operation, channels):
-    """The arrays an operation on `channels` input channels has, in the order of the file: name -> (dtype, shape); bool means bits."""
+    """Return the arrays of an operation with `channels` input channels, in the order of the file: name -> (dtype, shape)."""
     attributes = operation.attributes
     if operation.name in ('conv', 'binary_conv'):
         outputs, kernel = attributes['out_channels'], (attributes['kernel_h'], attributes['kernel_w'])
@@ -153,12 +154,12 @@ def array_shapes(operation, channels):
 
 
 def result_of(operation, inputs):
-    """The `Value` an operation makes from the values `inputs`.
+    """Return the `Value` that an operation computes from the values `inputs`.
 
     Raises
     ------
     ProgramError
-        When it does not accept them.
+        If the operation does not accept them.
     """
     name, attributes = operation.name, operation.attributes
     rule, x = OPERATIONS[name], inputs[0]
@@ -229,7 +230,7 @@ def _pooled_size(operation, x):
 
 
 def _windows(operation, x, ceil):
-    """Height and width after sliding a window over `x`."""
+    """Return height and width of the result of sliding the window of an operation over `x`."""
     sizes = []
     for axis, size in (('h', x.height), ('w', x.width)):
         kernel, stride, pad = (operation.attributes[f'{name}_{axis}'] for name in ('kernel', 'stride', 'pad'))

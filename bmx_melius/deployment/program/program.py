@@ -1,14 +1,14 @@
-"""The packed program: a network as one array of 32-bit words, and the only place that knows its bytes.
+"""The packed program: a network as one array of 32-bit words, and its serialization format.
 
 A program is a list of operations on maps of shape (channels, height, width), one per image of a batch, in single-assignment form: the
-inputs are values 0, 1, ...; each operation makes the next value from earlier ones. A value is *real* (float32) or *bits* (one of two
-states for each element, made by ``threshold``). A value of rank 2, (channels,) per image, is a map of height and width 1 that is *flat*.
-The numbers of channels are fixed, height and width are not: a program runs on any batch and any size its operations allow (``flatten``
-makes channels of them: it allows those with which it makes as many as at conversion).
+inputs are values 0, 1, ...; each operation computes the next value from earlier ones. A value is *real* (float32) or *bits* (one of two
+states for each element, the result of ``threshold``). A value of rank 2, (channels,) per image, is a *flat* map of height and width 1.
+The numbers of channels are fixed, height and width are not: a program accepts any batch and any size that its operations allow.
+(``flatten`` turns height and width into channels and allows the sizes that give the number of channels at conversion.)
 
 Layout
 ------
-Everything is little-endian 32-bit words, so that MXNet can carry it as an int32 array. Floats are stored bitwise.
+The format consists of little-endian 32-bit words, so that MXNet can store it as an int32 array. Floats are stored bitwise.
 
 ::
 
@@ -16,7 +16,7 @@ Everything is little-endian 32-bit words, so that MXNet can carry it as an int32
                  1  format version       5  number of operations
                  2  number of words      6  number of outputs
                  3  CRC-32 of words 4..  7  0
-    inputs       rank (2 or 4), channels, height, width: height and width are those at conversion, an example, 1 and 1 for rank 2
+    inputs       rank (2 or 4), channels, height, width: height and width at conversion, as an example; 1 and 1 for rank 2
     operations   opcode, words in this record, number of inputs, inputs (numbers of values), attributes, arrays
     outputs      number of a real value, each
 
@@ -24,8 +24,8 @@ An operation's attributes follow each other in the order of `OPERATIONS`, one wo
 gaps. The word count of a record must be what its operation needs, so nothing in a valid program is unread. What a program may ask for
 at most is in `bmx_melius.deploy.limits`.
 
-* float arrays: one word an element; float16 arrays (``half`` = 1): two elements a word, the first in the low half, padded with 0.
-* bit arrays: 32 elements of the last axis a word, the first in the lowest bit; bits beyond the last element are 0.
+* float arrays: one element per word; float16 arrays (``half`` = 1): two elements per word, the first in the low half, padded with 0.
+* bit arrays: 32 elements of the last axis per word, the first in the lowest bit; bits beyond the last element are 0.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ _NAMES = {rule.opcode: name for name, rule in OPERATIONS.items()}
 
 @dataclasses.dataclass
 class Program:
-    """A packed network: `Value` of each input (its height and width an example), operations, numbers of the output values."""
+    """A packed network: the `Value` of each input (height and width are examples), operations, and numbers of the output values."""
 
     inputs: list
     operations: list
