@@ -38,7 +38,8 @@ int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, i
                       int* output_ranks);
 
 /* Runs on contiguous float32 arrays. threads: 0 for as many as OpenMP offers. A run that would take more working memory
- * than 4 GiB, or than the environment variable BMX_MELIUS_MEMORY_LIMIT had bytes when the program was created, fails. */
+ * than 4 GiB, or than the environment variable BMX_MELIUS_MEMORY_LIMIT had bytes when the program was created, fails.
+ */
 int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                     float* const* outputs, int threads);
 
