@@ -1,4 +1,7 @@
-"""Time the float kernels on shapes of MeliusNet22, in one thread: ``python benchmarks/float_kernels.py [reference|avx2|avx512|amx]``."""
+"""Benchmark of the float kernels on shapes of MeliusNet22, in one thread.
+
+Run: ``python benchmarks/float_kernels.py [reference|avx2|avx512|amx]``.
+"""
 
 import pathlib
 import subprocess

@@ -1,8 +1,8 @@
-"""Binary neural networks on stock MXNet 1.9.1 / Gluon: quantizers, layers, optimizer, counting, conversion to bit instructions.
+"""Binary neural networks on stock MXNet 1.9.1 / Gluon: quantizers, layers, optimizer, operation counts, conversion to bit operations.
 
-Importing this package imports MXNet, too, and registers the optimizer ``radam`` and the operator ``bmx_melius_packed`` with it. Where MXNet
-is not installed, or the environment variable ``BMX_MELIUS_WITHOUT_MXNET=1`` keeps it from being imported, the package offers `Session`,
-which runs packed networks.
+Importing this package also imports MXNet and registers the optimizer ``radam`` and the operator ``bmx_melius_packed`` with it. If MXNet is
+not installed, or if the environment variable ``BMX_MELIUS_WITHOUT_MXNET=1`` disables its import, only `Session` is available, which runs
+packed networks without MXNet.
 """
 
 import importlib.util as _importlib_util
@@ -53,10 +53,10 @@ else:
 
     def __getattr__(name):
         if _installed:
-            why = 'BMX_MELIUS_WITHOUT_MXNET keeps from being imported: unset it, or import mxnet first'
+            why = 'is not imported because BMX_MELIUS_WITHOUT_MXNET is set: unset it, or import mxnet first'
         else:
             why = 'is not installed (pip install mxnet)'
-        message = f'bmx_melius.{name} needs MXNet, which {why}; without it there is Session'
+        message = f'bmx_melius.{name} needs MXNet, which {why}; only Session works without MXNet'
         if name.startswith('_') or _importlib_util.find_spec(f'{__name__}.{name}'):
-            raise AttributeError(message)  # for `from bmx_melius import module`, which looks for an attribute before it imports
+            raise AttributeError(message)  # `from bmx_melius import module` looks for an attribute before it imports the module
         raise ModuleNotFoundError(message, name='mxnet')

@@ -1,10 +1,9 @@
-"""The command line: ``bmx-melius``, or ``python -m bmx_melius``."""
+"""Entry point of the command line: ``bmx-melius`` or ``python -m bmx_melius``."""
 
 import contextlib
 import importlib.util
 import io
 import os
-import re
 import sys
 
 from ._version import __version__
@@ -13,30 +12,29 @@ from .cli import bench, convert, evaluate, export_onnx, import_bmxnet, import_la
 from .errors import UserError
 
 _COMMANDS = (summary, convert, export_onnx, import_larq, import_bmxnet, bench, predict, evaluate, pack_images, tables, info)
-_SURROGATES = re.compile('[\ud800-\udfff]')  # what Python reads bytes as that are not UTF-8
-_USER_ERROR = 2  # exit status; argparse's, too
-_WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')  # what installing MXNet and GluonCV brings
-_DESCRIPTION = 'Binary neural networks on MXNet: count what a network costs, and use what was trained.'
+_USER_ERROR = 2  # exit status, the same as argparse's
+_WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')  # packages that are installed with MXNet and GluonCV
+_DESCRIPTION = 'Binary neural networks on MXNet: count operations and parameters, convert, evaluate and time trained networks.'
 _EXAMPLES = """\
 examples:
-  bmx-melius summary meliusnet22              # operations, parameters and size, layer by layer
-  bmx-melius convert out/best out/packed      # to bit instructions
-  bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network that Larq trained
-  bmx-melius import-bmxnet checkpoint.params meliusnet22 --model meliusnet22    # trained with BMXNet-v2
-  bmx-melius export-onnx out/best best.onnx   # for other runtimes, computed in floats
+  bmx-melius summary meliusnet22              # operations, parameters and size of each layer
+  bmx-melius convert out/best out/packed      # binary layers to bit operations
+  bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network trained with Larq
+  bmx-melius import-bmxnet checkpoint.params meliusnet22 --model meliusnet22    # a BMXNet-v2 checkpoint
+  bmx-melius export-onnx out/best best.onnx   # for other runtimes, in float arithmetic
   bmx-melius predict out/best photo.jpg       # classify with an exported network
-  bmx-melius evaluate out/best photos         # its accuracy on labelled images, photos/CLASS/*.jpg
-  bmx-melius bench meliusnet22 --compare      # how fast it is here, step by step, and beside other libraries
-  bmx-melius pack-images imagenet             # record files for training from folders of images
-  bmx-melius tables                           # the paper's figures beside what the networks count here
+  bmx-melius evaluate out/best photos         # accuracy on labelled images, photos/CLASS/*.jpg
+  bmx-melius bench meliusnet22 --compare      # time of each step on this machine, compared with other libraries
+  bmx-melius pack-images imagenet             # folders of images to record files for training
+  bmx-melius tables                           # the paper's figures compared with the counts of this project
   bmx-melius info                             # versions, processor, known networks
 
-bmx-melius COMMAND --help explains a command. Training is python train_imagenet.py --help.
+Run bmx-melius COMMAND --help for the options of a command. To train a network, see python train_imagenet.py --help.
 """
 
 
 def build_parser():
-    """The parser of the whole command line; the parsed arguments hold the function `run(arguments, output)` of their command."""
+    """Return the parser of all commands; parsed arguments have an attribute `run`, the function `run(arguments, output)` of the command."""
     parser = Parser(prog='bmx-melius', description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument('--version', action='version', version=__version__)
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
@@ -46,7 +44,7 @@ def build_parser():
 
 
 def _register_operator():
-    """Let MXNet read packed files, for commands that load them: `import bmx_melius` may have left MXNet out."""
+    """Register the operator of packed files with MXNet: `import bmx_melius` skips this for the command line (`bmx_melius.startup`)."""
     if importlib.util.find_spec('mxnet'):
         from .deployment.runtime import mxnet_operator
 
@@ -54,30 +52,25 @@ def _register_operator():
 
 
 def main(argv=None):
-    """Run a command and return the exit status: 0, or 2 after a mistake of the user's, told in one line on standard error."""
+    """Run a command. Return the exit status: 0, or 2 after a user error, which is printed as one line on standard error."""
     output = sys.stdout
     for stream in (output, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors='backslashreplace')  # names of files need not be text that a terminal can show
+            stream.reconfigure(errors='backslashreplace')  # file names may contain characters that the terminal cannot show
     try:
         try:
             arguments = build_parser().parse_args(argv)
             _register_operator()
-            with contextlib.redirect_stdout(sys.stderr):  # what libraries print must not mix with the results
+            with contextlib.redirect_stdout(sys.stderr):  # the output of libraries must not mix with the results
                 arguments.run(arguments, output)
         finally:
             output.flush()
         return 0
-    except BrokenPipeError:  # the reader has seen enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())  # or the interpreter's own flush at exit would fail again
-        return 128 + 13  # as a program that SIGPIPE ended
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())  # otherwise the interpreter's flush at exit would fail again
+        return 128 + 13  # the exit status of a program ended by SIGPIPE
     except KeyboardInterrupt:
         return 128 + 2
-    except UnicodeEncodeError as error:
-        if not _SURROGATES.match(error.object, error.start):
-            raise
-        around = error.object[max(0, error.start - 80) : error.end + 80]
-        print(f'error: {around!r} is not valid UTF-8, which MXNet needs: rename the file or the folder', file=sys.stderr)
     except UserError as error:
         print(f'error: {error}', file=sys.stderr)
     except ModuleNotFoundError as error:

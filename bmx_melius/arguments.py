@@ -1,4 +1,4 @@
-"""Arguments of command lines: the parser of all programs of this project, and the types of arguments that several of them take."""
+"""Command-line arguments: the parser class of all programs of this project, and argument types that several of them use."""
 
 import argparse
 
@@ -6,7 +6,7 @@ from .errors import UserError
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that keeps the layout of its help and reports a wrong argument as a `UserError`."""
+    """An argument parser that keeps the line breaks of its help text and raises `UserError` for an invalid argument."""
 
     def __init__(self, **kwargs):
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
@@ -16,27 +16,27 @@ class Parser(argparse.ArgumentParser):
 
 
 def positive_int(text):
-    """'5' -> 5."""
+    """Parse a positive integer: '5' -> 5."""
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f'expected a positive whole number, not {text!r}')
     return int(text)
 
 
 def shape(text):
-    """'1,3,224,224' -> (1, 3, 224, 224)."""
+    """Parse a shape: '1,3,224,224' -> (1, 3, 224, 224)."""
     return tuple(positive_int(size.strip()) for size in text.split(','))
 
 
 def numbers(text):
-    """'0.5,1' -> (0.5, 1.0)."""
+    """Parse numbers separated by commas: '0.5,1' -> (0.5, 1.0)."""
     try:
         return tuple(float(number) for number in text.split(','))
     except ValueError:
-        raise argparse.ArgumentTypeError(f'expected numbers with commas between, not {text!r}') from None
+        raise argparse.ArgumentTypeError(f'expected numbers separated by commas, not {text!r}') from None
 
 
 def named_shape(text):
-    """'data=1,3,8,8' -> ('data', (1, 3, 8, 8)); without a name: (None, (1, 3, 8, 8))."""
+    """Parse a shape with an optional input name: 'data=1,3,8,8' -> ('data', (1, 3, 8, 8)), '1,3,8,8' -> (None, (1, 3, 8, 8))."""
     name, equals, sizes = text.rpartition('=')
     if equals and not name:
         raise argparse.ArgumentTypeError(f'expected NAME=N,C,H,W or N,C,H,W, not {text!r}')
@@ -44,7 +44,7 @@ def named_shape(text):
 
 
 def flag_of(name):
-    """'num_epochs' -> '--num-epochs'."""
+    """Return the flag of an attribute of parsed arguments: 'num_epochs' -> '--num-epochs'."""
     return '--' + name.replace('_', '-')
 
 
@@ -55,6 +55,6 @@ def require(condition, message):
 
 
 def require_not_negative(config, *names):
-    """Raise `UserError`, naming the flag, where one of the attributes `names` of a configuration is negative or not a number."""
+    """Raise `UserError`, which names the flag, if one of the attributes `names` of a configuration is negative or NaN."""
     for name in names:
         require(getattr(config, name) >= 0, f'{flag_of(name)} must not be negative')

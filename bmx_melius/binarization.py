@@ -1,38 +1,50 @@
-"""How a layer of quantized weights computes its products: the arguments its quantization takes, and their arithmetic.
+"""Quantization arguments of convolution and dense layers, and the arithmetic of their products.
 
-A binary convolution of signs with padding -1 is computed as a convolution of bits with padding 0. With x the input, p the padding value
-and w the quantized weights,
+A binary convolution with padding -1 is computed as a convolution with padding 0, which MXNet supports. With x the input, p the padding
+value and w the quantized weights,
 
     conv(x padded with p, w) = conv(x - p padded with 0, w) + p sum(w)
 
-holds for every p, and for x in {-1, +1} and p = -1 the difference x - p is in {0, 2}: all sums are small integers, exact in float32.
+holds for every p. For x in {-1, +1} and p = -1 the difference x - p is in {0, 2}: all sums are small integers, which float32 represents
+exactly.
 """
 
 import dataclasses
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
+from mxnet.gluon import HybridBlock, nn
+
+from .channels import plain_layout
 from .errors import UserError
-from .quantizers import FULL_PRECISION, Array, check_quantizer, quantize, stored_bits
+from .marks import CONVOLUTION, CONVOLUTION_INPUT, mark
+from .quantizers import FULL_PRECISION, Array, check_quantizer, quantize, rounds_to_sign, stored_bits
+from .signatures import hands_on
 
+Size = Union[int, Sequence[int]]  # one value per spatial axis, or one value for all
 ENCODINGS = ('sign', 'bit')
 
 
-def check_encoding(encoding: str, bits: int) -> None:
-    """Raise UserError unless values of so many bits can have the encoding."""
+def quantizer_facts(method: str, bits: int) -> Dict[str, object]:
+    """Return the facts about a quantizer for marks (`bmx_melius.marks`)."""
+    return {'method': method, 'bits': stored_bits(method, bits), 'sign': int(rounds_to_sign(method, bits))}
+
+
+def check_encoding(encoding: str, method: str, bits: int, represents_signs: bool) -> None:
+    """Raise `UserError` unless `encoding` is known; ``bit`` also requires that the values are signs, or replace signs in training."""
     if encoding not in ENCODINGS:
         raise UserError(f'unknown encoding {encoding!r}; known: {", ".join(ENCODINGS)}')
-    if encoding == 'bit' and bits != 1:
-        raise UserError(f"encoding='bit' stands for one bit, not for bits={bits}; leave encoding='sign'")
+    if encoding == 'bit' and not represents_signs:
+        raise UserError(f"encoding='bit' is for signs, not for bits={bits} of the quantizer {method!r}; use encoding='sign'")
 
 
 @dataclasses.dataclass(frozen=True)
 class Binarization:
-    """The arguments of `QConv2D` and its kin that concern quantization; they are described there.
+    """Quantization arguments of a layer. `QConv2D` documents them.
 
     Raises
     ------
     UserError
-        For values that do not exist or do not fit each other.
+        For unknown values and for combinations that are not supported.
     """
 
     bits: int = 1
@@ -45,49 +57,51 @@ class Binarization:
 
     def __post_init__(self):
         check_quantizer(self.quantization, self.bits)
-        check_encoding(self.encoding, self.bits)
+        check_encoding(self.encoding, self.quantization, self.bits, self.bits == 1)
         if self.encoding == 'bit' and self.pad_value != -1:
             raise UserError(f"encoding='bit' pads with -1, not with pad_value={self.pad_value}; use encoding='sign'")
 
     @classmethod
     def split(cls, arguments: Dict[str, Any]) -> Tuple['Binarization', Dict[str, Any]]:
-        """Return the binarization that some of the keyword arguments of a layer make, and the arguments that are left."""
+        """Split the keyword arguments of a layer into a `Binarization` and a dict of the other arguments."""
         names = {field.name for field in dataclasses.fields(cls)}
         own = {name: value for name, value in arguments.items() if name in names}
         return cls(**own), {name: value for name, value in arguments.items() if name not in names}
 
     @property
     def is_float(self) -> bool:
-        """Whether the layer is an ordinary one, without quantization."""
+        """Whether the layer is an ordinary Gluon layer, without quantization."""
         return self.bits == FULL_PRECISION
 
     @property
     def stored_bits(self) -> int:
-        """Bits that a weight takes: 32 where real ones take the place of signs."""
+        """Bits per stored weight; 32 if the quantizer does not round, as ``unit_magnitude``."""
         return stored_bits(self.quantization, self.bits)
 
     @property
     def facts(self) -> Dict[str, object]:
-        """What the marks of a layer say about it (`bmx_melius.marks`)."""
-        return {'bits': self.stored_bits, 'method': self.quantization, 'encoding': self.encoding}
+        """Facts for the marks of a layer, a dict (`bmx_melius.marks`)."""
+        return {**quantizer_facts(self.quantization, self.bits), 'encoding': self.encoding}
 
     def weight_and_constant(self, F: Any, weight: Array, filters: int, shift: float, offset: bool) -> Tuple[Array, Optional[Array]]:
-        """Return the weight to multiply x - p with, and the constant of each filter to add, by the identity at the top of this file.
+        """Return the weight that multiplies x - p and the constant added to each filter (identity in the module docstring).
 
         Parameters
         ----------
         weight : NDArray or Symbol
-            (filters, ...): not yet quantized.
+            The latent weight, of shape (filters, ...).
         filters : int
         shift : float
-            p, the number that stands for 0 in the input.
+            The padding value p.
         offset : bool
-            Whether the result is (h + n) / 2 with h the product and n the weights of each filter, instead of h.
+            Whether the layer returns (h + n) / 2 instead of h, where h is the product and n the number of weights per filter.
 
         Returns
         -------
-        The weight, halved with the offset, and doubled for an input of bits, which are half of x - p; and the constant p sum(w), or
-        (n + p sum(w)) / 2 with the offset, of shape (filters,), None where it would be 0.
+        weight : NDArray or Symbol
+            The quantized weight, halved if `offset`, doubled for inputs with encoding ``bit``, which are (x - p) / 2.
+        constant : NDArray or Symbol or None
+            p sum(w), or (n + p sum(w)) / 2 if `offset`, of shape (filters,). None if it is 0.
         """
         quantized = quantize(F, weight, self.quantization, self.bits)
         constant = None
@@ -100,11 +114,71 @@ class Binarization:
 
 
 def _sum_per_filter(F, weight, filters):
-    """The sum of each filter's weights: (filters, ...) -> (filters,).
+    """Return the sum of each filter's weights: (filters, ...) -> (filters,).
 
-    A batched product, because a sum over axes is several times slower in MXNet and a plain product hides the shape that
-    deferred initialization needs.
+    The sum is computed by `batch_dot`: `sum` over axes is several times slower in MXNet, and with `dot` shape inference, and with it
+    deferred initialization, fails.
     """
     rows = F.reshape(weight, shape=(1, filters, -1))
     ones = F.ones_like(F.slice_axis(rows, axis=1, begin=0, end=1))
     return F.reshape(F.batch_dot(rows, ones, transpose_b=True), shape=(-1,))
+
+
+class QuantizedConvolution:
+    """Common implementation of QConv1D, QConv2D and QConv3D; a mixin before the Gluon layer of the same dimension."""
+
+    @hands_on(Binarization, nn.Conv2D, HybridBlock)
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Size,
+        strides: Size = 1,
+        padding: Size = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        *,
+        in_channels: int = 0,
+        use_bias: bool = False,
+        layout: Optional[str] = None,
+        **arguments: Any,
+    ) -> None:
+        self.binarization, gluon = Binarization.split(arguments)
+        if layout not in (None, self.layout):
+            raise UserError(f'{type(self).__name__} computes in layout {self.layout} only, not {layout}; transpose the input instead')
+        geometry = (channels, kernel_size, strides, padding, dilation, groups, self.layout)
+        super().__init__(*geometry, in_channels=in_channels, use_bias=use_bias, **gluon)
+        if self.binarization.stored_bits != FULL_PRECISION:
+            self.weight.wd_mult = 0.0
+
+    def hybrid_forward(self, F, x, weight, bias=None):
+        if self.binarization.is_float:
+            return super().hybrid_forward(F, x, weight, bias)
+        y = self._convolve(F, x, weight)
+        if self.binarization.apply_scaling:
+            scale = F.mean(F.abs(weight), axis=0, exclude=True)
+            y = F.broadcast_mul(y, self._per_channel(F, scale if self.binarization.scaling_gradient else F.BlockGrad(scale)))
+        if bias is not None:
+            y = F.broadcast_add(y, self._per_channel(F, bias))
+        return y if self.act is None else self.act(y)
+
+    def _convolve(self, F, x, weight):
+        """Return (h + n) / 2 or h, in the notation of `QConv2D`."""
+        settings, pad_value = self.binarization, self.binarization.pad_value
+        offset = settings.bits == 1 and not settings.no_offset and not settings.apply_scaling
+        scaled, constant = settings.weight_and_constant(F, weight, self._channels, pad_value, offset)
+        if settings.encoding == 'sign' and pad_value:
+            with mark(CONVOLUTION_INPUT, pad_value=pad_value):
+                x = x - pad_value
+        grouped = self._kwargs['num_group'] > 1
+        if grouped:
+            x = plain_layout(F, x)
+        arguments = dict(self._kwargs, no_bias=constant is None)
+        with mark(CONVOLUTION, **settings.facts, pad_value=pad_value, offset=int(offset)):
+            y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name='fwd', **arguments)
+        return plain_layout(F, y) if grouped else y
+
+    def _per_channel(self, F, vector):
+        return F.reshape(vector, shape=(1, -1) + (1,) * len(self._kwargs['kernel']))
+
+    def _alias(self):
+        return 'qconv'

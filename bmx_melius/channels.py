@@ -1,6 +1,6 @@
-"""Float operations across channels, for networks of binary layers: grouped convolution, channel shuffle, concatenation.
+"""Float operations on channels for binary networks: grouped convolution, channel shuffle, concatenation.
 
-They compute what MXNet's do, in the form that costs binary networks least time and memory in training.
+The results equal those of MXNet's operators; the formulations here need less time or memory in training.
 """
 
 from typing import Any, Optional
@@ -12,27 +12,27 @@ from .quantizers import Array
 
 
 def plain_layout(F: Any, x: Array) -> Array:
-    """x itself, in MXNet's plain memory layout (the symbol's value does not change).
+    """Return x, unchanged in value, in MXNet's plain memory layout.
 
-    oneDNN leaves the result of a grouped convolution in a blocked layout in which MXNet runs slow reference code for batch
-    normalization and pooling; a slice over everything brings the plain one back.
+    oneDNN leaves the result of a grouped convolution in a blocked layout, for which MXNet's batch normalization and pooling run slow
+    reference code. A slice of the whole array converts it back to the plain layout.
     """
     return F.slice_axis(x, axis=1, begin=0, end=None)
 
 
 def concat(F: Any, *maps: Array) -> Array:
-    """Maps (N, C_i, H, W) or vectors (N, C_i) joined along the channels: ``F.concat(*maps, dim=1)``, but training loses no memory by it.
+    """Concatenate maps (N, C_i, H, W) or vectors (N, C_i) along the channels like ``F.concat(*maps, dim=1)``, without a memory leak.
 
-    The gradient of MXNet 1.9.1's concatenation of two or four axes, which is oneDNN's, leaks about 1 KB for each map in every update: a
-    MeliusNet22 60 KB. With three or five axes MXNet takes code of its own.
+    In MXNet 1.9.1 the gradient of a concatenation of arrays with two or four axes, which oneDNN computes, leaks about 1 KB per map in every
+    update, 60 KB for MeliusNet22. For three or five axes MXNet uses its native implementation, which does not leak.
     """
     return F.reshape(F.concat(*(F.expand_dims(x, axis=0) for x in maps), dim=2), shape=(-3, -2))
 
 
 class GroupedConv2D(nn.Conv2D):
-    """`gluon.nn.Conv2D` for ``groups > 1``, several times faster on the CPU: it keeps its neighbours in MXNet's plain memory layout.
+    """`gluon.nn.Conv2D` whose input and output stay in MXNet's plain memory layout: several times faster on the CPU for ``groups > 1``.
 
-    Parameters, input and output as there.
+    Parameters, input and output as in `gluon.nn.Conv2D`.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""MXNet's parameter files (``PREFIX-0000.params``) without MXNet: named arrays, read and written.
+"""Reader and writer of MXNet's parameter files (``PREFIX-0000.params``) that does not need MXNet.
 
-Everything is little-endian::
+Layout, all numbers little-endian::
 
     uint64 0x112, uint64 0, uint64 number of arrays
     each array    uint32 magic, int32 storage type (0: dense), int32 rank, int64 for each axis,
@@ -18,11 +18,11 @@ from .errors import UserError
 from .files import read_bytes, replacing
 
 _HEADER = struct.pack('<QQ', 0x112, 0)
-_ARRAY_MAGIC = 0xF993FAC9  # MXNet 1.x; the next one is written under NumPy's semantics of shapes, otherwise it is the same
+_ARRAY_MAGIC = 0xF993FAC9  # MXNet 1.x; the next one is written with NumPy shape semantics enabled, the format is the same
 _NUMPY_ARRAY_MAGIC = 0xF993FACA
 _DENSE = 0
 _CPU = 1
-_MAX_RANK = 32  # NumPy's
+_MAX_RANK = 32  # the limit of NumPy
 _DTYPES = {0: '<f4', 1: '<f8', 2: '<f2', 3: '|u1', 4: '<i4', 5: '|i1', 6: '<i8', 7: '|b1'}
 _CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
 
@@ -34,13 +34,13 @@ def write_parameters(path, arrays):
     ----------
     path : str or os.PathLike
     arrays : dict of str to numpy.ndarray
-        Names as MXNet writes them: ``arg:NAME`` and ``aux:NAME``. Each array has at least one axis and one element.
+        Keys are ``arg:NAME`` and ``aux:NAME`` as in MXNet. Each array has at least one axis and one element.
     """
     with replacing(path) as temporary, open(temporary, 'wb') as file:
         file.write(_HEADER + struct.pack('<Q', len(arrays)))
         for name, array in arrays.items():
             if array.ndim == 0 or array.size == 0:
-                raise ValueError(f'{name} is an array of shape {array.shape}, which the format does not know')
+                raise ValueError(f'{name} has the shape {array.shape}, which the format cannot represent')
             code = _CODES[array.dtype.newbyteorder('<')]
             file.write(struct.pack(f'<Iii{array.ndim}q', _ARRAY_MAGIC, _DENSE, array.ndim, *array.shape))
             file.write(struct.pack('<iii', _CPU, 0, code))
@@ -52,7 +52,7 @@ def write_parameters(path, arrays):
 
 
 def read_parameters(path):
-    """Read a file that ``mx.nd.save`` or `write_parameters` wrote.
+    """Read a file written by ``mx.nd.save`` or `write_parameters`.
 
     Returns
     -------
@@ -61,28 +61,33 @@ def read_parameters(path):
     Raises
     ------
     UserError
-        Naming the file and what is wrong with it: missing, damaged, cut short, or of a kind that no exported network has.
+        If the file is missing, truncated, damaged or of a kind that exported networks do not have; the message names the file.
     """
     return _Reader(os.fspath(path), read_bytes(path)).arrays()
 
 
 def is_parameter_file(path):
-    """Whether a file begins as those that `read_parameters` reads. Raises `UserError` when it cannot be read."""
+    """Return whether a file has the header of a parameter file. Raises `UserError` if it cannot be read."""
     return read_bytes(path).startswith(_HEADER)
 
 
 def read_arrays(path):
-    """Like `read_parameters`, but by the names that the variables have in the symbol: without ``arg:`` and ``aux:``."""
+    """Read a file as `read_parameters` does, with the variable names of the symbol as keys: without ``arg:`` and ``aux:``."""
     return {name.partition(':')[2] if name.startswith(('arg:', 'aux:')) else name: array for name, array in read_parameters(path).items()}
 
 
 def difference(stored, needed):
-    """Return in words how the arrays of a file differ from those of a network; None where each is one of the network's.
+    """Return a description of how the arrays of a file differ from those of a network.
 
     Parameters
     ----------
     stored, needed : dict of str to tuple of int
-        Shapes by name.
+        Names and shapes of the arrays in the file and in the network.
+
+    Returns
+    -------
+    str or None
+        None if every array of the file exists in the network with the same shape.
     """
     wrong = [name for name, shape in stored.items() if needed.get(name) != shape]
     if not wrong:
@@ -94,12 +99,12 @@ def difference(stored, needed):
 
 
 def decode_array(content, source):
-    """An array from the bytes in which MXNet keeps one, in such a file and in ``NDArray.__getstate__``.
+    """Decode one array from bytes in MXNet's format, as stored in parameter files and by ``NDArray.__getstate__``.
 
     Raises
     ------
     UserError
-        Beginning with `source` as `read_parameters` does with the path, when they are anything else.
+        If the bytes are not exactly one such array. The message begins with `source`, the name of their origin.
     """
     reader = _Reader(source, content)
     array = reader.array()
@@ -108,7 +113,7 @@ def decode_array(content, source):
 
 
 class _Reader:
-    """Takes bytes one after the other, and never one that is not there."""
+    """Sequential reader of the file content; raises `UserError` instead of reading past its end."""
 
     def __init__(self, path, content):
         self.path, self.content, self.position = path, content, 0
@@ -117,10 +122,10 @@ class _Reader:
         return UserError(f'{self.path} {message}')
 
     def skip(self, count):
-        """Go on by `count` bytes; return where they begin."""
+        """Advance by `count` bytes; return the position before."""
         begin = self.position
         if not 0 <= count <= len(self.content) - begin:
-            raise self.error(f'is damaged: byte {begin} announces {count} more bytes, {len(self.content) - begin} are there')
+            raise self.error(f'is damaged: at byte {begin} {count} more bytes are expected, but only {len(self.content) - begin} follow')
         self.position += count
         return begin
 
@@ -128,15 +133,15 @@ class _Reader:
         return struct.unpack_from(form, self.content, self.skip(struct.calcsize(form)))
 
     def count(self, what):
-        """A number of things that are still to come, each of at least 8 bytes."""
+        """Read the number of items that follow, each of at least 8 bytes; `what` names them in errors."""
         (number,) = self.take('<Q')
         if number > (len(self.content) - self.position) // 8:
-            raise self.error(f'is damaged: it announces {number} {what}, and ends too early for them')
+            raise self.error(f'is damaged: it is too short for the {number} {what} that it declares')
         return number
 
     def arrays(self):
         if len(self.content) < 24 or not self.content.startswith(_HEADER):
-            raise self.error('is no parameter file of MXNet, or damaged')
+            raise self.error('is not a parameter file of MXNet, or is damaged')
         self.skip(len(_HEADER))
         arrays = [self.array() for _ in range(self.count('arrays'))]
         names = [self.name() for _ in range(self.count('names'))]
@@ -155,7 +160,7 @@ class _Reader:
         place = f'the array at byte {self.position}'
         magic, storage, rank = self.take('<Iii')
         if magic not in (_ARRAY_MAGIC, _NUMPY_ARRAY_MAGIC):
-            raise self.error(f'is damaged or from an old MXNet: {place} does not begin as one; load and save it again with MXNet 1.9')
+            raise self.error(f'is damaged or from an old MXNet: {place} has an unknown header; load and save the file again with MXNet 1.9')
         if storage != _DENSE:
             raise self.error(f'holds a sparse array ({place}); only dense ones can be read')
         if not 1 <= rank <= _MAX_RANK:
@@ -178,4 +183,4 @@ class _Reader:
         try:
             return self.content[begin : self.position].decode()
         except UnicodeDecodeError as error:
-            raise self.error(f'is damaged: the name at byte {begin} is no text') from error
+            raise self.error(f'is damaged: the name at byte {begin} is not valid UTF-8') from error

@@ -1,13 +1,14 @@
-"""An exported network on the disk: ``PREFIX-symbol.json``, ``PREFIX-0000.params`` and, where there is one, ``PREFIX-summary.json``.
+"""Files of an exported network: ``PREFIX-symbol.json``, ``PREFIX-0000.params`` and the optional ``PREFIX-summary.json``.
 
-The last one is this project's own, the description of the network, which checkpoints have, too: a JSON object with the fields
+The first two are those of MXNet. The last one is specific to this project; checkpoints store the same description. It is a JSON object
+with the fields
 
 ===============  ====================================================================================
 ``model``        the arguments of `model_zoo.get_model`
-``input``        `InputSpec.to_json`: what an image goes through
+``input``        `InputSpec.to_json`: shape of the input and preprocessing of images
 ``class_names``  a list of str, or null
 ``counts``       `Summary.counts`
-``metrics``      the row of training's history whose weights these are; missing where none trained them
+``metrics``      losses and accuracies of the epoch whose weights these are; missing in imported networks
 ===============  ====================================================================================
 """
 
@@ -23,33 +24,33 @@ _SYMBOL = '-symbol.json'
 
 
 def description_fields(model, spec, counts, class_names=None):
-    """Return the fields of a description; `spec` is an `InputSpec`. To those of a trained network ``metrics`` are added."""
+    """Return the fields of a description without ``metrics``, which training adds; `spec` is an `InputSpec`."""
     return {'model': model, 'input': spec.to_json(), 'class_names': class_names, 'counts': counts}
 
 
 class Description:
-    """What is written down about a network beside its weights.
+    """Description of a network: how it was built, its input, its classes.
 
     Parameters
     ----------
     fields : dict
-        Those at the top of this file, any of which may be missing.
+        The fields in the module docstring; each may be missing.
     source : str
-        The file that holds them.
+        The file they were read from, for error messages.
     """
 
     def __init__(self, fields, source):
         self._fields, self.source = fields, source
 
     def model(self):
-        """The arguments of `get_model`, a dict; an empty one where they are not known."""
+        """Return the arguments of `get_model`, a dict; empty if they are unknown."""
         model = self._fields.get('model') or {}
         if not isinstance(model, dict):
             raise UserError(f'{self.source}: model must hold the arguments of a network, not {model!r}')
         return model
 
     def input_spec(self):
-        """The `InputSpec`, or None."""
+        """Return the `InputSpec`, or None if it is unknown."""
         from .preprocessing import InputSpec
 
         fields = self._fields.get('input')
@@ -59,7 +60,7 @@ class Description:
             raise UserError(f'{self.source}: {error}') from error
 
     def class_names(self):
-        """The names of the classes, a list, or None."""
+        """Return the names of the classes, a list of str, or None if they are unknown."""
         names = self._fields.get('class_names')
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise UserError(f'{self.source}: class_names must be a list of names or null, not {names!r}')
@@ -67,17 +68,17 @@ class Description:
 
 
 class Exported:
-    """The files that share a prefix.
+    """The files of an exported network, which share a prefix.
 
     Parameters
     ----------
     prefix : str or os.PathLike
-        The name of the symbol file will do, too.
+        The prefix, or the path of the symbol file.
 
     Raises
     ------
     UserError
-        When it cannot name files that MXNet reads.
+        If MXNet cannot open files of this name.
     """
 
     def __init__(self, prefix):
@@ -85,9 +86,9 @@ class Exported:
         try:
             prefix.encode()
         except UnicodeEncodeError as error:
-            raise UserError(f'the prefix {prefix!r} is no text in UTF-8, and MXNet reads files of no other names: rename them') from error
+            raise UserError(f'the prefix {prefix!r} is not valid UTF-8, which MXNet requires of file names: rename the files') from error
         if '\0' in prefix:
-            raise UserError(f'the prefix {prefix!r} holds a character of code 0, which no name of a file may')
+            raise UserError(f'the prefix {prefix!r} contains a null character, which file names cannot have')
         self.prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
 
     @property
@@ -96,7 +97,7 @@ class Exported:
         return self.prefix + _SYMBOL
 
     def parameter_file(self, epoch):
-        """Path of the parameters that were exported with the number `epoch`."""
+        """Return the path of the parameters exported with the number `epoch`."""
         return f'{self.prefix}-{epoch:04d}.params'
 
     @property
@@ -105,7 +106,7 @@ class Exported:
         return self.prefix + '-summary.json'
 
     def require_writable(self):
-        """Raise `UserError` where one of the files could not be written."""
+        """Raise `UserError` if one of the files cannot be written."""
         folder, name = os.path.split(self.prefix)
         if not name:
             raise UserError(f'{self.prefix!r} names no files: give a PREFIX such as {os.path.join(folder, "net")}')
@@ -113,14 +114,14 @@ class Exported:
             require_writable(file)
 
     def write(self, net, fields):
-        """Write a network and the fields of its description, in this order; each file replaces an older one in one step.
+        """Write a network, then its description. Each file replaces an older one atomically.
 
         Parameters
         ----------
         net : gluon.HybridBlock
-            Hybridized, and run at least once since.
+            Hybridized, and run at least once after that.
         fields : dict
-            As `description_fields` gives them.
+            As returned by `description_fields`.
         """
         with scratch_folder(os.path.dirname(self.prefix) or '.') as scratch:
             written = Exported(os.path.join(scratch, 'network'))
@@ -132,29 +133,29 @@ class Exported:
             json.dump(fields, file, indent=1)
 
     def write_symbol(self, symbol, arrays):
-        """Write a symbol, JSON text, and its arrays, a dict; an older pair is replaced when both new files are complete."""
+        """Write a symbol (JSON text) and its arrays (a dict). An older pair is replaced after both new files are complete."""
         with replacing(self.symbol_file) as symbol_path, replacing(self.parameter_file(0)) as params_path:
             with open(symbol_path, 'w', encoding='utf-8') as file:
                 file.write(symbol)
             write_parameters(params_path, arrays)
 
     def copy_description(self, source):
-        """Take over the description of another form of the network, whose input and classes are the same; if it has none, have none."""
+        """Copy the description of another form of the same network, an `Exported`; without one remove that of replaced files."""
         if os.path.exists(source.description_file):
             with replacing(self.description_file) as temporary:
                 shutil.copyfile(source.description_file, temporary)
         elif os.path.exists(self.description_file):
-            os.remove(self.description_file)  # of the network whose files have been replaced
+            os.remove(self.description_file)  # it describes the network whose files were replaced
 
     def description(self):
-        """The `Description` of `description_file`, an empty one where it is missing. Raises `UserError` if it is malformed."""
+        """Read `description_file`. Return a `Description`, empty if the file is missing. Raises `UserError` if it is malformed."""
         if not os.path.exists(self.description_file):
             return Description({}, self.description_file)
         try:
             fields = json.loads(read_bytes(self.description_file).decode())
         except FileError:
             raise
-        except ValueError as error:  # no JSON, or no text at all
+        except ValueError as error:  # neither JSON nor UTF-8
             raise UserError(f'{self.description_file} is damaged ({error}); export the network again, or remove the file') from error
         if not isinstance(fields, dict):
             raise UserError(f'{self.description_file} holds no JSON object; export the network again, or remove the file')

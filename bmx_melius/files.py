@@ -1,4 +1,4 @@
-"""Reading files, and writing them so that a reader sees the old content or the new one, never half of it."""
+"""File input and output with one-line errors, and atomic writing: a reader sees the old or the new content, never a partial file."""
 
 import contextlib
 import errno
@@ -12,12 +12,12 @@ from .errors import FileError, UserError
 
 _CHUNK = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_TEMPORARY = re.compile(r'\.[a-z0-9_]{8}-.+')  # the names of `replacing` and `scratch_folder`: those of `tempfile`
-_SCRATCH = '-scratch'  # the end of the latter's
+_TEMPORARY = re.compile(r'\.[a-z0-9_]{8}-.+')  # names of temporary files and folders, as `tempfile` makes them
+_SCRATCH = '-scratch'  # suffix of the folders of `scratch_folder`
 
 
 def read_bytes(path):
-    """The content of a file. Raises `FileError`, which names it, when it cannot be read."""
+    """Return the content of a file, bytes. Raises `FileError`, which names the file, if it cannot be read."""
     try:
         with open(path, 'rb') as file:
             return file.read()
@@ -26,28 +26,28 @@ def read_bytes(path):
 
 
 def read_text(path):
-    """The content of a file in UTF-8; bytes that are none become U+FFFD. Raises `FileError`, which names it, when it cannot be read."""
+    """Return the content of a UTF-8 file; invalid bytes become U+FFFD. Raises `FileError`, which names the file, if it cannot be read."""
     return read_bytes(path).decode(errors='replace')
 
 
 @contextlib.contextmanager
 def replacing(path):
-    """Yield a temporary path beside `path`; when the block ends well, it becomes `path` in one step.
+    """Yield a temporary path in the folder of `path`; at the end of the block it is renamed to `path` atomically.
 
-    The content is flushed to the disk before the rename, so neither a killed process nor a crash leaves a torn file. When the
-    block raises, the temporary file is removed and `path` is untouched.
+    The content is flushed to the disk before the renaming, so neither a killed process nor a system crash leaves a partial file. If the
+    block raises, the temporary file is removed and `path` is not changed.
 
     Parameters
     ----------
     path : str or os.PathLike
-        The final name. Its folder must exist. The temporary name keeps the suffix, because many writers choose a format by it.
+        The final path. Its folder must exist. The temporary path has the same suffix, because many writers choose the format by it.
     """
     path = os.fspath(path)
     folder, name = os.path.split(path)
     try:
         handle, temporary = tempfile.mkstemp(prefix='.', suffix='-' + name, dir=folder or '.')
     except OSError as error:
-        error.filename = path  # the temporary name means nothing to the user
+        error.filename = path  # the user does not know the temporary name
         raise
     os.close(handle)
     try:
@@ -56,23 +56,23 @@ def replacing(path):
             os.fsync(written.fileno())
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes files only the owner can read
+        os.chmod(temporary, 0o666 & ~umask)  # mkstemp creates files that only the owner can read
         os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         if isinstance(error, OSError) and (error.filename == temporary or error.filename is None and error.errno in _NO_ROOM):
-            error.filename = path  # Python says which file it cannot open, but not which one does not fit
+            error.filename = path  # when the disk is full, the error has no file name
         raise
 
 
 def scratch_folder(folder):
-    """A context that makes a folder within `folder` and removes it: for writers that choose the names of their files."""
+    """Return a context manager of a temporary folder within `folder`, for writers that choose the names of their files."""
     return tempfile.TemporaryDirectory(prefix='.', suffix=_SCRATCH, dir=folder)
 
 
 def remove_leftovers(folder):
-    """Delete what killed processes had begun with `replacing` and `scratch_folder` in a folder, in which nobody must be writing now."""
+    """Delete temporary files that killed processes left in a folder (`replacing`, `scratch_folder`). Nobody may be writing there."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for path in [os.path.join(folder, name) for name in os.listdir(folder) if _TEMPORARY.fullmatch(name)]:
             if not os.path.isdir(path):
@@ -81,8 +81,14 @@ def remove_leftovers(folder):
                 shutil.rmtree(path)
 
 
+def require_suffix(path, suffixes):
+    """Raise `UserError` unless the name of a file ends with one of the suffixes, which name the formats that can be written."""
+    if os.path.splitext(path)[1] not in suffixes:
+        raise UserError(f'cannot write {path}: its name must end with one of {", ".join(suffixes)}')
+
+
 def require_writable(path):
-    """Raise `UserError` where no file could be written to `path`: what takes minutes to make should not be lost then."""
+    """Raise `UserError` if no file can be written to `path`. Called before long computations, so that their result is not lost."""
     folder = os.path.dirname(path) or '.'
     if not os.path.isdir(folder):
         raise UserError(f'cannot write {path}: there is no folder {folder}')
@@ -92,7 +98,7 @@ def require_writable(path):
 
 
 def sha256(path):
-    """The SHA-256 of a file's content, in hexadecimal."""
+    """Return the SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with open(path, 'rb') as file:
         for chunk in iter(lambda: file.read(_CHUNK), b''):
@@ -100,22 +106,18 @@ def sha256(path):
     return digest.hexdigest()
 
 
-def printable(text):
-    """Replace what is not valid UTF-8 in a text, which may quote names of files, by escapes."""
-    return text.encode(errors='backslashreplace').decode()
-
-
 def check_folder(path):
-    """Make sure that files can be written to a folder, which may have to be made first, without leaving anything there.
+    """Check that files can be written to a folder, or to its nearest existing parent. Nothing is left there.
 
     Returns
     -------
     int
-        Bytes that are free there.
+        Free disk space in bytes.
 
     Raises
     ------
     UserError
+        If no file can be written.
     """
     existing = os.path.abspath(path)
     while not os.path.lexists(existing):

@@ -1,47 +1,52 @@
-"""Gluon layers of binary and k-bit networks, on MXNet's stock operators.
+"""Gluon layers for binary and k-bit networks, built from MXNet's stock operators.
 
-Every layer is an ordinary HybridBlock: it gives the same numbers imperatively and hybridized, whichever comes first, and infers its
-input channels. It is configured by its arguments only. The arithmetic is that of `bmx_melius.binarization`.
+Every layer is an ordinary HybridBlock: imperative and hybridized execution give the same numbers, in any order, and the number of input
+channels is inferred. Layers are configured by their arguments only. The arithmetic is defined in `bmx_melius.binarization`.
 """
 
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional
 
 from mxnet.gluon import HybridBlock, nn
 
-from .binarization import Binarization, check_encoding
-from .channels import plain_layout
+from .binarization import Binarization, QuantizedConvolution, Size, check_encoding, quantizer_facts
 from .errors import UserError
-from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, CONVOLUTION_INPUT, DENSE, mark
-from .quantizers import CLIP_THRESHOLD, FULL_PRECISION, UNIT_MAGNITUDE, check_quantizer, quantize, quantize_in_parts, stored_bits
+from .marks import ACTIVATION, ACTIVATION_INPUT, DENSE, mark
+from .quantizers import (
+    CLIP_THRESHOLD,
+    FULL_PRECISION,
+    UNIT_MAGNITUDE,
+    check_quantizer,
+    quantize,
+    quantize_in_parts,
+    rounds_to_sign,
+    stored_bits,
+)
 from .signatures import hands_on
-
-Size = Union[int, Sequence[int]]  # one number for each spatial axis, or one for all
 
 
 class QActivation(HybridBlock):
     """Quantized activation.
 
-    Forward ``quantize(x, method, bits)`` with the gradient cancelled where |x| > threshold; see `bmx_melius.quantizers` for the
-    equations and sources.
+    Returns ``quantize(x, method, bits)``; the gradient is 0 where |x| > threshold. `bmx_melius.quantizers` gives equations and sources.
 
     Parameters
     ----------
     bits : int
-        1 for binary, 32 for none.
+        1 for binary activations, 32 for no quantization.
     method : str
         ``sign`` (default), ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``.
     threshold : float or None
-        MeliusNet trains with 1.3 (section 4.1). None: no gradient is cancelled.
+        The gradient is cancelled where |x| exceeds this; 1.3 in MeliusNet (section 4.1). None: it is never cancelled.
     encoding : str
-        ``sign``: the quantizer's own values. ``bit``: (q(x) + 1) / 2 in {0, 1} for a binary quantizer, to be read by a convolution or
-        dense layer with the same encoding.
+        ``sign``: the output is q(x), the value of the quantizer. ``bit``: it is (q(x) + 1) / 2 in {0, 1}, only for a binary quantizer and
+        followed by a convolution or dense layer with the same encoding.
 
     Input and output: any shape, the same dtype.
 
     Raises
     ------
     UserError
-        For an unknown method or encoding, or values that do not fit each other.
+        For an unknown method or encoding, and for combinations that are not supported.
 
     Examples
     --------
@@ -65,85 +70,25 @@ class QActivation(HybridBlock):
         super().__init__(prefix=prefix, params=params)
         check_quantizer(method, bits, threshold)
         if stored_bits(method, bits) != bits:
-            raise UserError(f'{method!r} normalizes weights and cannot quantize activations; take another method')
-        check_encoding(encoding, bits)
+            raise UserError(f'{method!r} normalizes weights and cannot quantize activations; use another method')
+        check_encoding(encoding, method, bits, rounds_to_sign(method, bits))
         self.bits, self.method, self.threshold, self.encoding = bits, method, threshold, encoding
 
     def hybrid_forward(self, F, x):
         if self.bits == FULL_PRECISION:
             return quantize(F, x, self.method, self.bits)
-        # The reshape changes nothing but the memory layout: once here instead of once in each elementwise pass below.
+        # This reshape only changes the memory layout, once, instead of in each of the elementwise operators below.
         with mark(ACTIVATION_INPUT):
             x = F.reshape(x, shape=(-2,))
         terms = quantize_in_parts(F, x, self.method, self.bits, self.threshold, self.encoding)
-        with mark(ACTIVATION, method=self.method, bits=self.bits, encoding=self.encoding, threshold=self.threshold):
+        with mark(ACTIVATION, **quantizer_facts(self.method, self.bits), encoding=self.encoding, threshold=self.threshold):
             return terms[0] + terms[1]
 
     def __repr__(self):
         return f'{type(self).__name__}({self.method}, bits={self.bits}, threshold={self.threshold}, encoding={self.encoding})'
 
 
-class _QuantizedConvolution:
-    """What QConv1D, QConv2D and QConv3D share; mixed in before the Gluon layer of the same dimension."""
-
-    @hands_on(Binarization, nn.Conv2D, HybridBlock)
-    def __init__(
-        self,
-        channels: int,
-        kernel_size: Size,
-        strides: Size = 1,
-        padding: Size = 0,
-        dilation: Size = 1,
-        groups: int = 1,
-        *,
-        in_channels: int = 0,
-        use_bias: bool = False,
-        layout: Optional[str] = None,
-        **arguments: Any,
-    ) -> None:
-        self.binarization, gluon = Binarization.split(arguments)
-        if layout not in (None, self.layout):
-            raise UserError(f'{type(self).__name__} computes in layout {self.layout} only, not {layout}; transpose the input instead')
-        geometry = (channels, kernel_size, strides, padding, dilation, groups, self.layout)
-        super().__init__(*geometry, in_channels=in_channels, use_bias=use_bias, **gluon)
-        if self.binarization.stored_bits != FULL_PRECISION:
-            self.weight.wd_mult = 0.0
-
-    def hybrid_forward(self, F, x, weight, bias=None):
-        if self.binarization.is_float:
-            return super().hybrid_forward(F, x, weight, bias)
-        y = self._convolve(F, x, weight)
-        if self.binarization.apply_scaling:
-            scale = F.mean(F.abs(weight), axis=0, exclude=True)
-            y = F.broadcast_mul(y, self._per_channel(F, scale if self.binarization.scaling_gradient else F.BlockGrad(scale)))
-        if bias is not None:
-            y = F.broadcast_add(y, self._per_channel(F, bias))
-        return y if self.act is None else self.act(y)
-
-    def _convolve(self, F, x, weight):
-        """(h + n) / 2 or h."""
-        settings, pad_value = self.binarization, self.binarization.pad_value
-        offset = settings.bits == 1 and not settings.no_offset and not settings.apply_scaling
-        scaled, constant = settings.weight_and_constant(F, weight, self._channels, pad_value, offset)
-        if settings.encoding == 'sign' and pad_value:
-            with mark(CONVOLUTION_INPUT, pad_value=pad_value):
-                x = x - pad_value
-        grouped = self._kwargs['num_group'] > 1
-        if grouped:
-            x = plain_layout(F, x)
-        arguments = dict(self._kwargs, no_bias=constant is None)
-        with mark(CONVOLUTION, **settings.facts, pad_value=pad_value, offset=int(offset)):
-            y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name='fwd', **arguments)
-        return plain_layout(F, y) if grouped else y
-
-    def _per_channel(self, F, vector):
-        return F.reshape(vector, shape=(1, -1) + (1,) * len(self._kwargs['kernel']))
-
-    def _alias(self):
-        return 'qconv'
-
-
-class QConv1D(_QuantizedConvolution, nn.Conv1D):
+class QConv1D(QuantizedConvolution, nn.Conv1D):
     """Quantized 1-D convolution: `QConv2D` with one spatial axis, the same parameters and errors.
 
     Input (N, C, W), output (N, channels, W'), the same dtype.
@@ -161,45 +106,45 @@ class QConv1D(_QuantizedConvolution, nn.Conv1D):
     layout = 'NCW'
 
 
-class QConv2D(_QuantizedConvolution, nn.Conv2D):
+class QConv2D(QuantizedConvolution, nn.Conv2D):
     """Quantized 2-D convolution.
 
     Forward, with w = quantize(weight) and x padded with `pad_value`::
 
         h = conv(x, w)
-        y = (h + n) / 2      binary, the default: for signs the number of agreeing bits, n = weights per filter
-        y = h                with no_offset=True, and for bits > 1
-        y = alpha h          with apply_scaling=True: alpha = mean |weight| of the filter
+        y = (h + n) / 2      if bits = 1 (default): for binary inputs the number of agreeing bits; n = weights per filter
+        y = h                if no_offset or bits > 1
+        y = alpha h          if apply_scaling: alpha = mean |weight| of the filter
 
-    Backward: the gradient of w with respect to weight is 1 (straight-through, not clipped) for ``sign``. Weight decay does not apply to
-    binary weights (``wd_mult = 0``), since only their signs matter.
+    Backward, for ``sign``: the gradient of w with respect to weight is 1 (straight-through estimator, not clipped). Weight decay does not
+    apply to quantized weights (``wd_mult = 0``), because only the signs of latent weights matter.
 
-    The input is not quantized: a `QActivation` before it does that, or `BinaryConv2D` both.
+    The input is not quantized here: put a `QActivation` before this layer, or use `BinaryConv2D`, which contains both.
 
     Parameters
     ----------
     channels, kernel_size, strides, padding, dilation, groups, in_channels, activation, weight_initializer, bias_initializer
         As in `gluon.nn.Conv2D`. All channel counts, groups, strides and dilations are allowed.
     bits : int
-        Of the weights: 1 binary, 2 to 16 with ``quantization='dorefa'`` or ``'round'``, 32 an ordinary convolution (zero padding,
-        no offset).
+        Bits of a weight: 1 for binary weights, 2 to 16 with ``quantization='dorefa'`` or ``'round'``, 32 for an ordinary convolution
+        (zero padding, no offset).
     quantization : str
-        The weights' quantizer, see `bmx_melius.quantizers`. ``unit_magnitude`` is the first stage of two-stage training: the equations of
-        a binary convolution, with real weights in place of signs, whose magnitude is 1 on average as that of signs is.
+        Quantizer of the weights, see `bmx_melius.quantizers`. ``unit_magnitude`` is for the first stage of two-stage training: a binary
+        convolution whose signs are replaced by real weights of mean magnitude 1.
     pad_value : float
-        -1 as in the paper's implementation, which keeps the padded input binary; 0 or +1 for networks trained elsewhere.
+        -1 as in the paper's implementation, so that the padded input is binary; 0 or +1 for networks trained with other libraries.
     no_offset : bool
-        Leave the dot product h as it is.
+        Return the dot product h.
     apply_scaling : bool
-        XNOR-Net's filter scale alpha (Rastegari et al. 2016, arXiv:1603.05279, eq. 6), which with its gradient is Bi-Real Net's
-        magnitude-aware weight (arXiv:1808.00278, eq. 7). There is no offset then.
+        Multiply by the filter scale alpha of XNOR-Net (Rastegari et al. 2016, arXiv:1603.05279, eq. 6), without offset. With
+        `scaling_gradient` these are the magnitude-aware weights of Bi-Real Net (arXiv:1808.00278, eq. 7).
     scaling_gradient : bool
-        Whether the gradient flows through alpha; XNOR-Net's own implementation treats it as a constant.
+        Whether the gradient flows through alpha; the implementation of XNOR-Net treats alpha as a constant.
     encoding : str
-        ``sign``: the input is what it is. ``bit``: the input is (sign(x) + 1) / 2 as given by ``QActivation(encoding='bit')``; the
-        result is the same, faster. Needs pad_value -1.
+        ``sign``: the input is used as it is. ``bit``: the input is (sign(x) + 1) / 2, the output of ``QActivation(encoding='bit')``; the
+        result is that of ``sign``, in less time. Requires ``pad_value=-1``.
     use_bias : bool
-        A bias added last, before the activation.
+        Add a bias to the result, before the activation.
     layout, prefix, params
         As in `gluon.nn.Conv2D`; ``NCHW`` is the only layout.
 
@@ -208,7 +153,7 @@ class QConv2D(_QuantizedConvolution, nn.Conv2D):
     Raises
     ------
     UserError
-        For an unknown quantizer, a number of bits it cannot round to, another layout, or values that do not fit each other.
+        For an unknown quantizer, a number of bits that it does not support, another layout, and combinations that are not supported.
 
     Examples
     --------
@@ -226,7 +171,7 @@ class QConv2D(_QuantizedConvolution, nn.Conv2D):
     layout = 'NCHW'
 
 
-class QConv3D(_QuantizedConvolution, nn.Conv3D):
+class QConv3D(QuantizedConvolution, nn.Conv3D):
     """Quantized 3-D convolution: `QConv2D` with three spatial axes, the same parameters and errors.
 
     Input (N, C, D, H, W), output (N, channels, D', H', W'), the same dtype.
@@ -247,8 +192,8 @@ class QConv3D(_QuantizedConvolution, nn.Conv3D):
 class QDense(nn.Dense):
     """Quantized fully connected layer.
 
-    Forward, with w = quantize(weight): ``h = x w^T``, and ``y = (h + n) / 2`` unless `no_offset`, n = inputs per unit. As in BMXNet-v2
-    the offset applies to every number of bits below 32, unlike a convolution's. Gradients as in `QConv2D`.
+    Forward, with w = quantize(weight) and n = inputs per unit: ``h = x w^T``, ``y = (h + n) / 2``, or ``y = h`` with `no_offset`. As in
+    BMXNet-v2, and unlike in `QConv2D`, the offset applies for all bits below 32. Gradients as in `QConv2D`.
 
     Parameters
     ----------
@@ -286,7 +231,7 @@ class QDense(nn.Dense):
         encoding: str = 'sign',
         **gluon: Any,
     ) -> None:
-        # bits are signs moved by one and halved, as in a padded convolution
+        # encoded bits are (sign + 1) / 2, as in a convolution padded with -1
         self.binarization = Binarization(bits, quantization, -1 if encoding == 'bit' else 0, no_offset, encoding=encoding)
         super().__init__(units, use_bias=use_bias, in_units=in_units, **gluon)
         if self.binarization.stored_bits != FULL_PRECISION:
@@ -310,33 +255,33 @@ class QDense(nn.Dense):
 
 
 class BinaryConv2D(HybridBlock):
-    """Quantized activation and convolution in one: ``QConv2D(QActivation(x))``, the unit binary networks are made of.
+    """Quantized activation followed by a quantized convolution, ``QConv2D(QActivation(x))``: the basic layer of binary networks.
 
-    Put a BatchNorm before it. Its output, the number of agreeing bits, is never negative and lies mostly beyond the threshold. Where
-    another `BinaryConv2D` reads it without a BatchNorm, also through a ReLU or PReLU, all signs are +1 and their gradient is cancelled:
-    the layers before are not trained, and no error is raised. `bmx_melius.check` names such layers.
+    Put a BatchNorm before this layer. The output of a binary convolution, the number of agreeing bits, is never negative and mostly
+    exceeds the threshold. If it reaches another `BinaryConv2D` without a BatchNorm, even through a ReLU or PReLU, all signs are +1 and the
+    gradient is cancelled: the layers before are not trained, and no error is raised. `bmx_melius.check` finds such layers.
 
-    Between activation and convolution the signs travel as bits wherever that gives the same result (see `quantizers.quantize_in_parts`).
+    Activation and convolution use the encoding ``bit`` where it gives the same result (see `quantizers.quantize_in_parts`).
 
     Parameters
     ----------
     channels, kernel_size, **convolution
-        As in `QConv2D`, in its order; ``bits`` counts for activations and weights.
+        As in `QConv2D`, in the same order; ``bits`` applies to activations and weights.
     threshold : float or None
-        The gradient of an activation is cancelled where its input's magnitude exceeds this; None cancels none.
+        The gradient of the activation is cancelled where the magnitude of its input exceeds this; None: it is never cancelled.
     activation_method : str
-        The activation's quantizer.
+        Quantizer of the activation.
     weight_bits : int or None
-        Of the weights only; None: `bits`. 32 beside binary activations is the first stage of two-stage training (Bulat et al. 2019,
-        arXiv:1904.05868; Martinez et al. 2020, arXiv:2003.11535), by ``quantization='unit_magnitude'``: parameters have the same names
-        and shapes, so the second stage, without this argument, starts from its weights.
+        Bits of the weights if they differ from `bits`. 32 with binary activations is the first stage of two-stage training (Bulat et al.
+        2019, arXiv:1904.05868; Martinez et al. 2020, arXiv:2003.11535), with ``quantization='unit_magnitude'``. Names and shapes of the
+        parameters do not change, so the second stage, without this argument, starts from the weights of the first.
 
     Input (N, C, H, W) float; output (N, channels, H', W').
 
     Raises
     ------
     UserError
-        As `QConv2D` and `QActivation`; for other `weight_bits`.
+        As `QConv2D` and `QActivation`; for other values of `weight_bits`.
 
     Examples
     --------
@@ -367,10 +312,10 @@ class BinaryConv2D(HybridBlock):
         if weight_bits not in (None, bits):
             if (bits, weight_bits) != (1, FULL_PRECISION):
                 raise UserError(
-                    f'weight_bits={weight_bits} with bits={bits}: weights can differ from activations only by 32 bits beside 1 bit'
+                    f'weight_bits={weight_bits} with bits={bits} is not supported: weight_bits must equal bits, or be 32 with bits=1'
                 )
             convolution['quantization'] = UNIT_MAGNITUDE
-        encoding = 'bit' if bits == 1 and pad_value == -1 else 'sign'
+        encoding = 'bit' if rounds_to_sign(activation_method, bits) and pad_value == -1 else 'sign'
         with self.name_scope():
             self.qact = QActivation(bits, activation_method, threshold, encoding)
             self.qconv = QConv2D(channels, kernel_size, *geometry, encoding=encoding, **convolution)
@@ -382,7 +327,7 @@ class BinaryConv2D(HybridBlock):
 class ScaledBinaryConv2D(BinaryConv2D):
     """XNOR-Net's convolution: ``conv(sign(x), sign(w)) * alpha * K`` (Rastegari et al. 2016, arXiv:1603.05279, section 3.2).
 
-    alpha = mean |w| of each filter, K = the mean over each window of the mean |x| over the channels, zeros outside the map. Both are
+    alpha is the mean |w| of each filter; K is the mean |x| over the channels, averaged over each window with zeros as padding. Both are
     constants for the gradient. Parameters, input and output as in `BinaryConv2D`, without dilation, scaling and offset.
 
     Examples
@@ -400,7 +345,7 @@ class ScaledBinaryConv2D(BinaryConv2D):
         super().__init__(*geometry, apply_scaling=True, scaling_gradient=False, **arguments)
         dilation = self.qconv._kwargs['dilate']
         if dilation != (1, 1):
-            raise UserError(f'ScaledBinaryConv2D averages the input over dense windows and has no dilation (got {dilation})')
+            raise UserError(f'ScaledBinaryConv2D averages the input over dense windows and supports no dilation (got {dilation})')
 
     def hybrid_forward(self, F, x):
         magnitude = F.mean(F.abs(F.BlockGrad(x)), axis=1, keepdims=True)

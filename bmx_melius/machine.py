@@ -1,11 +1,11 @@
-"""The machine a program runs on."""
+"""Facts about the machine: processor and usable cores."""
 
 import os
 import platform
 
 
 def processor():
-    """The processor's name; Python itself knows it on few systems."""
+    """Return the name of the processor. Reads /proc/cpuinfo, because `platform.processor` seldom knows it."""
     if os.path.exists('/proc/cpuinfo'):
         with open('/proc/cpuinfo', encoding='utf-8', errors='replace') as file:
             for line in file:
@@ -15,5 +15,5 @@ def processor():
 
 
 def usable_cores():
-    """Cores that this process may run on: fewer than there are inside a container or under taskset."""
+    """Return the number of cores that this process may run on, which a container or taskset may limit."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()

@@ -1,20 +1,20 @@
-"""Marks on graph nodes: what a layer tells the tools that read a graph (counting, checking, conversion).
+"""Marks: node attributes by which layers describe themselves to the tools that read a graph (counting, checking, conversion).
 
 A layer wraps the one call that creates its anchor node in ``with mark(ROLE, ...):``. Marks are ordinary node attributes of the form
-``__bmx_*__``; they survive export and import and mean nothing to MXNet itself, so a marked graph runs anywhere.
+``__bmx_*__``. They survive export and import, and MXNet ignores them, so a marked graph runs on any MXNet.
 
-==================  =====================================================  ===================================================
+==================  =====================================================  ============================================================
 role                anchor node                                            facts
-==================  =====================================================  ===================================================
+==================  =====================================================  ============================================================
 activation_input    first node of a quantized activation; input 0 is x     none
-activation          last node of a quantized activation                    method, bits, encoding (``sign`` or ``bit``), threshold
-convolution_input   node that moves a convolution's input to its padding   pad_value
-convolution         the Convolution node of a quantized convolution        bits, method, encoding, pad_value, offset
-dense               the FullyConnected node of a quantized dense layer     bits, method, encoding, offset
-==================  =====================================================  ===================================================
+activation          last node of a quantized activation                    method, bits, sign, encoding (``sign`` or ``bit``), threshold
+convolution_input   node that subtracts the padding value from the input   pad_value
+convolution         the Convolution node of a quantized convolution        bits, method, sign, encoding, pad_value, offset
+dense               the FullyConnected node of a quantized dense layer     bits, method, sign, encoding, offset
+==================  =====================================================  ============================================================
 
-The weight of ``convolution`` and ``dense`` is the only variable above the anchor's input 1; its ``method`` and ``bits`` say how it is
-quantized there.
+The weight of ``convolution`` and ``dense`` is the only variable from which input 1 of the anchor node is computed; ``method`` and ``bits``
+are its quantizer. ``sign`` is 1 if the quantizer rounds to the sign, else 0.
 """
 
 from typing import Dict, Mapping
@@ -28,6 +28,8 @@ CONVOLUTION_INPUT = 'convolution_input'
 CONVOLUTION = 'convolution'
 DENSE = 'dense'
 
+_SIGN_METHODS = ('sign', 'approx_sign')  # for networks exported without the fact ``sign``
+
 
 def key(name: str) -> str:
     """Return the node attribute that holds the fact `name`."""
@@ -35,11 +37,21 @@ def key(name: str) -> str:
 
 
 def mark(role: str, **facts: object) -> mx.AttrScope:
-    """Return a scope in which created nodes carry `role` and `facts` (names to values; values are written with str)."""
+    """Return a scope that marks the nodes created in it with `role` and `facts` (names and values; values are converted by str)."""
     return mx.AttrScope(**{key(ROLE): role}, **{key(name): str(value) for name, value in facts.items()})
 
 
 def read_marks(attributes: Mapping[str, str]) -> Dict[str, str]:
-    """Return the marks among a node's attributes as a dict of fact name to str; empty for an unmarked node."""
+    """Return the marks among the attributes of a node, a dict of fact names to str; empty for an unmarked node."""
     prefix, suffix = key('|').split('|')
     return {k[len(prefix) : -len(suffix)]: v for k, v in attributes.items() if k.startswith(prefix) and k.endswith(suffix)}
+
+
+def is_sign(facts: Mapping[str, str]) -> bool:
+    """Return whether the quantizer in the facts of a mark, as returned by `read_marks`, rounds to the sign.
+
+    Networks exported before the fact ``sign`` was introduced are recognized by their method and bits.
+    """
+    if 'sign' in facts:
+        return facts['sign'] == '1'
+    return facts.get('bits') == '1' and facts.get('method') in _SIGN_METHODS

@@ -1,4 +1,4 @@
-"""RAdam, the optimizer MeliusNet was trained with, registered with `mx.optimizer` under the name ``'radam'``."""
+"""RAdam, the optimizer of the MeliusNet paper, registered with `mx.optimizer` as ``'radam'``."""
 
 import math
 from typing import Any, Optional, Tuple
@@ -11,9 +11,9 @@ from .signatures import hands_on
 
 @mx.optimizer.register
 class RAdam(mx.optimizer.Optimizer):
-    r"""Adam whose adaptive step is rectified, and left out while its variance is unknown.
+    r"""Rectified Adam: Adam with a variance correction of the adaptive step, and plain momentum steps at the start.
 
-    With the gradient :math:`g_t` (rescaled, weight decay :math:`wd\,w` added, then clipped), per parameter and update
+    For the gradient :math:`g_t` (rescaled, weight decay :math:`wd\,w` added, then clipped) of each parameter and update
     :math:`t = 1, 2, \dots`:
 
     .. math::
@@ -26,26 +26,27 @@ class RAdam(mx.optimizer.Optimizer):
             m_t & \text{otherwise (a plain momentum step)}
         \end{cases}
 
-    Source: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", ICLR 2020, Algorithm 2; the place of epsilon and the
-    threshold are those of its authors' program. The defaults are the training protocol of MeliusNet.
+    Source: Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", ICLR 2020, Algorithm 2; epsilon and the threshold are
+    used as in the authors' implementation. The defaults are those of MeliusNet's training protocol.
 
     Parameters
     ----------
     learning_rate : float, optional
-        Step size. Default: the base rate of `lr_scheduler` if there is one, else 0.002.
+        Learning rate. Default: the base rate of `lr_scheduler` if given, else 0.002.
     beta1, beta2 : float
-        Decay rates of the moving averages of the gradient and of its square, in [0, 1).
+        Decay rates of the moving averages of the gradient and of the squared gradient, in [0, 1).
     epsilon : float
-        Added to the root of `v`, not under it; positive, because a weight that never had a gradient has v = 0.
+        Added to the square root of `v`, not under it. Must be positive, because v = 0 for a weight that has had no gradient.
     n_sma_threshold : float
-        The length of the approximated simple moving average above which the step is rectified; at least 4, where the variance ends.
+        Length of the approximated simple moving average above which the step is rectified; at least 4, below which the variance is not
+        defined.
     **kwargs
         Arguments of `mx.optimizer.Optimizer`: `wd`, `rescale_grad`, `clip_gradient`, `lr_scheduler`, `multi_precision` ...
 
     Raises
     ------
     UserError
-        For an argument outside its range; by the first update, if the weight or its gradient is sparse.
+        For an argument outside its range, and in the first update if the weight or its gradient is sparse.
 
     Examples
     --------
@@ -86,11 +87,11 @@ class RAdam(mx.optimizer.Optimizer):
         self.n_sma_threshold = n_sma_threshold
 
     def create_state(self, index: int, weight: mx.nd.NDArray) -> Tuple[mx.nd.NDArray, mx.nd.NDArray]:
-        """Return the moving averages (m, v), zeros of the weight's shape, dtype and device."""
+        """Return the moving averages (m, v): zeros with the shape, dtype and device of the weight."""
         return tuple(mx.nd.zeros(weight.shape, ctx=weight.context, dtype=weight.dtype) for _ in range(2))
 
     def update(self, index: int, weight: mx.nd.NDArray, grad: mx.nd.NDArray, state: Tuple[mx.nd.NDArray, mx.nd.NDArray]) -> None:
-        """Update `weight` and `state` in place with the dense gradient `grad`, all of one shape and dtype."""
+        """Update `weight` and `state` in place; `grad` is dense and has the shape and dtype of `weight`."""
         if weight.stype != 'default' or grad.stype != 'default':
             name = self.param_dict[index].name if index in self.param_dict else self.idx2name.get(index, index)
             raise UserError(
@@ -100,7 +101,7 @@ class RAdam(mx.optimizer.Optimizer):
         self._update_count(index)
         momentum_rate, adaptive_rate = self._rates(self._get_lr(index), self._index_update_count[index])
         mean, variance = state
-        # One fused pass over m, v and w; at rate 0 it leaves w alone. The few momentum steps of a run take a second one.
+        # One fused pass over m, v and w; with rate 0 it does not change w. The few momentum steps of a run need a second pass.
         mx.nd.adam_update(
             weight,
             grad,
@@ -119,7 +120,7 @@ class RAdam(mx.optimizer.Optimizer):
             mx.nd.sgd_update(weight, mean, out=weight, lr=momentum_rate, wd=0)
 
     def _rates(self, lr, t):
-        """Return the factors of `m` and of `m / (sqrt(v) + epsilon)` in update number `t`; one of them is 0."""
+        """Return the factors of `m` and of `m / (sqrt(v) + epsilon)` in update `t`; one of them is 0."""
         n_infinity = 2 / (1 - self.beta2) - 1
         decay = self.beta2**t
         n_t = n_infinity - 2 * t * decay / (1 - decay)

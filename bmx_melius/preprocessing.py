@@ -1,4 +1,4 @@
-"""From an image to the numbers a network sees: one definition for validation, export and prediction."""
+"""Preprocessing of images for validation and prediction: decoding, resizing, cropping, normalization."""
 
 import dataclasses
 
@@ -11,10 +11,10 @@ _BILINEAR = 1  # OpenCV's INTER_LINEAR, which ImageRecordIter uses by default
 
 @dataclasses.dataclass(frozen=True)
 class InputSpec:
-    """What a network expects of its input, and the validation preprocessing that follows from it.
+    """Input of a network: its shape, and the preprocessing that converts an image to it.
 
-    An image is resized so that its short side is `resize` (bilinear), the centre of `size` x `size` is cropped, and every channel c
-    becomes ``(pixel - mean[c]) / std[c]``. It is what `mx.io.ImageRecordIter` does for a validation set.
+    An image is resized so that its short side is `resize` (bilinear), the centre of `size` x `size` pixels is cropped, and channel c is
+    normalized, ``(pixel - mean[c]) / std[c]``. `mx.io.ImageRecordIter` does the same for a validation set.
 
     Parameters
     ----------
@@ -23,14 +23,14 @@ class InputSpec:
     size : int
         Height and width of the input in pixels.
     resize : int or None
-        Length of the short side before the crop, at least `size`; None resizes straight to `size` x `size` and crops nothing.
+        Length of the short side before the crop, at least `size`. None: resize to `size` x `size` without a crop.
     mean, std : tuple of float
-        One value a channel, in units of 0..255 pixels. The defaults are those of ImageNet.
+        One value per channel, for pixels of 0 to 255. The defaults are those of ImageNet.
 
     Raises
     ------
     UserError
-        When the values do not fit together.
+        For invalid or contradictory values.
     """
 
     channels: int = 3
@@ -41,10 +41,10 @@ class InputSpec:
 
     def __post_init__(self):
         if self.channels not in (1, 3):
-            raise UserError(f'an input has 3 (RGB) or 1 (gray) channels, not {self.channels}')
+            raise UserError(f'an input must have 3 (RGB) or 1 (gray) channels, not {self.channels}')
         for name in ('mean', 'std'):
             values = tuple(float(value) for value in getattr(self, name))
-            object.__setattr__(self, name, values)  # lists, as JSON gives them, become tuples
+            object.__setattr__(self, name, values)  # JSON has lists instead of tuples
             if len(values) != self.channels:
                 raise UserError(f'{name} needs one value for each of the {self.channels} channels, not {len(values)}')
         if min(self.std) <= 0:
@@ -56,23 +56,23 @@ class InputSpec:
 
     @property
     def shape(self):
-        """(channels, size, size): the shape of one input."""
+        """Shape of one image: (channels, size, size)."""
         return (self.channels, self.size, self.size)
 
     def to_json(self):
-        """The fields as an object that `json` can write."""
+        """Return the fields as a dict that `json` can serialize."""
         return {**dataclasses.asdict(self), 'mean': list(self.mean), 'std': list(self.std)}
 
     @classmethod
     def from_json(cls, fields):
-        """The inverse of `to_json`. Raises `UserError` when a field is unknown, missing or malformed."""
+        """Build an `InputSpec` from the result of `to_json`. Raises `UserError` if a field is unknown, missing or malformed."""
         try:
             names = {field.name for field in dataclasses.fields(cls)}
             if set(fields) != names:
-                raise UserError(f'an input description has the fields {sorted(names)}, not {sorted(fields)}')
+                raise UserError(f'the description of an input must have the fields {sorted(names)}, not {sorted(fields)}')
             return cls(**fields)
         except TypeError as error:
-            raise UserError(f'this is no input description: {error}') from error
+            raise UserError(f'malformed description of an input: {error}') from error
 
     def read(self, path):
         """Decode an image file to (height, width, channels), uint8.
@@ -80,28 +80,28 @@ class InputSpec:
         Raises
         ------
         OSError
-            When the file cannot be read.
+            If the file cannot be read.
         UserError
-            When it is no image that OpenCV knows.
+            If OpenCV cannot decode it.
         """
         with open(path, 'rb') as file:
             return self.decode(file.read(), path)
 
     def decode(self, content, name):
-        """Decode the bytes of an image file as `read` does; `name` is what errors call it."""
+        """Decode the content of an image file as `read` does; `name` identifies the image in errors."""
         try:
             return mx.image.imdecode(content, flag=0 if self.channels == 1 else 1)
         except (mx.MXNetError, ValueError) as error:
-            raise UserError(f'{name} is no image that can be decoded (JPEG, PNG, ...)') from error
+            raise UserError(f'{name} cannot be decoded as an image (JPEG, PNG, ...)') from error
 
     def crop(self, image):
-        """Resize and crop the centre: (height, width, channels) uint8 -> (size, size, channels) uint8."""
+        """Resize an image and crop its centre: (height, width, channels) uint8 -> (size, size, channels) uint8."""
         if self.resize is None:
             return mx.image.imresize(image, self.size, self.size, interp=_BILINEAR)
         return mx.image.center_crop(mx.image.resize_short(image, self.resize, interp=_BILINEAR), (self.size, self.size))[0]
 
     def normalize(self, image):
-        """(..., height, width, channels) uint8 -> (..., channels, height, width) float32 with mean and deviation taken out."""
+        """Normalize and transpose images: (..., height, width, channels) uint8 -> (..., channels, height, width) float32."""
         pixels = image.astype('float32')
         mean, std = (mx.nd.array(values, ctx=pixels.context) for values in (self.mean, self.std))
         pixels = (pixels - mean) / std
@@ -109,5 +109,5 @@ class InputSpec:
         return pixels.transpose((*leading, pixels.ndim - 1, pixels.ndim - 3, pixels.ndim - 2))
 
     def load(self, path):
-        """Read an image file as the network sees it in validation: (1, channels, size, size) float32. Raises as `read` does."""
+        """Read and preprocess an image file. Returns (1, channels, size, size) float32. Raises as `read` does."""
         return self.normalize(self.crop(self.read(path))).expand_dims(0)

@@ -1,17 +1,17 @@
-"""Quantizers: the one definition of binarization and of its k-bit relatives, with their gradients.
+"""Quantizers for activations and weights, binary and k-bit, with their gradients.
 
-A quantizer is a pair: a *surrogate*, an ordinary differentiable function, and a *rounding* of it. Forward gives the rounded value,
-backward the gradient of the surrogate (the straight-through estimator, Bengio et al. 2013, arXiv:1308.3432)::
+A quantizer consists of a *surrogate*, an ordinary differentiable function, and a *rounding*. The forward pass returns the rounded value,
+the backward pass uses the gradient of the surrogate (straight-through estimator, Bengio et al. 2013, arXiv:1308.3432)::
 
     q(x) = rounded(x) + surrogate(x) - BlockGrad(surrogate(x))
 
 The last two terms cancel exactly, so the value is ``rounded(x)`` bit for bit. With ``bits=32`` nothing is rounded: the result is the
-surrogate without the cancelled gradient. Everything is written in MXNet's stock operators, chosen for speed on the CPU: comparisons,
-minima and maxima run at memory speed there, while ``clip``, ``sign`` and ``contrib.sign_ste`` branch on every element and
-``contrib.sign_ste`` has sign(0) = 0.
+surrogate without the cancelled gradient. All functions use MXNet's stock operators, chosen for speed on the CPU: comparisons, minima and
+maxima run at memory speed there, while ``clip``, ``sign`` and ``contrib.sign_ste`` branch on every element. ``contrib.sign_ste`` also has
+sign(0) = 0.
 
-Every function takes ``F`` (``mx.nd`` or ``mx.sym``) and an array or symbol ``x`` of any shape, float32 or float64, and returns the same
-shape and dtype.
+Every function takes ``F`` (``mx.nd`` or ``mx.sym``) and an array or symbol ``x`` of any shape, float32 or float64, and returns an array or
+symbol of the same shape and dtype.
 """
 
 import dataclasses
@@ -19,28 +19,29 @@ from typing import Any, Callable, Optional, Sequence, Tuple
 
 from .errors import UserError
 
-Array = Any  # NDArray or Symbol, of which MXNet has no types; each function returns what it is given
+Array = Any  # NDArray or Symbol, for which MXNet has no type annotations; functions return the kind that they are given
 
-FULL_PRECISION = 32  # the number of bits that stands for "not quantized"
+FULL_PRECISION = 32  # number of bits that means "not quantized"
 CLIP_THRESHOLD = 1.3  # the gradient of a sign is cancelled where its input's magnitude exceeds this (MeliusNet, section 4.1)
-TINY = 1e-6  # below any mean magnitude of a filter that is trained, and above zero in float16
-FINITE = 6e4  # stands for infinity: no quantizer tells larger inputs apart, and float16 can hold it
+TINY = 1e-6  # smaller than the mean magnitude of any trained filter, and not zero in float16
+FINITE = 6e4  # replaces infinity: quantizers give the same result for all larger inputs, and float16 can represent it
 
 
 def clip(F: Any, x: Array, low: float, high: float) -> Array:
-    """min(max(x, low), high). Gradient: 1 where low <= x <= high, both ends included, else 0."""
+    """Return min(max(x, low), high). Gradient: 1 where low <= x <= high, both bounds included, else 0."""
     return F.maximum(F.minimum(x, high), low)
 
 
 def zero_with_gradient(F: Any, surrogate: Array) -> Array:
-    """An array of zeros whose gradient is that of `surrogate`: added to a rounded value it makes the straight-through estimator."""
+    """Return zeros whose gradient is that of `surrogate`. Added to a rounded value they form the straight-through estimator."""
     return surrogate - F.BlockGrad(surrogate)
 
 
 def cancelled(F: Any, x: Array, threshold: Optional[float], scale: float = 1) -> Array:
-    """scale x where |x| <= threshold, else 0, with gradient scale 1[|x| <= threshold] (Hubara et al. 2016, arXiv:1602.02830).
+    """Return scale x where |x| <= threshold, else 0. Gradient: scale 1[|x| <= threshold] (Hubara et al. 2016, arXiv:1602.02830).
 
-    A stand-in for x in a surrogate whose value is not needed. Without a threshold: scale x. x must be finite: an infinity gives NaN.
+    Replaces x in surrogates of which only the gradient is used. Without a threshold the result is scale x. x must be finite: infinities
+    give NaN.
     """
     if threshold is None:
         return x if scale == 1 else x * scale
@@ -49,7 +50,7 @@ def cancelled(F: Any, x: Array, threshold: Optional[float], scale: float = 1) ->
 
 
 def cancel_gradient(F: Any, x: Array, threshold: Optional[float]) -> Array:
-    """The value of x with the gradient of `cancelled`."""
+    """Return x, with the gradient of `cancelled`."""
     return x if threshold is None else F.BlockGrad(x) + zero_with_gradient(F, cancelled(F, x, threshold))
 
 
@@ -57,50 +58,50 @@ def cancel_gradient(F: Any, x: Array, threshold: Optional[float]) -> Array:
 
 
 def sign(F: Any, x: Array) -> Array:
-    """sign(x) in {-1, +1}, without a gradient (MeliusNet, section 3.1)."""
+    """Return sign(x) in {-1, +1}, without a gradient (MeliusNet, section 3.1)."""
     return (x >= 0) * 2 - 1
 
 
 def quadratic(F: Any, x: Array) -> Array:
-    """2x - x|x|: a smooth stand-in for sign on [-1, 1]; gradient 2 - 2|x| (Bi-Real Net, Liu et al. 2018, arXiv:1808.00278, eq. 5).
+    """Return 2x - x|x|, a smooth approximation of sign on [-1, 1]. Gradient: 2 - 2|x| (Bi-Real Net, arXiv:1808.00278, eq. 5).
 
-    It is not clipped here: BMXNet-v2 cancels its gradient only beyond the activation's threshold, and never for weights.
+    Not clipped: BMXNet-v2 cancels this gradient only beyond the threshold of the activation, and never for weights.
     """
     return x * (2 - F.abs(x))
 
 
 def unit_magnitude(F: Any, weight: Array) -> Array:
-    """Each filter divided by its mean magnitude: the real weights that their signs approximate best, in least squares.
+    """Return each filter divided by its mean magnitude. The gradient also flows through the mean.
 
-    (Rastegari et al. 2016, arXiv:1603.05279, eq. 6: alpha sign(w) with alpha = mean |w| is closest to w.) The gradient flows through the
-    mean too. A filter of zeros stays one.
+    sign(w) is the best least-squares approximation of the result by a multiple of sign(w), because that of w is alpha sign(w) with
+    alpha = mean |w| (Rastegari et al. 2016, arXiv:1603.05279, eq. 6). A filter of zeros remains zero.
     """
     magnitude = F.maximum(F.mean(F.abs(weight), axis=0, exclude=True, keepdims=True), TINY)
-    return weight / F.broadcast_mul(magnitude, F.ones_like(weight))  # other broadcasts hide the shape that deferred initialization needs
+    return weight / F.broadcast_mul(magnitude, F.ones_like(weight))  # with other broadcasts shape inference fails
 
 
 # --- k bits ---------------------------------------------------------------------------------------------------------------------------
 
 
 def round_to_levels(F: Any, x: Array, bits: int) -> Array:
-    """round(x (2^k - 1)) / (2^k - 1): the nearest of 2^k levels of [0, 1], halves away from zero; without a gradient."""
+    """Return round(x (2^k - 1)) / (2^k - 1), the nearest of 2^k levels in [0, 1], halves away from zero; without a gradient."""
     steps = 2**bits - 1
     return F.round(x * steps) / steps
 
 
 def unit_interval(F: Any, x: Array) -> Array:
-    """clip(x, 0, 1); gradient 1[0 <= x <= 1]."""
+    """Return clip(x, 0, 1). Gradient: 1[0 <= x <= 1]."""
     return clip(F, x, 0, 1)
 
 
 def normalized_tanh(F: Any, x: Array) -> Array:
-    """tanh(x) / max|tanh(x)|, the maximum over the whole array (DoReFa-Net, Zhou et al. 2016, arXiv:1606.06160, eq. 9).
+    """Return tanh(x) / max|tanh(x)|, the maximum over the whole array (DoReFa-Net, Zhou et al. 2016, arXiv:1606.06160, eq. 9).
 
-    The gradient flows through the maximum too.
+    The gradient also flows through the maximum.
     """
     squashed = F.tanh(x)
     largest = F.max(F.abs(squashed), keepdims=True)
-    return squashed / F.broadcast_like(largest, squashed)  # broadcast_div would hide the shape that deferred initialization needs
+    return squashed / F.broadcast_like(largest, squashed)  # with broadcast_div shape inference fails
 
 
 # --- the quantizers by name -----------------------------------------------------------------------------------------------------------
@@ -108,25 +109,28 @@ def normalized_tanh(F: Any, x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Quantizer:
-    """One row of the table of quantizers.
+    """One entry of `QUANTIZERS`.
 
     Attributes
     ----------
     bits : sequence of int
-        The numbers of bits this quantizer can be asked for; 32 stands for no rounding.
+        Supported numbers of bits; 32 means no rounding.
     surrogate : callable (F, x, threshold, scale) -> array, or None
-        `scale` times the differentiable function whose gradient is used backward, cancelled where |x| > threshold.
+        `scale` times the differentiable function whose gradient is used in the backward pass, cancelled where |x| > threshold.
     rounded : callable (F, x, surrogate, bits) -> array, or None
-        The forward value, given the input and the surrogate's value. None: nothing is rounded, whatever the bits. With 1 bit such a
-        quantizer gives real weights that take the place of signs, in an otherwise binary layer.
+        The forward value, given the input and the value of the surrogate. None: nothing is rounded for any number of bits. With 1 bit
+        such a quantizer gives real weights instead of signs, in an otherwise binary layer.
     full_precision : callable (F, x) -> array
-        The result where nothing is rounded: the part of the surrogate that is a function in its own right.
+        The result without rounding: the surrogate without its cancelled gradient.
+    sign : bool
+        Whether it is `sign` for 1 bit: +1 where x >= 0, else -1, for all x. Only such values can be represented as bits.
     """
 
     bits: Sequence[int]
     surrogate: Optional[Callable[..., Any]]
     rounded: Optional[Callable[..., Any]]
     full_precision: Callable[[Any, Any], Any]
+    sign: bool = False
 
 
 BINARY = (1, FULL_PRECISION)
@@ -139,12 +143,14 @@ QUANTIZERS = {
         surrogate=cancelled,
         rounded=lambda F, x, surrogate, bits: sign(F, x),
         full_precision=lambda F, x: x,
+        sign=True,
     ),
     'approx_sign': Quantizer(
         bits=BINARY,
         surrogate=lambda F, x, threshold, scale: quadratic(F, cancelled(F, x, threshold)) * scale,
         rounded=lambda F, x, surrogate, bits: sign(F, x),
         full_precision=lambda F, x: quadratic(F, clip(F, x, -1, 1)),
+        sign=True,
     ),
     'round': Quantizer(
         bits=MULTI_BIT,
@@ -165,7 +171,7 @@ QUANTIZERS = {
 
 
 def check_quantizer(method: str, bits: int, threshold: Optional[float] = None) -> None:
-    """Raise UserError unless `method` is a known quantizer that can round to `bits` bits and the threshold is positive or None."""
+    """Raise `UserError` unless `method` is a known quantizer that supports `bits` bits and the threshold is positive or None."""
     if method not in QUANTIZERS:
         raise UserError(f'unknown quantizer {method!r}; known: {", ".join(QUANTIZERS)}')
     choices = QUANTIZERS[method].bits
@@ -177,25 +183,30 @@ def check_quantizer(method: str, bits: int, threshold: Optional[float] = None) -
         )
 
 
+def rounds_to_sign(method: str, bits: int) -> bool:
+    """Return whether the quantizer `method` with `bits` bits gives the sign."""
+    return bits == 1 and QUANTIZERS[method].sign
+
+
 def stored_bits(method: str, bits: int) -> int:
-    """The bits of a value that the quantizer `method` gives when asked for `bits`: 32 where it does not round."""
+    """Return the bits per value that the quantizer `method` gives for the argument `bits`: 32 if it does not round."""
     return FULL_PRECISION if QUANTIZERS[method].rounded is None else bits
 
 
 def quantize_in_parts(
     F: Any, x: Array, method: str, bits: int, threshold: Optional[float] = None, encoding: str = 'sign'
 ) -> Tuple[Array, Array]:
-    """`quantize` as two terms whose sum is the result: the caller adds them, and so decides which node is the last one.
+    """Return two terms whose sum is the result of `quantize`. The caller adds them, so that it can mark the node of the sum.
 
-    With ``encoding='bit'`` the result of a binary quantizer q is (q(x) + 1) / 2 in {0, 1}, the bit that stands for the sign, with half
-    of q's gradient: for a convolution of bits, MXNet's native padding with 0 *is* padding with -1. This is the form that training
-    spends its time in. It spares the passes that make infinities finite, so that they give NaN.
+    With ``encoding='bit'`` the sum is (q(x) + 1) / 2 in {0, 1} for a quantizer q that rounds to the sign, with half of its gradient: in a
+    convolution of these bits, MXNet's native padding with 0 *is* padding with -1. Training spends most of its time in this form, so it
+    does not replace infinities by finite values; infinities give NaN.
     """
     quantizer = QUANTIZERS[method]
     if encoding == 'bit':
         surrogate = quantizer.surrogate(F, x, threshold, 0.5)
         if threshold is not None:
-            # surrogate + (bit - surrogate) is the bit exactly, because |surrogate| <= threshold / 2 is small; it is faster than zeros
+            # surrogate + (bit - surrogate) is exactly the bit, because |surrogate| <= threshold / 2 is small; faster than zeros
             return surrogate, F.BlockGrad((x >= 0) - surrogate)
         return F.BlockGrad(x >= 0), zero_with_gradient(F, surrogate)
     if threshold is not None:
@@ -212,11 +223,11 @@ def quantize(F: Any, x: Array, method: str, bits: int, threshold: Optional[float
     x : NDArray or Symbol
         Any shape; finite if there is no threshold.
     method : str
-        A key of `QUANTIZERS`: ``sign``, ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``, ``unit_magnitude`` (of weights).
+        A key of `QUANTIZERS`: ``sign``, ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``, ``unit_magnitude`` (weights only).
     bits : int
         1 for the binary quantizers and ``unit_magnitude``, 1 to 16 for ``round`` and ``dorefa``, 32 for no rounding.
     threshold : float or None
-        The gradient is cancelled where |x| > threshold; None never cancels it (weights). Without effect for 32 bits.
+        The gradient is cancelled where |x| > threshold; None: never, as for weights. Has no effect for 32 bits.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What the user sees of a program: a log, on the screen and in a file, and progress bars."""
+"""Logging to the screen and to a file, and progress bars."""
 
 import contextlib
 import logging
@@ -12,13 +12,13 @@ LOG = logging.getLogger('bmx_melius')
 
 @contextlib.contextmanager
 def logging_to_screen():
-    """Within the block, messages of the level INFO and above go to standard output."""
+    """Log messages of level INFO and above to standard output within the block."""
     with _handling(logging.StreamHandler(sys.stdout), logging.INFO):
         yield
 
 
 def keep_screen_for_warnings():
-    """From now on only warnings and errors go to the screen, until `logging_to_screen` ends."""
+    """Show only warnings and errors on the screen until the block of `logging_to_screen` ends."""
     for handler in LOG.handlers:
         if not isinstance(handler, logging.FileHandler):
             handler.setLevel(logging.WARNING)
@@ -26,7 +26,7 @@ def keep_screen_for_warnings():
 
 @contextlib.contextmanager
 def logging_to_file(path):
-    """Within the block, all messages go to the end of the file `path`, with the time; and so does the error that ends the block."""
+    """Append all messages, with the time, to the file `path` within the block, and also the exception that ends the block."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     handler = _LogFile(path, encoding='utf-8')
     handler.setFormatter(logging.Formatter('%(asctime)s %(message)s'))
@@ -39,7 +39,7 @@ def logging_to_file(path):
 
 
 class _LogFile(logging.FileHandler):
-    """A log that may fail, once with a message: it is no reason to end a run, and on a full disk the checkpoint will be one."""
+    """A log file whose write errors are reported once and do not end the run; on a full disk writing the checkpoint raises the error."""
 
     _failed = False
 
@@ -49,7 +49,7 @@ class _LogFile(logging.FileHandler):
         self._failed = True
 
     def close(self):
-        with contextlib.suppress(OSError):  # as told
+        with contextlib.suppress(OSError):  # `handleError` has reported it
             super().close()
 
 
@@ -68,5 +68,5 @@ def _handling(handler, level):
 
 
 def progress_bar(iterable=None, *, total, description, unit):
-    """Return a bar of `tqdm` with the time left, over an iterable or moved by `update`; drawn only where standard error is a terminal."""
+    """Return a `tqdm` bar over an iterable, or advanced by `update`; shown only if standard error is a terminal."""
     return tqdm(iterable, total=total, desc=description, unit=f' {unit}', leave=False, disable=None, dynamic_ncols=True)

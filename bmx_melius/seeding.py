@@ -1,4 +1,4 @@
-"""Every random number of a training run follows from the run's seed and the place where it is drawn."""
+"""Seeds of random generators, derived from the seed of a training run and the position in the run."""
 
 import random
 
@@ -7,17 +7,17 @@ import numpy as np
 
 
 def seed_for(seed, *place):
-    """A seed for one place of a run, for example (epoch, batch): 31 bits, and other places give unrelated seeds.
+    """Return a 31-bit seed for one position in a run, for example (epoch, batch). Different positions give independent seeds.
 
-    A place is the same with zeros behind it: (epoch,) and (epoch, 0). What is drawn at both must come from generators of different kinds.
+    A resumed run draws the same numbers as an uninterrupted one, because no generator keeps its state between positions.
 
-    Because nothing is drawn from a generator that lives through the run, a resumed run draws what the uninterrupted one would.
+    Trailing zeros do not matter: (epoch,) and (epoch, 0) give the same seed, so use them for different kinds of generators only.
     """
     return int(np.random.SeedSequence((seed, *place)).generate_state(1)[0] >> 1)
 
 
 def seed_all(value):
-    """Set the generators of MXNet, NumPy and Python."""
+    """Seed the random generators of MXNet, NumPy and Python."""
     mx.random.seed(value)
     random.seed(value)
     np.random.seed(value)

@@ -1,4 +1,4 @@
-"""Keyword arguments that a constructor hands on: shown with their names and defaults, and checked where they arrive."""
+"""Signatures of constructors that forward ``**kwargs``: shown with names and defaults by `help`, and checked at the call."""
 
 import functools
 import inspect
@@ -9,11 +9,11 @@ _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def hands_on(*callees: Callable[..., Any], without: Sequence[str] = ()) -> Callable[[Function], Function]:
-    """Decorator of an ``__init__`` whose ``*args`` and ``**kwargs`` are arguments of `callees`, except those named in `without`.
+    """Decorate an ``__init__`` that forwards ``*args`` and ``**kwargs`` to `callees`, except arguments named in `without`.
 
-    `inspect.signature` and `help` show the arguments of the callees in their place: behind ``*args`` the positional ones of the first
-    callee, instead of ``**kwargs`` all that are left, as keywords. Arguments that do not fit them raise a TypeError that names
-    the class and the argument; MXNet's own would name a private base class.
+    In `inspect.signature` and `help`, ``*args`` is replaced by the positional arguments of the first callee and ``**kwargs`` by all other
+    arguments of the callees, keyword-only. Arguments that do not match this signature raise a `TypeError` that names the class and the
+    argument; the error of MXNet would name a private base class.
     """
 
     def decorate(function: Function) -> Function:

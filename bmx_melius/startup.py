@@ -1,7 +1,7 @@
-"""Whether this package is imported for its own command line, which imports MXNet only when a command needs it.
+"""Detection of the command line: ``bmx-melius`` imports MXNet only in the commands that need it.
 
-Importing MXNet takes two seconds, for which ``bmx-melius --help`` should not wait. Every other program that imports the package gets the
-operator and the optimizer registered with MXNet at once (docs/deploy.md, Importing).
+Importing MXNet takes two seconds, which would delay ``bmx-melius --help``. In all other programs, importing the package registers its
+operator and its optimizer with MXNet immediately (docs/deploy.md, Importing).
 """
 
 import os

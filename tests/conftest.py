@@ -24,7 +24,7 @@ import pytest
 from hypothesis import settings
 from native_program import BUILDS, BuildError, build_program
 
-# Started in the background by a shell without job control, this process ignores Ctrl-C, and so would every program that a test starts.
+# A process started in the background by a shell without job control ignores Ctrl-C, and so do its children: restore the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG_RUN = bool(os.environ.get('BMX_MELIUS_TEST_LONG'))
@@ -43,13 +43,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope='session')
 def long_run():
-    """Whether the full counts of long checks are wanted."""
+    """Whether this is a long run."""
     return LONG_RUN
 
 
 @pytest.fixture(scope='session')
 def shared_folder(request, tmp_path_factory):
-    """A folder of this test run, the same one in all workers."""
+    """Function that builds a C++ program with the whole engine and the sanitizers: path of the source -> path of the program."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if hasattr(request.config, 'workerinput') else own
 
@@ -98,7 +98,7 @@ def build_native(shared_folder):
 
 @pytest.fixture(autouse=True)
 def _seeds_and_delayed_errors():
-    """Start each test from the same random state; MXNet computes late, so wait: an error belongs to the test that made it."""
+    """Start each test with the same random state, and wait for MXNet at its end, so that asynchronous errors are raised there."""
     random.seed(0)
     np.random.seed(0)
     mx.random.seed(0)

@@ -172,7 +172,7 @@ def test_values_that_are_not_finite_are_named():
     x = images()
     x[0, 0, 0, 0] = np.nan
     problems = bmx.check(sequence(nn.BatchNorm, conv), x).problems
-    assert 'net_binaryconv2d0_qactivation0: values that are not finite; look at the layers before it and at the input' in problems
+    assert 'net_binaryconv2d0_qactivation0: values are not finite; check the layers before it and the input' in problems
 
 
 class Sum(HybridBlock):

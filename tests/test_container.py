@@ -55,8 +55,8 @@ def test_the_bytes_are_those_that_mxnet_writes(tmp_path):
     [
         (lambda path: mx.nd.save(path, [mx.nd.zeros(3)]), 'arrays without names'),
         (lambda path: mx.nd.save(path, {'a': mx.nd.zeros((3, 2)).tostype('csr')}), 'sparse'),
-        (lambda path: pathlib.Path(path).write_text(''), 'no parameter file'),
-        (lambda path: pathlib.Path(path).write_text('{"nodes": [], "arg_nodes": []}'), 'no parameter file'),
+        (lambda path: pathlib.Path(path).write_text(''), 'not a parameter file'),
+        (lambda path: pathlib.Path(path).write_text('{"nodes": [], "arg_nodes": []}'), 'not a parameter file'),
     ],
 )
 def test_other_files_are_named_with_what_is_wrong(tmp_path, save, message):

@@ -10,18 +10,19 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-COPIED = ('bmx_melius', 'model_zoo', 'experiments', 'docs', 'tests', 'pyproject.toml', 'train_imagenet.py')
+COMPILED = ('bmx_melius', 'model_zoo', 'tools', 'tests', 'setup.py', 'README.md')
+COPIED = ('bmx_melius', 'model_zoo', 'experiments', 'docs', 'tests', 'tools', 'pyproject.toml', 'train_imagenet.py')
 SECTIONS = dict(re.findall(r'^## (.*)\n((?:(?!## ).*\n)*)', (ROOT / 'CONTRIBUTING.md').read_text(), re.MULTILINE))
 
 
 class Project:
     """A copy of the project, in which a contributor works."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, names, unneeded):
         self.folder = folder
-        for name in COPIED:
+        for name in names:
             if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__', '*.png', 'csrc'))
+                shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__', '*.png', *unneeded))
             else:
                 shutil.copy(ROOT / name, folder)
 
@@ -37,20 +38,30 @@ class Project:
         with open(self.folder / path, 'a') as file:
             file.write(code)
 
-    def run(self, program, *arguments):
-        """Run a program in Python in the copy, in a new process."""
-        environment = {
-            **os.environ,
-            'PYTHONPATH': os.pathsep.join(map(str, (self.folder, self.folder / 'tests', self.folder / 'experiments'))),
-        }
-        command = [sys.executable, '-W', 'ignore', '-c', program, *arguments]
+    def file(self, name):
+        """The path of the only file of this name."""
+        (path,) = self.folder.rglob(name)
+        return path
+
+    def replace(self, name, old, new):
+        """Replace the only occurrence of `old`, a regular expression, in the only file of this name."""
+        text, found = re.subn(old, new, self.file(name).read_text(), flags=re.MULTILINE)
+        assert found == 1, f'{name} has {found} places like {old}'
+        self.file(name).write_text(text)
+
+    def run(self, program, *arguments, **environment):
+        """Run a program in Python in the copy, in a new process; return what it printed."""
+        path = os.pathsep.join(str(self.folder / name) for name in ('', 'tests', 'experiments'))
+        command = [sys.executable, '-W', 'ignore', '-c', program, *map(str, arguments)]
+        environment = {**os.environ, 'PYTHONPATH': path, **environment}
         done = subprocess.run(command, cwd=self.folder, env=environment, text=True, capture_output=True)
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
 
 @pytest.fixture()
 def project(tmp_path):
-    return Project(tmp_path)
+    return Project(tmp_path, COPIED, unneeded=['csrc'])
 
 
 def code_of(section, language='python'):
@@ -86,16 +97,17 @@ def passed(path, selected):
 USE_NETWORK = (
     BEGIN
     + """
-import gluoncv, train_imagenet
+import gluoncv
 from bmx_melius.__main__ import main
-from bmx_melius.training import options
+import model_zoo
+from bmx_melius.training.flags import parse_flags
 from model_zoo import get_model, get_model_list
 
 (name,) = sys.argv[1:]
 assert name in get_model_list()
 assert type(gluoncv.model_zoo.get_model(name)) is type(get_model(name))
 assert main(['summary', name]) == 0
-assert options.parse(train_imagenet.make_parser, ['--model', name, '--dataset', 'digits', '--save-dir', 'new']).model == name
+assert parse_flags(['--model', name, '--dataset', 'digits', '--save-dir', 'new'], model_zoo).network.model == name
 
 net = get_model(name, classes=5, clip_threshold=1)
 net.initialize(mx.init.Xavier())
@@ -149,11 +161,12 @@ def test_a_file_is_a_study(project):
 USE_PROTOCOL = (
     BEGIN
     + """
-import train_imagenet
-from bmx_melius.training import options
+
+import model_zoo
+from bmx_melius.training.flags import parse_flags
 
 (name,) = sys.argv[1:]
-parsed = options.parse(train_imagenet.make_parser, ['--preset', name, '--model', 'meliusnet22', '--save-dir', 'new'])
+parsed = parse_flags(['--preset', name, '--model', 'meliusnet22', '--save-dir', 'new'], model_zoo).optimizer
 assert parsed.num_epochs == 240 and parsed.lr == 0.002
 assert passed('tests/test_presets.py', f'values_of_the_paper and {name} or table_of_the_documentation or every_preset_is_checked') == 3
 """
@@ -170,3 +183,144 @@ def test_a_row_is_a_protocol_once_its_numbers_stand_in_the_documentation_and_in_
     assert all(f'`{path}`' in SECTIONS[section] for path in ('tests/test_presets.py', 'docs/training.md'))
     table.write_text(re.sub(r'(\n\| `meliusnet59` .*\n)', lambda last: last.group() + line, table.read_text()))
     project.run(USE_PROTOCOL, 'long')
+
+
+USE_QUANTIZER = (
+    BEGIN
+    + """
+from mxnet.gluon import nn
+
+(method,) = sys.argv[1:]
+beyond = np.nextafter(np.float32(1.3), np.float32(2))
+x = np.array([0, -0.0, 0.5, -0.25, 1.3, -1.3, beyond, -beyond, 5, np.inf, -np.inf], np.float32)
+data = mx.nd.array(x)
+data.attach_grad()
+with mx.autograd.record():
+    y = bmx.QActivation(method=method)(data)
+y.backward()
+assert np.array_equal(y.asnumpy(), np.where(x >= 0, 1, -1))
+expected = np.where(np.abs(x) <= np.float32(1.3), 2 * (1 - np.tanh(2 * x.astype(float)) ** 2), 0)
+np.testing.assert_allclose(data.grad.asnumpy(), expected, rtol=1e-5, atol=1e-6)
+
+net = nn.HybridSequential()
+net.add(nn.BatchNorm(), bmx.BinaryConv2D(40, 3, padding=1, activation_method=method, quantization=method))
+net.add(nn.BatchNorm(), bmx.BinaryConv2D(8, 3, padding=1, pad_value=0, activation_method=method, quantization=method), nn.Flatten())
+net.add(nn.BatchNorm(), bmx.QActivation(method=method), bmx.QDense(3, quantization=method))
+net.initialize(mx.init.Normal(1))
+x = mx.nd.random.normal(shape=(2, 33, 7, 9))
+assert bmx.check(net, x).problems == []
+net.hybridize()
+y = net(x)
+net.export('net')
+report = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(2, 33, 7, 9), verify=True)
+assert np.array_equal(bmx.Session('packed')(x.asnumpy()), y.asnumpy())
+assert passed('tests/test_layers.py', method) == 7
+"""
+)
+
+
+def test_a_row_is_a_quantizer_that_is_trained_and_packed(project):
+    (row,) = code_of('Adding a quantizer')
+    project.add_rows(file_of('Adding a quantizer', row), row)
+    project.run(USE_QUANTIZER, 'tanh_sign')
+
+
+# --- an instruction set: that of the plain kernels with the processor's instruction for counting bits --------------------------------
+
+PEAK = """#include <cstdint>
+
+#include "peak_loop.h"
+
+namespace bmx {
+
+double peak_binary_popcnt(double seconds) {
+    volatile uint64_t seed = 0x0123456789abcdef, sink = 0;
+    return fastest_rate(seconds, 64., [&](long iterations) {
+        uint64_t word = seed, sum = 0;
+        for (long i = 0; i < iterations; ++i) {
+            asm("" : "+r"(word));
+            sum += __builtin_popcountll(word ^ i);
+        }
+        sink = sink + sum;
+    });
+}
+
+}  // namespace bmx
+"""
+
+
+@pytest.fixture()
+def extended(tmp_path):
+    """The sources of the engine with another instruction set, as the steps say."""
+    if not shutil.which('g++'):
+        pytest.skip('there is no g++')
+    steps = SECTIONS['Adding a kernel or an instruction set']
+    edited = ('native_build.py', 'binary_kernels.h', 'dispatch.cc', 'peak_loop.h', 'peak.cc', 'binary_kernel_tables.h')
+    assert [name for name in (*edited, 'binary_NAME.cc', 'peak_NAME.cc') if f'{name}`' not in steps] == []
+    project = Project(tmp_path, COMPILED, unneeded=['*.so'])
+    kernels = project.file('binary_reference.cc')
+    text = kernels.read_text().replace('binary_kernels_reference', 'binary_kernels_popcnt').replace('"reference"', '"popcnt"')
+    kernels.with_name('binary_popcnt.cc').write_text(text)
+    project.file('peak_avx2.cc').with_name('peak_popcnt.cc').write_text(PEAK)
+    project.replace('native_build.py', r'^INSTRUCTION_SETS = \{', r"\g<0>'popcnt': ['-mpopcnt'], ")
+    project.replace(
+        'binary_kernels.h', r'^const BinaryKernels& binary_kernels_reference\(\);', r'\g<0>\nconst BinaryKernels& binary_kernels_popcnt();'
+    )
+    project.replace(
+        'dispatch.cc',
+        r'^ *add\(binary_kernels_reference\(\), float_kernels_reference\(\)\);',
+        r'\g<0>\n#ifdef BMX_HAVE_POPCNT\n    add(binary_kernels_popcnt(), float_kernels_reference());\n#endif',
+    )
+    project.replace('peak_loop.h', r'^double peak_binary_reference.*', r'\g<0>\ndouble peak_binary_popcnt(double seconds);')
+    project.replace(
+        'peak.cc',
+        r'^double peak_binary\(const char\* isa, double seconds\) \{',
+        r'\g<0>\n    if (!std::strcmp(isa, "popcnt")) return peak_binary_popcnt(seconds);',
+    )
+    project.replace(
+        'binary_kernel_tables.h',
+        r'tables = \{&bmx::binary_kernels_reference\(\)',
+        r'\g<0>, &bmx::binary_kernels_popcnt()',
+    )
+    return project
+
+
+COMPARE_KERNELS = """
+import os, subprocess
+from native_program import build_program
+
+program = build_program(os.getcwd(), 'tests/csrc/binary_kernels_test.cc', ['binary'], ['-O0'])
+print(subprocess.run([program, '40'], check=True, capture_output=True, text=True).stdout)
+"""
+
+
+def test_the_kernels_of_another_instruction_set_are_compared_with_plain_loops(extended):
+    assert {'reference', 'popcnt', 'passed'} <= set(extended.run(COMPARE_KERNELS).split())
+
+
+USE_ENGINE = """
+import numpy as np
+import mxnet as mx
+import bmx_melius as bmx
+from bmx_melius.__main__ import main
+from bmx_melius.deployment.runtime import engine
+
+assert 'popcnt' in engine.instruction_sets(), engine.instruction_sets()
+net = mx.gluon.nn.HybridSequential()
+net.add(bmx.BinaryConv2D(40, 3, padding=1))
+net.initialize(mx.init.Normal(1))
+x = mx.nd.random.normal(shape=(2, 33, 7, 9))
+assert np.array_equal(bmx.deploy(net, x.shape)(x).asnumpy(), net(x).asnumpy())
+assert main(['info']) == 0
+"""
+
+
+@pytest.mark.long
+def test_the_engine_runs_with_another_instruction_set(extended):
+    compiler = extended.folder / 'bin' / 'g++'  # without optimization it takes a third of the time
+    compiler.parent.mkdir()
+    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} "$@" -O0\n')
+    compiler.chmod(0o755)
+    command = [sys.executable, '-W', 'ignore', 'setup.py', '--quiet', 'build_ext', '--inplace']
+    subprocess.run(command, cwd=extended.folder, env={**os.environ, 'CXX': str(compiler)}, check=True)
+    assert 'popcnt' in extended.run(USE_ENGINE, BMX_MELIUS_ISA='popcnt')

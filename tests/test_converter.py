@@ -577,14 +577,14 @@ def test_an_eps_that_is_not_finite_is_named(eps, small, tmp_path):
 def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
     symbol, params = small
     shape, prefix = (1, 3, 8, 8), tmp_path / 'packed'
-    with pytest.raises(UserError, match='net-0000.params is no symbol, it holds parameters$'):
+    with pytest.raises(UserError, match='net-0000.params is not a symbol, it holds parameters$'):
         bmx.convert(params, params, prefix, shape)
-    with pytest.raises(UserError, match='net-0000.params is no symbol, it holds parameters; did you swap the first two?'):
+    with pytest.raises(UserError, match='net-0000.params is not a symbol, it holds parameters; did you swap the first two?'):
         bmx.convert(params, symbol, prefix, shape)
     (tmp_path / 'cut-symbol.json').write_text(pathlib.Path(symbol).read_text().partition('[')[0])
     with pytest.raises(UserError, match='cut-symbol.json holds no symbol of MXNet'):
         bmx.convert(tmp_path / 'cut-symbol.json', params, prefix, shape)
-    with pytest.raises(UserError, match='is no parameter file'):
+    with pytest.raises(UserError, match='is not a parameter file'):
         bmx.convert(symbol, symbol, prefix, shape)
     with pytest.raises(UserError, match='missing.json: No such file'):
         bmx.convert(tmp_path / 'missing.json', params, prefix, shape)
@@ -621,7 +621,7 @@ def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
     'find, replace, words',
     [
         ('"__bmx_bits__": "1"', '"__bmx_bits__": "many"', "marked with 'many' bits"),
-        ('"__bmx_pad_value__": "-1"', '"__bmx_pad_value__": "edge"', "padding 'edge', which is no number"),
+        ('"__bmx_pad_value__": "-1"', '"__bmx_pad_value__": "edge"', "padding 'edge', which is not a number"),
         ('"__bmx_offset__": "1"', '"__bmx_offset__": "yes"', 'its attributes are malformed'),
     ],
 )
@@ -633,11 +633,29 @@ def test_malformed_marks_are_named(find, replace, words, small, tmp_path):
         bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
 
 
+def test_networks_exported_before_marks_said_what_rounds_to_the_sign_are_packed_as_today(small, tmp_path):
+    symbol, params = small
+    bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
+    old = symbol.read_text().replace('"__bmx_sign__": "1"', '"__other__": "1"')
+    assert old.count('"__other__"') == 2
+    symbol.write_text(old)
+    bmx.convert(symbol, params, tmp_path / 'old', (1, 3, 8, 8))
+    for suffix in ('-symbol.json', '-0000.params'):
+        assert (tmp_path / f'old{suffix}').read_bytes() == (tmp_path / f'packed{suffix}').read_bytes()
+
+
+@pytest.mark.parametrize('method', ['round', 'dorefa'])
+def test_one_bit_that_is_not_the_sign_stays(method, convert):
+    layers = bmx.BinaryConv2D(8, 3), bmx.QActivation(1, method), bmx.QConv2D(8, 3, no_offset=True)
+    report, _ = convert(initialized(sequence(*layers), (1, 3, 8, 8)), (1, 3, 8, 8))
+    assert f'quantizes to 1 bits by {method}; the sign can be packed' in str(report)
+
+
 def test_activation_without_a_beginning_stays(small, tmp_path):
     symbol, params = small
     symbol.write_text(symbol.read_text().replace('"activation_input"', '"other"'))
     report = bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
-    assert 'its mark does not say where the activation begins' in str(report) and report.binary_layers == 1
+    assert 'the start of the activation is not marked' in str(report) and report.binary_layers == 1
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------------------
@@ -685,7 +703,7 @@ def test_command_takes_the_prefix_of_both_files_or_their_names(small, run, tmp_p
         (['net-symbol.json', 'net-0000.params'], 'PACKED names the files to write'),
         (['net', 'net-0000.params', 'a', 'b'], 'takes PREFIX PACKED or SYMBOL PARAMS PACKED'),
         (['other', 'packed'], 'there is no .*other-symbol.json'),
-        (['net-0000.params', 'net-symbol.json', 'packed'], 'net-0000.params is no symbol.* did you swap the first two?'),
+        (['net-0000.params', 'net-symbol.json', 'packed'], 'net-0000.params is not a symbol.* did you swap the first two?'),
         (['net', 'net'], 'would overwrite the network that is converted'),
     ],
 )

@@ -278,12 +278,12 @@ def test_files_that_start_or_end_unlike_images_or_validation_needs_are_decoded_b
     kept = (folders / 'train' / 'class1' / '4.jpg').read_bytes()
     for number in (4, 9):
         damage(folders / 'train' / 'class1' / f'{number}.jpg', keep_ends=False)
-    with pytest.raises(UserError, match='train: no image can be decoded from class1/4.jpg, class1/9.jpg; mend'):
+    with pytest.raises(UserError, match='train: no image can be decoded from class1/4.jpg, class1/9.jpg; repair'):
         open_photos(folders, threads)
     for number in (4, 9):
         (folders / 'train' / 'class1' / f'{number}.jpg').write_bytes(kept)
     damage(folders / 'val' / 'class2' / '3.jpg', keep_ends=True)
-    with pytest.raises(UserError, match='val: no image can be decoded from class2/3.jpg; mend'):
+    with pytest.raises(UserError, match='val: no image can be decoded from class2/3.jpg; repair'):
         open_photos(folders, threads)
 
 

@@ -178,7 +178,7 @@ def test_a_job_that_lacks_a_worker_ends_when_its_time_to_begin_is_over(flags, tm
         *flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=('scheduler', 'server', 'worker'), **{JOIN_TIMEOUT: '1'}
     )
     for status, output in end_of_job(processes):
-        assert status == LOST and 'have not all come within 1 s' in output
+        assert status == LOST and 'not all of its processes have joined within 1 s' in output
 
 
 def test_a_job_that_has_not_begun_ends_at_the_first_signal(flags, tmp_path):

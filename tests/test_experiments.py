@@ -18,10 +18,10 @@ import yaml
 from results import is_finished
 from study import HERE, known_studies, read_study
 
+import model_zoo
 import train_imagenet
-from bmx_melius.training import options as flags
+from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import model_arguments
-from model_zoo import get_model
 
 SCRIPT = HERE / 'run.py'
 NETWORK = {'model': 'meliusnet_flex', 'model-options': {'block_numbers': [1], 'transitions': [], 'growth_rate': 8, 'init_features': 8}}
@@ -61,10 +61,10 @@ def test_every_command_of_a_study_is_one_that_can_be_trained(name, quick, tmp_pa
     folders = set()
     for _, script, *words in commands:
         assert script == train_imagenet.__file__
-        options = flags.parse(train_imagenet.make_parser, words)
-        assert (options.dataset, options.use_rec) == (('digits', False) if quick else ('imagenet', True))
-        get_model(**model_arguments(options, classes=10))
-        folders.add(options.save_dir)
+        config = parse_flags(words, model_zoo)
+        assert (config.data.dataset, config.data.use_rec) == (('digits', False) if quick else ('imagenet', True))
+        model_zoo.get_model(**model_arguments(config.network, classes=10))
+        folders.add(config.output.save_dir)
     assert len(folders) == len(commands)
     names = [row.name for row in study.rows]
     assert len({row.folder for row in study.rows}) == len(names)
@@ -112,11 +112,11 @@ def test_mistakes_in_a_study_are_named(change, words, tmp_path, capsys):
 @pytest.mark.parametrize(
     'arguments, words',
     [
-        ([], 'which study? bits, blocks'),
+        ([], 'no study is given: choose from bits, blocks'),
         (['blocs'], 'there is no study blocs; known: bits, blocks'),
-        (['blocks', '--seeds', '1,1'], 'different numbers'),
-        (['TINY', '--quick'], 'has no part `quick`'),
-        (['BROKEN'], 'is no YAML'),
+        (['blocks', '--seeds', '1,1'], 'different non-negative numbers'),
+        (['TINY', '--quick'], 'has no key `quick`'),
+        (['BROKEN'], 'is not a valid YAML file'),
     ],
 )
 def test_mistakes_in_the_arguments_are_named(arguments, words, tmp_path, capsys):
@@ -142,14 +142,14 @@ def finished(tmp_path_factory):
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         errors = process.communicate()[1]
-    assert process.returncode == 128 + signal.SIGINT and 'the same command goes on from there' in errors
+    assert process.returncode == 128 + signal.SIGINT and 'the same command continues from here' in errors
     assert not is_finished(first) and len(list(folder.glob('tiny/*/seed*'))) == 1  # the others were not started
     return folder, run_apart(folder / 'tiny.yaml', '--out', folder, '--jobs', 2, status=1)
 
 
 def test_interrupted_run_is_resumed_and_failing_runs_are_named_without_stopping_the_others(finished):
     folder, printed = finished
-    assert 'going on at epoch' in (folder / 'tiny' / 'low' / 'seed3' / 'output.log').read_text()
+    assert 'continuing at epoch' in (folder / 'tiny' / 'low' / 'seed3' / 'output.log').read_text()
     for row in ('low', 'high'):
         for seed in (3, 4):
             assert is_finished(folder / 'tiny' / row / f'seed{seed}')

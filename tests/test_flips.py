@@ -25,6 +25,8 @@ def make_net():
         bmx.QConv2D(4, 1, in_channels=4, bits=32),
         bmx.QConv2D(4, 1, in_channels=4, bits=2, quantization='dorefa'),
         bmx.QDense(7, in_units=11),
+        bmx.QConv2D(4, 1, in_channels=4, quantization='round'),
+        bmx.QConv2D(4, 1, in_channels=4, quantization='dorefa'),
     )
     net.initialize(mx.init.Normal(1))
     return net

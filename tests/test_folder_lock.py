@@ -13,8 +13,8 @@ import sys
 import pytest
 from test_train_imagenet import SCRIPT, TINY, assert_same_end, error_of, train, train_apart
 
-import train_imagenet
 from bmx_melius.errors import UserError
+from bmx_melius.training import run as run_module
 from bmx_melius.training.saving.folder_lock import FILE, locked
 
 HOLDER = """
@@ -121,8 +121,8 @@ def test_a_running_run_can_be_looked_at_but_not_resumed_and_a_killed_one_can(fin
 
 def test_a_run_that_came_and_went_while_this_one_read_its_data_is_not_overwritten(finished, tmp_path, monkeypatch, capsys):
     run = tmp_path / 'run'
-    open_source = train_imagenet.open_source
-    monkeypatch.setattr(train_imagenet, 'open_source', lambda *arguments: shutil.copytree(finished, run) and open_source(*arguments))
+    open_source = run_module.open_source
+    monkeypatch.setattr(run_module, 'open_source', lambda *arguments: shutil.copytree(finished, run) and open_source(*arguments))
     train(*DIGITS, '--save-dir', run, status=2)
     assert 'holds a run already' in error_of(capsys)
     for name in ('checkpoint.json', 'epoch-0001.params', 'epoch-0001.states'):

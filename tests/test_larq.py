@@ -21,6 +21,7 @@ import train_imagenet
 from bmx_melius import InputSpec, UserError
 from bmx_melius.__main__ import main
 from bmx_melius.importers.keras import read_keras_layers
+from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import larq, store
@@ -183,7 +184,10 @@ def test_sizes_that_tensorflow_pads_in_another_way_are_refused_wherever_the_expo
     assert main(['convert', *files, '--input-shape', '1,3,64,64', '--no-verify']) == 0
     session = bmx.Session(files[2])
     for height in (64 + 1, 64 + STRIDE // 2, 64 + STRIDE - 1):
-        with pytest.raises(UserError, match=rf'concat of .*; inputs of the size .* \(3, 64, 64\), fit, \(3, {height}, 64\) does not'):
+        with pytest.raises(
+            UserError,
+            match=rf'concat of .*; the network was converted with inputs of \(3, 64, 64\) and does not accept \(3, {height}, 64\)',
+        ):
             session(np.zeros((1, 3, height, 64), np.float32))
     x = np.random.default_rng(0).normal(size=(2, 3, 64, 64 + STRIDE)).astype(np.float32)
     assert np.abs(session(x) - block(mx.nd.array(x)).asnumpy()).max() < 0.1  # signs may turn
@@ -298,7 +302,7 @@ def with_one_layer_more(layers):
         (without_dense, 'does not end in a dense layer.*notop'),
         (without_a_norm, r'its stem_s2_groupconv_conv0 holds kernel, but .*batchnorm1 needs gamma, beta, moving_mean, moving_variance'),
         (with_a_wide_kernel, r'kernel of its section_0_block_0_dense_binconv has the shape \(64, 65, 3, 3\) .* \(64, 64, 3, 3\)'),
-        (with_one_layer_more, 'goes on after the last layer with again'),
+        (with_one_layer_more, 'after the last layer of the network it has again'),
     ],
 )
 def test_weights_of_another_network_are_refused_naming_the_first_difference(change, words, tmp_path):
@@ -324,7 +328,7 @@ def test_damaged_files_are_refused(damage, tmp_path):
     write_keras(tmp_path / 'damaged.h5', [('a', {'kernel': np.ones((2, 3), np.float32)})])
     assert len(read_keras_layers(tmp_path / 'damaged.h5')) == 1
     damage(tmp_path / 'damaged.h5')
-    with pytest.raises(UserError, match='damaged.h5 is no HDF5 file of Keras weights, or damaged'):
+    with pytest.raises(UserError, match='damaged.h5 is not an HDF5 file of Keras weights, or is damaged'):
         read_keras_layers(tmp_path / 'damaged.h5')
 
 
@@ -371,11 +375,11 @@ def test_links_within_a_file_are_followed(tmp_path):
 
 def test_files_of_other_kinds_are_refused(tmp_path, meliusnet22_file):
     (tmp_path / 'text.h5').write_text('no HDF5')
-    with pytest.raises(UserError, match='text.h5 is no HDF5 file of Keras weights'):
+    with pytest.raises(UserError, match='text.h5 is not an HDF5 file of Keras weights'):
         model_zoo.from_larq('meliusnet22', tmp_path / 'text.h5')
     with h5py.File(tmp_path / 'keras3.weights.h5', 'w') as file:
         file['layers/conv/vars/0'] = np.zeros(3)
-    with pytest.raises(UserError, match='says no layer_names.*Keras 3'):
+    with pytest.raises(UserError, match='has no attribute layer_names.*Keras 3'):
         model_zoo.from_larq('meliusnet22', tmp_path / 'keras3.weights.h5')
     write_keras(tmp_path / 'more.h5', list(meliusnet22_layers()))
     with h5py.File(tmp_path / 'more.h5', 'a') as file:
@@ -417,7 +421,7 @@ def test_pretrained_network_is_downloaded_once_and_then_needs_no_network(publish
 
 def test_a_file_with_another_checksum_is_never_used(published, tmp_path):
     row = published(sha256='0' * 64)
-    with pytest.raises(UserError, match='has changed or came cut off: its SHA-256 is .*, not 0000'):
+    with pytest.raises(UserError, match='has changed or is incomplete: its SHA-256 is .*, not 0000'):
         store.fetch(row, str(tmp_path))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / row.filename).write_text('something else')
@@ -511,9 +515,10 @@ def of_three_classes(published, monkeypatch, tmp_path):
 
 def make(arguments):
     """The network of the program's flags."""
-    options = train_imagenet.flags.parse(train_imagenet.make_parser, arguments)
-    model = model_arguments(options, 3, get_pretrained_options(options.model, options.use_pretrained))
-    return make_network(options, model_zoo.get_model, model, InputSpec(size=32, resize=32), [mx.cpu()])
+    config = parse_flags(arguments, model_zoo)
+    network = config.network
+    model = model_arguments(network, 3, get_pretrained_options(network.model, network.use_pretrained))
+    return make_network(config, model_zoo.get_model, model, InputSpec(size=32, resize=32), [mx.cpu()])
 
 
 @pytest.mark.filterwarnings('error:.*is already initialized')

@@ -27,7 +27,7 @@ from bmx_melius import (
 )
 from bmx_melius.channels import concat
 from bmx_melius.marks import read_marks
-from bmx_melius.quantizers import quantize, quantize_in_parts
+from bmx_melius.quantizers import QUANTIZERS, quantize, quantize_in_parts, rounds_to_sign
 
 DATA = Path(__file__).parent / 'data'
 ARRAYS = np.load(DATA / 'layers.npz')
@@ -168,7 +168,7 @@ def test_k_bit_weights_need_no_input_channels_in_advance(quantization, bits):
 
 @pytest.mark.parametrize('pad_value', [-1, 0, 1])
 @pytest.mark.parametrize('no_offset', [False, True])
-@pytest.mark.parametrize('method', ['sign', 'approx_sign'])
+@pytest.mark.parametrize('method', [method for method, quantizer in QUANTIZERS.items() if 1 in quantizer.bits and quantizer.rounded])
 def test_binary_convolution_equals_activation_then_convolution_with_gradients(pad_value, no_offset, method):
     x, dy = nd.random.normal(scale=1.5, shape=(2, 8, 6, 7)), nd.random.normal(shape=(2, 5, 6, 7))
     x[0, 0, 0] = nd.array([0, -0.0, 1.3, -1.3, np.nextafter(np.float32(1.3), np.float32(2)), 1, -1])
@@ -191,6 +191,14 @@ def test_binary_convolution_equals_activation_then_convolution_with_gradients(pa
     np.testing.assert_array_equal(results[0][0], results[1][0])
     for fused_gradient, gradient in zip(results[0][1:], results[1][1:]):
         np.testing.assert_allclose(fused_gradient, gradient, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize('method', [method for method, quantizer in QUANTIZERS.items() if 1 in quantizer.bits])
+def test_a_quantizer_is_called_sign_where_one_bit_of_it_is_the_sign_of_every_number(method):
+    x = nd.array([0, -0.0, 1e-40, -1e-40, 1e-9, -1e-9, 0.25, -0.25, 1, -1, 1e9, -1e9])
+    equal = np.array_equal(quantize(nd, x, method, 1).asnumpy(), np.where(x.asnumpy() >= 0, 1, -1))
+    assert rounds_to_sign(method, 1) == equal
+    assert not rounds_to_sign(method, 32)
 
 
 def test_gradient_threshold_is_inclusive_to_the_last_bit():
@@ -284,7 +292,7 @@ def test_marks_survive_export_and_import(tmp_path):
     roles = sorted(found['role'] for found in marks if found)
     assert roles == ['activation', 'activation', 'activation_input', 'activation_input', 'convolution', 'dense']
     convolution = next(found for found in marks if found.get('role') == 'convolution')
-    assert convolution == dict(role='convolution', bits='1', method='sign', encoding='bit', pad_value='-1', offset='1')
+    assert convolution == dict(role='convolution', bits='1', method='sign', sign='1', encoding='bit', pad_value='-1', offset='1')
 
 
 @pytest.mark.parametrize(
@@ -296,10 +304,11 @@ def test_marks_survive_export_and_import(tmp_path):
         (lambda: QActivation(method='unit_magnitude'), 'cannot quantize activations'),
         (lambda: QConv2D(4, 3, bits=32, quantization='unit_magnitude'), 'cannot round to 32 bits; choose from 1$'),
         (lambda: QActivation(encoding='bytes'), 'unknown encoding'),
-        (lambda: QActivation(method='dorefa', bits=2, encoding='bit'), 'one bit'),
+        (lambda: QActivation(method='dorefa', bits=2, encoding='bit'), "for signs, not for bits=2 of the quantizer 'dorefa'"),
+        (lambda: QActivation(method='round', bits=1, encoding='bit'), "for signs, not for bits=1 of the quantizer 'round'"),
         (lambda: QConv2D(4, 3, layout='NHWC'), 'NCHW only'),
         (lambda: QConv2D(4, 3, pad_value=0, encoding='bit'), 'pads with -1'),
-        (lambda: QConv2D(4, 3, bits=32, encoding='bit'), 'one bit, not for bits=32'),
+        (lambda: QConv2D(4, 3, bits=32, encoding='bit'), "for signs, not for bits=32 of the quantizer 'sign'"),
         (lambda: ScaledBinaryConv2D(4, 3, dilation=2), 'no dilation'),
         (lambda: ChannelShuffle(0), 'at least 1'),
     ],

@@ -1,6 +1,5 @@
 """Losses and their gradients against NumPy: labels, smoothed, mixed, and beside a teacher's answers."""
 
-import argparse
 import itertools
 
 import mxnet as mx
@@ -8,7 +7,9 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon, nd
 
+import model_zoo
 from bmx_melius.errors import UserError
+from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.objective import Mixup, Objective, Teacher, make_objective
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import get_model
@@ -189,21 +190,14 @@ def test_a_teacher_that_cannot_be_used_is_an_error_of_one_line(trained, case, wo
 
 
 def test_flags_make_their_objective(trained, batch):
-    options = argparse.Namespace(
-        mixup=True,
-        mixup_alpha=0.2,
-        mixup_off_epoch=2,
-        num_epochs=3,
-        seed=0,
-        label_smoothing=True,
-        teacher=trained[2],
-        teacher_params=None,
-        teacher_pretrained=False,
-        teacher_options=None,
-        temperature=2.0,
-        hard_weight=0.5,
+    config = parse_flags(
+        [
+            *('--model', 'meliusnet22', '--save-dir', '/nowhere', '--num-epochs', '3', '--mixup', '--mixup-off-epoch', '2'),
+            *('--label-smoothing', '--teacher', str(trained[2]), '--temperature', '2'),
+        ],
+        model_zoo,
     )
-    objective = make_objective(options, get_model, CLASSES, (3, 8, 8), [mx.cpu()])
+    objective = make_objective(config, get_model, CLASSES, (3, 8, 8), [mx.cpu()])
     images = nd.random.normal(shape=(IMAGES, 3, 8, 8))
     for epoch, mixed in ((0, True), (1, False), (2, False)):
         prepared, targets = objective.prepare(images, batch[1], epoch, 0)

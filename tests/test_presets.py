@@ -3,17 +3,19 @@
 import fractions
 import math
 import pathlib
+import types
 
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
 
+import model_zoo
 import train_imagenet
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
-from bmx_melius.training import options as flags
+from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.presets import PRESETS, describe_preset
 from bmx_melius.training.saving.optimizer_state import load_optimizer
@@ -65,8 +67,13 @@ PAPER = {
 
 
 def parsed(folder, *arguments):
-    """The complete options of a new run."""
-    return flags.parse(train_imagenet.make_parser, ['--model', 'meliusnet22', '--save-dir', str(folder / 'new'), *map(str, arguments)])
+    """The values of all flags of a new run."""
+    return types.SimpleNamespace(**configured(folder, *arguments).to_flags())
+
+
+def configured(folder, *arguments):
+    """The configuration of a new run."""
+    return parse_flags(['--model', 'meliusnet22', '--save-dir', str(folder / 'new'), *map(str, arguments)], model_zoo)
 
 
 def test_every_preset_is_checked_against_the_paper():
@@ -107,10 +114,12 @@ def test_every_value_of_a_preset_is_overridden_by_its_own_flag_and_the_plan_says
     name = flag[2:].replace('-', '_')
     expected = type(getattr(plain, name))(text) if name != 'lr_decay_epoch' else [1, 2]
     assert getattr(options, name) == expected
-    kept, _, overridden = describe_preset(options).partition('; overridden: ')
+    described = describe_preset(configured(tmp_path, '--preset', preset, flag, text))
+    kept, _, overridden = described.partition('; overridden: ')
     if getattr(plain, name) != expected and (not name.startswith('lr_decay') or plain.lr_mode == 'step'):
         assert f'{flag} {text} (not ' in overridden and flag + ' ' not in kept
-    assert describe_preset(plain).startswith(f'{preset}: ') and 'overridden' not in describe_preset(plain)
+    described = describe_preset(configured(tmp_path, '--preset', preset))
+    assert described.startswith(f'{preset}: ') and 'overridden' not in described
 
 
 def test_all_that_a_preset_sets_can_be_overridden_here():
@@ -171,7 +180,7 @@ def trainer_for(folder, *arguments):
     """The trainer of a run over ImageNet, as train_imagenet.py makes it, of one weight."""
     net = gluon.nn.Dense(1, use_bias=False, in_units=1)
     net.initialize()
-    return make_trainer(parsed(folder, *arguments), net, UPDATES, 64, Workers('device')), net
+    return make_trainer(configured(folder, *arguments), net, UPDATES, 64, Workers('device')), net
 
 
 def test_every_update_of_120_epochs_of_imagenet_has_the_rate_of_the_formula_and_the_last_one_ends_the_schedule(tmp_path):
@@ -237,14 +246,14 @@ def test_a_trainer_in_the_saved_state_of_another_goes_on_with_the_next_rate(tmp_
 @pytest.mark.parametrize(
     'arguments,words',
     [
-        (['--mixup-alpha', '1'], '--mixup-alpha means nothing without --mixup'),
-        (['--mixup-off-epoch', '0'], '--mixup-off-epoch means nothing without --mixup'),
+        (['--mixup-alpha', '1'], '--mixup-alpha has no effect without --mixup'),
+        (['--mixup-off-epoch', '0'], '--mixup-off-epoch has no effect without --mixup'),
         (['--mixup', '--mixup-alpha', '0'], '--mixup-alpha must be positive'),
         (['--mixup', '--mixup-off-epoch', '120'], '--mixup-off-epoch 120'),
         (['--mixup', '--batch-size', '1'], '--batch-size'),
-        (['--temperature', '3'], '--temperature means nothing without --teacher'),
-        (['--hard-weight', '0'], '--hard-weight means nothing without --teacher'),
-        (['--teacher-params', 'x'], '--teacher-params means nothing without --teacher'),
+        (['--temperature', '3'], '--temperature has no effect without --teacher'),
+        (['--hard-weight', '0'], '--hard-weight has no effect without --teacher'),
+        (['--teacher-params', 'x'], '--teacher-params has no effect without --teacher'),
         (['--teacher', 'resnet18_v1', '--hard-weight', '1'], '--hard-weight'),
         (['--teacher', 'resnet18_v1', '--temperature', '0'], '--temperature'),
         (['--teacher', 'resnet18_v1', '--teacher-params', 'nothing.params'], 'no file nothing.params'),

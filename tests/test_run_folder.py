@@ -100,7 +100,7 @@ def test_a_resumed_run_goes_on_in_the_same_tables_curves_and_log(finished):
     assert [row['epoch'] for row in rows] == ['1', '2', '3']
     assert [{name: float(value) for name, value in row.items()} for row in rows] == history
     log = (finished / 'experiment.log').read_text()
-    assert 'stopped in epoch 2' in log and 'going on at epoch 2' in log and 'epoch 3:' in log
+    assert 'stopped in epoch 2' in log and 'continuing at epoch 2' in log and 'epoch 3:' in log
     for plot in ('accuracy.png', 'lr.png'):
         assert (finished / plot).read_bytes().startswith(b'\x89PNG')
 

@@ -72,6 +72,16 @@ def test_arrays_that_are_not_contiguous_and_lists_of_floats_are_taken(prefix):
     assert_same(bmx.Session(prefix)(x[:, :, ::-1]), bmx.Session(prefix)(x[:, :, ::-1].copy()))
 
 
+@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+def test_outputs_of_more_bytes_than_the_limit_are_refused(monkeypatch):
+    program = Program([Value(REAL_KIND, 4, 8, 8, False)], [Operation('relu', (0,))], [1] * 1000)
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '1023999')
+    with pytest.raises(bmx.UserError, match='needs 1024000 bytes of memory for its outputs; at most 1023999 are allowed'):
+        bmx.Session(program)(np.zeros((1, 4, 8, 8), np.float32))
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '1024000')
+    assert len(bmx.Session(program)(np.zeros((1, 4, 8, 8), np.float32))) == 1000
+
+
 @pytest.mark.parametrize('threads', [1, 2, 7, np.int64(2)])
 def test_threads_of_a_run_can_be_chosen(prefix, threads):
     assert_same(bmx.Session(prefix, threads=threads)(make_image()), bmx.Session(prefix)(make_image()))
@@ -106,8 +116,8 @@ def test_threads_that_share_a_session_get_their_own_results(prefix):
         ([np.zeros((0, 5, 8, 6), np.float32)], 'input 0 has the batch 0; it must be 1 or more'),
         ([np.float32(1)], r'must have the shape \(batch, 5, height, width\), not \(\)'),
         ([np.ma.masked_less(make_image(), 0)], r'input 0 is a masked array.*filled'),
-        ([[[1.0, 2.0], [3.0]]], 'input 0 is no array of numbers'),
-        (['pixels'], 'input 0 is no array of numbers'),
+        ([[[1.0, 2.0], [3.0]]], 'input 0 is not an array of numbers'),
+        (['pixels'], 'input 0 is not an array of numbers'),
     ],
 )
 def test_an_input_that_does_not_fit_is_named(prefix, inputs, message):
@@ -177,15 +187,15 @@ def read_itself(graph):
         (add_foreign, r'beside a packed one \(softmax\): load it with MXNet'),
         (remove_packed, r'operators of MXNet \(relu\): load it with MXNet, or convert it first'),
         (lambda graph: graph.pop('heads'), 'no symbol of MXNet, or a damaged one'),
-        (lambda graph: graph['nodes'].pop(), 'damaged one .an output is no node'),
-        (lambda graph: graph['nodes'][-1]['inputs'].append([3, 0, 0]), 'node net reads a node that is not there'),
+        (lambda graph: graph['nodes'].pop(), 'damaged one .an output is not a node'),
+        (lambda graph: graph['nodes'][-1]['inputs'].append([3, 0, 0]), 'node net reads a node that does not exist'),
         (leave_an_input, 'has 0 packed operators'),
         (read_itself, 'node net reads its own result'),
         (lambda graph: graph['nodes'][0].update(name='net_program'), '2 variables of the symbol are called net_program'),
-        (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not make'),
-        (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not of one conversion'),
+        (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not compute'),
+        (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not from the same conversion'),
         (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
-        (lambda graph: graph['nodes'][2]['attrs'].update(program_words='100'), 'not of one conversion'),
+        (lambda graph: graph['nodes'][2]['attrs'].update(program_words='100'), 'not from the same conversion'),
     ],
 )
 def test_a_symbol_that_a_session_cannot_run_is_named(prefix, change, message):
@@ -214,7 +224,7 @@ def test_a_name_of_no_network_is_an_error_that_names_the_file(tmp_path):
         bmx.Session(tmp_path / 'folder')
 
 
-@pytest.mark.parametrize('name, message', [(b'n\xff', r"'n.udcff' is no text in UTF-8"), ('n\udcff', 'UTF-8'), ('n\0', 'code 0')])
+@pytest.mark.parametrize('name, message', [(b'n\xff', r"'n.udcff' is not valid UTF-8"), ('n\udcff', 'UTF-8'), ('n\0', 'null character')])
 def test_a_prefix_that_cannot_name_files_is_refused(name, message):
     with pytest.raises(bmx.UserError, match=message):
         bmx.Session(name)
@@ -298,7 +308,7 @@ def test_a_program_can_run_sessions_without_importing_an_installed_mxnet(prefix)
         'import numpy as np, bmx_melius as bmx\n'
         'print([output.shape for output in bmx.Session(sys.argv[1])(np.zeros((2, 5, 8, 6), np.float32))])\n'
         'try:\n    bmx.QConv2D\nexcept ImportError as error:\n    print(error)\n'
-        "assert not hasattr(bmx, 'summary') and 'mxnet' not in sys.modules\n"
+        "assert not hasattr(bmx, 'layers') and 'mxnet' not in sys.modules\n"
         'from bmx_melius import marks, quantizers\n',
         prefix,
     )

@@ -7,11 +7,11 @@ import tarfile
 import numpy as np
 import pytest
 
-import train_imagenet
+import model_zoo
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.opening import open_images, open_source
 from bmx_melius.errors import UserError
-from bmx_melius.training import options as flags
+from bmx_melius.training.flags import parse_flags
 
 TRAIN, VALIDATION = 40, 15  # images
 MNIST = ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte', 't10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')
@@ -76,11 +76,12 @@ def pack(folder, name):
 
 
 def parse(*arguments):
-    return flags.parse(train_imagenet.make_parser, ['--model', 'meliusnet22', '--save-dir', '/nowhere', *map(str, arguments)])
+    return parse_flags(['--model', 'meliusnet22', '--save-dir', '/nowhere', *map(str, arguments)], model_zoo)
 
 
 def open_data(name, folder, *arguments):
-    return open_source(parse('--dataset', name, '--data-dir', folder, '--batch-size', '8', '-j', '0', '--augmentation', 'low', *arguments))
+    config = parse('--dataset', name, '--data-dir', folder, '--batch-size', '8', '-j', '0', '--augmentation', 'low', *arguments)
+    return open_source(config.data, config.images_per_batch, config.seed)
 
 
 def check(source, name, data):

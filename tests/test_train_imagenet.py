@@ -16,11 +16,13 @@ import pytest
 from images import make_folders, overwrite, pack_folders, pack_list, record_span
 
 import bmx_melius.__main__
+import model_zoo
 import train_imagenet
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.exported import description_fields
 from bmx_melius.preprocessing import InputSpec
+from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.progress import TIMINGS
@@ -196,7 +198,7 @@ def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before_and_
     damaged = tmp_path / 'run' / f'epoch-0003.{suffix}'
     overwrite(damaged, damaged.stat().st_size // 2, b'damage')
     output = train_apart('--resume', '--save-dir', tmp_path / 'run')
-    assert f'{damaged} is damaged' in output and 'going on at epoch 3, update 1' in output
+    assert f'{damaged} is damaged' in output and 'continuing at epoch 3, update 1' in output
     assert_same_end(tmp_path / 'run', finished['records'])
 
 
@@ -254,7 +256,7 @@ def test_a_run_is_resumed_whatever_the_spelling_of_its_network_in_the_checkpoint
     ],
 )
 def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
-    assert train_imagenet.network(spelling) == name
+    assert parse_flags(['--model', spelling, '--save-dir', '/nowhere'], model_zoo).network.model == name
 
 
 def test_the_seed_decides_and_imperative_mode_computes_the_same(data_flags, tmp_path):
@@ -358,7 +360,7 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
         (['--model', 'meliusnetA', '--use-rec'], 'pack-images'),
         (['--model', 'meliusnetA', '--rec-train', 'nothing.rec'], 'nothing.rec'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--num-gpus', '2'], 'CUDA'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'cannot train in it on cpu(0)'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'cannot train with it on cpu(0)'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--last-gamma'], 'meliusneta takes no argument last_gamma'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--teacher', 'meliusnet22'], '--teacher-params'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--clip-threshold', '0'], 'threshold'),
@@ -516,11 +518,11 @@ def test_a_dry_run_loads_the_optimizer_or_the_checkpoint_and_writes_nothing(data
     assert '--resume-states' in error_of(capsys)
     shutil.copytree(finished['records'], tmp_path / 'run')
     train('--resume', '--save-dir', tmp_path / 'run', '--dry-run')
-    assert 'going on at epoch 4' in capsys.readouterr().out
+    assert 'continuing at epoch 4' in capsys.readouterr().out
     (tmp_path / 'run' / 'epoch-0003.states').write_bytes(b'nonsense')
     before = {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
     train('--resume', '--save-dir', tmp_path / 'run', '--dry-run', status=2)
-    assert 'checkpoint.json belongs to files that are' in error_of(capsys)
+    assert 'checkpoint.json refers to files that are' in error_of(capsys)
     assert before == {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
 
 
@@ -594,30 +596,31 @@ def test_a_checkpoint_tells_evaluate_how_its_network_and_its_input_were_made(fin
 
 def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_keeps_it(tmp_path):
     """Only the parts that a CPU can compute: the cast, the master weights, and the way back to an exported network."""
-    options = train_imagenet.flags.parse(train_imagenet.make_parser, [*TINY, '--dtype', 'float16', '--save-dir', str(tmp_path / 'run')])
+    config = parse_flags([*TINY, '--dtype', 'float16', '--save-dir', str(tmp_path / 'run')], model_zoo)
     spec = InputSpec(channels=1, size=8, resize=10, mean=(0,), std=(1,))
-    model = model_arguments(options, 10)
-    net = make_network(options, get_model, model, spec, [mx.cpu()])
+    model = model_arguments(config.network, 10)
+    net = make_network(config, get_model, model, spec, [mx.cpu()])
     types = {name.rsplit('_', 1)[1]: parameter.dtype for name, parameter in net.collect_params().items()}
     assert types['weight'] == 'float16' and types['gamma'] == 'float32'
-    assert make_trainer(options, net, 10, 64, Workers('device')).optimizer.multi_precision
+    assert make_trainer(config, net, 10, 64, Workers('device')).optimizer.multi_precision
     (tmp_path / 'run').mkdir()
     counts = bmx_melius.summary(net, (1, 1, 8, 8)).counts
-    export_network(options.save_dir, net, spec.shape, description_fields(model, spec, counts), {'epoch': 1, 'top1': 0.0, 'top5': 0.0})
+    export_network(config.output.save_dir, net, spec.shape, description_fields(model, spec, counts), {'epoch': 1, 'top1': 0.0, 'top5': 0.0})
     parameters = mx.nd.load(str(tmp_path / 'run' / 'meliusnet_flex-0000.params'))
     assert {array.dtype for array in parameters.values()} == {np.float32}
 
 
 def test_blocks_start_as_their_shortcuts_where_last_gamma_is_asked_for(tmp_path):
-    options = train_imagenet.flags.parse(train_imagenet.make_parser, ['--model', 'resnet_e18', '--last-gamma', '--save-dir', str(tmp_path)])
-    net = make_network(options, get_model, model_arguments(options, 10), InputSpec(), [mx.cpu()])
+    config = parse_flags(['--model', 'resnet_e18', '--last-gamma', '--save-dir', str(tmp_path)], model_zoo)
+    net = make_network(config, get_model, model_arguments(config.network, 10), InputSpec(), [mx.cpu()])
     blocks = [block for stage in net.features for block in getattr(stage, '_children', {}).values() if hasattr(block, 'shortcut')]
     assert len(blocks) == 16 and all(np.all(block.norm.gamma.data().asnumpy() == 0) for block in blocks)
 
 
 def test_no_weight_decay_on_what_gluoncv_takes_it_from(tmp_path):
-    options = train_imagenet.flags.parse(train_imagenet.make_parser, [*TINY, '--no-wd', '--save-dir', str(tmp_path)])
-    net = make_network(options, get_model, model_arguments(options, 10), InputSpec(), [mx.cpu()])
+    config = parse_flags([*TINY, '--no-wd', '--save-dir', str(tmp_path)], model_zoo)
+    net = make_network(config, get_model, model_arguments(config.network, 10), InputSpec(), [mx.cpu()])
+    make_trainer(config, net, 10, 64, Workers('device'))
     decayed = {name for name, parameter in net.collect_params().items() if parameter.wd_mult and parameter.grad_req != 'null'}
     assert decayed and all(name.endswith('weight') and 'qconv' not in name for name in decayed)
 

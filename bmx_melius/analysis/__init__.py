@@ -1,5 +1,5 @@
-"""Reading a network: its graph with marks and shapes, counts, a check of its training pass, its drawing, the plot of a confusion matrix.
+"""Analysis of networks: graphs with marks and shapes, operation counts, checks of the training pass, drawings, evaluation.
 
-These modules know a network by its traced or exported graph, not by the layers that made it. `bmx_melius.summary` and
+The modules read the traced or exported graph of a network; they do not depend on the layers that created it. `bmx_melius.summary` and
 `bmx_melius.check` are functions of the modules `summary` and `checking`.
 """

@@ -1,6 +1,6 @@
-"""Where training fails without an error: quantizers whose gradient is cancelled or whose result is constant, parameters without gradient.
+"""Detection of layers that training silently does not change: cancelled gradients, constant quantized values, zero gradients.
 
-The network is traced and its training pass run once, apart from the network itself: it may be hybridized or not, and neither its
+The network is traced, and one training pass is run on copies of its parameters. The network may be hybridized or not, and neither its
 gradients nor its running statistics change.
 """
 
@@ -15,31 +15,31 @@ from mxnet.gluon.parameter import DeferredInitializationError
 from ..errors import UserError, last_line
 from ..marks import ACTIVATION, ROLE
 from ..quantizers import quantize
+from ..text import table
 from .graph import Graph, Node, activation_input, symbol_of
-from .summary import table
 
-NEARLY_ALL = 0.99  # of the inputs or channels of a quantizer, from which on they are a problem
-_FEWEST_VALUES = 8  # of a channel, from which on it is no accident that they have one sign
+NEARLY_ALL = 0.99  # fraction of the inputs or channels of a quantizer from which they are reported as a problem
+_FEWEST_VALUES = 8  # per channel; fewer values may have equal signs by chance
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckedLayer:
-    """A row of a `Check`: a quantized activation, or a layer with parameters that are trained. What a row does not have is None.
+    """A row of a `Check`: a quantized activation, or a layer with trained parameters. Attributes that do not apply are None.
 
     Attributes
     ----------
     layer : str
         Name of the block.
     cancelled : float or None
-        Fraction of the inputs of an activation through which no gradient flows, for signs those with |x| > threshold.
+        Fraction of the inputs of an activation whose gradient is 0; for sign those with |x| > threshold.
     positive : float or None
-        Fraction of its inputs that are >= 0.
+        Fraction of the inputs of an activation that are >= 0.
     constant : float or None
-        Fraction of its channels (axis 1) whose quantized values are all the same; None where a channel has fewer than 8 values.
+        Fraction of the channels (axis 1) of an activation whose quantized values are all equal; None for fewer than 8 values per channel.
     finite : bool
         Whether all inputs of an activation and all gradients of parameters are finite.
     gradient : float or None
-        The largest magnitude of a gradient of the layer's parameters, of a random projection of the network's outputs.
+        Largest magnitude of a gradient of the layer's parameters, for random gradients of the network's outputs.
     """
 
     layer: str
@@ -51,10 +51,10 @@ class CheckedLayer:
 
     @property
     def problems(self) -> List[str]:
-        """What is wrong with the layer and what to do, one line each."""
+        """Problems of the layer and what to do about them, one line each."""
         found = []
         if not self.finite:
-            found.append(f'{self.layer}: values that are not finite; look at the layers before it and at the input')
+            found.append(f'{self.layer}: values are not finite; check the layers before it and the input')
         if self.cancelled is not None and self.cancelled >= NEARLY_ALL:
             found.append(
                 f'{self.layer}: the gradient of {self.cancelled:.1%} of its inputs is cancelled, so that the layers before it are not '
@@ -62,29 +62,29 @@ class CheckedLayer:
             )
         if self.constant is not None and self.constant >= NEARLY_ALL:
             found.append(
-                f'{self.layer}: {self.constant:.1%} of its channels have one value for all inputs, so that the layer after it learns '
-                'nothing of them; put a BatchNorm before it, with nothing between that cuts off one sign'
+                f'{self.layer}: {self.constant:.1%} of its channels have one value for all inputs, so that the layer after it gets no '
+                'information from them; put a BatchNorm directly before it, without a ReLU between them'
             )
         if self.gradient == 0:
-            found.append(f'{self.layer}: the gradient of its parameters is 0; look at the layers after it')
+            found.append(f'{self.layer}: the gradient of its parameters is 0; check the layers after it')
         return found
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """The result of `check`. ``print(result)`` shows the table and the problems.
+    """Result of `check`. ``print(result)`` shows a table of the layers and the problems.
 
     Attributes
     ----------
     layers : tuple of CheckedLayer
-        In the order of the graph.
+        In topological order.
     """
 
     layers: Tuple[CheckedLayer, ...]
 
     @property
     def problems(self) -> List[str]:
-        """What is wrong, one line each, in the order of the graph; empty for a network that can be trained."""
+        """Problems of all layers, one line each, in topological order; empty if none was found."""
         return [problem for layer in self.layers for problem in layer.problems]
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class Check:
             for row in self.layers
         ]
         headings = ('layer', 'gradient cancelled', 'inputs >= 0', 'constant channels', 'largest gradient')
-        return '\n'.join([table(headings, rows, left=1), '', *(self.problems or ['no problems found'])])
+        return '\n'.join([table(headings, rows, align='<' + '>' * (len(headings) - 1)), '', *(self.problems or ['no problems found'])])
 
 
 def _percent(fraction):
@@ -101,30 +101,30 @@ def _percent(fraction):
 
 
 def check(net: mx.gluon.Block, *inputs: mx.nd.NDArray) -> Check:
-    """Look for layers that are not trained although no error is raised.
+    """Find layers that cannot be trained although no error is raised.
 
-    Runs one forward pass in training mode and one backward pass, whose output gradients are random numbers, the same in each call. The
-    network stays as it was: modes, gradients, running statistics.
+    Runs one forward pass in training mode and one backward pass with random output gradients, which are the same in each call. Modes,
+    gradients and running statistics of the network do not change.
 
     Parameters
     ----------
     net : mxnet.gluon.HybridBlock
-        Initialized. Its quantized activations are known by the marks that the layers of this package leave in the graph.
+        Initialized. Quantized activations are found by the marks of this package's layers in the graph.
     *inputs : mx.nd.NDArray
-        What the network is called with, batch axis first: some samples as in training, because a batch normalization of few values
-        tells little.
+        Arguments of the network, batch axis first. Use several samples of training data, because the statistics of a batch
+        normalization over few values are not representative.
 
     Returns
     -------
     Check
-        Its `problems` name the layers of which nearly all inputs (99 %) have no gradient, nearly all channels are constant, or values are
-        not finite, and those whose parameters have a gradient of exactly 0. A layer whose normalization starts with gamma = 0 has such a
-        gradient in the first update, on purpose.
+        Its `problems` name layers in which at least 99 % of the inputs have no gradient or 99 % of the channels are constant, layers with
+        values that are not finite, and layers whose parameters have a gradient of exactly 0. The latter is intended in the first update
+        for a layer followed by a normalization that is initialized with gamma = 0.
 
     Raises
     ------
     UserError
-        When the network is not initialized, cannot be traced, or does not fit the inputs.
+        If the network is not initialized, cannot be traced, or cannot be run on the inputs.
 
     Examples
     --------
@@ -145,14 +145,14 @@ def check(net: mx.gluon.Block, *inputs: mx.nd.NDArray) -> Check:
     parameters = _parameters(net, inputs)
     symbol = symbol_of(net, names)
     graph = Graph.read(symbol, {name: x.shape for name, x in zip(names, inputs)})
-    activations = {}  # first node of an activation -> the last one
+    activations = {}  # first node of an activation -> its last node
     for node in graph.nodes:
         first = activation_input(node) if node.marks.get(ROLE) == ACTIVATION else None
         if first is not None:
             activations[first] = node
     values, gradients = _training_pass(symbol, dict(zip(names, inputs)), parameters, list(activations))
     blocks = _blocks(net)
-    rows: Dict[object, CheckedLayer] = {}  # a node, or the name of a layer with parameters -> its row
+    rows: Dict[object, CheckedLayer] = {}  # key: first node of an activation, or name of a layer with parameters
     for node in graph.nodes:
         if node in activations:
             rows[node] = _check_activation(_layer_name(blocks, node.name), activations[node], values[node])
@@ -165,7 +165,7 @@ def check(net: mx.gluon.Block, *inputs: mx.nd.NDArray) -> Check:
 
 
 def _parameters(net, inputs):
-    """The parameters of the network by name; those that wait for their shapes get them by a first forward pass."""
+    """Return the parameters by name. A forward pass completes deferred initialization."""
     parameters = net.collect_params()
     try:
         try:
@@ -179,13 +179,13 @@ def _parameters(net, inputs):
 
 
 def _training_pass(symbol, inputs, parameters, activations):
-    """The inputs of the nodes `activations` (node to NDArray), and the gradients of the parameters that have one (name to numpy array)."""
+    """Run one training pass. Returns the inputs of `activations` (node to NDArray) and gradients of parameters (name to numpy array)."""
     context = next(iter(inputs.values())).context
     internals = symbol.get_internals()
     positions = {(index, slot): place for place, (index, slot, _) in enumerate(json.loads(internals.tojson())['heads'])}
     read = [internals[positions[node.inputs[0].index, node.input_slots[0]]] for node in activations]
     group = mx.sym.Group([symbol, *read])
-    # Copies: the pass writes gradients and running statistics.
+    # Copies, because the pass writes gradients and running statistics.
     arrays = {name: (inputs[name] if name in inputs else parameters[name].data(context)).copy() for name in group.list_inputs()}
     trained = [name for name in group.list_arguments() if name not in inputs and parameters[name].grad_req != 'null']
     for name in (*inputs, *trained):
@@ -203,7 +203,7 @@ def _training_pass(symbol, inputs, parameters, activations):
 
 
 def _check_activation(name: str, node: Node, x: mx.nd.NDArray) -> CheckedLayer:
-    """The row of the marked activation whose last node is `node`, for the input `x`."""
+    """Return the row of the marked activation whose last node is `node`, for the input `x`."""
     threshold = node.marks.get('threshold', 'None')
     x = x.detach()
     x.attach_grad()
@@ -231,6 +231,6 @@ def _blocks(net) -> Sequence[mx.gluon.Block]:
 
 
 def _layer_name(blocks, name):
-    """The name of the block that a node or parameter belongs to; without prefixes, the name itself."""
+    """Return the name of the block that a node or parameter belongs to, or `name` if no prefix matches."""
     prefix = max((block.prefix for block in blocks if name.startswith(block.prefix)), key=len, default='')
     return prefix.rstrip('_') or name

@@ -1,6 +1,4 @@
-"""A confusion matrix as a picture."""
-
-import os
+"""Plots of confusion matrices."""
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -8,31 +6,26 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..errors import UserError
-from ..files import printable, replacing
+from ..files import replacing
+from ..text import printable
 
+SUFFIXES = tuple(sorted(f'.{kind}' for kind in FigureCanvasAgg.get_supported_filetypes()))
 _NUMBERED = 20  # classes, up to which the cells have numbers
 _NAMED = 50  # ... and the axes names
 _DARK = 0.4  # share from which white letters are read better
 
 
-def check_path(path):
-    """Raise `UserError` unless the suffix of `path` is one that matplotlib writes."""
-    if os.path.splitext(path)[1][1:] not in FigureCanvasAgg.get_supported_filetypes():
-        raise UserError(f'cannot draw to {path}: its name must end with .png, .pdf or .svg')
-
-
 def draw(counts, names, title):
-    """Draw the shares of the images of each class that are taken for each class.
+    """Draw a confusion matrix; colours show the share of the images of the true class.
 
-    With few classes the cells have the numbers of images in them; with a thousand each still has a pixel.
+    For up to 20 classes the cells also show the numbers of images. With 1000 classes each cell still covers at least one pixel.
 
     Parameters
     ----------
     counts : numpy.ndarray
-        (classes, classes): images of the class of the row that were taken for the class of the column.
+        (classes, classes): number of images of the row's class that were classified as the column's class.
     names : sequence of str
-        Of the classes.
+        Names of the classes.
     title : str
 
     Returns
@@ -44,9 +37,9 @@ def draw(counts, names, title):
     side = min(max(5.0, 0.45 * classes), 12.0)
     figure = Figure(figsize=(side + 1.5, side), dpi=150, layout='constrained')
     axes = figure.add_subplot()
-    picture = axes.imshow(shares, cmap='Blues', norm=PowerNorm(0.5, 0, 1), interpolation='nearest')  # rare mistakes are seen, too
+    picture = axes.imshow(shares, cmap='Blues', norm=PowerNorm(0.5, 0, 1), interpolation='nearest')  # makes small shares visible
     figure.colorbar(picture, ax=axes, shrink=0.8, label='share of the images of a class')
-    axes.set(title=printable(title), xlabel='taken for', ylabel='class')
+    axes.set(title=printable(title), xlabel='predicted class', ylabel='true class')
     if classes <= _NAMED:
         axes.set_xticks(range(classes), names, rotation=90 if max(map(len, names)) > 3 else 0)
         axes.set_yticks(range(classes), names)
@@ -62,6 +55,6 @@ def draw(counts, names, title):
 
 
 def save(figure, path):
-    """Write a figure to `path`, whose suffix says the format (see `check_path`), atomically."""
+    """Write a figure to `path` atomically. The suffix determines the format (see `check_path`)."""
     with replacing(path) as temporary:
         figure.savefig(temporary)

@@ -1,11 +1,11 @@
-"""The rule by which the operations and bytes of a layer are counted: that of the MeliusNet paper (Bethge et al.).
+"""Operation and size counts of layers, by the rules of the MeliusNet paper (Bethge et al.).
 
-One multiply-accumulate (MAC) of a convolution is one operation, taps that fall on the padding included. Those on two binary operands
-are BOPs, all others FLOPs, and ``OPs = BOPs / 64 + FLOPs``. Dense layers, normalization, pooling and elementwise arithmetic count as 0.
-Parameters take the bits of their quantizer if they have one and 32 otherwise; running means and variances do not count.
+One multiply-accumulate (MAC) of a convolution is one operation; kernel taps on the padding are included. MACs of two binary operands are
+BOPs, all others FLOPs, and ``OPs = BOPs / 64 + FLOPs``. Dense layers, normalization, pooling and elementwise operators count as 0. A
+parameter takes the bits of its quantizer, or 32 without one; running means and variances are not counted.
 
-Beyond the paper: a convolution of k-bit weights with m-bit activations takes k * m binary operations a MAC (DoReFa-Net, Zhou et al.
-2016, equation 3), and one of quantized weights with float activations is float.
+Extensions to the paper: a MAC of k-bit weights and m-bit activations counts as k * m binary operations (DoReFa-Net, Zhou et al. 2016,
+equation 3), and a convolution of quantized weights with float activations as float.
 """
 
 import dataclasses
@@ -14,12 +14,13 @@ from typing import Any, Dict, Tuple
 
 from .. import marks
 from ..errors import UserError
+from ..symbol_json import integers
 from .graph import Graph, Node
 
 FLOAT_BITS = 32
 BOPS_PER_OP = 64
 
-# Where a layer's operations are: the values of `Layer.kind`, in the order in which they are listed.
+# Values of `Layer.kind`, in the order in which tables list them.
 FIRST_CONVOLUTION = 'first convolution'
 LARGE_CONVOLUTION = 'other k x k convolution'
 POINTWISE_CONVOLUTION = '1x1 convolution'
@@ -31,7 +32,7 @@ NORMALIZATION = 'normalization'
 OTHER = 'other'
 KINDS = (FIRST_CONVOLUTION, LARGE_CONVOLUTION, POINTWISE_CONVOLUTION, BINARY, QUANTIZED, DENSE, OUTPUT, NORMALIZATION, OTHER)
 
-# Operators that multiply by weights -> which of their inputs the weights are.
+# Operators that multiply by weights -> index of the input that holds the weights.
 _WEIGHT_INPUT = {
     'Convolution': 1,
     'Convolution_v1': 1,
@@ -55,18 +56,18 @@ class Layer:
     kind : str
         One of `KINDS`.
     operator : str
-        MXNet's name of the operator.
+        Name of the operator in MXNet.
     output_shape : tuple of int
     macs : int
-        Multiply-accumulates. Those of dense layers are given here, but count in neither `bops` nor `flops`.
+        Multiply-accumulates. Those of dense layers are given here, but not counted in `bops` or `flops`.
     bits, activation_bits : int
-        Of a weight and of an activation; 32 means float.
+        Bits per weight and per activation; 32 means float.
     bops, flops : int
     binary_params, quantized_params, float_params : int
-        Numbers of parameters with 1 bit, with 2 to 31 bits (`bits` each) and with 32 bits. A parameter that several layers share
-        belongs to the first of them.
+        Numbers of parameters with 1 bit, with 2 to 31 bits and with 32 bits. A shared parameter is counted in the first layer that uses
+        it.
     size_bits : int
-        What the parameters take, in bits.
+        Size of the parameters in bits.
     """
 
     name: str
@@ -90,18 +91,26 @@ class Layer:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters of any width."""
+        """Total number of parameters."""
         return self.binary_params + self.quantized_params + self.float_params
 
     def to_json(self) -> Dict[str, Any]:
-        """The row as an object that `json` can write."""
+        """Return the row as a dict that `json` can serialize."""
         return {**dataclasses.asdict(self), 'output_shape': list(self.output_shape), 'ops': self.ops, 'parameters': self.parameters}
 
 
 def count_layers(graph: Graph) -> Dict[Node, Layer]:
-    """Node -> `Layer`, for the nodes of a `Graph` that hold parameters or multiply by weights, in the graph's order.
+    """Count the operations and parameters of each layer of a `Graph`.
 
-    Raises `UserError` for a convolution of a sort that is not known here and for a malformed mark; it names the node.
+    Returns
+    -------
+    dict of Node to Layer
+        One entry for each node that holds parameters or multiplies by weights, in topological order.
+
+    Raises
+    ------
+    UserError
+        For an unknown kind of convolution or a malformed mark; the message names the node.
     """
     behind = _parameters_behind(graph)
     bits = _quantized_weights(graph, behind)
@@ -117,29 +126,29 @@ def count_layers(graph: Graph) -> Dict[Node, Layer]:
 
 
 def _multiplies(node):
-    """Whether data meets weights in this node. Raises `UserError` for a convolution of a sort that is not known here."""
+    """Return whether the node multiplies data by weights. Raises `UserError` for an unknown kind of convolution."""
     if node.operator not in _WEIGHT_INPUT and 'conv' in (node.operator or '').lower():
-        raise UserError(f'cannot count node {node.name}: its operator {node.operator} is none of {", ".join(_WEIGHT_INPUT)}')
+        raise UserError(f'cannot count node {node.name}: its operator {node.operator} is not one of {", ".join(_WEIGHT_INPUT)}')
     return node.operator in _WEIGHT_INPUT and node.depends_on_data
 
 
 def _weight_bits(node):
-    """Bits of a weight of a multiplying node, by its mark; 32 where it has none."""
+    """Return the bits per weight of a multiplying node, from its mark; 32 if it has none."""
     return marked_bits(node) if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE) else FLOAT_BITS
 
 
 def marked_bits(node: Node) -> int:
-    """The bits that the node's mark gives: of the weights of a layer, of the values of an activation. Raises `UserError` if malformed."""
+    """Return the number of bits in the marks of a node, of its weights or activations. Raises `UserError` if malformed."""
     bits = node.marks.get('bits', '')
     if not bits.isdigit() or not 1 <= int(bits) <= FLOAT_BITS:
-        raise UserError(f'node {node.name} is marked with {bits!r} bits; 1 to {FLOAT_BITS} are possible')
+        raise UserError(f'node {node.name} is marked with {bits!r} bits; expected 1 to {FLOAT_BITS}')
     return int(bits)
 
 
 def _activation_bits(node):
-    """Bits of what a quantized layer is fed with: those of the quantizers between it and the layers before it.
+    """Return the bits per input value of a quantized layer: those of the quantizers between it and the layers before it.
 
-    Where there is no layer before it, the network's input is taken to be quantized as the weights are, which is what the layer expects.
+    If no layer precedes it, the input of the network is assumed to be quantized like the weights, as the layer expects.
     """
     found, seen, waiting = [], set(), [node.inputs[0]]
     while waiting:
@@ -159,7 +168,7 @@ def _activation_bits(node):
 
 
 def _parameters_behind(graph):
-    """Node that does not depend on data -> the parameters it is computed from; a parameter depends on itself."""
+    """Map each node that does not depend on data to the set of parameters that it is computed from (a parameter to itself)."""
     behind = {node: {node} for node in graph.parameters}
     for node in graph.nodes:
         if node.operator is not None and not node.depends_on_data:
@@ -168,7 +177,7 @@ def _parameters_behind(graph):
 
 
 def _quantized_weights(graph, behind):
-    """Parameter -> its bits, for the weights of quantized layers."""
+    """Map the weights of quantized layers to their bits."""
     bits = {}
     for node in graph.nodes:
         if _multiplies(node) and _weight_bits(node) < FLOAT_BITS:
@@ -182,7 +191,7 @@ def _quantized_weights(graph, behind):
 
 
 def _owned_parameters(graph, behind):
-    """Node -> its parameters: each belongs to the first node where it, or what is computed from it, meets data."""
+    """Map nodes to their parameters. A parameter belongs to the first data-dependent node that uses it, directly or indirectly."""
     owned, taken = {}, set()
     for node in graph.nodes:
         if node.depends_on_data:
@@ -195,7 +204,7 @@ def _owned_parameters(graph, behind):
 
 
 def _last(graph, multiplying):
-    """Those of the multiplying nodes after which no other comes."""
+    """Return the multiplying nodes that no other multiplying node follows."""
     followed = set()
     for node in reversed(graph.nodes):
         if node in followed or _multiplies(node):
@@ -219,8 +228,8 @@ def _kind(node, is_first, is_last):
 
 
 def kernel(node: Node, attribute: str = 'kernel') -> Tuple[int, ...]:
-    """The kernel of a convolution or pooling, one number for each spatial axis; with ``attribute='stride'`` its strides (() = all 1)."""
-    return tuple(int(size) for size in node.attributes.get(attribute, '').strip('()[] ').split(',') if size.strip())
+    """Return the kernel size of a convolution or pooling per spatial axis, or with ``attribute='stride'`` its strides (() = all 1)."""
+    return integers(node.attributes.get(attribute, ''))
 
 
 def _layer(node, parameters, bits, kind):
@@ -253,7 +262,7 @@ def _layer(node, parameters, bits, kind):
 
 
 def _macs(node):
-    """Each output value takes one MAC per weight of its filter; the other way round, each input value of a transposed convolution."""
+    """Return the MACs of a node: one per output value and weight of a filter; for a transposed convolution, per input value."""
     weight = node.inputs[_WEIGHT_INPUT[node.operator]].shape
     values = node.inputs[0].shape if node.operator == 'Deconvolution' else node.shape
     return math.prod(values) * math.prod(weight[1:])

@@ -1,4 +1,4 @@
-"""A network as a picture: its layers, poolings and joins as boxes, all else as words on the arrows between them."""
+"""Drawings of networks: layers, poolings and joins as boxes, other operators as labels of the arrows between them."""
 
 import os
 from typing import Union
@@ -7,12 +7,13 @@ import graphviz
 
 from .. import marks
 from ..errors import UserError
-from ..files import printable, replacing
+from ..files import replacing, require_suffix
+from ..symbol_json import truth
 from . import counting
 from .graph import Graph
 
 SOURCE_SUFFIXES = ('.gv', '.dot')
-PICTURE_SUFFIXES = ('.pdf', '.png', '.svg')
+SUFFIXES = ('.pdf', '.png', '.svg', *SOURCE_SUFFIXES)
 
 _COLOURS = {
     counting.BINARY: '#a9cce8',
@@ -52,23 +53,17 @@ _JOINS = {
 }
 
 
-def check_path(path: Union[str, os.PathLike]) -> None:
-    """Raise `UserError` unless the suffix of `path` says what `save` can write."""
-    if os.path.splitext(path)[1] not in SOURCE_SUFFIXES + PICTURE_SUFFIXES:
-        raise UserError(f'cannot draw to {path}: its name must end with one of {", ".join(PICTURE_SUFFIXES + SOURCE_SUFFIXES)}')
-
-
 def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
     """Write a drawing as a picture (.pdf, .png, .svg) or as graphviz source (.gv, .dot), atomically.
 
     Raises
     ------
     OSError
-        When the file cannot be written.
+        If the file cannot be written.
     UserError
-        When the suffix is another one, or graphviz's program `dot`, which renders pictures, is not installed.
+        For another suffix, or if the program `dot` of graphviz, which renders pictures, is not installed.
     """
-    check_path(path)
+    require_suffix(path, SUFFIXES)
     suffix = os.path.splitext(path)[1]
     if suffix in SOURCE_SUFFIXES:
         content = drawing.source.encode()
@@ -87,8 +82,8 @@ def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
 def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
     """Draw a `Graph`.
 
-    Boxes are the layers that multiply by weights (coloured by kind, with output size and OPs), poolings, and the places where paths meet.
-    Whatever else lies between them, a quantizer's arithmetic included, is a word on an arrow or, if it is mere rearrangement, nothing.
+    Boxes are layers that multiply by weights (coloured by kind, with output size and OPs), poolings, and nodes that join paths. Other
+    operators, including the arithmetic of a quantizer, are labels of arrows; those that only rearrange values are not shown.
 
     Returns
     -------
@@ -96,7 +91,7 @@ def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
     """
     drawing = graphviz.Digraph(
         graph_attr={
-            'label': printable(title),
+            'label': title,
             'labelloc': 't',
             'fontname': 'Helvetica',
             'fontsize': '20',
@@ -115,7 +110,7 @@ def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
         edge_attr={'fontname': 'Helvetica', 'fontsize': '9', 'fontcolor': '#555555', 'arrowsize': '0.6'},
     )
     layers = {node: layer for node, layer in counting.count_layers(graph).items() if layer.macs}
-    origin = {}  # node that depends on data -> (the box its value comes from, the words on the way)
+    origin = {}  # node that depends on data -> (the last box before it, the labels since then)
     for node in graph.nodes:
         if not node.depends_on_data:
             continue
@@ -123,7 +118,7 @@ def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
         if _is_box(node, arrivals, layers):
             _add_box(drawing, node, layers.get(node))
             for box, words in dict.fromkeys(arrivals):
-                # the longer an arrow, the straighter: long networks would drift to the side otherwise
+                # long arrows are kept straight, otherwise long networks drift to the side
                 drawing.edge(str(box.index), str(node.index), label=_beside(words), weight=str(node.index - box.index))
             origin[node] = (node, ())
         else:
@@ -152,7 +147,7 @@ def _add_box(drawing, node, layer):
         drawing.node(str(node.index), f'{name}\n{_size(node)}{operations}', fillcolor=_COLOURS[layer.kind])
     elif node.operator == 'Pooling':
         kind = node.attributes.get('pool_type', 'max')
-        name = f'global {kind} pool' if node.attributes.get('global_pool') in ('True', '1') else f'{kind} pool {_window(node)}'
+        name = f'global {kind} pool' if truth(node.attributes.get('global_pool', 'False')) else f'{kind} pool {_window(node)}'
         drawing.node(str(node.index), f'{name}\n{_size(node)}')
     else:
         drawing.node(
@@ -169,7 +164,7 @@ def _describe(node):
 
 
 def _window(node):
-    """'3 x 3', with the strides behind a slash where there are any: '3 x 3 / 2'."""
+    """Return the kernel size, with strides above 1 after a slash: '3 x 3', '3 x 3 / 2'."""
     strides = set(counting.kernel(node, 'stride')) - {1}
     return ' \u00d7 '.join(map(str, counting.kernel(node))) + (f' / {max(strides)}' if strides else '')
 
@@ -180,12 +175,12 @@ def _word(node):
     if node.operator in ('Activation', 'LeakyReLU'):
         return node.attributes.get('act_type', 'leaky')
     if node.operator in ('slice_axis', 'slice') and node.shape == node.inputs[0].shape:
-        return None  # it selects everything
+        return None  # selects all elements
     return _WORDS.get(node.operator)
 
 
 def _beside(words):
-    return ''.join(f'  {word}\\l' for word in words)  # flush left, with a distance from the arrow
+    return ''.join(f'  {word}\\l' for word in words)  # left-aligned, indented from the arrow
 
 
 def _size(node):

@@ -1,7 +1,7 @@
-"""How good a network is on labelled images: the one definition of top-1, top-5, confusion, and of the difference of two networks.
+"""Metrics on labelled images: top-1 and top-5 accuracy, confusion matrix, and the difference between two networks.
 
-Equal scores are ranked by the number of their class, the lowest first, as `numpy.argmax` does; a score that is not a number, and one
-beside it, counts against the label. So a result depends on nothing but the scores.
+Equal scores are ranked by class number, lowest first, as in `numpy.argmax`. NaN counts against the label, both as its score and as the
+score of another class. Results therefore depend only on the scores.
 """
 
 import dataclasses
@@ -11,11 +11,11 @@ import numpy as np
 
 from ..errors import UserError
 
-_TOP = 5  # of top-5; fewer where there are fewer classes
+_TOP = 5  # the 5 of top-5 accuracy
 
 
 def ranks(scores, labels):
-    """How many classes come before the right one.
+    """Return the number of classes that are ranked before the label.
 
     Parameters
     ----------
@@ -27,12 +27,12 @@ def ranks(scores, labels):
     Returns
     -------
     numpy.ndarray, (N,) int64
-        0 where the label's score is the largest, classes - 1 where it is the smallest.
+        0 if the score of the label is the largest, classes - 1 if it is the smallest.
 
     Raises
     ------
     UserError
-        When a label is no class of the network.
+        If a label is not a class of the network.
     """
     scores, labels = _numpy(scores), class_numbers(labels, scores.shape[1])[:, None]
     own = np.take_along_axis(scores, labels, axis=1)
@@ -42,13 +42,13 @@ def ranks(scores, labels):
 
 
 def count_correct(scores, labels):
-    """How many images have their label's score as the largest, and among the 5 largest: two ints; arguments and errors as of `ranks`."""
+    """Return the numbers of top-1 and of top-5 hits, two ints. Arguments and errors as in `ranks`."""
     before = ranks(scores, labels)
     return int((before == 0).sum()), int((before < _TOP).sum())
 
 
 def class_numbers(labels, classes):
-    """Labels as int64. Raises `UserError` when one is not among 0 .. classes - 1."""
+    """Return labels as int64. Raises `UserError` if one is not in 0 .. classes - 1."""
     labels = _numpy(labels).astype(np.int64)
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
@@ -58,7 +58,7 @@ def class_numbers(labels, classes):
 
 @dataclasses.dataclass
 class Accuracy:
-    """Top-1 and top-5 accuracy as counters; over several workers each is the sum of theirs.
+    """Counters of top-1 and top-5 accuracy. Those of several workers can be added.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Accuracy:
     top5_hits: int = 0
 
     def add(self, scores, labels):
-        """Count a batch; arguments and errors as of `ranks`."""
+        """Add a batch. Arguments and errors as in `ranks`."""
         top1_hits, top5_hits = count_correct(scores, labels)
         self.images += len(labels)
         self.top1_hits += top1_hits
@@ -78,17 +78,17 @@ class Accuracy:
 
     @property
     def top1(self):
-        """Share of the images whose label has the largest score, 0 to 1; NaN without images."""
+        """Top-1 accuracy, 0 to 1; NaN without images."""
         return self.top1_hits / self.images if self.images else float('nan')
 
     @property
     def top5(self):
-        """Share of the images whose label is among the 5 largest scores, 0 to 1."""
+        """Top-5 accuracy, 0 to 1; NaN without images."""
         return self.top5_hits / self.images if self.images else float('nan')
 
 
 class Confusion:
-    """Which classes are taken for which.
+    """Confusion matrix.
 
     Parameters
     ----------
@@ -97,18 +97,18 @@ class Confusion:
     Attributes
     ----------
     counts : numpy.ndarray
-        (classes, classes) int64: images of the class of the row that were taken for the class of the column.
+        (classes, classes) int64: number of images of the row's class that were classified as the column's class.
     """
 
     def __init__(self, classes):
         self.counts = np.zeros((classes, classes), np.int64)
 
     def add(self, predictions, labels):
-        """Count a batch: (N,) class numbers each."""
+        """Add a batch; both arguments are (N,) class numbers."""
         np.add.at(self.counts, (labels, predictions), 1)
 
     def per_class(self):
-        """A `ClassResult` for each class, in their order."""
+        """Return a list with a `ClassResult` for each class."""
         images, hits = self.counts.sum(axis=1), self.counts.diagonal()
         mistakes = self.counts - np.diag(hits)
         return [
@@ -119,16 +119,16 @@ class Confusion:
 
 @dataclasses.dataclass(frozen=True)
 class ClassResult:
-    """Of the images of one class.
+    """Result for the images of one class.
 
     Attributes
     ----------
     images, hits : int
-        How many there are, and how many of them were taken for what they are.
+        Number of images, and number of correctly classified ones.
     taken_for : int or None
-        The other class they are most often taken for (the lowest number among equals); None where there was no mistake.
+        The class most often predicted instead (the lowest number if several are equal); None without mistakes.
     mistakes : int
-        How many were taken for that one.
+        Number of images for which `taken_for` was predicted.
     """
 
     images: int
@@ -138,12 +138,12 @@ class ClassResult:
 
     @property
     def top1(self):
-        """Share of the images that were taken for what they are; None without images."""
+        """Share of the correctly classified images, 0 to 1; None without images."""
         return self.hits / self.images if self.images else None
 
 
 class Evaluation:
-    """What a network made of labelled images.
+    """Results of a network on labelled images.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class Evaluation:
     accuracy : Accuracy
     confusion : Confusion
     seconds : float
-        That the network took; reading images is not counted.
+        Run time of the network, without the time to read images.
     """
 
     def __init__(self, classes):
@@ -162,7 +162,7 @@ class Evaluation:
         self._batches = []
 
     def add(self, scores, probabilities, labels, seconds):
-        """Count a batch: (N, classes) scores and the probabilities that follow from them, (N,) labels, and the time it took."""
+        """Add a batch: (N, classes) scores and probabilities, (N,) labels, and the run time of the network in seconds."""
         labels, predictions = class_numbers(labels, scores.shape[1]), scores.argmax(axis=1)
         self.accuracy.add(scores, labels)
         self.confusion.add(predictions, labels)
@@ -171,31 +171,31 @@ class Evaluation:
 
     @property
     def images_per_second(self):
-        """Of the network alone."""
+        """Throughput of the network, without reading images."""
         return self.accuracy.images / self.seconds
 
     def predictions(self):
-        """The arrays (labels, predicted classes, their probabilities), each (N,), in the order of the images."""
+        """Return the arrays (labels, predicted classes, their probabilities), each (N,), in the order of the images."""
         return tuple(np.concatenate(parts) for parts in zip(*self._batches))
 
 
 @dataclasses.dataclass
 class Difference:
-    """Of the scores of two networks for the same images.
+    """Difference between two networks on the same images.
 
     Attributes
     ----------
     predictions : int
-        How many images they take for different classes.
+        Number of images for which they predict different classes.
     score : float
-        The largest absolute difference of a score.
+        Largest absolute difference of a score.
     """
 
     predictions: int = 0
     score: float = 0.0
 
     def add(self, scores, others):
-        """Count a batch: (N, classes) scores of both."""
+        """Add a batch: (N, classes) scores of both networks."""
         self.predictions += int((scores.argmax(axis=1) != others.argmax(axis=1)).sum())
         self.score = max(self.score, float(np.abs(scores.astype(np.float64) - others).max()))
 
@@ -208,17 +208,17 @@ def evaluate(networks, batches):
     networks : sequence
         Callables (images, names) -> (N, classes) scores, NumPy, with an attribute `classes` and a method `probabilities(scores)`.
     batches : iterable
-        Of (images, labels, names): what the networks take, (N,) class numbers, and what errors call each image.
+        Tuples (images, labels, names): the input of the networks, (N,) class numbers, and a name of each image for errors.
 
     Returns
     -------
     (list of Evaluation, list of Difference)
-        One evaluation for each network; one difference for each but the first, from the first.
+        One evaluation per network; one difference from the first network for each of the others.
 
     Raises
     ------
     UserError
-        When a label is no class of the networks; what a network raises.
+        If a label is not a class of the networks. Errors of the networks are passed on.
     """
     evaluations = [Evaluation(network.classes) for network in networks]
     differences = [Difference() for _ in networks[1:]]
@@ -235,5 +235,5 @@ def evaluate(networks, batches):
 
 
 def _numpy(array):
-    """A NumPy array of one, or of an NDArray."""
+    """Return a NumPy array, from a NumPy array or an NDArray."""
     return array if isinstance(array, np.ndarray) else array.asnumpy()

@@ -1,12 +1,11 @@
-"""A network as plain data: its nodes in order, their marks and their shapes.
+"""Graphs of networks: nodes in topological order, with marks and shapes.
 
-Read from a live Gluon block, a symbol or an exported file alike. Whoever looks at a trained network starts here, and sees nothing
-of the Python classes that built it.
+A graph is read from a Gluon block, a symbol or an exported file. It is the input of counting, checking, drawing and conversion, which do
+not depend on the Python classes that built the network.
 """
 
 import collections
 import dataclasses
-import json
 import math
 import numbers
 import os
@@ -20,10 +19,10 @@ from ..files import read_text
 from ..marks import ACTIVATION_INPUT, ROLE, read_marks
 from ..symbol_json import SymbolJson, require_different_names
 
-Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a live block, a symbol, or the path of an exported one
-InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]  # of the only input, or of each by name
+Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a Gluon block, a symbol, or the path of an exported symbol
+InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]  # shape of the only input, or shapes of all inputs by name
 
-_MOST_ELEMENTS = (1 << 31) - 1  # of an array
+_MOST_ELEMENTS = (1 << 31) - 1  # per array, the limit of MXNet
 
 
 @dataclasses.dataclass(eq=False)
@@ -36,18 +35,18 @@ class Node:
         Position in `Graph.nodes`.
     name : str
     operator : str or None
-        MXNet's name of the operator; None for a variable (an input, a parameter, a running statistic).
+        Name of the operator in MXNet; None for a variable (an input, a parameter, a running statistic).
     attributes : dict of str to str
         The operator's parameters.
     marks : dict of str to str
-        What the layer that made the node says about it, see `bmx_melius.marks`.
+        Facts that the layer attached to the node, see `bmx_melius.marks`.
     inputs : list of Node
     input_slots : list of int
-        Which output of each input is used; 0 but for operators with several.
+        Index of the output used of each input node; 0 unless its operator has several outputs.
     shapes : list of tuple of int
         Shapes of the node's outputs.
     depends_on_data : bool
-        False for parameters and for what is computed from parameters alone, such as a binarized weight.
+        False for parameters and for values that are computed only from parameters, such as a binarized weight.
     """
 
     index: int
@@ -55,7 +54,7 @@ class Node:
     operator: Optional[str]
     attributes: Dict[str, str]
     marks: Dict[str, str]
-    inputs: List['Node'] = dataclasses.field(repr=False)  # printing them would print all the nodes upstream, many times over
+    inputs: List['Node'] = dataclasses.field(repr=False)  # otherwise repr would print all nodes upstream repeatedly
     input_slots: List[int]
     shapes: List[Tuple[int, ...]]
     depends_on_data: bool
@@ -68,19 +67,19 @@ class Node:
 
 @dataclasses.dataclass(eq=False)
 class Graph:
-    """A whole network.
+    """Graph of a network.
 
     Attributes
     ----------
     nodes : list of Node
         In topological order: the inputs of a node come before it.
     parameters : list of Node
-        The variables that are learned: no inputs, no labels, no running statistics.
+        Variables that are trained: not inputs, labels or running statistics.
     statistics : list of Node
-        The auxiliary variables: running means and variances.
+        Auxiliary variables: running means and variances.
     outputs : list of Node
     output_slots : list of int
-        Which output of each of them it is.
+        Index of the output of each node in `outputs`.
     """
 
     nodes: List[Node]
@@ -91,20 +90,20 @@ class Graph:
 
     @classmethod
     def read(cls, network: Network, input_shape: InputShape) -> 'Graph':
-        """Trace or load `network` and infer the shape of every node. The network stays as it was, initialized or not.
+        """Trace or load a network and infer the shape of every node. The network does not change and need not be initialized.
 
         Parameters
         ----------
         network : mxnet.gluon.Block, mxnet.sym.Symbol or path
-            The path is that of an exported ``-symbol.json``.
+            A path is that of an exported ``-symbol.json``.
         input_shape : tuple of int, or dict of str to tuple of int
-            Shape of the input `data`, batch axis included; a dict names the inputs of a network with several.
+            Shape of the input `data`, with the batch axis; a dict of input names to shapes for networks with several inputs.
 
         Raises
         ------
         UserError
-            When the file cannot be read or is no symbol, the block cannot be traced, two variables have one name, or the shapes do not fit
-            or do not follow from those given.
+            If the file cannot be read or is not a symbol, the block cannot be traced, two variables have one name, or shapes are
+            inconsistent or cannot be inferred.
         """
         shapes = shapes_by_name(input_shape)
         symbol = symbol_of(network, list(shapes))
@@ -116,24 +115,24 @@ class Graph:
                     f'the network has no input {name!r}: give shapes by name, {{name: shape}}; its variables are {_some(arguments)}'
                 )
         internals = symbol.get_internals()
-        described = json.loads(internals.tojson())
+        described = SymbolJson.of(internals)
         output_shapes = _infer(internals, shapes)
 
         statistics = set(symbol.list_auxiliary_states())
         graph = cls(nodes=[], parameters=[], statistics=[], outputs=[], output_slots=[])
         shapes_of = collections.defaultdict(list)
-        for (index, _, _), shape in zip(described['heads'], output_shapes):  # the outputs of a node follow each other in order
+        for (index, _, _), shape in zip(described.heads, output_shapes):  # the outputs of a node are consecutive
             shapes_of[index].append(shape)
         labels = set()
-        for index, entry in enumerate(described['nodes']):
+        for index, entry in enumerate(described.nodes):
             inputs = [graph.nodes[source] for source, _, _ in entry['inputs']]
             is_variable = entry['op'] == 'null'
             node = Node(
                 index=index,
                 name=entry['name'],
                 operator=None if is_variable else entry['op'],
-                attributes=entry.get('attrs', {}),
-                marks=read_marks(entry.get('attrs', {})),
+                attributes=entry['attrs'],
+                marks=read_marks(entry['attrs']),
                 inputs=inputs,
                 input_slots=[slot for _, slot, _ in entry['inputs']],
                 shapes=shapes_of[index],
@@ -141,9 +140,9 @@ class Graph:
             )
             if 'subgraphs' in entry:
                 raise UserError(
-                    f'node {node.name} ({node.operator}) holds a graph of its own (a loop or a fused operator), which cannot be read'
+                    f'node {node.name} ({node.operator}) contains a subgraph (a loop or a fused operator), which is not supported'
                 )
-            if not is_variable and node.operator.endswith('Output'):  # SoftmaxOutput and its kin compare with a label
+            if not is_variable and node.operator.endswith('Output'):  # SoftmaxOutput and similar operators have a label as input
                 labels.update(source.name for source in inputs[1:])
             graph.nodes.append(node)
         for node in graph.nodes:
@@ -151,7 +150,7 @@ class Graph:
                 graph.statistics.append(node)
             elif node.operator is None and node.name not in shapes and node.name not in labels:
                 graph.parameters.append(node)
-        heads = json.loads(symbol.tojson())['heads']
+        heads = SymbolJson.of(symbol).heads
         graph.outputs = [graph.nodes[index] for index, _, _ in heads]
         graph.output_slots = [slot for _, slot, _ in heads]
         _require_known_shapes(graph, shapes)
@@ -159,7 +158,7 @@ class Graph:
 
 
 def activation_input(node: Node) -> Optional[Node]:
-    """Return the first node of the marked activation whose last node is `node`; None where the marks do not name one."""
+    """Return the first node of the marked activation whose last node is `node`; None if the marks do not determine one."""
     found, seen, waiting = set(), set(), [node]
     while waiting:
         inner = waiting.pop()
@@ -176,9 +175,9 @@ def activation_input(node: Node) -> Optional[Node]:
 
 
 def shapes_by_name(input_shape: InputShape, name: str = 'data') -> Dict[str, Tuple[int, ...]]:
-    """The shape of each input: that of a network with one, which is called `name`, or a dict.
+    """Return the shape of each input by name. A single shape becomes that of the input `name`.
 
-    Raises `UserError` for what is no shape, and for one that MXNet cannot compute with.
+    Raises `UserError` for values that are not shapes and for shapes that are too large for MXNet.
     """
     shapes = dict(input_shape) if isinstance(input_shape, dict) else {name: input_shape}
     for given, shape in shapes.items():
@@ -192,7 +191,7 @@ def shapes_by_name(input_shape: InputShape, name: str = 'data') -> Dict[str, Tup
 
 
 def load_symbol(path: Union[str, os.PathLike]) -> mx.sym.Symbol:
-    """Read an exported ``-symbol.json``. Raises `UserError` when it cannot be read or holds no symbol."""
+    """Read an exported ``-symbol.json``. Raises `UserError` if it cannot be read or does not contain a symbol."""
     content = read_text(path)
     SymbolJson.parse(content, path)
     try:
@@ -202,7 +201,7 @@ def load_symbol(path: Union[str, os.PathLike]) -> mx.sym.Symbol:
 
 
 def symbol_of(network: Network, input_names: Sequence[str]) -> mx.sym.Symbol:
-    """The symbol of a block (traced with inputs of these names), a path or a symbol. Raises as `Graph.read` does."""
+    """Return the symbol of a path, a symbol or a block, which is traced with inputs of these names. Raises as `Graph.read` does."""
     if isinstance(network, mx.sym.Symbol):
         return network
     if isinstance(network, (str, os.PathLike)):
@@ -211,7 +210,7 @@ def symbol_of(network: Network, input_names: Sequence[str]) -> mx.sym.Symbol:
         raise TypeError(f'expected a Gluon block, a symbol or the path of a -symbol.json, not {type(network).__name__}')
     try:
         outputs = network(*[mx.sym.var(name) for name in input_names])
-    except Exception as error:  # whatever a forward written for arrays does to a symbol
+    except Exception as error:  # a forward pass written for arrays can raise anything for a symbol
         raise UserError(
             f'{type(network).__name__} cannot be traced with the inputs {", ".join(input_names)}; '
             f'it must be hybridizable, or exported first: {error}'.splitlines()[0]
@@ -227,13 +226,13 @@ def _flatten(outputs):
 
 def _infer(internals, shapes):
     try:
-        # not infer_shape: it prints to standard output before it raises
+        # infer_shape would print to standard output before it raises
         return internals.infer_shape_partial(**shapes)[1]
     except mx.MXNetError as error:
         message = str(error)
         node = re.search(r'Error in operator ([^:\s]+): *(.*)', message)
         place, reason = (f' at node {node.group(1)}', node.group(2)) if node else ('', message.splitlines()[0])
-        reason = reason.split('Check failed: ')[-1]  # without the time and the line of MXNet's source
+        reason = reason.split('Check failed: ')[-1]  # without the time and source line of MXNet
         raise UserError(f'the input shape {_spell(shapes)} does not fit the network{place}: {reason}') from error
 
 

@@ -1,16 +1,18 @@
-"""How many operations, parameters and bytes a network has: totals, layer by layer, and by kind of layer."""
+"""Operations, parameters and size of networks: totals, per layer, and per kind of layer."""
 
 import dataclasses
 import math
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Any, Dict, List, Tuple, Union
 
+from ..arithmetic import ceil_div
+from ..text import table
 from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers
 from .graph import Graph, InputShape, Network
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """The layers of one kind together: how many, their MACs and OPs, and the share of the network's OPs (0 to 1)."""
+    """Totals of the layers of one kind; `share` is their share of the OPs of the network, 0 to 1."""
 
     kind: str
     layers: int
@@ -22,14 +24,14 @@ class Kind:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The counts of a network, for one pass of the input shape they were asked for. ``print(summary)`` shows the table.
+    """Counts of a network for one forward pass with a given input shape. ``print(summary)`` shows a table of the layers.
 
     Attributes
     ----------
     layers : tuple of Layer
-        In the order of the graph.
+        In topological order.
     running_statistics : int
-        Number of running means and variances, which no other count includes.
+        Number of running means and variances, which the other counts do not include.
     """
 
     layers: Tuple[Layer, ...]
@@ -37,7 +39,7 @@ class Summary:
 
     @classmethod
     def of(cls, graph: Graph) -> 'Summary':
-        """The counts of a `Graph`. Raises as `summary` does."""
+        """Count a `Graph`. Raises as `summary` does."""
         return cls(layers=tuple(count_layers(graph).values()), running_statistics=sum(math.prod(node.shape) for node in graph.statistics))
 
     def _total(self, field):
@@ -75,17 +77,17 @@ class Summary:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the parameters, each with the bits it needs; running statistics excluded, as in the paper."""
-        return math.ceil(self._total('size_bits') / 8)
+        """Size of the parameters in bytes, with the bits of their quantizers; running statistics excluded, as in the paper."""
+        return ceil_div(self._total('size_bits'), 8)
 
     @property
     def size_bytes_with_running(self) -> int:
-        """`size_bytes` and 4 bytes for each running mean and variance."""
+        """`size_bytes` plus 4 bytes for each running mean and variance."""
         return self.size_bytes + self.running_statistics * FLOAT_BITS // 8
 
     @property
     def counts(self) -> Dict[str, Union[int, float]]:
-        """The totals by name."""
+        """Totals by name."""
         return {
             name: getattr(self, name)
             for name in (
@@ -101,7 +103,7 @@ class Summary:
         }
 
     def by_kind(self) -> List[Kind]:
-        """Where the operations are (the paper's section 3.2): one `Kind` for each kind that occurs, in the order of `KINDS`."""
+        """Return the totals of each kind of layer (paper, section 3.2): a list of `Kind`, in the order of `KINDS`."""
         rows = []
         for kind in KINDS:
             layers = [layer for layer in self.layers if layer.kind == kind]
@@ -120,13 +122,13 @@ class Summary:
         return rows
 
     def to_json(self) -> Dict[str, Any]:
-        """The totals and the rows as an object that `json` can write."""
+        """Return totals and layers as a dict that `json` can serialize."""
         return {**self.counts, 'layers': [layer.to_json() for layer in self.layers]}
 
     def table_by_kind(self) -> str:
-        """`by_kind` as text, with the totals below."""
+        """Return a text table of `by_kind`, followed by the totals."""
         rows = [(row.kind, row.layers, row.macs, round(row.ops), f'{row.share:.1%}', row.parameters) for row in self.by_kind()]
-        return table(('kind', 'layers', 'MACs', 'OPs', 'share of OPs', 'parameters'), rows, left=1) + '\n\n' + self._totals()
+        return table(('kind', 'layers', 'MACs', 'OPs', 'share of OPs', 'parameters'), rows, align='<>>>>>') + '\n\n' + self._totals()
 
     def __str__(self) -> str:
         rows = [
@@ -143,7 +145,9 @@ class Summary:
             for layer in self.layers
         ]
         return (
-            table(('name', 'kind', 'operator', 'output shape', 'bits', 'parameters', 'MACs', 'OPs'), rows, left=4) + '\n\n' + self._totals()
+            table(('name', 'kind', 'operator', 'output shape', 'bits', 'parameters', 'MACs', 'OPs'), rows, align='<<<<>>>>')
+            + '\n\n'
+            + self._totals()
         )
 
     def _totals(self):
@@ -164,16 +168,16 @@ class Summary:
 
 
 def summary(network: Network, input_shape: InputShape = (1, 3, 224, 224)) -> Summary:
-    """Count operations, parameters and bytes of a network, layer by layer.
+    """Count operations, parameters and bytes of a network, per layer and in total.
 
-    Only the graph is looked at: nothing is computed, and the network stays as it was, initialized or not.
+    Only the graph is read: nothing is computed, and the network does not change and need not be initialized.
 
     Parameters
     ----------
     network : mxnet.gluon.Block, mxnet.sym.Symbol or path of an exported ``-symbol.json``
-        Quantized layers are known by the marks that the layers of this package leave in the graph.
+        Quantized layers are found by the marks of this package's layers in the graph.
     input_shape : tuple of int, or dict of str to tuple of int
-        With the batch axis; operations are those of the whole batch. A dict names the inputs of a network with several.
+        Shape with the batch axis; operations are those of the whole batch. A dict of input names to shapes for several inputs.
 
     Returns
     -------
@@ -182,8 +186,8 @@ def summary(network: Network, input_shape: InputShape = (1, 3, 224, 224)) -> Sum
     Raises
     ------
     UserError
-        When a file cannot be read, the network cannot be traced, shapes are unknown or do not fit, or an operator cannot be counted; it
-        names the file or the node.
+        If a file cannot be read, the network cannot be traced, shapes are unknown or inconsistent, or an operator cannot be counted; the
+        message names the file or the node.
 
     Examples
     --------
@@ -203,14 +207,3 @@ def summary(network: Network, input_shape: InputShape = (1, 3, 224, 224)) -> Sum
     size        144 bytes = 0.00 MB of 1,048,576 bytes
     """
     return Summary.of(Graph.read(network, input_shape))
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[object]], left: int) -> str:
-    """Return text columns, the first `left` of them flush left; integers have thousands separators."""
-    cells = [list(headings)] + [[f'{cell:,}' if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = [
-        '  '.join(cell.ljust(width) if i < left else cell.rjust(width) for i, (cell, width) in enumerate(zip(line, widths))).rstrip()
-        for line in cells
-    ]
-    return '\n'.join([lines[0], '  '.join('-' * width for width in widths), *lines[1:]])

@@ -1,10 +1,10 @@
-"""How fast a packed network is on this machine, step by step, and beside other libraries.
+"""Benchmarks of packed networks: latency of each step, and comparison with other libraries.
 
-``networks``     what is timed where nothing is given: a network of the zoo with random weights, a single binary layer
-``latency``      a packed network in this process: the machine's measured peaks, the whole network and its steps
-``rows``         what a comparison measures: a peer, its arguments, its threads and environment
-``peers``        one library a file
-``float_forms``  what MXNet makes of the same network at its best
-``worker``       a process that runs one row; ``rounds`` lets workers take turns; ``comparison`` is the whole
-``figures``      the ratios that count; ``benchmark_report`` shows all as tables
+``networks``     default benchmark networks: a network of the zoo with random weights, a single binary layer
+``latency``      timing in this process: the measured peaks of the machine, the whole network and its steps
+``rows``         rows of a comparison: a peer, its arguments, number of threads and environment
+``peers``        the libraries compared, one per file
+``float_forms``  optimized forms of the float network in MXNet
+``worker``       the process that runs one row; ``rounds`` schedules the workers in turns; ``comparison`` combines them
+``figures``      ratios computed from the measurements; ``benchmark_report`` formats everything as tables
 """

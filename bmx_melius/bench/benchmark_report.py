@@ -1,10 +1,10 @@
-"""Tables of a benchmark, from what its JSON holds."""
+"""Formatting of benchmark results (the same data as the JSON output) as text tables."""
 
 import math
 
 
 def machine_lines(machine):
-    """Two lines about the machine."""
+    """Return two lines that describe the machine and its peaks."""
     return (
         f'{machine["processor"]}, {machine["usable_cores"]} usable cores, instruction set {machine["instruction_set"]} '
         f'(of {", ".join(machine["instruction_sets"])})\n'
@@ -14,7 +14,7 @@ def machine_lines(machine):
 
 
 def step_table(steps, machine, threads, by):
-    """One line a step, or a kind of step: time, share of the whole, MAC/s, percent of the peak of as many threads."""
+    """Return a table with one line per step or kind of step: time, share of the total, MAC/s, percent of the peak of `threads` threads."""
     total = sum(step['seconds'] for step in steps)
     steps = steps if by == 'step' else _by_kind(steps)
     width = max(len(step['name']) for step in steps)
@@ -32,7 +32,7 @@ def step_table(steps, machine, threads, by):
 
 
 def _by_kind(steps):
-    """Steps with the same name, but for the number before it, added up; those that take longest first."""
+    """Sum the steps whose names differ only in the leading number. The slowest kind comes first."""
     kinds = {}
     for step in steps:
         name = step['name'].partition(' ')[2]
@@ -43,7 +43,7 @@ def _by_kind(steps):
 
 
 def latency_lines(latency, memory):
-    """What a run takes in all."""
+    """Return lines with the latency, throughput and working memory of a run."""
     per_image = latency['seconds'] / latency['images']
     batch = f' a batch of {latency["images"]}' if latency['images'] > 1 else ''
     return (
@@ -54,7 +54,7 @@ def latency_lines(latency, memory):
 
 
 def comparison_table(results, reference):
-    """One line a row, its time an image beside that of the row `reference`; absent and failed rows say why."""
+    """Return a table with one line per row: its time and the ratio to the time per image of row `reference`, or why it was not timed."""
     base = results.get(reference, {}).get('seconds', math.nan) / results[reference]['images']
     width = max(len(row['title']) for row in results.values())
     lines = [f'{"":<{width}} {"ms":>9} {"+-":>7} {"ratio":>7}']
@@ -72,7 +72,7 @@ def comparison_table(results, reference):
 
 
 def figure_table(figures):
-    """One line a figure."""
+    """Return a table with one line per figure."""
     width = max(map(len, figures))
     return '\n'.join(
         f'{name:<{width}} {"-" if value is None else f"{value:.3g}"}' for name, value in figures.items() if not isinstance(value, dict)

@@ -1,4 +1,4 @@
-"""A comparison: the rows that can run here are timed in turns; of the others it is said why they cannot."""
+"""Comparison of libraries: rows whose packages are installed are timed in turns, the others are reported as absent."""
 
 import os
 import tempfile
@@ -17,12 +17,12 @@ def compare(rows, repetitions, rounds, progress):
     ----------
     rows : list of rows.Row
     repetitions, rounds, progress
-        As in `rounds.measure`.
+        See `rounds.measure`.
 
     Returns
     -------
-    dict of row key to a dict: title, threads and images of the row, and what `rounds.measure` gives, or 'absent', the packages to
-    install.
+    dict of row key to dict
+        ``title``, ``threads`` and ``images`` of the row, and the result of `rounds.measure`; or ``absent``, the packages to install.
     """
     absent = {row.key: row.missing_packages() for row in rows}
     present = [row for row in rows if not absent[row.key]]
@@ -37,7 +37,7 @@ def compare(rows, repetitions, rounds, progress):
 
 
 def make_input(shape):
-    """The input every row of this shape is given, float32."""
+    """Return the input array of all rows with this input shape: standard normal float32, with a fixed seed."""
     return np.random.default_rng(_SEED).standard_normal(shape, dtype=np.float32)
 
 

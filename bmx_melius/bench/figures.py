@@ -1,4 +1,4 @@
-"""The figures that count, from measured rows and steps. One that cannot be computed, because a row is missing or failed, is None."""
+"""Summary figures from measured rows and steps. A figure is None if a row that it needs is missing or failed."""
 
 from .rows import BATCH, LAYERS, WIDTHS
 
@@ -6,13 +6,13 @@ FLOAT_FORMS = ('exported', 'folded', 'thresholds')
 
 
 def from_steps(steps, peak_binary, peak_float):
-    """Shares of the machine's peaks in percent.
+    """Return the percentages of the machine's peaks that the binary and the float steps reach.
 
     Parameters
     ----------
     steps : list of Step
     peak_binary, peak_float : float
-        Multiply-accumulates a second, of as many threads as the steps had.
+        Peak multiply-accumulates per second of as many threads as the steps used.
     """
     layers = {step.name: 100 * step.macs / step.seconds / peak_binary for step in steps if step.binary and step.macs}
     return {
@@ -29,16 +29,18 @@ def _share(steps, peak):
 
 
 def from_rows(results):
-    """Ratios of a comparison. ``speedup``: how many times faster the packed network is; ``time_to``: its time divided by another's.
+    """Return the ratios of a comparison.
+
+    ``speedup`` is the time of another library divided by that of the packed network, ``time_to`` the inverse.
 
     Parameters
     ----------
     results : dict of row key to dict
-        As `comparison.compare` gives it.
+        The result of `comparison.compare`.
     """
 
     def seconds(*keys):
-        """Of the fastest of these rows."""
+        """Return the time of the fastest of these rows, or None."""
         return min((results[key]['seconds'] for key in keys if 'seconds' in results.get(key, {})), default=None)
 
     def ratio(slow, fast):
@@ -75,5 +77,5 @@ def from_rows(results):
 
 
 def fact(results, key, name):
-    """What a row's worker told beside its times, or None."""
+    """Return a fact that the worker of a row reported in addition to its times, or None."""
     return results.get(key, {}).get('facts', {}).get(name)

@@ -1,28 +1,28 @@
-"""Forms of an exported network that give the same result in MXNet's stock operators, faster: what a packed network has to beat.
+"""Optimized forms of an exported network in MXNet's stock operators, with the same results: the baselines for a packed network.
 
-A form is a function of a symbol and its parameters (a dict of name to NDArray) to another such pair. The slices around grouped
-convolutions stay in all of them: they keep the plain memory layout, in which MXNet's pooling and normalization are fast.
+A form is a function from a symbol and its parameters (a dict of name to NDArray) to another such pair. All forms keep the slices
+around grouped convolutions, which preserve the plain memory layout in which MXNet's pooling and normalization are fast.
 """
 
 import collections
-import json
 
 import mxnet as mx
 import numpy as np
 
 from ..container import read_arrays
-from ..marks import ACTIVATION, ACTIVATION_INPUT, ROLE, key
+from ..marks import ACTIVATION, ACTIVATION_INPUT, ROLE, is_sign, read_marks
+from ..symbol_json import VARIABLE, SymbolJson, truth
 
 _BLOCK_OPTIONS = {'static_alloc': True, 'static_shape': True}
 
 
 def as_exported(symbol, parameters):
-    """Nothing changed."""
+    """Return the network unchanged."""
     return symbol, parameters
 
 
 def folded(symbol, parameters):
-    """Weights binarized beforehand; each binary activation one comparison, without the terms that only training needs."""
+    """Binarize the weights ahead of time and reduce each binary activation to one comparison, without the terms for its gradient."""
     graph = _Graph(symbol, parameters)
     graph.fold_parameters()
     graph.compare_only()
@@ -30,7 +30,7 @@ def folded(symbol, parameters):
 
 
 def thresholds(symbol, parameters):
-    """As `folded`, and batch normalization before a comparison is a threshold of its input, where no channel's gamma is <= 0."""
+    """Apply `folded`, and fold batch normalization before a comparison into a threshold if gamma is positive in all channels."""
     graph = _Graph(symbol, parameters)
     graph.fold_parameters()
     graph.compare_only()
@@ -42,18 +42,18 @@ FORMS = {'exported': as_exported, 'folded': folded, 'thresholds': thresholds}
 
 
 def fused(symbol, parameters):
-    """The graph with the operators fused that oneDNN can fuse, such as convolution, normalization and ReLU."""
+    """Fuse the operators that oneDNN can fuse, such as convolution, normalization and ReLU."""
     return symbol.get_backend_symbol('MKLDNN'), parameters
 
 
 def load_exported(prefix):
-    """Symbol and parameters of the files that ``export`` wrote."""
+    """Return symbol and parameters from the files written by ``export``."""
     arrays = read_arrays(f'{prefix}-0000.params')
     return mx.sym.load(f'{prefix}-symbol.json'), {name: mx.nd.array(array, dtype=array.dtype) for name, array in arrays.items()}
 
 
 def to_block(symbol, parameters):
-    """A hybridized block with the input `data`."""
+    """Return a hybridized block with the input `data`."""
     block = mx.gluon.SymbolBlock(symbol, mx.sym.var('data'))
     for name, parameter in block.collect_params().items():
         parameter.shape = parameters[name].shape
@@ -64,100 +64,76 @@ def to_block(symbol, parameters):
 
 
 class _Graph:
-    """The nodes of a symbol as MXNet writes them to JSON, to be changed in place."""
+    """The nodes of a symbol in MXNet's JSON form, modified in place."""
 
     def __init__(self, symbol, parameters):
         self.symbol, self.parameters = symbol, dict(parameters)
-        self.content = json.loads(symbol.tojson())
-        self.nodes = self.content['nodes']
+        self.json = SymbolJson.of(symbol)
 
     def fold_parameters(self):
-        """Replace what is computed from parameters alone by its value."""
-        depends = []
-        for node in self.nodes:
+        """Replace each value that is computed only from parameters by a constant."""
+        nodes, depends = self.json.nodes, []
+        for node in nodes:
             inputs = [depends[index] for index, *_ in node['inputs']]
-            depends.append(node['name'] == 'data' if node['op'] == 'null' else any(inputs))
+            depends.append(node['name'] == 'data' if node['op'] == VARIABLE else any(inputs))
         constants = {
             index
-            for node, needed in zip(self.nodes, depends)
+            for node, needed in zip(nodes, depends)
             for index, *_ in node['inputs']
-            if needed and not depends[index] and self.nodes[index]['op'] != 'null'
+            if needed and not depends[index] and nodes[index]['op'] != VARIABLE
         }
         constants = sorted(constants)
         if not constants:
             return
         internals = self.symbol.get_internals()
-        group = mx.sym.Group([internals[self.nodes[index]['name'] + '_output'] for index in constants])
+        group = mx.sym.Group([internals[nodes[index]['name'] + '_output'] for index in constants])
         values = group.eval(ctx=mx.cpu(), **{name: self.parameters[name] for name in group.list_arguments()})
         for index, value in zip(constants, values):
-            self._make_parameter(index, self.nodes[index]['name'], value)
+            self._make_parameter(index, nodes[index]['name'], value)
 
     def compare_only(self):
-        """Reduce each binary activation to x >= 0, or to 2 (x >= 0) - 1 where it gives signs."""
+        """Reduce each binary activation to x >= 0, or to 2 (x >= 0) - 1 if its encoding is ``sign``."""
         first = None
-        for index, node in enumerate(self.nodes):
-            attributes = node.get('attrs', {})
-            role = attributes.get(key(ROLE))
+        for index, node in enumerate(self.json.nodes):
+            facts = read_marks(node['attrs'])
+            role = facts.get(ROLE)
             if role == ACTIVATION_INPUT:
                 first = index
-            elif role == ACTIVATION and attributes[key('method')] in ('sign', 'approx_sign'):
-                compared = self.nodes[first]['inputs']
-                if attributes[key('encoding')] == 'bit':
-                    self._replace(index, '_greater_equal_scalar', compared, {'scalar': '0'})
+            elif role == ACTIVATION and is_sign(facts):
+                compared = self.json.nodes[first]['inputs']
+                if facts['encoding'] == 'bit':
+                    self.json.replace(index, '_greater_equal_scalar', compared, {'scalar': '0'})
                 else:  # the nodes between the first and the last one have no other use
-                    self._replace(first, '_greater_equal_scalar', compared, {'scalar': '0'})
-                    self._replace(first + 1, '_mul_scalar', [[first, 0, 0]], {'scalar': '2'})
-                    self._replace(index, '_minus_scalar', [[first + 1, 0, 0]], {'scalar': '1'})
-        self._drop_unused()
+                    self.json.replace(first, '_greater_equal_scalar', compared, {'scalar': '0'})
+                    self.json.replace(first + 1, '_mul_scalar', [[first, 0, 0]], {'scalar': '2'})
+                    self.json.replace(index, '_minus_scalar', [[first + 1, 0, 0]], {'scalar': '1'})
+        self.json.drop_unused()
 
     def fold_thresholds(self):
-        """BN(x) >= 0 becomes x >= mean - beta sqrt(variance + eps) / gamma."""
-        uses = collections.Counter(source for node in self.nodes for source, *_ in node['inputs'])
-        for index, node in enumerate(self.nodes):
+        """Replace BN(x) >= 0 by x >= mean - beta sqrt(variance + eps) / gamma."""
+        nodes = self.json.nodes
+        uses = collections.Counter(source for node in nodes for source, *_ in node['inputs'])
+        for index, node in enumerate(nodes):
             if node['op'] != '_greater_equal_scalar':
                 continue
             source = node['inputs'][0][0]
-            norm = self.nodes[source]
-            if norm['op'] != 'BatchNorm' or norm['attrs'].get('fix_gamma', 'True') == 'True' or uses[source] > 1:
+            norm = nodes[source]
+            if norm['op'] != 'BatchNorm' or truth(norm['attrs'].get('fix_gamma', 'True')) or uses[source] > 1:
                 continue
             variables = [number for number, *_ in norm['inputs'][1:]]
-            gamma, beta, mean, variance = (self.parameters[self.nodes[number]['name']].asnumpy().astype('f8') for number in variables)
+            gamma, beta, mean, variance = (self.parameters[nodes[number]['name']].asnumpy().astype('f8') for number in variables)
             if gamma.min() <= 0:
                 continue
             threshold = mean - beta * np.sqrt(variance + float(norm['attrs']['eps'])) / gamma
             self._make_parameter(variables[0], norm['name'] + '_threshold', mx.nd.array(threshold.reshape(1, -1, 1, 1)))  # gamma's place
-            self._replace(index, 'broadcast_greater_equal', [norm['inputs'][0], [variables[0], 0, 0]], {})
-        self._drop_unused()
+            self.json.replace(index, 'broadcast_greater_equal', [norm['inputs'][0], [variables[0], 0, 0]])
+        self.json.drop_unused()
 
     def result(self):
-        """The symbol and its parameters."""
-        content = {
-            **self.content,
-            'nodes': self.nodes,
-            'arg_nodes': [index for index, node in enumerate(self.nodes) if node['op'] == 'null'],
-            'node_row_ptr': list(range(len(self.nodes) + 1)),
-        }
-        symbol = mx.sym.load_json(json.dumps(content))
+        """Return the symbol and its parameters."""
+        symbol = mx.sym.load_json(self.json.text())
         return symbol, {name: self.parameters[name] for name in symbol.list_inputs() if name in self.parameters}
 
-    def _drop_unused(self):
-        needed, stack = set(), [index for index, *_ in self.content['heads']]
-        while stack:
-            index = stack.pop()
-            if index not in needed:
-                needed.add(index)
-                stack += [source for source, *_ in self.nodes[index]['inputs']]
-        position = {old: new for new, old in enumerate(sorted(needed))}
-
-        def moved(entries):
-            return [[position[index], output, 0] for index, output, *_ in entries]
-
-        self.nodes = [{**self.nodes[index], 'inputs': moved(self.nodes[index]['inputs'])} for index in sorted(needed)]
-        self.content['heads'] = moved(self.content['heads'])
-
     def _make_parameter(self, index, name, value):
-        self.nodes[index] = {'op': 'null', 'name': name, 'inputs': []}
+        self.json.replace(index, VARIABLE, name=name)
         self.parameters[name] = value
-
-    def _replace(self, index, operator, inputs, attributes):
-        self.nodes[index].update(op=operator, inputs=inputs, attrs=attributes)

@@ -1,4 +1,4 @@
-"""A packed network timed in this process: the peaks of the machine, the whole network, and each of its steps."""
+"""Timing of a packed network in this process: the peaks of the machine, the whole network, and each of its steps."""
 
 import dataclasses
 import statistics
@@ -17,7 +17,7 @@ _PEAK_SECONDS = 0.3
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One step of the engine: the operations it covers, its median time, its multiply-accumulates and whether these are binary."""
+    """One step of the engine: its operations, its median time in seconds, and the number of multiply-accumulates and their kind."""
 
     name: str
     seconds: float
@@ -26,12 +26,12 @@ class Step:
 
 
 def measure_machine():
-    """Return a dict: processor, cores, instruction set, and peaks in multiply-accumulates a second of one thread.
+    """Return a dict with processor, cores, instruction sets, and the peak multiply-accumulates per second of one thread.
 
     Raises
     ------
     UserError
-        Without the compiled engine, which is what a benchmark measures.
+        If the engine is not compiled.
     """
     if engine.missing():
         raise UserError(engine.missing())
@@ -56,11 +56,12 @@ def measure(prefix, input_shape, threads, repetitions, machine):
     input_shape : tuple of int
     threads, repetitions : int
     machine : dict
-        As `measure_machine` gives it.
+        The result of `measure_machine`.
 
     Returns
     -------
-    dict: ``latency``, ``working_memory_bytes``, ``steps`` and those ``figures`` that follow from steps.
+    dict
+        ``latency``, ``working_memory_bytes``, ``steps``, and the ``figures`` computed from the steps.
     """
     session = Session(prefix, threads=threads)
     array = make_input(input_shape)
@@ -89,7 +90,7 @@ def measure(prefix, input_shape, threads, repetitions, machine):
 
 
 def measure_steps(session, array, repetitions):
-    """Return the steps of a packed network, each time the median of `repetitions` runs.
+    """Return the steps of a packed network, with the median times of `repetitions` runs.
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ def measure_steps(session, array, repetitions):
     array : numpy.ndarray, float32
     repetitions : int
     """
-    runs = [session.profile(array) for _ in range(repetitions + 1)][1:]  # the first one warms up
+    runs = [session.profile(array) for _ in range(repetitions + 1)][1:]  # the first run warms up the caches
     return [
         Step(f'{number:02} {name}', statistics.median(run[number][1] for run in runs), macs, binary)
         for number, (name, _, macs, binary) in enumerate(runs[0])

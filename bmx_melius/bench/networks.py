@@ -1,4 +1,4 @@
-"""Packed networks made for a benchmark: of the zoo with random weights, and single binary layers."""
+"""Benchmark networks: networks of the zoo with random weights, and single binary layers."""
 
 import numpy as np
 
@@ -7,15 +7,15 @@ _CALIBRATION_IMAGES = 4
 
 
 def export(network, prefix, input_shape):
-    """Give `network` random weights and export it.
+    """Initialize `network` with random weights and export it.
 
-    Running statistics are those of random images, scale and shift of each normalization are random, so that bits are mixed as in a
-    trained network. All scales are positive, which lets every form of the float graph be as fast as it can be.
+    Running statistics are computed from random images, and scale and shift of each normalization are random, so that bits are mixed as
+    in a trained network. All scales are positive, so that `float_forms.thresholds` can fold every batch normalization.
 
     Parameters
     ----------
-    network : gluon.HybridBlock, not initialized
-        Its normalization has the momentum 0.
+    network : mxnet.gluon.HybridBlock
+        Not initialized; its normalization layers have momentum 0.
     prefix : str
     input_shape : tuple of int
     """
@@ -25,7 +25,7 @@ def export(network, prefix, input_shape):
     random = np.random.default_rng(_SEED)
     network.initialize(mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2))
     images = mx.nd.array(random.standard_normal((_CALIBRATION_IMAGES, *input_shape[1:])))
-    network(images)  # learns the shapes of the parameters
+    network(images)  # completes deferred initialization
     for name, parameter in network.collect_params().items():
         if name.endswith('_gamma'):
             parameter.set_data(mx.nd.array(random.uniform(0.5, 1.5, parameter.shape)))
@@ -33,7 +33,7 @@ def export(network, prefix, input_shape):
             parameter.set_data(mx.nd.array(random.normal(0, 0.3, parameter.shape)))
     with mx.autograd.record():
         result = network(images)
-    result.backward()  # normalization learns its statistics here, all of them at once with a momentum of 0
+    result.backward()  # updates the running statistics, which momentum 0 replaces in one step
     mx.nd.waitall()
     network.hybridize()
     network(images[:1])
@@ -41,7 +41,7 @@ def export(network, prefix, input_shape):
 
 
 def single_layer(channels, size):
-    """A `Program` of one layer: random thresholds, and a 3x3 convolution with padding -1 to as many channels as it is given."""
+    """Return a `Program` of one binary layer: random thresholds and a 3x3 convolution, padding -1, with equal channels in and out."""
     from ..deployment.program.operations import REAL_KIND, Operation, Value
     from ..deployment.program.program import Program
 

@@ -1,27 +1,36 @@
-"""Workers that take turns: other load on the machine meets all rows alike, and ratios mean something."""
+"""Timing of rows in interleaved rounds, so that other load on the machine affects all rows alike and ratios are meaningful."""
 
 import contextlib
 import json
-import math
 import os
 import statistics
 import subprocess
 import sys
 
+from ..arithmetic import ceil_div
 from . import worker
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # this package may not be installed
-_WARM_UP = 2  # runs before the first round; one before each turn brings code and weights back into the caches
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # for PYTHONPATH: this package may not be installed
+_WARM_UP = 2  # runs before the first round; before each later turn one run refills the caches
 
 
 class Worker:
-    """A started process for one `Row`. Its `error` is None as long as it works; `seconds` are all its timed runs, `facts` what it told.
+    """A running process for one `Row`.
 
     Parameters
     ----------
     row : rows.Row
     input_file : str
-        A ``.npy`` of float32.
+        A ``.npy`` file of a float32 array.
+
+    Attributes
+    ----------
+    error : str or None
+        Why it failed; None as long as it works.
+    seconds : list of float
+        Times of all timed runs.
+    facts : dict
+        Facts that the peer reported.
     """
 
     def __init__(self, row, input_file):
@@ -45,13 +54,13 @@ class Worker:
         self.facts = self._ask(request).get('facts', {})
 
     def run(self, repetitions, warm_up):
-        """Let it run `repetitions` times, unless it has failed before."""
+        """Time `repetitions` runs, unless the worker has failed before."""
         if self.error is None:
             self.seconds += self._ask({'repetitions': repetitions, 'warm_up': warm_up}).get('seconds', [])
 
     def close(self):
-        """End the process."""
-        with contextlib.suppress(BrokenPipeError):  # it has ended by itself, and the last request never reached it
+        """Stop the process."""
+        with contextlib.suppress(BrokenPipeError):  # the process has exited before it read the last request
             self.process.stdin.close()
         self.process.stdout.close()
         self.process.wait()
@@ -74,17 +83,18 @@ def measure(rows, input_files, repetitions, rounds, progress):
     ----------
     rows : list of rows.Row
     input_files : dict of shape to path
-        The array each row of that shape is given.
+        ``.npy`` file with the input of the rows with that input shape.
     repetitions : int
-        Timed runs of each row.
+        Number of timed runs of each row.
     rounds : int
-        Turns these are divided into.
+        Number of turns into which these are divided.
     progress : callable (iterable, description) -> iterable
-        Shows how far it is.
+        Progress bar.
 
     Returns
     -------
-    dict of row key to {'seconds', 'spread', 'least', 'facts'} or {'error'}: the median, the distance between the quartiles, the minimum.
+    dict of row key to dict
+        ``seconds`` (median), ``spread`` (interquartile range), ``least`` (minimum) and ``facts``; or ``error``.
     """
     workers = []
     try:
@@ -92,7 +102,7 @@ def measure(rows, input_files, repetitions, rounds, progress):
             workers.append(Worker(row, input_files[row.input_shape]))
         for each in workers:
             each.run(0, _WARM_UP)
-        share = math.ceil(repetitions / rounds)
+        share = ceil_div(repetitions, rounds)
         for _, each in progress([(number, each) for number in range(rounds) for each in workers], 'timing'):
             each.run(share, 1)
     finally:
@@ -113,7 +123,7 @@ def _result(worker):
 
 
 def spread(seconds):
-    """The distance between the quartiles; 0 for a single run."""
+    """Return the interquartile range; 0 for a single run."""
     if len(seconds) < 2:
         return 0.0
     lower, _, upper = statistics.quantiles(seconds, n=4, method='inclusive')

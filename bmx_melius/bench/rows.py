@@ -1,4 +1,4 @@
-"""What a comparison measures: one row of data for each thing that is timed."""
+"""Rows of a comparison: one row of data for each timed configuration."""
 
 import dataclasses
 import importlib.util
@@ -16,30 +16,32 @@ from .peers import (
     session,
 )
 
-WIDTHS = (0.5, 0.75, 1.0)  # of MobileNets
-LAYERS = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels and size of single binary convolutions: those of ResNet's stages
-BATCH = 32  # of the row that shows throughput
-_MXNET = {'MXNET_USE_OPERATOR_TUNING': '0'}  # or most of its operators stay in one thread
-_MXNET_AVX2 = {**_MXNET, 'DNNL_MAX_CPU_ISA': 'AVX2', 'MKLDNN_MAX_CPU_ISA': 'AVX2'}  # oneDNN's name, old and new
+WIDTHS = (0.5, 0.75, 1.0)  # width multipliers of the MobileNets
+LAYERS = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels and size of the single convolutions: the stages of ResNet18
+BATCH = 32  # batch size of the throughput row
+_MXNET = {'MXNET_USE_OPERATOR_TUNING': '0'}  # with tuning most operators use one thread
+_MXNET_AVX2 = {**_MXNET, 'DNNL_MAX_CPU_ISA': 'AVX2', 'MKLDNN_MAX_CPU_ISA': 'AVX2'}  # the new and the old name of the variable
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One thing to be timed.
+    """One timed configuration.
 
     Attributes
     ----------
     key : str
-        Its name in the results.
+        Name in the results.
     title : str
-        What the table calls it.
+        Name in the table.
     group : str
-        What `--compare` calls it and its kin.
+        One of `GROUPS`, as given to ``--compare``.
     peer : module of `bmx_melius.bench.peers`
     input_shape : tuple of int
     threads : int
-    arguments, environment : dict
-        For the peer, and of its process.
+    arguments : dict
+        Arguments of the peer.
+    environment : dict of str to str
+        Environment variables of its process.
     """
 
     key: str
@@ -52,7 +54,7 @@ class Row:
     environment: dict = dataclasses.field(default_factory=dict)
 
     def missing_packages(self):
-        """What to install so that it can run: names of packages, none if all are there."""
+        """Return the names of the packages to install, an empty list if the row can run."""
         return [package for module, package in self.peer.PACKAGES.items() if importlib.util.find_spec(module) is None]
 
 
@@ -60,7 +62,7 @@ GROUPS = ('packed', 'mxnet', 'onnxruntime', 'litert', 'openvino', 'larq')
 
 
 def network_rows(prefix, exported, input_shape, threads):
-    """The packed network, alone and in MXNet, and the float graph it was made of; `exported` is None where that is not known."""
+    """Return rows of the packed network, in `Session` and in MXNet, and of the float network, unless its prefix `exported` is None."""
     batch = (BATCH, *input_shape[1:])
     packed = {'prefix': prefix}
     rows = [
@@ -80,7 +82,7 @@ def network_rows(prefix, exported, input_shape, threads):
 
 
 def mobilenet_rows(input_shape, threads):
-    """Float and int8 networks of other libraries."""
+    """Return rows of float and int8 networks in other libraries."""
     rows = []
     for network in (*(f'mobilenet{width}' for width in WIDTHS), 'resnet18_v1'):
         for fused in (False, True):
@@ -101,7 +103,7 @@ def mobilenet_rows(input_shape, threads):
 
 
 def layer_rows(threads):
-    """Single convolutions, the binary ones with the binarization of their float32 input."""
+    """Return rows of single convolutions; binary ones include the binarization of their float32 input."""
     rows = []
     for channels, size in LAYERS:
         name, shape = f'{channels}@{size}', (1, channels, size, size)

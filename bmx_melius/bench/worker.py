@@ -1,7 +1,8 @@
-"""A process that runs one row of a comparison: ``python worker.py`` with one JSON object a line on standard input and output.
+"""Worker process that runs one row of a comparison.
 
-It is run as a file and imports nothing of this package, so that each library is alone in its process. The first line it reads names the
-peer's file and its arguments; each further one asks for a number of timed runs. It answers each line with one.
+``python worker.py`` reads requests from standard input and writes answers to standard output, one JSON object per line. It runs as a
+file and imports nothing of this package, so that only the peer's library is loaded in its process. The first request names the file
+and the arguments of the peer, each further request a number of timed runs. Each request gets one answer.
 """
 
 import importlib.util
@@ -13,22 +14,22 @@ import traceback
 
 
 def main():
-    """Answer until standard input ends."""
+    """Answer requests until standard input ends."""
     answers = os.fdopen(os.dup(1), 'w')
-    os.dup2(2, 1)  # what libraries print must not mix with the answers
+    os.dup2(2, 1)  # output of libraries must not mix with the answers
     try:
         request = json.loads(sys.stdin.readline())
         run, facts = load(request)
         answer(answers, {'facts': facts})
         for line in sys.stdin:
             answer(answers, {'seconds': time_runs(run, **json.loads(line))})
-    except Exception as error:  # whatever a library raises: the parent names it beside the row
+    except Exception as error:  # of any type, from the library: the parent reports it in the row
         traceback.print_exc()
         answer(answers, {'error': last_line(error)})
 
 
 def load(request):
-    """The peer's `prepare(arguments, input)`: a function without arguments to be timed, and facts about it."""
+    """Load the peer and return the result of its `prepare`: the function to time, and a dict of facts."""
     import numpy as np
 
     specification = importlib.util.spec_from_file_location('peer', request['file'])
@@ -38,7 +39,7 @@ def load(request):
 
 
 def time_runs(run, repetitions, warm_up):
-    """Seconds of each of `repetitions` runs, after `warm_up` that do not count."""
+    """Return the seconds of each of `repetitions` runs, after `warm_up` untimed runs."""
     for _ in range(warm_up):
         run()
     seconds = []
@@ -50,15 +51,15 @@ def time_runs(run, repetitions, warm_up):
 
 
 def last_line(error):
-    """The last line of the message: libraries put tracebacks of their own before it."""
+    """Return type and last line of the message, without the traceback that some libraries put before it."""
     return f'{type(error).__name__}: {(str(error).strip() or "no message").splitlines()[-1]}'
 
 
 def answer(stream, content):
-    """Write one line."""
+    """Write one JSON object as a line."""
     print(json.dumps(content), file=stream, flush=True)
 
 
 if __name__ == '__main__':
-    sys.path.pop(0)  # the folder of this file: its names are not modules
+    sys.path.pop(0)  # the folder of this file, whose files must not shadow other modules
     main()

@@ -1,26 +1,27 @@
-"""What ``bmx-melius evaluate`` found, as text, as an object for JSON, and as a table of predictions."""
+"""Output of ``bmx-melius evaluate``: text, JSON, and a CSV file of predictions."""
 
 import csv
 import dataclasses
 
 from ..files import replacing
+from ..text import table
 
-_WHY_DIFFERENT = '(a packed network rounds sums differently, which may turn a sign next to its threshold: compare predictions, not scores)'
+_WHY_DIFFERENT = '(a packed network rounds sums differently, which may flip a sign near its threshold: compare predictions, not scores)'
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationReport:
-    """The results of one network, or of two on the same images.
+    """Results of one network, or of two networks on the same images.
 
     Attributes
     ----------
     network, compared : str
-        What the networks are called; `compared` is None where there is one.
+        Names of the networks; `compared` is None if there is only one.
     images : bmx_melius.data.labelled_images.LabelledImages
     names : list of str
-        Of the network's classes.
+        Names of the classes.
     scores : {'logit', 'probability'}
-        What the networks give.
+        Kind of the scores.
     evaluations : list of bmx_melius.analysis.evaluation.Evaluation
     differences : list of bmx_melius.analysis.evaluation.Difference
         As `bmx_melius.analysis.evaluation.evaluate` returns them.
@@ -35,7 +36,7 @@ class EvaluationReport:
     differences: list
 
     def text(self, per_class):
-        """The tables; `per_class` adds that of the classes."""
+        """Return the tables as text; `per_class` adds one of the classes."""
         parts = [f'{self.images.origin}: {len(self.images)} images, {len(self.names)} classes', self._accuracies()]
         for difference in self.differences:
             parts.append(
@@ -47,7 +48,7 @@ class EvaluationReport:
         return '\n\n'.join(parts)
 
     def to_json(self, per_class):
-        """The same as an object that `json` can write; accuracies are 0 to 1."""
+        """Return the results as a dict that `json` can serialize; accuracies are 0 to 1."""
         first, *others = map(_figures, self.evaluations)
         content = {'network': self.network, 'data': self.images.origin, 'classes': len(self.names), **first}
         for other, difference in zip(others, self.differences):
@@ -63,7 +64,7 @@ class EvaluationReport:
         return content
 
     def write_predictions(self, path):
-        """One row an image, CSV: its name, its class, the class it was taken for, and how probable the network finds that."""
+        """Write a CSV file with a row per image: its name, its class, the predicted class and the probability of the latter."""
         with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8', errors='surrogateescape') as file:
             writer = csv.writer(file)
             writer.writerow(('image', 'label', 'prediction', 'probability'))
@@ -72,20 +73,18 @@ class EvaluationReport:
 
     def _accuracies(self):
         networks = [name for name in (self.network, self.compared) if name]
-        width = max(map(len, networks))
-        lines = [f'{"":<{width}}     top-1     top-5   images/s']
-        for name, result in zip(networks, self.evaluations):
-            lines.append(f'{name:<{width}}  {result.accuracy.top1:8.2%}  {result.accuracy.top5:8.2%}  {result.images_per_second:9.1f}')
-        return '\n'.join(lines)
+        rows = [
+            (name, f'{result.accuracy.top1:.2%}', f'{result.accuracy.top5:.2%}', f'{result.images_per_second:.1f}')
+            for name, result in zip(networks, self.evaluations)
+        ]
+        return table(('network', 'top-1', 'top-5', 'images/s'), rows, align='<>>>')
 
     def _classes(self):
-        width = max(5, *map(len, self.names))
-        lines = [f'{"class":<{width}}  images     top-1  most often taken for']
+        rows = []
         for name, row in zip(self.names, self.evaluations[0].confusion.per_class()):
-            top1 = '-' if row.top1 is None else f'{row.top1:.2%}'
-            mistake = '-' if row.taken_for is None else f'{self.names[row.taken_for]} ({row.mistakes})'
-            lines.append(f'{name:<{width}}  {row.images:6}  {top1:>8}  {mistake}')
-        return '\n'.join(lines)
+            top1 = None if row.top1 is None else f'{row.top1:.2%}'
+            rows.append((name, row.images, top1, None if row.taken_for is None else f'{self.names[row.taken_for]} ({row.mistakes})'))
+        return table(('class', 'images', 'top-1', 'most often predicted instead'), rows, align='<>><')
 
 
 def _figures(result):

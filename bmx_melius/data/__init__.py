@@ -1,4 +1,5 @@
-"""Images to train and to evaluate on: datasets as rows, sources of batches, labelled images, augmentation, and im2rec packing.
+"""Training and evaluation data: the table of datasets, sources of batches, labelled images, augmentation, and im2rec packing.
 
-`opening` finds what flags or a name ask for; `source` says what a source of training data offers. Nothing here knows of training.
+`opening` opens the data that flags or a name select; `source` defines the interface of a source of batches. This package does not depend on
+`bmx_melius.training`.
 """

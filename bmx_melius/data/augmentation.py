@@ -1,4 +1,4 @@
-"""Random changes of training images: one description, carried out by MXNet's record iterator or here, image by image."""
+"""Augmentation of training images: one description, applied by MXNet's record iterator or by this module, image by image."""
 
 import dataclasses
 from typing import Optional, Tuple
@@ -6,8 +6,10 @@ from typing import Optional, Tuple
 import cv2
 import numpy as np
 
-ATTEMPTS = 10  # at a part of the image that fits
-LUMINANCE = np.array([0.114, 0.587, 0.299], np.float32)  # of R, G, B: ITU-R BT.601, with red and blue exchanged as in ImageRecordIter
+ATTEMPTS = 10  # random crops drawn until one fits into the image
+LUMINANCE = np.array(
+    [0.114, 0.587, 0.299], np.float32
+)  # weights of R, G, B: ITU-R BT.601, with red and blue exchanged as in ImageRecordIter
 # Principal components of the colours of ImageNet's pixels (Krizhevsky et al. 2012, section 4.1), in units of 0..255 pixels.
 COLOUR_EIGENVALUES = np.array([55.46, 4.794, 1.148])
 COLOUR_EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
@@ -15,35 +17,35 @@ COLOUR_EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """How a training image becomes a network's input.
+    """Random crop, mirroring and colour jitter of training images.
 
-    Record files are augmented by `mx.io.ImageRecordIter` (MXNet's ``src/io/image_aug_default.cc``), single images here, after the same
-    rules, so that networks see the same whichever way their images are stored. Some rules are peculiar to it:
+    `mx.io.ImageRecordIter` augments record files (MXNet's ``src/io/image_aug_default.cc``); this class augments single images by the same
+    rules, so that training does not depend on how the images are stored. MXNet's rules differ from those of other libraries:
 
-    - The aspect is uniform in `aspect`, and then turned upside down half of the time. Uniform in its logarithm, as elsewhere, is close to
-      that: the distribution functions differ by less than .01.
-    - A part that does not fit into the image is drawn again, area and aspect, so large areas are rarer than small ones: areas up to
-      3/4 of a square image are equally likely, larger ones less and less.
-    - Where `ATTEMPTS` parts do not fit, as happens in very long images, it is the centre of the input's size, unscaled.
-    - After each change of colour the pixels are whole numbers from 0 to 255 again.
-    - Luminance takes blue for red. Those who trained with it trained with that.
+    - The aspect ratio is uniform in `aspect` and inverted with probability 1/2. The common choice, uniform in the logarithm, is close to
+      this: the distribution functions differ by less than .01.
+    - When a crop does not fit into the image, area and aspect ratio are drawn again, so large areas are less frequent than small ones:
+      areas up to 3/4 of a square image are equally likely, larger areas increasingly unlikely.
+    - When none of `ATTEMPTS` crops fits, as happens with very elongated images, the centre of the input's size is cut out unscaled.
+    - After each change of colour the pixels are rounded and clipped to integers from 0 to 255.
+    - The luminance weights of red and blue are exchanged. This is kept because published networks were trained with it.
 
     Attributes
     ----------
     area : (float, float) or None
-        A part of the image with a share of its area in this range is cut out and resized to the input's size. None: the short side is
-        resized as in validation, then a square of the input's size is cut out anywhere.
+        Range of the crop's area as a fraction of the image's area; the crop is resized to the input's size. None: the short side is
+        resized as in validation, then a square of the input's size is cut out at a random position.
     aspect : (float, float)
-        Range of width / height of the part cut out by `area`; the inverse of a value in it is in it, too.
+        Range of width / height of the crop of `area`; must contain the inverse of each of its values.
     pad : int
-        Black pixels that are added around the resized image where `area` is None, so that the square can leave it.
+        Width in pixels of the black border added around the resized image when `area` is None.
     mirror : bool
-        Swap left and right in half of the images.
+        Mirror images horizontally with probability 1/2.
     brightness, contrast, saturation : float
-        The pixels, their difference from the image's mean luminance, and their difference from their own luminance are multiplied by a
-        factor from [1 - value, 1 + value], in random order.
+        In random order, the pixels, their difference from the image's mean luminance, and their difference from the pixel's luminance
+        are multiplied by a factor drawn uniformly from [1 - value, 1 + value].
     pca_noise : float
-        Standard deviation of the noise along the principal components of colour; for RGB images.
+        Standard deviation of the noise along the principal components of colour; RGB images only.
     """
 
     area: Optional[Tuple[float, float]] = None
@@ -56,7 +58,7 @@ class Augmentation:
     pca_noise: float = 0.0
 
     def record_arguments(self, spec):
-        """The augmentation as arguments of `mx.io.ImageRecordIter`, for an `InputSpec`."""
+        """Return the arguments of `mx.io.ImageRecordIter` that apply this augmentation for an `InputSpec`."""
         arguments = {
             'rand_mirror': self.mirror,
             'brightness': self.brightness,
@@ -78,8 +80,8 @@ class Augmentation:
     def __call__(self, image, spec, random):
         """Augment one image.
 
-        Only `random` is drawn from, unlike in `mx.image`, whose augmenters share the generators of the process: so an image can have a
-        seed of its own, whichever thread treats it.
+        All random numbers come from `random`. The augmenters of `mx.image` use generators shared by the process, which would make the
+        result depend on the order in which threads process the images.
 
         Parameters
         ----------
@@ -90,7 +92,7 @@ class Augmentation:
 
         Returns
         -------
-        numpy.ndarray, (size, size, channels) uint8.
+        numpy.ndarray of shape (size, size, channels), uint8
         """
         image = self._random_part(image, spec, random) if self.area else self._random_square(image, spec, random)
         if self.mirror and random.random() < 0.5:
@@ -110,7 +112,7 @@ class Augmentation:
         return image
 
     def _random_part(self, image, spec, random):
-        """A part of random area and aspect, resized; the centre where none is found that fits."""
+        """Return a crop of random area and aspect ratio, resized to the input's size; the centre if no crop fits."""
         height, width = image.shape[:2]
         for _ in range(ATTEMPTS):
             area, aspect = random.uniform(*self.area) * height * width, random.uniform(*self.aspect)
@@ -127,6 +129,7 @@ class Augmentation:
         return image[top : top + spec.size, left : left + spec.size]
 
     def _random_square(self, image, spec, random):
+        """Return a square of the input's size at a random position of the resized and padded image."""
         height, width = image.shape[:2]
         short, target = min(height, width), spec.resize or spec.size
         image = _resize(image, width * target // short, height * target // short)
@@ -136,7 +139,7 @@ class Augmentation:
 
 
 def _resize(image, width, height):
-    """Bilinear; OpenCV drops the axis of a single channel."""
+    """Resize with bilinear interpolation and keep the channel axis, which OpenCV drops for a single channel."""
     return cv2.resize(image, (width, height)).reshape(height, width, image.shape[2])
 
 

@@ -9,7 +9,7 @@ from .datasets import DATASETS
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Which images are read, and how; the names of the fields are those of the flags of ``train_imagenet.py``.
+    """Dataset, files and preprocessing; each field has the name of a flag of ``train_imagenet.py``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The datasets that can be trained on: one row each."""
+"""Table of the training datasets, one row each."""
 
 import dataclasses
 import math
@@ -14,26 +14,26 @@ LEVELS = ('low', 'medium', 'high')
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """What a dataset brings along; the numbers are the defaults of the flags of the same name.
+    """Preprocessing, augmentation and default settings of a dataset; numbers are the defaults of the flags with the same names.
 
     Attributes
     ----------
     input : InputSpec
     crop_ratio : float
-        Side of the validation crop / short side of the image before it.
+        Side of the validation crop / short side of the image before cropping.
     augmentations : dict of str to Augmentation
-        For each of `LEVELS`.
+        One for each of `LEVELS`.
     initial_layers : str
-        The stem that suits the size of the images.
+        Default stem, chosen for the size of the images.
     lr_factor : float
-        Times the optimizer's default learning rate, which is one for ImageNet.
+        Factor on the optimizer's default learning rate, which is meant for ImageNet.
     num_epochs, num_workers : int
     data_dir : str or None
-        Where its files are looked for; None: it needs none.
-    open : function or None
-        Of that folder; returns datasets of pairs (image, label) for training and validation. None: `opening.open_source` knows what to do.
+        Default folder of the files; None if the dataset needs no files.
+    open : callable str -> (Dataset, Dataset), or None
+        Open the training and validation datasets of pairs (image, label) in a folder. None: `opening.open_source` handles the dataset.
     class_names : sequence of str or None
-        Of what `open` opens.
+        Names of the classes of the datasets that `open` returns.
     """
 
     input: InputSpec
@@ -48,15 +48,15 @@ class Dataset:
     class_names: Optional[Sequence[str]] = None
 
     def input_spec(self, size: Optional[int] = None, crop_ratio: Optional[float] = None):
-        """The `InputSpec` for another size of the input or another crop; None keeps what the dataset has."""
+        """Return the `InputSpec` for another input size or crop ratio; None keeps the dataset's value."""
         size = size or self.input.size
         return dataclasses.replace(self.input, size=size, resize=math.ceil(size / (crop_ratio or self.crop_ratio)))
 
 
-FOLDER = os.path.join('~', '.mxnet', 'datasets')  # Gluon's
-# Zhong et al., "Random Erasing Data Augmentation", 2017, section 4.1, and most who train on images of this size.
+FOLDER = os.path.join('~', '.mxnet', 'datasets')  # Gluon's default
+# Zhong et al., "Random Erasing Data Augmentation", 2017, section 4.1; common for images of this size.
 SHIFTED = {'pad': 4, 'mirror': True}
-# What sets of small images have in common.
+# Settings shared by the datasets of small images.
 SMALL = {'crop_ratio': 1.0, 'initial_layers': 'thumbnail', 'lr_factor': 1.0, 'num_workers': 2}
 CIFAR = {
     **SMALL,
@@ -68,10 +68,10 @@ CIFAR = {
     },
 }
 
-# Means and deviations of MNIST, Fashion-MNIST and CIFAR are those of all pixels of their training images. For MNIST PyTorch's example
-# (.1307, .3081 of 255) has them, for CIFAR-10 Page, "How to Train Your ResNet", 2018, for CIFAR-100 weiaicunzai/pytorch-cifar100.
+# Means and standard deviations of MNIST, Fashion-MNIST and CIFAR are those of all pixels of the training images. They agree with PyTorch's
+# example for MNIST (.1307, .3081 of 255), with Page, "How to Train Your ResNet", 2018, for CIFAR-10, and with weiaicunzai/pytorch-cifar100.
 DATASETS = {
-    # Sizes, means and the three levels are those of the MeliusNet paper, section 4.1.
+    # Sizes, means and the three augmentation levels: MeliusNet paper, section 4.1.
     'imagenet': Dataset(
         input=InputSpec(),
         crop_ratio=0.875,
@@ -86,7 +86,7 @@ DATASETS = {
         num_workers=4,
         data_dir=os.path.join(FOLDER, 'imagenet'),
     ),
-    # Gray digits of 8x8 pixels with a border of one pixel, which lets the crop move; a mirrored digit is no digit.
+    # Gray digits of 8x8 pixels with a border of one pixel, so that the crop can move; mirroring would change their meaning.
     'digits': Dataset(
         input=InputSpec(channels=1, size=8, resize=10, mean=(77.9,), std=(95.9,)),
         crop_ratio=0.8,
@@ -96,7 +96,7 @@ DATASETS = {
             'high': Augmentation(area=(0.5, 0.8), brightness=0.4),
         },
         initial_layers='thumbnail',
-        lr_factor=4.0,  # there are few updates
+        lr_factor=4.0,  # compensates for the small number of updates
         num_epochs=10,
         num_workers=0,
         open=lambda _: small_images.open_digits(),
@@ -142,7 +142,7 @@ DATASETS = {
         class_names=small_images.CIFAR100_CLASSES,
         **CIFAR,
     ),
-    # Random numbers, to time training without reading data: see `source.DummySource`.
+    # Random numbers, for timing training without reading data: see `source.DummySource`.
     'dummy': Dataset(
         input=InputSpec(),
         crop_ratio=0.875,

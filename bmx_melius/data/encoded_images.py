@@ -1,4 +1,4 @@
-"""Encoded images in files or records: what can be told without decoding them, and which cannot be decoded."""
+"""Checks of encoded images in files or records: cheap tests of their first and last bytes, and full decoding."""
 
 import abc
 import os
@@ -11,21 +11,21 @@ from ..reporting import LOG, progress_bar
 
 JPEG_START, JPEG_END = b'\xff\xd8\xff', b'\xff\xd9'
 PNG_START, PNG_END = b'\x89PNG\r\n\x1a\n', b'IEND\xaeB`\x82'
-START = 8  # bytes that tell the format
+START = 8  # bytes that identify the format
 TAIL = 64  # bytes: some encoders append a few after the end marker
-NAMED = 5  # so many bad images are named in a message
+NAMED = 5  # maximum number of images listed in a message
 BLOCK = 32  # images decoded by a thread in one step
 
 
 def has_known_start(start):
-    """Whether the first bytes are those of a JPEG or PNG file. Other formats that OpenCV decodes are rare in training data."""
+    """Return whether the first bytes are those of a JPEG or PNG file. Other formats that OpenCV decodes are rare in training data."""
     return start.startswith((JPEG_START, PNG_START))
 
 
 def is_cut_off(start, tail):
-    """Whether a JPEG or PNG file, of which the first `START` and the last `TAIL` bytes are given, lacks its end marker.
+    """Return whether a JPEG or PNG file lacks its end marker, given its first `START` and last `TAIL` bytes.
 
-    Decoders fill the missing part with gray and do not complain.
+    Decoders fill the missing part with gray without reporting an error.
     """
     if start.startswith(JPEG_START):
         return JPEG_END not in tail
@@ -33,19 +33,19 @@ def is_cut_off(start, tail):
 
 
 def name_some(names):
-    """The first few of a list of names or numbers, as text."""
+    """Return the first `NAMED` items of a list of names or numbers as text, with the number of those left out."""
     return ', '.join(map(str, names[:NAMED])) + (f' and {len(names) - NAMED:,} more' if len(names) > NAMED else '')
 
 
 class EncodedImages(abc.ABC):
-    """Encoded images with numbers from 0, which can be checked before any of them is used.
+    """Base class of indexed collections of encoded images, which can be checked before they are used.
 
     Attributes
     ----------
     path : str
-        Of the file or folder that holds them.
+        File or folder that contains the images.
     remedy : str
-        What the user can do about images that cannot be decoded.
+        Advice for error messages about images that cannot be decoded.
     """
 
     path: str
@@ -53,37 +53,37 @@ class EncodedImages(abc.ABC):
 
     @abc.abstractmethod
     def __len__(self):
-        """How many images there are."""
+        """Return the number of images."""
 
     @abc.abstractmethod
     def read(self, index):
-        """Return the bytes of an image; several threads may do so. Raises `OSError` or `ValueError`."""
+        """Return the encoded bytes of an image. Thread-safe. Raises `OSError` or `ValueError`."""
 
     @abc.abstractmethod
     def suspects(self, threads):
-        """Return two lists of numbers of images: those that do not start like a JPEG or PNG file, and those that lack their end."""
+        """Return two lists of image indices: images that do not start like a JPEG or PNG file, and images without an end marker."""
 
     @abc.abstractmethod
     def name(self, indices):
-        """Return how messages call the images with these numbers."""
+        """Return the names of the images at `indices` for use in messages."""
 
     def check_ends(self, threads):
-        """Look at the first and last bytes of every image and decode those that are suspect; log which are cut off.
+        """Check the first and last bytes of every image, decode the suspicious ones, and log which images are truncated.
 
         Raises
         ------
         UserError
-            When images cannot be decoded: names them.
+            When images cannot be decoded; the message names them.
         OSError
             When a file cannot be read.
         """
-        strange, cut_off = self.suspects(threads)
-        self._require_decodable(threads, sorted(strange + cut_off))
+        unrecognized, cut_off = self.suspects(threads)
+        self._require_decodable(threads, sorted(unrecognized + cut_off))
         if cut_off:
             LOG.warning('%s: the image of %s is cut off; its missing part is gray', self.path, self.name(cut_off))
 
     def decode_all(self, threads):
-        """Decode every image in so many threads, some milliseconds each. Raises as `check_ends` does."""
+        """Decode every image in `threads` threads, which takes some milliseconds each. Raises like `check_ends`."""
         self._require_decodable(threads, range(len(self)))
 
     def _require_decodable(self, threads, indices):
@@ -92,14 +92,14 @@ class EncodedImages(abc.ABC):
             raise UserError(self.describe(bad))
 
     def undecodable(self, threads, indices):
-        """Return which of the images with these numbers cannot be decoded."""
+        """Return those of `indices` whose images cannot be decoded."""
         with ThreadPool(threads) as pool:
             sound = pool.imap(self._can_be_decoded, indices, BLOCK)
             bar = progress_bar(sound, total=len(indices), description=f'decoding {os.path.basename(self.path)}', unit='images')
             return [index for is_sound, index in zip(bar, indices) if not is_sound]
 
     def describe(self, bad):
-        """One line that names the images with these numbers as undecodable and says what to do."""
+        """Return the error message for images, given by index, that cannot be decoded."""
         return f'{self.path}: no image can be decoded from {self.name(bad)}; {self.remedy}'
 
     def _can_be_decoded(self, index):

@@ -1,4 +1,4 @@
-"""Images in folders, one for each class."""
+"""Image folders with one subfolder for each class."""
 
 import os
 from multiprocessing.pool import ThreadPool
@@ -11,18 +11,18 @@ from .encoded_images import START, TAIL, EncodedImages, has_known_start, is_cut_
 from .image_source import ImageSource
 
 SUFFIXES = ('.jpg', '.jpeg', '.png')
-BLOCK = 256  # files looked at by a thread in one step
+BLOCK = 256  # files checked by a thread in one step
 
 
 class ImageFolder(EncodedImages, Dataset):
-    """The JPEG and PNG files of FOLDER/CLASS/, labelled by the alphabetical order of the classes.
+    """Dataset of the JPEG and PNG files in FOLDER/CLASS/, labelled by the alphabetical order of the classes.
 
-    Items are pairs (image, label): (height, width, channels) uint8, NDArray, and int. Other files are ignored, and named in the log.
+    Items are pairs (image, label): NDArray (height, width, channels) uint8, and int. Other files are ignored and listed in the log.
 
     Parameters
     ----------
     path : str
-        Of the folder.
+        The folder.
     spec : InputSpec
         Decodes the files.
 
@@ -30,17 +30,17 @@ class ImageFolder(EncodedImages, Dataset):
     ----------
     class_names : list of str
     items : list of (str, int)
-        Paths and labels, in the order of classes and names.
+        Paths and labels, sorted by class and file name.
 
     Raises
     ------
     UserError
-        When there is nothing in the folder, or, on access, when a file is no image.
+        When the folder has no images; on item access, when a file is not an image.
     OSError
-        When the folder or, on access, a file cannot be read.
+        When the folder, or on item access a file, cannot be read.
     """
 
-    remedy = 'mend these files or remove them'
+    remedy = 'repair these files or remove them'
 
     def __init__(self, path, spec):
         self.path, self._spec = path, spec
@@ -63,7 +63,7 @@ class ImageFolder(EncodedImages, Dataset):
                 + ('; bmx-melius predict classifies images without classes' if any(map(_is_image, ignored)) else '')
             )
         if ignored:
-            LOG.warning('%s: ignored what is no JPEG or PNG file in the folder of a class: %s', path, name_some(ignored))
+            LOG.warning('%s: ignored files that are not JPEG or PNG files in a class folder: %s', path, name_some(ignored))
 
     def __len__(self):
         return len(self.items)
@@ -77,19 +77,19 @@ class ImageFolder(EncodedImages, Dataset):
             return file.read()
 
     def suspects(self, threads):
-        strange, cut_off = [], []
+        unrecognized, cut_off = [], []
         with ThreadPool(threads) as pool:
             ends = pool.imap(self._ends, range(len(self)), BLOCK)
             bar = progress_bar(ends, total=len(self), description=f'checking {os.path.basename(self.path)}', unit='files')
             for index, (start, tail) in enumerate(bar):
                 if not has_known_start(start):
-                    strange.append(index)
+                    unrecognized.append(index)
                 elif is_cut_off(start, tail):
                     cut_off.append(index)
-        return strange, cut_off
+        return unrecognized, cut_off
 
     def _ends(self, index):
-        """The first and the last bytes of a file."""
+        """Return the first and the last bytes of a file."""
         with open(self.items[index][0], 'rb', buffering=0) as file:
             start = file.read(START)
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
@@ -100,18 +100,18 @@ class ImageFolder(EncodedImages, Dataset):
 
 
 class FolderSource(ImageSource):
-    """Training and validation images of two folders, which are checked first: `Source.decode_training_images` says how.
+    """Training and validation images from two folders, checked on construction as `Source.decode_training_images` describes.
 
     Parameters
     ----------
     train, validation : ImageFolder
     origin, spec, augmentation, batch_size, part, parts, threads, seed
-        As of `ImageSource`.
+        See `ImageSource`.
 
     Raises
     ------
     UserError
-        As `Source` does, and when images cannot be decoded.
+        For the reasons given in `Source`, and when images cannot be decoded.
     """
 
     def __init__(self, train, validation, origin, spec, augmentation, batch_size, part, parts, threads, seed):
@@ -126,7 +126,7 @@ class FolderSource(ImageSource):
 
 
 def open_folders(data_dir, spec):
-    """The folders DATA_DIR/train and DATA_DIR/val. Raises `UserError` when they have not the same classes, and as `ImageFolder`."""
+    """Open DATA_DIR/train and DATA_DIR/val. Raises `UserError` when their classes differ, and like `ImageFolder`."""
     train, validation = (ImageFolder(os.path.join(data_dir, part), spec) for part in ('train', 'val'))
     different = sorted(set(train.class_names) ^ set(validation.class_names))
     if different:

@@ -1,4 +1,4 @@
-"""Record files from folders of images, packed by MXNet's im2rec and checked against what was listed."""
+"""im2rec packing: record files from image folders, written by MXNet's im2rec and checked against the list of images."""
 
 import dataclasses
 import os
@@ -20,22 +20,22 @@ from .records import CLASSES_FILE, RecordFile
 
 PARTS = ('train', 'val')
 IMAGENET = {'classes': 1000, 'train': 1281167, 'val': 50000}  # ImageNet-1k: ILSVRC 2012, classification
-SYNSET = re.compile(r'n\d{8}')  # what ImageNet's classes are called
-ORDER_SEED = 0  # training images are packed in random order, so that each machine's share of the file has images of all classes
-AS_IT_IS = ['--pass-through']  # options of im2rec that pack a file's bytes
-LAST_WORDS = 2  # seconds for a process of im2rec that failed to say why
+SYNSET = re.compile(r'n\d{8}')  # names of ImageNet's classes
+ORDER_SEED = 0  # training images are shuffled, so that each worker's share of the file has images of all classes
+PASS_THROUGH = ['--pass-through']  # options of im2rec that pack files without encoding them again
+ERROR_TIMEOUT = 2  # seconds for a failed im2rec process to print its error
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageList:
-    """What is to be packed.
+    """Images to be packed, with their labels.
 
     Attributes
     ----------
     root : str
     class_names : list of str
     images : dict of str to list of (str, int)
-        For 'train' and 'val': path below `root`, and label.
+        For 'train' and 'val', the path relative to `root` and the label of each image.
     """
 
     root: str
@@ -43,16 +43,16 @@ class ImageList:
     images: dict
 
     def counts(self):
-        """How many classes and images there are, under the keys of `IMAGENET`."""
+        """Return the numbers of classes and images, with the keys of `IMAGENET`."""
         return {'classes': len(self.class_names), **{part: len(images) for part, images in self.images.items()}}
 
     def difference_from_imagenet(self):
-        """One line that tells how the counts differ from ImageNet-1k's, or None."""
+        """Return one line that describes how the counts differ from ImageNet-1k's, or None."""
         different = [f'{name} {count:,} instead of {IMAGENET[name]:,}' for name, count in self.counts().items() if count != IMAGENET[name]]
         return f'{self.root} is not all of ImageNet-1k: {", ".join(different)}' if different else None
 
     def looks_like_imagenet(self):
-        """Whether the classes are called as in ImageNet."""
+        """Return whether the class names are those of ImageNet (WordNet identifiers)."""
         return all(SYNSET.fullmatch(name) for name in self.class_names)
 
 
@@ -63,8 +63,8 @@ def list_images(root, val_labels=None):
     ----------
     root : str
     val_labels : str or None
-        For images that lie in ROOT/val itself, as in ImageNet's archive: a text file with one line for each, in the order of their
-        names, that ends with the class's name; where the line has two words, the first is the name of the file.
+        Text file with the classes of images that lie directly in ROOT/val, as in ImageNet's archive: one line per image, in the order of
+        the file names, ending with the class name. If every line has two words, the first is the file name.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def list_images(root, val_labels=None):
     Raises
     ------
     UserError
-        When a folder lacks images, the parts have not the same classes, or the file does not fit.
+        When a folder has no images, the classes of train and val differ, or `val_labels` does not match the images.
     """
     for part in PARTS:
         if not os.path.isdir(os.path.join(root, part)):
@@ -88,8 +88,8 @@ def list_images(root, val_labels=None):
     for path, _ in images['train'] + images['val']:
         if path != path.strip() or re.search('[\t\r\n]', path):
             raise UserError(
-                f'{os.path.join(root, path)!r}: im2rec cannot read a list with tabs, line breaks or blanks at the end of a '
-                'name; rename the file'
+                f'{os.path.join(root, path)!r}: im2rec cannot read file names that contain tabs or line breaks, or end with blanks; '
+                'rename the file'
             )
     order = np.random.RandomState(ORDER_SEED).permutation(len(images['train']))
     images['train'] = [images['train'][number] for number in order]
@@ -97,6 +97,7 @@ def list_images(root, val_labels=None):
 
 
 def _flat_images(folder, val_labels, class_names):
+    """Return the paths and labels of the images directly in `folder`, with the classes in the file `val_labels`."""
     with open(val_labels, encoding='utf-8') as file:
         lines = [line.split() for line in file if line.strip()]
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
@@ -117,32 +118,32 @@ def _flat_images(folder, val_labels, class_names):
 
 
 def pack(images, target, resize, quality, threads):
-    """Write TARGET/{train,val}.{rec,idx,lst} and TARGET/classes.txt: the whole folder, or nothing.
+    """Write TARGET/{train,val}.{rec,idx,lst} and TARGET/classes.txt; on an error nothing is left behind.
 
-    Only training images are resized. Validation images are packed as they are, so that a network sees the pixels that it sees when the
-    same files are read from folders or given to ``bmx-melius predict``.
+    Only training images are resized. Validation images are packed unchanged, so that accuracies agree with those of the same files read
+    from folders or by ``bmx-melius predict``.
 
     Parameters
     ----------
     images : ImageList
     target : str
-        A folder that does not exist yet.
+        Folder to create; must not exist.
     resize : int
-        Length of the short side of training images, in pixels; 0 packs them as they are, too.
+        Length of the short side of training images, in pixels; 0 packs them unchanged.
     quality : int
-        Of the resized JPEG images, 1 to 100.
+        JPEG quality of the resized images, 1 to 100.
     threads : int
-        Processes of im2rec that decode and encode.
+        Number of im2rec processes that decode and encode.
 
     Raises
     ------
     UserError
-        When an image cannot be packed, when im2rec fails, or when the record files have not the images and labels listed.
+        When an image cannot be packed, when im2rec fails, or when a record file does not have the listed images and labels.
     OSError
         When a file cannot be written.
     """
     if os.path.exists(target):
-        raise UserError(f'there is a {target} already: remove it, or choose another folder with --output')
+        raise UserError(f'{target} exists already: remove it, or choose another folder with --output')
     parent = os.path.dirname(os.path.abspath(target))
     with tempfile.TemporaryDirectory(prefix='.packing-', dir=parent) as folder:
         new = os.path.join(folder, 'rec')
@@ -152,10 +153,10 @@ def pack(images, target, resize, quality, threads):
         for part in PARTS:
             with open(os.path.join(new, f'{part}.lst'), 'w') as file:
                 file.writelines(f'{number}\t{label}\t{path}\n' for number, (path, label) in enumerate(images.images[part]))
-        resizing = ['--resize', str(resize), '--quality', str(quality)] if resize else AS_IT_IS
-        for part, encoding in (('val', AS_IT_IS), ('train', resizing)):  # what takes longer comes last
+        resizing = ['--resize', str(resize), '--quality', str(quality)] if resize else PASS_THROUGH
+        for part, encoding in (('val', PASS_THROUGH), ('train', resizing)):  # the longer step comes last
             _run_im2rec(os.path.join(new, part), images.root, len(images.images[part]), encoding, threads)
-            _check(new, images, part, encoding == AS_IT_IS, threads)
+            _check(new, images, part, encoding == PASS_THROUGH, threads)
         for entry in os.scandir(new):
             with open(entry.path, 'rb') as file:
                 os.fsync(file.fileno())
@@ -163,8 +164,8 @@ def pack(images, target, resize, quality, threads):
 
 
 def _run_im2rec(prefix, root, images, encoding, threads):
-    """Make PREFIX.rec and PREFIX.idx of so many images that PREFIX.lst has; `encoding` are the options that say how."""
-    # With one process im2rec stops at the first image that it cannot decode; with several it leaves it out.
+    """Write PREFIX.rec and PREFIX.idx from the `images` images listed in PREFIX.lst; `encoding` are options of im2rec."""
+    # With one process im2rec stops at the first image that it cannot decode; with several it skips such images.
     command = [sys.executable, '-u', '-m', 'mxnet.tools.im2rec', prefix, root, '--num-thread', str(max(2, threads)), *encoding]
     failed, line = False, ''
     with progress_bar(total=images, description=f'packing {os.path.basename(prefix)}', unit='images') as bar, subprocess.Popen(
@@ -175,9 +176,9 @@ def _run_im2rec(prefix, root, images, encoding, threads):
                 count = re.search(r' count: (\d+)$', line)
                 if count:
                     bar.update(int(count.group(1)) - bar.n)
-                if re.match(r'Process .*Process-\d+:$', line):  # one of its processes ended: the others would wait for it for ever
+                if re.match(r'Process .*Process-\d+:$', line):  # a process failed; the others would wait for it forever
                     failed = True
-                    threading.Timer(LAST_WORDS, _kill, [process]).start()
+                    threading.Timer(ERROR_TIMEOUT, _kill, [process]).start()
         except BaseException:
             _kill(process)
             raise
@@ -186,13 +187,16 @@ def _run_im2rec(prefix, root, images, encoding, threads):
 
 
 def _kill(process):
-    """End im2rec and its processes."""
+    """Kill im2rec and its processes."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def _check(folder, images, part, decode, threads):
-    """Compare a record file with what was listed, and `decode` its images in so many threads: im2rec has not where it copies files."""
+    """Compare a record file with the list of images.
+
+    With `decode`, also decode all images, because im2rec does not do that with --pass-through.
+    """
     listed = images.images[part]
     records = RecordFile(*(os.path.join(folder, f'{part}.{suffix}') for suffix in ('rec', 'idx')))
     missing = set(range(len(listed))) - set(records.keys.tolist())
@@ -200,7 +204,7 @@ def _check(folder, images, part, decode, threads):
     bad = sorted(missing.union(records.keys[undecodable].tolist()))
     if bad:
         names = [os.path.join(images.root, listed[number][0]) for number in bad]
-        raise UserError(f'{len(bad)} of {len(listed):,} images cannot be decoded: {name_some(names)}; remove or mend them')
+        raise UserError(f'{len(bad)} of {len(listed):,} images cannot be decoded: {name_some(names)}; remove or repair them')
     labels = np.array([label for _, label in listed])
     if len(records) != len(listed) or not np.array_equal(labels[records.keys], records.labels):
         raise UserError(f'{part}.rec does not have the {len(listed):,} images and labels listed: pack them again')

@@ -1,4 +1,4 @@
-"""Batches from single images, through Gluon's `DataLoader`."""
+"""Source of batches from datasets of single images, loaded by Gluon's `DataLoader`."""
 
 import mxnet as mx
 import numpy as np
@@ -10,22 +10,24 @@ from .source import Source
 
 
 class ImageSource(Source):
-    """Training and validation images of two datasets.
+    """Training and validation batches from two datasets of single images.
 
-    Every image's augmentation has a seed of its own, so batches do not depend on the number of threads.
+    The augmentation of each image has a separate seed, so batches do not depend on the number of threads.
 
     Parameters
     ----------
     train, validation : gluon.data.Dataset
-        Of pairs (image, label): (height, width, channels) uint8, NDArray, and int.
+        Datasets of pairs (image, label): NDArray (height, width, channels) uint8, and int.
     class_names : list of str
     origin, spec, batch_size, part, parts
-        As of `Source`.
+        See `Source`.
     augmentation : Augmentation
     threads : int
-        That read and augment; 0 does it between the updates. Threads, not processes as is the `DataLoader`'s habit: decoding and resizing
-        release Python's lock, and a signal to the whole group leaves no half-dead workers that the program would wait for.
+        Number of threads that read and augment images; 0 uses the main thread. Threads replace the worker processes of `DataLoader` because
+        decoding and resizing release the global interpreter lock, and because a signal to the process group could kill some worker
+        processes, for which the program would then wait forever.
     seed : int
+        Seed of shuffling and augmentation.
     """
 
     def __init__(self, train, validation, class_names, origin, spec, augmentation, batch_size, part, parts, threads, seed):
@@ -37,7 +39,7 @@ class ImageSource(Source):
         self._validation = _in_order(validation, spec, batch_size, threads, self.validation_share)
 
     def decode_training_images(self):
-        pass  # they are arrays
+        pass  # the images are arrays already
 
     def train(self, epoch, first=0):
         self._order.begin(epoch, first)
@@ -48,11 +50,12 @@ class ImageSource(Source):
 
 
 def validation_batches(images, spec, batch_size, threads):
-    """What `ImageSource.validation` yields, for a dataset `images` of which nothing is to be learnt."""
+    """Yield the batches of a dataset in order, preprocessed like those of `ImageSource.validation`."""
     yield from _normalized(_in_order(images, spec, batch_size, threads, range(len(images))), spec)
 
 
 def _in_order(images, spec, batch_size, threads, numbers):
+    """Return a loader of the images with the indices `numbers`, cropped as in validation."""
     return gluon.data.DataLoader(
         _Cropped(images, spec), batch_size=batch_size, sampler=numbers, num_workers=threads, thread_pool=True, batchify_fn=_stack
     )
@@ -69,14 +72,14 @@ def _stack(samples):
 
 
 class _ShuffledBatches(gluon.data.Sampler):
-    """Batches of keys (seed, index) of one epoch at a time: the seed is that of this image's augmentation in this epoch."""
+    """Sampler of the batches of one epoch; items are pairs (seed, index), where seed is that of the image's augmentation in this epoch."""
 
     def __init__(self, images, batch_size, part, parts, seed):
         self._images, self._batch_size, self._part, self._parts, self._seed = images, batch_size, part, parts, seed
         self.begin(0, 0)
 
     def begin(self, epoch, first):
-        """Let the next iteration yield the batches of `epoch` from number `first` on."""
+        """Set the epoch and the first batch of the next iteration."""
         self._epoch, self._first = epoch, first
 
     def __len__(self):
@@ -85,13 +88,13 @@ class _ShuffledBatches(gluon.data.Sampler):
     def __iter__(self):
         order = np.random.RandomState(seed_for(self._seed, self._epoch)).permutation(self._images)
         for number in range(self._first, len(self)):
-            begin = (number * self._parts + self._part) * self._batch_size  # all parts' batches make one batch of a machine alone
+            begin = (number * self._parts + self._part) * self._batch_size  # the batches of all parts together equal a batch on one machine
             batch = order[begin : begin + self._batch_size]
             yield [(seed_for(self._seed, self._epoch, index), int(index)) for index in batch]
 
 
 class _Augmented(gluon.data.Dataset):
-    """Images by the keys of `_ShuffledBatches`, augmented."""
+    """Dataset of augmented images, indexed by the pairs (seed, index) of `_ShuffledBatches`."""
 
     def __init__(self, images, augmentation, spec):
         self._images, self._augmentation, self._spec = images, augmentation, spec
@@ -106,7 +109,7 @@ class _Augmented(gluon.data.Dataset):
 
 
 class _Cropped(gluon.data.Dataset):
-    """Images as in validation."""
+    """Dataset of images resized and cropped as in validation."""
 
     def __init__(self, images, spec):
         self._images, self._spec = images, spec
@@ -120,7 +123,7 @@ class _Cropped(gluon.data.Dataset):
 
 
 def _read(images, index):
-    """The image and label at `index`; `DataError` where it cannot be read."""
+    """Return the image and label at `index`. Raises `DataError` when the image cannot be read."""
     try:
         return images[index]
     except (OSError, ValueError, mx.MXNetError) as error:

@@ -1,4 +1,4 @@
-"""Labelled images to evaluate a network on."""
+"""Labelled images for evaluating a network."""
 
 import dataclasses
 from typing import Optional, Sequence
@@ -12,20 +12,20 @@ from .image_source import validation_batches
 
 @dataclasses.dataclass(frozen=True)
 class LabelledImages:
-    """Images with class numbers.
+    """Images with their class labels.
 
     Attributes
     ----------
     origin : str
-        Where they come from, in words.
+        Description of where the images come from.
     dataset : gluon.data.Dataset
-        Of pairs (image, label): (height, width, channels) uint8, NDArray, and int.
+        Dataset of pairs (image, label): NDArray (height, width, channels) uint8, and int.
     names : sequence of str
-        What each image is called in messages and tables.
+        Name of each image in messages and tables.
     classes : int
-        Labels are below that.
+        Number of classes; labels are smaller.
     class_names : list of str or None
-        Where the data have names for their classes.
+        Names of the classes, None if the data have none.
     """
 
     origin: str
@@ -38,26 +38,26 @@ class LabelledImages:
         return len(self.dataset)
 
     def numbers_in(self, classes, class_names):
-        """The number that each class of these images has in a network.
+        """Return the network's class number for each class of these images.
 
-        Where both have names, classes are matched by them, whatever their order, and the network may know more. Where only the images
-        have, they are the network's, in this order.
+        When both have class names, classes are matched by name, in any order, and the network may have additional classes. Otherwise the
+        numbers are taken as they are.
 
         Parameters
         ----------
         classes : int
-            Of the network.
+            Number of classes of the network.
         class_names : list of str or None
-            Of the network.
+            Names of the network's classes.
 
         Returns
         -------
-        numpy.ndarray, (self.classes,) int64
+        numpy.ndarray of shape (self.classes,), int64
 
         Raises
         ------
         UserError
-            When the classes are not those of the network.
+            When the classes do not match those of the network.
         """
         if self.class_names is None:
             if self.classes > classes:
@@ -65,8 +65,8 @@ class LabelledImages:
         elif class_names is None:
             if self.classes != classes:
                 raise UserError(
-                    f'{self.origin} has {self.classes} classes, but the network has {classes}, and nobody gave their names to '
-                    'choose by: give --classes-file'
+                    f'{self.origin} has {self.classes} classes, but the network has {classes} without names to '
+                    'match them by: give --classes-file'
                 )
         else:
             unclear = [name for name in self.class_names if class_names.count(name) != 1]
@@ -81,7 +81,7 @@ class LabelledImages:
         return np.arange(self.classes)
 
     def batches(self, spec, batch_size, threads):
-        """Yield (images, labels, names) of all images in order, prepared as an `InputSpec` says.
+        """Yield batches (images, labels, names) of all images in order, preprocessed by an `InputSpec`.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class LabelledImages:
         batch_size : int
             The last batch may be smaller.
         threads : int
-            That read images; 0 reads them between the batches.
+            Number of threads that read images; 0 uses the main thread.
 
         Yields
         ------
@@ -100,7 +100,7 @@ class LabelledImages:
         DataError
             When an image cannot be read.
         UserError
-            When images have not the channels of the input.
+            When the images do not have as many channels as the input.
         """
         channels = self.dataset[0][0].shape[2]
         if channels != spec.channels:

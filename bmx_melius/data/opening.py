@@ -1,4 +1,4 @@
-"""Open data: a source of batches by the flags of train_imagenet.py, labelled images by the name of a dataset, a folder or a record file."""
+"""Opening of data: training sources from a configuration, and labelled images from the name of a dataset, a folder or a record file."""
 
 import os
 
@@ -13,15 +13,15 @@ from .source import DummySource
 
 
 def open_source(config, batch_size, seed=0, part=0, parts=1):
-    """Find and check the data.
+    """Open and check the training data that a configuration selects.
 
     Parameters
     ----------
     config : DataConfig
     batch_size : int
-        Images of an update in this process.
+        Number of images of an update in this process.
     seed : int
-        Of shuffling and augmentation.
+        Seed of shuffling and augmentation.
     part, parts : int
         Rank of this process, and the number of processes.
 
@@ -32,7 +32,7 @@ def open_source(config, batch_size, seed=0, part=0, parts=1):
     Raises
     ------
     UserError
-        When there is no data, which says what to do, or when something is wrong with it.
+        When the data are missing (the message says what to do) or broken.
     """
     dataset = DATASETS[config.dataset]
     spec = dataset.input_spec(config.input_size, config.crop_ratio)
@@ -59,15 +59,15 @@ def open_source(config, batch_size, seed=0, part=0, parts=1):
         if not os.path.isdir(os.path.join(data_dir, folder)):
             raise UserError(
                 f'there is no folder {os.path.join(data_dir, folder)}: point --data-dir to a folder with train/CLASS/*.jpg and '
-                'val/CLASS/*.jpg, or --rec-train and --rec-val to record files, or take --dataset digits, which '
-                'needs nothing'
+                'val/CLASS/*.jpg, or --rec-train and --rec-val to record files, or use --dataset digits, which '
+                'needs no files'
             )
     train, validation = open_folders(data_dir, spec)
     return FolderSource(train, validation, data_dir, threads=config.num_workers, **common)
 
 
 def _open_records(config, part):
-    """The record file of part 'train' or 'val'."""
+    """Open the record file of `part`, 'train' or 'val'."""
     flag = f'--rec-{part}'
     path = os.path.expanduser(getattr(config, f'rec_{part}') or os.path.join(config.data_dir, 'rec', f'{part}.rec'))
     index_path = os.path.expanduser(getattr(config, f'rec_{part}_idx') or os.path.splitext(path)[0] + '.idx')
@@ -79,7 +79,7 @@ def _open_records(config, part):
 
 
 def open_images(data, spec, threads):
-    """Find the images to evaluate on.
+    """Open the images on which a network is evaluated.
 
     Parameters
     ----------
@@ -89,12 +89,16 @@ def open_images(data, spec, threads):
     spec : InputSpec
         Decodes the files.
     threads : int
-        That look at the first and last bytes of the files.
+        Number of threads that check the first and last bytes of the files.
+
+    Returns
+    -------
+    LabelledImages
 
     Raises
     ------
     UserError
-        When there are none, or when something is wrong with them.
+        When there are no images, or when they are broken.
     """
     dataset = DATASETS.get(data)
     if dataset and dataset.open:
@@ -119,5 +123,5 @@ def open_images(data, spec, threads):
 
 
 def _numbered(images):
-    """What images without names are called."""
+    """Return names for images that have none."""
     return [f'image {number}' for number in range(images)]

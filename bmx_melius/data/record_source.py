@@ -1,4 +1,4 @@
-"""Batches from record files, through `mx.io.ImageRecordIter`."""
+"""Source of batches from record files, read by `mx.io.ImageRecordIter`."""
 
 import itertools
 
@@ -11,29 +11,30 @@ from .source import Source
 
 
 class RecordSource(Source):
-    """Training and validation images of two record files, labelled 0 .. classes - 1, which are checked first.
+    """Training and validation batches from two record files, which are checked on construction; labels are 0 .. classes - 1.
 
-    Their names are those in the file classes.txt beside the training images, if there is one (`bmx-melius pack-images` writes it).
+    Class names are read from the file classes.txt beside the training images, if it exists (`bmx-melius pack-images` writes it).
 
-    The iterator is made anew for each epoch, with the seed of the epoch, so the order of the images depends on seed and epoch alone. So
-    does their augmentation with one decoding thread. With several, `ImageRecordIter` hands each image to the next free thread, and each
-    thread draws from a generator of its own, so which image is augmented how depends on their pace. (Its argument `seed_aug` would fix
-    that, but restarts the generator at each image with its place in the batch: all batches of an epoch would share the augmentations of
-    the first one.)
+    A new iterator is created for each epoch, with a seed that depends on the epoch, so the order of the images depends only on the seed
+    and the epoch. With one decoding thread the same holds for augmentation. With several threads, `ImageRecordIter` passes each image to
+    the next free thread, each of which has a separate random generator, so the augmentation of an image depends on timing. (The argument
+    `seed_aug` would avoid this, but it seeds the generator for each image with its position in the batch: all batches of an epoch would
+    have the augmentations of the first one.)
 
-    Of several machines each reads a fixed, contiguous share of the file, in another order each epoch: its own disk need cache no more
-    than that. Which images meet in one update therefore varies less than on one machine; im2rec's lists are shuffled, so that each share
-    has images of all classes.
+    With several machines, each reads a fixed, contiguous share of the file, shuffled anew in each epoch, so that its disk cache has to
+    hold only this share. The combinations of images in an update therefore vary less than on one machine. im2rec's lists are shuffled, so
+    each share has images of all classes.
 
     Parameters
     ----------
     train, validation : RecordFile
     spec, batch_size, part, parts
-        As of `Source`.
+        See `Source`.
     augmentation : Augmentation
     threads : int
-        Decoding threads. MXNet uses fewer on a small machine.
+        Number of decoding threads. MXNet uses fewer on machines with few cores.
     seed : int
+        Seed of shuffling and augmentation.
     """
 
     def __init__(self, train, validation, spec, augmentation, batch_size, part, parts, threads, seed):
@@ -52,7 +53,7 @@ class RecordSource(Source):
         for records in (train, validation):
             records.check_ends(threads)
         validation.decode_all(threads)
-        # Where ImageRecordIter resizes first, an undecodable image ends the process with SIGFPE; else with an exception.
+        # If ImageRecordIter resizes before it crops, an undecodable image kills the process with SIGFPE; otherwise it raises an exception.
         if self._resizes_first:
             train.decode_all(threads)
 
@@ -61,7 +62,7 @@ class RecordSource(Source):
         return 'resize' in self._training_arguments
 
     def decode_training_images(self):
-        if not self._resizes_first:  # else it is done
+        if not self._resizes_first:  # otherwise done by the constructor
             self._train.decode_all(self._threads)
 
     def train(self, epoch, first=0):
@@ -78,7 +79,7 @@ class RecordSource(Source):
                 **self._training_arguments,
             )
             for _ in itertools.count()
-        )  # the last part may be a batch short
+        )  # the last part may lack one batch, which a second pass supplies
         for number, batch in zip(range(self.updates_per_epoch), itertools.chain.from_iterable(passes)):
             if number >= first:
                 yield batch.data[0], batch.label[0]
@@ -91,10 +92,11 @@ class RecordSource(Source):
             self._validation, min(self.batch_size, share), num_parts=self.parts, part_index=self.part, **self._validation_arguments
         )
         for batch in batches:
-            images = batch.data[0].shape[0] - batch.pad  # `pad` is right in the first pass of an iterator only
+            images = batch.data[0].shape[0] - batch.pad  # `pad` is correct only in the first pass of an iterator
             yield batch.data[0][:images], batch.label[0][:images]
 
     def _read(self, records, batch_size, **arguments):
+        """Yield the batches of one pass over a record file. Raises `DataError` when images cannot be read."""
         normalization = {f'{name}_{channel}': value for name in ('mean', 'std') for channel, value in zip('rgb', getattr(self.spec, name))}
         try:
             yield from mx.io.ImageRecordIter(
@@ -109,4 +111,6 @@ class RecordSource(Source):
             )
         except mx.MXNetError as error:
             bad = records.undecodable(self._threads, range(len(records)))
-            raise DataError(records.describe(bad) if bad else f'{records.path}: MXNet cannot go on reading: {last_line(error)}') from error
+            raise DataError(
+                records.describe(bad) if bad else f'{records.path}: MXNet failed to read the file: {last_line(error)}'
+            ) from error

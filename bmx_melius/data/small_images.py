@@ -1,4 +1,4 @@
-"""Small images: scikit-learn's digits, and MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100 from their files, by MXNet's readers.
+"""Datasets of small images: scikit-learn's digits; MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100 from local files, read by MXNet.
 
 Nothing is downloaded; the digits, 1797 gray images of 8x8 pixels, are part of scikit-learn. Sources: Alpaydin and Kaynak, "Optical
 Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998 (its test set); LeCun et al., "Gradient-Based Learning Applied
@@ -22,12 +22,12 @@ from mxnet.gluon.data.vision import CIFAR10, CIFAR100, MNIST
 from ..errors import UserError, last_line
 
 DIGITS = tuple('0123456789')
-HELD_BACK = 5  # each digit's images number 0, 5, 10 ... are for validation: 364 of 1797
+HELD_BACK = 5  # images 0, 5, 10, ... of each digit are used for validation: 364 of 1797
 WHITE = 16  # the value of a white pixel of scikit-learn's digits
-BORDER = 1  # black pixels around each of scikit-learn's digits, so that a crop can move
+BORDER = 1  # width in pixels of the black border added to scikit-learn's digits, so that crops can move
 
 MNIST_FILES = {True: ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte'), False: ('t10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')}
-MNIST_LABELS_START = 8  # bytes before the labels, a byte each
+MNIST_LABELS_START = 8  # bytes of the header; each label is one byte
 MNIST_SCALE = 256  # MNISTIter yields pixels divided by this
 DAMAGED = (ValueError, EOFError, struct.error, zlib.error, gzip.BadGzipFile, tarfile.TarError, mx.MXNetError)
 
@@ -46,7 +46,7 @@ CIFAR100_CLASSES = (
 
 
 def open_digits():
-    """Return two datasets of scikit-learn's digits for training and validation: pairs of (10, 10, 1) uint8, NDArray, and int.
+    """Return the training and validation datasets of scikit-learn's digits: pairs of NDArray (10, 10, 1) uint8 and int.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def open_digits():
 
 
 class _MNIST(MNIST):
-    """Gluon's dataset of any files: where no checksum is given it takes what is there."""
+    """Gluon's MNIST dataset without checksums, so that it reads any files in this format and downloads nothing."""
 
     def _get_data(self):
         for name in ('_train_data', '_train_label', '_test_data', '_test_label'):
@@ -78,7 +78,7 @@ class _MNIST(MNIST):
 
 
 class _AnyCIFAR:
-    """Lets Gluon's datasets parse any files, whatever their checksums."""
+    """Mixin that makes Gluon's CIFAR datasets read local files without verifying checksums or downloading."""
 
     def _get_data(self):
         batches = [self._read_batch(os.path.join(self._root, name)) for name, _ in (self._train_data if self._train else self._test_data)]
@@ -100,19 +100,19 @@ class _CIFAR100(_AnyCIFAR, CIFAR100):
 
 
 def open_mnist(folder, classes=10):
-    """Two datasets of pairs (image, label), for training and validation: (28, 28, 1) uint8, NDArray, and int.
+    """Return the training and validation datasets of MNIST files: pairs of NDArray (28, 28, 1) uint8 and int.
 
     Parameters
     ----------
     folder : str
-        With the four files of MNIST, or another set in its format, packed by gzip or not.
+        Folder with the four files of MNIST or of another dataset in its format, gzip-compressed or not.
     classes : int
-        Labels must be below that.
+        Number of classes; labels must be smaller.
 
     Raises
     ------
     UserError
-        When files are missing, which it names, or damaged.
+        When files are missing (the message names them) or damaged.
     """
     names = [name for part in (True, False) for name in MNIST_FILES[part]]
     packed = [f'{name}.gz' for name in names]
@@ -120,7 +120,7 @@ def open_mnist(folder, classes=10):
         return _read(folder, classes, lambda train: _MNIST(folder, train)[:])
     if _missing(folder, names):
         raise UserError(
-            f'{folder} lacks {", ".join(_missing(folder, packed))}: put the four files there, packed by gzip or not, or point '
+            f'{folder} lacks {", ".join(_missing(folder, packed))}: put the four files there, gzip-compressed or not, or point '
             '--data-dir to them; they are not downloaded'
         )
     return _read(folder, classes, lambda train: _read_unpacked(*(os.path.join(folder, name) for name in MNIST_FILES[train])))
@@ -136,12 +136,12 @@ def _read_unpacked(images, labels):
 
 
 def open_cifar10(folder):
-    """Like `open_mnist`: (32, 32, 3) from the binary version's files in FOLDER, its subfolder, or its archive there."""
+    """Like `open_mnist`, with images (32, 32, 3), from the files of the binary version in `folder`, its subfolder, or the archive there."""
     return _open_cifar(folder, _CIFAR10, len(CIFAR10_CLASSES))
 
 
 def open_cifar100(folder):
-    """Like `open_cifar10`, with the fine labels."""
+    """Like `open_cifar10` for CIFAR-100, with the fine labels."""
     return _open_cifar(folder, _CIFAR100, len(CIFAR100_CLASSES))
 
 
@@ -174,7 +174,7 @@ def _missing(folder, names):
 
 
 def _read(place, classes, read):
-    """The datasets for training and validation; `read(train)` gives images and labels of one of them."""
+    """Return the training and validation datasets; `read(train)` returns the images and labels of one of them."""
     parts = []
     for train in (True, False):
         try:
@@ -183,6 +183,8 @@ def _read(place, classes, read):
             raise UserError(f'{place}: the files are damaged: {last_line(error)}') from error
         labels = labels.astype(int).tolist()
         if max(labels) >= classes:
-            raise UserError(f'{place} has the label {max(labels)}, where there are {classes} classes: these are the files of other data')
+            raise UserError(
+                f'{place} has the label {max(labels)}, but there are only {classes} classes: the files are those of another dataset'
+            )
         parts.append(ArrayDataset(images, labels))
     return tuple(parts)

@@ -1,40 +1,40 @@
-"""What a source of training data offers to the training loop, and the one that needs no data."""
+"""Interface of the sources of training and validation batches, and a source of random numbers."""
 
 import abc
-import math
 
 import mxnet as mx
 import numpy as np
 
+from ..arithmetic import ceil_div
 from ..errors import UserError
 from ..seeding import seed_for
 
 DUMMY_CLASSES = 1000
-DUMMY_UPDATES = 100  # of an epoch
+DUMMY_UPDATES = 100  # per epoch
 
 
 class Source(abc.ABC):
-    """Training and validation images in batches.
+    """Base class of sources of training and validation batches.
 
     Parameters
     ----------
     origin : str
-        Where the images come from, in words.
+        Description of where the images come from, for messages.
     spec : InputSpec
     classes : int
     class_names : list of str or None
     train_images, validation_images : int
-        How many there are.
+        Number of images.
     batch_size : int
-        Images in a batch of `train`: those of one update on this machine.
+        Images in a batch of `train`, that is, in one update in this process.
     part, parts : int
-        This machine's number and the number of machines. They share the training images of each epoch equally, and the validation
-        images, in order, as `validation_share` says.
+        Rank of this process, and number of processes. The training images of each epoch are distributed equally; for the validation
+        images see `validation_share`.
 
     Raises
     ------
     UserError
-        When there is only one class, or too few images.
+        When there are fewer than two classes, or too few images.
     """
 
     def __init__(self, origin, spec, classes, class_names, train_images, validation_images, batch_size, part, parts):
@@ -42,7 +42,7 @@ class Source(abc.ABC):
         self.train_images, self.validation_images = train_images, validation_images
         self.batch_size, self.part, self.parts = batch_size, part, parts
         if classes < 2:
-            raise UserError('all images are of one class: there is nothing to learn')
+            raise UserError('all images are of one class: training needs at least two')
         self.images_per_update = batch_size * parts
         self.updates_per_epoch = train_images // self.images_per_update
         if not self.updates_per_epoch:
@@ -52,52 +52,59 @@ class Source(abc.ABC):
 
     @property
     def validation_share(self):
-        """The numbers of the validation images that are this machine's, a `range`: equal shares, but for the last ones."""
-        share = math.ceil(self.validation_images / self.parts)
+        """Return the `range` of validation images evaluated by this process. Shares are contiguous and equal except for the last ones."""
+        share = ceil_div(self.validation_images, self.parts)
         return range(self.validation_images)[self.part * share : (self.part + 1) * share]
 
     @abc.abstractmethod
     def decode_training_images(self):
-        """Decode every training image. For ``--dry-run``: it takes as long as reading an epoch.
+        """Decode every training image, for ``--dry-run``. This takes as long as reading an epoch.
 
-        What a source has checked when it is made: the first and last bytes of every image, and that validation images can be decoded,
-        which would else show only when an epoch is over.
+        The constructor of a source checks the first and last bytes of every image and decodes all validation images, because errors there
+        would otherwise appear only at the end of an epoch.
 
         Raises
         ------
         UserError
-            When images cannot be decoded: names them.
+            When images cannot be decoded; the message names them.
         """
 
     @abc.abstractmethod
     def train(self, epoch, first=0):
-        """Yield the batches number `first` to `updates_per_epoch - 1` of an epoch, shuffled and augmented.
+        """Yield the batches `first` to `updates_per_epoch - 1` of an epoch, shuffled and augmented.
 
-        Each is (images, labels): NDArrays (batch_size, channels, size, size) and (batch_size,), float32, normalized. The few images
-        that do not fill a batch are left out, in every epoch others. What an epoch yields depends on the seed and the epoch alone.
+        The result depends only on the seed and the epoch. Images that do not fill a batch are dropped, different ones in each epoch.
+
+        Yields
+        ------
+        images : NDArray of shape (batch_size, channels, size, size), float32
+            Normalized images.
+        labels : NDArray of shape (batch_size,), float32
 
         Raises
         ------
         DataError
+            When an image cannot be read.
         """
 
     @abc.abstractmethod
     def validation(self):
-        """Yield this machine's share of the validation images in order, once each, preprocessed as `InputSpec` says.
+        """Yield this process's share of the validation images in order, once each, preprocessed by `spec`.
 
-        Batches are (images, labels) as in `train`; the last one may be smaller, and of few images some machines have none. Raises
-        `DataError`.
+        Batches are pairs (images, labels) as in `train`; the last one may be smaller. With few images some processes have none. Raises
+        `DataError` when an image cannot be read.
         """
 
 
 class DummySource(Source):
-    """The same batch of normally distributed numbers in every update, and for validation: to time training without reading data.
+    """Source that repeats one batch of normally distributed numbers, for timing training without reading data.
 
     Parameters
     ----------
     spec, batch_size, part, parts
-        As of `Source`.
+        See `Source`.
     seed : int
+        Seed of the numbers.
     """
 
     def __init__(self, spec, batch_size, part, parts, seed):
@@ -108,7 +115,7 @@ class DummySource(Source):
         self._labels = mx.nd.array(random.randint(0, DUMMY_CLASSES, batch_size), dtype='float32')
 
     def decode_training_images(self):
-        pass  # they are arrays
+        pass  # the batch is an array already
 
     def train(self, epoch, first=0):
         for _ in range(first, self.updates_per_epoch):

@@ -1,12 +1,12 @@
-"""A packed program as an ONNX model, for runtimes that have no binary operators: signs and sums are the same, computed in floats.
+"""Export of packed programs to ONNX, for runtimes without binary operators: the same signs and sums, computed in float32.
 
-Every value is a float32 tensor, bits are 0 and 1. With b the bits, w in {-1, +1} the weights, n their number per output and zeros
-around the map, which stand for -1,
+Every value is a float32 tensor, bits are 0 and 1. With b the bits, w in {-1, +1} the weights, n their number per output and zero
+padding, which represents -1,
 
     h = conv(2b - 1, w) = conv(b, 2w) - sum(w)        (h + n) / 2 = conv(b, w) + (n - sum(w)) / 2
 
-so a binary layer is one convolution. All sums are integers, exact in float32. Binary weights are stored in a byte each (`Cast` makes
-floats of them when a runtime loads the model), those of float layers as in the program.
+so a binary layer is one convolution. All sums are integers, exact in float32. A binary weight is stored in one byte (`Cast` converts it to
+float when a runtime loads the model), the weights of float layers as in the program.
 """
 
 import dataclasses
@@ -19,31 +19,31 @@ from .program import reference
 from .program.operations import BITS_KIND, OPERATIONS
 
 OPSET = 13
-IR_VERSION = 8  # of ONNX 1.10 and newer
-TOLERANCE = 2e-5  # of what an element would be if nothing in its sum were negative: the rounding of some 10^5 summands in any order
+IR_VERSION = 8  # supported by ONNX 1.10 and newer
+TOLERANCE = 2e-5  # relative to the sum of magnitudes: the rounding error of about 10^5 summands in any order
 
 
 def to_onnx(program, input_names, output_order=None):
-    """The ONNX model of a program.
+    """Convert a program to an ONNX model.
 
     Parameters
     ----------
     program : bmx_melius.deployment.program.program.Program
     input_names : list of str
-        One for each input.
+        Name of each input.
     output_order : list of int or None
-        Which of the program's outputs are those of the network; None: all.
+        The number of the program output for each output of the model; None for all in order.
 
     Returns
     -------
     onnx.ModelProto
-        Inputs (batch, channels, height, width) or (batch, channels), float32; the batch is free, and so are height and width but where
-        the network itself fixes them. Outputs ``output0``, ``output1`` ..., with an underscore behind where an input has that name.
+        Inputs are float32 (batch, channels, height, width) or (batch, channels). The batch is dynamic, and so are height and width unless
+        the network fixes them. Outputs are ``output0``, ``output1`` ..., with a trailing underscore if an input has that name.
 
     Raises
     ------
     UserError
-        When the package onnx is not installed, or for an average over windows that hang over a padded map and count the padding.
+        If the package onnx is not installed, or for average pooling with padding that is counted and windows beyond the padded map.
     """
     try:
         import onnx
@@ -53,29 +53,29 @@ def to_onnx(program, input_names, output_order=None):
 
 
 def verify(model, program, inputs):
-    """Run a model of `to_onnx` by ONNX Runtime, and compare every operation with what it means, given the inputs it had in this run.
+    """Run a model in ONNX Runtime and compare each operation with the NumPy reference, evaluated on the same inputs of that operation.
 
-    So rounding in one layer, which may turn a sign next to its threshold, does not hide or feign an error in another.
+    So the rounding of one layer, which may change a sign next to a threshold, neither hides nor causes a difference in another.
 
     Parameters
     ----------
     model : onnx.ModelProto
+        The result of `to_onnx`.
     program : bmx_melius.deployment.program.program.Program
     inputs : list of numpy.ndarray
-        For each input of the program.
+        One array for each input of the program.
 
     Returns
     -------
     float
-        The largest difference of an element, as a share of what it would be if nothing in its sum were negative: sums that cancel are
-        as inexact as their summands. Bits and integers are equal.
+        The largest difference of an element, relative to the sum of the magnitudes of its summands. Bits and integers are equal.
 
     Raises
     ------
     UserError
-        Naming the operation that gives something else.
+        If the results of an operation differ; the message names it.
     ImportError
-        When ONNX Runtime is not installed.
+        If ONNX Runtime is not installed.
     """
     import onnx
     import onnxruntime
@@ -102,7 +102,7 @@ def verify(model, program, inputs):
 
 
 def _difference(operation, given, expected, found):
-    """The largest difference of an element, as a share of the sum of the magnitudes it is made of."""
+    """Return the largest difference of an element, relative to the sum of the magnitudes of its summands."""
     positive = dataclasses.replace(operation, arrays={name: np.abs(array) for name, array in operation.arrays.items()})
     magnitude = np.maximum(reference.apply(positive, [np.abs(x) for x in given]), np.finfo(np.float32).tiny)
     with np.errstate(invalid='ignore'):  # of infinities, which are equal
@@ -110,20 +110,20 @@ def _difference(operation, given, expected, found):
 
 
 def _value_names(program, input_names):
-    """What each value of the program is called in the model."""
+    """Return the name of each value of the program in the model."""
     results = (f'{operation.name}{number}' for number, operation in enumerate(program.operations, len(input_names)))
     return [*input_names, *(_free(name, input_names) for name in results)]
 
 
 def _free(name, taken):
-    """The name, or another one that is not taken."""
+    """Return `name`, with underscores appended until it is not in `taken`."""
     while name in taken:
         name += '_'
     return name
 
 
 class _Model:
-    """The nodes and constants of a model in the making."""
+    """Builder of a model: the nodes and constants added so far."""
 
     def __init__(self, onnx, program):
         self._onnx, self._program, self._values = onnx, program, program.values()
@@ -142,7 +142,7 @@ class _Model:
             self._label = self._names[number]
             arguments = {**operation.attributes, **operation.arrays}
             convert = getattr(self, operation.name)
-            if of_source.flat and operation.name in reference.ON_MAPS:  # ONNX, too, has these for maps alone
+            if of_source.flat and operation.name in reference.ON_MAPS:  # in ONNX these operators accept only maps
                 axes = self._constant('axes', np.array([2, 3]))
                 y = convert(of_source, self._add('Unsqueeze', sources[0], axes), **arguments)
                 y = self._add('Squeeze', y, axes)
@@ -170,23 +170,23 @@ class _Model:
         return model
 
     def _add(self, operator, *inputs, **attributes):
-        """Add a node; return the name of its result."""
+        """Add a node and return the name of its result."""
         name = _free(f'{self._label}/{operator}{len(self._nodes)}', self._taken)
         self._nodes.append(self._onnx.helper.make_node(operator, list(inputs), [name], name=name, **attributes))
         return name
 
     def _constant(self, name, array):
-        """Add a constant; return its name."""
+        """Add a constant and return its name."""
         name = _free(f'{self._label}/{name}{len(self._constants)}', self._taken)
         self._constants.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
     def _floats(self, name, array):
-        """Add a constant that is stored as it is and used as float32."""
+        """Add a constant that is stored with its dtype and cast to float32; return the name of the result."""
         name = self._constant(name, array)
         return name if array.dtype == np.float32 else self._add('Cast', name, to=self._onnx.TensorProto.FLOAT)
 
-    # --- operations: from the `Value` of the first source, the names of the sources, attributes and arrays to the name of the result ----
+    # --- operations: (`Value` of the first source, names of the sources, attributes and arrays) -> name of the result ---------------------
 
     def conv(self, _, x, groups, weight, out_channels, has_bias, half, bias=None, **geometry):
         constants = [self._floats('weight', weight)] + ([self._constant('bias', bias)] if has_bias else [])
@@ -233,7 +233,7 @@ class _Model:
         windows = _windows(geometry)
         padded = any(windows['pads'])
         if ceil and count_pad and padded:
-            raise UserError('an average over windows that hang over a padded map and count the padding has no equal in ONNX')
+            raise UserError('average pooling that counts the padding, with windows beyond the padded map, has no equivalent in ONNX')
         return self._add('AveragePool', x, ceil_mode=ceil, count_include_pad=int(count_pad and padded), **windows)
 
     def global_avg_pool(self, _, x):
@@ -266,7 +266,7 @@ class _Model:
         )
 
     def _of_channels(self, name, numbers, value):
-        """One number a channel in a shape that fits the value."""
+        """Add a constant with one number per channel, in a shape that broadcasts to the value."""
         return self._constant(name, numbers if value.flat else numbers.reshape(-1, 1, 1))
 
 

@@ -1,6 +1,6 @@
-"""The processes of a training job: workers, their gradient exchange by MXNet's kvstore or Horovod, and what ends all when one is missing.
+"""Distributed training: workers that exchange gradients by MXNet's kvstore or Horovod, and detection of missing processes.
 
-A process joins its job with `join_workers`; servers and the scheduler of MXNet's parameter servers run `servers.serve`, and
+A worker joins its job with `join_workers`; the servers and the scheduler of MXNet's parameter servers run `servers.serve`;
 ``python -m bmx_melius.distributed.launcher`` starts all of them.
 """
 
@@ -10,14 +10,14 @@ from .workers import Workers
 
 
 def join_workers(kvstore, how_to_resume):
-    """Join the other processes of the job, once all are there.
+    """Wait for all processes of the job and join it as a worker.
 
     Parameters
     ----------
     kvstore : str
         Value of the flag ``--kvstore``.
     how_to_resume : str
-        What a process prints when it ends because another one is missing.
+        Hint printed when this process ends because another one is missing.
 
     Returns
     -------

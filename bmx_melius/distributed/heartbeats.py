@@ -1,8 +1,7 @@
-"""What ends every process of a distributed job when one of them is missing: the heartbeats of MXNet's parameter servers.
+"""Heartbeats: end every process of a distributed job when one of them is missing; MXNet would wait for it forever.
 
-Each worker and server sends one to the scheduler, which answers. So the scheduler knows who is missing, and the others know whether the
-scheduler is there. There are none before all have come; until then a time limit does it. Without this, MXNet waits for a missing
-process for ever.
+Workers and servers of MXNet's parameter servers send heartbeats to the scheduler, which answers. So the scheduler can detect missing
+processes, and the others can detect a missing scheduler. Heartbeats begin when all processes have joined; until then a time limit applies.
 """
 
 import contextlib
@@ -19,17 +18,17 @@ from ..errors import UserError
 from ..reporting import LOG
 
 LOST = 3  # exit status of a process that ended because another one is missing
-INTERVAL, TIMEOUT = 'PS_HEARTBEAT_INTERVAL', 'PS_HEARTBEAT_TIMEOUT'  # environment variables of MXNet, in whole seconds
-JOIN_TIMEOUT = 'BMX_MELIUS_JOIN_TIMEOUT'  # in seconds: a job that has not begun by then has lost a process
+INTERVAL, TIMEOUT = 'PS_HEARTBEAT_INTERVAL', 'PS_HEARTBEAT_TIMEOUT'  # environment variables of MXNet, integers in seconds
+JOIN_TIMEOUT = 'BMX_MELIUS_JOIN_TIMEOUT'  # in seconds: time limit for all processes to join the job
 DEFAULTS = {INTERVAL: '1', TIMEOUT: '15', JOIN_TIMEOUT: '600'}
-POLLS = 3  # in a row must find a process missing: at the start the scheduler's first answer comes after one interval
+POLLS = 3  # consecutive polls that must find a process missing: the scheduler first answers one interval after the start
 
-# Processes by MXNet's numbers for them.
-SCHEDULER = {1: 'the scheduler (it has ended or cannot be reached; if it ended the job, it says why)'}
+# Node numbers of MXNet -> names of processes.
+SCHEDULER = {1: 'the scheduler (it has ended or cannot be reached; if it ended the job, its output has the reason)'}
 
 
 def workers_and_servers():
-    """All processes of the job but the scheduler."""
+    """Return the processes of the job except the scheduler, a dict of node numbers to names."""
     return {
         first + 2 * rank: f'{role} {rank}'
         for first, role in ((9, 'worker'), (8, 'server'))
@@ -38,19 +37,19 @@ def workers_and_servers():
 
 
 class Heartbeats:
-    """Joins a job and watches other processes of it; when one is missing, says so and ends this process with the status `LOST`.
+    """Membership in a distributed job; monitors other processes and, when one is missing, ends this process with status `LOST`.
 
-    A process is missing `TIMEOUT` seconds and `POLLS` intervals after its last heartbeat, or when the job has not begun after
-    `JOIN_TIMEOUT` seconds. The environment may say these numbers.
+    A process is considered missing `TIMEOUT` seconds and `POLLS` intervals after its last heartbeat, or when the job has not begun after
+    `JOIN_TIMEOUT` seconds. Environment variables with these names set the times.
 
     Parameters
     ----------
     store : str
-        A name of `mx.kv.create`, ``dist...``. For a worker this returns when all processes of the job are there, for others at once.
+        Argument of `mx.kv.create`, ``dist...``. In a worker the constructor blocks until all processes of the job have joined.
     watched : dict of int to str
-        `SCHEDULER` or `workers_and_servers`.
+        The processes to monitor: `SCHEDULER` or `workers_and_servers()`.
     how_to_resume : str
-        What the message ends with.
+        Hint at the end of the error message.
 
     Attributes
     ----------
@@ -59,7 +58,7 @@ class Heartbeats:
     Raises
     ------
     UserError
-        Where the environment says no number.
+        When one of the environment variables is not a positive integer.
     """
 
     def __init__(self, store, watched, how_to_resume):
@@ -67,25 +66,25 @@ class Heartbeats:
         self._timeout, self._interval, limit = map(_seconds, (TIMEOUT, INTERVAL, JOIN_TIMEOUT))
         self._has_begun, self._stopped = False, threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._joining = threading.Timer(limit, self._end, [f'its processes have not all come within {limit} s ({JOIN_TIMEOUT})'])
+        self._joining = threading.Timer(limit, self._end, [f'not all of its processes have joined within {limit} s ({JOIN_TIMEOUT})'])
         self._joining.daemon = True
         self._joining.start()
-        with _signals_that_end_at_once():  # Python's own handlers would wait for MXNet
+        with _default_signal_handlers():  # Python runs its handlers only after MXNet has returned
             self.kvstore = mx.kv.create(store)
 
     def start(self):
-        """Watch from now on, in a thread."""
+        """Start monitoring in a thread."""
         self._thread.start()
 
     def stop(self):
-        """Watch no longer."""
+        """Stop monitoring."""
         self._stopped.set()
         self._thread.join()
         self._joining.cancel()
 
     def has_begun(self):
-        """Whether all processes of the job have come."""
-        if not self._has_begun:  # not asked again: when the job is over, MXNet says what it said before
+        """Return whether all processes of the job have joined."""
+        if not self._has_begun:  # not asked again: MXNet's answer does not change when the job is over
             self._has_begun = self._is_running()
         return self._has_begun
 
@@ -102,14 +101,14 @@ class Heartbeats:
                 self._end(f'a process is missing: {", ".join(missing)}')
 
     def _end(self, why):
-        LOG.error('the job ends, because %s. %s', why, self._how_to_resume)
+        LOG.error('the job ends because %s. %s', why, self._how_to_resume)
         logging.shutdown()
-        os._exit(LOST)  # the main thread waits in MXNet for the missing process
+        os._exit(LOST)  # sys.exit would not work: the main thread is blocked in MXNet
 
     def _is_running(self):
-        # In a server or scheduler that is not far enough in `MXKVStoreRunServer`, which another thread calls, MXNet follows a null
-        # pointer when it is asked for the rank, and reads a table that is being written when it is asked for missing processes. The
-        # number of workers is 0 until the pointer is there; from then on the rank is an error until the table is complete.
+        # In servers and the scheduler another thread runs `MXKVStoreRunServer`. Until that has initialized the job, asking MXNet for the
+        # rank dereferences a null pointer, and asking for missing processes reads a table that is being written. The number of workers is
+        # 0 until the pointer is set; after that, asking for the rank is an error until the table is complete.
         if not self.kvstore.num_workers:
             return False
         try:
@@ -118,6 +117,7 @@ class Heartbeats:
             return False
 
     def _is_missing(self, node, timeout):
+        """Return whether the last heartbeat of a process is more than `timeout` seconds ago."""
         if not self._is_running():  # the job has just ended
             return False
         number = ctypes.c_int()
@@ -126,14 +126,16 @@ class Heartbeats:
 
 
 def _seconds(name):
-    text = os.environ.setdefault(name, DEFAULTS[name])  # there MXNet reads it, too
+    """Return the value of an environment variable in seconds, after setting it to its default if it is missing."""
+    text = os.environ.setdefault(name, DEFAULTS[name])  # MXNet reads it from the environment, too
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f'{name} is {text!r}: give a whole number of seconds, at least 1')
     return int(text)
 
 
 @contextlib.contextmanager
-def _signals_that_end_at_once():
+def _default_signal_handlers():
+    """Restore the system's handling of SIGINT and SIGTERM within the block."""
     handlers = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -1,4 +1,4 @@
-"""Workers that exchange gradients through Horovod, an optional package."""
+"""Workers that exchange gradients through Horovod, an optional dependency."""
 
 import mxnet as mx
 
@@ -7,14 +7,14 @@ from .workers import Workers
 
 
 class HorovodWorkers(Workers):
-    """Processes that ``horovodrun`` or ``mpirun`` started; each trains on one device.
+    """Workers started by ``horovodrun`` or ``mpirun``, one device each.
 
-    Horovod ends all processes when one is missing.
+    Horovod itself ends all processes when one is missing.
 
     Raises
     ------
     UserError
-        Where Horovod is not installed, or was built without MXNet.
+        When Horovod is not installed, or was built without MXNet.
     """
 
     def __init__(self):
@@ -22,8 +22,8 @@ class HorovodWorkers(Workers):
             import horovod.mxnet as hvd
         except ImportError as error:
             raise UserError(
-                '--kvstore horovod: install Horovod with its part for MXNet: '
-                'HOROVOD_WITH_MXNET=1 pip install --no-build-isolation horovod (docs/distributed.md says more)'
+                '--kvstore horovod: install Horovod with support for MXNet: '
+                'HOROVOD_WITH_MXNET=1 pip install --no-build-isolation horovod (see docs/distributed.md)'
             ) from error
         super().__init__()
         hvd.init()
@@ -36,7 +36,7 @@ class HorovodWorkers(Workers):
 
     def make_trainer(self, parameters, optimizer, arguments):
         self._hvd.broadcast_parameters(parameters)
-        # Its `step` divides by the number of processes, too.
+        # `step` of the distributed trainer also divides by the number of processes; `rescale_grad` cancels this.
         return self._hvd.DistributedTrainer(parameters, optimizer, {'rescale_grad': self.count, **arguments})
 
     def _sum(self, array):

@@ -10,20 +10,21 @@ from mxnet.base import _LIB, check_call
 from .heartbeats import SCHEDULER, Heartbeats
 from .workers import Workers
 
-FIRST_KEY = 1 << 20  # in a store, of sums; below are the trainer's keys, the numbers of the parameters
-END = 60  # seconds in which a process whose work is over ends
+FIRST_KEY = 1 << 20  # first key for sums in the store; the trainer uses the parameter numbers as keys
+EXIT_TIMEOUT = 60  # seconds until a process that has finished its work is killed
 
 
 class KVStoreWorkers(Workers):
-    """Processes that exchange gradients through the servers of a distributed `mx.kv.KVStore`.
+    """Workers that exchange gradients through the servers of a distributed `mx.kv.KVStore`.
 
-    Where a process of the job is missing, the context ends this one as `Heartbeats` says.
+    Within the context, `Heartbeats` ends this process when another one is missing.
 
     Parameters
     ----------
     kvstore : str
-        A name of `mx.kv.create`, ``dist_...``.
+        Argument of `mx.kv.create`, ``dist_...``.
     how_to_resume : str
+        Hint at the end of the error message.
     """
 
     def __init__(self, kvstore, how_to_resume):
@@ -42,13 +43,15 @@ class KVStoreWorkers(Workers):
         else:
             check_call(_LIB.MXKVStoreSetBarrierBeforeExit(self._kvstore.handle, ctypes.c_int(0)))
         self._heartbeats.stop()
-        # MXNet leaves the job when the store is deleted. That takes milliseconds, unless a process dies just now: then for ever.
+        # MXNet leaves the job when the store is deleted. That takes milliseconds, but blocks forever if another process dies meanwhile.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(END)
+        signal.alarm(EXIT_TIMEOUT)
 
     def make_trainer(self, parameters, optimizer, arguments):
         trainer = super().make_trainer(parameters, optimizer, arguments)
-        trainer.save_states(os.devnull)  # so that it joins the store now, with all others, not when process 0 writes a checkpoint
+        trainer.save_states(
+            os.devnull
+        )  # initializes the kvstore now, in all workers; otherwise rank 0 would do it when it writes a checkpoint
         return trainer
 
     def _sum(self, array):

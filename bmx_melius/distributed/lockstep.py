@@ -1,4 +1,4 @@
-"""All processes of a run make the same updates: what stops one of them stops all at the same place."""
+"""Synchronous stopping: all workers of a run make the same updates and stop after the same one."""
 
 import math
 import signal
@@ -7,20 +7,20 @@ from ..errors import DataError, UserError
 
 
 class Lockstep:
-    """The agreement of all processes on going on, once before each update and once after each evaluation.
+    """Agreement of all workers on whether to continue, reached before each update and after each evaluation.
 
     Parameters
     ----------
     workers : Workers
     interruption : Interruption
-        Of this process.
+        Signals received by this process.
 
     Attributes
     ----------
     error : UserError or None
-        What keeps some process from going on; in that process it names the data that cannot be read.
+        Set when a worker cannot continue; in that worker it names the data that cannot be read.
     signal : int or None
-        Or the signal that some process got.
+        Signal that some worker received.
     """
 
     def __init__(self, workers, interruption):
@@ -29,16 +29,16 @@ class Lockstep:
 
     @property
     def stops(self):
-        """Whether the processes have agreed to stop."""
+        """Whether the workers have agreed to stop."""
         return bool(self.error or self.signal)
 
     def updates(self, batches, progress):
-        """Yield batches until one of the processes cannot go on; all of them have equally many.
+        """Yield batches until one of the workers has to stop; every worker yields equally many.
 
         Raises
         ------
         UserError
-            When training diverged; the same in all processes.
+            When training diverged; raised in all workers.
         """
         batches = self.batches(batches)
         while True:
@@ -49,7 +49,7 @@ class Lockstep:
             yield batch
 
     def batches(self, batches):
-        """Yield batches until this process cannot go on; the others learn it in `agree`."""
+        """Yield batches until this worker has to stop; `agree` informs the others."""
         try:
             for batch in batches:
                 yield batch
@@ -59,7 +59,7 @@ class Lockstep:
             self.error = error
 
     def agree(self, progress):
-        """Learn whether all processes can go on. Raises as `updates` does."""
+        """Exchange signals and errors with all workers, and set `error` and `signal`. Raises like `updates`."""
         got = self._interruption.signal
         interrupted, terminated, failed, loss = self._workers.sum(
             [got == signal.SIGINT, got == signal.SIGTERM, self.error is not None, progress.loss]
@@ -67,6 +67,6 @@ class Lockstep:
         if not math.isfinite(loss):
             raise UserError(f'training diverged in epoch {progress.epoch + 1}: the loss is {loss}; start again with a lower --lr')
         if failed and not self.error:
-            self.error = DataError('another process cannot read its data, as it says')
+            self.error = DataError('another worker cannot read its data; see its output')
         if interrupted or terminated:
             self.signal = signal.SIGINT if interrupted else signal.SIGTERM

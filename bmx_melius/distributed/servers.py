@@ -1,4 +1,4 @@
-"""The processes of a distributed job that do not train: a scheduler, and servers that sum the gradients."""
+"""Scheduler and servers of a distributed job: the processes that do not train; servers sum the gradients."""
 
 import logging
 import os
@@ -11,32 +11,32 @@ from mxnet.kvstore.kvstore_server import KVStoreServer
 
 from .heartbeats import SCHEDULER, Heartbeats, workers_and_servers
 
-GRACE = 60  # seconds that the workers have to stop well when everything is asked to end
+GRACE = 60  # seconds that workers have after a signal to write a checkpoint
 
 
 def serve(role):
-    """Be the ``scheduler`` or a ``server`` of the job that the environment describes, until it is over; return the exit status.
+    """Run as ``scheduler`` or ``server`` of the job described by the environment until it is over; return the exit status.
 
-    MXNet would do that while it is imported, and neither notice when a process of the job is missing nor outlive a signal that the
-    workers still need it for: batch systems send SIGTERM to all.
+    MXNet does this during its import by default, but without detecting missing processes, and it ends at the first signal, although
+    workers need it to write a last checkpoint: batch systems send SIGTERM to all processes.
     """
     logging.basicConfig(format=f'{role}: %(message)s', level=logging.ERROR, stream=sys.stdout)
-    heartbeats = Heartbeats('dist', workers_and_servers() if role == 'scheduler' else SCHEDULER, 'Start all again with --resume')
+    heartbeats = Heartbeats('dist', workers_and_servers() if role == 'scheduler' else SCHEDULER, 'Start all processes again with --resume')
     signals = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: signals.append(number))
 
-    # In a thread, because signals are handled between bytecodes.
+    # In a thread: Python handles signals in the main thread only, between bytecodes.
     job = threading.Thread(target=KVStoreServer(heartbeats.kvstore).run, daemon=True)
     job.start()
     heartbeats.start()
-    asked = None
+    first_signal = None
     while job.is_alive():
         job.join(0.2)
         needed = heartbeats.has_begun()
-        if signals and asked is None:
-            asked = time.monotonic()
-        if len(signals) > 1 or asked is not None and (time.monotonic() > asked + GRACE or not needed):
+        if signals and first_signal is None:
+            first_signal = time.monotonic()
+        if len(signals) > 1 or first_signal is not None and (time.monotonic() > first_signal + GRACE or not needed):
             os._exit(128 + signals[-1])
     heartbeats.stop()
     return 0

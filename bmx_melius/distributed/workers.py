@@ -1,4 +1,4 @@
-"""The processes that train one network together, on one machine or on several."""
+"""Workers: the processes that train one network together, on one or several machines."""
 
 import mxnet as mx
 import numpy as np
@@ -6,14 +6,14 @@ from mxnet import gluon
 
 
 class Workers:
-    """One process alone; other ways to train are its subclasses.
+    """Training with a single worker, and base class of distributed training.
 
-    It is a context, in which the processes work together. Leaving it waits for the others, unless an exception does.
+    Workers cooperate within the context ``with workers``. On leaving it without an exception, each waits for the others.
 
     Attributes
     ----------
     rank, count : int
-        This process's number, from 0, and how many there are. Process 0 writes the files of the run and the messages on the screen.
+        Rank of this worker, from 0, and number of workers. Rank 0 writes the files of the run and the messages on the screen.
     """
 
     rank, count = 0, 1
@@ -28,23 +28,23 @@ class Workers:
         pass
 
     def devices(self, num_gpus):
-        """The contexts that this process trains on; 0 means the CPU."""
+        """Return the devices of this worker, a list of `mx.Context`; ``num_gpus=0`` selects the CPU."""
         return [mx.gpu(number) for number in range(num_gpus)] or [mx.cpu()]
 
     def make_trainer(self, parameters, optimizer, arguments):
-        """A `gluon.Trainer` whose `step` sums gradients over all devices and processes."""
+        """Return a `gluon.Trainer` whose `step` sums gradients over all devices and workers."""
         return gluon.Trainer(parameters, optimizer, arguments, kvstore=self._kvstore, update_on_kvstore=False)
 
     def sum(self, values):
-        """The sums over all processes of some numbers, in float32; each process gives equally many and gets the same list back."""
+        """Return the elementwise sum of lists of numbers over all workers, in float32. The lists must have equal lengths."""
         return list(values) if self.count == 1 else self._sum(np.asarray(values, dtype=np.float32)).tolist()
 
     def average_statistics(self, net):
-        """Bring the running statistics of batch normalization to one value on all devices and processes: their mean.
+        """Replace the running statistics of batch normalization by their mean over all devices and workers.
 
-        Each device sees other images in training, so the statistics differ. Training does not read them, but evaluation does, and a
-        checkpoint holds one value. Averaging early changes no later average but by rounding, because the statistics follow the images
-        linearly.
+        Each device sees different images, so the statistics differ. Training does not use them, but evaluation does, and a checkpoint
+        stores one value. Averaging more often changes later averages only by rounding, because the statistics depend linearly on the
+        statistics of the batches.
         """
         statistics = [parameter for parameter in net.collect_params().values() if parameter.grad_req == 'null']
         devices = len(statistics[0].list_ctx()) if statistics else 1
@@ -56,5 +56,5 @@ class Workers:
             one.set_data(values.reshape(one.shape))
 
     def _sum(self, array):
-        """The sum over all processes of an array (N,) float32."""
+        """Return the sum of an array (N,) float32 over all workers."""
         return array

@@ -1,6 +1,6 @@
-"""Files of other libraries: what they hold, and reading it into networks of this one.
+"""Importers of networks trained with other libraries.
 
-``bmxnet_v2``            checkpoints of BMXNet-v2, the fork of MXNet in which the paper's networks were trained
-``bmxnet_v2_converted``  pairs that its model_converter packed, whose operators and bits ``bmxnet_v2_format`` describes
-``keras``                weights of Keras networks, such as Larq's, which `model_zoo.larq` gives to networks
+``bmxnet_v2``            checkpoints of BMXNet-v2, the fork of MXNet in which the networks of the paper were trained
+``bmxnet_v2_converted``  networks packed by the model_converter of BMXNet-v2; ``bmxnet_v2_format`` reads its operators and bits
+``keras``                weights of Keras networks, such as those of Larq, which `model_zoo.larq` loads into networks
 """

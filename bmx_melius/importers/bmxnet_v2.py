@@ -1,9 +1,9 @@
-"""Reading checkpoints of BMXNet-v2, the fork of MXNet in which the paper's networks were trained.
+"""Importer of checkpoints of BMXNet-v2, the fork of MXNet in which the networks of the paper were trained.
 
-Two kinds of file exist. An exported one (``arg:NAME`` and ``aux:NAME``) holds full parameter names, which the networks of this project
-share up to the number in the network's own prefix. One written by ``save_parameters`` holds structural names, paths through the
-reference's blocks; its last stage is stored twice, as ``current_stage.*`` and as ``layer3.1.*``. There modules are matched in the order
-in which data flows through them. Every shape is checked against the one that follows from an image through the whole network.
+There are two kinds of files. Exported files (``arg:NAME`` and ``aux:NAME``) contain full parameter names, which equal those of this project
+except for the number in the prefix of the network. Files written by ``save_parameters`` contain structural names, paths through the blocks
+of BMXNet-v2; they store the last stage twice, as ``current_stage.*`` and as ``layer3.1.*``. Their modules are matched in the order in which
+data flows through them. All shapes are checked against those inferred for the network.
 """
 
 import collections
@@ -19,9 +19,9 @@ from ..errors import UserError
 
 _DUPLICATE = 'current_stage.'
 _KINDS = ('weight', 'bias', 'gamma', 'beta', 'running_mean', 'running_var')
-# The convolution that reads the image tells the stem: its weight's shape -> initial_layers.
+# Weight shape of the first convolution -> initial_layers.
 _STEMS = {(32, 3, 3, 3): 'grouped_stem', (64, 3, 7, 7): 'imagenet', (64, 3, 3, 3): 'thumbnail'}
-_SIZE = 64  # of an image that passes through every network, as small as it is quick
+_SIZE = 64  # pixels; an image size that all networks accept, small so that shape inference is quick
 _SECTIONS = re.compile(r'(features|layer\d+|finalize|output)\.')
 
 
@@ -36,18 +36,19 @@ def load_reference_parameters(net, filename):
     Parameters
     ----------
     net : gluon.HybridBlock
-        As given by `model_zoo.get_model` with the checkpoint's ``classes`` and ``initial_layers``; it is initialized where it is not yet.
+        Built by `model_zoo.get_model` with the ``classes`` and ``initial_layers`` of the checkpoint; initialized if necessary.
     filename : str
         A file written by BMXNet-v2's ``save_parameters`` or ``export`` (stored as float32).
 
     Returns
     -------
-    dict of str to str: this network's parameter names and where each came from. Every parameter is set, or none.
+    dict of str to str
+        Parameter name of the network -> name in the file. If an error is raised, no parameter has been changed.
 
     Raises
     ------
     UserError
-        If the file cannot be read as a checkpoint or is one of another network; the message names the first difference.
+        If the file is not a checkpoint, or that of another network; the message names the first difference.
     """
     arrays = _read(filename)
     if all(key.startswith(('arg:', 'aux:')) for key in arrays):
@@ -61,9 +62,9 @@ def load_reference_parameters(net, filename):
 
 
 def reference_options(filename):
-    """The arguments of `model_zoo.get_model` that a BMXNet-v2 checkpoint tells: a dict with ``classes`` and ``initial_layers``.
+    """Infer the arguments ``classes`` and ``initial_layers`` of `model_zoo.get_model` from a BMXNet-v2 checkpoint.
 
-    One that the file does not tell is missing. Raises `UserError` where the file cannot be read.
+    Returns a dict without the arguments that cannot be inferred. Raises `UserError` if the file cannot be read.
     """
     options = {}
     for array in _read(filename).values():
@@ -86,7 +87,7 @@ def _read(filename):
 
 def _match_full_names(net, arrays, filename):
     names = {key: key.partition(':')[2] for key in arrays}
-    # All names begin with that of the network, except the output layer's of ResNetE, which was made outside of its name scope.
+    # All names have the prefix of the network, except those of the output layer of ResNetE, created outside of its name scope.
     ((network, _),) = collections.Counter(name.partition('_')[0] for name in names.values()).most_common(1)
     keys = {name[len(network) + 1 :] if name.startswith(f'{network}_') else name: key for key, name in names.items()}
     shapes = _shapes(net)
@@ -123,17 +124,17 @@ def _match_structure(net, arrays, filename):
 
 
 def _check_duplicates(arrays, filename):
-    """What is stored twice must be equal, or nobody knows which of the two was trained."""
+    """Raise `UserError` unless both copies of the last stage are equal; otherwise it is unknown which one was trained."""
     last_stage = max((key.partition('.')[0] for key in arrays if key.startswith('layer')), default=None)
     for key in arrays:
         if key.startswith(_DUPLICATE):
-            twin = f'{last_stage}.1.{key[len(_DUPLICATE) :]}'
-            if twin not in arrays or not np.array_equal(arrays[key], arrays[twin]):
-                raise UserError(f'{filename} is damaged: its {key} is not equal to {twin}, of which it is a copy')
+            original = f'{last_stage}.1.{key[len(_DUPLICATE) :]}'
+            if original not in arrays or not np.array_equal(arrays[key], arrays[original]):
+                raise UserError(f'{filename} is damaged: its {key} is not equal to {original}, of which it is a copy')
 
 
 def _by_module(names, separator):
-    """Group parameter names by the module they belong to: {module: {kind: name}}, in the order given."""
+    """Group parameter names by module: {module: {kind: name}}, in the order given."""
     modules = {}
     for name in names:
         kind = next((k for k in _KINDS if name.endswith(separator + k)), None)
@@ -144,14 +145,14 @@ def _by_module(names, separator):
 
 
 def _flow_order(key):
-    """Sort key of a structural name: features, layer0, layer1, ..., finalize, output; within each, path numbers in numeric order."""
+    """Return a sort key of a structural name: features, layer0, layer1, ..., finalize, output; numbers in numeric order."""
     section = ('features', 'layer', 'finalize', 'output').index(re.match('[a-z]+', key).group())
     parts = re.split(r'\.|(?<=layer)(?=\d)', key)
     return section, [(0, int(part), '') if part.isdigit() else (1, 0, part) for part in parts]
 
 
 def _shapes(net):
-    """The shapes of a network's parameters, by name and in order, known before the first image was seen."""
+    """Return the shapes of the parameters by name, in order, by shape inference: deferred ones are still unknown."""
     graph = Graph.read(net, (1, 3, _SIZE, _SIZE))
     inferred = {node.name: node.shape for node in graph.parameters + graph.statistics}
     return {name: inferred[name] for name in net.collect_params()}
@@ -168,6 +169,6 @@ def _set(parameter, array):
         parameter.data()
     except DeferredInitializationError:
         parameter.initialize(ctx=parameter.list_ctx())
-    except RuntimeError:  # MXNet's way to say that it was never initialized
+    except RuntimeError:  # it was never initialized
         parameter.initialize()
     parameter.set_data(mx.nd.array(array, dtype=array.dtype))

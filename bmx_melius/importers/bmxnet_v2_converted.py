@@ -1,16 +1,14 @@
-"""Networks that BMXNet-v2's model_converter packed (``binarized_NAME-symbol.json`` and ``binarized_NAME-0000.params``) as float networks.
+"""Importer of networks packed by BMXNet-v2's model_converter (``binarized_NAME-symbol.json``, ``binarized_NAME-0000.params``).
 
-Their binary layers are operators that only BMXNet-v2 knows. Such an operator takes the signs of its input by itself and returns
-(h + n) / 2, where h is the product with signs as weights and n the number of weights per output; its weights are bits
-(`bmxnet_v2_format`). Here each of these operators becomes the layers of `bmx_melius.layers` that it was made of; all other nodes stay as
-they are.
+Their binary layers are operators that exist only in BMXNet-v2. Such an operator takes the signs of its input and returns (h + n) / 2,
+where h is the product with binary weights and n the number of weights per output. Weights are stored as bits (`bmxnet_v2_format`). Each of
+these operators is replaced by the corresponding layers of `bmx_melius.layers`; all other nodes are not changed.
 
-Padding: BMXNet-v2's layers pad with an operator ``Pad`` of its own, with -1, before the convolution. The padding that the convolution
-itself can do happens before the signs are taken, with 0, whose sign is +1; no network of BMXNet-v2 uses it.
+Padding: BMXNet-v2's layers pad with -1 by a separate operator ``Pad`` before the convolution. The packed convolution can also pad its
+input before it takes the signs, with 0, whose sign is +1; no network of BMXNet-v2 uses this.
 """
 
 import collections
-import json
 import os
 
 import mxnet as mx
@@ -19,48 +17,49 @@ from ..analysis.graph import Graph
 from ..container import read_parameters
 from ..errors import UserError, last_line
 from ..layers import QActivation, QConv2D, QDense
-from .bmxnet_v2_format import CONVOLUTION, DENSE, attribute, constant_padding, read_nodes, unpack
+from ..symbol_json import VARIABLE, SymbolJson
+from .bmxnet_v2_format import CONVOLUTION, DENSE, attribute, constant_padding, unpack
 
 _DATA = 'data'  # placeholder for the input of a layer
 
 
 def read_converted(symbol_file, params_file, input_shape):
-    """Read a converted pair.
+    """Read a packed network as a float network of stock operators.
 
     Parameters
     ----------
     symbol_file, params_file : path
     input_shape : tuple of int
-        Of the network's one input, batch included.
+        Shape of the only input, with the batch axis.
 
     Returns
     -------
     symbol : mxnet.sym.Symbol
-        Of stock operators, with the marks of this package's layers.
+        Consists of stock operators, with the marks of this package's layers.
     arrays : dict of str to numpy.ndarray
-        By name with ``arg:`` or ``aux:``; binary weights are -1 and +1, float32.
+        Keys are ``arg:NAME`` and ``aux:NAME``; binary weights are -1 and +1, float32.
     binary_layers : dict of str to dict
-        Name of each binary weight -> ``operator`` that read it in BMXNet-v2 and ``shape``.
+        Name of each binary weight -> ``operator`` of BMXNet-v2 that used it, and ``shape``.
 
     Raises
     ------
     UserError
-        Naming the file, the node or the array, and what is wrong with it.
+        If the files are damaged, do not match or are not supported; the message names the file, the node or the array.
     """
-    rewritten = _Rewritten(os.fspath(symbol_file), read_nodes(os.fspath(symbol_file)))
+    rewritten = _Rewritten(os.fspath(symbol_file))
     symbol = rewritten.symbol()
     stored = read_parameters(params_file)
     keys = {key.partition(':')[2]: key for key in stored if key.startswith(('arg:', 'aux:'))}
     if len(keys) != len(stored):
-        raise UserError(f'{params_file} was not exported: its names do not begin with arg: or aux:')
+        raise UserError(f'{params_file} is not an exported file: its names do not begin with arg: or aux:')
     variables = symbol.list_inputs()
     inputs = [name for name in variables if name not in keys]
     if len(inputs) != 1:
-        what = f'{", ".join(inputs[:4])} are not in it, of which one alone can be the input' if inputs else 'none is left to be the input'
+        what = f'{", ".join(inputs[:4])} are not in it, and only one of them can be the input' if inputs else 'none is left to be the input'
         raise UserError(f'{params_file} does not hold the variables of {symbol_file}: {what}')
     for name, key in keys.items():
         if name not in variables:
-            raise UserError(f'{params_file} holds {key}, which is no variable of {symbol_file}')
+            raise UserError(f'{params_file} holds {key}, which is not a variable of {symbol_file}')
     graph = Graph.read(symbol, {inputs[0]: tuple(input_shape)})
     arrays, binary_layers = {}, {}
     for node in graph.parameters + graph.statistics:
@@ -80,65 +79,56 @@ def read_converted(symbol_file, params_file, input_shape):
 
 
 class _Rewritten:
-    """A converted network's graph with layers of this package in place of BMXNet-v2's operators.
+    """Graph of a packed network in which layers of this package replace the operators of BMXNet-v2.
 
     Attributes
     ----------
     weights : dict of str to str
-        Name of each packed weight -> the operator that reads it.
+        Name of each packed weight -> the operator that uses it.
     """
 
-    def __init__(self, path, described):
+    def __init__(self, path):
         self.path, self.weights = path, {}
-        self._source, self._attributes, self._nodes, self._position = described['nodes'], described.get('attrs', {}), [], []
-        self._readers = collections.Counter(source[0] for node in self._source for source in node['inputs'])
-        for node in self._source:
+        self._source = SymbolJson.read(path)
+        self._result, self._position = (
+            SymbolJson(attributes=self._source.attributes),
+            [],
+        )  # positions in the result of the nodes of the source
+        self._readers = collections.Counter(source for node in self._source.nodes for source, *_ in node['inputs'])
+        for node in self._source.nodes:
             if node['op'] in (CONVOLUTION, DENSE):
                 self._position.append(self._add_layers(node))
             else:
-                self._position.append(self._add({**node, 'inputs': [self._moved(source) for source in node['inputs']]}))
+                self._position.append(self._result.add(node['op'], node['name'], map(self._moved, node['inputs']), node['attrs']))
         if not self.weights:
             raise UserError(
                 f"{path} holds no {CONVOLUTION} or {DENSE}: it was not written by BMXNet-v2's model_converter; "
-                'a network that was not converted is imported by its parameter file and --model NAME'
+                'to import a network that was not converted, give its parameter file and --model NAME'
             )
-        self._heads = [self._moved(head) for head in described['heads']]
+        self._result.heads = list(map(self._moved, self._source.heads))
 
     def symbol(self):
-        """The graph as MXNet loads it. Raises `UserError` for an operator that it does not know."""
-        known = set(mx.operator.get_all_registered_operators())
-        for node in self._nodes:
-            if node['op'] != 'null' and node['op'] not in known:
+        """Return the graph as an MXNet symbol. Raises `UserError` for an operator that MXNet does not know."""
+        known = {VARIABLE, *mx.operator.get_all_registered_operators()}
+        for node in self._result.nodes:
+            if node['op'] not in known:
                 raise UserError(f'{self.path}: MXNet knows no operator {node["op"]} (node {node["name"]})')
         try:
-            return mx.sym.load_json(
-                json.dumps(
-                    {
-                        'nodes': self._nodes,
-                        'arg_nodes': [index for index, node in enumerate(self._nodes) if node['op'] == 'null'],
-                        'heads': self._heads,
-                        'attrs': self._attributes,
-                    }
-                )
-            )
+            return mx.sym.load_json(self._result.text())
         except mx.MXNetError as error:
             raise UserError(f'{self.path} holds no symbol that MXNet can load: {last_line(error)}') from error
-
-    def _add(self, node):
-        self._nodes.append(node)
-        return len(self._nodes) - 1
 
     def _moved(self, source):
         return [self._position[source[0]], source[1], 0]
 
     def _add_layers(self, node):
-        """Add the layers that an operator stands for; return the position of the last node."""
+        """Add the layers that replace an operator; return the position of the last node."""
         name = node['name']
         if len(node['inputs']) != 2 or not attribute(node, 'no_bias', bool, True):
-            raise UserError(f'{self.path}: node {name} has a bias, which layers of BMXNet-v2 do not have and its operators do not add')
+            raise UserError(f'{self.path}: node {name} has a bias, which the layers of BMXNet-v2 do not have and its operators ignore')
         (data, data_slot, *_), (weight, *_) = node['inputs']
-        variable = self._source[weight]
-        if variable['op'] != 'null' or self._readers[weight] != 1:
+        variable = self._source.nodes[weight]
+        if variable['op'] != VARIABLE or self._readers[weight] != 1:
             raise UserError(f'{self.path}: the weight of {name} must be a variable that no other node reads')
         self.weights[variable['name']] = node['op']
         prefix = name[: -len('fwd')] if name.endswith('_fwd') else name + '_'
@@ -153,19 +143,24 @@ class _Rewritten:
             symbol = layer(activation(mx.sym.var(_DATA)))
         except mx.MXNetError as error:
             raise UserError(f'{self.path}: node {name} cannot be computed: {last_line(error)}') from error
-        return self._splice(symbol, layer.weight.name, variable['name'], self._moved([data, data_slot]))
+        layers = SymbolJson.of(symbol)
+        for added in layers.nodes:
+            if added['name'] == layer.weight.name:
+                added['name'] = variable['name']
+        ((last, *_),) = self._result.splice(layers, {_DATA: self._moved([data, data_slot])})
+        return last
 
     def _convolution(self, node, prefix, data, data_slot):
-        """The layer, and the node and slot that it reads: what is before a padding that the layer does by itself."""
+        """Return the layer, and the node and slot of its input. A ``Pad`` before it becomes the padding of the layer."""
         if attribute(node, 'num_group', int, 1) != 1 or node['attrs'].get('layout', 'NCHW') not in ('NCHW', 'None'):
-            raise UserError(f'{self.path}: node {node["name"]} has groups or another layout than NCHW, which BMXNet-v2 cannot compute')
+            raise UserError(f'{self.path}: node {node["name"]} has groups or another layout than NCHW, which BMXNet-v2 does not support')
         padding, pad_value = attribute(node, 'pad', tuple, (0, 0)), 1
-        before = constant_padding(self._source[data])
+        before = constant_padding(self._source.nodes[data])
         if before and not any(padding):
             padding, pad_value = before
-            data, data_slot, *_ = self._source[data]['inputs'][0]
+            data, data_slot, *_ = self._source.nodes[data]['inputs'][0]
         if not any(padding):
-            pad_value = -1  # whatever it is; layers are fastest with this one
+            pad_value = -1  # without padding any value is correct, and layers are fastest with this one
         layer = QConv2D(
             attribute(node, 'num_filter', int),
             attribute(node, 'kernel', tuple),
@@ -177,15 +172,3 @@ class _Rewritten:
             prefix=prefix,
         )
         return layer, data, data_slot
-
-    def _splice(self, symbol, weight, weight_name, data):
-        """Add the nodes of a layer's symbol that reads `data` and calls its weight `weight_name`; return the position of the last."""
-        entries = []
-        for node in json.loads(symbol.tojson())['nodes']:
-            if node['op'] == 'null' and node['name'] == _DATA:
-                entries.append(data)
-                continue
-            inputs = [entries[index] if slot == 0 else [entries[index][0], slot, 0] for index, slot, _ in node['inputs']]
-            name = weight_name if node['name'] == weight else node['name']
-            entries.append([self._add({**node, 'name': name, 'inputs': inputs}), 0, 0])
-        return entries[-1][0]

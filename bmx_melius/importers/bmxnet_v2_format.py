@@ -1,87 +1,69 @@
-"""What BMXNet-v2's model_converter writes: symbols with two operators that only BMXNet-v2 knows, and weights as bits.
+"""File format of BMXNet-v2's model_converter: symbols with two operators that exist only in BMXNet-v2, and packed weights.
 
 ==============================  ===================  ==================================================================================
-operator                        weights              words, of 32 bits, lowest bit first; bit 1 stands for +1
+operator                        weights              words of 32 bits, lowest bit first; bit 1 represents +1
 ==============================  ===================  ==================================================================================
 BinaryInferenceConvolution      (O, I, kh, kw)       in the order of the weights
 BinaryInferenceFullyConnected   (O, I)               (I / 32, O): word (j, o) holds the weights 32 j to 32 j + 31 of output o
 ==============================  ===================  ==================================================================================
 
-A file calls the words float32, so they are read as bytes: as numbers some of them are NaN.
+The files declare the words as float32. They are read as bytes, because as numbers some of them are NaN.
 """
 
-import ast
-import json
 import math
-import re
 
 import numpy as np
 
 from ..errors import UserError
-from ..files import read_text
+from ..symbol_json import integers, truth
 
 CONVOLUTION, DENSE = 'BinaryInferenceConvolution', 'BinaryInferenceFullyConnected'
 _WORD = 32  # bits
 _BROKEN_WORD = 64
-_MOST_OUTPUTS = 1000  # of a node: more than any has, so that a damaged number is found
 
 
 # --- nodes ----------------------------------------------------------------------------------------------------------------------------
 
 
-def read_nodes(symbol_file):
-    """The JSON of a symbol, checked as far as it is looked at here; MXNet checks the rest."""
-    content = read_text(symbol_file)
-    try:
-        described = json.loads(content)
-        for index, node in enumerate(described['nodes']):
-            node['attrs'] = dict(node.get('attrs', {}))
-            if not all(isinstance(text, str) for text in (node['op'], node['name'], *node['attrs'].values())):
-                raise ValueError(f'node {index} has a name, an operator or an attribute that is no text')
-            if not all(_is_index(source[0], index) and _is_index(source[1], _MOST_OUTPUTS) for source in node['inputs']):
-                raise ValueError(f'node {node["name"]} reads a node that does not come before it')
-        if not all(_is_index(head[0], len(described['nodes'])) and _is_index(head[1], _MOST_OUTPUTS) for head in described['heads']):
-            raise ValueError('an output is no node')
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise UserError(f'{symbol_file} holds no symbol of MXNet, or is damaged: {error!r}') from error
-    return described
-
-
-def _is_index(value, count):
-    return type(value) is int and 0 <= value < count  # 1.0 and true are equal to 1
-
-
 def attribute(node, name, kind, default=None):
-    """A number (`kind` int), a truth value (bool) or a pair of numbers (tuple) among a node's attributes."""
+    """Parse an attribute of a node: an int, a bool or a pair of ints, for `kind` int, bool or tuple."""
     text = node['attrs'].get(name, '()')
     if text == '()' and default is not None:
         return default
     try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        value = None
-    if type(value) is not kind or kind is tuple and [type(number) for number in value] != [int, int]:
-        raise UserError(f'node {node["name"]} ({node["op"]}) has no {name}, or one that is malformed or not of two axes: {text}')
-    return value
+        return _KINDS[kind](text)
+    except ValueError as error:
+        raise UserError(f'node {node["name"]} ({node["op"]}) has no {name}, or one that is malformed or not of two axes: {text}') from error
+
+
+def _pair(text):
+    numbers = integers(text)
+    if len(numbers) != 2 or None in numbers:
+        raise ValueError(f'{text} is not a pair')
+    return numbers
+
+
+_KINDS = {int: int, bool: truth, tuple: _pair}
 
 
 def constant_padding(node):
-    """((height, width), sign of the value) of a node that pads a map with a constant, both ends of an axis alike; None for others."""
-    widths = re.fullmatch(r'[(\[]0, ?0, ?0, ?0, ?(\d+), ?\1, ?(\d+), ?\2[)\]]', node['attrs'].get('pad_width', ''))
-    if node['op'] != 'Pad' or node['attrs'].get('mode') != 'constant' or not widths or len(node['inputs']) != 1:
+    """Return ((height, width), sign of the value) of a node that pads symmetrically with a constant; None for other nodes."""
+    if node['op'] != 'Pad' or node['attrs'].get('mode') != 'constant' or len(node['inputs']) != 1:
         return None
     try:
-        value = float(node['attrs'].get('constant_value', 0))
+        widths, value = integers(node['attrs'].get('pad_width', '')), float(node['attrs'].get('constant_value', 0))
     except ValueError:
-        return None  # MXNet says what is wrong with it
-    return (int(widths.group(1)), int(widths.group(2))), 1 if value >= 0 else -1
+        return None  # MXNet reports the malformed value
+    if len(widths) != 8 or widths[:4] != (0, 0, 0, 0) or widths[4::2] != widths[5::2]:
+        return None
+    return widths[4::2], 1 if value >= 0 else -1
 
 
 # --- weights --------------------------------------------------------------------------------------------------------------------------
 
 
 def unpack(operator, node, words, params_file):
-    """Words to weights of the shape that `node` has: float32, -1 and +1."""
+    """Unpack words to the weights of `node`: float32 of its shape, -1 and +1."""
     name, needed = f'{params_file}: the weight {node.name} of shape {node.shape}', math.prod(node.shape)
     if words.dtype == np.float64 or words.size * _BROKEN_WORD == needed:
         raise UserError(
@@ -91,7 +73,7 @@ def unpack(operator, node, words, params_file):
     if words.dtype != np.float32 or node.shape[1] % _WORD or words.size * _WORD != needed:
         raise UserError(
             f'{name} needs {needed / _WORD:g} words of {_WORD} bits (float32), '
-            f'but {words.size} of type {words.dtype} in the shape {words.shape} are there'
+            f'but has {words.size} of type {words.dtype} in the shape {words.shape}'
         )
     if words.ndim == 1 and _is_rounded(words):
         raise UserError(
@@ -106,5 +88,5 @@ def unpack(operator, node, words, params_file):
 
 
 def _is_rounded(words):
-    """Whether words are the numbers themselves, as floats, instead of the bits of a float: random bits hardly ever look like that."""
+    """Return whether words were converted to float by value instead of by bits; random bits hardly ever look like that."""
     return bool(np.isfinite(words).all() and (words >= 0).all() and (words == np.floor(words)).all() and words.max() > 1)

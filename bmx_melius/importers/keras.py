@@ -1,8 +1,8 @@
-"""Reading the weights of Keras networks from their HDF5 files, without TensorFlow.
+"""Reader of Keras weights in HDF5 files that does not need TensorFlow.
 
-Keras up to version 2 writes two kinds of file: weights alone, where the groups of the layers lie at the root, and whole models, where they
-lie in the group ``model_weights`` (https://github.com/keras-team/keras/blob/v2.15.0/keras/saving/legacy/hdf5_format.py). The attributes
-``layer_names`` and ``weight_names`` hold the order; an attribute too long for HDF5 is cut into ``layer_names0``, ``layer_names1``, ...
+Keras up to version 2 writes two kinds of files: only weights, with the groups of the layers at the root, and whole models, with these in
+the group ``model_weights`` (https://github.com/keras-team/keras/blob/v2.15.0/keras/saving/legacy/hdf5_format.py). The attributes
+``layer_names`` and ``weight_names`` give the order; an attribute too long for HDF5 is split into ``layer_names0``, ``layer_names1``, ...
 """
 
 import dataclasses
@@ -17,14 +17,14 @@ _MODEL = 'model_weights'
 
 @dataclasses.dataclass(frozen=True)
 class KerasLayer:
-    """A layer that has weights: its name, and its arrays by the last part of their names, such as ``kernel`` or ``moving_mean``."""
+    """A layer with weights: its name, and its arrays by the last part of their names, such as ``kernel`` or ``moving_mean``."""
 
     name: str
     weights: dict
 
 
 def read_keras_layers(path):
-    """Read the layers that have weights, in the order of the network.
+    """Read the layers with weights, in the order of the network.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def read_keras_layers(path):
     Raises
     ------
     UserError
-        When h5py is not installed, or the file is of another kind or damaged, or would have HDF5 read other files.
+        If h5py is not installed, the file is of another kind or damaged, or it refers to data in other files.
     OSError
-        When the file cannot be opened.
+        If the file cannot be opened.
     """
     try:
         import h5py
@@ -48,7 +48,7 @@ def read_keras_layers(path):
         raise UserError('reading Keras files needs h5py, which is not installed: pip install bmx-melius[larq]') from error
     path = os.fspath(path)
     with open(path, 'rb'):
-        pass  # Python's own error names the file
+        pass  # the error of Python names the file, that of h5py does not
     try:
         with h5py.File(path, 'r') as file:
             _require_self_contained(path, file, h5py)
@@ -59,25 +59,25 @@ def read_keras_layers(path):
     except UserError:
         raise
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError) as error:
-        raise UserError(f'{path} is no HDF5 file of Keras weights, or damaged: {error}') from error
+        raise UserError(f'{path} is not an HDF5 file of Keras weights, or is damaged: {error}') from error
 
 
 def _require_self_contained(path, file, h5py):
-    """Refuse what HDF5 would read from other files: by it a file that was downloaded could read any file of this machine."""
-    own = (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT)  # external links are followed as soon as they are looked up
+    """Raise `UserError` if the file refers to data in other files: a downloaded file could otherwise read any file of this machine."""
+    own = (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT)  # h5py follows external links on access, so their types are checked first
     linked = file.id.links.visit(lambda name, link: None if link.type in own else name, info=True)
     name = file.visititems(lambda name, item: name if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual) else None)
     if linked is not None or name is not None:
         outside = name if linked is None else linked.decode(errors='replace')
-        raise UserError(f'{path} is refused: its {outside} lies in another file; files of Keras hold their weights themselves')
+        raise UserError(f'{path} is refused: its {outside} lies in another file; Keras files contain their weights')
 
 
 def _layers(path, root):
     names = _names(root, 'layer_names')
     if names is None:
         raise UserError(
-            f'{path} says no layer_names: it is no file that save_weights or save of Keras 2 wrote; '
-            "Keras 3 writes this format by model.save('....h5')"
+            f'{path} has no attribute layer_names: it was not written by save_weights or save of Keras 2; '
+            "in Keras 3, model.save('....h5') writes this format"
         )
     layers = []
     for name in names:
@@ -85,7 +85,7 @@ def _layers(path, root):
         for weight in _names(root[name], 'weight_names') or []:
             kind = weight.rpartition('/')[2].partition(':')[0]
             if kind in weights:
-                raise UserError(f'{path}: layer {name} has several weights called {kind}; only layers of one part are known')
+                raise UserError(f'{path}: layer {name} has several weights called {kind}; nested layers are not supported')
             weights[kind] = np.atleast_1d(root[name][weight][()])
         if weights:
             layers.append(KerasLayer(name, weights))
@@ -100,7 +100,7 @@ def _require_all_read(path, root, dataset, read):
 
 
 def _names(group, attribute):
-    """A list of names that Keras wrote as an attribute, in one piece or in several; None where there is neither."""
+    """Return a list of names from an attribute that Keras wrote in one or several pieces; None if it does not exist."""
     if attribute in group.attrs:
         pieces = [group.attrs[attribute]]
     else:

@@ -1,4 +1,4 @@
-"""Training: from flags to a configuration (`flags`, `config`, `presets`), from a configuration to a run (`run`), and the loop (`loop`).
+"""Training: configuration from flags (`flags`, `config`, `presets`), construction of a run (`run`), and the training loop (`loop`).
 
-Networks come from the caller; data, worker processes and reporting are packages of their own.
+Networks are passed in by the caller; data, distributed training and reporting are separate packages.
 """

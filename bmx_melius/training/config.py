@@ -1,6 +1,6 @@
-"""Configuration of a training run: frozen dataclasses, one for each group of flags, which check their values when they are made.
+"""Configuration of a training run: frozen dataclasses, one per group of flags, which check their values on construction.
 
-The names of the fields are those of the flags of ``train_imagenet.py``, whose help (`flags.py`) describes them; errors name the flags.
+Fields are named like the flags of ``train_imagenet.py``, whose help (`flags.py`) describes them; error messages name the flags.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from ..data.config import DataConfig
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig:
-    """Which network is trained, and from which weights it starts."""
+    """Network and initial weights."""
 
     model: str
     initial_layers: Optional[str] = None  # None: the network's default, or that of the pretrained weights
@@ -36,7 +36,7 @@ class NetworkConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """The optimizer, its learning-rate schedule and weight decay; `preset` is the protocol that the defaults came from."""
+    """Optimizer, learning-rate schedule and weight decay; `preset` names the protocol that supplied the defaults."""
 
     preset: str
     optimizer: str
@@ -60,7 +60,7 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig:
-    """The loss: label smoothing, mixup and distillation. Fields of an option that is off are None."""
+    """Loss: label smoothing, mixup and distillation. The fields of an option that is off are None."""
 
     label_smoothing: bool = False
     mixup: bool = False
@@ -80,13 +80,13 @@ class ObjectiveConfig:
             require(self.temperature > 0, f'--temperature must be positive, not {self.temperature:g}')
             require(
                 0 <= self.hard_weight < 1,
-                f'--hard-weight must be at least 0 and below 1, where the teacher has no influence, not {self.hard_weight:g}',
+                f'--hard-weight must be at least 0 and below 1 (at 1 the teacher would have no influence), not {self.hard_weight:g}',
             )
 
 
 @dataclasses.dataclass(frozen=True)
 class OutputConfig:
-    """What a run writes, and how often."""
+    """Files written by a run, and how often they are written."""
 
     save_dir: str = 'params'
     save_frequency: int = 10
@@ -102,12 +102,12 @@ class OutputConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """Everything that the flags say about a run.
+    """Complete configuration of a training run.
 
     Raises
     ------
     UserError
-        When values contradict each other, or name files that do not exist.
+        When values contradict each other or name files that do not exist.
     """
 
     network: NetworkConfig
@@ -130,18 +130,18 @@ class RunConfig:
         if self.objective.mixup:
             require(
                 0 <= self.objective.mixup_off_epoch < epochs,
-                f'--mixup-off-epoch {self.objective.mixup_off_epoch}: the last epochs without mixup must be fewer than all {epochs}',
+                f'--mixup-off-epoch {self.objective.mixup_off_epoch}: must be less than the number of epochs, {epochs}',
             )
             require(self.images_per_batch > 1, '--mixup mixes the images of a batch: raise --batch-size above 1')
         require(
             self.resume_params or not (self.resume_states or self.resume_epoch),
-            '--resume-states and --resume-epoch go with --resume-params (to continue a run as it was, use only --resume)',
+            '--resume-states and --resume-epoch require --resume-params (to continue an interrupted run, use only --resume)',
         )
         require(
             not (self.network.use_pretrained and self.resume_params),
-            '--use-pretrained and --resume-params both choose the initial weights: leave one of them out',
+            '--use-pretrained and --resume-params both select the initial weights: give only one of them',
         )
-        require(self.resume_epoch < epochs, f'--resume-epoch {self.resume_epoch}: only {epochs} epochs are to be trained (--num-epochs)')
+        require(self.resume_epoch < epochs, f'--resume-epoch {self.resume_epoch}: the run has only {epochs} epochs (--num-epochs)')
         if not self.resume:
             for name, path in (
                 ('resume_params', self.resume_params),
@@ -152,18 +152,18 @@ class RunConfig:
 
     @property
     def images_per_batch(self) -> int:
-        """Images of an update in this process: the batches of all its devices."""
+        """Number of images of an update in this process, over all of its devices."""
         return self.optimizer.batch_size * max(1, self.num_gpus)
 
     @classmethod
     def from_flags(cls, values):
-        """Build the configuration from the values of all flags, a dict by their names with underscores."""
+        """Return the configuration for the values of all flags, a dict whose keys are flag names with underscores."""
         groups = {field.name: field.type for field in dataclasses.fields(cls) if dataclasses.is_dataclass(field.type)}
         parts = {name: _pick(kind, values) for name, kind in groups.items()}
         return cls(**parts, **{field.name: values[field.name] for field in dataclasses.fields(cls) if field.name not in groups})
 
     def to_flags(self):
-        """Return the inverse of `from_flags`: a flat dict that `json` can write."""
+        """Return the values of all flags, the inverse of `from_flags`: a flat dict that `json` can write."""
         values = {}
         for name, value in dataclasses.asdict(self).items():
             is_group = dataclasses.is_dataclass(getattr(self, name))
@@ -172,4 +172,5 @@ class RunConfig:
 
 
 def _pick(kind, values):
+    """Return a dataclass of type `kind` with its fields taken from a dict."""
     return kind(**{field.name: values[field.name] for field in dataclasses.fields(kind)})

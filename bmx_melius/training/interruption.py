@@ -1,26 +1,26 @@
-"""Ctrl-C, and the signal that batch systems send before they kill: stop at the next good place, and at once when it comes again."""
+"""Handling of SIGINT and SIGTERM: stop after the current batch at the first signal, and immediately at the second."""
 
 import contextlib
 import os
 import signal
 import threading
 
-STOPPED_AT_ONCE = 'stopped at once; --resume goes on from the last checkpoint'
-STDERR = 2  # its file descriptor
-_END = 0  # no signal has this number
+STOPPED_AT_ONCE = 'stopped at once; --resume continues from the last checkpoint'
+STDERR = 2  # file descriptor
+_END = 0  # ends the thread; no signal has this number
 
 
 class Interruption:
-    """Within ``with Interruption() as interruption`` the first SIGINT or SIGTERM sets `interruption.signal`; the second ends the process.
+    """Context manager in which the first SIGINT or SIGTERM sets the attribute `signal` and the second ends the process.
 
-    A signal handler in Python runs between two bytecodes of the main thread: not while MXNet computes, which may take seconds, and then
-    once for all signals of a kind that came meanwhile. So a thread of its own counts them. It reads the pipe into which Python writes
-    each signal when it comes (`signal.set_wakeup_fd`). Ending the process there is like killing it: checkpoints allow that at any time.
+    Python runs signal handlers between two bytecodes of the main thread, so not while MXNet computes, which may take seconds, and only once
+    for several signals received meanwhile. A separate thread therefore counts signals, by reading the pipe into which Python writes each
+    signal on arrival (`signal.set_wakeup_fd`). The second signal ends the process without cleanup, which checkpoints allow at any time.
 
     Attributes
     ----------
     signal : int or None
-        The number of the signal that came.
+        Number of the signal received.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -30,7 +30,7 @@ class Interruption:
 
     def __enter__(self):
         self._output, self._input = os.pipe()
-        os.set_blocking(self._input, False)  # as `set_wakeup_fd` wants it
+        os.set_blocking(self._input, False)  # required by `set_wakeup_fd`
         self._thread = threading.Thread(target=self._count, daemon=True)
         self._thread.start()
         self._wakeup = signal.set_wakeup_fd(self._input, warn_on_full_buffer=False)
@@ -47,20 +47,22 @@ class Interruption:
         os.close(self._output)
 
     def _count(self):
+        """Read signal numbers from the pipe until `_END` and act on them."""
         for number in iter(lambda: os.read(self._output, 1)[0], _END):
             if number not in self.SIGNALS:
                 continue
             if self.signal:
-                _say(STOPPED_AT_ONCE)
+                _print(STOPPED_AT_ONCE)
                 os._exit(128 + number)
             self.signal = number
-            _say('stopping after this batch (once more: at once)')
+            _print('stopping after this batch (once more: at once)')
 
 
 def _leave_to_thread(*_):
-    """Handle a signal by nothing else; Python writes it into the pipe only if it has a handler."""
+    """Do nothing. Python writes a signal into the pipe only if it has a handler."""
 
 
-def _say(message):
+def _print(message):
+    """Write a line to standard error, unbuffered because the process may end right afterwards."""
     with contextlib.suppress(OSError):  # the terminal may be gone
         os.write(STDERR, f'\n{message}\n'.encode())

@@ -16,22 +16,22 @@ from .progress_bar import Bar
 
 
 def train(run):
-    """Train from where the run is to its last epoch.
+    """Train a run from its current state to its last epoch.
 
     Parameters
     ----------
     run : Run
-        Started.
+        Within ``run.start()``.
 
     Returns
     -------
     int
-        0, or the exit status of a run that a signal stopped: 128 + its number.
+        Exit status: 0, or 128 + the signal number if a signal stopped the run.
 
     Raises
     ------
     UserError
-        When training diverged, or when data cannot be read or no checkpoint be written; the message says how to continue.
+        When training diverged, when data cannot be read, or when a checkpoint cannot be written; the message says how to continue.
     """
     output, source, progress = run.config.output, run.source, run.progress
     num_epochs = run.config.optimizer.num_epochs
@@ -75,9 +75,9 @@ def train(run):
 
 
 def update(run, images, labels):
-    """Make one update: forward and backward pass on all devices, and the optimizer's step."""
+    """Perform one update: forward and backward pass on all devices, and the step of the optimizer."""
     progress = run.progress
-    mx.random.seed(seed_for(run.config.seed, progress.epoch, progress.batch))  # for layers that draw, such as dropout
+    mx.random.seed(seed_for(run.config.seed, progress.epoch, progress.batch))  # for layers with random numbers, such as dropout
     images, targets = run.objective.prepare(images, labels, progress.epoch, progress.batch)
     images, targets = (gluon.utils.split_and_load(array, run.devices) for array in (images, targets))
     with autograd.record():
@@ -90,20 +90,20 @@ def update(run, images, labels):
 
 
 def evaluate(run, lockstep):
-    """Return top-1 and top-5 accuracy on the validation images, 0 to 1; each process evaluates its part of them."""
+    """Return top-1 and top-5 accuracy on the validation images, 0 to 1; each worker evaluates its share."""
     run.workers.average_statistics(run.net)
     accuracy = Accuracy()
     for images, labels in lockstep.batches(run.source.validation()):
-        used = run.devices[: len(images)]  # the last batch may be smaller than their number
+        used = run.devices[: len(images)]  # the last batch may have fewer images than there are devices
         images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
         for output, label in zip([run.forward(x) for x in images], labels):
             accuracy.add(output, label)
-    of_all = Accuracy(*run.workers.sum(dataclasses.astuple(accuracy)))
-    return of_all.top1, of_all.top5
+    total = Accuracy(*run.workers.sum(dataclasses.astuple(accuracy)))
+    return total.top1, total.top5
 
 
 def report_update(run, bar):
-    """Show the update that was just made on the progress bar and, every `log_interval` updates, in the log."""
+    """Show the last update in the progress bar and, every `log_interval` updates, in the log."""
     progress, source, rate = run.progress, run.source, run.trainer.learning_rate
     images_per_second = progress.pace.updates_per_second * source.images_per_update
     speed = f'{images_per_second:,.{0 if images_per_second >= 100 else 1}f} images/s'

@@ -1,4 +1,4 @@
-"""The network that is trained, made as its configuration says."""
+"""Construction of the network that a configuration describes."""
 
 import contextlib
 import io
@@ -17,9 +17,9 @@ INITIALIZERS = {
 
 
 def model_arguments(config, classes, of_weights=()):
-    """Return the arguments of get_model for the network that a `NetworkConfig` describes; those that are not needed are left out.
+    """Return the arguments of `get_model` for a `NetworkConfig`, without those that equal their defaults.
 
-    `of_weights` are the arguments that pretrained weights bring along.
+    `of_weights` are arguments determined by pretrained weights; arguments in the configuration override them.
     """
     model = {'name': config.model, 'classes': classes, **dict(of_weights)}
     if config.initial_layers is not None:
@@ -36,15 +36,15 @@ def model_arguments(config, classes, of_weights=()):
 
 
 def make_network(config, get_model, model, spec, devices):
-    """Return the network, initialized.
+    """Return the initialized network.
 
     Parameters
     ----------
     config : RunConfig
     get_model : function
-        As `model_zoo.get_model`.
+        Function with the interface of `model_zoo.get_model`.
     model : dict
-        Its arguments.
+        Arguments of `get_model`.
     spec : InputSpec
     devices : list of mx.Context
 
@@ -54,8 +54,8 @@ def make_network(config, get_model, model, spec, devices):
         When the flags do not fit the network, or the input is too small for it.
     """
     network = config.network
-    pretrained = False if config.resume else network.use_pretrained  # what goes on has its own weights
-    prefix = network.model.replace('_', '') + '_'  # of parameters, whose names begin with that of the network up to the first underscore
+    pretrained = False if config.resume else network.use_pretrained  # a resumed run loads its weights from the checkpoint
+    prefix = network.model.replace('_', '') + '_'  # of parameter names, whose part up to the first underscore names the network
     try:
         net = get_model(pretrained=pretrained, ctx=devices, prefix=prefix, **model)
     except TypeError as error:
@@ -63,7 +63,7 @@ def make_network(config, get_model, model, spec, devices):
             raise
         raise UserError(f'--model-options do not fit {network.model}: {error}') from error
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # where MXNet prints the arguments when this fails
+        with contextlib.redirect_stdout(io.StringIO()):  # MXNet prints the arguments when this fails
             net.infer_shape(mx.nd.zeros((1, *spec.shape)))
     except mx.MXNetError as error:
         raise UserError(
@@ -79,7 +79,7 @@ def make_network(config, get_model, model, spec, devices):
 
 
 def check_dtype(dtype, device):
-    """Raise `UserError` unless `device` (mx.Context) multiplies by weights in `dtype`, forward and backward."""
+    """Raise `UserError` unless `device` (mx.Context) supports convolutions and dense layers in `dtype`, forward and backward."""
     if dtype == 'float32':
         return
     data = mx.nd.ones((1, 4, 4, 4), ctx=device, dtype=dtype)
@@ -96,6 +96,6 @@ def check_dtype(dtype, device):
         dense.grad.wait_to_read()
     except mx.MXNetError as error:
         raise UserError(
-            f'--dtype {dtype}: this MXNet cannot train in it on {device} ({last_line(error)}); leave the flag out, or take '
+            f'--dtype {dtype}: this MXNet cannot train with it on {device} ({last_line(error)}); leave the flag out, or use '
             'a GPU (--num-gpus 1) and a build of MXNet for it'
         ) from error

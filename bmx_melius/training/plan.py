@@ -1,4 +1,4 @@
-"""The plan of a run as text: shown before it starts, and with --dry-run instead of it."""
+"""Plan of a run as text: logged before training, and by --dry-run instead of training."""
 
 from .objective import LABEL_SMOOTHING
 from .optimization import BATCH
@@ -6,7 +6,7 @@ from .presets import describe_preset
 
 
 def describe_run(config, model, source, counts, schedule):
-    """Return the plan of a run.
+    """Return the plan of a run as text.
 
     Parameters
     ----------
@@ -15,9 +15,9 @@ def describe_run(config, model, source, counts, schedule):
         Arguments of `get_model`.
     source : Source
     counts : dict
-        As returned by `bmx_melius.summary`.
+        Counts of the network, as in `Summary.counts`.
     schedule : callable int -> float
-        Learning rate of an update, counted from 1.
+        Learning rate of an update; updates are counted from 1.
     """
     network, optimizer, spec, updates = config.network, config.optimizer, source.spec, source.updates_per_epoch
     total = updates * optimizer.num_epochs

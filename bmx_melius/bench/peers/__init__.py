@@ -1,11 +1,11 @@
-"""The libraries of a comparison, one a file. Each file stands alone: `bmx_melius.bench.worker` loads it by its path.
+"""Peers: the libraries of a comparison, one per file.
 
-A peer has
+A peer does not import other modules of this package when it is loaded, because `bmx_melius.bench.worker` loads it by its path. It defines
 
 ``PACKAGES``
-    What must be installed: the name to import -> the name to install.
+    The required packages: import name -> name to install.
 ``prepare(arguments, array, threads)``
-    A function without arguments that runs once and waits for the result, and a dict of facts for the report. `array` is the input,
-    float32 in MXNet's layout (N, C, H, W); what a library wants differently is changed here, before the time counts. Weights are
-    random and nothing is downloaded. Libraries are imported here and nowhere else.
+    Returns a function without arguments that runs the network once and waits for the result, and a dict of facts for the report.
+    `array` is the float32 input in MXNet's layout (N, C, H, W); conversion to another layout is done here and not timed. Weights are
+    random and nothing is downloaded. The library is imported only in this function.
 """

@@ -1,4 +1,4 @@
-"""MeliusNet22 in the Larq Compute Engine, whose bit kernels are made for ARM: on x86 it counts bits one word at a time."""
+"""MeliusNet22 in the Larq Compute Engine, whose binary kernels are optimized for ARM; on x86 they count the bits of one word at a time."""
 
 import os
 
@@ -7,7 +7,7 @@ _BLOCKS, _TRANSITIONS = (4, 5, 4, 4), (160, 224, 256)
 
 
 def prepare(arguments, array, threads):
-    """`arguments`: best (the fastest settings, not the default)."""
+    """Prepare the peer. `arguments`: best (whether to use the fastest settings instead of the defaults)."""
     import numpy as np
     from larq_compute_engine.tflite.python.interpreter import Interpreter
 
@@ -18,7 +18,7 @@ def prepare(arguments, array, threads):
 
 
 def convert(input_shape, classes=1000):
-    """The flatbuffer. The borders of binary layers are padded with +1, the only binary padding of this library."""
+    """Return the flatbuffer. Binary layers are padded with +1, the only binary padding that this library supports."""
     os.environ.update(CUDA_VISIBLE_DEVICES='', TF_CPP_MIN_LOG_LEVEL='3')
     import larq
     import larq_compute_engine

@@ -7,7 +7,7 @@ _CALIBRATION_IMAGES = 4
 
 
 def prepare(arguments, array, threads):
-    """`arguments`: width (of the network), int8."""
+    """Prepare the peer. `arguments`: width (multiplier of the channels), int8."""
     import numpy as np
     from ai_edge_litert.interpreter import Interpreter
 
@@ -25,7 +25,7 @@ def prepare(arguments, array, threads):
 
 
 def convert(width, input_shape, int8):
-    """The flatbuffer; input and output stay float32."""
+    """Return the flatbuffer; input and output stay float32."""
     os.environ.update(CUDA_VISIBLE_DEVICES='', TF_CPP_MIN_LOG_LEVEL='3')
     import numpy as np
     import tensorflow as tf

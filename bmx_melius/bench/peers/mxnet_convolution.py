@@ -4,7 +4,7 @@ PACKAGES = {'mxnet': 'mxnet'}
 
 
 def prepare(arguments, array, threads):
-    """`arguments`: channels in and out."""
+    """Prepare the peer. `arguments`: channels (of input and output)."""
     import mxnet as mx
 
     channels = arguments['channels']

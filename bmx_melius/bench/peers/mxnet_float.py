@@ -1,10 +1,10 @@
-"""The network as it was exported, in MXNet's stock operators, and in faster forms of the same graph (see `float_forms`)."""
+"""The exported float network in MXNet's stock operators, unchanged or in an optimized form (see `float_forms`)."""
 
 PACKAGES = {'mxnet': 'mxnet'}
 
 
 def prepare(arguments, array, threads):
-    """`arguments`: prefix of the exported files, form."""
+    """Prepare the peer. `arguments`: prefix (of the exported files), form."""
     import mxnet as mx
 
     from bmx_melius.bench.float_forms import FORMS, load_exported, to_block

@@ -1,10 +1,10 @@
-"""The engine of this project as an operator of MXNet: a packed network in a `SymbolBlock`."""
+"""The engine of this project as an MXNet operator: a packed network in a `SymbolBlock`."""
 
 PACKAGES = {'mxnet': 'mxnet'}
 
 
 def prepare(arguments, array, threads):
-    """`arguments`: prefix of the packed files."""
+    """Prepare the peer. `arguments`: prefix (of the packed files)."""
     import mxnet as mx
 
     import bmx_melius  # also registers the operator

@@ -1,10 +1,10 @@
-"""GluonCV's float networks in MXNet, as they are and with the operators that oneDNN can fuse fused."""
+"""GluonCV's float networks in MXNet, unchanged or with oneDNN's operator fusion."""
 
 PACKAGES = {'mxnet': 'mxnet', 'gluoncv': 'gluoncv'}
 
 
 def prepare(arguments, array, threads):
-    """`arguments`: network (its name in GluonCV), fused."""
+    """Prepare the peer. `arguments`: network (its name in GluonCV), fused."""
     import gluoncv
     import mxnet as mx
 
@@ -14,7 +14,7 @@ def prepare(arguments, array, threads):
     data = mx.nd.array(array)
     network = gluoncv.model_zoo.get_model(arguments['network'], pretrained=False)
     network.initialize(mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2))
-    network(data)  # learns the shapes of the parameters
+    network(data)  # completes deferred initialization
     network.hybridize(static_alloc=True, static_shape=True)
     if arguments['fused']:
         parameters = {name: parameter.data() for name, parameter in network.collect_params().items()}

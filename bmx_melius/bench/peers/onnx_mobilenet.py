@@ -23,7 +23,7 @@ _CALIBRATION_IMAGES = 4
 
 
 def prepare(arguments, array, threads):
-    """`arguments`: width (of the network), int8."""
+    """Prepare the peer. `arguments`: width (multiplier of the channels), int8."""
     import onnx
     import onnxruntime
 
@@ -40,7 +40,7 @@ def prepare(arguments, array, threads):
 
 
 def mobilenet(width, input_shape, classes=1000):
-    """The network as an ONNX model, batch normalization folded into the convolutions as ONNX Runtime itself would do."""
+    """Return the network as an ONNX model, with batch normalization folded into the convolutions as ONNX Runtime does."""
     import numpy as np
     import onnx
     from onnx import helper, numpy_helper
@@ -77,7 +77,7 @@ def mobilenet(width, input_shape, classes=1000):
     logits = helper.make_tensor_value_info(x, onnx.TensorProto.FLOAT, [input_shape[0], classes])
     graph = helper.make_graph(nodes, 'mobilenet', [data], [logits], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 13)])
-    model.ir_version = 8  # one that all versions of the runtime read
+    model.ir_version = 8  # supported by all versions of ONNX Runtime
     return model
 
 

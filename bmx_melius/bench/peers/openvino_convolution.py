@@ -1,25 +1,29 @@
-"""A single binary convolution in OpenVINO, 3x3 with padding -1, which binarizes its float32 input first, one threshold a channel."""
+"""A single 3x3 binary convolution in OpenVINO with padding -1, preceded by binarization of its float32 input, one threshold per channel."""
 
 PACKAGES = {'openvino': 'openvino'}
-_RUNS = 50  # of the profile
+_RUNS = 50  # profiled runs
 
 
 def prepare(arguments, array, threads):
-    """`arguments`: channels in and out. Facts: the kernel that computes the convolution, and the seconds OpenVINO says it takes alone."""
+    """Prepare the peer.
+
+    The number of channels is that of `array`. Facts: the kernel that computes the convolution, and its time without the binarization in
+    seconds, as profiled by OpenVINO.
+    """
     import openvino.runtime as ov
 
     model = layer(array.shape)
     settings = {'INFERENCE_NUM_THREADS': threads, 'NUM_STREAMS': '1'}
     core = ov.Core()
     profiled = core.compile_model(model, 'CPU', {**settings, 'PERF_COUNT': 'YES'}).create_infer_request()
-    kernel, alone = profile(profiled, ov.Tensor(array))
+    kernel, seconds = profile(profiled, ov.Tensor(array))
     request = core.compile_model(model, 'CPU', settings).create_infer_request()
     request.set_input_tensor(ov.Tensor(array))
-    return request.infer, {'kernel': kernel, 'convolution_seconds': alone}
+    return request.infer, {'kernel': kernel, 'convolution_seconds': seconds}
 
 
 def layer(shape):
-    """The model. Equal limits of the quantizer make it compare; 0 and 1 as its levels make it binarize."""
+    """Return the model. The quantizer has equal limits and the levels 0 and 1, so that it compares its input with the threshold."""
     import numpy as np
     from openvino.runtime import Model, Shape, Tensor, Type, op, opset1
 
@@ -37,7 +41,7 @@ def layer(shape):
 
 
 def profile(request, tensor):
-    """The name of the convolution's kernel and its median seconds. Raises RuntimeError if it is OpenVINO's reference code."""
+    """Return the name and the median seconds of the convolution's kernel. Raise RuntimeError if it is OpenVINO's reference code."""
     import statistics
 
     request.set_input_tensor(tensor)

@@ -7,7 +7,10 @@ _PROFILES = 50
 
 
 def prepare(arguments, array, threads):
-    """`arguments`: prefix of the packed files, or channels of a single layer. Fact: the seconds its binary steps take alone, if a layer."""
+    """Prepare the peer.
+
+    `arguments`: prefix (of the packed files), or channels (of a single layer). Fact, for a layer: the seconds of its binary steps only.
+    """
     import bmx_melius
 
     if 'prefix' in arguments:

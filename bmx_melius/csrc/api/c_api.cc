@@ -26,7 +26,7 @@ namespace {
 
 thread_local std::string last_error;
 
-// Calls a function; an exception becomes last_error and `failure`.
+// Calls a function; if it throws, sets last_error and returns `failure`.
 template <class Result, class Function>
 Result guarded(Result failure, const Function& function) {
     try {

@@ -1,7 +1,7 @@
-/* The C interface of the engine: run a packed network without MXNet.
+/* C interface of the engine, which runs packed networks without MXNet.
  *
- * Functions that can fail return NULL or a status other than 0; bmx_last_error() then says why (one line; of this
- * thread). A program may be used by several threads at once. */
+ * Functions that can fail return NULL, or a status other than 0. bmx_last_error() then returns the reason, a line of
+ * text for the last error of the calling thread. A program may be used by several threads concurrently. */
 #ifndef BMX_MELIUS_C_API_H_
 #define BMX_MELIUS_C_API_H_
 #include <stddef.h>
@@ -16,50 +16,52 @@ typedef struct bmx_program bmx_program;
 const char* bmx_last_error(void);
 const char* bmx_version(void);
 
-/* The instruction set in use ("reference", "avx2", "avx512", "amx") and all that this build and this CPU have,
- * separated by spaces, the best one last. The environment variable BMX_MELIUS_ISA chooses one by name; it is read once,
- * at first use. bmx_isa returns NULL when it names one that is not there. */
+/* Return the instruction set in use ("reference", "avx2", "avx512", "amx"), and all that this build and this CPU
+ * support, separated by spaces, the best one last. The environment variable BMX_MELIUS_ISA selects one by name; it is
+ * read once, at first use. bmx_isa returns NULL if it names one that is not available. */
 const char* bmx_isa(void);
 const char* bmx_available_isas(void);
 
-/* The words are copied. */
+/* Create a program from its words, which are copied. */
 bmx_program* bmx_program_create(const int32_t* words, size_t count);
-/* Read PREFIX-0000.params as written by convert, which must hold one packed program. */
+/* Load a program from PREFIX-0000.params as written by convert, which must contain exactly one packed program. */
 bmx_program* bmx_program_load(const char* path);
 void bmx_program_destroy(bmx_program* program);
 
 size_t bmx_program_inputs(const bmx_program* program);
 size_t bmx_program_outputs(const bmx_program* program);
-/* Shape of an input as at conversion: rank (2 or 4) numbers written to shape, the batch 1. Returns the rank. */
+/* Write the shape that an input had at conversion, with a batch of 1, to `shape`. Return its rank, 2 or 4. */
 int bmx_program_input_shape(const bmx_program* program, size_t input, int64_t shape[4]);
 
-/* Shapes are 4 numbers for each input or output (unused ones 0), the batch first, which is 1 or more and the same for
- * all inputs; ranks one number each. */
+/* Infer the shapes and ranks of the outputs. Shapes are 4 numbers for each input or output, unused ones 0. The first
+ * one is the batch, which is at least 1 and the same for all inputs. */
 int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, int64_t* output_shapes,
                       int* output_ranks);
 
-/* The threads of a run that asks for 0: as many as the process may use cores, as its affinity and the CPU quota of its
- * control group (version 2) say, or fewer where the environment variable OMP_NUM_THREADS says so; the same for the
- * whole life of a process. */
+/* Return the default number of threads of a run: the number of cores available to the process (by its affinity and the
+ * CPU quota of its control group, version 2), or the environment variable OMP_NUM_THREADS if that is less. It is
+ * constant during the lifetime of a process. */
 int bmx_default_threads(void);
 
-/* Runs on contiguous float32 arrays of finite numbers; results for NaN and infinities are not defined, and they need
- * not be NaN. threads: 1 to 1024, or 0 for the default. Each run that takes place at the same time has threads of its
- * own, which sleep when they have nothing to do and end with the last program. A child of fork() computes with one. */
+/* Run the program on contiguous float32 arrays of finite numbers. Results for NaN and infinities are undefined and need
+ * not be NaN. threads: 1 to 1024, or 0 for the default. Concurrent runs use separate threads, which sleep while idle
+ * and exit when the last program is destroyed. A child of fork() computes with one thread. A run that needs more
+ * working memory than 4 GiB, or than the value in bytes that the environment variable BMX_MELIUS_MEMORY_LIMIT had when
+ * the program was created, fails. */
 int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                     float* const* outputs, int threads);
 
-/* Bytes of working memory that a run on these shapes allocates beside weights, inputs and outputs. */
+/* Return the bytes of working memory that a run on these shapes allocates, excluding weights, inputs and outputs. */
 int64_t bmx_program_working_memory(const bmx_program* program, const int64_t* input_shapes, int threads);
 
-/* Times each step: runs once and calls back for each step in order with its name (which operations it covers), seconds
- * and multiplications (multiply-accumulates, padded positions counted; binary tells which kind). */
+/* Run once and time each step. The callback is called for each step in order, with a name that lists its operations,
+ * its time in seconds, its multiply-accumulates (padded positions included) and whether these are binary. */
 typedef void (*bmx_step_callback)(void* context, const char* name, double seconds, int64_t macs, int binary);
 int bmx_program_profile(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                         float* const* outputs, int threads, bmx_step_callback callback, void* context);
 
-/* Multiply-accumulates a second of the instruction set's inner loop in registers, one thread: xor, popcount and add (or
- * float fused multiply-add), the machine's peak that a network is compared with. Runs for about the given seconds. */
+/* Measure the peak multiply-accumulates per second of one thread: the inner loop of the instruction set in registers
+ * only, xor, popcount and add, or float fused multiply-add. Takes about the given number of seconds. */
 double bmx_peak_binary(double seconds);
 double bmx_peak_float(double seconds);
 

@@ -1,4 +1,4 @@
-// What the threads of a run do.
+// Work of a run, as it is distributed to threads.
 #pragma once
 #include <atomic>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace bmx {
 
-// Where each image of a batch lies in the user's arrays.
+// Addresses of the images of a batch in the user's arrays.
 class Images {
   public:
     Images(const Program& program, const std::vector<Value>& values, int64_t batch, const float* const* inputs,
@@ -26,10 +26,10 @@ class Images {
     std::vector<float*> outputs_;
 };
 
-// The steps of one image at a time, whose parts the threads of a team share.
+// The steps for one image at a time; the threads of a team share each step.
 class ImageWork : public PhasedWork {
   public:
-    // `seconds`: to each step's the time it takes is added; or nullptr.
+    // `seconds`: array to which the time of each step is added, or nullptr.
     ImageWork(const Plan& plan, const Layout& layout, int threads, uint8_t* arena, double* seconds);
 
     void choose(const Images& images, int64_t image);
@@ -40,7 +40,7 @@ class ImageWork : public PhasedWork {
   private:
     struct Phase {
         size_t step;
-        int phase;  // of the step
+        int phase;  // within the step
     };
 
     const std::vector<std::unique_ptr<Step>>& steps_;
@@ -52,10 +52,10 @@ class ImageWork : public PhasedWork {
     std::vector<Phase> phases_;
 };
 
-// The images of a batch, each computed by one thread.
+// The images of a batch; each image is computed by one thread.
 class BatchWork : public PhasedWork {
   public:
-    // `works`: one for each thread.
+    // `works`: one element for each thread.
     BatchWork(const Images& images, std::vector<ImageWork>& works) : images_(images), works_(works) {}
 
     int phases() const override { return 1; }

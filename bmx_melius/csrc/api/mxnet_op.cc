@@ -1,8 +1,8 @@
-// The operator `bmx_melius_packed` for MXNet: runs a packed program. The only file that knows MXNet.
+// The MXNet operator `bmx_melius_packed`, which runs a packed program. The only file that depends on MXNet.
 //
-// Inputs: those of the program, then its words (int32). The attributes are described in
-// deployment/program/packed_operator.py. MXNet makes no difference between an operator that is run again and a new one,
-// so prepared programs are kept here, for the whole process, and are found by their words.
+// Its inputs are those of the program, followed by the words of the program (int32). The attributes are described in
+// deployment/program/packed_operator.py. MXNet does not distinguish repeated runs of one operator from new operators,
+// so prepared programs are cached here for the whole process and looked up by their words.
 #include <mxnet/lib_api.h>
 #include <pthread.h>
 
@@ -24,7 +24,7 @@ using Shape = std::vector<unsigned int>;
 
 // --- errors ----------------------------------------------------------------------------------------------------------
 
-// MXNet shows every message that an extension ever made, so there is one, written anew.
+// MXNet prints all messages that an extension has ever recorded, so one message is reused.
 MXReturnValue fail(const std::string& text) {
     static std::mutex mutex;
     static std::stringstream& message = MX_ERROR_MSG;
@@ -47,7 +47,7 @@ MXReturnValue guarded(const Body& body) {
 
 // --- attributes and shapes -------------------------------------------------------------------------------------------
 
-constexpr int64_t kLimit = int64_t(1) << 60;  // sums of two numbers do not overflow
+constexpr int64_t kLimit = int64_t(1) << 60;  // the sum of two such numbers does not overflow
 
 std::vector<int64_t> numbers(const Attributes& attributes, const char* name, size_t count) {
     auto found = attributes.find(name);
@@ -84,7 +84,7 @@ std::string text_of(const Shape& shape) {
     return text.str();
 }
 
-// MXNet passes a size that it does not know as -1, and as 0 in older versions.
+// MXNet passes an unknown size as -1, older versions as 0.
 bool known(const Shape& shape) {
     return !shape.empty() &&
            std::none_of(shape.begin(), shape.end(), [](unsigned size) { return size == 0 || size == ~0u; });
@@ -113,7 +113,7 @@ void infer_shapes(const Attributes& attributes, std::vector<Shape>* inputs, std:
     for (size_t i = 0; i < data; i++) {
         const Shape& shape = (*inputs)[i];
         if (!known(shape)) {
-            return;  // MXNet asks again when it knows more
+            return;  // MXNet calls again when more shapes are known
         }
         size_t rank = channels[i] < 0 ? 2 : 4;
         if (shape.size() != rank || shape[1] != std::abs(channels[i])) {
@@ -153,7 +153,7 @@ MXReturnValue infer_shape(const Attributes& attributes, std::vector<Shape>* inpu
     return guarded([&] { infer_shapes(attributes, inputs, outputs); });
 }
 
-constexpr int kUnknown = -1;  // what MXNet passes for a type that it does not know yet
+constexpr int kUnknown = -1;  // MXNet's value for an unknown type
 
 MXReturnValue infer_type(const Attributes&, std::vector<int>* inputs, std::vector<int>* outputs) {
     for (size_t i = 0; i < inputs->size(); i++) {
@@ -176,9 +176,10 @@ MXReturnValue infer_type(const Attributes&, std::vector<int>* inputs, std::vecto
 
 using Program = std::shared_ptr<const bmx_program>;
 
-// The programs that were used last. MXNet gives each array's contents a version: the array that had this address and
-// this version has not changed, and if another one has taken its place, its header with the checksum differs (or it is
-// a damaged copy of the same program, which then runs undamaged). Any other array is compared in full.
+// Cache of the most recently used programs. MXNet assigns a version to the contents of each array: an array with the
+// same address and version is unchanged, and if another array has been allocated there, its header with the checksum
+// differs (or it is a damaged copy of the same program; then the undamaged program is run). Other arrays are compared
+// in full.
 class Programs {
   public:
     Program find(const int32_t* words, size_t size, size_t version) {
@@ -224,16 +225,16 @@ class Programs {
     }
 
     std::mutex mutex_;
-    std::list<Entry> entries_;  // the last used one first
+    std::list<Entry> entries_;  // most recently used first
 };
 
-// A child after fork starts anew: a thread that it does not have may have held the lock.
+// A child of fork() starts with an empty cache: a thread of the parent may have held the lock.
 Programs* programs = new Programs;
 const int at_fork = pthread_atfork(nullptr, nullptr, [] { programs = new Programs; });
 
 // --- running ---------------------------------------------------------------------------------------------------------
 
-// Shapes as the C interface wants them, four numbers each.
+// Shapes in the form of the C interface, four numbers each.
 std::vector<int64_t> shapes_of(const std::vector<MXTensor>& tensors, size_t number) {
     std::vector<int64_t> shapes(4 * number);
     for (size_t i = 0; i < number; i++) {
@@ -278,7 +279,7 @@ MXReturnValue forward(const Attributes&, std::vector<MXTensor>* inputs, std::vec
     return guarded([&] { run(*inputs, *outputs); });
 }
 
-// Without a backward function MXNet would not even hybridize the operator.
+// MXNet cannot hybridize an operator without a backward function.
 MXReturnValue backward(const Attributes&, std::vector<MXTensor>*, std::vector<MXTensor>*,
                        const mxnet::ext::OpResource&) {
     return fail("a packed network is for inference and has no gradient: train the network that it was converted from");

@@ -1,6 +1,7 @@
-// Binary layers as plain loops: the definition the other instruction sets must equal bit for bit.
+// Reference kernels for binary layers, as plain loops. The other instruction sets must give bitwise equal results.
 #include <cstring>
 
+#include "kernels/arithmetic.h"
 #include "kernels/binary_kernels.h"
 
 namespace bmx {
@@ -26,7 +27,7 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
 
 void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
                  const uint32_t* flip, uint32_t* words) {
-    const int units = (channels + kWordBits - 1) / kWordBits;
+    const int units = ceil_div(channels, kWordBits);
     for (int pixel = 0; pixel < pixels; ++pixel, words += units) {
         std::memcpy(words, flip, units * sizeof(uint32_t));
         for (int c = 0; c < channels; ++c) {
@@ -49,7 +50,7 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
     std::memcpy(prepared, words, weights_bytes(conv));
 }
 
-// Elements in which the window under one output pixel and the weights of one filter differ.
+// Returns the number of elements in which the window of an output pixel and the weights of a filter differ.
 int differing(const BinaryConvRun& run, const uint8_t* window, int filter) {
     const BinaryConv& conv = *run.conv;
     const int units = conv.group_units();

@@ -5,7 +5,7 @@
 namespace bmx {
 namespace {
 
-constexpr double kMostInInt16 = 32766;  // leaves a threshold that no value reaches
+constexpr double kMostInInt16 = 32766;  // so that 32767 is a threshold that no value reaches
 
 Range range_of(const Program& program, const Operation& operation, const std::vector<Range>& ranges) {
     const Attributes& a = operation.attributes;
@@ -41,7 +41,7 @@ Range range_of(const Program& program, const Operation& operation, const std::ve
     }
 }
 
-// Of each value: whether nothing but binary convolutions reads it, under this or another name.
+// Returns for each value whether only binary convolutions read it, directly or through renaming flattens.
 std::vector<bool> find_only_packed(const Program& program) {
     std::vector<bool> only_packed(program.values().size(), true);
     for (int i = static_cast<int>(program.operations().size()) - 1; i >= 0; i--) {

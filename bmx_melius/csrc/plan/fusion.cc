@@ -3,8 +3,8 @@
 namespace bmx {
 namespace {
 
-constexpr int kMostStemInputs = 16;  // channels of a group, up to which planar kernels are the faster ones
-constexpr int kMostStemLayers = 16;  // each asks for the rows of the one before: they take room on the stack
+constexpr int kMostStemInputs = 16;  // channels per group up to which planar kernels are faster
+constexpr int kMostStemLayers = 16;  // layers are evaluated recursively, which limits their number by the stack
 
 class Fuser {
   public:
@@ -46,7 +46,7 @@ class Fuser {
         return number;
     }
 
-    // Inputs come into being when they are first read.
+    // Returns the operand for `value`. Groups for program inputs are added when they are first read.
     Reading read(int value) {
         for (const Part& part : views_.parts[value]) {
             if (is_input(part.value) && fusion_.maker[part.value] < 0) {
@@ -57,7 +57,8 @@ class Fuser {
         return {value, views_.parts[value]};
     }
 
-    // A value of which a binary convolution reads packed bits. Steps that do not pack what they make have one do it.
+    // Returns the operand for the packed bits of `value`. If the step that computes a part cannot pack it, adds one
+    // that can.
     Reading read_packed(int value) {
         Reading reading = read(value);
         for (const Part& part : reading.parts) {
@@ -168,9 +169,9 @@ class Fuser {
         add({StepKind::stem, std::move(operations), {}, result});
     }
 
-    // --- chains: normalization, pooling, rectification; shuffle and convolution, or the mean
+    // --- chains: normalization, pooling, ReLU, followed by shuffle and convolution, or by the mean
 
-    // Takes up what follows the last of the operations, a convolution, as far as an epilogue can do it.
+    // Appends the operations after a convolution, the last one of `operations`, that its epilogue can compute.
     void take_after(std::vector<int>& operations) const {
         bool affine = false, relu = false;
         while (!relu) {
@@ -189,10 +190,10 @@ class Fuser {
     struct Before {
         std::vector<int> operations;
         bool pools = false;
-        int next;  // the operation after them; -1: none, or several
+        int next;  // the operation after them; -1 if there are none or several
     };
 
-    // Normalization, pooling and rectification of a value, as far as a step can do them together.
+    // Returns the longest chain of normalization, pooling and ReLU from operation `i` on that one step can compute.
     Before take_before(int i) const {
         Before before;
         bool relu = false;
@@ -261,7 +262,8 @@ class Fuser {
         add(std::move(group));
     }
 
-    // Makes an addition part of binary convolution i if its other value is there, a map in the form of the result.
+    // Fuses an addition into binary convolution `i` if its other operand is already computed, as a map in the form of
+    // the result.
     void take_addition(int i, Group& group) {
         const int add = facts_.only_consumer(value_of(i));
         if (add < 0 || operation(add).op != Op::add) {
@@ -279,7 +281,7 @@ class Fuser {
         if (number == Number::i16 && facts_.ranges[value_of(add)].number() != Number::i16) {
             return;
         }
-        // Padding with 0 corrects sums that are there: they must not have been rounded.
+        // Padding with 0 corrects sums after the addition, which must therefore be exact.
         const Attributes& a = operation(i).attributes;
         if (a.pad_value == 0 && (a.pad_h || a.pad_w) && !facts_.ranges[other].integers) {
             return;
@@ -293,7 +295,7 @@ class Fuser {
     const Program& program_;
     const Facts& facts_;
     const Views& views_;
-    std::vector<bool> done_;  // operations that are part of a group
+    std::vector<bool> done_;  // by operation: whether it is part of a group
     Fusion fusion_;
 };
 

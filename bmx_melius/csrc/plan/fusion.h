@@ -1,4 +1,4 @@
-// The first pass of planning: which operations a step carries out together.
+// First pass of planning: grouping of the operations that a step computes together.
 #pragma once
 #include <vector>
 
@@ -9,10 +9,10 @@ namespace bmx {
 
 enum class StepKind {
     input,
-    input_pack,  // an input of which nothing but packed bits is needed
-    stem,        // conv [affine] [relu], again and again, [max_pool]: on an input
+    input_pack,  // an input of which only packed bits are needed
+    stem,        // (conv [affine] [relu])+ [max_pool] on a program input
     conv,        // [affine, max_pool, relu] [shuffle] conv [affine] [relu]
-    pool,        // affine, max_pool, relu: one to all of them
+    pool,        // one or more of affine, max_pool, relu
     mean,        // [affine, relu] global_avg_pool
     average_pool,
     shuffle,
@@ -20,13 +20,13 @@ enum class StepKind {
     add,
     threshold,
     expand,
-    copy,         // a view to a map
+    copy,         // copies a view to a map
     binary_conv,  // [threshold] binary_conv [add]
-    pack,         // what other steps have made
+    pack,         // packs the result of a step that cannot pack it
     output,
 };
 
-// What a step reads: a value, and where its channels come from.
+// Operand of a step: a value and the parts that hold its channels.
 struct Reading {
     int value;
     Parts parts;
@@ -34,16 +34,16 @@ struct Reading {
 
 struct Group {
     StepKind kind;
-    std::vector<int> operations;  // in the order of the computation
-    std::vector<Reading> reads;   // maps; of a binary convolution: what is packed for it, and what it adds
-    int result = -1;              // the value whose map it makes
-    Number number = Number::f32;  // of that map
+    std::vector<int> operations;  // in order of computation
+    std::vector<Reading> reads;   // maps; for a binary convolution its packed input and its addend
+    int result = -1;              // the value whose map it computes
+    Number number = Number::f32;  // type of that map
 };
 
 struct Fusion {
-    std::vector<Group> groups;  // in the order in which they run: each after those that make what it reads
-    std::vector<int> maker;     // of each value: the group that makes its map, or -1
-    std::vector<int> packer;    // of each value: the group that packs its map, or -1
+    std::vector<Group> groups;  // in topological order, which is the order of execution
+    std::vector<int> maker;     // by value: the group that computes its map, or -1
+    std::vector<int> packer;    // by value: the group that packs its map, or -1
 };
 
 Fusion fuse(const Program& program, const Facts& facts, const Views& views);

@@ -10,17 +10,17 @@ namespace bmx {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kMostBySize = 4096;  // pieces; placing them by size takes time that grows with the square
+constexpr size_t kMostBySize = 4096;  // pieces; placing them by size takes quadratic time
 
 struct Piece {
     size_t bytes;
-    int first, last;  // the steps that need it
+    int first, last;  // the steps that use it
     size_t offset = 0;
 
     bool meets(const Piece& other) const { return first <= other.last && other.first <= last; }
 };
 
-// Large ones first, each as low as possible. Returns where the memory ends.
+// Places large pieces first, each at the lowest possible offset. Returns the size of the memory.
 size_t place_by_size(std::vector<Piece*> pieces) {
     const auto larger = [](const Piece* a, const Piece* b) { return a->bytes > b->bytes; };
     std::stable_sort(pieces.begin(), pieces.end(), larger);
@@ -44,12 +44,12 @@ size_t place_by_size(std::vector<Piece*> pieces) {
     return end;
 }
 
-// The memory that no piece needs at a time.
+// The memory that is not used at a point in time.
 class FreeMemory {
   public:
     size_t end() const { return end_; }
 
-    // From the smallest gap that is large enough, or from the end.
+    // Allocates from the smallest sufficient gap, or at the end.
     size_t take(size_t bytes) {
         auto gap = by_size_.lower_bound({bytes, 0});
         if (gap == by_size_.end()) {
@@ -85,7 +85,7 @@ class FreeMemory {
     }
 
   private:
-    using Gaps = std::map<size_t, size_t>;  // offset to size
+    using Gaps = std::map<size_t, size_t>;  // offset -> size
 
     void add(size_t offset, size_t bytes) {
         gaps_[offset] = bytes;
@@ -102,7 +102,7 @@ class FreeMemory {
     size_t end_ = 0;
 };
 
-// In the order of the steps, in time that hardly grows faster than their number.
+// Places pieces in the order of the steps, in O(n log n) time. Returns the size of the memory.
 size_t place_by_time(const std::vector<Piece*>& pieces) {
     std::vector<Piece*> starts = pieces, ends = pieces;
     std::sort(starts.begin(), starts.end(), [](const Piece* a, const Piece* b) { return a->first < b->first; });

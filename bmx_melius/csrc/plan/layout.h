@@ -1,12 +1,12 @@
-// Where everything lies in the working memory of a run: buffers share memory when they are not needed at the same time.
+// Layout of the working memory of a run. Buffers that are not used at the same time share memory.
 #pragma once
 #include "plan/plan.h"
 
 namespace bmx {
 
 struct Layout {
-    std::vector<Value> values;               // of the program, for one size of the inputs
-    std::vector<size_t> buffers, scratches;  // offsets: of each buffer, of each step's scratch memory
+    std::vector<Value> values;               // of the program, for given input sizes
+    std::vector<size_t> buffers, scratches;  // offsets of the buffers and of the steps' scratch memory
     size_t bytes;
 };
 

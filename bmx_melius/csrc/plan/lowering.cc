@@ -11,8 +11,8 @@
 namespace bmx {
 namespace {
 
-constexpr int64_t kFewPixels = 128;  // of a map at conversion
-constexpr int64_t kFewRows = 8;      // likewise, where pixels are rows of a matrix
+constexpr int64_t kFewPixels = 128;  // pixels of a map at conversion
+constexpr int64_t kFewRows = 8;      // likewise, for matrix products with one row per pixel
 
 float float_of_half(uint32_t half) {
     const uint32_t exponent = half >> 10 & 31, mantissa = half & 1023;
@@ -51,7 +51,7 @@ class Lowering {
 
     Source source(const Group& group, int read = 0) const { return placement_.source(group.reads[read]); }
 
-    // The map that a group makes, a whole buffer.
+    // Returns the slab for the map that a group computes, a whole buffer.
     Slab output(const Group& group) const { return whole(placement_.buffer_of[group.result]); }
     Slab whole(int buffer) const { return {buffer, 0, placement_.buffers[buffer].channels}; }
 
@@ -134,9 +134,9 @@ class Lowering {
                                                output(group));
     }
 
-    // --- what convolutions and means are fused with
+    // --- operations fused with convolutions and means
 
-    // Bias, affine and relu after a convolution.
+    // Bias, affine and ReLU after a convolution.
     struct After {
         std::vector<float> scale, shift;
         bool relu = false;
@@ -164,11 +164,11 @@ class Lowering {
         after.shift = std::move(shift);
     }
 
-    // Normalization, pooling and rectification before a convolution or a mean, or alone.
+    // Normalization, pooling and ReLU before a convolution or a mean, or without either.
     struct Before {
         Normalization normalization;
         PoolWindow window;
-        size_t count = 0;  // of the group's operations
+        size_t count = 0;  // number of the group's operations consumed
     };
 
     Before before_of(const Group& group) const {
@@ -259,7 +259,7 @@ class Lowering {
 
     // --- binary convolution
 
-    // Channels are compared with these.
+    // Thresholds with which the channels are compared.
     struct Thresholds {
         std::vector<float> values;
         std::vector<uint32_t> flips;

@@ -1,4 +1,4 @@
-// The third pass of planning: the steps.
+// Third pass of planning: construction of the steps.
 #pragma once
 #include <memory>
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace bmx {
 
-// One for each group, in their order. `words` are those of the program; the steps keep nothing of either.
+// Returns one step for each group, in order. `words` are the words of the program. The steps reference neither
+// afterwards.
 std::vector<std::unique_ptr<Step>> make_steps(const Program& program, const int32_t* words,
                                               const InstructionSet& instruction_set, const Fusion& fusion,
                                               const Placement& placement);

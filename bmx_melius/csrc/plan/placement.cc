@@ -63,7 +63,7 @@ class Placer {
         }
     }
 
-    // Gives what is packed for a binary convolution its place in the buffers of bits.
+    // Assigns the packed operands of a binary convolution to buffers of bits.
     void place_packed(int number) {
         const Group& group = fusion_.groups[number];
         const Operation& conv = program_.operations()[convolution_of(group)];
@@ -104,8 +104,8 @@ class Placer {
 
     const Program& program_;
     const Fusion& fusion_;
-    std::vector<int> last_reader_;    // of each value: the last group that reads its map, or -1
-    std::vector<int> packed_buffer_;  // of each group: the one with the bits that it packs, or -1
+    std::vector<int> last_reader_;    // by value: the last group that reads its map, or -1
+    std::vector<int> packed_buffer_;  // by group: the buffer of the bits that it packs, or -1
     Placement placement_;
 };
 

@@ -1,4 +1,4 @@
-// The second pass of planning: how long values live, and the buffers and slabs in which they lie.
+// Second pass of planning: the lifetimes of values, and the buffers and slabs that hold them.
 #pragma once
 #include <vector>
 
@@ -7,30 +7,30 @@
 
 namespace bmx {
 
-// The first and the last group that needs a buffer; none where first > last.
+// The first and the last group that uses a buffer; empty if first > last.
 struct Life {
     int first, last;
 };
 
 // A range of channels that a group packs for a binary convolution.
 struct PackedSlab {
-    int packer;   // the group
-    Slab slab;    // of the buffer that it makes
-    int channel;  // of the convolution's input: the first one
-    int unit;     // of its packed pixel: the first one
+    int packer;   // number of the group
+    Slab slab;    // within the buffer that it computes
+    int channel;  // first channel in the input of the convolution
+    int unit;     // first unit in its packed pixel
     Bits bits;
 };
 
 struct Placement {
     std::vector<Buffer> buffers;
-    std::vector<Life> lives;                      // of each buffer
-    std::vector<int> buffer_of;                   // of each value that has a map, or -1
-    std::vector<std::vector<PackedSlab>> packed;  // of each group: what is packed for it
+    std::vector<Life> lives;                      // by buffer
+    std::vector<int> buffer_of;                   // by value: the buffer of its map, or -1
+    std::vector<std::vector<PackedSlab>> packed;  // by group: its packed operands
 
     Source source(const Reading& reading) const;
 };
 
-// A binary convolution adds to a map that is not read later in place: their sum lies in the buffer of that map.
+// A binary convolution adds in place to a map that is not read later: the sum is written to the buffer of that map.
 Placement place(const Program& program, const Fusion& fusion);
 
 }  // namespace bmx

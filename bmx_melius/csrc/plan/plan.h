@@ -1,4 +1,4 @@
-// Turns the operations of a program into steps, several operations into one where a step can do them at once.
+// Planning: the conversion of the operations of a program to steps, with fusion of operations.
 #pragma once
 #include <memory>
 #include <vector>
@@ -13,10 +13,10 @@ namespace bmx {
 struct Plan {
     std::vector<std::unique_ptr<Step>> steps;
     std::vector<Buffer> buffers;
-    std::vector<Life> lives;  // of each buffer: the first and the last step that needs it
+    std::vector<Life> lives;  // by buffer: the first and the last step that uses it
 };
 
-// `words` are those of the program. The plan keeps nothing of either.
+// `words` are the words of the program. The plan references neither argument afterwards.
 Plan make_plan(const Program& program, const int32_t* words, const InstructionSet& instruction_set);
 
 }  // namespace bmx

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "kernels/arithmetic.h"
+
 namespace bmx {
 namespace {
 
-constexpr size_t kMostParts = 256;            // of a view
-constexpr int64_t kMostPartsInAll = 1 << 16;  // of all views, counted each time that one is read
+constexpr size_t kMostParts = 256;            // per view
+constexpr int64_t kMostPartsInAll = 1 << 16;  // sum over all views and their readers
 constexpr int kWordChannels = 32;
 
 Parts sliced(const Parts& parts, int begin, int end) {
@@ -34,7 +36,7 @@ void append_joined(Parts& parts, const Parts& more) {
     }
 }
 
-// How many steps and other views read a value, at most.
+// Returns an upper bound of the number of steps and views that read a value.
 int64_t reads(const Facts& facts, int value) {
     return int64_t(facts.outputs[value]) + static_cast<int64_t>(facts.consumers[value].size()) +
            static_cast<int64_t>(facts.binary_readers[value].size());
@@ -97,7 +99,7 @@ Views find_views(const Program& program, const Facts& facts) {
 }
 
 std::vector<PackedPart> cut_at_words(const Parts& parts, int channels, int groups) {
-    const int group_channels = channels / groups, group_words = (group_channels + kWordChannels - 1) / kWordChannels;
+    const int group_channels = channels / groups, group_words = ceil_div(group_channels, kWordChannels);
     std::vector<PackedPart> pieces;
     int channel = 0;
     for (const Part& part : parts) {

@@ -1,5 +1,5 @@
-// Concatenation, slicing and a flatten that moves nothing take no step and no memory: their results are views, ranges
-// of channels of maps that steps make.
+// Views: the results of concatenation, slicing and flatten operations that move no data are ranges of channels of maps
+// that steps compute. They need neither a step nor memory.
 #pragma once
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace bmx {
 
-// A range of channels of a value that a step makes.
+// A range of channels of a value that a step computes.
 struct Part {
     int value;
     int begin, channels;
@@ -16,26 +16,26 @@ struct Part {
 using Parts = std::vector<Part>;
 
 struct Views {
-    std::vector<Parts> parts;  // of each value, in the order of its channels; none of bits that are only packed
-    std::vector<bool> copied;  // by operation: views that a step copies to a map after all
+    std::vector<Parts> parts;  // by value, in the order of its channels; empty for bits that are only packed
+    std::vector<bool> copied;  // by operation: whether the view is copied to a map by a step
 };
 
-// Views of too many parts are copied, and so are views that a binary convolution could not read word by word. A step
-// takes time and memory for each part that it reads: all views together have few of them, however often they are read.
+// Views of too many parts are copied, and so are views that a binary convolution cannot read word by word. A step needs
+// time and memory for each part that it reads, so the total number of parts, counted for each reader, is limited.
 Views find_views(const Program& program, const Facts& facts);
 
 bool is_view(const Program& program, int operation);
 
-// The parts of a view's operands that it consists of, adjacent ones joined.
+// Returns the parts of the operands that a view consists of, with adjacent parts merged.
 Parts viewed_parts(const Program& program, const Views& views, int operation);
 
-// Some whole words of the packed pixels of a binary convolution.
+// Whole words of the packed pixels of a binary convolution.
 struct PackedPart {
     Part part;
-    int channel, unit;  // of the pixel: the first channel and the first word
+    int channel, unit;  // the first channel and the first word within the pixel
 };
 
-// Cuts parts at the borders of groups; nothing where a part would begin or end within a word.
+// Splits parts at the boundaries of groups. Returns nothing if a part would begin or end within a word.
 std::vector<PackedPart> cut_at_words(const Parts& parts, int channels, int groups);
 
 }  // namespace bmx

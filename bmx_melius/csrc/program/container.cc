@@ -16,7 +16,7 @@ constexpr uint32_t kArrayMagic = 0xF993FAC9, kNumpyShapeArrayMagic = 0xF993FACA;
 constexpr int32_t kDense = 0, kInt32 = 4;
 constexpr int32_t kMaxRank = 32;
 
-// Bytes of an element of each of MXNet's type numbers: float 32, 64, 16, uint8, int32, int8, int64, bool, int16,
+// Bytes per element, indexed by MXNet's type number: float 32, 64, 16, uint8, int32, int8, int64, bool, int16,
 // uint16, uint32, uint64, bfloat16.
 constexpr int kElementBytes[] = {4, 8, 2, 1, 4, 1, 8, 1, 2, 2, 4, 8, 2};
 constexpr int32_t kTypes = sizeof kElementBytes / sizeof *kElementBytes;
@@ -52,7 +52,7 @@ class FileReader {
         return value;
     }
 
-    // A count of things that take at least `least_bytes` bytes each.
+    // Reads a count of items of at least `least_bytes` bytes each.
     uint64_t count(uint64_t least_bytes) {
         uint64_t number = this->number<uint64_t>();
         if (number > left_ / least_bytes) {
@@ -82,9 +82,9 @@ class FileReader {
             elements *= static_cast<uint64_t>(size);
         }
         if (rank == 0 && magic == kArrayMagic) {
-            return {false, nullptr, 0};  // no array: nothing follows
+            return {false, nullptr, 0};  // an empty array: no data follows
         }
-        take(2 * sizeof(int32_t));  // the device it was on
+        take(2 * sizeof(int32_t));  // the device
         int32_t type = number<int32_t>();
         if (type < 0 || type >= kTypes) {
             fail("an array of the unknown type " + std::to_string(type));
@@ -112,7 +112,8 @@ bool is_folder(const std::string& path) {
 
 std::vector<uint8_t> read_file(const std::string& path) {
     if (is_folder(path)) {
-        throw Error(path + ": cannot read it: it is a folder");  // it would open, and be endless
+        throw Error(path +
+                    ": cannot read it: it is a folder");  // opening a folder succeeds, and its size appears unlimited
     }
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     std::streamoff size = file ? static_cast<std::streamoff>(file.tellg()) : -1;

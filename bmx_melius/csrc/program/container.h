@@ -1,4 +1,4 @@
-// Reads MXNet's .params files, a list of named arrays, without MXNet.
+// Reader for MXNet's .params files (lists of named arrays) that does not need MXNet.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace bmx {
 
-// The words of the one packed program in the file: its only int32 vector with a name that ends in `_program`. Throws
-// Error naming the file.
+// Returns the words of the packed program in the file: its only int32 vector with a name that ends in `_program`.
+// Throws Error with the name of the file.
 std::vector<int32_t> read_program_words(const std::string& path);
 
 }  // namespace bmx

@@ -1,4 +1,4 @@
-// What goes wrong by a user's doing: one clear line.
+// Exception for user errors; the message is a single line.
 #pragma once
 #include <stdexcept>
 #include <string>

@@ -1,12 +1,12 @@
-// What a child of fork() can rely on.
+// Consistent state in a child of fork().
 #pragma once
 #include <atomic>
 #include <mutex>
 
 namespace bmx {
 
-// A child has only the thread that called fork(): it computes with one thread. The mutex is for what all engines share;
-// no other thread holds it while a process forks, so a child can lock it.
+// A child has only the thread that called fork() and computes with one thread. The mutex protects the state shared by
+// all engines. It is locked during a fork, so no other thread holds it then and the child can lock it.
 class Forking {
   public:
     static Forking& instance();

@@ -20,10 +20,11 @@ int usable_cores() {
     if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
         return CPU_COUNT(&cores);
     }
-    return static_cast<int>(std::thread::hardware_concurrency());  // more cores than the set has bits
+    return static_cast<int>(
+        std::thread::hardware_concurrency());  // the system has more cores than a cpu_set_t has bits
 }
 
-// As OpenMP reads it: the number for the outermost level; one that is none is ignored.
+// Parsed like OpenMP does: the number for the outermost level; invalid values are ignored.
 int wanted_by_environment() {
     const char* text = std::getenv("OMP_NUM_THREADS");
     const long number = text ? std::strtol(text, nullptr, 10) : 0;

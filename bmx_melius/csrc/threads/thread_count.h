@@ -1,4 +1,4 @@
-// How many threads a run has.
+// Number of threads of a run.
 #pragma once
 #include <string>
 
@@ -6,15 +6,15 @@ namespace bmx {
 
 constexpr int kMostThreads = 1024;
 
-// The cores that this process may use, as its affinity and the CPU quota of its control group say, or fewer where the
-// environment variable OMP_NUM_THREADS says so. Is found out once, at first use.
+// Returns the number of cores available to this process, by its affinity and the CPU quota of its control group, or the
+// environment variable OMP_NUM_THREADS if that is less. Determined once, at first use.
 int default_threads();
 
-// The threads of a run for which `wanted` are asked for, 0 for the default. Throws Error for an impossible number.
+// Returns the number of threads for a request of `wanted`, where 0 means the default. Throws Error if out of range.
 int threads_of_run(int wanted);
 
-// The CPU quota in whole cores, rounded up, of a control group (version 2) or of one that it is in; 0 if there is none.
-// `groups`: the folder they are mounted at; `own`: a file like /proc/self/cgroup.
+// Returns the least CPU quota of a control group (version 2) and its ancestors, in cores, rounded up; 0 if there is
+// none. `groups`: the mount point of the control groups; `own`: a file like /proc/self/cgroup.
 int quota_of(const std::string& groups, const std::string& own);
 
 }  // namespace bmx

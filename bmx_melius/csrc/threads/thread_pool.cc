@@ -12,7 +12,7 @@ constexpr size_t kMostFreeTeams = 16;
 
 }  // namespace
 
-// Never destroyed, because threads may still compute while the process ends.
+// Never destroyed, because threads may still run while the process exits.
 std::shared_ptr<ThreadPool> ThreadPool::shared() {
     static auto& known = *new std::weak_ptr<ThreadPool>;
     std::lock_guard<std::mutex> lock(Forking::instance().mutex());
@@ -25,13 +25,13 @@ std::shared_ptr<ThreadPool> ThreadPool::shared() {
 }
 
 ThreadPool::ThreadPool() {
-    free_.reserve(kMostFreeTeams + 1);  // giving one back must not fail
+    free_.reserve(kMostFreeTeams + 1);  // returning a team must not throw
 }
 
 ThreadPool::~ThreadPool() {
     if (Forking::instance().in_child()) {
         for (auto& team : free_) {
-            team.release();  // its threads are not in this process
+            team.release();  // its threads do not exist in this process
         }
     }
 }
@@ -58,7 +58,7 @@ ThreadPool::Lease::~Lease() {
     if (!team_) {
         return;
     }
-    std::unique_ptr<ThreadTeam> oldest;  // ends after the mutex is free
+    std::unique_ptr<ThreadTeam> oldest;  // destroyed after the mutex is unlocked
     std::lock_guard<std::mutex> lock(Forking::instance().mutex());
     pool_.free_.push_back(std::move(team_));
     if (pool_.free_.size() > kMostFreeTeams) {

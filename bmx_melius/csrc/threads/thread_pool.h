@@ -1,4 +1,4 @@
-// The thread teams of a process.
+// Pool of the thread teams of a process.
 #pragma once
 #include <memory>
 #include <vector>
@@ -7,14 +7,14 @@
 
 namespace bmx {
 
-// The teams that are free; runs of all engines take them from here. Their threads end with the last engine.
+// Idle teams, shared by all engines. Their threads exit with the last engine.
 class ThreadPool {
   public:
-    // The only one; lives as long as someone holds it.
+    // Returns the only instance, which exists as long as it is referenced.
     static std::shared_ptr<ThreadPool> shared();
     ~ThreadPool();
 
-    // A team for the time of a run.
+    // A team taken from the pool for the duration of a run.
     class Lease {
       public:
         Lease(ThreadPool& pool, int threads);
@@ -26,13 +26,13 @@ class ThreadPool {
 
       private:
         ThreadPool& pool_;
-        std::unique_ptr<ThreadTeam> team_;  // none for one thread
+        std::unique_ptr<ThreadTeam> team_;  // nullptr for one thread
     };
 
   private:
     ThreadPool();
 
-    std::vector<std::unique_ptr<ThreadTeam>> free_;  // the last used one at the end
+    std::vector<std::unique_ptr<ThreadTeam>> free_;  // most recently used last
 };
 
 }  // namespace bmx

@@ -17,7 +17,7 @@ namespace bmx {
 namespace {
 
 constexpr std::chrono::microseconds kSpinning(50);
-constexpr int kLooks = 32;  // between two looks at the clock
+constexpr int kLooks = 32;  // polls between two readings of the clock
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -32,7 +32,7 @@ void futex(const std::atomic<uint32_t>& word, int operation, uint32_t value) {
     syscall(SYS_futex, &word, operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
 }
 
-// New threads inherit the mask: signals are for the threads of the program.
+// Blocks signals while threads are started. They inherit the mask, so signals go to the threads of the program.
 class BlockedSignals {
   public:
     BlockedSignals() {
@@ -48,7 +48,7 @@ class BlockedSignals {
 
 }  // namespace
 
-// Sequentially consistent, as in wait: either the number that is counted here is seen, or the new value there.
+// The order is sequentially consistent, as in wait(): either this sees the sleeping thread, or that sees the new value.
 void Signal::advance() {
     value_.fetch_add(1);
     if (sleeping_.load() > 0) {
@@ -126,7 +126,7 @@ void ThreadTeam::serve(int thread) {
     }
 }
 
-// Takes parts of a phase as long as there are any; first the thread's own one.
+// Runs the remaining parts of a phase, first the part of this thread.
 void ThreadTeam::help(uint32_t phase, int thread) {
     for (int i = 0; i < threads() && phase_.value() == phase; i++) {
         if (try_part(phase, (thread + i) % threads())) {
@@ -135,7 +135,7 @@ void ThreadTeam::help(uint32_t phase, int thread) {
     }
 }
 
-// Whether this was the last part of the phase to be finished.
+// Runs a part unless it was begun before. Returns whether it was the last part of the phase to finish.
 bool ThreadTeam::try_part(uint32_t phase, int part) {
     uint32_t before = phase - 1;
     std::atomic<uint32_t>& begun = parts_[part].begun;

@@ -1,9 +1,9 @@
-// Threads that compute together, in phases of as many parts as there are threads.
+// Team of threads for parallel work in phases, each of as many parts as there are threads.
 //
-// A thread begins with the part that has its number, because what it reads then is likely to be in its cache. When it
-// has finished, it takes parts that nobody has begun: a thread that the system does not run at the moment delays the
-// others only if it was interrupted within a part. Threads that find nothing to do look for a change for some
-// microseconds, because a phase takes about as long, and then sleep: a core that other programs need is left to them.
+// A thread begins each phase with the part of its number, because its data is likely to be in its cache, and then takes
+// parts that no thread has begun. So a thread that is descheduled delays the others only if it was interrupted within a
+// part. Idle threads spin for some microseconds, which is about the duration of a phase, and then sleep, which leaves
+// the core to other programs.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -16,13 +16,13 @@ class PhasedWork {
   public:
     virtual ~PhasedWork() = default;
     virtual int phases() const = 0;
-    // Every part of a phase sees what all parts of earlier phases wrote.
+    // Runs a part. It sees all writes of the parts of earlier phases.
     virtual void run(int phase, int part) noexcept = 0;
-    // Is called once a phase, before any part of the next one begins.
+    // Called once after each phase, before any part of the next phase begins.
     virtual void ended(int /*phase*/) noexcept {}
 };
 
-// On the calling thread, for work in phases of one part.
+// Runs work whose phases have one part on the calling thread.
 inline void run_serially(PhasedWork& work) {
     for (int phase = 0; phase < work.phases(); phase++) {
         work.run(phase, 0);
@@ -30,12 +30,12 @@ inline void run_serially(PhasedWork& work) {
     }
 }
 
-// A number that threads wait to change.
+// A counter on whose changes threads can wait.
 class Signal {
   public:
     uint32_t value() const { return value_.load(std::memory_order_acquire); }
     void advance();
-    // Returns the new value once it is no longer `seen`.
+    // Waits until the value differs from `seen` and returns it.
     uint32_t wait(uint32_t seen);
 
   private:
@@ -47,7 +47,7 @@ class Signal {
 
 class ThreadTeam {
   public:
-    // One thread is the caller of run. Throws Error where the others cannot be started.
+    // The caller of run() is one of the threads. Throws Error if the others cannot be started.
     explicit ThreadTeam(int threads);
     ~ThreadTeam();
     ThreadTeam(const ThreadTeam&) = delete;
@@ -55,11 +55,11 @@ class ThreadTeam {
 
     int threads() const { return static_cast<int>(parts_.size()); }
 
-    // For one caller at a time.
+    // Not reentrant: one caller at a time.
     void run(PhasedWork& work);
 
   private:
-    struct alignas(64) Part {  // a cache line each
+    struct alignas(64) Part {  // one cache line each, against false sharing
         std::atomic<uint32_t> begun{0};
     };
 
@@ -70,10 +70,11 @@ class ThreadTeam {
     bool try_part(uint32_t phase, int part);
     void end_phase(uint32_t phase);
 
-    // Phases are numbered through all runs, modulo 2^32. A run ends with a number whose parts all count as begun. What
-    // belongs to a run is read only by threads that have begun one of its parts, so that it does not change meanwhile.
+    // Phases are numbered consecutively over all runs, modulo 2^32. At the end of a run the number is advanced to a
+    // phase whose parts are all marked as begun. The members that describe a run are read only by threads that have
+    // begun one of its parts, so they do not change meanwhile.
     Signal phase_;
-    std::vector<Part> parts_;  // which phase each was begun in last
+    std::vector<Part> parts_;  // the last phase in which each was begun
     std::atomic<int> unfinished_{0};
     PhasedWork* work_ = nullptr;
     uint32_t first_ = 0, last_ = 0;

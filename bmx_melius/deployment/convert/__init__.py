@@ -1,4 +1,4 @@
-"""Conversion of an exported graph into programs: partition, lowering by rules, folded thresholds, verification against MXNet.
+"""Conversion of an exported graph into programs: partitioning, lowering, threshold folding and verification against MXNet.
 
-`conversion` is the entry for files and live blocks; `packing` lists the steps.
+`conversion` is the entry point for files and live blocks; `packing` lists the steps.
 """

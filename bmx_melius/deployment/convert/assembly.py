@@ -1,14 +1,13 @@
-"""A symbol of packed operators and of the nodes that stay."""
+"""Assembly of the converted symbol from packed operators and the nodes that were not converted."""
 
-import json
-
+from ...symbol_json import VARIABLE, SymbolJson
 from ..program.packed_operator import NAME, operator_attributes
 
-_MXNET_VERSION = ['int', 10901]  # whose format the symbol has
+_MXNET_VERSION = ['int', 10901]  # the version whose JSON format is written
 
 
 def assemble(network, partition, programs, words):
-    """Put the network together again.
+    """Build the symbol of the converted network, each region replaced by one packed operator.
 
     Parameters
     ----------
@@ -16,26 +15,26 @@ def assemble(network, partition, programs, words):
     partition : bmx_melius.deployment.convert.partition.Partition
     programs : dict of Region to Lowered
     words : dict of Region to numpy.ndarray
-        The words of its program.
+        The serialized program of each region.
 
     Returns
     -------
-    The new symbol as JSON text, its arrays by name with ``arg:`` or ``aux:``, and the set of nodes that were kept.
+    symbol : str
+        The new symbol as JSON text.
+    arrays : dict of str to numpy.ndarray
+        Its parameters, named with the prefix ``arg:`` or ``aux:``.
+    kept : set of Node
+        The nodes that were not converted.
     """
-    nodes, arrays, position, kept = [], {}, {}, set()
-
-    def add(node):
-        nodes.append(node)
-        return len(nodes) - 1
+    symbol = SymbolJson(attributes={'mxnet_version': _MXNET_VERSION})
+    arrays, position, kept = {}, {}, set()
 
     def finish(item):
-        """Write an item, a region or a node, all of whose inputs are written."""
+        """Append an item (a region or a node) whose inputs have all been appended."""
         if item not in programs:
             kept.add(item)
-            described = {'op': item.operator or 'null', 'name': item.name, 'inputs': [reference(entry) for entry in network.sources(item)]}
-            if item.attributes:
-                described['attrs'] = item.attributes
-            position[item] = add(described)
+            inputs = [reference(entry) for entry in network.sources(item)]
+            position[item] = symbol.add(item.operator or VARIABLE, item.name, inputs, item.attributes)
             if item.operator is None and item.name in network.arrays:
                 kind = 'aux:' if item in network.graph.statistics else 'arg:'
                 arrays[kind + item.name] = network.arrays[item.name]
@@ -44,9 +43,9 @@ def assemble(network, partition, programs, words):
         name = lowered.outputs[-1].node.name
         inputs = [reference(entry) for entry in lowered.inputs]
         attributes = {'__dtype__': '4', '__shape__': f'({len(vector)},)'}  # 4: int32
-        inputs.append([add({'op': 'null', 'name': f'{name}_program', 'attrs': attributes, 'inputs': []}), 0, 0])
+        inputs.append([symbol.add(VARIABLE, f'{name}_program', attributes=attributes), 0, 0])
         arrays[f'arg:{name}_program'] = vector
-        position[item] = add({'op': NAME, 'name': name, 'attrs': operator_attributes(lowered.program, vector), 'inputs': inputs})
+        position[item] = symbol.add(NAME, name, inputs, operator_attributes(lowered.program, vector))
 
     def reference(entry):
         region = partition.region_of.get(entry.node)
@@ -68,10 +67,5 @@ def assemble(network, partition, programs, words):
                 continue
             finish(item)
         waiting.pop()
-    symbol = {
-        'nodes': nodes,
-        'arg_nodes': [index for index, node in enumerate(nodes) if node['op'] == 'null'],
-        'heads': [reference(entry) for entry in network.outputs],
-        'attrs': {'mxnet_version': _MXNET_VERSION},
-    }
-    return json.dumps(symbol, indent=2), arrays, kept
+    symbol.heads = [reference(entry) for entry in network.outputs]
+    return symbol.text(indent=2), arrays, kept

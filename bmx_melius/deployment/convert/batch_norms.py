@@ -1,4 +1,4 @@
-"""The batch normalizations before the signs of a network, as thresholds."""
+"""Threshold folding of the batch normalizations that precede sign activations."""
 
 from ... import marks
 from ...errors import UserError
@@ -7,7 +7,13 @@ from .traced_network import Entry
 
 
 class FoldedBatchNorms:
-    """Folds the batch normalizations before signs, in the arithmetic that MXNet uses for each of them in this network."""
+    """Fold batch normalizations into thresholds, each with the rounding that MXNet applies to it in this network.
+
+    Attributes
+    ----------
+    unclear : list of str
+        Names of the batch normalizations whose rounding could not be determined.
+    """
 
     def __init__(self, network, sample):
         self.unclear = []

@@ -1,4 +1,4 @@
-"""A program in the making: which values of the network it has already, as numbers or as bits, and the operations that make them."""
+"""Construction of a program: the operations added so far, and which values of the network they compute, as float32 or as bits."""
 
 import dataclasses
 
@@ -12,20 +12,20 @@ _FLOAT32 = np.finfo(np.float32)
 
 
 class UnsupportedError(Exception):
-    """A node cannot become part of a program; the message says why."""
+    """A node cannot be converted; the message gives the reason."""
 
 
 @dataclasses.dataclass
 class Lowered:
-    """A part of a network as a program.
+    """A part of a network, converted to a program.
 
     Attributes
     ----------
     program : Program
     inputs, outputs : list of Entry
-        The values of the network that the program reads and makes.
+        The values of the network that the program reads and computes.
     origins : dict of int to Entry
-        Value of the program -> the value of the network that it equals. Bits stand for it as its encoding says.
+        Value of the program -> the equal value of the network. Bits represent it by its encoding.
     """
 
     program: Program
@@ -35,9 +35,9 @@ class Lowered:
 
 
 class Builder:
-    """Collects the operations of a program; the rules add them.
+    """Collect the operations of a program; the conversion rules add them.
 
-    Values have provisional numbers: those of inputs are only known at the end.
+    Values have provisional numbers until `finish`, because the number of inputs is not known before.
     """
 
     def __init__(self, network, thresholds):
@@ -51,7 +51,7 @@ class Builder:
     # --- values ---------------------------------------------------------------------------------------------------------------------
 
     def real(self, entry):
-        """The number of a value of the network as numbers."""
+        """Return the number of the float32 program value for `entry`; expand bits or add a program input where necessary."""
         if entry not in self._real:
             if entry in self._bits:
                 self._real[entry] = self.add('expand', [self._bits[entry]], low=-1 if self.network.encoding(entry) == 'sign' else 0)
@@ -60,7 +60,7 @@ class Builder:
         return self._real[entry]
 
     def bits(self, entry, encoding):
-        """The number of a value in {-1, 1} or {0, 1} as bits."""
+        """Return the number of the bits program value for `entry`, whose elements are in {-1, 1} or {0, 1}."""
         if entry not in self._bits:
             x = self.real(entry)
             channels = self._values[x].channels
@@ -69,12 +69,12 @@ class Builder:
         return self._bits[entry]
 
     def set(self, node, number, slot=0):
-        """Say which number a value that `node` makes has."""
+        """Record `number` as the program value of output `slot` of `node`."""
         values = self._bits if self._values[number].kind == BITS_KIND else self._real
         values[Entry(node, slot)] = number
 
     def value(self, number):
-        """The `Value` with a number."""
+        """Return the `Value` with the given number."""
         return self._values[number]
 
     def _input(self, entry):
@@ -82,7 +82,7 @@ class Builder:
         if not entry.node.depends_on_data:
             raise UnsupportedError('it combines data with a parameter in a way that has no packed form')
         if len(shape) not in (2, 4) or not self.network.is_float32(entry):
-            raise UnsupportedError(f'it reads a value of shape {shape} that is no float32 map or vector')
+            raise UnsupportedError(f'it reads a value of shape {shape} that is not a float32 map or vector')
         self.inputs.append(entry)
         self._input_numbers.append(self._new(Value(REAL_KIND, *shape[1:], *(1,) * (4 - len(shape)), flat=len(shape) == 2)))
         return self._input_numbers[-1]
@@ -94,7 +94,7 @@ class Builder:
     # --- operations -----------------------------------------------------------------------------------------------------------------
 
     def add(self, name, inputs, arrays=None, **attributes):
-        """Add an operation, and return the number of its result."""
+        """Add an operation and return the number of its result."""
         for attribute, (least, most) in OPERATIONS[name].attributes.items():
             if not least <= attributes[attribute] <= most:
                 raise UnsupportedError(f'{attribute} is {attributes[attribute]}; {least} to {most} can be packed')
@@ -104,7 +104,7 @@ class Builder:
         return number
 
     def affine(self, node, x, scale, shift):
-        """x scale + shift, each a number or one a channel, as the result of `node`."""
+        """Set the result of `node` to x * scale + shift, where scale and shift are scalars or arrays (channels,)."""
         channels = self._values[x].channels
         arrays = {'scale': np.broadcast_to(scale, channels), 'shift': np.broadcast_to(shift, channels)}
         if any(not (np.abs(array) <= _FLOAT32.max).all() for array in arrays.values()):
@@ -113,13 +113,13 @@ class Builder:
         self.set(node, self.add('affine', [x], arrays))
 
     def move(self, node, name, sources, **attributes):
-        """An operation that moves elements, on bits where the values are signs; `name` None for none at all."""
+        """Add an operation that only moves elements, on bits where the values are signs. `name` None adds none and returns the source."""
         encoding = self.network.encoding(Entry(node, 0))
         inputs = [self.bits(source, encoding) if encoding else self.real(source) for source in sources]
         return self.add(name, inputs, **attributes) if name else inputs[0]
 
     def finish(self, outputs, output_entries):
-        """The `Lowered` program with the outputs of the given numbers."""
+        """Return the `Lowered` program whose outputs are the values with the given numbers."""
         inputs = sorted(zip(self.inputs, self._input_numbers), key=lambda pair: (pair[0].node.index, pair[0].slot))
         order = [*(number for _, number in inputs), *(number for number, _ in self._operations)]
         final = {number: position for position, number in enumerate(order)}
@@ -127,7 +127,7 @@ class Builder:
             dataclasses.replace(operation, inputs=tuple(final[source] for source in operation.inputs)) for _, operation in self._operations
         ]
         program = Program([self._values[number] for _, number in inputs], operations, [final[number] for number in outputs])
-        # of the values that several nodes share, because some change nothing, the first one is the origin
+        # several entries share a value where nodes are identities: the first one is the origin
         origins = {}
         for entry, number in [*self._bits.items(), *self._real.items()]:
             origins.setdefault(final[number], entry)

@@ -1,6 +1,5 @@
-"""Conversion of files and of live networks; `bmx_melius.deployment.convert.packing` lists its steps."""
+"""Conversion of exported files and of live networks. The steps are listed in `bmx_melius.deployment.convert.packing`."""
 
-import json
 import os
 
 import mxnet as mx
@@ -9,25 +8,26 @@ from ...analysis.graph import load_symbol, shapes_by_name, symbol_of
 from ...container import is_parameter_file, read_arrays
 from ...errors import UserError, last_line
 from ...exported import Exported
+from ...symbol_json import SymbolJson
 from .packing import pack
 
 
 def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=False):
     """Convert an exported network and write PREFIX-symbol.json and PREFIX-0000.params.
 
-    MXNet loads them like other exported networks after ``import bmx_melius``; `bmx_melius.Session` runs them without MXNet if all of
-    the network could be converted. They take any batch and any size of input that the network allows.
+    MXNet loads the files like any exported network after ``import bmx_melius``; `bmx_melius.Session` runs them without MXNet if the
+    whole network could be converted. They accept any batch size and any input size that the network allows.
 
     Parameters
     ----------
     symbol_file, params_file : path
-        As ``HybridBlock.export`` or ``Module.save_checkpoint`` wrote them.
+        Files written by ``HybridBlock.export`` or ``Module.save_checkpoint``.
     prefix : path
-        Of the files to write.
+        Prefix of the files to write.
     input_shape : tuple of int, or dict of str to tuple of int
-        Batch included; a dict names the inputs of a network with several.
+        Shape of the input, batch included; for a network with several inputs a dict from input name to shape.
     verify : bool
-        Compare each layer with MXNet on a sample.
+        Compare each layer with MXNet on a random sample.
     half : bool
         Store the weights of float convolutions and dense layers in half precision.
 
@@ -38,9 +38,9 @@ def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=Fal
     Raises
     ------
     UserError
-        Naming the file, the parameter or the node, and what is wrong. Nothing is written then.
+        If a file, parameter or node cannot be converted; the message names it. No file is written.
     OSError
-        When a file cannot be written.
+        If a file cannot be written.
     """
     symbol_file, params_file, exported = os.fspath(symbol_file), os.fspath(params_file), Exported(prefix)
     written_symbol, written_params = exported.symbol_file, exported.parameter_file(0)
@@ -51,7 +51,7 @@ def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=Fal
     exported.require_writable()
     if is_parameter_file(symbol_file):
         swapped = '' if is_parameter_file(params_file) else '; did you swap the first two?'
-        raise UserError(f'{symbol_file} is no symbol, it holds parameters{swapped}')
+        raise UserError(f'{symbol_file} is not a symbol, it holds parameters{swapped}')
     symbol = load_symbol(symbol_file)
     arrays = read_arrays(params_file)
     packed = pack(symbol, arrays, _shapes(symbol, arrays, input_shape), verify, half)
@@ -63,22 +63,27 @@ def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=Fal
 
 
 def deploy(net, input_shape):
-    """The packed form of a live network or layer: a block that computes the same, for inference.
+    """Convert a live network or layer to a packed block for inference.
 
     Parameters
     ----------
     net : mxnet.gluon.HybridBlock
-        Initialized. A lone `QConv2D` or `QDense` is meant to read signs.
+        An initialized block. The input of a single `QConv2D` or `QDense` must be signs.
     input_shape : tuple of int, or dict of str to tuple of int
-        Batch included; a dict names the inputs of a network with several, in their order.
+        Shape of the input, batch included; for a network with several inputs a dict from input name to shape, in the order of the inputs.
 
     Returns
     -------
     mxnet.gluon.SymbolBlock
+
+    Raises
+    ------
+    UserError
+        If the block is not initialized, does not accept the input shape, or cannot be converted.
     """
     shapes = shapes_by_name(input_shape)
     try:
-        net(*[mx.nd.zeros(shape) for shape in shapes.values()])  # parameters get their shapes from the first input
+        net(*[mx.nd.zeros(shape) for shape in shapes.values()])  # completes deferred initialization
         arrays = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
     except (RuntimeError, ValueError, mx.MXNetError) as error:  # not initialized, or an input that does not fit
         raise UserError(f'{type(net).__name__} does not run on an input of shape {input_shape}: {last_line(error)}') from error
@@ -93,14 +98,14 @@ def deploy(net, input_shape):
 
 
 def _shapes(symbol, arrays, input_shape):
-    """The shape of each input by its name."""
+    """Return a dict from the name of each input to its shape."""
     if isinstance(input_shape, dict):
         return shapes_by_name(input_shape)
-    described = json.loads(symbol.tojson())['nodes']
-    labels = {described[source]['name'] for node in described if node['op'].endswith('Output') for source, *_ in node['inputs'][1:]}
+    nodes = SymbolJson.of(symbol).nodes
+    labels = {nodes[source]['name'] for node in nodes if node['op'].endswith('Output') for source, *_ in node['inputs'][1:]}
     names = [name for name in symbol.list_arguments() if name not in arrays and name not in labels]
     if len(names) != 1:
-        attributes = symbol.attr_dict()  # Gluon gives a rate to its parameters, and to them alone
+        attributes = symbol.attr_dict()  # Gluon sets __lr_mult__ on parameters only, not on inputs
         names = [name for name in names if '__lr_mult__' in attributes.get(name, ())] or names
         some = ', '.join(names[:4]) + (', ...' if len(names) > 4 else '')
         raise UserError(

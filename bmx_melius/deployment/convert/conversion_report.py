@@ -1,4 +1,4 @@
-"""What a conversion did, and which operators it left to MXNet."""
+"""Conversion report: converted operators, operators left to MXNet, and the verification result."""
 
 import collections
 import dataclasses
@@ -8,7 +8,7 @@ from .verification import Verification
 
 @dataclasses.dataclass
 class Left:
-    """A node that stays an operator of MXNet, and why."""
+    """A node that remains an MXNet operator, and the reason."""
 
     node: str
     operator: str
@@ -17,27 +17,28 @@ class Left:
 
 @dataclasses.dataclass
 class Report:
-    """What a conversion did. Printed, it is a summary.
+    """Result of a conversion; ``str`` of it is a summary.
 
     Attributes
     ----------
     packed_operators : int
-        In the new symbol.
+        Number of packed operators in the new symbol.
     binary_layers : int
-        That became part of them.
+        Number of binary layers in them.
     converted : dict of str to int
-        MXNet's operators that are gone: name -> number.
+        MXNet operator name -> number of its nodes that were converted.
     left : list of Left
-        Those that stay.
+        The nodes that remain MXNet operators.
     unclear_thresholds : list of str
-        Batch normalizations of which MXNet's way to round could not be told: values next to their thresholds may get another sign.
+        Batch normalizations whose rounding in MXNet could not be determined: values next to their thresholds may get the other sign.
     half : bool
-        Whether weights are stored in float16.
+        Whether the weights of float layers are stored in float16.
     verification : Verification or None
+        None if the conversion was not verified.
     symbol_file, params_file : str or None
-        What was written.
+        Paths of the written files.
     size_before, size_after : int or None
-        Bytes of the parameter files.
+        Sizes of the parameter files in bytes.
     """
 
     packed_operators: int
@@ -53,7 +54,7 @@ class Report:
     size_after: 'int | None' = None
 
     def to_json(self):
-        """The report as an object that `json` can write."""
+        """Return the report as a dict that `json` can serialize."""
         return dataclasses.asdict(self)
 
     def __str__(self):

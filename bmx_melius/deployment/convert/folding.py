@@ -1,4 +1,4 @@
-"""Fewer operations for the same network: factors and summands of channels that follow each other, or a convolution, become one."""
+"""Optimizations of a program: merging affine operations into the preceding affine or convolution, and half-precision weights."""
 
 import collections
 import dataclasses
@@ -9,17 +9,19 @@ from ..program.program import Program
 
 
 def fold_affines(program, into_convolutions=True):
-    """Merge each ``affine`` into the ``affine`` or ``conv`` before it where nothing else reads that one.
+    """Merge each ``affine`` into the ``affine`` or ``conv`` before it if nothing else reads that result.
 
     Parameters
     ----------
     program : Program
     into_convolutions : bool
-        Whether weights may be multiplied; in half precision they would lose digits where a factor is small.
+        Whether convolution weights may be scaled. Must be False for half precision, where small factors would cost accuracy.
 
     Returns
     -------
-    Program, and dict of int to int: the numbers of the values that remain -> their new ones
+    program : Program
+    number_of : dict of int to int
+        Old number -> new number of each remaining value.
     """
     readers = collections.Counter(source for operation in program.operations for source in operation.inputs)
     readers.update(program.outputs)
@@ -58,7 +60,7 @@ def _merged(before, affine, into_convolutions):
 
 
 def halve(program):
-    """The program with the weights of convolutions in float16, except those with a weight that is too large for it."""
+    """Return the program with convolution weights in float16, except convolutions with a weight beyond the float16 range."""
     operations = []
     for operation in program.operations:
         if operation.name == 'conv' and np.abs(operation.arrays['weight']).max() <= np.finfo(np.float16).max:

@@ -1,9 +1,10 @@
-"""From the nodes of a network to the operations of a program: one rule for each of MXNet's operators (`rules`).
+"""Lowering of network nodes to program operations, with one rule for each supported MXNet operator (`rules`).
 
-A rule is a function of a `Builder` and a node. It asks the builder for the values it reads, as numbers (`real`) or as bits (`bits`),
-and adds operations. What it asks for is what the node depends on in a program: a binary convolution reads the bits of an activation,
-and an activation reads what comes before the batch normalization that its threshold contains. So a rule run alone tells whether and
-on what a node can be converted (`requirements`), and run together with others it writes the program (`lower`).
+A rule is a function of a `Builder` and a node. It requests the values it reads from the builder, as float32 (`real`) or as bits
+(`bits`), and adds operations. The requested values are what the node depends on in a program: a binary convolution reads the bits of
+an activation, and an activation reads the input of the batch normalization that is folded into its threshold. Applying the rule to a
+single node therefore shows whether it can be converted and what it depends on (`requirements`); applying the rules of many nodes to
+one builder writes the program (`lower`).
 """
 
 from ... import marks
@@ -15,22 +16,29 @@ from .traced_network import Entry
 
 
 def requirements(network, node, thresholds):
-    """The values that a node depends on in a program. Raises `UnsupportedError` if it cannot be part of one."""
+    """Return the values that a node depends on in a program.
+
+    Raises
+    ------
+    UnsupportedError
+        If the node cannot be converted.
+    """
     builder = Builder(network, thresholds)
     _add(builder, node)
     return builder.inputs
 
 
 def lower(network, nodes, outputs, thresholds):
-    """Convert nodes that can be converted, in topological order, to a program that makes the values `outputs`.
+    """Lower nodes to a program that computes the values `outputs`.
 
     Parameters
     ----------
     network : Network
     nodes : list of Node
+        Convertible nodes in topological order.
     outputs : list of Entry
     thresholds : callable (node) -> (threshold, flip)
-        Folds a BatchNorm node.
+        Function that folds a BatchNorm node.
 
     Returns
     -------
@@ -44,7 +52,7 @@ def lower(network, nodes, outputs, thresholds):
 
 
 def _add(builder, node):
-    """Add the operations of a node. Raises `UnsupportedError`."""
+    """Add the operations of a node, or raise `UnsupportedError`."""
     network = builder.network
     for entry in [Entry(node, slot) for slot in range(len(node.shapes))]:
         if len(network.shape(entry)) not in (2, 4):

@@ -1,12 +1,14 @@
-"""Conversion in memory: a symbol and its arrays become packed operators.
+"""In-memory conversion of a symbol and its parameters to packed operators.
+
+The steps are:
 
 ============  ====================================================================================================================
-network       symbol and parameters, checked against each other and the input (`network`)
-thresholds    how MXNet rounds each batch normalization before a sign, and which comparison that is (`batch_norms`, `thresholds`)
-partition     which nodes become operators (`lowering.requirements`, `partition`)
-programs      what the operators do (`lowering.lower`, `folding`)
-verification  that they do what MXNet does (`verification`)
-assembly      a symbol of packed operators and of the nodes that stay (`assembly`)
+network       read the symbol and check the parameters and the input shapes against it (`traced_network`)
+thresholds    fold each batch normalization before a sign, with MXNet's rounding, into a comparison (`batch_norms`, `thresholds`)
+partition     choose the nodes that become packed operators (`lowering.requirements`, `partition`)
+programs      lower these nodes to programs (`lowering.lower`, `folding`)
+verification  compare the programs with MXNet (`verification`)
+assembly      write a symbol of packed operators and unconverted nodes (`assembly`)
 ============  ====================================================================================================================
 """
 
@@ -32,7 +34,17 @@ from .verification import verify
 
 @dataclasses.dataclass
 class Packed:
-    """A converted network: a symbol as JSON text, its arrays (names with arg: or aux:), its inputs, and the report."""
+    """A converted network.
+
+    Attributes
+    ----------
+    symbol : str
+        JSON text.
+    arrays : dict of str to numpy.ndarray
+        Parameters, named with the prefix ``arg:`` or ``aux:``.
+    input_names : list of str
+    report : Report
+    """
 
     symbol: str
     arrays: dict
@@ -41,15 +53,18 @@ class Packed:
 
 
 def pack(symbol, arrays, shapes, verification, half):
-    """Convert a symbol in memory.
+    """Convert a symbol and its parameters.
 
     Parameters
     ----------
     symbol : mxnet.sym.Symbol
     arrays : dict of str to numpy.ndarray
     shapes : dict of str to tuple of int
-        Of each input.
-    verification, half : bool
+        Shape of each input.
+    verification : bool
+        Compare the programs with MXNet.
+    half : bool
+        Store the weights of float layers in float16.
 
     Returns
     -------
@@ -58,7 +73,7 @@ def pack(symbol, arrays, shapes, verification, half):
     Raises
     ------
     UserError
-        Naming the parameter or the node, and what is wrong.
+        If a parameter or node is invalid or cannot be converted; the message names it.
     """
     try:
         return _pack(symbol, arrays, shapes, verification, half)
@@ -98,7 +113,7 @@ def _pack(symbol, arrays, shapes, verification, half):
 
 
 def _sample(network):
-    """An input for each name: normally distributed, or signs where binary layers read it directly."""
+    """Return a random array for each input: normally distributed, or signs if binary layers read the input directly."""
     generator = np.random.RandomState(0)
     signs = inputs_meant_as_signs(network)
     sample = {}

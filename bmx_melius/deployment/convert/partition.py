@@ -1,4 +1,4 @@
-"""Which parts of a network become packed operators: as few as possible, such that no cycles arise."""
+"""Partitioning of a network into the fewest packed operators that create no cycle."""
 
 import dataclasses
 
@@ -7,13 +7,13 @@ from .builder import UnsupportedError
 from .lowering import requirements
 from .traced_network import Entry
 
-NOT_CONNECTED = 'no binary layer is connected to it'  # why a node stays that could be packed
+NOT_CONNECTED = 'no binary layer is connected to it'  # reason for leaving a convertible node to MXNet
 _BINARY_LAYERS = (marks.CONVOLUTION, marks.DENSE)
 
 
 @dataclasses.dataclass(eq=False)
 class Region:
-    """Nodes that become one operator, in topological order, and the values that are read from them outside."""
+    """Nodes that become one operator, in topological order, and their values that are read outside the region."""
 
     nodes: list
     outputs: list = dataclasses.field(default_factory=list)
@@ -21,14 +21,14 @@ class Region:
 
 @dataclasses.dataclass
 class Partition:
-    """How a network is divided.
+    """The division of a network into regions and unconverted nodes.
 
     Attributes
     ----------
     region_of : dict of Node to Region
-        The nodes that become packed operators. All others stay as they are, if anything still needs them.
+        The nodes that become packed operators. Other nodes are kept unchanged if anything still reads them.
     reasons : dict of Node to str
-        Nodes that stay -> why.
+        Unconverted node -> the reason.
     """
 
     region_of: dict
@@ -36,20 +36,21 @@ class Partition:
 
     @property
     def regions(self):
-        """The regions, in topological order of their first nodes."""
+        """List of the regions, in topological order of their first nodes."""
         return list(dict.fromkeys(self.region_of.values()))
 
 
 def divide(network, thresholds):
-    """Divide a network into regions with binary layers, and the rest.
+    """Divide a network into regions with binary layers and unconverted nodes.
 
-    A network without binary layers is one region if all of it can be packed, else none: an operator of some float layers gains nothing.
+    A network without binary layers becomes one region if all of it can be converted, otherwise none, because packing only some float
+    layers gains nothing.
 
     Parameters
     ----------
     network : Network
-    thresholds : callable
-        As for `lowering.lower`.
+    thresholds : callable (node) -> (threshold, flip)
+        Function that folds a BatchNorm node.
 
     Returns
     -------
@@ -61,7 +62,7 @@ def divide(network, thresholds):
     all_of_it = not reasons and not any(map(is_binary_layer, levels))
     for nodes in _connected(levels, needs):
         if all_of_it or any(map(is_binary_layer, nodes)):
-            key = levels[nodes[0]], nodes[0].shape[0]  # an operator has one batch
+            key = levels[nodes[0]], nodes[0].shape[0]  # all values of an operator have the same batch size
             region = regions.setdefault(key, Region([]))
             region.nodes = sorted([*region.nodes, *nodes], key=lambda node: node.index)
             region_of.update(dict.fromkeys(nodes, region))
@@ -73,13 +74,21 @@ def divide(network, thresholds):
 
 
 def is_binary_layer(node):
-    """Whether a node is a layer with weights of one bit, by its mark."""
+    """Return whether a node is marked as a layer with 1-bit weights."""
     return node.marks.get(marks.ROLE) in _BINARY_LAYERS and node.marks.get('bits') == '1'
 
 
 def _needs(network, thresholds):
-    """Node -> the values it needs, for all nodes that outputs need after conversion; and nodes that cannot be converted -> why."""
-    foreign = {}  # nodes inside an activation that stays
+    """Find what each node reads after conversion, and which nodes cannot be converted.
+
+    Returns
+    -------
+    needs : dict of Node to list of Entry
+        For each node that the outputs depend on after conversion, the values it reads.
+    reasons : dict of Node to str
+        Node that cannot be converted -> the reason.
+    """
+    foreign = {}  # nodes inside an activation that cannot be converted -> the reason
     for node in network.graph.nodes:
         is_activation = node.marks.get(marks.ROLE) == marks.ACTIVATION and network.activation_input(node)
         if is_activation and not network.encoding(Entry(node, 0)):
@@ -102,10 +111,10 @@ def _needs(network, thresholds):
 
 
 def _levels(network, needs, reasons):
-    """Node that can be converted -> how many times the way to it leaves and enters such nodes, at most.
+    """Return the level of each convertible node: the largest number of unconverted stretches on a path from an input to it.
 
-    A path between two nodes of one level never passes a node that stays, so any nodes of a level may become one operator: no value
-    leaves it and comes back, and operators only depend on those of lower levels.
+    A path between two nodes of one level never contains an unconverted node. So any nodes of a level may become one operator without
+    creating a cycle: operators depend only on operators of lower levels.
     """
     levels = {}
     for node in network.graph.nodes:
@@ -117,7 +126,7 @@ def _levels(network, needs, reasons):
 
 
 def _connected(levels, needs):
-    """Lists of nodes, in topological order, that are connected within one level."""
+    """Return the connected components within each level, as lists of nodes in topological order."""
     parent = {node: node for node in levels}
 
     def root(node):
@@ -137,7 +146,7 @@ def _connected(levels, needs):
 
 
 def _find_outputs(network, partition, needs):
-    """Find what is read from each region: by outputs, by other regions, and by nodes that stay, which need all their inputs as before."""
+    """Set the outputs of each region: its values that network outputs, other regions or unconverted nodes read."""
     seen, waiting = set(), list(network.outputs)
     while waiting:
         entry = waiting.pop()

@@ -1,16 +1,17 @@
-"""Batch normalization followed by sign is a comparison with one number a channel. Here that number is found exactly.
+"""Exact folding of batch normalization followed by sign into a comparison with one threshold per channel.
 
-The sign of a normalized value depends on how MXNet rounds, so the number is not computed from the statistics but searched for with
-MXNet's own operator: the float32 numbers have an order, the operator is monotone in it, and eight steps of 16 numbers at once find
-where the sign changes.
+The sign of a normalized value depends on how MXNet rounds. So the threshold is not computed from the statistics but found by a search
+with MXNet's operator: float32 numbers are ordered, the operator is monotone, and eight steps of 16 numbers each find where the sign
+changes.
 
-MXNet 1.9.1 rounds in two ways, by the memory layout of its input (never by its size). With s = gamma / sqrt(variance + eps):
+MXNet 1.9.1 rounds in one of two ways, depending on the memory layout of the input (not on its size). With
+s = gamma / sqrt(variance + eps):
 
-* `PLAIN`, an array as the user sees it: (x - mean) s and then + beta, each rounded;
-* `BLOCKED`, what oneDNN's convolutions leave and what passes through pooling and concatenation: the sum is rounded once.
+* `PLAIN`, a contiguous NCHW array: (x - mean) s and then + beta, each rounded;
+* `BLOCKED`, the layout of oneDNN's convolutions, which pooling and concatenation preserve: the sum is rounded once.
 
-They differ in the last bits, so in the sign of a few values next to the threshold. Which one a layer of a network meets depends on the
-layers before it; `layout_in_use` tells it from an input and the result.
+They differ in the last bits, and so in the sign of a few values next to the threshold. Which layout a layer receives depends on the
+layers before it; `layout_in_use` determines it from an input and the result.
 """
 
 import dataclasses
@@ -25,10 +26,10 @@ PLAIN, BLOCKED = 'plain', 'blocked'
 
 _LARGEST = 0x7F7FFFFF  # the bits of the largest finite float32
 _SIDE = 4
-_TRIED = _SIDE**2  # so many numbers of a channel are tried at once, as a map
+_TRIED = _SIDE**2  # numbers per channel evaluated at once, as a map of _SIDE x _SIDE
 _STEPS = [_TRIED**power for power in range(7, -1, -1)]
 _LANES = 16  # channels in a block of the widest layout
-_CROP = 16  # height and width of the part of a map that tells its layout
+_CROP = 16  # height and width of the part of a map that `layout_in_use` compares
 
 
 class NotMonotoneError(UserError):
@@ -37,7 +38,7 @@ class NotMonotoneError(UserError):
 
 @dataclasses.dataclass
 class BatchNorm:
-    """MXNet's batch normalization of axis 1 as it is at inference, with its parameters as NumPy arrays (channels,).
+    """MXNet's batch normalization of axis 1 at inference, with its parameters as NumPy arrays (channels,).
 
     Calling it maps a float32 array (N, channels, H, W) or (N, channels) to its normalized values, computed in `layout`.
     """
@@ -51,13 +52,13 @@ class BatchNorm:
 
     @property
     def channels(self):
-        """Number of channels."""
+        """The number of channels."""
         return len(self.gamma)
 
     def __call__(self, x, layout=PLAIN):
         x = mx.nd.array(x, dtype=np.float32)
         if layout == BLOCKED:
-            # a convolution that changes nothing but the layout; of each channel alone where those are left in the same one
+            # an identity convolution, to obtain oneDNN's blocked layout; depthwise where its result is blocked, too
             groups = self.channels if self.channels % _LANES == 0 else 1
             identity = mx.nd.ones((self.channels, 1, 1, 1)) if groups > 1 else mx.nd.eye(self.channels).expand_dims(2).expand_dims(3)
             x = mx.nd.Convolution(x, identity, kernel=(1, 1), num_filter=self.channels, num_group=groups, no_bias=True)
@@ -68,16 +69,24 @@ class BatchNorm:
         return [mx.nd.array(array, dtype=np.float32) for array in (self.gamma, self.beta, self.mean, self.variance)]
 
     def affine(self):
-        """Scale and shift (channels,) float64, so that the result is about x scale + shift."""
+        """Return float64 arrays scale and shift (channels,), such that the result is x * scale + shift up to rounding."""
         gamma = np.ones(self.channels) if self.fix_gamma else self.gamma.astype(np.float64)
         scale = gamma / np.sqrt(self.variance.astype(np.float64) + self.eps)
         return scale, self.beta - self.mean * scale
 
 
 def layout_in_use(batch_norm, x, y):
-    """The layout in which MXNet computed `y` from `x`, both (N, channels, H, W) or (N, channels) as found in a network.
+    """Return the layout in which MXNet computed `y` from `x` inside a network.
 
-    Returns `PLAIN` or `BLOCKED`; `PLAIN` too where both give `y`, and None where neither does.
+    Parameters
+    ----------
+    batch_norm : BatchNorm
+    x, y : numpy.ndarray of float32, shape (N, channels, H, W) or (N, channels)
+
+    Returns
+    -------
+    str or None
+        `PLAIN` or `BLOCKED`; `PLAIN` if both give `y`, None if neither does.
     """
     if x.ndim == 4:
         x, y = x[:1, :, :_CROP, :_CROP], y[:1, :, :_CROP, :_CROP]
@@ -89,20 +98,25 @@ def layout_in_use(batch_norm, x, y):
 
 
 def fold(batch_norm, rank, layout=PLAIN):
-    """Threshold (channels,) float32 and flip (channels,) bool: (x >= threshold) != flip equals batch_norm(x) >= 0 for all finite x.
+    """Find threshold and flip such that (x >= threshold) != flip equals batch_norm(x) >= 0 for all finite float32 x.
 
     Parameters
     ----------
     batch_norm : BatchNorm
     rank : int
-        Of its input: 2 or 4.
+        Rank of its input: 2 or 4.
     layout : str
         `PLAIN` or `BLOCKED`.
+
+    Returns
+    -------
+    threshold : numpy.ndarray of float32, shape (channels,)
+    flip : numpy.ndarray of bool, shape (channels,)
 
     Raises
     ------
     NotMonotoneError
-        Naming the channel, if there is no such threshold: statistics so large that the operator overflows.
+        If a channel has no such threshold because its statistics are so large that the operator overflows; the message names it.
     """
 
     def is_set(x):
@@ -115,17 +129,24 @@ def fold(batch_norm, rank, layout=PLAIN):
 
 
 def switching_points(is_set, channels):
-    """Threshold and flip of a monotone predicate: (x >= threshold) != flip equals is_set(x) for all finite float32 x.
+    """Find threshold and flip such that (x >= threshold) != flip equals is_set(x) for all finite float32 x.
 
     Parameters
     ----------
     is_set : callable
-        (channels, n) float32 -> (channels, n) bool with n = 16, a predicate for each channel, true for small or for large numbers alone.
+        Monotone predicate for each channel: (channels, 16) float32 -> (channels, 16) bool.
     channels : int
 
     Returns
     -------
-    threshold (channels,) float32, -inf where the predicate is constant, and flip (channels,) bool
+    threshold : numpy.ndarray of float32, shape (channels,)
+        -inf where the predicate is constant.
+    flip : numpy.ndarray of bool, shape (channels,)
+
+    Raises
+    ------
+    NotMonotoneError
+        If a predicate is not monotone; the message names the channel.
     """
     first = is_set(np.full((channels, _TRIED), _float(-_LARGEST - 1), dtype=np.float32))[:, :1]
     position = np.full((channels, 1), -_LARGEST - 1)
@@ -152,7 +173,7 @@ def _require(monotone):
 
 
 def _float(position):
-    """The float32 with the given place in the order of the float32 numbers: 0 is 0.0, -1 is -0.0, 1 is the smallest positive one."""
+    """Return the float32 at a position in the order of all float32 numbers: 0 is 0.0, -1 is -0.0, 1 is the smallest positive number."""
     position = np.asarray(position, dtype=np.int64)
     bits = np.where(position >= 0, position, (1 << 31) - 1 - position)
     return bits.astype(np.uint32).view(np.float32)

@@ -1,7 +1,8 @@
-"""Does a program compute what MXNet computes? Operation by operation, each on MXNet's own values.
+"""Verification of converted programs against MXNet, one operation at a time.
 
-A whole network cannot be compared: where a value is close to a threshold, the order of a sum decides its sign, and everything after it.
-So each operation gets the values MXNet has for its inputs. Bits and what binary layers count must then be equal, numbers nearly so.
+The results of a whole network cannot be compared: if a value is close to a threshold, the order of summation decides its sign and so
+everything after it. So each operation is evaluated on the values that MXNet computes for its inputs. Bits and the integer results of
+binary layers must then be equal, floats equal within a tolerance.
 """
 
 import dataclasses
@@ -13,28 +14,28 @@ from ..program.operations import BITS_KIND
 from ..program.reference import apply
 from .partition import is_binary_layer
 
-TOLERANCE = 1e-4  # of the largest value an operation makes or adds
-HALF_TOLERANCE = 5e-3  # float16 has 11 binary digits
+TOLERANCE = 1e-4  # relative to the largest value that an operation computes or adds
+HALF_TOLERANCE = 5e-3  # float16 has 11 significant bits
 
 
 class VerificationError(UserError):
-    """A program does not compute what MXNet does."""
+    """The results of a program differ from those of MXNet."""
 
 
 @dataclasses.dataclass
 class Verification:
-    """What was compared, and how well it agreed.
+    """Result of a verification.
 
     Attributes
     ----------
     binary_layers : int
-        Layers whose results were equal.
+        Number of binary layers compared; their results are equal.
     bits, integers, floats : int
-        How many values of activations, of binary layers and of other operations were compared.
+        Number of values compared: of sign activations, of binary layers and of other operations.
     largest_deviation : float
-        Of the numbers, as a fraction of the largest number that the operation makes or adds.
+        Largest difference of a float, as a fraction of the largest value that the operation computes or adds.
     deviating_node : str or None
-        Where that is.
+        Name of the node with that difference.
     """
 
     binary_layers: int = 0
@@ -46,7 +47,7 @@ class Verification:
 
 
 def verify(network, lowered, inputs, half=False):
-    """Compare programs with MXNet on a sample.
+    """Compare programs with MXNet on sample inputs.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def verify(network, lowered, inputs, half=False):
     lowered : list of Lowered
     inputs : dict of str to numpy.ndarray
     half : bool
-        Whether weights were stored as float16.
+        Whether weights are stored in float16.
 
     Returns
     -------
@@ -63,7 +64,7 @@ def verify(network, lowered, inputs, half=False):
     Raises
     ------
     VerificationError
-        Naming the node whose values differ, or are not finite in MXNet: those cannot be compared.
+        If values of a node differ, or are not finite in MXNet and so cannot be compared; the message names the node.
     """
     entries = list(dict.fromkeys(entry for part in lowered for entry in part.origins.values()))
     values = dict(zip(entries, network.compute(entries, inputs)))
@@ -99,7 +100,7 @@ def _verify_program(network, lowered, values, result, tolerance):
 
 
 def _require_finite(values):
-    for entry in sorted(values, key=lambda entry: (entry.node.index, entry.slot)):  # the first one is the cause of the others
+    for entry in sorted(values, key=lambda entry: (entry.node.index, entry.slot)):  # the first such node is the cause of the others
         array = values[entry]
         wrong = int((~np.isfinite(array)).sum())
         if wrong:
@@ -120,7 +121,7 @@ def _compare_floats(node, operation, computed, expected, result, tolerance):
     added = max((np.abs(operation.arrays[name]).max() for name in ('shift', 'bias') if name in operation.arrays), default=0)
     scale = max(float(np.abs(expected).max()) + float(added), float(np.finfo(np.float32).tiny))
     deviation = float(np.abs(computed.astype(np.float64) - expected).max() / scale)
-    if not deviation <= tolerance:  # it is NaN where an operation gives NaN
+    if not deviation <= tolerance:  # written this way because a deviation may be NaN
         raise VerificationError(
             f'node {node.name}: values differ from those of MXNet by {deviation:.1e} of the largest one; nothing was written'
         )

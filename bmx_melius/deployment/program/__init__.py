@@ -1,4 +1,4 @@
-"""The packed format: programs, their operations and serialization, and the NumPy reference that defines every operation.
+"""The packed format: programs, their operations and serialization, and the NumPy reference implementation of every operation.
 
-`packed_operator` describes a program as an operator in a symbol of MXNet.
+`packed_operator` describes the representation of a program in an MXNet symbol.
 """

@@ -1,17 +1,17 @@
-"""How a program stands in an MXNet symbol: the operator ``bmx_melius_packed``, its inputs and its attributes.
+"""Representation of a program in an MXNet symbol: the operator ``bmx_melius_packed``, its inputs and its attributes.
 
-Its inputs are those of the program, then the program's words, an int32 vector. MXNet infers shapes before it has the words, so the
-attributes say what it needs to know of them. All are decimal numbers, separated by spaces:
+Its inputs are those of the program, followed by the words of the program, an int32 vector. MXNet infers shapes before it has the words,
+so the attributes contain what shape inference needs. All are decimal numbers, separated by spaces:
 
 ``num_inputs``, ``num_outputs``
-    Of the program; the words are not counted.
+    Number of inputs (without the words) and outputs of the program.
 ``program_words``
     Length of the vector of words.
 ``input_channels``
-    Of each input; negative if it is flat, that is, of rank 2.
+    Channels of each input; negative if it is flat, that is, of rank 2.
 ``output_shapes``
-    Nine numbers for each output: 1 if it is flat or 0, channels, the input it has its size from, and for height and width each *shift*,
-    *step* and *offset*: the size n of the input becomes (n + shift) // step + offset, or just offset where step is 0.
+    Nine numbers for each output: 1 if it is flat or 0, channels, the number of the input that determines its size, and *shift*, *step*
+    and *offset* for height and for width: the size n of the input becomes (n + shift) // step + offset, or offset if step is 0.
 """
 
 import dataclasses
@@ -24,18 +24,22 @@ _MAX_STEP = 1 << 40
 
 
 def is_packed(operator, attributes):
-    """Whether a node of a symbol is a packed operator: the engine's, or the one in Python that takes its place without a compiler."""
+    """Return whether a node of a symbol is a packed operator: the compiled one, or its replacement in Python."""
     return NAME in (operator, attributes.get('op_type'))
 
 
 def operator_attributes(program, words):
-    """The attributes of the operator that runs a program, as MXNet writes them: a dict of str to str.
+    """Return the attributes of the operator that runs a program, as strings.
 
     Parameters
     ----------
     program : bmx_melius.deployment.program.program.Program
     words : numpy.ndarray
-        What `Program.to_words` gives.
+        The result of `Program.to_words`.
+
+    Returns
+    -------
+    dict of str to str
     """
     channels = (-value.channels if value.flat else value.channels for value in program.inputs)
     shapes = (number for shape in _output_shapes(program) for number in shape.numbers())
@@ -50,19 +54,19 @@ def operator_attributes(program, words):
 
 @dataclasses.dataclass(frozen=True)
 class _Size:
-    """(n + shift) // step + offset of the size n of an input; with step 0 just offset."""
+    """The size (n + shift) // step + offset for the size n of an input; offset if step is 0."""
 
     shift: int = 0
     step: int = 1
     offset: int = 0
 
-    def after(self, room, stride):
-        """What becomes of it in windows: (size + room) // stride + 1. Divisions that follow each other are one."""
+    def after(self, excess, stride):
+        """Return the number of windows, (size + excess) // stride + 1. Successive floor divisions are merged into one."""
         if self.step == 0:
-            return _Size(0, 0, (self.offset + room) // stride + 1)
+            return _Size(0, 0, (self.offset + excess) // stride + 1)
         if self.step * stride > _MAX_STEP:
             raise ProgramError(f'strides of {self.step * stride} in all are not possible')
-        return _Size(self.shift + self.step * (self.offset + room), self.step * stride, 1)
+        return _Size(self.shift + self.step * (self.offset + excess), self.step * stride, 1)
 
 
 _ONE = _Size(0, 0, 1)
@@ -104,12 +108,12 @@ def _after_windows(size, operation, axis):
     attributes = operation.attributes
     stride, pad = attributes[f'stride_{axis}'], attributes[f'pad_{axis}']
     extent = attributes.get(f'dilation_{axis}', 1) * (attributes[f'kernel_{axis}'] - 1) + 1
-    hanging = stride - 1 if attributes.get('ceil') else 0
-    return size.after(2 * pad - extent + hanging, stride)
+    rounding_up = stride - 1 if attributes.get('ceil') else 0
+    return size.after(2 * pad - extent + rounding_up, stride)
 
 
 def infer_shapes(attributes, inputs):
-    """Shapes of the outputs from the operator's attributes and the shapes of its inputs, what the compiled operator does in C++."""
+    """Return the shapes of the outputs from the operator's attributes and the shapes of its inputs, as the compiled operator does."""
     formulas = iter([int(number) for number in attributes['output_shapes'].split()])
     shapes = []
     for flat, channels, source, *sizes in zip(*[formulas] * 9):

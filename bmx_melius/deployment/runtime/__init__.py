@@ -1,4 +1,4 @@
-"""Execution of programs: the compiled engine or, without it, the NumPy reference; `Session` and the operator for MXNet.
+"""Execution of programs by the compiled engine, or by the NumPy reference where it is not compiled: `Session` and the MXNet operator.
 
-Needs only NumPy, except the operator.
+Only the operator requires MXNet.
 """

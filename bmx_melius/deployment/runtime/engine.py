@@ -1,7 +1,8 @@
-"""The compiled engine, loaded once by ctypes: whether it is there, which instruction set it uses, and running programs with it."""
+"""Python interface of the compiled engine, loaded once by ctypes: availability, instruction sets, and running programs."""
 
 import ctypes
 import functools
+import math
 import numbers
 import pathlib
 import threading
@@ -17,14 +18,14 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2]
 ENGINE_LIBRARY = FOLDER / '_engine.so'
 OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
 
-MAX_THREADS = 1024  # of a run: kMostThreads of csrc/threads/thread_count.h
+MAX_THREADS = 1024  # per run; kMostThreads of csrc/threads/thread_count.h
 
-_LAYOUT = ('C', 'A')  # of arrays the engine is given: contiguous, and where numbers of their size may lie
+_LAYOUT = ('C', 'A')  # of arrays passed to the engine: C-contiguous and aligned
 _loading = threading.Lock()
-_POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to arrays of float
+_POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to float arrays
 _SIZES = ctypes.POINTER(ctypes.c_int64)
 _STEP_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
-_FUNCTIONS = {  # of csrc/api/c_api.h: result, arguments
+_FUNCTIONS = {  # of csrc/api/c_api.h: result type, argument types
     'bmx_version': (ctypes.c_char_p,),
     'bmx_last_error': (ctypes.c_char_p,),
     'bmx_isa': (ctypes.c_char_p,),
@@ -52,14 +53,14 @@ _FUNCTIONS = {  # of csrc/api/c_api.h: result, arguments
 
 
 def load():
-    """The engine as a ctypes library, or None, with one warning, where it has not been compiled.
+    """Return the engine as a ctypes library, or None, with one warning, if it is not available.
 
     Raises
     ------
     UserError
-        When the environment variable BMX_MELIUS_ISA asks for an instruction set that is not there.
+        If the environment variable BMX_MELIUS_ISA names an instruction set that is not available.
     """
-    with _loading:  # or two threads would both warn
+    with _loading:  # so that only one thread warns
         return _load()
 
 
@@ -86,19 +87,19 @@ def open_library(path):
 
 @functools.lru_cache(maxsize=None)
 def missing():
-    """Why there is no engine, in one line that says what to do; an empty string where there is one."""
+    """Return one line with the reason why the engine is not available and what to do, or an empty string if it is."""
     advice = 'install a C++ compiler (g++), then install bmx-melius again'
     if not ENGINE_LIBRARY.exists():
         return f'the engine of bmx-melius has not been compiled ({ENGINE_LIBRARY} is missing): {advice}'
     try:
         ctypes.CDLL(str(ENGINE_LIBRARY))
-    except OSError as error:  # of another machine
+    except OSError as error:  # compiled for another machine
         return f'the engine of bmx-melius cannot be loaded ({error}): {advice}'
     return ''
 
 
 def instruction_sets():
-    """The instruction set in use and all there are, the best one last; (None, []) without the engine."""
+    """Return the instruction set in use and a list of those available, the best one last; (None, []) without the engine."""
     library = None if missing() else load()
     if library is None:
         return None, []
@@ -106,31 +107,31 @@ def instruction_sets():
 
 
 def default_threads():
-    """Threads of a run for which no number is given, as `Session` describes them; None without the engine."""
+    """Return the default number of threads of a run, described in `Session`; None without the engine."""
     library = None if missing() else load()
     return None if library is None else library.bmx_default_threads()
 
 
 def check_threads(threads):
-    """Raise `UserError` unless a run can have so many threads, 0 for the default."""
+    """Raise `UserError` unless `threads` is 0 (the default number) or 1 to `MAX_THREADS`."""
     if isinstance(threads, bool) or not isinstance(threads, numbers.Integral) or not 0 <= threads <= MAX_THREADS:
         raise UserError(f'threads must be a whole number from 1 to {MAX_THREADS}, or 0 for the default, not {threads!r}')
 
 
 class Runner:
-    """A program ready to run on the engine, or on NumPy where there is none. May be used by several threads at once.
+    """A program prepared to run on the engine, or on NumPy if the engine is not available. Thread-safe.
 
     Parameters
     ----------
     program : bmx_melius.deployment.program.program.Program
     words : numpy.ndarray of int32, shape (words,)
-        The same, as `Program.to_words` gives it.
+        The serialized program, the result of `Program.to_words`.
     """
 
     def __init__(self, program, words):
         self.program = program
         self._handle, self._library = None, load()
-        self._last = None, None, ()  # run: shapes of the inputs, the same for the engine, shapes of the outputs
+        self._last = None, None, ()  # of the last run: input shapes, the same as a ctypes array, output shapes
         if self._library is not None:
             words = np.require(words, np.int32, _LAYOUT)
             self._handle = self._library.bmx_program_create(words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(words))
@@ -142,7 +143,7 @@ class Runner:
             self._library.bmx_program_destroy(self._handle)
 
     def run(self, inputs, threads=0):
-        """Like `reference.run`; `threads` is 0 for `default_threads`."""
+        """Run the program as `reference.run` does. `threads` is 0 for `default_threads`."""
         if self._handle is None:
             return reference.run(self.program, inputs)
         shapes, inputs, outputs = self._arrays(inputs)
@@ -151,9 +152,16 @@ class Runner:
         return outputs
 
     def profile(self, inputs, threads=0):
-        """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step, in order.
+        """Run the program once and time its steps.
 
-        Raises UserError without the engine.
+        Returns
+        -------
+        list of tuple (name, seconds, multiply-accumulates, whether these are binary)
+
+        Raises
+        ------
+        UserError
+            If the engine is not available or the inputs do not fit.
         """
         self._require_engine()
         shapes, inputs, outputs = self._arrays(inputs)
@@ -168,7 +176,13 @@ class Runner:
         return steps
 
     def working_memory(self, inputs, threads=0):
-        """Bytes a run on these inputs takes beside weights, inputs and outputs. Raises UserError without the engine."""
+        """Return the bytes of memory that a run on these inputs needs in addition to weights, inputs and outputs.
+
+        Raises
+        ------
+        UserError
+            If the engine is not available or the inputs do not fit.
+        """
         self._require_engine()
         reference.check_inputs(self.program, inputs)
         size = self._library.bmx_program_working_memory(self._handle, _sizes(inputs), threads)
@@ -181,11 +195,11 @@ class Runner:
             raise UserError(missing())
 
     def _arrays(self, inputs):
-        """The inputs' sizes as the engine takes them, the inputs checked and contiguous, and outputs to be filled."""
+        """Check the inputs; return their sizes for the engine, the inputs as contiguous arrays, and uninitialized outputs."""
         reference.check_inputs(self.program, inputs)
         inputs = [_laid_out(array) for array in inputs]
         shapes = tuple(array.shape for array in inputs)
-        known, sizes, output_shapes = self._last  # another thread may replace it meanwhile
+        known, sizes, output_shapes = self._last  # read once, because another thread may replace it
         if shapes != known:
             sizes, output_shapes = _sizes(inputs), self._output_shapes(_sizes(inputs))
             self._last = shapes, sizes, output_shapes
@@ -196,20 +210,22 @@ class Runner:
         shapes, ranks = (ctypes.c_int64 * (4 * number))(), (ctypes.c_int * number)()
         if self._library.bmx_program_infer(self._handle, sizes, shapes, ranks):
             raise self._error()
-        return [tuple(shapes[4 * i : 4 * i + rank]) for i, rank in enumerate(ranks)]
+        output_shapes = [tuple(shapes[4 * i : 4 * i + rank]) for i, rank in enumerate(ranks)]
+        reference.check_memory(4 * sum(map(math.prod, output_shapes)), 'memory for its outputs')
+        return output_shapes
 
     def _error(self):
         return ProgramError(self._library.bmx_last_error().decode())
 
 
 def _sizes(arrays):
-    """Four numbers for each array."""
+    """Return the shapes of the arrays as a ctypes array with four numbers for each."""
     numbers = [number for array in arrays for number in (*array.shape, 0, 0)[:4]]
     return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 def _laid_out(array):
-    """`np.require`, which takes a microsecond even where there is nothing to do."""
+    """Return a contiguous and aligned array. `np.require` takes a microsecond even if the array is both already."""
     flags = array.flags
     return array if flags.c_contiguous and flags.aligned else np.require(array, requirements=_LAYOUT)
 
@@ -219,5 +235,5 @@ def _pointers(arrays):
 
 
 def _address(array):
-    """`array.ctypes.data` in a third of the time; ctypes takes no buffer that it must not write to."""
+    """Return `array.ctypes.data` in a third of the time. `from_buffer` does not accept read-only arrays."""
     return ctypes.addressof(ctypes.c_char.from_buffer(array)) if array.flags.writeable else array.ctypes.data

@@ -1,4 +1,4 @@
-"""Makes the operator ``bmx_melius_packed`` known to MXNet: the compiled one, or one in NumPy where it has not been compiled."""
+"""Registration of the operator ``bmx_melius_packed`` with MXNet: the compiled one, or one in Python if it is not compiled."""
 
 import ctypes
 import sys
@@ -15,14 +15,14 @@ from .engine import OPERATOR_LIBRARY, missing
 
 
 def register():
-    """Register the operator, once a process."""
+    """Register the operator, once per process."""
     if hasattr(mx.nd, NAME):
         return
     mx.nd.CachedOp = _CachedOp
     if missing() or not OPERATOR_LIBRARY.exists():
         numpy_operator.register()
         return
-    # mx.library.load would make the functions of all operators anew, which takes as long as everything else here.
+    # mx.library.load would regenerate the functions of all operators, which takes as long as everything else here.
     check_call(_LIB.MXLoadLib(c_str(str(OPERATOR_LIBRARY)), mx_uint(0)))
     handle = OpHandle()
     check_call(_LIB.NNGetOpHandle(c_str(NAME), ctypes.byref(handle)))
@@ -34,10 +34,10 @@ def register():
 
 
 class _CachedOp(mx.nd.CachedOp):
-    """MXNet's graph of a hybridized block, which refuses arrays without axes or elements where the graph has packed operators.
+    """CachedOp of a hybridized block that rejects arrays without axes or elements if its graph has packed operators.
 
-    To MXNet 0 is a size that is not known yet, and no axes are a rank that is not known: it infers no shapes, and for the rank writes past
-    the end of a buffer before it asks an extension operator, so the operator cannot refuse that itself.
+    In MXNet a size of 0 and a rank of 0 mean unknown. MXNet then does not infer shapes, and for an unknown rank writes past the end of a
+    buffer before it calls the extension operator, so the operator cannot reject such arrays.
     """
 
     __slots__ = ['_has_packed']
@@ -58,5 +58,5 @@ class _CachedOp(mx.nd.CachedOp):
 
 
 def compiled():
-    """Whether MXNet runs the compiled operator."""
+    """Return whether MXNet runs the compiled operator."""
     return not missing() and OPERATOR_LIBRARY.exists()

@@ -1,13 +1,12 @@
-"""The operator for MXNet where it has not been compiled: a custom operator in Python.
+"""Custom operator in Python that replaces the MXNet operator if that is not compiled.
 
-MXNet finds the operators of a file in a registry that only compiled code can add names to; Python can add types of the operator ``Custom``.
-So where nothing is compiled, `register` replaces MXNet's functions that read symbols by ones that rename packed operators. Files that said
-``Custom`` would need no replacement, but the compiled operator could not be found under that name, and MXNet runs a ``Custom`` in a thread
-of its own between copies to NumPy: a small network took 1500 us instead of 39 on an AMD EPYC, with the same engine.
+MXNet looks up the operators of a symbol file in a registry to which only compiled code can add names; Python can only add types of the
+operator ``Custom``. So `register` replaces the MXNet functions that load symbols by ones that rename packed operators to ``Custom``.
+Writing ``Custom`` into the files would avoid this, but then the compiled operator could not be used, and MXNet runs a ``Custom`` operator
+in a separate thread with copies to and from NumPy: a small network took 1500 us instead of 39 on an AMD EPYC, with the same engine.
 """
 
 import functools
-import json
 import os
 import sys
 
@@ -15,13 +14,14 @@ import mxnet as mx
 import numpy as np
 
 from ...errors import UserError
+from ...symbol_json import SymbolJson
 from ..program.packed_operator import NAME, infer_shapes
 from ..program.program import Program
 from .engine import Runner
 
 
 class _Operator(mx.operator.CustomOp):
-    """Keeps the program that it ran last."""
+    """Run a program; the last one is kept prepared for the next call."""
 
     def __init__(self):
         super().__init__()
@@ -43,7 +43,7 @@ class _Properties(mx.operator.CustomOpProp):
     def __init__(self, **attributes):
         super().__init__(need_top_grad=True)
         self._attributes = attributes
-        # MXNet would crash if this raised an error; shapes are inferred next, and there an attribute that is missing is one
+        # an exception here would crash MXNet; a missing attribute raises in infer_shape, which is called next
         self._inputs, self._outputs = int(attributes.get('num_inputs', 1)), int(attributes.get('num_outputs', 1))
 
     def list_arguments(self):
@@ -64,7 +64,7 @@ class _Properties(mx.operator.CustomOpProp):
 
 
 def register():
-    """Put the operator where the compiled one would be, and have symbols that are read use it."""
+    """Register the operator under the name of the compiled one, and use it in all symbols that are loaded."""
     mx.operator.register(NAME)(_Properties)
     for module in (mx.nd, mx.sym):
         setattr(module, NAME, functools.partial(module.Custom, op_type=NAME))
@@ -77,12 +77,11 @@ def _renaming(load_json):
     @functools.wraps(load_json)
     def load_renamed(json_str):
         if NAME in json_str:
-            graph = json.loads(json_str)
-            for node in graph['nodes']:
+            symbol = SymbolJson.parse(json_str, 'the text')
+            for index, node in enumerate(symbol.nodes):
                 if node['op'] == NAME:
-                    node['op'] = 'Custom'
-                    node.setdefault('attrs', {})['op_type'] = NAME
-            json_str = json.dumps(graph)
+                    symbol.replace(index, 'Custom', node['inputs'], {**node['attrs'], 'op_type': NAME})
+            json_str = symbol.text()
         return load_json(json_str)
 
     return load_renamed

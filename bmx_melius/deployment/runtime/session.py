@@ -1,4 +1,4 @@
-"""Running a packed network without MXNet."""
+"""Execution of packed networks without MXNet."""
 
 import numpy as np
 
@@ -14,31 +14,32 @@ from .engine import Runner, check_threads
 
 
 class Session:
-    """A packed network, ready to run; MXNet is not needed. May be used by several threads at once.
+    """A packed network, ready to run without MXNet. Thread-safe.
 
     Parameters
     ----------
     network : str, os.PathLike or bmx_melius.deployment.program.program.Program
-        The prefix of what `bmx_melius.convert` wrote, PREFIX-symbol.json and PREFIX-0000.params; the name of the symbol file will do, too.
+        Prefix of the files written by `bmx_melius.convert`, PREFIX-symbol.json and PREFIX-0000.params, or the path of the symbol file.
     threads : int
-        Threads of a run, 1 to 1024, that share an image, or take an image each of a batch that has as many. By default one for each core
-        that the process may use (its affinity, and the CPU quota of its control group), or fewer where the environment variable
-        ``OMP_NUM_THREADS`` says so; with MXNet in the process and without it. A server of several processes, or of several threads that
-        run sessions at once, is best off with ``threads=1`` in each: cores that compute different images need not wait for each other.
+        Number of threads of a run, 1 to 1024. They share each image, or compute one image each if the batch has at least as many images.
+        The default, 0, is one thread for each core available to the process (by its affinity and the CPU quota of its control group), or
+        ``OMP_NUM_THREADS`` if that is less. It does not depend on whether MXNet is loaded. A server with several processes, or several
+        threads that run sessions concurrently, should use ``threads=1`` in each: cores that compute different images need not wait for
+        each other.
     check_finite : bool
-        Whether to look for NaN and infinities in the inputs of each run, which takes a hundredth of its time. Without it such an input
-        gives results that mean nothing, often without a NaN among them: a sign has two values, and NaN gets one of them.
+        Whether to check the inputs of each run for NaN and infinities, which takes about 1 % of its time. Without the check such inputs
+        give meaningless results, often without any NaN, because a sign has two values and NaN gets one of them.
 
     Attributes
     ----------
     input_names : list of str
     input_shapes : list of tuple
-        As at conversion, the batch None. Height and width may differ, as far as the network allows.
+        Shapes at conversion, with the batch None. Other heights and widths are accepted if the network allows them.
 
     Raises
     ------
     UserError
-        When the files are missing or not those of a packed network, naming the file and what is wrong, or `threads` is not possible.
+        If the files are missing or do not hold a packed network (the message names the file), or if `threads` is out of range.
     """
 
     def __init__(self, network, threads=0, check_finite=False):
@@ -59,18 +60,18 @@ class Session:
         Parameters
         ----------
         *inputs : numpy.ndarray
-            float32, (batch, channels, height, width) or (batch, channels), one for each input, the batch 1 or more. Their values are
-            finite, and no sum of magnitudes that a layer makes of them exceeds 3e38; results for others are not defined.
+            One float32 array (batch, channels, height, width) or (batch, channels) for each input, with a batch of 1 or more. Results are
+            undefined unless all values are finite and no layer computes a sum of magnitudes beyond 3e38.
 
         Returns
         -------
         numpy.ndarray or list of numpy.ndarray
-            float32; a list where the network has several outputs.
+            float32; a list if the network has several outputs.
 
         Raises
         ------
         UserError
-            When the inputs do not fit; with `check_finite`, when they hold a value that is not finite.
+            If the inputs do not fit or, with `check_finite`, are not finite.
         """
         arrays = _arrays(inputs)
         if self._check_finite:
@@ -79,7 +80,7 @@ class Session:
         try:
             outputs = self._runner.run(arrays, self._threads)
         except ProgramError as error:
-            check_inputs(self._runner.program, arrays)  # or it is not their size that is wrong
+            check_inputs(self._runner.program, arrays)  # raises the better message if more than their size is wrong
             raise ProgramError(f'{error}{self._other_sizes(arrays)}') from error
         outputs = [outputs[number] for number in self._output_order]
         return outputs[0] if len(outputs) == 1 else outputs
@@ -95,19 +96,19 @@ class Session:
                 )
 
     def _other_sizes(self, arrays):
-        """What to add to an error where height and width are not those at conversion."""
+        """Return the end of an error message about input sizes that differ from those at conversion, or an empty string."""
         expected, given = [shape[1:] for shape in self.input_shapes], [array.shape[1:] for array in arrays]
         if given == expected:
             return ''
         expected, given = (', '.join(map(str, shapes)) for shapes in (expected, given))
-        return f'; inputs of the size at conversion, {expected}, fit, {given} does not'
+        return f'; the network was converted with inputs of {expected} and does not accept {given}'
 
     def profile(self, *inputs):
-        """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step. Needs the compiled engine."""
+        """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step. Requires the compiled engine."""
         return self._runner.profile(_arrays(inputs), self._threads)
 
     def working_memory(self, *inputs):
-        """Bytes a run on these inputs takes beside weights, inputs and outputs. Needs the compiled engine."""
+        """Return the bytes that a run needs in addition to weights, inputs and outputs. Requires the compiled engine."""
         return self._runner.working_memory(_arrays(inputs), self._threads)
 
 
@@ -117,21 +118,21 @@ def read_packed(prefix):
     Parameters
     ----------
     prefix : str or os.PathLike
-        As of `Session`.
+        See `Session`.
 
     Returns
     -------
     program : bmx_melius.deployment.program.program.Program
     words : numpy.ndarray
-        The program as it was stored, int32.
+        The stored program, int32.
     input_names : list of str
     output_order : list of int
-        Which of the program's outputs are those of the network.
+        The number of the program output for each output of the network.
 
     Raises
     ------
     UserError
-        When the files are missing or not those of a packed network, naming the file and what is wrong.
+        If the files are missing or do not hold a packed network; the message names the file.
     """
     files = Exported(prefix)
     symbol_file, params_file = files.symbol_file, files.parameter_file(0)
@@ -143,7 +144,7 @@ def read_packed(prefix):
         raise UserError(f'{params_file}: {error}') from error
     inputs_fit, outputs_fit = len(program.inputs) == len(input_names), max(output_order) < len(program.outputs)
     if words_count != str(len(words)) or not inputs_fit or not outputs_fit:
-        raise UserError(f'{symbol_file} and {params_file} are not of one conversion: convert the network again')
+        raise UserError(f'{symbol_file} and {params_file} are not from the same conversion: convert the network again')
     return program, words, input_names, output_order
 
 
@@ -153,16 +154,16 @@ def _arrays(inputs):
 
 def _array(number, given):
     if isinstance(given, np.ma.MaskedArray):
-        raise UserError(f'input {number} is a masked array, and a network has no use for the mask: give it filled, array.filled(value)')
+        raise UserError(f'input {number} is a masked array, and masks are not supported: pass array.filled(value)')
     try:
-        np.asarray(given, np.float32)  # or NumPy would make an array of objects of a ragged list, with a warning
+        np.asarray(given, np.float32)  # raises for a ragged list, of which np.asarray would make an object array
         return np.asarray(given)
     except (ValueError, TypeError) as error:
-        raise UserError(f'input {number} is no array of numbers: {error}') from error
+        raise UserError(f'input {number} is not an array of numbers: {error}') from error
 
 
 def _read_symbol(path):
-    """The names of the inputs, that of the words and their number, and which outputs of the operator are those of the network."""
+    """Return the names of the inputs, name and length of the words, and the operator output for each output of the network."""
     symbol = SymbolJson.read(path)
     operators = [node for node in symbol.nodes if node['op'] != VARIABLE]
     packed = [node for node in operators if node['op'] == NAME]
@@ -176,14 +177,14 @@ def _read_symbol(path):
     if len(packed) != 1:
         raise UserError(f'{path} has {len(packed)} packed operators; a session runs one: load it with MXNet, SymbolBlock.imports')
     if not all(symbol.nodes[source] is packed[0] for source, *_ in symbol.heads):
-        raise UserError(f'{path} has outputs that its packed operator does not make: load it with MXNet')
+        raise UserError(f'{path} has outputs that its packed operator does not compute: load it with MXNet')
     *inputs, words = [symbol.nodes[source]['name'] for source, *_ in packed[0]['inputs']] or ['']
-    return inputs, words, packed[0].get('attrs', {}).get('program_words'), [slot for _, slot, *_ in symbol.heads]
+    return inputs, words, packed[0]['attrs'].get('program_words'), [slot for _, slot, *_ in symbol.heads]
 
 
 def _read_words(path, name):
     arrays = read_parameters(path)
     words = arrays.get(f'arg:{name}')
     if words is None:
-        raise UserError(f'{path} has no array arg:{name}, which the symbol asks for: copy both files of one conversion')
+        raise UserError(f'{path} has no array arg:{name}, which the symbol requires: copy both files of the same conversion')
     return words

@@ -1,4 +1,4 @@
-"""One rule for each of MXNet's operators that has a packed form; see `bmx_melius.deployment.convert.lowering`."""
+"""Conversion rules, one for each supported MXNet operator; see `bmx_melius.deployment.convert.lowering`."""
 
 from . import arithmetic, layers, moves
 from .binary import inputs_meant_as_signs, quantized_activation

@@ -1,4 +1,4 @@
-"""Rules of sums, and of factors and summands that are constant for each channel."""
+"""Rules for sums of values, and for scaling and shifting by one constant per channel."""
 
 import numpy as np
 
@@ -37,10 +37,10 @@ def _product(builder, node):
 
 
 def _data_and_constant(builder, node):
-    """The number of the input that is data, the other one as numbers of channels (float64), and whether data comes first."""
+    """Return the number of the data input, the constant as a float64 array (channels,) or (1,), and whether data is the first input."""
     first, second = builder.network.sources(node)
     if first.node.depends_on_data and second.node.depends_on_data:
-        raise UnsupportedError(f'the operator {node.operator} of two values that are data has no packed form')
+        raise UnsupportedError(f'the operator {node.operator} of two data inputs has no packed form')
     data, other = (first, second) if first.node.depends_on_data else (second, first)
     constant = builder.network.constant(other).astype(np.float64)
     constant = constant.reshape((1,) * (len(node.shape) - constant.ndim) + constant.shape)
@@ -50,7 +50,7 @@ def _data_and_constant(builder, node):
 
 
 def _scalar_rule(operator, of_scalar):
-    """The rule of x -> x scale + shift, with both numbers given by the operator's scalar."""
+    """Add a rule for x -> x * scale + shift, where `of_scalar` computes (scale, shift) from the operator's scalar."""
 
     @rule(operator)
     def scaled_and_shifted(builder, node):

@@ -1,18 +1,19 @@
-"""What the attributes of MXNet's operators say, in the words of a program."""
+"""Translation of MXNet operator attributes to the attributes of program operations."""
 
+from ....symbol_json import integers
 from ..builder import UnsupportedError
 
 
 def _pair(node, name, default):
-    """A pair of numbers, height and width, among a node's attributes."""
-    numbers = tuple(int(number) for number in node.attributes.get(name, '').strip('()[] ').split(',') if number.strip())
+    """Return the (height, width) attribute `name` of a node."""
+    numbers = integers(node.attributes.get(name, ''))
     if len(numbers) not in (0, 2):
         raise UnsupportedError(f'its {name} has {len(numbers)} axes; maps of height and width can be packed')
     return numbers or (default, default)
 
 
 def geometry_of(node, dilation=True):
-    """Kernel, stride, pad and, if there can be one, dilation of a window, as attributes of an operation."""
+    """Return kernel, stride, pad and, with `dilation`, dilation of a node's window as attributes of an operation."""
     names = {'kernel': 1, 'stride': 1, 'pad': 0}
     pairs = {name: _pair(node, name, default) for name, default in names.items()}
     if dilation:
@@ -20,23 +21,23 @@ def geometry_of(node, dilation=True):
     return {f'{name}_{axis}': pair[i] for name, pair in pairs.items() for i, axis in enumerate('hw')}
 
 
-# The window of a dense layer.
+# A 1x1 window, as a dense layer has it.
 POINT = {f'{name}_{axis}': value for name, value in (('kernel', 1), ('stride', 1), ('pad', 0), ('dilation', 1)) for axis in 'hw'}
 
 
 def require_channels_second(node):
-    """Raise `UnsupportedError` for other layouts than NCHW."""
+    """Raise `UnsupportedError` unless the layout is NCHW."""
     if node.attributes.get('layout', 'None') not in ('None', 'NCHW'):
         raise UnsupportedError(f'its layout is {node.attributes["layout"]}; NCHW can be packed')
 
 
 def axis_of(node, name, default=None):
-    """An axis, counted from the front."""
+    """Return the axis attribute `name` of a node as a non-negative number."""
     axis = int(node.attributes.get(name, default))
     return axis + len(node.inputs[0].shape) if axis < 0 else axis
 
 
 def require_channel_axis(node, axis):
-    """Raise `UnsupportedError` where a node works along another axis than that of the channels."""
+    """Raise `UnsupportedError` unless `axis` is the channel axis, 1."""
     if axis != 1:
         raise UnsupportedError(f'it works along axis {axis}; the channels, axis 1, can be packed')

@@ -1,4 +1,4 @@
-"""Rules of what this package's layers mark: activations that are signs, and convolutions and dense layers with weights of one bit."""
+"""Rules for nodes marked by this package's layers: sign activations, and convolutions and dense layers with 1-bit weights."""
 
 import numpy as np
 
@@ -10,13 +10,13 @@ from ..traced_network import is_sign
 
 
 def quantized_activation(builder, node):
-    """The rule of the last node of a marked activation: with the batch normalization before it, a comparison."""
+    """Convert a marked activation (`node` is its last node), with the batch normalization before it, to a threshold."""
     network = builder.network
     if not is_sign(node):
         raise UnsupportedError(f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed')
     x = network.activation_input(node)
     if x is None:
-        raise UnsupportedError('its mark does not say where the activation begins')
+        raise UnsupportedError('the start of the activation is not marked')
     batch_norm = network.batch_norm_before(x)
     if batch_norm is None:
         number = builder.real(x)
@@ -28,7 +28,7 @@ def quantized_activation(builder, node):
 
 
 def binary_layer(builder, node, role, **attributes):
-    """Add a marked layer with binary weights and an input of signs. Returns whether it is one."""
+    """Add `node` if it is a marked layer with binary weights and sign inputs. Return whether it is one."""
     if node.marks.get(marks.ROLE) != role:
         return False
     if marked_bits(node) > 1:
@@ -54,9 +54,9 @@ def binary_layer(builder, node, role, **attributes):
 
 
 def _signs_read_by(network, node):
-    """The value in {-1, 1} or {0, 1} that a marked binary layer reads; None where it reads something else.
+    """Return the value in {-1, 1} or {0, 1} that a marked binary layer reads, or None if it reads something else.
 
-    A layer that reads the network's own input is meant to be fed with signs.
+    A network input that a binary layer reads directly is assumed to hold signs.
     """
     encoding, pad_value = node.marks.get('encoding'), _pad_value(node)
     x = network.before_identities(network.sources(node)[0])
@@ -68,16 +68,16 @@ def _signs_read_by(network, node):
 
 
 def _pad_value(node):
-    """The number that a mark says a convolution is padded with."""
+    """Return the padding value in the mark of a convolution."""
     text = node.marks.get('pad_value', '0')
     try:
         return float(text)
     except ValueError as error:
-        raise UserError(f'node {node.name} is marked with the padding {text!r}, which is no number') from error
+        raise UserError(f'node {node.name} is marked with the padding {text!r}, which is not a number') from error
 
 
 def inputs_meant_as_signs(network):
-    """Name of an input of the network that binary layers read directly -> its encoding, ``sign`` or ``bit``."""
+    """Return a dict from the name of each network input that binary layers read directly to its encoding, ``sign`` or ``bit``."""
     found = {}
     for node in network.graph.nodes:
         if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE) and is_sign(node):
@@ -88,5 +88,5 @@ def inputs_meant_as_signs(network):
 
 
 def flat_if_dense(builder, node, x):
-    """The number of value `x` as `node` reads it: a dense layer reads maps row by row."""
+    """Return value `x`, flattened if `node` is a dense layer and `x` is a map."""
     return builder.add('flatten', [x]) if node.operator == 'FullyConnected' and not builder.value(x).flat else x

@@ -1,8 +1,9 @@
-"""Rules of layers: convolutions and dense layers, binary or not, normalization, ReLU and pooling."""
+"""Rules for convolutions and dense layers (binary and float), batch normalization, ReLU and pooling."""
 
 from .... import marks
+from ....symbol_json import truth
 from ..builder import UnsupportedError
-from ..traced_network import is_channelwise_batch_norm, is_true
+from ..traced_network import is_channelwise_batch_norm
 from .attributes import POINT, geometry_of, require_channels_second
 from .binary import binary_layer, flat_if_dense
 from .table import rule
@@ -19,7 +20,7 @@ def _convolution(builder, node):
 
 @rule('FullyConnected')
 def _fully_connected(builder, node):
-    if not is_true(node.attributes.get('flatten', 'True')) and len(node.inputs[0].shape) != 2:
+    if not truth(node.attributes.get('flatten', 'True')) and len(node.inputs[0].shape) != 2:
         raise UnsupportedError('it is applied along the last axis of a map (flatten=False)')
     if not binary_layer(builder, node, marks.DENSE, groups=1, **POINT):
         _float_layer(builder, node, groups=1, **POINT)
@@ -61,7 +62,7 @@ def _pooling(builder, node):
     require_channels_second(node)
     kind = node.attributes.get('pool_type', 'max')
     x = builder.real(builder.network.sources(node)[0])
-    if is_true(node.attributes.get('global_pool', 'False')):
+    if truth(node.attributes.get('global_pool', 'False')):
         if kind != 'avg':
             raise UnsupportedError(f'global pooling of the kind {kind} has no packed form')
         builder.set(node, builder.add('global_avg_pool', [x]))

@@ -1,11 +1,9 @@
-"""Rules of what moves elements and changes none: joining, splitting, shuffling and reshaping, on numbers and on bits alike."""
-
-import re
+"""Rules for operators that move elements without changing them: concatenation, slicing, shuffling and reshaping of floats or bits."""
 
 import numpy as np
 
+from ....symbol_json import integers, truth
 from ..builder import UnsupportedError
-from ..traced_network import is_true
 from .attributes import POINT, axis_of, require_channel_axis
 from .table import rule
 
@@ -29,11 +27,11 @@ def _slice_axis(builder, node):
 
 @rule('slice')
 def _slice(builder, node):
-    """Leave out the first rows and columns: a convolution of each channel whose window has a 1 in its last corner and zeros elsewhere."""
-    numbers = {name: re.findall(r'None|-?\d+', node.attributes.get(name, '')) for name in ('begin', 'end', 'step')}
-    begin = [0 if number == 'None' else int(number) for number in numbers['begin']]
-    if len(begin) != 4 or begin[:2] != [0, 0] or min(begin) < 0 or {*numbers['end'], *numbers['step']} - {'None'}:
-        raise UnsupportedError('it takes a part of the map other than all but the first rows and columns')
+    """Convert the removal of leading rows and columns to a depthwise convolution whose kernel is 1 in the last corner, 0 elsewhere."""
+    begin, end, step = (integers(node.attributes.get(name, '')) for name in ('begin', 'end', 'step'))
+    begin = [number or 0 for number in begin]
+    if len(begin) != 4 or begin[:2] != [0, 0] or min(begin) < 0 or {*end, *step} - {None}:
+        raise UnsupportedError('it slices the map; only leading rows and columns can be removed')
     height, width = begin[2] + 1, begin[3] + 1
     x = builder.real(builder.network.sources(node)[0])
     channels = builder.value(x).channels
@@ -46,7 +44,7 @@ def _slice(builder, node):
 @rule('SliceChannel')
 def _slice_channel(builder, node):
     require_channel_axis(node, axis_of(node, 'axis', 1))
-    if is_true(node.attributes.get('squeeze_axis', 'False')):
+    if truth(node.attributes.get('squeeze_axis', 'False')):
         raise UnsupportedError('it removes the axis of the channels')
     size = node.shape[1]
     for slot in range(len(node.shapes)):
@@ -73,7 +71,7 @@ def _reshape(builder, node):
 
 
 def _shuffled(network, node):
-    """The value and the groups of a channel shuffle that ends with `node`: split the channels, swap both parts, join them; else None."""
+    """Return input and groups of the channel shuffle (reshape, swap axes, reshape) that ends with `node`, or None if there is none."""
     swap = node.inputs[0]
     split = swap.inputs[0] if swap.inputs else swap
     axes = {swap.attributes.get(name) for name in ('dim1', 'dim2')} if swap.operator == 'SwapAxis' else swap.attributes.get('axes')
@@ -88,7 +86,7 @@ def _shuffled(network, node):
 
 
 def _joined(network, node):
-    """The values that `channels.concat` joins, if `node` is its end: an axis of 1 in front, and then along the channels; else None."""
+    """Return the inputs of the `channels.concat` (expand dims, concatenate, reshape) that ends with `node`, or None if there is none."""
     join = node.inputs[0]
     if join.operator != 'Concat' or len(join.shape) not in (3, 5) or axis_of(join, 'dim') != 2:
         return None

@@ -1,10 +1,10 @@
-"""The table of rules: the modules beside this one add to it."""
+"""Table of conversion rules, filled by the other modules of this package."""
 
-RULES = {}  # MXNet's name of an operator -> function (builder, node)
+RULES = {}  # MXNet operator name -> function (builder, node)
 
 
 def rule(*operators):
-    """Decorator: the rule of these operators."""
+    """Register the decorated function as the rule for these MXNet operators."""
 
     def add(function):
         RULES.update(dict.fromkeys(operators, function))
