@@ -81,6 +81,12 @@ def remove_leftovers(folder):
                 shutil.rmtree(path)
 
 
+def require_suffix(path, suffixes):
+    """Raise `UserError` unless the name of a file ends with one of the suffixes, which name the formats that can be written."""
+    if os.path.splitext(path)[1] not in suffixes:
+        raise UserError(f'cannot write {path}: its name must end with one of {", ".join(suffixes)}')
+
+
 def require_writable(path):
     """Raise `UserError` if no file can be written to `path`. Called before long computations, so that their result is not lost."""
     folder = os.path.dirname(path) or '.'

@@ -9,6 +9,11 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ROOT / 'bmx_melius' / 'csrc'
+BUILDS = {
+    'optimized': ['-O2'],
+    'sanitized': ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all'],
+    'thread-sanitized': ['-O1', '-g1', '-fsanitize=thread'],
+}
 sys.path.insert(0, str(ROOT / 'tools'))
 
 from native_build import INSTRUCTION_SETS, OPERATOR_SOURCE, BuildError, find_compiler, known_instruction_sets  # noqa: E402, F401
@@ -20,7 +25,7 @@ def build_program(folder, source, parts, flags):
     Parameters
     ----------
     folder : path
-        Output folder. Existing object files are reused, so programs with different flags need different folders.
+        Where everything is written. Objects and programs that are there already are used again: give each set of flags its own folder.
     source : path
         Main program, relative to the root of the project. BMX_HAVE_AVX2 etc. are defined for the instruction sets that are included.
     parts : list of str or None
@@ -54,7 +59,8 @@ def build_program(folder, source, parts, flags):
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(_run, commands))
     program = folder / pathlib.Path(source).stem
-    _run([*common, *objects, '-o', program])
+    if commands or not program.exists():
+        _run([*common, *objects, '-o', program])
     return program
 
 

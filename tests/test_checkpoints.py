@@ -277,7 +277,7 @@ def test_a_disk_that_is_full_at_any_byte_loses_no_checkpoint_and_is_named(tmp_pa
         program = LIMITED.format(tests=os.path.dirname(__file__), folder=str(run), limit=limit)
         done = subprocess.run([sys.executable, '-c', program], stdout=subprocess.PIPE, text=True, check=True)
         message = done.stdout.strip()
-        assert 'no checkpoint can be written' in message and '--resume' in message and len(message.splitlines()) == 1
+        assert 'the checkpoint cannot be written' in message and '--resume' in message and len(message.splitlines()) == 1
         named.update(word for word in ('epoch-0001.params', 'epoch-0001.states', 'checkpoint.json') if word in message)
         assert before == {path.name: path.read_bytes() for path in run.iterdir()}
     assert len(named) >= 2
@@ -344,7 +344,7 @@ def test_where_a_file_is_damaged_the_run_goes_on_from_the_checkpoint_before_and_
     assert resumed.progress.epoch == 1 and resumed.checkpoints.load_arrays() == {'number': 1}
     np.testing.assert_equal(weights(resumed.net), run.saved[1])
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert str(tmp_path / name) in warning and 'going on from the checkpoint before it, at epoch 2, update 1' in warning
+    assert str(tmp_path / name) in warning and 'continuing from the previous checkpoint, at epoch 2, update 1' in warning
     resumed.train_and_save(2)  # and it ends like the uninterrupted one
     np.testing.assert_equal(resumed.saved[2], run.saved[2])
     caplog.clear()
@@ -425,7 +425,7 @@ def test_what_is_changed_in_a_checkpoint_by_hand_is_noticed(tmp_path):
     path = tmp_path / 'checkpoint.json'
     state = read_state(str(path))
     path.write_text(path.read_text().replace('"lr": 0.01', '"lr": 0.02'))
-    with pytest.raises(UserError, match='damaged, or was changed'):
+    with pytest.raises(UserError, match='damaged or was changed'):
         Checkpoints.read(tmp_path)
     state['options']['lr'] = 0.03
     write_state(str(path), state)

@@ -118,7 +118,7 @@ def test_the_state_of_another_optimizer_or_network_is_refused_and_changes_nothin
     with pytest.raises(UserError, match='states is the state of Adam, not of SGD'):
         load_optimizer(make('sgd')[1], path)
 
-    for layers, message in ((1, 'of a parameter number 7, this one has 2'), (5, r'of net_dense\d_\w+ it has \[float32 .* are needed')):
+    for layers, message in ((1, 'it has a parameter number 7, this one has 2'), (5, r'for net_dense\d_\w+ it has \[float32 .* is needed')):
         other = gluon.nn.HybridSequential(prefix='net_')
         with other.name_scope():
             other.add(*(gluon.nn.Dense(4, in_units=4 if number else 3) for number in range(layers)))
@@ -131,7 +131,7 @@ def test_the_state_of_another_optimizer_or_network_is_refused_and_changes_nothin
     net, trainer = make('sgd', momentum=0.9)
     step(net, trainer, 0)
     save(trainer, path)
-    with pytest.raises(UserError, match=r'it has float32 \(4,\), and none are needed'):
+    with pytest.raises(UserError, match=r'it has float32 \(4,\), but none is needed'):
         load_optimizer(make('sgd')[1], path)
 
 
@@ -163,7 +163,7 @@ def test_a_pickle_that_would_run_something_is_refused_and_runs_nothing(tmp_path,
     place = str(tmp_path / 'was here')
     path = tmp_path / 'states'
     path.write_bytes(pickle.dumps(wrap(make_evil(place))))
-    with pytest.raises(UserError, match=rf'states is no state of an optimizer, or damaged: it names \S*{name}'):
+    with pytest.raises(UserError, match=rf'states is not the state of an optimizer, or is damaged: it names \S*{name}'):
         load_optimizer(make()[1], str(path))
     assert not os.path.exists(place)
 
@@ -196,7 +196,7 @@ def test_classes_that_a_state_may_name_are_not_made_either(tmp_path, monkeypatch
 )
 def test_a_file_that_is_no_state_is_named_in_one_line(tmp_path, content):
     (tmp_path / 'states').write_bytes(content)
-    with pytest.raises(UserError, match='states is no state of an optimizer, or damaged') as raised:
+    with pytest.raises(UserError, match='states is not the state of an optimizer, or is damaged') as raised:
         load_optimizer(make()[1], str(tmp_path / 'states'))
     assert len(str(raised.value).splitlines()) == 1
 
@@ -224,7 +224,7 @@ def test_a_state_with_a_part_missing_or_malformed_is_named_in_one_line(tmp_path,
     assert len(str(raised.value).splitlines()) == 1
     del arrays['json']
     write_parameters(path, arrays)
-    with pytest.raises(UserError, match='states holds no state of an optimizer'):
+    with pytest.raises(UserError, match='states does not contain the state of an optimizer'):
         load_optimizer(make('adam')[1], path)
 
 

@@ -522,7 +522,7 @@ def test_a_dry_run_loads_the_optimizer_or_the_checkpoint_and_writes_nothing(data
     (tmp_path / 'run' / 'epoch-0003.states').write_bytes(b'nonsense')
     before = {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
     train('--resume', '--save-dir', tmp_path / 'run', '--dry-run', status=2)
-    assert 'checkpoint.json belongs to files that are' in error_of(capsys)
+    assert 'checkpoint.json refers to files that are' in error_of(capsys)
     assert before == {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
 
 

@@ -1,26 +1,18 @@
 """Plots of confusion matrices."""
 
-import os
-
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..errors import UserError
 from ..files import replacing
 from ..text import printable
 
-_NUMBERED = 20  # largest number of classes for which cells show their counts
-_NAMED = 50  # largest number of classes for which axes show the class names
-_DARK = 0.4  # share above which a cell is dark and gets white text
-
-
-def check_path(path):
-    """Raise `UserError` unless matplotlib supports the suffix of `path`."""
-    if os.path.splitext(path)[1][1:] not in FigureCanvasAgg.get_supported_filetypes():
-        raise UserError(f'cannot draw to {path}: its name must end with .png, .pdf or .svg')
+SUFFIXES = tuple(sorted(f'.{kind}' for kind in FigureCanvasAgg.get_supported_filetypes()))
+_NUMBERED = 20  # classes, up to which the cells have numbers
+_NAMED = 50  # ... and the axes names
+_DARK = 0.4  # share from which white letters are read better
 
 
 def draw(counts, names, title):

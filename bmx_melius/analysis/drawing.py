@@ -7,14 +7,13 @@ import graphviz
 
 from .. import marks
 from ..errors import UserError
-from ..files import replacing
+from ..files import replacing, require_suffix
 from ..symbol_json import truth
-from ..text import printable
 from . import counting
 from .graph import Graph
 
 SOURCE_SUFFIXES = ('.gv', '.dot')
-PICTURE_SUFFIXES = ('.pdf', '.png', '.svg')
+SUFFIXES = ('.pdf', '.png', '.svg', *SOURCE_SUFFIXES)
 
 _COLOURS = {
     counting.BINARY: '#a9cce8',
@@ -54,12 +53,6 @@ _JOINS = {
 }
 
 
-def check_path(path: Union[str, os.PathLike]) -> None:
-    """Raise `UserError` unless `save` supports the suffix of `path`."""
-    if os.path.splitext(path)[1] not in SOURCE_SUFFIXES + PICTURE_SUFFIXES:
-        raise UserError(f'cannot draw to {path}: its name must end with one of {", ".join(PICTURE_SUFFIXES + SOURCE_SUFFIXES)}')
-
-
 def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
     """Write a drawing as a picture (.pdf, .png, .svg) or as graphviz source (.gv, .dot), atomically.
 
@@ -70,7 +63,7 @@ def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
     UserError
         For another suffix, or if the program `dot` of graphviz, which renders pictures, is not installed.
     """
-    check_path(path)
+    require_suffix(path, SUFFIXES)
     suffix = os.path.splitext(path)[1]
     if suffix in SOURCE_SUFFIXES:
         content = drawing.source.encode()
@@ -98,7 +91,7 @@ def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
     """
     drawing = graphviz.Digraph(
         graph_attr={
-            'label': printable(title),
+            'label': title,
             'labelloc': 't',
             'fontname': 'Helvetica',
             'fontsize': '20',

@@ -7,7 +7,7 @@ import sys
 from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
-from ..files import require_writable
+from ..files import require_suffix, require_writable
 from . import image_options
 from .evaluation_report import EvaluationReport
 from .options import add_json_flag
@@ -78,18 +78,19 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Evaluate, print tables or a JSON object, and write the files of the options."""
-    from ..analysis.confusion_plot import check_path, draw, save
+    from ..analysis.confusion_plot import SUFFIXES, draw, save
     from ..analysis.evaluation import evaluate
+    from ..data.datasets import DATASETS
     from ..data.opening import open_images
 
     if arguments.confusion:
-        check_path(arguments.confusion)
-    for path in filter(None, (arguments.confusion, arguments.output)):  # before the evaluation, which may take long
+        require_suffix(arguments.confusion, SUFFIXES)
+    for path in filter(None, (arguments.confusion, arguments.output)):  # told before the work, not after it
         require_writable(path)
 
     exported = _exported(arguments)
     description = _description(arguments, exported)
-    spec = _input_spec(arguments, description, exported)
+    spec = image_options.input_spec(arguments, description, DATASETS[_dataset(arguments)].input, _dataset(arguments))
     images = open_images(arguments.data, spec, arguments.num_workers)
     networks = _networks(arguments, exported, description, images, spec)
     classes = networks[0].classes
@@ -140,16 +141,6 @@ def _description(arguments, exported):
     from ..training.saving.checkpoints import description_of  # imported only for weights of a training run
 
     return description_of(arguments.params)
-
-
-def _input_spec(arguments, description, exported):
-    """Return the `InputSpec`: from the options, else the description, else the defaults of the data."""
-    from ..data.datasets import DATASETS
-
-    written = description and description.input_spec()
-    if exported and written is None and not image_options.input_options(arguments):
-        print(f'note: there is no {exported.description_file}; images are preprocessed as for {_dataset(arguments)}', file=sys.stderr)
-    return image_options.input_spec(arguments, written or DATASETS[_dataset(arguments)].input)
 
 
 def _dataset(arguments):

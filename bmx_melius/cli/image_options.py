@@ -1,6 +1,7 @@
 """Options of predict and evaluate for preprocessing and class names; they override the values in the description of the network."""
 
 import dataclasses
+import sys
 
 from ..arguments import numbers, positive_int
 from ..errors import UserError
@@ -24,7 +25,7 @@ def add_options(parser):
     )
 
 
-def input_options(arguments):
+def _input_options(arguments):
     """Return the fields of an `InputSpec` that are given by options, a dict."""
     fields = {'channels': arguments.channels, 'size': arguments.input_size, 'mean': arguments.mean, 'std': arguments.std}
     options = {name: value for name, value in fields.items() if value is not None}
@@ -35,9 +36,22 @@ def input_options(arguments):
     return options
 
 
-def input_spec(arguments, otherwise):
-    """Return the `InputSpec` given by the options, with the fields of the `InputSpec` `otherwise` for options not given."""
-    return dataclasses.replace(otherwise, **input_options(arguments))
+def input_spec(arguments, description, default, dataset):
+    """Return the `InputSpec`: options take precedence over the description, which takes precedence over a default.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+    description : Description or None
+        None if the network has no description.
+    default : InputSpec
+    dataset : str
+        Name of the dataset that the default belongs to, for a note on standard error if neither options nor description are given.
+    """
+    options, written = _input_options(arguments), description and description.input_spec()
+    if description and written is None and not options:
+        print(f'note: there is no {description.source}; images are prepared as for {dataset}', file=sys.stderr)
+    return dataclasses.replace(written or default, **options)
 
 
 def class_names(arguments, description, classes):

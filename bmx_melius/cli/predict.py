@@ -51,10 +51,11 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Print the classes of each image as soon as they are computed, or one JSON object at the end."""
+    from ..preprocessing import InputSpec
     from .classifier import Classifier
 
     exported = Exported(arguments.prefix)
-    spec = _input_spec(arguments, exported)
+    spec = image_options.input_spec(arguments, exported.description(), InputSpec(), 'ImageNet')
     classifier = Classifier.load(exported, arguments.epoch, spec)
     names = image_options.class_names(arguments, exported.description(), classifier.classes)
     images, predictions, unreadable = _list_images(arguments.images), [], []
@@ -102,13 +103,3 @@ def _list_images(paths):
             print(f'note: {ignored} other files in {path} are not classified; JPEG, PNG, TIFF and BMP can be', file=sys.stderr)
         images += [os.path.join(path, name) for name in found]
     return images
-
-
-def _input_spec(arguments, exported):
-    """Return the `InputSpec`: from the options, else the description, else that of ImageNet."""
-    from ..preprocessing import InputSpec
-
-    written = exported.description().input_spec()
-    if written is None and not image_options.input_options(arguments):
-        print(f'note: there is no {exported.description_file}; images are preprocessed as for ImageNet', file=sys.stderr)
-    return image_options.input_spec(arguments, written or InputSpec())

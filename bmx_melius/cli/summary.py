@@ -8,7 +8,7 @@ import sys
 from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
-from ..files import require_writable
+from ..files import require_suffix, require_writable
 from .options import add_input_size, add_json_flag, add_network
 
 _EXAMPLES = """\
@@ -54,12 +54,12 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Print a table or a JSON object, and write the drawing. Raises `UserError` or `OSError` for invalid arguments."""
-    from ..analysis.drawing import check_path, draw, save
+    from ..analysis.drawing import SUFFIXES, draw, save
     from ..analysis.graph import Graph
     from ..analysis.summary import Summary
 
     if arguments.plot:
-        check_path(arguments.plot)
+        require_suffix(arguments.plot, SUFFIXES)
         require_writable(arguments.plot)
     network, input_shape = _network_and_shape(arguments)
     graph = Graph.read(network, input_shape)

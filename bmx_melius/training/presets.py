@@ -1,4 +1,4 @@
-"""Training protocols: what the flags of train_imagenet.py are where the user leaves them out. All their numbers are here."""
+"""Training protocols: default values of the flags of ``train_imagenet.py``, for each preset, dataset and optimizer."""
 
 import dataclasses
 import fractions
@@ -10,25 +10,25 @@ from ..data.datasets import DATASETS
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerDefaults:
-    """Defaults of flags for one optimizer, and the arguments that have no flag."""
+    """Default flags for one optimizer, and its arguments that have no flag."""
 
     lr: float
     wd: float
     warmup_epochs: int
-    momentum: 'float | None' = None  # None: it has none
+    momentum: 'float | None' = None  # None if the optimizer has no momentum argument
     arguments: dict = dataclasses.field(default_factory=dict)
 
 
-# The row of radam is the protocol of the MeliusNet paper, section 4.1, which also warms up adam and sgd for 5 epochs.
+# radam: protocol of the MeliusNet paper, section 4.1, which also gives the 5 epochs of warm-up for adam and sgd.
 OPTIMIZERS = {
     'radam': OptimizerDefaults(lr=0.002, wd=0.0, warmup_epochs=0, arguments={'beta1': 0.95, 'beta2': 0.999, 'epsilon': 1e-5}),
     'adam': OptimizerDefaults(lr=0.001, wd=0.0, warmup_epochs=5),
     'sgd': OptimizerDefaults(lr=0.1, wd=1e-4, warmup_epochs=5, momentum=0.9),
     'nag': OptimizerDefaults(lr=0.1, wd=1e-4, warmup_epochs=5, momentum=0.9),
 }
-OF_THE_OPTIMIZER = ('lr', 'wd', 'warmup_epochs', 'momentum')  # a preset's values of these hold for the preset's optimizer alone
+OPTIMIZER_FLAGS = ('lr', 'wd', 'warmup_epochs', 'momentum')  # a preset's values of these apply only to the preset's optimizer
 
-# MeliusNet, section 4.1. What an optimizer brings along is in its row above; the clipping threshold is the network's.
+# MeliusNet, section 4.1. Defaults of the optimizer are in `OPTIMIZERS`; the clipping threshold is a default of the network.
 PROTOCOL = {
     'optimizer': 'radam',
     'num_epochs': DATASETS['imagenet'].num_epochs,
@@ -36,7 +36,7 @@ PROTOCOL = {
     'lr_mode': 'cosine',
     'warmup_lr': 0.0,
     'lr_decay': 0.1,
-    'lr_decay_epoch': [40, 60],  # of mode step: GluonCV's
+    'lr_decay_epoch': [40, 60],  # for mode step, as in GluonCV
     'augmentation': 'medium',
     'initialization': 'gaussian',
     'bits': 1,
@@ -44,7 +44,7 @@ PROTOCOL = {
 
 PRESETS = {
     'meliusnet': PROTOCOL,
-    # The paper's comparison with naive networks. Where it is silent, as the authors' program has it: adam, no weight decay, no warm-up.
+    # The paper's comparison with naive networks. Not in the paper but in the authors' code: adam, no weight decay, no warm-up.
     'naive': {
         **PROTOCOL,
         'optimizer': 'adam',
@@ -55,14 +55,14 @@ PRESETS = {
         'lr_mode': 'step',
         'lr_decay_epoch': [35, 37],
     },
-    # The networks with 32 bits beside the binary ones. Where the paper is silent, as GluonCV trains: weight decay 0.0001, momentum 0.9.
+    # The paper's comparison with 32-bit networks. Not in the paper but as in GluonCV: weight decay 0.0001, momentum 0.9.
     'full-precision': {**PROTOCOL, 'bits': 32, 'optimizer': 'nag', 'lr': 0.1, 'warmup_epochs': 5, 'num_epochs': 90, 'augmentation': 'high'},
-    # The largest network. Of its 150 + 20 epochs these are the 150; see docs/training.md.
+    # The largest network. These are the first 150 of its 150 + 20 epochs; see docs/training.md.
     'meliusnet59': {**PROTOCOL, 'lr': 0.003, 'num_epochs': 150},
 }
 DEFAULT = 'meliusnet'
 
-# Flags that need another one -> that one, and their defaults beside it (GluonCV's).
+# Flag -> flags that require it, with their defaults (those of GluonCV).
 DEPENDENT = {
     'mixup': {'mixup_alpha': 0.2, 'mixup_off_epoch': 0},
     'teacher': {'temperature': 20.0, 'hard_weight': 0.5, 'teacher_params': None, 'teacher_pretrained': False, 'teacher_options': None},
@@ -70,32 +70,33 @@ DEPENDENT = {
 
 
 def preset_values(preset, dataset, optimizer=None, num_epochs=None):
-    """What a preset says on a dataset.
+    """Return the values of a preset's flags for a dataset.
 
-    Presets are written for ImageNet. On a dataset with `f` times ImageNet's number of epochs the preset's number is multiplied by `f`,
-    and its learning rate by the dataset's `lr_factor`. The epochs of the warm-up (rounded up) and those at which the rate decays (rounded
-    down) keep their share of the run, also where the run has another number of epochs.
+    Presets are defined for ImageNet. For a dataset with `f` times ImageNet's default number of epochs, the preset's number of epochs is
+    multiplied by `f` and its learning rate by the dataset's `lr_factor`. The warm-up epochs (rounded up) and the epochs at which the rate
+    decays (rounded down) are scaled with the number of epochs.
 
     Parameters
     ----------
     preset : str
-        A row of `PRESETS`.
+        Key of `PRESETS`.
     dataset : Dataset
     optimizer : str or None
-        In place of the preset's own; another one has the rate, weight decay, warm-up and momentum of its row in `OPTIMIZERS`.
+        Replaces the preset's optimizer; learning rate, weight decay, warm-up and momentum then come from `OPTIMIZERS`.
     num_epochs : int or None
-        In place of the preset's own.
+        Replaces the preset's number of epochs.
 
     Returns
     -------
-    dict of the names of flags (with underscores) to values, None where a flag has no meaning.
+    dict
+        Flag names with underscores -> values; None if a flag does not apply.
     """
     row = PRESETS[preset]
     optimizer = optimizer or row['optimizer']
-    of_optimizer = {name: getattr(OPTIMIZERS[optimizer], name) for name in OF_THE_OPTIMIZER}
+    of_optimizer = {name: getattr(OPTIMIZERS[optimizer], name) for name in OPTIMIZER_FLAGS}
     values = {**of_optimizer, **row} if optimizer == row['optimizer'] else {**row, **of_optimizer, 'optimizer': optimizer}
     epochs = num_epochs or max(1, round(row['num_epochs'] * dataset.num_epochs / DATASETS['imagenet'].num_epochs))
-    share = fractions.Fraction(epochs, row['num_epochs'])  # exact: an event that falls on an epoch stays there
+    share = fractions.Fraction(epochs, row['num_epochs'])  # exact, so that no epoch changes by rounding errors
     values.update(
         num_epochs=epochs,
         warmup_epochs=min(math.ceil(values['warmup_epochs'] * share), epochs - 1),
@@ -106,9 +107,10 @@ def preset_values(preset, dataset, optimizer=None, num_epochs=None):
 
 
 def with_defaults(options):
-    """Return the values of all flags, a dict by their names with underscores, with defaults that depend on other flags in place of None.
+    """Return the values of all flags, with None replaced by defaults that depend on other flags.
 
-    Raises `UserError` for a flag that means nothing beside the others.
+    `options` and the result are dicts whose keys are flag names with underscores. Raises `UserError` for a flag that has no effect in
+    combination with the others.
     """
     values = dict(options)
 
@@ -116,19 +118,19 @@ def with_defaults(options):
         if values[name] is None:
             values[name] = value
 
-    require(values['model'], 'which network? Give --model, for example --model meliusnet22')
+    require(values['model'], 'no network is given: use --model, for example --model meliusnet22')
     values['use_rec'] = bool(values['use_rec'] or values['rec_train'] or values['rec_val'])
     dataset = DATASETS[values['dataset']]
     fill_in('data_dir', dataset.data_dir)
     fill_in('input_size', dataset.input.size)
     fill_in('crop_ratio', dataset.crop_ratio)
-    if not values['use_pretrained']:  # the weights decide
+    if not values['use_pretrained']:  # otherwise the weights determine the stem
         fill_in('initial_layers', dataset.initial_layers)
     fill_in('num_workers', dataset.num_workers)
     optimizer = values['optimizer'] or preset_values(values['preset'], dataset)['optimizer']
     require(
         values['momentum'] is None or OPTIMIZERS[optimizer].momentum is not None,
-        f'--momentum {values["momentum"]}: {optimizer} has no such momentum; leave it out, or take sgd or nag',
+        f'--momentum {values["momentum"]}: {optimizer} has no such argument; leave the flag out, or use --optimizer sgd or nag',
     )
     for name, value in preset_values(values['preset'], dataset, values['optimizer'], values['num_epochs']).items():
         fill_in(name, value)
@@ -143,7 +145,7 @@ def with_defaults(options):
 
 
 def describe_preset(config):
-    """Return in words which flags of a `RunConfig` have their preset's values, and which do not."""
+    """Return a text that lists which flags of a `RunConfig` have the values of the preset and which are overridden."""
     preset, chosen_values = config.optimizer.preset, config.to_flags()
     values = preset_values(preset, DATASETS[config.data.dataset])
     kept, overridden = [], []
@@ -152,13 +154,13 @@ def describe_preset(config):
             continue
         chosen, flag = chosen_values[name], flag_of(name)
         if chosen == value:
-            kept += [f'{flag} {_in_words(value)}'] if value is not None else []
+            kept += [f'{flag} {_format(value)}'] if value is not None else []
         else:
-            overridden.append(f'{flag} {_in_words(chosen)} (not {_in_words(value)})')
+            overridden.append(f'{flag} {_format(chosen)} (not {_format(value)})')
     return f'{preset}: {" ".join(kept)}' + (f'; overridden: {", ".join(overridden)}' if overridden else '')
 
 
-def _in_words(value):
+def _format(value):
     if isinstance(value, (list, tuple)):
         return ','.join(map(str, value))
     return f'{value:g}' if isinstance(value, float) else str(value)

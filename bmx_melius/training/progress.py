@@ -1,4 +1,4 @@
-"""How far a run is, and what it has seen on the way."""
+"""Progress of a training run: position, running sums of loss and accuracy, timing, and history of finished epochs."""
 
 import collections
 import dataclasses
@@ -7,31 +7,31 @@ from typing import Optional
 
 from ..analysis.evaluation import count_correct
 
-PACE_SECONDS = 10
-SUMS = ('loss', 'correct', 'correct5', 'seen', 'waiting', 'running')  # fields that each process counts by itself
-TIMINGS = ('seconds', 'images_per_second', 'waiting')  # columns of the history in which equal runs differ
+PACE_SECONDS = 10  # time over which the current speed is averaged
+SUMS = ('loss', 'correct', 'correct5', 'seen', 'waiting', 'running')  # fields that each worker counts separately
+TIMINGS = ('seconds', 'images_per_second', 'waiting')  # columns of the history that differ between identical runs
 
 
 class Pace:
-    """How fast training is now: over the last `seconds`, or the last update where that took longer.
+    """Current speed of training, averaged over the last `seconds`, or over the last update if it took longer.
 
     Attributes
     ----------
     updates_per_second : float
     waiting_share : float
-        The share of the time that went by waiting for data, 0 to 1.
+        Share of the time spent waiting for data, 0 to 1.
     """
 
     def __init__(self, seconds=PACE_SECONDS):
         self._seconds, self._points = seconds, collections.deque()
 
     def start(self, *point):
-        """Forget all; training begins at a `point` as in `add`."""
+        """Reset to a single `point`, the arguments of `add`."""
         self._points.clear()
         self._points.append(point)
 
     def add(self, now, updates, waiting):
-        """At the time `now` so many updates are over, and so many seconds of waiting: sums since any beginning."""
+        """Add a point: time, number of finished updates, and seconds spent waiting, each since an arbitrary start."""
         self._points.append((now, updates, waiting))
         while len(self._points) > 2 and self._points[1][0] <= now - self._seconds:
             self._points.popleft()
@@ -52,24 +52,24 @@ class Pace:
 
 @dataclasses.dataclass
 class Progress:
-    """How far a run is, apart from the network and the optimizer.
+    """Progress of a training run: its state except for network and optimizer.
 
     Attributes
     ----------
     images_per_update : int
-        On all devices and processes together: a batch in the sense of `batch`.
+        Images per update over all devices and workers: a batch in the sense of `batch`.
     epoch, batch : int
-        The next batch is number `batch` of `epoch`, both counted from 0. After the last batch of an epoch, validation is next.
+        The next batch is number `batch` of `epoch`, both counted from 0. The last batch of an epoch is followed by validation.
     loss, correct, correct5, seen : float, int, int, int
-        Sums over the images of the running epoch so far: of the loss, of those whose class was likeliest and among the likeliest 5, of all.
+        Sums over the images of the current epoch so far: of the loss, of correct top-1 and top-5 predictions, and of images.
     waiting, running : float
-        Seconds of the running epoch, in training: waiting for data, and all.
+        Training time of the current epoch in seconds: waiting for data, and in total.
     history : list of dict
-        One row for each finished epoch: `epoch` (finished epochs, this one included), `loss`, `train_top1`, `train_top5`, `top1`, `top5`
-        (validation), `learning_rate` (of the last update) and, in `TIMINGS`, what differs between equal runs: `seconds` (validation
-        included), `images_per_second` and `waiting` (share of the time of training in which it waited for data).
+        One row per finished epoch: `epoch` (from 1), `loss`, `train_top1`, `train_top5`, `top1`, `top5` (validation), `learning_rate` (of
+        the last update), and the `TIMINGS`: `seconds` (including validation), `images_per_second`, and `waiting` (share of the training
+        time spent waiting for data).
     pace : Pace
-        Of the last seconds of the running epoch; a checkpoint does not keep it.
+        Current speed; not stored in checkpoints.
     """
 
     images_per_update: int = 0
@@ -87,7 +87,7 @@ class Progress:
         self.pace = Pace()
 
     def timed(self, batches):
-        """Yield the batches, and count how long each lets the caller wait, and how long it takes in all."""
+        """Yield the batches; add the time spent waiting for them to `waiting`, and the total time to `running`."""
         started = time.perf_counter()
         self.pace.start(started, self.batch, self.waiting)
         for batch in batches:
@@ -100,7 +100,7 @@ class Progress:
                 started = now
 
     def add(self, outputs, labels, losses):
-        """Count the batch that was just trained: a list of logits, labels and losses for each device."""
+        """Add the results of an update: lists of logits, labels and losses, with one item per device."""
         for output, label, loss in zip(outputs, labels, losses):
             correct, correct5 = count_correct(output, label)
             self.loss += float(loss.sum().asscalar())
@@ -110,18 +110,18 @@ class Progress:
         self.batch += 1
         self.pace.add(time.perf_counter(), self.batch, self.waiting)
 
-    def of_all(self, workers):
-        """A copy whose sums are over all `Workers`: what a checkpoint holds."""
+    def summed_over(self, workers):
+        """Return a copy with the sums over all `Workers`, as stored in a checkpoint."""
         own = [getattr(self, name) for name in SUMS]
         return dataclasses.replace(self, **{name: type(value)(total) for name, value, total in zip(SUMS, own, workers.sum(own))})
 
     def share(self, workers):
-        """A copy for each of the `Workers` that go on from here: process 0 keeps the sums, so they are counted once."""
+        """Return the progress of each of the `Workers` that continue from here: only rank 0 keeps the sums, so they are counted once."""
         return self if workers.rank == 0 else dataclasses.replace(self, **{name: type(getattr(self, name))(0) for name in SUMS})
 
     def results(self, workers):
-        """What the running epoch gave, over all `Workers`: a dict of columns of `history`."""
-        total = self.of_all(workers)
+        """Return the training results of the current epoch over all `Workers`, a dict of columns of `history`."""
+        total = self.summed_over(workers)
         return {
             'loss': total.mean_loss,
             'train_top1': total.accuracy,
@@ -132,28 +132,28 @@ class Progress:
 
     @property
     def mean_loss(self):
-        """Over the images of the running epoch, of this process."""
+        """Mean loss over the images of the current epoch in this worker."""
         return self.loss / self.seen
 
     @property
     def accuracy(self):
-        """Top-1 on the images of the running epoch as this process trained on them, 0 to 1."""
+        """Top-1 accuracy on the training images of the current epoch in this worker, 0 to 1."""
         return self.correct / self.seen
 
     def end_epoch(self, **results):
-        """Note the finished epoch with its `results` in the history, and move to the start of the next one."""
+        """Add the finished epoch with its `results` to the history, and move to the start of the next epoch."""
         self.history.append({'epoch': self.epoch + 1, **results})
         self.epoch, self.batch = self.epoch + 1, 0
         self.loss, self.correct, self.correct5, self.seen, self.waiting, self.running = 0.0, 0, 0, 0, 0.0, 0.0
 
     @property
     def best(self) -> Optional[dict]:
-        """The first row of the best top-1 accuracy, None before the first epoch is over."""
+        """Row of the history with the best top-1 accuracy (the first of several), None before the first epoch has finished."""
         return max(self.history, key=lambda row: row['top1'], default=None)
 
 
 def is_progress(value):
-    """Whether `value` holds all fields of a `Progress`, of their types, as JSON gives them back."""
+    """Return whether `value`, read from JSON, has all fields of a `Progress` with their types."""
     if not isinstance(value, dict) or value.keys() != {field.name for field in dataclasses.fields(Progress)}:
         return False
     numbers = {field.name: field.type for field in dataclasses.fields(Progress) if field.name != 'history'}

@@ -1,4 +1,4 @@
-"""The progress bar of a training run."""
+"""Progress bar of a training run."""
 
 import contextlib
 
@@ -9,16 +9,16 @@ from ..reporting import LOG
 
 
 class Bar:
-    """A bar over all images of a run, with the time left; drawn only where standard error is a terminal.
+    """Progress bar over all images of a run, with the remaining time; drawn only if standard error is a terminal.
 
-    The time left follows from the mean speed since the start, so it includes validation once there was one.
+    The remaining time is estimated from the mean speed since the start, so it includes validation after the first epoch.
 
     Parameters
     ----------
     total, done : int
-        Images of the whole run, and of the part of it that is over.
+        Number of images of the whole run, and of its finished part.
     drawn : bool
-        False draws none anywhere.
+        False disables the bar.
     """
 
     FORMAT = '{desc} {percentage:.0f}%|{bar}| {elapsed} < {remaining}{postfix}'
@@ -38,7 +38,7 @@ class Bar:
         self._bar.close()
 
     def advance(self, images, description, *values):
-        """`images` more are done; the texts `description` and `values` are shown before and behind the bar."""
+        """Advance by `images`; show the texts `description` before and `values` after the bar."""
         self._bar.set_description_str(description, refresh=False)
         self._bar.set_postfix_str(', '.join(values), refresh=False)
         self._bar.update(images)

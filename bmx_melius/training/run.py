@@ -1,4 +1,4 @@
-"""A training run: everything that its configuration describes, built from it."""
+"""Training run: data, network, optimizer and files, constructed from a configuration."""
 
 import contextlib
 import os
@@ -19,19 +19,19 @@ from .recording.scalars import Scalars
 from .saving.checkpoints import Checkpoints
 from .saving.export import export_network
 from .saving.folder_lock import locked
-from .start import start, warn_of_little_space
+from .start import start, warn_if_disk_space_is_low
 
 
 class Run:
-    """A training run, as one of the processes of its job sees it.
+    """Training run in one of its workers.
 
     Parameters
     ----------
     config : RunConfig
     zoo : module
-        As `model_zoo`: gives networks by name.
+        Module with the interface of `model_zoo`, which defines networks by name.
     workers : Workers
-        The processes that train together. The one of rank 0 writes the files.
+        Workers that train together; rank 0 writes the files.
 
     Attributes
     ----------
@@ -42,14 +42,14 @@ class Run:
     objective : Objective
     trainer : gluon.Trainer
     progress : Progress
-        From `start` on.
+        None before `start`.
     folder : RunFolder
-        From `start` on.
+        None before `start`.
 
     Raises
     ------
     UserError
-        When data, network and flags do not fit together.
+        When data, network and flags do not match.
     """
 
     def __init__(self, config, zoo, workers):
@@ -73,11 +73,11 @@ class Run:
 
     @property
     def is_writer(self):
-        """Whether this process writes the files of the run."""
+        """Whether this worker writes the files of the run."""
         return self.workers.rank == 0
 
     def check(self):
-        """Log the plan, load what the run would start from and decode all images, without writing anything (--dry-run)."""
+        """Log the plan, load the initial state and decode all images, without writing files (--dry-run)."""
         LOG.info(self._plan)
         start(self.config, self._checkpoints, self.net, self.trainer, self.source)
         self.source.decode_training_images()
@@ -85,7 +85,7 @@ class Run:
 
     @contextlib.contextmanager
     def start(self):
-        """Within the block the run trains: its folder is locked, its log is written, and network and optimizer have their initial state."""
+        """Prepare training for the block: lock the folder, write the log, and load the initial state of network and optimizer."""
         config, output = self.config, self.config.output
         log = output.logging_file or os.path.join(output.save_dir, LOG_FILE)
         lock = locked(output.save_dir) if self.is_writer else contextlib.nullcontext()
@@ -93,9 +93,11 @@ class Run:
             LOG.info(self._plan)
             if self.is_writer:
                 if not config.resume:
-                    self._checkpoints.refuse_run(output.save_dir)  # another process may have trained there since the flags were read
+                    self._checkpoints.refuse_run(
+                        output.save_dir
+                    )  # checked again: another process may have started there since the flags were parsed
                 remove_leftovers(output.save_dir)
-            warn_of_little_space(config, self.net)
+            warn_if_disk_space_is_low(config, self.net)
             self.progress = start(config, self._checkpoints, self.net, self.trainer, self.source)
             flips = None
             if output.track_flips and self.is_writer:
@@ -115,11 +117,11 @@ class Run:
             yield
 
     def forward(self, images):
-        """Return the logits for a batch of images, in the type of numbers of the network."""
+        """Return the logits of a batch of images, in the data type of the network."""
         return self.net(images.astype(self.config.network.dtype, copy=False))
 
     def save(self):
-        """Write a checkpoint. All processes must call this."""
+        """Write a checkpoint. All workers must call this."""
         self._checkpoints.save(self.net, self.trainer, self.progress, self.folder.arrays())
 
     def export(self):

@@ -1,4 +1,4 @@
-"""The initial state of a run: new, its last checkpoint, or the weights of another run."""
+"""Initial state of a run: new weights, its last checkpoint, or the weights of another run."""
 
 import functools
 import math
@@ -13,22 +13,22 @@ from .progress import Progress
 from .saving.checkpoints import verify_file
 from .saving.optimizer_state import load_optimizer
 
-OF_CLASSES = ('output.weight', 'output.bias')  # the parameters whose shapes depend on the number of classes
-OTHER_CLASSES = 'it was trained on another number of classes than the data have: take data with as many classes, or other weights'
-OTHER_NETWORK = 'give the flags that it was trained with, such as --model, --model-options and --initial-layers, or take other weights'
+OUTPUT_LAYER = ('output.weight', 'output.bias')  # the parameters whose shapes depend on the number of classes
+OTHER_CLASSES = 'it was trained with another number of classes: use data with as many classes, or other weights'
+OTHER_NETWORK = 'give the flags that it was trained with, such as --model, --model-options and --initial-layers, or use other weights'
 
 
 def start(config, checkpoints, net, trainer, source):
-    """Load the state that a run starts or continues from into network and optimizer, and return its `Progress`.
+    """Load the initial state of a run into network and optimizer, and return its `Progress`.
 
-    A new run is saved at once, so that there is always something to resume; a dry run is not.
+    A new run, except a dry run, writes a checkpoint at once, so that it can always be resumed.
     """
     if config.resume:
         progress = checkpoints.load(net, trainer)
         if progress.images_per_update != source.images_per_update:
             raise UserError(
-                f'the run in {config.output.save_dir} was started with updates of {progress.images_per_update} images, now they '
-                f'would have {source.images_per_update}: start as many processes as then'
+                f'the run in {config.output.save_dir} was started with {progress.images_per_update} images per update, but would continue '
+                f'with {source.images_per_update}: start as many processes as before'
             )
         LOG.info('continuing at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
         return progress
@@ -51,28 +51,28 @@ def start(config, checkpoints, net, trainer, source):
 
 
 def _load_weights(net, model, file):
-    """Load a file of weights into a network named `model`. Raises `UserError` where a parameter has another shape or is unknown."""
+    """Load a file of weights into a network named `model`. Raises `UserError` when names or shapes of parameters do not match."""
     stored = {name: array.shape for name, array in read_arrays(file).items()}
     needed = {name: parameter.shape for name, parameter in net._collect_params_with_prefix().items()}
-    if any('.' in name for name in stored):  # names by the structure; `load_parameters` tells them from full names in this way
+    if any('.' in name for name in stored):  # structural names; `load_parameters` distinguishes them from full names in the same way
         wrong = difference(stored, needed)
         if wrong:
-            others = {name for name, shape in stored.items() if needed.get(name) != shape} - set(OF_CLASSES)
+            others = {name for name, shape in stored.items() if needed.get(name) != shape} - set(OUTPUT_LAYER)
             raise UserError(f'{file} does not fit {model}: {wrong}; ' + (OTHER_NETWORK if others else OTHER_CLASSES))
     net.load_parameters(file, ctx=net.collect_params().list_ctx(), cast_dtype=True)
 
 
-def warn_of_little_space(config, net):
-    """Warn when the disk will not hold the checkpoints of the run."""
+def warn_if_disk_space_is_low(config, net):
+    """Log a warning when the disk does not have enough space for the checkpoints of the run."""
     output = config.output
     size = sum(4 * math.prod(parameter.shape) for parameter in net.collect_params().values())
     every_nth = config.optimizer.num_epochs // output.save_frequency if output.save_frequency else 0
-    weights = 4 + every_nth  # the new, the last, the previous and the best
-    needed = size * (weights + 3 * 2)  # an optimizer has up to two moments, and there are the new state, the last and the previous one
+    weights = 4 + every_nth  # those of the new, the last, the previous and the best checkpoint
+    needed = size * (weights + 3 * 2)  # up to two moments per weight, for the new, the last and the previous checkpoint
     free = check_folder(output.save_dir)
     if free < needed:
         LOG.warning(
-            '%s has %.3g MB free, and the checkpoints will take about %.3g MB: make room, or raise --save-frequency',
+            '%s has %.3g MB free, and the checkpoints will take about %.3g MB: free some space, or raise --save-frequency',
             output.save_dir,
             free / 1e6,
             needed / 1e6,

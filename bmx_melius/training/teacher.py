@@ -1,4 +1,4 @@
-"""The teacher of a distillation: a trained network whose answers another one learns."""
+"""Loading of the teacher network of a distillation."""
 
 import os
 
@@ -10,40 +10,40 @@ from ..exported import Exported
 
 
 def load_teacher(get_model, name, classes, input_shape, devices, params=None, pretrained=False, arguments=None):
-    """Find, build and load a network; its answers are not differentiated.
+    """Build or import the teacher network and load its weights.
 
     Parameters
     ----------
     get_model : function
-        As `model_zoo.get_model`.
+        Function with the interface of `model_zoo.get_model`.
     name : str
-        A prefix: ``PREFIX-symbol.json`` and ``PREFIX-0000.params`` are an exported network. Or a name that `get_model`
-        knows.
+        Prefix of an exported network, ``PREFIX-symbol.json`` and ``PREFIX-0000.params``, or a name known to `get_model`.
     classes : int
     input_shape : tuple of int
-        (C, H, W) of the images it will see.
+        Shape (C, H, W) of the images.
     devices : list of mx.Context
     params : str or None
-        File of weights for `load_parameters`, of a network by name.
+        File of weights for `load_parameters`, for a network given by name.
     pretrained : bool or str
-        Take published weights instead, as `get_model` does; they are downloaded if they are not in ~/.mxnet/models.
+        Use published weights instead, as in `get_model`; they are downloaded if they are not in ~/.mxnet/models.
     arguments : dict or None
-        Further arguments of a network by name.
+        Further arguments of `get_model`.
 
     Returns
     -------
-    gluon.HybridBlock: images -> logits (N, classes).
+    gluon.HybridBlock
+        Maps images to logits (N, classes).
 
     Raises
     ------
     UserError
-        When there is no such network, or no weights, or they do not fit the data.
+        When the network or its weights do not exist, or do not match the data.
     """
     files = Exported(name)
     exported = os.path.isfile(files.symbol_file)
     if exported and (params or pretrained or arguments):
         raise UserError(
-            f'--teacher {name} is an exported network and has its weights with it: leave out --teacher-params, '
+            f'--teacher {name} is an exported network, which includes its weights: leave out --teacher-params, '
             '--teacher-pretrained and --teacher-options'
         )
     if not exported and bool(params) == bool(pretrained):
@@ -65,5 +65,5 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
     except (AssertionError, OSError, RuntimeError, TypeError, ValueError, mx.MXNetError) as error:
         raise UserError(f'--teacher {name} cannot be used: {last_line(error)}') from error
     if answer != (1, classes):
-        raise UserError(f'--teacher {name} answers with shape {answer[1:]}; the {classes} classes of the data need ({classes},)')
+        raise UserError(f'--teacher {name} has outputs of shape {answer[1:]}; the {classes} classes of the data require ({classes},)')
     return net

@@ -1,11 +1,10 @@
-// Every binary kernel against plain loops, bit for bit, on random and edge shapes.
+// Tests of the binary kernels: bitwise comparison with plain loops, on random shapes and edge cases.
 //
-//     binary_kernels_test [CASES]
+//     binary_kernels_test INSTRUCTION_SET CASES
 //
-// Each case draws a layer, a map and a part of the output, computes what must come out with a dot product of +1 and -1
-// over unpacked elements, and compares every available kernel table with it, the reference among them. Buffers end
-// exactly where the contract says, next to pages that must not be touched. To add a case that matters, add
-// a line to kEdgeCases.
+// Each case draws a layer, a map and a part of the output, computes the expected result as dot products of +1 and -1
+// over unpacked elements, and compares the kernel tables of the instruction set with it. Buffers end exactly where the
+// kernels' contract says, next to protected pages. To add a case, add a line to kEdgeCases.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "binary_kernel_tables.h"
+#include "kernel_tables.h"
 
 namespace {
 
@@ -27,12 +26,12 @@ using namespace bmx;
 
 struct Case {
     BinaryConv conv;
-    int rows, columns;  // of the output computed
-    int margin;         // pixels of the map on each side that the computed part does not touch
-    int gap;            // pixels that follow each row of the map, elements that follow each pixel of the output
+    int rows, columns;  // size of the computed output
+    int margin;         // pixels on each side of the map outside the computed part
+    int gap;            // pixels after each row of the map, and elements after each pixel of the output
     bool addend;
     Number number;
-    int first_step, last_step;  // of the range of filters, in sixteenths of all filter steps
+    int first_step, last_step;  // range of filters, in sixteenths of all filter steps
     unsigned seed;
 };
 
@@ -70,7 +69,8 @@ const Case kEdgeCases[] = {
     {{64, 40, 7, 7, 2, 2, 1, 1, 1, false}, 20, 21, 0, 0, false, Number::f32, 4, 16, 14},
     {{48, 64, 3, 3, 1, 1, 1, 1, 1, false}, 14, 14, 1, 1, false, Number::i16, 0, 16, 15},
     {{32, 16, 5, 2, 1, 1, 1, 1, 1, false}, 3, 200, 0, 0, false, Number::i16, 0, 16, 16},
-    {{1, 16, 64, 64, 1, 1, 1, 1, 1, false}, 1, 3, 0, 0, true, Number::i16, 0, 16, 21},  // many more steps than n needs
+    {{1, 16, 64, 64, 1, 1, 1, 1, 1, false}, 1, 3, 0, 0, true, Number::i16, 0, 16, 21},  // many more steps than n
+                                                                                        // requires
 };
 
 class Random {
@@ -89,7 +89,7 @@ Case random_case(unsigned seed) {
     Case c;
     BinaryConv& v = c.conv;
     v.groups = r.once_in(4) ? r.between(2, 6) : 1;
-    const bool round_channels = r.once_in(2);  // the fast paths
+    const bool round_channels = r.once_in(2);  // to cover the fast paths
     const int most = v.groups == 1 ? 200 : 70;
     v.in_channels = v.groups * (round_channels ? 32 * r.between(1, most / 32) : r.between(1, most));
     v.out_channels = v.groups * (r.once_in(2) ? 16 * r.between(1, 5) : r.between(1, v.groups == 1 ? 130 : 40));
@@ -115,8 +115,8 @@ Case random_case(unsigned seed) {
     return c;
 }
 
-// Memory between two pages that must not be touched, at the end of the first or at the beginning of the second: reading
-// or writing beyond it ends the program, in vector and tile instructions too, which AddressSanitizer does not see.
+// Memory between two protected pages, adjacent to one of them: access beyond it terminates the program, including
+// access by vector and tile instructions, which AddressSanitizer does not check.
 template <typename T>
 class Guarded {
   public:
@@ -151,16 +151,16 @@ bool fail(const BinaryKernels& table, const Case& c, const char* what, long at, 
     return false;
 }
 
-// A layer with unpacked elements and what must come out.
+// A layer with unpacked elements and the expected result.
 struct Example {
     explicit Example(const Case& c);
     int element(int y, int x, int channel) const { return elements[(size_t(y) * width + x) * channels + channel]; }
 
     Case c;
-    int channels, height, width;   // of the map
+    int channels, height, width;   // size of the map
     std::vector<int8_t> elements;  // 0 or 1
     std::vector<int8_t> weights;   // +1 or -1: (out, kernel_h, kernel_w, in / groups)
-    std::vector<uint32_t> words;   // the same as in the file
+    std::vector<uint32_t> words;   // the weights in the layout of the file
     std::vector<int> result;       // (rows, columns, out)
 };
 
@@ -171,7 +171,7 @@ Example::Example(const Case& which) : c(which) {
     height = (c.rows - 1) * v.stride_h + (v.kernel_h - 1) * v.dilation_h + 1 + 2 * c.margin;
     width = (c.columns - 1) * v.stride_w + (v.kernel_w - 1) * v.dilation_w + 1 + 2 * c.margin;
     elements.resize(size_t(height) * width * channels);
-    const int kind = r.between(0, 7);  // mostly random, sometimes all alike
+    const int kind = r.between(0, 7);  // mostly random, sometimes all equal
     for (auto& e : elements) {
         e = kind == 0 ? 0 : kind == 1 ? 1 : r.word() >> 7 & 1;
     }
@@ -208,7 +208,7 @@ Example::Example(const Case& which) : c(which) {
     }
 }
 
-// Sets one of a packed pixel's elements, which were all 0.
+// Sets an element of a packed pixel, which must be 0.
 void set_element(uint8_t* pixel, int unit_bytes, int element) {
     const int in_byte = 32 / unit_bytes;
     pixel[element / in_byte] |= 1 << element % in_byte;
@@ -242,7 +242,7 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
         }
     }
 
-    // 64-byte aligned at either end
+    // aligned to 64 bytes at either end
     Guarded<uint8_t> prepared((table.weights_bytes(v) + 63) / 64 * 64, at_end);
     {
         Guarded<uint32_t> words(e.words.size(), at_end);
@@ -403,10 +403,10 @@ bool check_expand(const BinaryKernels& table, const Case& c) {
     return true;
 }
 
-bool check(const Case& c) {
+bool check(const std::vector<const BinaryKernels*>& tables, const Case& c) {
     const Example example(c);
     bool good = true;
-    for (const BinaryKernels* table : available_tables()) {
+    for (const BinaryKernels* table : tables) {
         const bool is_float = c.number == Number::f32;
         good &= is_float ? check_convolve<float>(*table, example) : check_convolve<int16_t>(*table, example);
         good &= check_pack<float>(*table, table->pack_f32, c) && check_pack<int16_t>(*table, table->pack_i16, c);
@@ -417,18 +417,16 @@ bool check(const Case& c) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    const int cases = argc > 1 ? std::atoi(argv[1]) : 200;
+int main(int, char** arguments) {
+    const std::vector<const BinaryKernels*> tables = binary_tables(require_instruction_set(arguments[1]));
+    const int cases = std::atoi(arguments[2]);
     bool good = true;
     for (const Case& c : kEdgeCases) {
-        good &= check(c);
+        good &= check(tables, c);
     }
     for (int i = 0; i < cases && good; ++i) {
-        good &= check(random_case(i));
+        good &= check(tables, random_case(i));
     }
-    for (const BinaryKernels* table : available_tables()) {
-        std::printf("%s ", table->name);
-    }
-    std::printf("%s\n", good ? "passed" : "FAILED");
+    std::printf("%s: %s\n", arguments[1], good ? "ok" : "FAILED");
     return good ? 0 : 1;
 }

@@ -1,6 +1,6 @@
-// Loads the parameter files named on standard input, one a line, and runs those that hold a valid program and are
-// small. Prints 1 or 0 for each: whether it was accepted. Built with sanitizers this finds what damaged files make the
-// engine read, write or compute that it must not.
+// Robustness test: loads the parameter files named on standard input, one per line, and runs the small valid programs
+// among them. Prints for each 1 if it was accepted, otherwise 0. Built with sanitizers, it finds invalid memory access
+// and undefined behaviour that damaged files cause in the engine.
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -14,7 +14,7 @@ constexpr int64_t kMostMemory = 16 << 20;
 constexpr int64_t kMostElements = 1 << 20;
 constexpr int kThreads = 2;
 
-// An array of 4 numbers for each input or output.
+// Shapes, an array of 4 numbers for each input or output.
 using Shapes = std::vector<int64_t>;
 
 std::vector<std::vector<float>> arrays_of(const Shapes& shapes) {

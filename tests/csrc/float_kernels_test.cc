@@ -1,8 +1,10 @@
-// Sweeps every float kernel of the tables named on the command line over random shapes against double-precision loops.
+// Tests of the float kernels of an instruction set: comparison with double-precision loops on random shapes.
+//
+//     float_kernels_test INSTRUCTION_SET SHAPES
 //
 // To add a case: a function `check_KERNEL(const FloatKernels&)` that makes one random call, and a line in `main`.
-// Every buffer is as large as the kernels' contract says and not a byte more, so that AddressSanitizer sees what is
-// read or written outside; gaps between rows hold a number that must stay.
+// Every buffer has exactly the size that the kernels' contract requires, so that AddressSanitizer detects access
+// outside; gaps between rows hold a number that must not change.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -13,14 +15,14 @@
 #include <string>
 #include <vector>
 
-#include "float_kernel_tables.h"
+#include "kernel_tables.h"
 
 namespace {
 
 using namespace bmx;
 
 constexpr float kGap = 12345.5f;
-constexpr double kTolerance = 1e-5;      // of the sum of the terms' magnitudes
+constexpr double kTolerance = 1e-5;      // relative to the sum of magnitudes
 constexpr double kGemmTolerance = 4e-7;  // likewise
 
 std::mt19937 generator(1);
@@ -49,7 +51,7 @@ std::vector<int16_t> random_integers(size_t count) {
     return result;
 }
 
-// Random numbers followed by what planar kernels may read, which is NaN.
+// Random numbers, followed by NaN where planar kernels may read.
 Reals planar_reals(size_t count) {
     Reals result = random_reals(count);
     result.insert(result.end(), kFloatReadAhead / sizeof(float), std::numeric_limits<float>::quiet_NaN());
@@ -61,7 +63,7 @@ Reals planar_reals(size_t count) {
     std::exit(1);
 }
 
-struct Prepared {  // a buffer that is aligned to 64 bytes and ends where its allocation ends
+struct Prepared {  // a buffer aligned to 64 bytes that ends at the end of its allocation
     explicit Prepared(size_t bytes) {
         if (posix_memalign(&data, 64, bytes)) {
             std::abort();
@@ -106,7 +108,7 @@ void expect_equal(const char* table, const char* what, const Reals& got, const R
     }
 }
 
-// Rows `stride` apart of `count` elements: what lies between them must still be kGap.
+// Requires that the gaps between rows of `count` elements, `stride` apart, still hold kGap.
 void expect_gaps(const char* table, const char* what, const Reals& buffer, ptrdiff_t stride, int count) {
     for (size_t i = 0; i < buffer.size(); ++i) {
         if (ptrdiff_t(i) % stride >= count && buffer[i] != kGap) {
@@ -115,7 +117,7 @@ void expect_gaps(const char* table, const char* what, const Reals& buffer, ptrdi
     }
 }
 
-// Elements of `rows` rows, the last one without a gap after it.
+// Returns the number of elements of `rows` rows, without a gap after the last one.
 size_t extent(int rows, ptrdiff_t stride, int count) { return (rows - 1) * stride + count; }
 
 void check_planar_row(const FloatKernels& kernels) {
@@ -133,12 +135,12 @@ void check_planar_row(const FloatKernels& kernels) {
     const int columns = pick({pick(1, 9), pick(1, 70), 112, pick(100, 260)});
     const int width = (columns - 1) * conv.stride_w + (conv.kernel_w - 1) * conv.dilation_w + 1;
 
-    // One buffer a tap row, its channels `input_channel` apart.
+    // One buffer for each tap row, with channels `input_channel` apart.
     const ptrdiff_t input_channel = width + pick(0, 5);
     std::vector<Reals> buffers;
     std::vector<const float*> rows;
     std::unique_ptr<bool[]> zero(new bool[conv.kernel_h]);
-    const int left_out = toss() ? pick(0, conv.kernel_h) : 0;  // at the beginning or the end, or anywhere
+    const int left_out = toss() ? pick(0, conv.kernel_h) : 0;  // at the beginning, at the end, or anywhere
     const int where = pick(0, 2);
     for (int y = 0; y < conv.kernel_h; ++y) {
         zero[y] = where == 0 ? y < left_out : where == 1 ? y >= conv.kernel_h - left_out : pick(0, 3) < left_out;
@@ -180,7 +182,7 @@ void check_planar_row(const FloatKernels& kernels) {
         }
     }
 
-    // A part of the columns gives the same bits.
+    // A part of the columns gives bitwise equal results.
     const int begin = pick(0, columns - 1), part = pick(1, columns - begin);
     Reals again(extent(conv.out_channels, output_channel, columns), kGap);
     for (const float*& pointer : rows) {
@@ -246,7 +248,7 @@ void check_gemm(const FloatKernels& kernels) {
     expect_equal(kernels.name, "gemm gives other bits for a part of the rows", again, expected);
 }
 
-struct PixelInput {  // pixels of either kind of number
+struct PixelInput {  // pixels of either element type
     PixelInput(size_t count, Number number)
         : number(number),
           reals(number == Number::f32 ? random_reals(count) : Reals()),
@@ -383,7 +385,7 @@ void check_planar_max_pool(const FloatKernels& kernels) {
     expect_equal(kernels.name, "planar_max_pool", output, expected);
 }
 
-// NaN must not vanish, neither in a rectifier nor under weights of 0.
+// NaN must propagate through ReLU and through weights of 0.
 void check_nan(const FloatKernels& kernels) {
     const float x[] = {NAN, -1, 1}, scale[] = {1, 1, 1}, shift[] = {0, 0, 0};
     const ptrdiff_t window[] = {0};
@@ -409,7 +411,7 @@ void check_nan(const FloatKernels& kernels) {
     }
 }
 
-// Large and small numbers side by side, up to what a part of a number can be (gemm on tiles).
+// Large and small numbers, up to the range of the parts into which gemm on tiles splits them.
 void check_gemm_of_any_size(const FloatKernels& kernels) {
     const int n = 70, k = 100;
     Reals a = random_reals(k), weights = random_reals(n * k), c(n);
@@ -432,19 +434,10 @@ void check_gemm_of_any_size(const FloatKernels& kernels) {
     }
 }
 
-const FloatKernels& table_of(const std::string& name) {
-    if (const FloatKernels* kernels = float_table(name)) {
-        return *kernels;
-    }
-    std::printf("%s: not in this build or not on this CPU\n", name.c_str());
-    std::exit(77);
-}
-
 }  // namespace
 
-// Arguments: table, number of shapes of each kernel.
 int main(int, char** arguments) {
-    const FloatKernels& kernels = table_of(arguments[1]);
+    const FloatKernels& kernels = *require_instruction_set(arguments[1]).floats;
     check_nan(kernels);
     for (int i = 0; i < 20; ++i) {
         check_gemm_of_any_size(kernels);

@@ -1,4 +1,4 @@
-// What must hold for the plan of any program.
+// Invariants of the plan of any program.
 #pragma once
 #include <cstdio>
 #include <cstdlib>
@@ -10,7 +10,7 @@
 #include "plan/lowering.h"
 #include "plan/plan.h"
 
-inline std::string case_name;  // for messages
+inline std::string case_name;  // shown in messages
 
 #define CHECK(condition)                                                                                     \
     do {                                                                                                     \
@@ -20,7 +20,7 @@ inline std::string case_name;  // for messages
         }                                                                                                    \
     } while (false)
 
-// All passes' results.
+// Results of all passes.
 struct Planned {
     explicit Planned(const std::vector<int32_t>& program_words)
         : words(program_words),
@@ -42,7 +42,8 @@ inline bool is_packed_reading(const bmx::Group& group, size_t read) {
     return group.kind == bmx::StepKind::binary_conv && read == 0;
 }
 
-// Every operation is part of one group; a view of none, unless it is copied; a comparison of those that need its bits.
+// Every operation is part of one group, except views that are not copied (none) and thresholds (each group that needs
+// their bits).
 inline void check_operations(const Planned& p) {
     std::vector<int> groups(p.program.operations().size());
     for (const bmx::Group& group : p.fusion.groups) {
@@ -60,7 +61,7 @@ inline void check_operations(const Planned& p) {
     }
 }
 
-// Readings cover the channels of their values, in slabs within their buffers.
+// Readings cover all channels of their values, in slabs within their buffers.
 inline void check_slabs(const Planned& p) {
     for (const bmx::Group& group : p.fusion.groups) {
         for (const bmx::Reading& reading : group.reads) {
@@ -74,8 +75,8 @@ inline void check_slabs(const Planned& p) {
     }
 }
 
-// Runs the groups on a memory that knows which value each buffer holds: they come in an order in which each finds what
-// it reads, and finds it where the placement says, within the life of the buffer.
+// Simulates the groups in order, with the value that each buffer holds: each group must find its operands in the
+// buffers given by the placement, within the lifetimes of these.
 inline void check_order(const Planned& p) {
     std::vector<int> held(p.placement.buffers.size(), -1);
     const auto lives = [&](int buffer, int group) {
@@ -113,7 +114,7 @@ inline void check_order(const Planned& p) {
     }
 }
 
-// There is a step for each group, and no two things needed at the same time share memory.
+// There is a step for each group, and pieces of memory used at the same time do not overlap.
 inline bmx::Layout check_layout(const Planned& p, int threads) {
     const bmx::Plan plan = bmx::make_plan(p.program, p.words.data(), bmx::instruction_sets().front());
     CHECK(plan.steps.size() == p.fusion.groups.size());

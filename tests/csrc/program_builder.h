@@ -1,4 +1,4 @@
-// Programs for tests, operation by operation, with arrays of zeros.
+// Builder of programs for tests, with arrays of zeros.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -8,7 +8,7 @@
 
 class ProgramBuilder {
   public:
-    // Values are numbered in the order of the calls: inputs first.
+    // Values are numbered in the order of the calls. Inputs must come first.
     int input(int channels, int height = 1, int width = 1) {
         append(inputs_, {4, channels, height, width});
         input_count_++;
@@ -59,7 +59,7 @@ class ProgramBuilder {
 
     static int words_of(int bits) { return (bits + 31) / 32; }
 
-    // Of a convolution that keeps height and width. `last`: the two attributes that follow the groups.
+    // Attributes of a convolution that keeps height and width. `last`: the two attributes after the groups.
     static std::vector<int32_t> window(int out_channels, int kernel, int groups, const std::vector<int32_t>& last) {
         const int pad = kernel / 2;
         std::vector<int32_t> attributes = {out_channels, kernel, kernel, 1, 1, pad, pad, 1, 1, groups};
@@ -92,6 +92,6 @@ class ProgramBuilder {
     }
 
     int values_ = 0, input_count_ = 0, operation_count_ = 0;
-    std::vector<int> channels_;  // of each value
+    std::vector<int> channels_;  // by value
     std::vector<int32_t> inputs_, operations_;
 };

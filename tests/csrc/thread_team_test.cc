@@ -1,5 +1,5 @@
-// The threads of the engine: thread_team_test CHECK [ARGUMENTS]. Prints what is wrong and exits with 1. Built with the
-// thread sanitizer it also finds what two threads touch without order between them.
+// Tests of the engine's threads: thread_team_test CHECK [ARGUMENTS]. On failure prints a message and exits with
+// status 1. Built with the thread sanitizer it also finds data races.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ namespace {
 using namespace bmx;
 
 constexpr auto kLong = std::chrono::milliseconds(300);
-constexpr double kLittle = 0.1;  // seconds of all cores that waiting for kLong may take
+constexpr double kLittle = 0.1;  // CPU seconds that waiting for kLong may take
 
 double cpu_seconds() {
     timespec time;
@@ -36,7 +36,8 @@ bool require(bool holds, const char* what) {
     return holds;
 }
 
-// Each part adds what all parts of the phase before have: a part too early, too late, twice or never changes the end.
+// Each part adds the results of all parts of the previous phase, so that a part that runs too early, too late, twice or
+// never changes the final result.
 class Sums : public PhasedWork {
   public:
     Sums(int threads, int phases) : cells_(phases + 1, std::vector<uint32_t>(threads)), ended_(phases) {
@@ -75,7 +76,7 @@ class Sums : public PhasedWork {
     std::vector<uint32_t> ended_;
 };
 
-// One part of one phase takes long, and no core.
+// One part of one phase sleeps for a long time.
 class Late : public Sums {
   public:
     using Sums::Sums;
@@ -149,7 +150,7 @@ bool a_child_computes_with_one_thread() {
     const pid_t child = fork();
     if (child == 0) {
         const bool one = threads_of_run(0) == 1 && threads_of_run(3) == 1 && compute(*pool, threads_of_run(3), 10);
-        pool.reset();  // must not wait for threads of the parent
+        pool.reset();  // must not wait for the threads of the parent
         _exit(one ? 0 : 1);
     }
     int status = -1;
@@ -168,7 +169,7 @@ int threads_of_process() {
     return threads;
 }
 
-// The system counts a thread for a moment longer than others wait for its end.
+// The system may still count a thread for a moment after it has been joined.
 bool threads_become(int number) {
     for (int attempt = 0; attempt < 5000 && threads_of_process() != number; attempt++) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -177,7 +178,7 @@ bool threads_become(int number) {
 }
 
 bool threads_end_with_the_last_user() {
-    std::thread([] {}).join();  // the thread sanitizer starts one of its own at the first one
+    std::thread([] {}).join();  // the thread sanitizer starts an additional thread with the first one
     const int before = threads_of_process();
     auto pool = ThreadPool::shared(), other = ThreadPool::shared();
     compute(*pool, 4, 2);

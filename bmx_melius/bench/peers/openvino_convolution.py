@@ -16,10 +16,10 @@ def prepare(arguments, array, threads):
     settings = {'INFERENCE_NUM_THREADS': threads, 'NUM_STREAMS': '1'}
     core = ov.Core()
     profiled = core.compile_model(model, 'CPU', {**settings, 'PERF_COUNT': 'YES'}).create_infer_request()
-    kernel, alone = profile(profiled, ov.Tensor(array))
+    kernel, seconds = profile(profiled, ov.Tensor(array))
     request = core.compile_model(model, 'CPU', settings).create_infer_request()
     request.set_input_tensor(ov.Tensor(array))
-    return request.infer, {'kernel': kernel, 'convolution_seconds': alone}
+    return request.infer, {'kernel': kernel, 'convolution_seconds': seconds}
 
 
 def layer(shape):

@@ -1,20 +1,37 @@
 #include "api/engine.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <new>
 
 #include "api/image_work.h"
 #include "program/error.h"
+#include "program/limits.h"
 #include "threads/forking.h"
 #include "threads/thread_count.h"
 
 namespace bmx {
 namespace {
 
-constexpr size_t kMostFreeWorkplaces = 4;  // of an engine, kept for later runs
+constexpr size_t kMostFreeWorkplaces = 4;  // kept per engine for later runs
 constexpr size_t kPage = 4096;
+
+// The bytes of working memory that a run may take.
+int64_t memory_limit() {
+    const char* text = std::getenv(kMemoryVariable);
+    if (!text) {
+        return kMaxMemory;
+    }
+    int64_t bytes = 0;
+    const auto [end, error] = std::from_chars(text, text + std::strlen(text), bytes);
+    if (error != std::errc() || *end || bytes < 1) {
+        throw Error(std::string(kMemoryVariable) + " is '" + text + "': it must be a number of bytes");
+    }
+    return bytes;
+}
 
 class Arena {
   public:
@@ -31,7 +48,7 @@ class Arena {
     uint8_t* data_;
 };
 
-// How the threads divide the work: each computes images of its own, or all of them the same one.
+// Division of the work: each thread computes separate images, or all threads share each image.
 struct Division {
     bool by_images;
     int threads;
@@ -47,7 +64,7 @@ Division divide(int64_t batch, int threads) {
 
 }  // namespace
 
-// Memory for one run at a time, on inputs of one size.
+// Memory for one run at a time, for a fixed input size.
 struct Engine::Workplace {
     std::vector<std::pair<int64_t, int64_t>> maps;
     int team;
@@ -55,7 +72,7 @@ struct Engine::Workplace {
     std::vector<Arena> arenas;
 };
 
-// A workplace for the time of a run: a free one that fits, or a new one.
+// A workplace leased for the duration of a run: a free one that fits, or a new one.
 class Engine::Lease {
   public:
     Lease(const Engine& engine, const InputSizes& sizes, const Division& division) : engine_(engine) {
@@ -77,13 +94,20 @@ class Engine::Lease {
                               make_layout(engine.plan_, engine.program_.infer(sizes.maps), division.team()),
                               {}});
         }
+        const int64_t bytes = static_cast<int64_t>(workplace_->layout.bytes) * division.arenas();
+        if (bytes > engine.memory_limit_) {
+            throw Error("a run on these inputs needs " + std::to_string(bytes) + " bytes of working memory; at most " +
+                        std::to_string(engine.memory_limit_) +
+                        " are allowed: give smaller inputs or fewer at a time, or set the environment variable " +
+                        kMemoryVariable + " to more bytes");
+        }
         while (workplace_->arenas.size() < static_cast<size_t>(division.arenas())) {
             workplace_->arenas.emplace_back(workplace_->layout.bytes);
         }
     }
 
     ~Lease() {
-        std::unique_ptr<Workplace> oldest;  // is freed after the mutex
+        std::unique_ptr<Workplace> oldest;  // freed after the mutex is unlocked
         std::lock_guard<std::mutex> lock(Forking::instance().mutex());
         engine_.free_.push_back(std::move(workplace_));
         if (engine_.free_.size() <= kMostFreeWorkplaces) {
@@ -101,8 +125,11 @@ class Engine::Lease {
 };
 
 Engine::Engine(const int32_t* words, size_t count)
-    : program_(words, count), plan_(make_plan(program_, words, chosen_instruction_set())), pool_(ThreadPool::shared()) {
-    free_.reserve(kMostFreeWorkplaces + 1);  // giving one back must not fail
+    : program_(words, count),
+      plan_(make_plan(program_, words, chosen_instruction_set())),
+      pool_(ThreadPool::shared()),
+      memory_limit_(memory_limit()) {
+    free_.reserve(kMostFreeWorkplaces + 1);  // returning a workplace must not throw
 }
 
 Engine::~Engine() = default;

@@ -11,10 +11,10 @@
 
 namespace bmx {
 
-// The shapes of a run's inputs: what an engine prepares itself for.
+// Input shapes of a run.
 struct InputSizes {
     int64_t batch;
-    std::vector<std::pair<int64_t, int64_t>> maps;  // height and width of each
+    std::vector<std::pair<int64_t, int64_t>> maps;  // height and width of each input
 };
 
 struct StepReport {
@@ -24,7 +24,7 @@ struct StepReport {
     bool binary;
 };
 
-// May be used by several threads at once.
+// Thread-safe.
 class Engine {
   public:
     Engine(const int32_t* words, size_t count);
@@ -32,7 +32,7 @@ class Engine {
 
     const Program& program() const { return program_; }
 
-    // threads: as for threads_of_run.
+    // threads: as for threads_of_run. Throws Error where the run would need more memory than limits.h allows.
     void run(const InputSizes& sizes, const float* const* inputs, float* const* outputs, int threads) const;
     std::vector<StepReport> profile(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
                                     int threads) const;
@@ -49,7 +49,8 @@ class Engine {
     Program program_;
     Plan plan_;
     std::shared_ptr<ThreadPool> pool_;
-    mutable std::vector<std::unique_ptr<Workplace>> free_;  // workplaces no thread works at
+    const int64_t memory_limit_;                            // bytes of a run's working memory
+    mutable std::vector<std::unique_ptr<Workplace>> free_;  // workplaces not in use
 };
 
 }  // namespace bmx

@@ -1,5 +1,5 @@
-// Integer arithmetic of kernels. (std::min, compiled with an instruction set's flags, might end up in code for CPUs
-// that lack it.)
+// Integer arithmetic for kernels. (The linker might use an instance of std::min that was compiled for another
+// instruction set, on CPUs that lack it.)
 #pragma once
 
 namespace bmx {

@@ -1,13 +1,13 @@
-// Binary layers on the tile unit of AMX: activations are bytes 0 or 1, weights are bytes +-1 (or +-2 where the result
-// is h), and a tile instruction multiplies 16 pixels of 64 elements with 64 elements of 16 filters.
+// Binary layers with AMX. Activations are bytes 0 or 1, weights are bytes +-1 (or +-2 if the result is h), and a tile
+// instruction multiplies 64 elements of 16 pixels with 64 elements of 16 filters.
 //
-// With u the activation's bit, the number of agreeing elements is sum(u w) + (number of weights -1), and h is twice
-// that minus n; what does not depend on u is added at the end.
+// With u the bits of the activations, the number of agreeing elements is sum(u w) + (number of weights that are -1),
+// and h is twice that minus n. The terms that do not depend on u are added at the end.
 //
-// The rows of a tile are neighbouring pixels. Where the stride is 1, all rows of the map are taken as one line of
-// pixels: windows that hang over the end of a row are computed and not stored, and small maps still fill tiles.
+// The rows of a tile are neighbouring pixels. If the stride is 1, all rows of the map are treated as one line of
+// pixels, so that tiles are full even for small maps; windows across the end of a row are computed but not stored.
 //
-// There are two tables: weights wait as bytes, or, for maps of few pixels, as bits.
+// There are two tables, which store the weights as bytes or, for maps of few pixels, as bits.
 #include <immintrin.h>
 
 #include <cstring>
@@ -22,11 +22,11 @@ namespace bmx {
 namespace {
 
 constexpr int kUnitBytes = 32;
-constexpr int kChunk = kTileRowBytes;  // elements that a tile instruction takes of a window
+constexpr int kChunk = kTileRowBytes;  // elements of a window per tile instruction
 
 // --- packing
 
-// Two units, or one, of many pixels at a time.
+// Expands two units (or the last one) at a time for all pixels.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     const __m512i ones = _mm512_set1_epi8(1);
     int unit = 0;
@@ -49,12 +49,13 @@ void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdi
     }
 }
 
-// --- weights: for each strip the tiles in the order of use, then for each strip what is added to the sums
+// --- weights: for each strip the tiles in the order of use, then for each strip the constants added to the sums
 
-// How weights wait, and how many tiles of pixels and strips are computed together: one tile of sums for each pair.
+// Storage formats of the weights, with the numbers of tiles of pixels and of strips that are computed together (with
+// one tile of sums for each pair).
 //
-// Bytes are ready for use. They take eight times the memory of bits: where few pixels share them, loading them takes
-// most of the time. Bits are made bytes just before their use, for as many pixels as possible at once.
+// Bytes can be used directly but take eight times the memory of bits, and loading them dominates if few pixels share
+// them. Bits are converted to bytes just before their use, for as many pixels as possible at once.
 struct Bytes {
     static constexpr int kTiles = 2, kStrips = 2, kTileSize = kTileBytes;
     static void set(uint8_t* tile, int at, bool positive, int scale) { tile[at] = positive ? scale : -scale; }
@@ -64,12 +65,12 @@ struct Bits {
     static void set(uint8_t* tile, int at, bool positive, int) { tile[at / 8] |= positive << at % 8; }
 };
 
-// The parts of a window that lie in one piece in the map.
+// The parts of a window that are contiguous in the map.
 struct Pieces {
-    int rows, columns;  // down and across the window
-    int bytes;          // of one piece
+    int rows, columns;  // number of pieces down and across the window
+    int bytes;          // bytes of a piece
     int chunks() const { return ceil_div(bytes, kChunk); }
-    int tiles() const { return rows * columns * chunks(); }  // of a strip
+    int tiles() const { return rows * columns * chunks(); }  // tiles of a strip
 };
 
 Pieces pieces_of(const BinaryConv& conv) {
@@ -127,12 +128,12 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
 
 // --- convolution
 
-// The output as lines of pixels whose windows are equally far apart, cut into tiles of nearly equal numbers of rows.
-// The last tile of a line ends with the line and repeats some rows of the one before.
+// The output as lines of pixels with equidistant windows, divided into tiles of nearly equal numbers of rows. The last
+// tile of a line ends with the line and may repeat rows of the previous one.
 struct Lines {
     int length, count;
-    int pitch;        // pixels of an output row within a line: more than columns where windows hang over
-    int tiles, rows;  // tiles of a line, rows of a tile
+    int pitch;        // pixels per output row in a line; more than columns if windows cross the ends of rows
+    int tiles, rows;  // tiles per line, rows per tile
     ptrdiff_t line_step, pixel_step;  // bytes between windows in the map
 };
 
@@ -154,13 +155,13 @@ Lines lines_of(const BinaryConvRun& run) {
     return lines;
 }
 
-// A few tiles of pixels that are computed together.
+// Tiles of pixels that are computed together.
 struct Group {
     static constexpr int kMostTiles = 4;
     int tiles = 0;
-    const uint8_t* windows[kMostTiles];  // of the first rows
-    int pixels = 0;                      // to store: rows that hang over or are repeated are left out
-    int source[kMostTiles * kTileRows];  // index of a pixel's sums
+    const uint8_t* windows[kMostTiles];  // windows of the first rows
+    int pixels = 0;  // pixels to store, without rows that cross the end of a map row or are repeated
+    int source[kMostTiles * kTileRows];  // index of the sums of a pixel
     ptrdiff_t output[kMostTiles * kTileRows];
 };
 
@@ -169,7 +170,7 @@ class Groups {
   public:
     explicit Groups(const BinaryConvRun& run) : run_(run), lines_(lines_of(run)) {}
 
-    // The next group; of no tiles when all are done.
+    // Returns the next group; it has no tiles after the last one.
     void next(Group& group) {
         group.tiles = group.pixels = 0;
         for (; group.tiles < Form::kTiles && line_ < lines_.count; ++group.tiles) {
@@ -202,7 +203,7 @@ class Groups {
     ptrdiff_t output_ = 0;
 };
 
-// Neighbouring strips of one group and the pixels they are computed for.
+// Neighbouring strips of one group of filters, and the pixels for which they are computed.
 struct Block {
     const Group* group;
     int strip_count;
@@ -211,14 +212,14 @@ struct Block {
 constexpr Group kNoGroup = {};
 constexpr Block kNothing = {&kNoGroup, 1, {}};
 
-// The sums of a block on their way to the output, a few pixels at a time while the tile unit works on the next block.
+// Buffer for the sums of a block, stored to the output a few pixels at a time while the next block is computed.
 template <typename Form, typename T>
 class Results {
   public:
     explicit Results(const BinaryConvRun& run, const int32_t* constants)
         : output_(static_cast<T*>(run.output)), addend_(static_cast<const T*>(run.addend)), constants_(constants) {}
 
-    // Of tile register `number`.
+    // The sums of tile register `number`.
     int32_t* sums(int number) { return sums_ + Groups<Form>::sums_at(number % Form::kTiles, number / Form::kTiles); }
     int left() const { return block_.group->pixels - next_; }
 
@@ -273,17 +274,19 @@ class Results {
     int next_ = 0;
 };
 
-// A block's sums leave the tiles only after the next block has loaded its first ones, and its results are stored along
-// the next block's steps: the tile unit waits less (up to a tenth of the time with few channels or small maps).
+// Software-pipelined convolution: the sums of a block are stored from the tiles after the next block has loaded its
+// first tiles, and its results are written during the steps of the next block. This saves up to 10 % of the time with
+// few channels or small maps.
 template <typename Form, typename T>
 class Convolution {
-    // A tile store that comes more than some 2000 cycles after the one before takes 1000 cycles more (measured on a
-    // Xeon of the fourth generation). So one is done at least every so many steps, of at least 64 cycles each.
+    // A tile store more than about 2000 cycles after the previous one takes 1000 additional cycles (measured on a
+    // 4th-generation Xeon). So a tile is stored at least every kStoreEvery steps, of at least 64 cycles each.
     static constexpr int kStoreEvery = 8;
-    // Results are stored in bunches: each time stores come between tile loads, these take longer. Once in four steps
-    // instead of in each takes 4 to 5 % less time on maps of 14 x 14 and more (after each product: a fifth more).
+    // Results are stored in bunches, because stores between tile loads delay these. Storing every fourth step instead
+    // of every step takes 4 to 5 % less time on maps of 14 x 14 and more; storing after each product takes 20 % more.
     static constexpr int kBunch = 4;
-    // Tiles loaded right after they were stored wait for that: 87 in place of 58 microseconds for 512 filters of 7 x 7.
+    // Weights are converted this many steps ahead, because loading a tile waits for recent stores to its memory: 87
+    // instead of 58 microseconds for 512 filters on 7 x 7.
     static constexpr int kAhead = 3, kBytesTiles = Form::kStrips == 1 ? 4 : 1;
 
   public:
@@ -369,11 +372,11 @@ class Convolution {
                 }
             }
         }
-        results_.store_pixels(results_.left());  // their group's buffer is needed for the next one
+        results_.store_pixels(results_.left());  // the buffer of their group is reused for the next one
         computed_ = block;
     }
 
-    // The weights of a step to tile 6, with two strips also 7, and activations to 4 and 5.
+    // Loads the weights of a step to tile 6 and, with two strips, 7, and activations to tiles 4 and 5.
     template <int kTiles, int kStrips>
     void load(const uint8_t* const* windows, ptrdiff_t at, const uint8_t* weights, int step) {
         if constexpr (Form::kStrips == 1) {
@@ -415,13 +418,14 @@ class Convolution {
         }
     }
 
-    // Rows that lie beyond the piece are 0: there activations are those of other elements.
+    // Converts the weights of a step to bytes. Rows beyond the piece are 0, because the activations there are other
+    // elements.
     void make_bytes(const uint8_t* weights, int step) {
         const __m512i positive = _mm512_set1_epi8(run_.conv->offset ? 1 : 2);
         const __m512i negative = _mm512_sub_epi8(_mm512_setzero_si512(), positive);
         const uint8_t* from = weights + step * Form::kTileSize;
         uint8_t* to = bytes_[step % kBytesTiles];
-        const int beyond = pieces_.chunks() * kChunk - pieces_.bytes;  // the end of the piece
+        const int beyond = pieces_.chunks() * kChunk - pieces_.bytes;  // bytes of the last chunk beyond the piece
         const int rows = beyond && (step + 1) % pieces_.chunks() == 0 ? kTileRows - beyond / 4 : kTileRows;
         if (rows == kTileRows) {
 #pragma GCC unroll 16
@@ -442,7 +446,7 @@ class Convolution {
         _mm512_store_si512(to + row * kTileRowBytes, _mm512_mask_blend_epi8(bits, negative, positive));
     }
 
-    // Takes the last block's sums from the tiles.
+    // Stores the sums of the last block from the tiles.
     void store_sums() {
         store_tile<0>(results_.sums(0));
         store_tile<1>(results_.sums(1));
@@ -456,12 +460,12 @@ class Convolution {
     const Pieces pieces_;
     const size_t strip_bytes_;
     const uint8_t* const weights_;
-    Block computed_ = kNothing;  // its sums are in the tiles
+    Block computed_ = kNothing;  // the block whose sums are in the tiles
     Results<Form, T> results_;
-    Group group_buffers_[2];  // the one computed and the one before
+    Group group_buffers_[2];  // the current and the previous group
     int next_buffer_ = 0, steps_ = 0;
     alignas(64) uint8_t unused_[kTileBytes];
-    alignas(64) uint8_t bytes_[kBytesTiles][kTileBytes];  // of the next steps, made of bits
+    alignas(64) uint8_t bytes_[kBytesTiles][kTileBytes];  // weights of the next steps, converted from bits
 };
 
 template <typename Form>

@@ -1,11 +1,13 @@
-// Binary layers with AVX2, which cannot count bits: a byte shuffle looks up in how many of four elements the
-// activations and the weights of a filter differ. The activations choose the table, the weights are the indices.
+// Binary layers with AVX2, which has no population count: a byte shuffle looks up the number of differing elements
+// among four elements of the activations and the weights of a filter. The activations select the table, the weights are
+// the indices.
 //
-// A table has the numbers of two pixels, one in each half of a byte: one shuffle serves both. Three such bytes can be
-// added up before a half is full; then both are added to sums of whole bytes, these now and then to sums of 16 bits.
+// A table holds the numbers for two pixels, one in each half of a byte, so that one shuffle serves both. Up to three
+// such bytes can be added before a half overflows. Then they are added to sums in whole bytes, and these to sums in 16
+// bits.
 //
-// Prepared weights are [strip][tap][unit][byte][32]: for 8 elements the low half bytes of 16 filters, then the high
-// ones.
+// The layout of the prepared weights is [strip][tap][unit][byte][32]: for 8 elements the low half bytes of 16 filters,
+// then the high ones.
 #include <immintrin.h>
 
 #include <cstring>
@@ -19,7 +21,7 @@ namespace {
 
 constexpr int kUnitSteps = 8, kUnitBytes = 8;
 constexpr int kTableBits = 4, kTableBytes = 1 << kTableBits, kVectorBytes = 32;
-constexpr int kSumSteps = 15 / 4;  // up to 4 elements of a step differ: sums of so many fit in half a byte
+constexpr int kSumSteps = 15 / 4;  // steps (with up to 4 differing elements each) whose sum fits in half a byte
 constexpr int kStripFilters = kVectorBytes;
 constexpr int kMostStrips = 4;  // 8 sums, 3 tables and temporaries: 16 registers
 
@@ -39,7 +41,8 @@ __m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m
 uint32_t word_of(const int16_t* x, const int16_t* threshold) {
     const __m256i low = _mm256_cmpgt_epi16(load(threshold), load(x));
     const __m256i high = _mm256_cmpgt_epi16(load(threshold + 16), load(x + 16));
-    const __m256i below = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);  // packs works in halves
+    const __m256i below =
+        _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);  // packs works within 128-bit halves
     return ~static_cast<uint32_t>(_mm256_movemask_epi8(below));
 }
 
@@ -67,8 +70,9 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
     }
 }
 
-// Lanes are pixels: a channel's comparison sets its bit in their words. Several vectors at once, since each channel is
-// another place in memory, more of them than the processor foresees; `width` pixels are there.
+// Lanes are pixels: the comparison of a channel sets its bit in their words. Several vectors are processed at once,
+// because each channel is at a different place in memory, more places than the hardware prefetcher tracks. `width`
+// pixels exist.
 template <int kVectors>
 void pack_columns(const float* x, ptrdiff_t stride, int width, int channels, const float* threshold,
                   const uint32_t* flip, uint32_t* words) {
@@ -89,7 +93,7 @@ void pack_columns(const float* x, ptrdiff_t stride, int width, int channels, con
             const __m256 limit = _mm256_set1_ps(threshold[c]);
             const __m256i bit = _mm256_set1_epi32(static_cast<int>(1u << (c - begin)));
             for (int v = 0; v < kVectors; v += 2) {
-                __builtin_prefetch(from + 8 * (kVectors + v));  // of the next pixels
+                __builtin_prefetch(from + 8 * (kVectors + v));  // the next pixels
             }
             for (int v = 0; v < kVectors; ++v) {
                 const __m256 set = _mm256_cmp_ps(_mm256_maskload_ps(from + 8 * v, there[v]), limit, _CMP_GE_OQ);
@@ -114,7 +118,7 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
     }
 }
 
-// A unit is the half bytes of its word, each in a byte.
+// A unit holds the half bytes of a word, each in a byte.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     const __m128i low = _mm_set1_epi8(15);
     for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride) {
@@ -128,7 +132,7 @@ void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdi
 
 // --- weights
 
-// A strip's steps are made up to whole sums with half bytes that never differ.
+// The steps of a strip are padded to whole sums with half bytes that never differ.
 size_t bytes_of_strip(const BinaryConv& conv) {
     const size_t steps = size_t(conv.kernel_h) * conv.kernel_w * conv.group_units() * kUnitSteps;
     return ceil_div(steps, kSumSteps) * kSumSteps * kVectorBytes;
@@ -153,8 +157,8 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
 
 // --- convolution
 
-// For the half bytes of a pair of pixels' activations, the second one times 16, a table: in how many elements they
-// differ from each half byte of weights.
+// Tables indexed by the half bytes of activations of a pair of pixels, the second one times 16. A table holds the
+// numbers of elements that differ from each half byte of weights.
 struct alignas(64) Tables {
     uint8_t differing[256][kTableBytes] = {};
     constexpr Tables() {
@@ -170,7 +174,7 @@ struct alignas(64) Tables {
 };
 constexpr Tables kTables;
 
-// What is the same for all pixels of a run.
+// State shared by all pixels of a run.
 struct Work {
     const BinaryConvRun& run;
     Runs runs;
@@ -184,19 +188,19 @@ struct Work {
           strip_bytes(bytes_of_strip(*run.conv)) {}
 };
 
-// A pair of pixels, of which only the first one may exist; then the second one's window is the same.
+// A pair of pixels. If only the first one exists, both windows are the same.
 struct Pair {
     int pixels;
-    const uint8_t* windows[2];  // at the group's first unit
+    const uint8_t* windows[2];  // at the first unit of the group
     ptrdiff_t outputs[2];       // indices of filter 0
 };
 
-// Finds the tables of a pair's steps, in the order of the weights, some at a time.
+// Computes the table offsets for the steps of a pair, in the order of the weights, a limited number at a time.
 class TableFinder {
   public:
     TableFinder(const Runs& runs, const Pair& pair) : runs_(runs), pair_(pair) {}
 
-    // Finds the next ones; returns how many sums they make, 0 after the last one.
+    // Computes the next offsets. Returns the number of sums, 0 after the last one.
     int find() {
         int units = 0, unit = unit_, column = column_, row = row_;
         while (row < runs_.rows && units < kMostUnits) {
@@ -217,18 +221,18 @@ class TableFinder {
         unit_ = unit;
         column_ = column;
         row_ = row;
-        store(offsets_ + units * kUnitSteps, _mm256_setzero_si256());  // the weights' steps beyond the last one
+        store(offsets_ + units * kUnitSteps, _mm256_setzero_si256());  // for the padding steps of the weights
         return ceil_div(units * kUnitSteps, kSumSteps);
     }
 
     const uint16_t* offsets() const { return offsets_; }
 
   private:
-    static constexpr int kMostUnits = 63;  // whole sums, and kMostSums of these
+    static constexpr int kMostUnits = 63;  // gives a multiple of kMostSums whole sums
 
     static void store(uint16_t* to, __m256i x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x); }
 
-    // Two units at a time; what is stored of one too many is overwritten.
+    // Processes two units at a time. The excess of an odd number of units is overwritten later.
     void find(ptrdiff_t place, int units, uint16_t* to) const {
         const uint8_t *first = pair_.windows[0] + place, *second = pair_.windows[1] + place;
         for (int unit = 0; unit < units; unit += 2) {
@@ -250,12 +254,13 @@ inline __m256i table_at(uint16_t offset) {
 }
 
 constexpr int kMostInWord = 65535;
-constexpr int kMostSums = 255 / (4 * kSumSteps);                       // in 8 bits
-constexpr int kMostAdded = kMostInWord / (4 * kSumSteps * kMostSums);  // of these in 16 bits
+constexpr int kMostSums = 255 / (4 * kSumSteps);                       // sums in half bytes that fit in 8 bits
+constexpr int kMostAdded = kMostInWord / (4 * kSumSteps * kMostSums);  // of these, the number that fits in 16 bits
 
-// Of up to kMostSums sums in half bytes, for the filters of a strip: `bytes` added up, and divided by 16 as if two
-// bytes were an integer. With a and b for the first and the second pixel, the former is all a + 16 b; the latter leaves
-// b in the upper byte and b + 16 times the upper one's a in the lower one.
+// Accumulators of up to kMostSums sums in half bytes, for the filters of a strip: `bytes` is their sum, `shifted` the
+// sum of their 16-bit words divided by 16. With a and b the numbers of the first and the second pixel, each byte of
+// `bytes` is a + 16 b. The upper byte of a word of `shifted` is b, its lower byte is b + 16 times the a of the upper
+// byte.
 struct ByteSums {
     __m256i bytes = _mm256_setzero_si256(), shifted = _mm256_setzero_si256();
 
@@ -265,11 +270,11 @@ struct ByteSums {
     }
 };
 
-// Numbers of differing elements, of a pair of pixels and the filters of some strips.
+// Numbers of differing elements for a pair of pixels and the filters of some strips.
 template <int kStrips>
 class Sums {
   public:
-    // However many steps there are, no more elements differ than there are weights.
+    // The number of differing elements is at most `weights`, independently of the number of steps.
     explicit Sums(int64_t weights) : may_overflow_(weights > kMostInWord) {}
 
     void add(const ByteSums (&sums)[kStrips]) {
@@ -293,10 +298,10 @@ class Sums {
         ++added_;
     }
 
-    // Of the filters in a strip's even or odd bytes, in 16 bits, where these cannot overflow.
+    // The numbers for the filters in even or odd bytes of a strip, in 16 bits, if these cannot overflow.
     __m256i total(int strip, int pixel, int odd) const { return words_[strip][2 * pixel + odd]; }
 
-    // Of 8 of them, in 32 bits.
+    // The numbers for 8 of these filters, in 32 bits.
     __m256i total(int strip, int pixel, int odd, int half) const {
         const __m256i words = total(strip, pixel, odd);
         const __m128i some = half ? _mm256_extracti128_si256(words, 1) : _mm256_castsi256_si128(words);
@@ -320,11 +325,11 @@ class Sums {
     const bool may_overflow_;
     int added_ = 0;
     bool has_totals_ = false;
-    __m256i words_[kStrips][4];  // of the first pixel even bytes and odd ones, of the second pixel likewise
+    __m256i words_[kStrips][4];  // even and odd bytes of the first pixel, then of the second one
     __m256i totals_[kStrips][4][2];
 };
 
-// kLanes results of a pixel, of filters in even or in odd bytes.
+// Stores kLanes results of a pixel, for the filters in even or in odd bytes.
 template <int kStrips>
 void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel, int odd, float* output,
            const float* addend) {
@@ -340,7 +345,7 @@ void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel
     }
 }
 
-// Every sum and result fits in 16 bits, and the differing elements are fewer still.
+// In 16 bits, which hold every result and sum, and so the smaller number of differing elements.
 template <int kStrips>
 void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel, int odd, int16_t* output,
            const int16_t* addend) {
@@ -397,7 +402,7 @@ void convolve_pair(const Work& work, const Strip* strips, const Pair& pair) {
                     table[step] = table_at(offsets[step]);
                 }
 #pragma GCC unroll 4
-                for (int s = 0; s < kStrips; ++s) {  // strip by strip: in another order registers do not suffice
+                for (int s = 0; s < kStrips; ++s) {  // in this order, because in others the registers do not suffice
                     __m256i sum = _mm256_shuffle_epi8(table[0], load(weights[s]));
 #pragma GCC unroll 4
                     for (int step = 1; step < kSumSteps; ++step) {
@@ -406,7 +411,9 @@ void convolve_pair(const Work& work, const Strip* strips, const Pair& pair) {
                     }
                     some[s].add(sum);
                     weights[s] += kSumSteps * kVectorBytes;
-                    asm("" : "+r"(weights[s]));  // stays a pointer: shuffles from pointer + index take two operations
+                    asm(""
+                        : "+r"(weights[s]));  // keeps it a pointer, because shuffles from pointer + index take two
+                                              // operations
                 }
             }
             sums.add(some);

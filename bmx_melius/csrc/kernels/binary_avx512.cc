@@ -1,11 +1,11 @@
-// Binary layers with AVX-512 and its population count: a lane is a filter, an activation word is broadcast.
+// Binary layers with AVX-512 and VPOPCNTDQ. Lanes are filters, and activation words are broadcast.
 //
-// Prepared weights are [strip][tap][unit][16 lanes]. Blocks of up to 4 strips and 5 pixels keep their sums in
-// registers; each word costs an exclusive or, a population count and an addition.
+// The layout of the prepared weights is [strip][tap][unit][16 lanes]. Blocks of up to 4 strips and 5 pixels keep their
+// sums in registers. Each word costs an exclusive or, a population count and an addition.
 //
-// Where many words lie in one piece, two of them cost five operations instead of six. With x, y the next two words'
-// differing bits and s the parities of all bits before, maj(s, x, y) are the carries of adding the three, which count
-// twice, and s ^ x ^ y are the next parities:
+// If many words are contiguous, two words cost five operations instead of six. With x and y the differing bits of the
+// next two words and s the parities of all bits before, maj(s, x, y) are the carries of the sum of the three, which
+// count twice, and s ^ x ^ y are the next parities:
 //     bits of all words = 2 * carries + bits of the last parities - bits of the first.
 // If weights and activations are stored as the exclusive or of all words before and including them, one exclusive or
 // gives s ^ x =: t, another s ^ x ^ y =: next, and the carries are t ? ~next : s, one ternary operation.
@@ -26,8 +26,8 @@ constexpr int kMostStrips = 4, kMostPixels = 5, kMostParityPixels = 2;
 
 // --- packing
 
-// Comparisons of the elements of a few words, of the last of which `lanes` exist (all of them if kWhole). The bits go
-// from mask registers to memory in parts, since joining masks would take the place of comparisons.
+// Compares the elements of a few words; `lanes` elements of the last one exist (all of them if kWhole). The bits are
+// stored from mask registers in parts, because joining masks uses the same execution ports as comparisons.
 template <int kWords, bool kWhole>
 struct F32Comparison {
     __mmask16 lanes[2 * kWords], flips[2 * kWords];
@@ -103,7 +103,7 @@ void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* thres
     }
 }
 
-// One bit of a word for each lane's pixel.
+// A bit of a word for the pixel of each lane.
 struct alignas(64) Bits {
     uint32_t bits[32];
     constexpr Bits() : bits() {
@@ -114,10 +114,11 @@ struct alignas(64) Bits {
 };
 constexpr Bits kBits;
 
-// Lanes are pixels: a channel's comparison sets its bit in their words.
+// Lanes are pixels: the comparison of a channel sets its bit in their words.
 void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
                  const uint32_t* flip, uint32_t* words) {
-    constexpr int kVectors = 4;  // of neighbouring pixels: each channel is another place in memory
+    constexpr int kVectors =
+        4;  // vectors of neighbouring pixels per channel, since each channel is at a different place in memory
     const int units = (channels + 31) / 32;
     const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     const __m512i places = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(units));
@@ -151,7 +152,7 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
     }
 }
 
-// Units are words. (Loops are faster here than calls of memcpy.)
+// Units are words, which are only copied. (Loops are faster here than calls of memcpy.)
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride) {
         for (int unit = 0; unit < units; ++unit) {
@@ -168,7 +169,7 @@ size_t strip_words(const BinaryConv& conv) {
 
 size_t weights_bytes(const BinaryConv& conv) { return count_strips(conv) * strip_words(conv) * sizeof(uint32_t); }
 
-// Fewer words in a piece gain nothing: each piece costs two operations more.
+// Smaller pieces gain nothing, because each piece costs two additional operations.
 bool uses_parities(const BinaryConv& conv) { return piece_units(conv) >= 16; }
 
 void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
@@ -192,11 +193,11 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
 
 struct Block {
     const Strip* strips;
-    const uint8_t* window;  // of the first pixel, at the group's first unit
-    ptrdiff_t output;       // index of the first pixel's filter 0
+    const uint8_t* window;  // window of the first pixel, at the first unit of the group
+    ptrdiff_t output;       // index of filter 0 of the first pixel
 };
 
-// What all blocks of a run share.
+// State shared by all blocks of a run.
 struct Shape {
     Runs runs;
     ptrdiff_t pixel_step;
@@ -281,7 +282,8 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
     }
 }
 
-// The same on a map and weights of parities, see above. The word before the window holds the first parities.
+// The same on a map and weights of parities (see the top of this file). The word before the window holds the first
+// parities.
 template <int kStrips, int kPixels>
 void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape, const Block& block) {
     const Runs runs = shape.runs;
@@ -400,7 +402,8 @@ void convolve_blocks(const BinaryConvRun& run, const ConvolveBlock* const* block
     });
 }
 
-// The part of the map under the output: each row begins with 0 and goes on with the exclusive ors of its words.
+// Computes the parities of the part of the map under the output: each row is 0 followed by the cumulative exclusive ors
+// of its words.
 struct ParityMap {
     ptrdiff_t rows, row_words;
 

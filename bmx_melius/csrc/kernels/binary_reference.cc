@@ -1,4 +1,4 @@
-// Binary layers as plain loops: the definition the other instruction sets must equal bit for bit.
+// Reference kernels for binary layers, as plain loops. The other instruction sets must give bitwise equal results.
 #include <cstring>
 
 #include "kernels/arithmetic.h"
@@ -50,7 +50,7 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
     std::memcpy(prepared, words, weights_bytes(conv));
 }
 
-// Elements in which the window under one output pixel and the weights of one filter differ.
+// Returns the number of elements in which the window of an output pixel and the weights of a filter differ.
 int differing(const BinaryConvRun& run, const uint8_t* window, int filter) {
     const BinaryConv& conv = *run.conv;
     const int units = conv.group_units();

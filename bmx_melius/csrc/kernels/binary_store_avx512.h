@@ -1,4 +1,4 @@
-// The last step of a convolution in 512-bit registers: integers of one or two strips to the output.
+// Storing the results of one or two strips in 512-bit registers, the last step of a convolution.
 #pragma once
 #include <immintrin.h>
 
@@ -23,7 +23,7 @@ inline void store(__m512i results, int16_t* output, const int16_t* addend, __mma
     _mm256_mask_storeu_epi16(output, lanes, numbers);
 }
 
-// Two strips side by side.
+// Stores two adjacent strips.
 inline void store_pair(__m512i results, __m512i next, float* output, const float* addend, __mmask32 lanes) {
     store(results, output, addend, static_cast<__mmask16>(lanes));
     store(next, output + kLanes, addend ? addend + kLanes : nullptr, static_cast<__mmask16>(lanes >> kLanes));
@@ -43,7 +43,7 @@ inline bool side_by_side(const Strip& strip, const Strip& next) { return next.be
 
 inline __mmask16 lanes_of(const Strip& strip) { return static_cast<__mmask16>((1u << (strip.end - strip.begin)) - 1); }
 
-// Of two strips side by side, the first of which is whole then.
+// Lanes of two adjacent strips, of which the first one is complete.
 inline __mmask32 lanes_of(const Strip& strip, const Strip& next) {
     return lanes_of(strip) | static_cast<__mmask32>(lanes_of(next)) << kLanes;
 }

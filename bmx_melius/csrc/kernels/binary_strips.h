@@ -1,6 +1,6 @@
-// How vector kernels divide filters: into strips of up to 16, one filter a 32-bit lane, or of up to another number
-// where lanes are narrower. A strip lies in one group and crosses no multiple of that number, so that ranges of filters
-// between such multiples are whole strips.
+// Division of filters into strips by the vector kernels. A strip has up to 16 filters, one per 32-bit lane, or more if
+// lanes are narrower. It lies within one group and does not cross a multiple of the maximum size, so that ranges of
+// filters between such multiples consist of complete strips.
 #pragma once
 #include "kernels/binary_kernels.h"
 
@@ -10,9 +10,9 @@ namespace {  // each instruction set compiles its own copy with its own flags
 constexpr int kLanes = 16;
 
 struct Strip {
-    int index;  // among all strips of the convolution
+    int index;  // index among all strips of the convolution
     int group;
-    int begin, end;  // filters
+    int begin, end;  // range of filters
 };
 
 template <int most = kLanes>
@@ -41,7 +41,7 @@ int count_strips(const BinaryConv& conv) {
     return count;
 }
 
-// Calls visit(strips, count) for neighbouring strips of one group in the run's range of filters, up to `most` at once.
+// Calls visit(strips, count) for blocks of up to `most` neighbouring strips of one group, for the filters of the run.
 template <int most, int most_filters = kLanes, typename Visit>
 void for_each_strip_block(const BinaryConvRun& run, const Visit& visit) {
     Strip block[most];
@@ -61,12 +61,12 @@ void for_each_strip_block(const BinaryConvRun& run, const Visit& visit) {
     }
 }
 
-// The parts of a window that lie in one piece both in the map and in the weights: whole rows of taps where the taps
-// touch each other, single taps otherwise.
+// The parts of a window that are contiguous in both the map and the weights: rows of taps if adjacent taps are adjacent
+// in memory, otherwise single taps.
 struct Runs {
     int rows, columns;         // pieces down and across the window
-    ptrdiff_t row_step, step;  // bytes between them in the map
-    int units;                 // of one piece
+    ptrdiff_t row_step, step;  // their strides in the map in bytes
+    int units;                 // units of a piece
 };
 
 inline bool taps_touch(const BinaryConv& conv) { return conv.groups == 1 && conv.dilation_w == 1; }
@@ -79,7 +79,7 @@ inline Runs runs_of(const BinaryConvRun& run) {
             conv.dilation_w * run.pixel_bytes, piece_units(conv)};
 }
 
-// The result of an output is constant - scale * (number of differing elements).
+// Coefficients of a result: constant - scale * (number of differing elements).
 struct Affine {
     int constant, scale;
 };

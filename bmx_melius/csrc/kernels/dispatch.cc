@@ -27,7 +27,7 @@ Registers cpuid(uint32_t leaf) {
 
 bool has(uint32_t mask, uint32_t bits) { return (mask & bits) == bits; }
 
-// Which register files the operating system saves when it switches between processes.
+// Returns a mask of the register files that the operating system saves in a context switch.
 uint32_t saved_by_os() {
     constexpr uint32_t osxsave = 1u << 27;
     if (!has(cpuid(1).c, osxsave)) {
@@ -57,7 +57,7 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6, kTileState = 0x60000;
     if (!cpu_has_avx512() || !has(saved_by_os(), kTileState) || !has(cpuid(7).d, bf16_tile_int8)) {
         return false;
     }
-    constexpr long request_permission = 0x1023, tile_data = 18;  // Linux gives a process its tiles only when asked
+    constexpr long request_permission = 0x1023, tile_data = 18;  // Linux enables tiles for a process only on request
     return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 
@@ -80,8 +80,8 @@ std::vector<InstructionSet> find_instruction_sets() {
     }
 #endif
 #ifdef BMX_HAVE_AMX
-    // A tile's weights take 8 times the memory of bits, one and a half times that of float32: where few pixels share
-    // them, loading them takes most of the time. Binary ones can wait as bits.
+    // Weights in tiles take 8 times the memory of bits, or 1.5 times that of float32, and loading them dominates if few
+    // pixels share them. The small kernels keep binary weights as bits, and float weights as float32.
     if (cpu_has_amx()) {
         sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(),
                         &float_kernels_amx(), &float_kernels_avx512()});

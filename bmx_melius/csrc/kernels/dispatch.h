@@ -1,4 +1,4 @@
-// Chooses the kernels: the only place that asks what the CPU can do.
+// Selection of the kernels; the only place that queries the features of the CPU.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,11 +16,11 @@ struct InstructionSet {
     const FloatKernels* floats_small;  // for products of few rows
 };
 
-// Those that this build and this CPU have, the best one last.
+// Returns the instruction sets that this build and this CPU support, the best one last.
 const std::vector<InstructionSet>& instruction_sets();
 
-// The best one, or the one that the environment variable BMX_MELIUS_ISA names, which is read once. Throws Error, at
-// every call, when that is not there.
+// Returns the best instruction set, or the one named by the environment variable BMX_MELIUS_ISA, which is read once.
+// Throws Error at every call if that one is not available.
 const InstructionSet& chosen_instruction_set();
 
 std::string instruction_set_names();

@@ -1,19 +1,19 @@
-// Matrix products of float32 on the tile unit of AMX, whose numbers are bfloat16, the upper halves of float32.
+// Matrix products of float32 with AMX, whose tiles multiply bfloat16, the upper halves of float32.
 //
-// A float32 is the sum of three bfloat16: the number rounded, the error of that rounded, and the error that is left;
-// x = x0 + x1 + x2, |x1| <= 2^-8 |x|, |x2| <= 2^-16 |x|. Of the nine products of two numbers' parts the six largest are
-// added up, in float32; the others are at most 1.2e-7 of the whole product, with either sign. Sums of several hundred
-// products of normally distributed numbers were off by at most 9e-8 of the sum of their magnitudes, sums of positive or
-// widely scaled numbers by 1e-6: on average half of what float32 vectors are off by.
+// A float32 is split into a sum of three bfloat16: the rounded number, its rounded error, and the remaining error;
+// x = x0 + x1 + x2, |x1| <= 2^-8 |x|, |x2| <= 2^-16 |x|. Of the nine products of the parts of two numbers the six
+// largest are added in float32. The others are at most 1.2e-7 of the product, with either sign. The error of sums of
+// several hundred products was at most 9e-8 of the sum of magnitudes for normally distributed numbers, and 1e-6 for
+// positive or widely scaled numbers: on average half of the error of float32 vector code.
 //
-// The tile unit takes parts below 2^-126 for 0, so that numbers below 2^-110 lose their last bits, and results below
-// 2^-126 are 0. Infinities, and numbers that round to them (from 3.39e38), become NaN; NaN stays.
+// AMX treats parts below 2^-126 as 0, so that numbers below 2^-110 lose their last bits and results below 2^-126 are 0.
+// Infinities, and numbers that round to them (from 3.39e38), become NaN. NaN remains NaN.
 //
-// B is split once, A for each call. The vector unit does that, and finishes the sums, while the tile unit works: its
-// instructions lie between those of the tiles, a little at each step. An element's products are added up in the order
-// of k whatever lies around it.
+// B is split once, A in each call. The vector unit does this, and the epilogue, concurrently with the tile unit: its
+// instructions are interleaved with the tile instructions. The products of an element are added in the order of k,
+// independently of its neighbours.
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // in the intrinsics' headers of GCC 12, by mistake
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false positives in the intrinsics of GCC 12
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include <immintrin.h>
@@ -26,15 +26,15 @@ namespace bmx {
 namespace {
 
 constexpr int kParts = 3;
-constexpr int kLanes = 16, kChunk = 32;    // a tile's row: 16 float32 or 32 bfloat16
-constexpr int kRowTiles = 2, kStrips = 2;  // tiles of A and of B that are multiplied at a time
-constexpr int kMostTiles = 64;             // of A, in each of the three parts, at a time
-constexpr int kLeastN = 64, kLeastK = 32;  // below, splitting A takes longer than tiles save
+constexpr int kLanes = 16, kChunk = 32;    // a row of a tile: 16 float32 or 32 bfloat16
+constexpr int kRowTiles = 2, kStrips = 2;  // tiles of A and of B multiplied at a time
+constexpr int kMostTiles = 64;             // tiles of A at a time, for each of the three parts
+constexpr int kLeastN = 64, kLeastK = 32;  // below these, splitting A takes longer than tiles save
 constexpr int kMostK = kMostTiles * kChunk;
 
 bool suits_tiles(int n, int k) { return n >= kLeastN && k >= kLeastK && k <= kMostK; }
 
-// --- parts of float32, in the upper halves of integers
+// --- splitting of float32 into parts, in the upper halves of integers
 
 __m512i upper_halves(__m512i x) { return _mm512_and_si512(x, _mm512_set1_epi32(int(0xffff0000))); }
 
@@ -47,20 +47,20 @@ struct Split {
             parts[i] = upper_halves(_mm512_add_epi32(_mm512_castps_si512(x), half));
             x = _mm512_sub_ps(x, _mm512_castsi512_ps(parts[i]));
         }
-        parts[kParts - 1] = _mm512_castps_si512(x);  // its lower half is 0
+        parts[kParts - 1] = _mm512_castps_si512(x);  // its lower half is 0 already
     }
 };
 
-// 16 pairs of bfloat16: a pair is an element of `even` and one of `odd`, which is 16 further on. step: bytes between
-// the parts.
+// Stores 16 pairs of bfloat16 for each part: a pair is an element of `even` and the element of `odd` 16 positions
+// later. step: bytes between the parts.
 void store_pairs(const Split& even, const Split& odd, uint8_t* to, ptrdiff_t step) {
     for (int i = 0; i < kParts; ++i, to += step) {
         _mm512_store_si512(to, _mm512_or_si512(_mm512_srli_epi32(even.parts[i], 16), odd.parts[i]));
     }
 }
 
-// --- B: [pair of strips][chunk of kChunk k][part][strip] tiles, a strip is kLanes n; a tile's row has a pair of k for
-// each n
+// --- B: tiles [pair of strips][chunk of kChunk k][part][strip]; a strip is kLanes n, and a row of a tile has a pair of
+// k for each n
 
 int chunks_of(int k) { return ceil_div(k, kChunk); }
 
@@ -71,7 +71,7 @@ size_t gemm_weights_bytes(int n, int k) {
     return size_t(ceil_div(n, kLanes)) * chunks_of(k) * kParts * kTileBytes;
 }
 
-// tile: of part 0; the other parts follow `step` bytes apart.
+// tile: the tile of part 0; those of the other parts follow `step` bytes apart.
 void prepare_tile(int n, int k, const float* weights, ptrdiff_t ldw, uint8_t* tile, ptrdiff_t step) {
     for (int pair = 0; pair < kChunk / 2; ++pair, tile += kTileRowBytes) {
         alignas(64) float even[kLanes] = {}, odd[kLanes] = {};
@@ -104,15 +104,15 @@ void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepa
     }
 }
 
-// --- A: [chunk][row tile][part] tiles of some rows
+// --- A: tiles [chunk][row tile][part] of a range of rows
 
 __mmask16 first(int count) { return count >= kLanes ? 0xffff : __mmask16((1u << (count > 0 ? count : 0)) - 1); }
 
 struct Rows {
     int begin, count;
-    int tiles, tile_rows;  // 1 or 2 tiles of so many rows; the second may have fewer
+    int tiles, tile_rows;  // 1 or 2 tiles and their rows; the second tile may have fewer
 
-    // Which tile a row is in, and where.
+    // The tile of a row, and its offset there.
     int tile(int row) const { return row >= tile_rows; }
     ptrdiff_t offset(int row) const { return (row - tile(row) * tile_rows) * kTileRowBytes; }
 };
@@ -133,7 +133,7 @@ class SplitRows {
 
     const uint8_t* tiles(int chunk) const { return data_ + tiles_at(chunk, 0); }
 
-    // Splits the next `count` rows of a chunk, if there still are so many; nothing after the last chunk.
+    // Splits up to `count` of the remaining rows of the current chunk. Does nothing after the last chunk.
     void split(int count) {
         const int k = chunk_ * kChunk, end = least(row_ + count, rows_.count);
         if (k >= gemm_.k) {
@@ -155,7 +155,7 @@ class SplitRows {
         return ptrdiff_t(chunk * rows_.tiles + tile) * kParts * kTileBytes;
     }
 
-    // 16 elements of a row, 0 beyond the last.
+    // Loads 16 elements of a row, 0 beyond the last one.
     __m512 load(const float* row, int k) const {
         const __mmask16 lanes = first(gemm_.k - k);
         if (!gemm_.column) {
@@ -168,12 +168,12 @@ class SplitRows {
     alignas(64) uint8_t data_[kMostTiles * kParts * kTileBytes];
     const Gemm& gemm_;
     Rows rows_;
-    int chunk_, row_;  // the next ones
+    int chunk_, row_;  // the next chunk and row to split
 };
 
 // --- C
 
-// The sums of two strips and two row tiles at most, on their way from the tiles to the result.
+// Buffer for the sums of up to two strips and two row tiles, between the tiles and the result.
 class Results {
   public:
     explicit Results(const Gemm& gemm) : gemm_(gemm) {}
@@ -224,11 +224,12 @@ class Results {
 // --- the product
 
 class Product {
-    static constexpr int kSteps = 6;  // of a chunk: products of parts
-    // A tile store that comes more than some 2000 cycles after the one before takes 1000 cycles more (measured on a
-    // Xeon of the fourth generation). So one is done at least every so many chunks, of 400 cycles each.
+    static constexpr int kSteps = 6;  // products of parts per chunk
+    // A tile store more than about 2000 cycles after the previous one takes 1000 additional cycles (measured on a
+    // 4th-generation Xeon). So a tile is stored at least every kStoreEvery chunks, of 400 cycles each.
     static constexpr int kStoreEvery = 2;
-    static constexpr int kAhead = 8192;  // bytes: B is fetched early, it often is in none but the last cache
+    static constexpr int kAhead =
+        8192;  // bytes by which B is prefetched, because it is often only in the last-level cache
 
   public:
     explicit Product(const Gemm& gemm) : gemm_(gemm), chunks_(chunks_of(gemm.k)), a_(gemm), results_(gemm) {}
@@ -261,8 +262,8 @@ class Product {
         a_.next_chunk();
     }
 
-    // The sums of all rows for the strips from `strip` on. Meanwhile the results of the sums before are stored, and the
-    // first strips have A split, always one chunk before they need it.
+    // Computes the sums of all rows for the strips from `strip` on. Meanwhile the previous results are stored and, with
+    // the first strips, A is split one chunk ahead.
     template <int tiles, int strips>
     void compute(int strip) {
         clear_sums();

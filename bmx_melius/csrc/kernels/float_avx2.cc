@@ -1,4 +1,4 @@
-// The float kernels with 256-bit vectors.
+// Float kernels with 256-bit vectors.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 namespace bmx {
 namespace {
 
-struct Lanes {  // see float_avx512.cc for what each of these is
+struct Lanes {  // documented in float_avx512.cc
     using Real = __m256;
     static constexpr int width = 8;
 
-    // Tiles that keep 12 sums in the 16 registers.
+    // Size of the tiles: 12 sums in 16 registers.
     static constexpr int planar_outputs = 4, planar_vectors = 3;
     static constexpr int gemm_rows = 6, gemm_vectors = 2;
 
@@ -31,7 +31,7 @@ struct Lanes {  // see float_avx512.cc for what each of these is
     static Real multiply_add(Real a, Real b, Real c) { return _mm256_fmadd_ps(a, b, c); }
     static Real max(Real a, Real b) { return _mm256_max_ps(a, b); }
 
-    // Shuffles work within halves of 128 bits: quarters of a and b alternate and are put in order at the end.
+    // Shuffles work within 128-bit halves: quarters of a and b alternate and are reordered at the end.
     static Real quarters_in_order(Real x) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xd8)); }
     static Real even(Real a, Real b) { return quarters_in_order(_mm256_shuffle_ps(a, b, 0x88)); }
     static Real odd(Real a, Real b) { return quarters_in_order(_mm256_shuffle_ps(a, b, 0xdd)); }
@@ -41,7 +41,7 @@ struct Lanes {  // see float_avx512.cc for what each of these is
 
     static void transpose(Real (&x)[width]) {
         Real y[width];
-        for (int i = 0; i < width; i += 2) {  // pairs of columns within rows' halves
+        for (int i = 0; i < width; i += 2) {  // pairs of columns within the halves of rows
             y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
             y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
         }

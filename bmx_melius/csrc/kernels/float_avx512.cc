@@ -1,6 +1,6 @@
-// The float kernels with 512-bit vectors.
+// Float kernels with 512-bit vectors.
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // in the intrinsics' headers of GCC 12, by mistake
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false positives in the intrinsics of GCC 12
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include <immintrin.h>
@@ -15,7 +15,7 @@ struct Lanes {
     using Real = __m512;
     static constexpr int width = 16;
 
-    // Tiles that keep 24 sums in the 32 registers.
+    // Size of the tiles: 24 sums in 32 registers.
     static constexpr int planar_outputs = 8, planar_vectors = 3;
     static constexpr int gemm_rows = 12, gemm_vectors = 2;
 
@@ -25,7 +25,7 @@ struct Lanes {
     static Real broadcast(float x) { return _mm512_set1_ps(x); }
     static Real load(const float* x) { return _mm512_loadu_ps(x); }
     static void store(float* x, Real value) { _mm512_storeu_ps(x, value); }
-    // The first `count` elements, 1 to width - 1: the others are 0, their memory is not touched.
+    // The first `count` elements, 1 to width - 1. The others are 0 and their memory is not accessed.
     static Real load_first(const float* x, int count) { return _mm512_maskz_loadu_ps(first(count), x); }
     static void store_first(float* x, Real value, int count) { _mm512_mask_storeu_ps(x, first(count), value); }
 
@@ -33,7 +33,7 @@ struct Lanes {
     static Real multiply_add(Real a, Real b, Real c) { return _mm512_fmadd_ps(a, b, c); }
     static Real max(Real a, Real b) { return _mm512_max_ps(a, b); }  // b if either is NaN
 
-    // Every other element of a and then b, from the first or the second one on.
+    // Every other element of a followed by b, starting with the first or the second one.
     static Real even(Real a, Real b) {
         const __m512i which = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
         return _mm512_permutex2var_ps(a, which, b);
@@ -42,14 +42,14 @@ struct Lanes {
         const __m512i which = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
         return _mm512_permutex2var_ps(a, which, b);
     }
-    // All elements of a but the first, and then the first one of b.
+    // All elements of a except the first, followed by the first one of b.
     static Real shifted(Real a, Real b) {
         return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), 1));
     }
 
     static void transpose(Real (&x)[width]) {
         Real y[width];
-        for (int i = 0; i < width; i += 2) {  // pairs of columns within rows' quarters
+        for (int i = 0; i < width; i += 2) {  // pairs of columns within the quarters of rows
             y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
             y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
         }
@@ -75,7 +75,7 @@ struct Lanes {
 
     using Integers = __m256i;  // width integers of 16 bits
 
-    // The first `count`, or all if it is larger than width.
+    // The first `count` elements, or all if count is larger than width.
     static Integers load_integers(const int16_t* x, int count) {
         if (count >= width) {
             return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));

@@ -1,12 +1,12 @@
-// The table every instruction set fills for the float layers around the binary ones.
+// Interface of the kernels for float layers: a table of functions that every instruction set implements.
 //
-// Two layouts: *planar*, a row of pixels of one channel contiguous (the user's NCHW; lanes are pixels), and *pixels*,
-// the channels of one pixel contiguous (NHWC; lanes are channels).
+// There are two layouts: *planar*, with the pixels of a row of one channel contiguous (the user's NCHW; lanes are
+// pixels), and *pixels*, with the channels of one pixel contiguous (NHWC; lanes are channels).
 //
-// The same table gives the same bits for an element, however a map is split into rows, columns, channels or calls: each
-// is summed in one order, whatever lies around it. (The order may depend on a product's n and k.) Prepared weights are
-// aligned to 64 bytes; nothing else need be, but planar convolutions are about a tenth faster where column 0 of every
-// row, without its padding, is.
+// Each table computes bitwise the same result for an element however a map is split into rows, columns, channels or
+// calls, because the order of summation does not depend on the neighbours of an element (only on n and k of a matrix
+// product). Prepared weights are aligned to 64 bytes. Other arrays need not be, but planar convolutions are about 10 %
+// faster if column 0 of every row, after its padding, is.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,28 +15,28 @@
 
 namespace bmx {
 
-// y = x * scale + shift for each channel, then max(y, 0). scale == nullptr: no scale and shift.
+// y = x * scale + shift for each channel unless scale is nullptr, then max(y, 0) if relu.
 struct Epilogue {
     const float* scale;
     const float* shift;
     bool relu;
 };
 
-struct PlanarConv {  // what is fixed when a program is loaded
+struct PlanarConv {  // parameters fixed when a program is loaded
     int in_channels, out_channels, kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, groups;
 };
 
 // One output row of a planar convolution.
 struct PlanarRow {
     const PlanarConv* conv;
-    const void* weights;  // made by planar_prepare
-    // kernel_h pointers: the rows under the taps, of channel 0, at the element under tap column 0 of output column 0.
-    // Left and right padding are in the row.
+    const void* weights;  // result of planar_prepare
+    // kernel_h pointers to the rows of channel 0 under the taps, at the element under tap column 0 of output column 0.
+    // The rows include left and right padding.
     const float* const* input;
-    ptrdiff_t input_channel;    // elements between the same rows of neighbouring channels
-    const bool* input_is_zero;  // kernel_h flags: that tap row lies outside the map and is skipped, its pointer unused
-    int columns;                // of the output row
-    float* output;              // of channel 0, column 0
+    ptrdiff_t input_channel;    // elements between neighbouring channels of a row
+    const bool* input_is_zero;  // kernel_h flags: the row is outside the map and skipped, its pointer unused
+    int columns;                // number of output columns
+    float* output;              // channel 0, column 0
     ptrdiff_t output_channel;   // elements between neighbouring channels of the output row
     Epilogue epilogue;          // indexed by output channel
 };
@@ -46,19 +46,19 @@ struct Gemm {
     int m, n, k;
     const float* a;
     ptrdiff_t lda;
-    const int32_t* column;  // k columns of A; nullptr: 0, 1, 2, ...
-    const void* b;          // made by gemm_prepare
+    const int32_t* column;  // k columns of A; nullptr means 0, 1, 2, ...
+    const void* b;          // result of gemm_prepare
     float* c;
     ptrdiff_t ldc;
     Epilogue epilogue;  // indexed by n
 };
 
-// The input side of a transition: pixels of `channels` channels, normalized, pooled and rectified.
-//   out[i][c] = act(max over the window's pixels of (x[c] * scale[c] + shift[c])), act = max(., 0) if relu
-// The window of output i starts i * step elements after x; its pixels are at the given offsets (in elements), at least
-// one.
+// Normalization, max pooling and ReLU of pixels, for the input of a transition:
+//   out[i][c] = act(max over the pixels of the window of (x[c] * scale[c] + shift[c])), act = max(., 0) if relu
+// The window of output i starts i * step elements after x and has at least one pixel. `window` holds the offsets of its
+// pixels in elements.
 struct PoolRow {
-    Number number;  // of x
+    Number number;  // type of x
     const void* x;
     ptrdiff_t step;
     const ptrdiff_t* window;
@@ -69,8 +69,8 @@ struct PoolRow {
     ptrdiff_t output_pixel;  // elements between neighbouring output pixels
 };
 
-// The rows that planar_row and planar_max_pool read are followed by at least this many bytes that may be read (and are
-// not used). Nothing else is read, and nothing at all is written, outside of what is described.
+// The rows that planar_row and planar_max_pool read must be followed by at least this many bytes that may be read;
+// their values do not matter. Kernels access no other memory outside their operands.
 constexpr size_t kFloatReadAhead = 256;
 
 struct FloatKernels {
@@ -88,21 +88,22 @@ struct FloatKernels {
 
     void (*pool_row)(const PoolRow& row);
 
-    // rows of `columns` pixels of `channels` channels: planar (channels `channel_stride` apart) to pixels
-    // (`pixel_stride` apart)
+    // Converts a row of `columns` pixels with `channels` channels from planar (channels `channel_stride` apart) to
+    // pixels
+    // (`pixel_stride` apart).
     void (*planar_to_pixels)(const float* x, ptrdiff_t channel_stride, int columns, int channels, float* y,
                              ptrdiff_t pixel_stride);
-    // and back, from numbers of either type
+    // The inverse, from either element type.
     void (*pixels_to_planar)(Number number, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
                              ptrdiff_t channel_stride);
 
-    // the last step of the stem: max pooling of planar rows into the pixels layout. rows: window_h pointers to rows of
-    // channel 0 at the element under window column 0 of output column 0, padding (never the maximum: -inf) in the row;
-    // rows outside the map are left out.
+    // Max pooling of planar rows to the pixels layout, at the end of the stem. rows: window_h pointers to rows of
+    // channel 0, at the element under window column 0 of output column 0. The rows include padding, which is -inf. Rows
+    // outside the map are omitted.
     void (*planar_max_pool)(const float* const* rows, int window_h, ptrdiff_t input_channel, int window_w, int stride_w,
                             int columns, int channels, float* y, ptrdiff_t pixel_stride);
 
-    // sums[c] += act(x[c] * scale[c] + shift[c]), one pixel after the other: global average pooling
+    // sums[c] += act(x[c] * scale[c] + shift[c]) for each pixel in order, for global average pooling.
     void (*sum_pixels)(Number number, const void* x, ptrdiff_t stride, int pixels, int channels,
                        const Epilogue& epilogue, float* sums);
 };

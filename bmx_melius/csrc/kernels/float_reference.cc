@@ -1,5 +1,5 @@
-// The float kernels as plain loops: what the others must compute, and the fallback. The innermost loops run over
-// neighbours in memory, so that a compiler can use whatever vectors its target has.
+// Reference float kernels, as plain loops: the definition of the others, and the fallback. The innermost loops run over
+// contiguous memory, so that a compiler can vectorize them for its target.
 #include <cstring>
 
 #include "kernels/float_kernels.h"
@@ -9,7 +9,7 @@ namespace {
 
 float rectified(float x) { return 0 > x ? 0 : x; }
 
-// Applies the epilogue of channel `c` to a number.
+// Returns the epilogue of channel `c` applied to a number.
 float finished(const Epilogue& epilogue, int c, float x) {
     if (epilogue.scale) {
         x = x * epilogue.scale[c] + epilogue.shift[c];
@@ -58,7 +58,7 @@ void planar_row(const PlanarRow& row) {
 
 size_t gemm_weights_bytes(int n, int k) { return sizeof(float) * n * k; }
 
-// Prepared: [k][n].
+// Layout of the prepared weights: [k][n].
 void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepared) {
     float* b = static_cast<float*>(prepared);
     for (int i = 0; i < k; ++i) {

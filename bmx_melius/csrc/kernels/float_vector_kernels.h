@@ -1,5 +1,6 @@
-// The float kernels for vectors of any width: an instruction set's file defines `Lanes` in an anonymous namespace and
-// then includes this one, so that each gets code of its own. What Lanes offers is best seen in float_avx512.cc.
+// Float kernels for vectors of any width. The file of an instruction set defines `Lanes` in an anonymous namespace and
+// then includes this file, so that each instruction set is compiled separately. The members of Lanes are documented in
+// float_avx512.cc.
 #include <type_traits>
 #include <utility>
 
@@ -12,7 +13,7 @@ namespace {
 using Real = Lanes::Real;
 constexpr int kWidth = Lanes::width;
 
-// Calls body(0), ... body(count - 1), as constants: arrays that are indexed by nothing else live in registers.
+// Calls body(0), ... body(count - 1) with constants, so that arrays indexed only by these are kept in registers.
 template <class Body, int... i>
 [[gnu::always_inline]] inline void unrolled(const Body& body, std::integer_sequence<int, i...>) {
     (body(std::integral_constant<int, i>()), ...);
@@ -22,14 +23,14 @@ template <int count, class Body>
     unrolled(body, std::make_integer_sequence<int, count>());
 }
 
-// Loads and stores of the first `count` elements, if there are not kWidth of them.
+// Loads and stores of the first `count` elements, or of kWidth if count is larger.
 Real load(const float* x, int count) { return count >= kWidth ? Lanes::load(x) : Lanes::load_first(x, count); }
 
 void store(float* x, Real value, int count) {
     count >= kWidth ? Lanes::store(x, value) : Lanes::store_first(x, value, count);
 }
 
-// Every stride-th element from x on. Beyond the last of the `count` elements that are wanted up to 2 kWidth are read.
+// Loads every stride-th element from x on. Up to 2 kWidth elements beyond the last one of `count` are read.
 Real load_strided(const float* x, int stride, int count) {
     if (stride == 1) {
         return Lanes::load(x);
@@ -44,10 +45,10 @@ Real load_strided(const float* x, int stride, int count) {
     return Lanes::load(elements);
 }
 
-// max(x, 0), and NaN stays NaN.
+// Returns max(x, 0), or NaN for NaN.
 Real rectified(Real x) { return Lanes::max(Lanes::zero(), x); }
 
-// Scale and shift of kWidth channels, beginning with channel c.
+// Scale and shift of kWidth channels, starting at channel c.
 struct Normalization {
     bool present;
     Real scale, shift;
@@ -65,19 +66,20 @@ struct Normalization {
 // --- planar convolution: lanes are columns ---------------------------------------------------------------------------
 
 constexpr int kTileOutputs = Lanes::planar_outputs, kTileVectors = Lanes::planar_vectors;
-constexpr int kMostTaps = 256;  // summed in one pass, at least a row of a kernel; in between the sums are in the output
-constexpr int kScratch = kMostTaps * kTileVectors * kWidth;  // floats, for inputs whose stride has been taken out
+constexpr int kMostTaps =
+    256;  // taps summed in one pass, at least a kernel row; between passes the output holds the sums
+constexpr int kScratch = kMostTaps * kTileVectors * kWidth;  // floats, for strided inputs copied to contiguous memory
 
-// A tap is an input of a group under a weight; taps are ordered by tap row, input, tap column, because the tap rows
-// outside of the map are then left out of a row's taps at their beginning and end.
+// A tap is a pair of an input of a group and a weight. Taps are ordered by tap row, input, tap column, so that tap rows
+// outside the map are at the beginning and the end of the taps of an output row.
 struct Pass {
-    int strips;                     // of so many taps, whose inputs are neighbours in memory, as in planar_tile
-    const float* input[kMostTaps];  // of each strip's first tap, at output column 0, in group 0
+    int strips;  // number of strips: taps whose inputs are contiguous, as many as planar_tile's parameter
+    const float* input[kMostTaps];  // inputs of the first tap of each strip, at output column 0, in group 0
     bool first, last;
 };
 
-// A tile of a pass: `outputs` outputs of one group, from `output` on, and `vectors` vectors of columns from `column`
-// on. The inputs are `shift` elements after those in the pass.
+// Computes a tile of a pass: `outputs` outputs of one group, starting at `output`, and `vectors` vectors of columns,
+// starting at `column`. The inputs are `shift` elements after those in the pass.
 template <int strip, bool first, int outputs, int vectors>
 void planar_tile(const PlanarRow& row, const Pass& pass, const float* weights, int output, ptrdiff_t shift, int column,
                  int end) {
@@ -119,7 +121,8 @@ void planar_tile(const PlanarRow& row, const Pass& pass, const float* weights, i
 
 using PlanarTile = decltype(&planar_tile<1, true, 1, 1>);
 
-// The tile with at most these outputs (halved until there are so few) and exactly these vectors.
+// Returns the tile function with exactly `wanted_vectors` vectors and at most `wanted_outputs` outputs, a size obtained
+// by halving.
 template <int strip, bool first, int outputs, int vectors>
 PlanarTile planar_tile_of(int wanted_outputs, int wanted_vectors) {
     if constexpr (outputs > 1) {
@@ -141,7 +144,7 @@ PlanarTile planar_tile_of(bool first, int outputs, int vectors) {
                  : planar_tile_of<strip, false, kTileOutputs, kTileVectors>(outputs, vectors);
 }
 
-// Outputs of the next tile where so many are left.
+// Returns the number of outputs of the next tile if `left` are left.
 int tile_outputs(int left) {
     int outputs = kTileOutputs;
     while (outputs > left) {
@@ -154,7 +157,7 @@ int taps_of_group(const PlanarConv& conv) { return conv.in_channels / conv.group
 
 size_t planar_weights_bytes(const PlanarConv& conv) { return sizeof(float) * conv.out_channels * taps_of_group(conv); }
 
-// Prepared: [group][tile of outputs][tap][output].
+// Layout of the prepared weights: [group][tile of outputs][tap][output].
 void planar_prepare(const PlanarConv& conv, const float* weights, void* prepared) {
     const int group_inputs = conv.in_channels / conv.groups, group_outputs = conv.out_channels / conv.groups;
     const ptrdiff_t taps = taps_of_group(conv), area = conv.kernel_h * conv.kernel_w;
@@ -176,16 +179,16 @@ void planar_prepare(const PlanarConv& conv, const float* weights, void* prepared
     }
 }
 
-// A row being convolved.
+// State of the convolution of a row.
 struct PlanarWork {
     const PlanarRow& row;
     const PlanarConv& conv;
     const int group_inputs, group_outputs, taps;
     const bool strided;
-    const int strip;  // taps
+    const int strip;  // taps per strip
     Pass pass;
-    const float* source[kMostTaps];       // inputs of the pass, where they are strided
-    alignas(64) float scratch[kScratch];  // and these inputs without gaps
+    const float* source[kMostTaps];       // inputs of the pass, if they are strided
+    alignas(64) float scratch[kScratch];  // contiguous copies of these inputs
 
     explicit PlanarWork(const PlanarRow& row)
         : row(row),
@@ -196,14 +199,15 @@ struct PlanarWork {
           strided(conv.stride_w > 1),
           strip(!strided && conv.dilation_w == 1 && conv.kernel_w == 3 ? 3 : 1) {}
 
-    // Into how many blocks of columns the row is divided so that the inputs of many taps fit into the scratch.
+    // Returns the number of blocks of columns into which the row is divided, so that the inputs of many taps fit into
+    // scratch.
     int blocks() const {
         const int vectors = ceil_div(row.columns, kWidth);
         const int fitting = kScratch / kWidth / least(taps, kMostTaps) / kTileVectors * kTileVectors;
         return strided ? ceil_div(vectors, fitting) : 1;
     }
 
-    // Copies every stride_w-th element.
+    // Copies every stride_w-th element of the inputs to scratch.
     void take_stride_out(ptrdiff_t shift, int columns) {
         float* to = scratch;
         for (int t = 0; t < pass.strips; ++t) {
@@ -214,7 +218,8 @@ struct PlanarWork {
         }
     }
 
-    // Adds the taps of the pass to columns begin to end - 1 of all outputs. first_tap: its number among the weights.
+    // Adds the taps of the pass to columns begin to end - 1 of all outputs. first_tap: index of its first tap in the
+    // weights.
     void add(int first_tap, int begin, int end) {
         const int vectors = ceil_div(end - begin, kWidth), tiles = ceil_div(vectors, kTileVectors);
         for (int group = 0; group < conv.groups; ++group) {
@@ -292,11 +297,11 @@ void planar_row(const PlanarRow& row) {
 // --- matrix product: lanes are n -------------------------------------------------------------------------------------
 
 constexpr int kTileRows = Lanes::gemm_rows, kTileBlocks = Lanes::gemm_vectors;
-constexpr int kPointerRows = 3;  // reached from one pointer: an address may be pointer + 0, 1 or 2 strides
+constexpr int kPointerRows = 3;  // rows per pointer: addressing modes allow pointer + 0, 1 or 2 strides
 
 size_t gemm_weights_bytes(int n, int k) { return sizeof(float) * ceil_div(n, kWidth) * kWidth * k; }
 
-// Prepared: [block of kWidth n][k][kWidth], 0 beyond n.
+// Layout of the prepared weights: [block of kWidth n][k][kWidth], 0 beyond n.
 void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepared) {
     float* result = static_cast<float*>(prepared);
     for (int block = 0; block < n; block += kWidth) {
@@ -308,7 +313,7 @@ void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepa
     }
 }
 
-// `rows` rows of C from m on, `blocks` blocks of kWidth columns from n on.
+// Computes `rows` rows of C, starting at m, and `blocks` blocks of kWidth columns, starting at n.
 template <bool indexed, int rows, int blocks>
 void gemm_tile(const Gemm& gemm, int m, int n) {
     constexpr int pointers = ceil_div(rows, kPointerRows);
@@ -373,7 +378,7 @@ void gemm(const Gemm& gemm) {
 
 // --- pooling and sums: lanes are channels ----------------------------------------------------------------------------
 
-// kWidth channels, or the first `count`, of the largest number in a window after normalization.
+// Returns the maximum of a window after normalization, for kWidth channels or the first `count` of them.
 Real pooled(const float* x, const ptrdiff_t* window, int window_size, int count, const Normalization& normalized) {
     Real best = normalized(load(x + window[0], count));
     for (int w = 1; w < window_size; ++w) {
@@ -382,7 +387,7 @@ Real pooled(const float* x, const ptrdiff_t* window, int window_size, int count,
     return best;
 }
 
-// As a scale keeps or reverses the order, the largest or the smallest integer gives the largest result.
+// Normalization is monotone, so the maximum is that of the largest or, for a negative scale, of the smallest integer.
 Real pooled(const int16_t* x, const ptrdiff_t* window, int window_size, int count, const Normalization& normalized) {
     using Integers = Lanes::Integers;
     Integers high = Lanes::load_integers(x + window[0], count), low = high;
@@ -397,7 +402,7 @@ Real pooled(const int16_t* x, const ptrdiff_t* window, int window_size, int coun
     return normalized(Lanes::to_real(Lanes::negative(normalized.scale, low, high)));
 }
 
-// constant_size: of the window; 0 for any.
+// constant_size: size of the window if known at compile time, otherwise 0.
 template <int constant_size, class T>
 void pool_pixels(const PoolRow& row, const T* x) {
     const int size = constant_size ? constant_size : row.window_size;
@@ -444,9 +449,9 @@ void sum_pixels(Number number, const void* x, ptrdiff_t stride, int pixels, int 
                   [&](const auto* numbers) { sum_pixels_of(numbers, stride, pixels, channels, epilogue, sums); });
 }
 
-// --- from planar to pixels: squares of kWidth channels and columns are transposed in registers -----------------------
+// --- planar to pixels: blocks of kWidth channels and columns are transposed in registers -----------------------------
 
-// column(c, i, count): the vector of channel c and `count` columns from i on.
+// column(c, i, count) returns the vector of channel c and `count` columns, starting at i.
 template <class Column>
 void to_pixels(int columns, int channels, float* y, ptrdiff_t pixel_stride, const Column& column) {
     for (int i = 0; i < columns; i += kWidth) {
@@ -471,12 +476,12 @@ void planar_to_pixels(const float* x, ptrdiff_t channel_stride, int columns, int
               [=](int c, int i, int count) { return load(x + c * channel_stride + i, count); });
 }
 
-constexpr int kWrittenAhead = 64;  // elements of a plane that are fetched before they are written
+constexpr int kWrittenAhead = 64;  // elements of a plane prefetched before they are written
 
 template <class T>
 void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
                          ptrdiff_t channel_stride) {
-    // Stores are aligned from the second one on, of all channels where planes are whole vectors.
+    // Stores are aligned from the second one on, for all channels if the planes are whole vectors.
     const int first = kWidth - static_cast<int>(reinterpret_cast<uintptr_t>(y) / sizeof(float) % kWidth);
     for (int c = 0; c < channels; c += kWidth) {
         const int height = least(kWidth, channels - c);
@@ -502,7 +507,7 @@ void pixels_to_planar(Number number, const void* x, ptrdiff_t pixel_stride, int 
     });
 }
 
-// kWidth columns of a maximum over windows three wide and two apart.
+// Returns kWidth columns of the maximum over windows of width 3 with stride 2.
 Real pooled_by_two(const float* const* rows, int window_h, ptrdiff_t corner) {
     Real first = Lanes::load(rows[0] + corner), second = Lanes::load(rows[0] + corner + kWidth);
     Real next = Lanes::broadcast(rows[0][corner + 2 * kWidth]);

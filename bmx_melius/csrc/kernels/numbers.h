@@ -1,4 +1,4 @@
-// The types of numbers in maps.
+// Element types of maps.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@ inline size_t size_of(Number number) { return number == Number::f32 ? sizeof(flo
 
 namespace {  // each instruction set compiles its own copy with its own flags
 
-// Calls visit(pointer) with a pointer of the numbers' type.
+// Calls visit(pointer) with a pointer to the element type.
 template <class Visit>
 inline void visit_numbers(Number number, const void* x, const Visit& visit) {
     number == Number::f32 ? visit(static_cast<const float*>(x)) : visit(static_cast<const int16_t*>(x));

@@ -1,7 +1,7 @@
-// The tiles of AMX as matrix products use them: 0 to 3 hold sums of 16 lanes, 4 and 5 rows of the one factor, 6 and 7
-// lanes of the other. Sums 0 and 1 belong to the lanes in 6, 2 and 3 to those in 7.
+// Assignment of the AMX tile registers in matrix products: 0 to 3 hold sums of 16 lanes, 4 and 5 rows of the first
+// factor, 6 and 7 lanes of the second one. Sums 0 and 1 belong to the lanes in 6, 2 and 3 to those in 7.
 //
-// A tile's number is part of an instruction, and the intrinsics take only literals.
+// The functions are templates because the number of a tile is part of the instruction.
 #pragma once
 #include <immintrin.h>
 
@@ -11,11 +11,11 @@
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
 
-constexpr int kTileRows = 16, kTileRowBytes = 64;  // at most
+constexpr int kTileRows = 16, kTileRowBytes = 64;  // maximum size
 constexpr int kTileBytes = kTileRows * kTileRowBytes;
 constexpr int kTileCount = 8, kFirstLaneTile = 6;
 
-// Of `rows` rows for sums and the factor of rows.
+// Configures the tiles; sums and first factors have `rows` rows.
 inline void configure_tiles(int rows) {
     struct alignas(64) {
         uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -26,7 +26,7 @@ inline void configure_tiles(int rows) {
         shapes.rows[tile] = static_cast<uint8_t>(tile < kFirstLaneTile ? rows : kTileRows);
         shapes.row_bytes[tile] = kTileRowBytes;
     }
-    // (gcc's own intrinsic tells the optimizer of the first 8 bytes only)
+    // (the intrinsic of gcc declares only the first 8 bytes as an input)
     asm volatile("ldtilecfg %0" : : "m"(shapes));
 }
 
@@ -37,7 +37,7 @@ inline void clear_sums() {
     _tile_zero(3);
 }
 
-// stride: bytes between rows in memory.
+// `stride`: bytes between rows in memory.
 template <int tile>
 void load_tile(const void* from, ptrdiff_t stride = kTileRowBytes) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");

@@ -8,7 +8,7 @@
 namespace bmx {
 namespace {
 
-constexpr int kChains = 16;  // independent sums, more than latency times throughput
+constexpr int kChains = 16;  // independent sums, to hide the latency
 
 }  // namespace
 
@@ -22,7 +22,7 @@ double peak_binary_reference(double seconds) {
         }
         for (long i = 0; i < iterations; ++i) {
             for (int c = 0; c < kChains; ++c) {
-                asm("" : "+r"(a[c]));  // a value not known at compile time
+                asm("" : "+r"(a[c]));  // makes the value unknown to the compiler
                 sums[c] += __builtin_popcountll(a[c] ^ i);
             }
         }

@@ -5,13 +5,13 @@
 namespace bmx {
 namespace {
 
-// Independent sums, more than latency times throughput: 12 and three operands fill the 16 registers.
+// Independent sums, to hide the latency: 12 sums and the operands fill the 16 registers.
 constexpr int kChains = 12;
 
 }  // namespace
 
-// AVX2 counts no bits; the scalar instruction counts 64 a cycle, a byte shuffle looks up the counts of 64 half bytes in
-// two steps.
+// AVX2 has no population count. The scalar instruction counts 64 bits per cycle; two byte shuffles look up the counts
+// of 64 half bytes.
 double peak_binary_avx2(double seconds) {
     volatile int seed = 0x01234567;
     volatile int sink = 0;
@@ -26,7 +26,7 @@ double peak_binary_avx2(double seconds) {
         for (long i = 0; i < iterations; ++i) {
 #pragma GCC unroll 12
             for (int c = 0; c < kChains; c += 2) {
-                asm("" : "+x"(a));  // keeps the exclusive or in the loop
+                asm("" : "+x"(a));  // prevents hoisting the exclusive or out of the loop
                 const __m256i x = _mm256_xor_si256(a, b);
                 const __m256i high = _mm256_and_si256(_mm256_srli_epi16(x, 4), low);
                 sums[c] = _mm256_add_epi8(sums[c], _mm256_shuffle_epi8(counts, _mm256_and_si256(x, low)));

@@ -5,7 +5,7 @@
 namespace bmx {
 namespace {
 
-constexpr int kChains = 16;  // independent sums, more than latency times throughput
+constexpr int kChains = 16;  // independent sums, to hide the latency
 
 }  // namespace
 
@@ -20,7 +20,7 @@ double peak_binary_avx512(double seconds) {
         for (long i = 0; i < iterations; ++i) {
 #pragma GCC unroll 16
             for (int c = 0; c < kChains; ++c) {
-                asm("" : "+v"(a));  // keeps the exclusive or in the loop
+                asm("" : "+v"(a));  // prevents hoisting the exclusive or out of the loop
                 sums[c] = _mm512_add_epi32(sums[c], _mm512_popcnt_epi32(_mm512_xor_si512(a, b)));
             }
         }

@@ -1,11 +1,12 @@
-// Measures a loop body: the rate of the fastest of many short stretches, because other load only ever slows them.
+// Measurement of a loop body: the rate of the fastest of many short intervals, because other load can only slow them
+// down.
 #pragma once
 #include <chrono>
 
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
 
-// body(iterations) does `macs` multiply-accumulates an iteration.
+// body(iterations) performs `macs` multiply-accumulates per iteration.
 template <typename Body>
 double fastest_rate(double seconds, double macs, const Body& body) {
     using Clock = std::chrono::steady_clock;

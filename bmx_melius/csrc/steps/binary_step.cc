@@ -8,8 +8,8 @@
 namespace bmx {
 namespace {
 
-constexpr int kUnit = 32;                             // channels
-constexpr int kBandPixels = 900, kLeastBandRows = 4;  // of the output
+constexpr int kUnit = 32;                             // channels of a unit
+constexpr int kBandPixels = 900, kLeastBandRows = 4;  // of the output, per band
 
 BinaryConv geometry(const Attributes& a, int channels) {
     return {channels,   a.out_channels, a.kernel_h,   a.kernel_w, a.stride_h,
@@ -30,7 +30,7 @@ BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments
     const Attributes& a = spec.attributes;
     const int group_channels = conv_.in_channels / conv_.groups;
     std::vector<uint32_t> words(conv_.units());
-    if (a.pad_value == 1) {  // set elements, but none beyond a group's last channel
+    if (a.pad_value == 1) {  // set bits, except beyond the last channel of a group
         for (int c = 0; c < conv_.in_channels; c++) {
             words[c / group_channels * conv_.group_units() + c % group_channels / kUnit] |=
                 1u << c % group_channels % kUnit;
@@ -52,17 +52,17 @@ BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments
             }
         }
     }
-    spec_.weights = nullptr;  // of the caller
+    spec_.weights = nullptr;  // owned by the caller
 }
 
-// Whether the threads share the filters instead of the rows, because that makes the largest part smaller.
+// Returns whether the threads divide the filters instead of the rows, because that makes the largest part smaller.
 bool BinaryStep::shares_filters(const std::vector<Value>& values, int threads) const {
     const int step = spec_.kernels->filter_step, blocks = ceil_div(spec_.attributes.out_channels, step);
     auto largest_part = [&](int64_t count) { return double(ceil_div(count, threads)) / double(count); };
     return largest_part(blocks) < largest_part(values[spec_.result].height);
 }
 
-// Where filters are shared, all of them have to be there before they are packed.
+// If the threads divide the filters, packing needs a second phase, after all filters have been computed.
 int BinaryStep::phases(const std::vector<Value>& values, int threads) const {
     return !packer_.empty() && shares_filters(values, threads) ? 2 : 1;
 }
@@ -74,7 +74,7 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     map.height = static_cast<int>(input.height);
     map.width = static_cast<int>(input.width);
     map.rows = map.height + 2 * a.pad_h;
-    // What lies right of a row lies left of the next one, unless there are windows of nothing but padding.
+    // The right padding of a row is the left padding of the next one, unless a window can lie entirely within padding.
     map.right = a.pad_w < a.extent_w() ? 0 : a.pad_w;
     map.row = static_cast<ptrdiff_t>(a.pad_w + map.width + map.right) * static_cast<ptrdiff_t>(padding_.size());
     const int height = static_cast<int>(result.height);
@@ -114,7 +114,7 @@ void BinaryStep::run_in_bands(const Memory& memory, const Map& map, uint8_t* scr
     const Attributes& a = spec_.attributes;
     const int64_t width = memory.value(spec_.result).width;
     const bool packs = part.filter_begin == 0 && part.filter_end == a.out_channels;
-    int first = part.row_begin * a.stride_h, expanded = first;  // rows `first` to `expanded` - 1 are there
+    int first = part.row_begin * a.stride_h, expanded = first;  // rows `first` to `expanded` - 1 are expanded
     for (int begin = part.row_begin; begin < part.row_end; begin += map.band) {
         const int end = std::min(begin + map.band, part.row_end), next_first = begin * a.stride_h;
         if (expanded > next_first) {
@@ -142,7 +142,7 @@ void BinaryStep::fill_pixels_of_padding(uint8_t* to, int pixels) const {
     }
 }
 
-// Rows `begin` to `end` - 1 of the padded map, of which row `first` lies at the beginning.
+// Expands rows `begin` to `end` - 1 of the padded map. `scratch` begins with row `first`.
 void BinaryStep::expand(const Memory& memory, const Map& map, uint8_t* scratch, int first, int begin, int end) const {
     const Attributes& a = spec_.attributes;
     const BinaryKernels& kernels = *spec_.kernels;
@@ -163,7 +163,7 @@ void BinaryStep::expand(const Memory& memory, const Map& map, uint8_t* scratch, 
     fill_pixels_of_padding(scratch + (end - first) * map.row, a.pad_w);
 }
 
-// `scratch` begins with the expanded row under the first one of the part.
+// Convolves a part. `scratch` begins with the expanded row under the first row of the part.
 void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const {
     const View output = memory.view(spec_.output);
     BinaryConvRun run;
@@ -197,7 +197,7 @@ void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch
     }
 }
 
-// The map was padded with -1: adds the weights of all taps that lie outside.
+// Corrects the results of a map padded with -1 to padding with 0: adds the weights of all taps outside the map.
 template <class T>
 void BinaryStep::correct_zero_padding(const Memory& memory, const Part& part) const {
     const Attributes& a = spec_.attributes;

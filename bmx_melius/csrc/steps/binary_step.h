@@ -1,7 +1,8 @@
-// Binary convolution: maps of bits are expanded side by side, these are convolved, and an addition is part of it.
+// Binary convolution of the concatenation of maps of bits, with a fused addition.
 //
-// A thread expands a band of rows and convolves it while it is in the cache, and packs the result for the convolutions
-// after it. It expands the rows at the border of its part once more than need be, instead of waiting for the others.
+// A thread expands a band of rows, convolves it while it is in the cache, and packs the result for later convolutions.
+// It also expands the rows at the border of its part, which neighbouring threads expand as well, instead of waiting for
+// them.
 #pragma once
 #include "steps/packer.h"
 
@@ -10,20 +11,20 @@ namespace bmx {
 struct BinaryStepSpec {
     const BinaryKernels* kernels;
     Attributes attributes;
-    int input;                // the value of bits, of which only the size is looked at
-    int channels;             // of it
-    const uint32_t* weights;  // as in the file
+    int input;                // the value of bits; only its size is used
+    int channels;             // channels of the input
+    const uint32_t* weights;  // in the layout of the file
     int result;               // number of the value
     Slab output;              // a whole buffer
-    int addend = -1;          // a buffer like the output's that is added to the result; may be the same one
+    int addend = -1;  // buffer added to the result, with the layout of the output's and possibly the same; -1: none
 };
 
 class BinaryStep : public Step {
   public:
-    // Some units of a pixel.
+    // A range of units of a pixel.
     struct Segment {
         Bits bits;
-        int unit;  // their place in the pixel
+        int unit;  // the first unit in the pixel
     };
 
     BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments);
@@ -37,13 +38,13 @@ class BinaryStep : public Step {
     // The expanded map with its padding.
     struct Map {
         int height, width;
-        int rows, right;  // rows in all, and pixels of padding at the right that are a row's own
-        int band;         // rows of the output made at a time
+        int rows, right;  // number of rows; pixels of right padding not shared with the next row
+        int band;         // rows of the output computed at a time
         ptrdiff_t row;
-        size_t kept;   // bytes of what is there at a time
-        size_t bytes;  // and of the kernel's working memory behind it
+        size_t kept;   // bytes of the rows kept at a time
+        size_t bytes;  // kept + the kernel's working memory after it
     };
-    // A part of the output.
+    // A part of the output: ranges of rows and filters.
     struct Part {
         int row_begin, row_end, filter_begin, filter_end;
         bool empty() const { return row_begin >= row_end || filter_begin >= filter_end; }
@@ -64,7 +65,7 @@ class BinaryStep : public Step {
     Packer packer_;
     std::vector<uint8_t> padding_;  // a packed pixel of padding
     Constants<uint8_t> weights_;
-    std::vector<float> tap_sums_;  // [tap][filter]: what padding with 0 adds to padding with -1
+    std::vector<float> tap_sums_;  // [tap][filter]: correction of padding with -1 to padding with 0
 };
 
 }  // namespace bmx

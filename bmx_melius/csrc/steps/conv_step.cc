@@ -40,7 +40,7 @@ void ConvStep::prepare_pieces() {
             const int shuffled_group = channels_ / spec_.shuffle_groups;
             for (int tap = 0; tap < taps; tap++) {
                 for (int i = 0; i < group_inputs; i++) {
-                    const int c = group * group_inputs + i;  // its place before the shuffle:
+                    const int c = group * group_inputs + i;  // its position before the shuffle:
                     columns_.push_back(tap * channels_ + c % spec_.shuffle_groups * shuffled_group +
                                        c / spec_.shuffle_groups);
                 }
@@ -54,7 +54,7 @@ void ConvStep::prepare_pieces() {
         }
     }
     weights_ = Constants<uint8_t>(bytes);
-    std::vector<float> rows;  // of a piece: [output][tap][input]
+    std::vector<float> rows;  // weights of a piece: [output][tap][input]
     for (const Piece& piece : pieces_) {
         rows.resize(static_cast<size_t>(piece.outputs) * k);
         const float* weights = spec_.weights.data() + static_cast<size_t>(piece.begin) * k;
@@ -84,7 +84,7 @@ size_t ConvStep::scratch_bytes(const std::vector<Value>&, int threads) const {
 void ConvStep::run(const Memory& memory, const Team& team, int) const {
     const Value& result = memory.value(spec_.result);
     const int64_t pixels = result.height * result.width;
-    // Few pixels: the threads share the outputs instead, unless a pixel has to be packed.
+    // If there are few pixels, the threads divide the outputs instead, unless pixels must be packed.
     const bool by_pixels = pixels >= team.threads * kLeastPanelPixels || !packer_.empty();
     const int64_t begin = by_pixels ? team.begin(pixels) : 0, end = by_pixels ? team.end(pixels) : pixels;
     const size_t piece_begin = by_pixels ? 0 : team.begin(pieces_.size());
@@ -113,7 +113,7 @@ void ConvStep::run(const Memory& memory, const Team& team, int) const {
     }
 }
 
-// Output pixels are counted row by row.
+// Fills a panel. Output pixels are numbered row by row.
 void ConvStep::fill_panel(const Memory& memory, int64_t begin, int64_t end, float* panel, ptrdiff_t* offsets) const {
     const int width = static_cast<int>(memory.value(spec_.result).width);
     while (begin < end) {

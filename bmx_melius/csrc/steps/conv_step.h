@@ -1,7 +1,7 @@
-// Float convolutions and dense layers as matrix products, with what comes before a transition's 1x1 convolution:
-// normalization, max pooling, rectification, channel shuffle.
+// Float convolutions and dense layers as matrix products, with the operations before the 1x1 convolution of a
+// transition fused: normalization, max pooling, ReLU, channel shuffle.
 //
-// A panel is a matrix of a few output pixels, each with the inputs under all taps of its window, side by side.
+// A panel is a matrix with a row for each of some output pixels, which holds the inputs under all taps of its window.
 #pragma once
 #include "steps/packer.h"
 #include "steps/pooling.h"
@@ -14,12 +14,12 @@ struct ConvSpec {
     Attributes attributes;
     Source source;
     bool source_is_plain;      // one slab of float32
-    bool has_pooling = false;  // before a 1x1 convolution without padding
+    bool has_pooling = false;  // only before a 1x1 convolution without padding
     PoolWindow window;
     Normalization before;
     int shuffle_groups = 1;           // after the pooling
-    std::vector<float> weights;       // as in the file, in float32
-    std::vector<float> scale, shift;  // after the convolution; empty: none
+    std::vector<float> weights;       // in the layout of the file, as float32
+    std::vector<float> scale, shift;  // after the convolution; empty if there are none
     bool relu = false;
     int result;   // number of the value
     Slab output;  // a whole buffer of float32
@@ -34,12 +34,12 @@ class ConvStep : public Step {
     Packer* packer() override { return &packer_; }
 
   private:
-    // Some outputs of one group.
+    // A range of outputs of one group.
     struct Piece {
         int begin, outputs;
-        int first_input;    // column of the panel, where the columns are in order
-        size_t weights;     // bytes
-        ptrdiff_t columns;  // in columns_; -1: in order
+        int first_input;    // first column of the panel if the columns are consecutive
+        size_t weights;     // offset in bytes
+        ptrdiff_t columns;  // index in columns_; -1: consecutive columns
     };
 
     void prepare_pieces();
@@ -52,7 +52,7 @@ class ConvStep : public Step {
 
     ConvSpec spec_;
     Packer packer_;
-    int channels_, inputs_;  // inputs: of an output pixel, under all taps
+    int channels_, inputs_;  // inputs_: number of inputs of an output pixel, under all taps
     int panel_pixels_;
     std::vector<Piece> pieces_;
     std::vector<int32_t> columns_;

@@ -19,7 +19,7 @@ void for_each_slab(const Memory& memory, const Source& source, const Visit& visi
     }
 }
 
-// Planes of channels from pixels, rows `begin` to `end` - 1.
+// Copies rows `begin` to `end` - 1 from pixels to planes of channels.
 template <class From, class To>
 void pixels_to_planes(const From* from, const View& view, const Value& map, int begin, int end, To* to) {
     for (int c = 0; c < view.channels; c++) {
@@ -35,7 +35,7 @@ void pixels_to_planes(const From* from, const View& view, const Value& map, int 
 
 }  // namespace
 
-// --- in and out ----------------------------------------------------------------------------------
+// --- input and output ---------------------------------------------------------------------------
 
 InputStep::InputStep(const FloatKernels* kernels, int input, Slab output)
     : kernels_(kernels), input_(input), output_(output) {}
@@ -126,7 +126,7 @@ void AveragePoolStep::run(const Memory& memory, const Team& team, int) const {
                     }
                 }
             });
-            // Padding is counted as far as the padded map reaches.
+            // Padding counts only within the padded map.
             const int64_t rows = a.count_pad ? std::min(top + a.kernel_h, map.height + a.pad_h) - top : y_end - y_begin;
             const int64_t columns =
                 a.count_pad ? std::min(left + a.kernel_w, map.width + a.pad_w) - left : x_end - x_begin;
@@ -139,7 +139,7 @@ void AveragePoolStep::run(const Memory& memory, const Team& team, int) const {
 }
 
 namespace {
-constexpr int kSummedPixels = 64;  // in float32; such sums are then added in float64
+constexpr int kSummedPixels = 64;  // summed in float32; these sums are added in float64
 }
 
 GlobalPoolStep::GlobalPoolStep(const FloatKernels* kernels, Source source, Normalization normalization, Slab output)

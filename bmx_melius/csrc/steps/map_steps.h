@@ -1,10 +1,10 @@
-// The steps around the convolutions: in and out, pooling, and what changes pixels one by one.
+// Steps around the convolutions: input, output, pooling, and pixel-wise operations.
 #pragma once
 #include "steps/pooling.h"
 
 namespace bmx {
 
-// The user's NCHW map or vector to a buffer of float32.
+// Copies the user's NCHW map or vector to a buffer of float32.
 class InputStep : public Step {
   public:
     InputStep(const FloatKernels* kernels, int input, Slab output);
@@ -16,7 +16,7 @@ class InputStep : public Step {
     Slab output_;
 };
 
-// A value to the user's NCHW map or vector.
+// Copies a value to the user's NCHW map or vector.
 class OutputStep : public Step {
   public:
     OutputStep(const FloatKernels* kernels, Source source, int output);
@@ -28,7 +28,7 @@ class OutputStep : public Step {
     int output_;
 };
 
-// Normalization, max pooling and rectification to a buffer of float32; any of the three can be missing.
+// Normalization, max pooling and ReLU, each optional, to a buffer of float32.
 class PoolStep : public Step {
   public:
     PoolStep(const FloatKernels* kernels, Source source, const PoolWindow& window, Normalization normalization,
@@ -57,7 +57,7 @@ class AveragePoolStep : public Step {
     Slab output_;
 };
 
-// The mean of a normalized and rectified map.
+// Global average pooling, after optional normalization and ReLU.
 class GlobalPoolStep : public Step {
   public:
     GlobalPoolStep(const FloatKernels* kernels, Source source, Normalization normalization, Slab output);
@@ -82,7 +82,8 @@ class FlattenStep : public Step {
     Slab output_;
 };
 
-// One row of a map after the other: the channels of one or two values side by side in float32, changed in place.
+// Base of steps that process a map row by row: the rows of one or two values, as float32 with contiguous channels, are
+// modified in place.
 class RowStep : public Step {
   public:
     RowStep(std::vector<Source> sources, Slab output);
@@ -90,7 +91,7 @@ class RowStep : public Step {
     void run(const Memory& memory, const Team& team, int phase) const override;
 
   protected:
-    // Changes `pixels` pixels x; y is the second value, or room of the size of x.
+    // Modifies `pixels` pixels x. y is the second value, or working memory of the size of x.
     virtual void change(float* x, float* y, int pixels, int channels) const = 0;
 
   private:
@@ -128,7 +129,7 @@ class ShuffleStep : public RowStep {
     int groups_;
 };
 
-// Bits as the integers 0 and 1.
+// Computes bits as the integers 0 and 1.
 class ThresholdStep : public RowStep {
   public:
     ThresholdStep(const Source& source, std::vector<float> thresholds, std::vector<uint32_t> flips, Slab output)

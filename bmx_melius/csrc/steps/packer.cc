@@ -6,9 +6,9 @@
 namespace bmx {
 namespace {
 
-constexpr int64_t kPixelsAtOnce = 64;  // stay in the nearest cache while they are compared with all thresholds
+constexpr int64_t kPixelsAtOnce = 64;  // so that they stay in the L1 cache while they are compared with all thresholds
 
-// x >= threshold for integers x within +-32766.
+// Converts a threshold for x >= threshold with integers x within +-32766.
 int16_t integer_threshold(float threshold) {
     return static_cast<int16_t>(std::min(std::max(std::ceil(threshold), -32768.0f), 32767.0f));
 }

@@ -1,18 +1,18 @@
-// Packing what a step makes into bits, for all binary convolutions that will look at it, while it is in the cache.
+// Packing of the result of a step into bits, for all binary convolutions that read it, while it is in the cache.
 //
-// Bits lie in buffers of their own, taken as buffers of float32 whose numbers are words of 32 bits. Such a buffer holds
-// one map after the other, of each pixel the words of a range of channels, compared with the thresholds of one
-// convolution.
+// Bits are stored in separate buffers, declared as buffers of float32 whose elements are words of 32 bits. Such a
+// buffer holds maps one after the other. A map consists of the words of each pixel for a range of channels, compared
+// with the thresholds of one convolution.
 #pragma once
 #include "steps/step.h"
 
 namespace bmx {
 
-// One of the maps of bits.
+// A map of bits.
 struct Bits {
     int buffer;
-    int units;     // words of a pixel
-    size_t first;  // words of a pixel in all maps before this one
+    int units;     // words per pixel
+    size_t first;  // words per pixel of all maps before this one
 };
 
 inline uint32_t* words_of(const Memory& memory, const Bits& bits) {
@@ -22,7 +22,7 @@ inline uint32_t* words_of(const Memory& memory, const Bits& bits) {
 }
 
 struct Packing {
-    int begin, channels;  // of the buffer that is packed
+    int begin, channels;  // range of channels of the buffer to pack
     std::vector<float> thresholds;
     std::vector<uint32_t> flips;
 };
@@ -34,20 +34,20 @@ class Packer {
     int buffer() const { return buffer_; }
     bool empty() const { return maps_.empty(); }
 
-    // Packs some pixels, counted row by row.
+    // Packs a range of pixels, numbered row by row.
     void pack(const Memory& memory, int64_t begin, int64_t end) const;
 
-    // The same from the planes of the user's map.
+    // The same, from the planes of the user's map.
     void pack_planes(const Memory& memory, const float* planes, int64_t begin, int64_t end) const;
 
-    // Packs a range of channels from now on, into the given map; `number` is what the buffer holds.
+    // Adds a range of channels to pack into the given map. `number` is the type of the buffer.
     void add(const Packing& packing, Number number, const Bits& bits);
 
   private:
     struct Map {
         int begin, channels;
-        Constants<float> thresholds;            // one of the two
-        Constants<int16_t> integer_thresholds;  // is empty
+        Constants<float> thresholds;            // either thresholds
+        Constants<int16_t> integer_thresholds;  // or integer_thresholds is empty
         std::vector<uint32_t> flips;
         Bits bits;
     };
@@ -57,7 +57,7 @@ class Packer {
     std::vector<Map> maps_;
 };
 
-// Packs a buffer whose maker does not.
+// Packs a buffer that the step that computes it cannot pack.
 class PackStep : public Step {
   public:
     PackStep(const BinaryKernels* kernels, int buffer) : packer_(kernels, buffer) {}
@@ -69,7 +69,7 @@ class PackStep : public Step {
     Packer packer_;
 };
 
-// Packs one of the user's maps of which nothing but bits is needed, without the buffer that its packer would look at.
+// Packs one of the user's maps of which only bits are needed, without copying it to a buffer.
 class InputPackStep : public Step {
   public:
     InputPackStep(const BinaryKernels* kernels, int input, int buffer) : input_(input), packer_(kernels, buffer) {}

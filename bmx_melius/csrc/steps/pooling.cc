@@ -18,7 +18,7 @@ Range clipped(int begin, int length, int64_t size) {
 void pool_slab(const FloatKernels& kernels, const View& view, const Value& map, const PoolWindow& window,
                const Epilogue& epilogue, int y, Range columns, float* output, ptrdiff_t stride, ptrdiff_t* offsets) {
     const Range rows = clipped(y * window.stride_h - window.pad_h, window.kernel_h, map.height);
-    // Pixels in the middle have whole windows and are made in one go.
+    // Pixels in the middle have complete windows and are computed by one call.
     const int whole_begin = ceil_div(window.pad_w, window.stride_w);
     const int64_t room = map.width + window.pad_w - window.kernel_w;
     const int whole_end = room < 0 ? 0 : static_cast<int>(room / window.stride_w) + 1;

@@ -1,4 +1,4 @@
-// Normalizing, max pooling and rectifying one row of a map.
+// Normalization, max pooling and ReLU of one row of a map.
 #pragma once
 #include "steps/step.h"
 
@@ -10,9 +10,9 @@ struct PoolWindow {
     size_t offsets_bytes() const { return round_up(sizeof(ptrdiff_t) * kernel_h * kernel_w, 64); }
 };
 
-// Scale and shift of each channel, and max(., 0).
+// Scale and shift of each channel, optionally followed by max(., 0).
 struct Normalization {
-    Constants<float> scale, shift;  // empty: none
+    Constants<float> scale, shift;  // empty if there are none
     bool relu = false;
 
     Epilogue from(int channel) const {
@@ -23,8 +23,8 @@ struct Normalization {
     }
 };
 
-// Columns `begin` to `end` - 1 of row y of the pooled map, of all channels of a value; pixels `stride` elements apart.
-// `offsets` is working memory of offsets_bytes().
+// Computes columns `begin` to `end` - 1 of row y of the pooled map for all channels of a value. Output pixels are
+// `stride` elements apart. `offsets` is working memory of offsets_bytes().
 void pool_pixels(const FloatKernels& kernels, const Memory& memory, const Source& source, const PoolWindow& window,
                  const Normalization& normalization, int y, int begin, int end, float* output, ptrdiff_t stride,
                  ptrdiff_t* offsets);

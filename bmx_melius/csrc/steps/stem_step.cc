@@ -10,19 +10,19 @@ namespace bmx {
 namespace {
 
 constexpr int kMaxKernel = 255;
-constexpr int kLine = 16;  // floats of a cache line
+constexpr int kLine = 16;  // floats per cache line
 
 }  // namespace
 
-// What one thread works with.
+// State of one thread.
 struct StemStep::Work {
     const Memory* memory;
     struct Rows {
         Ring ring;
         float* data;
-        int next;  // the first row not made yet
+        int next;  // the first row not computed yet
 
-        // Channel 0, column 0.
+        // Returns the address of channel 0, column 0.
         float* row(int number) const { return data + number % ring.depth * ring.channel * ring.channels + ring.left; }
     };
     Rows* rings;
@@ -41,7 +41,7 @@ StemStep::StemStep(const StemSpec& spec) : spec_(spec), packer_(spec.packing, sp
         made.shift = Constants<float>(layer.shift);
         layer.weights = {};
     }
-    for (size_t i = 0; i < layers_.size(); i++) {  // when the layers have their final place
+    for (size_t i = 0; i < layers_.size(); i++) {  // after the last move of the layers
         const bool scaled = !spec_.layers[i].scale.empty();
         layers_[i].epilogue = {scaled ? layers_[i].scale.data() : nullptr, scaled ? layers_[i].shift.data() : nullptr,
                                spec_.layers[i].relu};
@@ -59,7 +59,7 @@ StemStep::Window StemStep::rows_under(size_t ring) const {
     return {1, 1, 0};
 }
 
-// Ring 0 holds rows of the input, ring i those of layer i - 1.
+// Returns the geometry of a ring. Ring 0 holds rows of the input, ring i those of layer i - 1.
 StemStep::Ring StemStep::ring(const std::vector<Value>& values, size_t number) const {
     const bool before_layer = number < spec_.layers.size();
     const Value& map = values[number == 0 ? spec_.input : spec_.layers[number - 1].value];
@@ -77,7 +77,7 @@ StemStep::Ring StemStep::ring(const std::vector<Value>& values, size_t number) c
         columns = std::max(columns, static_cast<int>(next.width - 1) * a.stride_w + a.extent_w() - pad);
     }
     ring.left = static_cast<int>(round_up(pad, kLine));
-    // An odd number of cache lines spreads the channels over all sets of the cache.
+    // An odd number of cache lines distributes the channels over all cache sets.
     ring.channel = static_cast<ptrdiff_t>(ceil_div(ring.left + columns, kLine) | 1) * kLine;
     return ring;
 }
@@ -118,7 +118,7 @@ void StemStep::run(const Memory& memory, const Team& team, int) const {
     }
 }
 
-// Has rows `first` to `last` of a ring made; those before `first` are not needed any more.
+// Computes rows `first` to `last` of a ring if necessary. Rows before `first` are no longer needed.
 void StemStep::make_rows(Work& work, size_t ring, int first, int last) const {
     Work::Rows& rows = work.rings[ring];
     rows.next = std::max(rows.next, first);
@@ -164,7 +164,7 @@ void StemStep::make_row(Work& work, size_t number, int y) const {
     spec_.kernels->planar_row(row);
 }
 
-// A row of the result, from the last ring.
+// Computes a row of the result from the last ring.
 void StemStep::finish_row(Work& work, int y, float* output, ptrdiff_t output_pixel) const {
     const size_t last = layers_.size();
     const Work::Rows& rows = work.rings[last];

@@ -1,7 +1,9 @@
-// The first layers of a network: a chain of planar convolutions on the user's image, at its end perhaps a max pooling.
+// The first layers of a network: a chain of planar convolutions on the user's image, optionally followed by max
+// pooling.
 //
-// They run depth-first: each layer keeps only the few rows the next one looks at, in a ring that stays in the cache,
-// and makes a row when it is asked for. Each thread makes a range of the last layer's rows and all they depend on.
+// They are evaluated depth-first: each layer keeps only the rows that the window of the next layer covers, in a ring
+// buffer that stays in the cache, and computes rows on demand. Each thread computes a range of rows of the result and
+// all rows on which these depend.
 #pragma once
 #include "steps/packer.h"
 
@@ -11,15 +13,15 @@ struct StemLayer {
     Attributes attributes;
     int in_channels;
     std::vector<float> weights;
-    std::vector<float> scale, shift;  // empty: none
+    std::vector<float> scale, shift;  // empty if there are none
     bool relu = false;
-    int value;  // its result
+    int value;  // number of its result
 };
 
 struct StemSpec {
     const FloatKernels* kernels;
     const BinaryKernels* packing;
-    int input;  // of the program
+    int input;  // number of the program input
     std::vector<StemLayer> layers;
     bool has_pool = false;
     Attributes pool;
@@ -42,14 +44,14 @@ class StemStep : public Step {
         Constants<float> scale, shift;
         Epilogue epilogue;
     };
-    // The window that looks at a ring's rows: of the next layer or the pooling.
+    // The vertical window of the next layer or the pooling over the rows of a ring.
     struct Window {
         int extent, stride, pad;
     };
-    // Rows of one map, each of all channels.
+    // Ring buffer of rows of a map, each with all channels.
     struct Ring {
         int height, width, channels, depth;
-        int left;           // elements before column 0, with padding at their end
+        int left;           // elements before column 0; the last ones are padding
         ptrdiff_t channel;  // elements between channels
         float padding;
         size_t bytes() const { return sizeof(float) * channel * channels * depth; }

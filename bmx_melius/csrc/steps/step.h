@@ -1,7 +1,8 @@
-// What a plan is made of: steps, and the values between them as they lie in memory.
+// Steps of a plan, and the memory representation of the values between them.
 //
-// All maps lie in NHWC. A real value is a list of slabs, ranges of channels of buffers, so that concatenating and
-// slicing are no work. Bits that are not packed at once are the integers 0 and 1. One run computes one image.
+// All maps are NHWC. A real value is a list of slabs, that is, ranges of channels of buffers, so that concatenation and
+// slicing need no computation. Bits that are not packed immediately are stored as the integers 0 and 1. One run
+// computes one image.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -16,16 +17,16 @@ namespace bmx {
 
 struct Buffer {
     Number number;
-    int channels;  // of a pixel
-    int value;     // whose height and width it has
+    int channels;  // per pixel
+    int value;     // the value with the same height and width
 };
 
 struct Slab {
     int buffer;
-    int begin, channels;  // the range of the buffer's channels
+    int begin, channels;  // range of channels of the buffer
 };
 
-// A value of the program and where it lies.
+// A value of the program and the slabs that hold it.
 struct Source {
     int value;
     std::vector<Slab> slabs;
@@ -39,10 +40,10 @@ struct Source {
     }
 };
 
-// Where a slab lies in a run. Distances are in elements.
+// Address of a slab during a run. Distances are in elements.
 struct View {
     Number number;
-    uint8_t* data;  // of its first channel of the first pixel
+    uint8_t* data;  // the first channel of the first pixel
     int channels;
     ptrdiff_t pixel, row;
 
@@ -53,10 +54,10 @@ struct View {
 struct Memory {
     const std::vector<Value>* values;
     const std::vector<Buffer>* buffers;
-    const std::vector<size_t>* buffer_offsets;  // in the arena
+    const std::vector<size_t>* buffer_offsets;  // within the arena
     uint8_t* arena;
-    uint8_t* scratch;            // of this step
-    const float* const* inputs;  // of this image, as the user gave them
+    uint8_t* scratch;            // scratch memory of this step
+    const float* const* inputs;  // the user's arrays for this image
     float* const* outputs;
 
     const Value& value(int number) const { return (*values)[number]; }
@@ -71,7 +72,7 @@ struct Memory {
 struct Team {
     int thread, threads;
 
-    // This thread's part of `count` things.
+    // The range of this thread among `count` items.
     int begin(int64_t count) const { return static_cast<int>(count * thread / threads); }
     int end(int64_t count) const { return static_cast<int>(count * (thread + 1) / threads); }
 };
@@ -82,23 +83,23 @@ class Step {
   public:
     virtual ~Step() = default;
 
-    // Threads meet between phases.
+    // There is a barrier between phases.
     virtual int phases(const std::vector<Value>&, int /*threads*/) const { return 1; }
     virtual size_t scratch_bytes(const std::vector<Value>&, int /*threads*/) const { return 0; }
     virtual void run(const Memory& memory, const Team& team, int phase) const = 0;
 
-    // Of the buffer it makes, if it can pack that.
+    // Returns the packer of the buffer that this step computes, or nullptr if it cannot pack it.
     virtual Packer* packer() { return nullptr; }
 
-    std::vector<int> operations;  // that it carries out
+    std::vector<int> operations;  // the operations that it computes
 };
 
-// --- small tools of the steps --------------------------------------------------------------------
+// --- helpers of the steps ------------------------------------------------------------------------
 
 inline size_t round_up(size_t size, size_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
-// An array of one load-time constant, aligned for any kernel, and its last cache line is whole. It moves with its
-// memory; in a copy the elements would not begin where that is aligned.
+// Array of load-time constants, aligned for all kernels and padded to a whole cache line. It can be moved but not
+// copied, because the memory of a copy would be aligned differently.
 template <class T>
 class Constants {
   public:
@@ -126,10 +127,10 @@ class Constants {
     std::vector<uint8_t> bytes_;
 };
 
-// Copies one row of a value, channels side by side, pixels `stride` apart.
+// Copies one row of a value to pixels with contiguous channels, `stride` elements apart.
 void gather_row(const Memory& memory, const Source& source, int row, float* to, ptrdiff_t stride);
 
-// Copies `width` pixels of `channels` channels to a view's row.
+// Copies `width` pixels, `stride` elements apart, to a row of a view.
 void scatter_row(const float* from, ptrdiff_t stride, int width, const View& view, int row);
 
 }  // namespace bmx

@@ -13,8 +13,8 @@ int default_threads();
 // Returns the number of threads for a request of `wanted`, where 0 means the default. Throws Error if out of range.
 int threads_of_run(int wanted);
 
-// Returns the CPU quota of a control group (version 2) or the least one of its ancestors, in cores, rounded up; 0 if
-// there is none. `groups`: the mount point of the control groups; `own`: a file like /proc/self/cgroup.
+// Returns the least CPU quota of a control group (version 2) and its ancestors, in cores, rounded up; 0 if there is
+// none. `groups`: the mount point of the control groups; `own`: a file like /proc/self/cgroup.
 int quota_of(const std::string& groups, const std::string& own);
 
 }  // namespace bmx

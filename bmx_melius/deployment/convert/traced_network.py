@@ -1,4 +1,4 @@
-"""An exported network with its parameters: what is constant in it, which values are signs, and MXNet to compute any of them."""
+"""An exported network with its parameters: constants, encodings of values, and computation of any value with MXNet."""
 
 import collections
 
@@ -17,12 +17,12 @@ Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a v
 _IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
 _MOVES = (
     *(*_IDENTITIES, 'Dropout', 'Reshape', 'reshape', 'Flatten', 'SwapAxis', 'transpose', 'slice_axis', 'SliceChannel', 'Concat'),
-    'Pooling',  # of maxima
-)  # operators whose results are among their inputs
+    'Pooling',  # max pooling only
+)  # operators whose result elements are elements of their inputs
 
 
 class Network:
-    """A graph, the arrays of its variables, and what both say about its values.
+    """A graph with the arrays of its variables, and queries about its values.
 
     Parameters
     ----------
@@ -30,13 +30,13 @@ class Network:
     arrays : dict of str to numpy.ndarray
         The parameters and running statistics by name.
     shapes : dict of str to tuple of int
-        Of each input.
+        Shape of each input.
 
     Raises
     ------
     UserError
-        When a parameter is missing, does not fit, or is not finite, when a batch normalization divides by the root of a number that is
-        not positive, or when the shapes do not fit the network.
+        If a parameter is missing, has a wrong shape or is not finite, if a batch normalization has a variance + eps that is not positive,
+        or if the shapes do not fit the network.
     """
 
     def __init__(self, symbol, arrays, shapes):
@@ -60,7 +60,7 @@ class Network:
             if array is None:
                 raise UserError(
                     f'the parameter {node.name} is missing: give the parameters that were exported with this symbol, '
-                    'and the shape of it where it is an input'
+                    'and its shape if it is an input'
                 )
             if array.shape != node.shape:
                 raise UserError(f'the parameter {node.name} has the shape {array.shape}; with this input the network needs {node.shape}')
@@ -81,14 +81,14 @@ class Network:
             raise UserError(f'the parameters {", ".join(odd)} do not fit their operators: export the network again, in float32') from error
 
     def _check_batch_norms(self):
-        """MXNet gives NaN without an error where the root is taken of a negative number, and no program could equal that."""
+        """Raise `UserError` unless variance + eps is positive. MXNet computes NaN without an error, which no program can reproduce."""
         for node in self.graph.nodes:
             if node.operator != 'BatchNorm' or self.sources(node)[4].node.depends_on_data:
                 continue
             eps, variance = _eps(node), self.constant(self.sources(node)[4])
             if not np.isfinite(eps):
                 raise UserError(f'node {node.name} (BatchNorm) has eps={eps}: the symbol is damaged')
-            # both sums, because MXNet adds in either precision, depending on the layout of the input
+            # in both precisions, because MXNet uses either, depending on the layout of the input
             positive = (variance.astype(np.float64) + eps > 0) & (variance.astype(np.float32) + np.float32(eps) > 0)
             if not positive.all():
                 channel = int(np.argmin(positive))
@@ -100,23 +100,23 @@ class Network:
     # --- values ---------------------------------------------------------------------------------------------------------------------
 
     def sources(self, node):
-        """The inputs of a node."""
+        """Return the inputs of a node."""
         return [Entry(*source) for source in zip(node.inputs, node.input_slots)]
 
     def shape(self, entry):
-        """Shape of a value, batch included."""
+        """Return the shape of a value, batch included."""
         return entry.node.shapes[entry.slot]
 
     def is_float32(self, entry):
-        """Whether MXNet computes a value in float32."""
+        """Return whether MXNet computes a value in float32."""
         return self._dtypes[self._position[entry.node.index, entry.slot]] == np.float32
 
     def is_input(self, entry):
-        """Whether a value is an input of the network."""
+        """Return whether a value is an input of the network."""
         return entry.node.operator is None and entry.node.name in self.shapes
 
     def constant(self, entry):
-        """The array of a value that does not depend on the inputs, computed by MXNet."""
+        """Return the array of a value that does not depend on the inputs, computed by MXNet."""
         if entry.node.operator is None:
             return self.arrays[entry.node.name]
         if entry not in self._constants:
@@ -124,7 +124,7 @@ class Network:
         return self._constants[entry]
 
     def compute(self, entries, inputs):
-        """Run the network in MXNet, hybridized as a user runs it, and return values from inside it.
+        """Run the network in MXNet, hybridized as in normal use, and return internal values.
 
         Parameters
         ----------
@@ -144,15 +144,15 @@ class Network:
         except mx.MXNetError as error:
             raise UserError(f'MXNet cannot run the network: {last_line(error)}') from error
 
-    # --- what the marks say ---------------------------------------------------------------------------------------------------------
+    # --- marked layers and activations ----------------------------------------------------------------------------------------------
 
     def activation_input(self, node):
-        """The value that a marked activation quantizes, `node` being the activation's last node; None where the mark is broken."""
+        """Return the input of a marked activation whose last node is `node`, or None if its marks are inconsistent."""
         first = activation_input(node)
         return self.sources(first)[0] if first else None
 
     def activation_interior(self, node):
-        """The nodes of a marked activation, its last node `node` excluded."""
+        """Return the nodes of the marked activation whose last node is `node`, except `node`."""
         interior, waiting = set(), list(node.inputs)
         while waiting:
             inner = waiting.pop()
@@ -163,7 +163,7 @@ class Network:
         return interior
 
     def encoding(self, entry):
-        """``sign`` for a value in {-1, +1}, ``bit`` for one in {0, 1}, as far as marks say; else None."""
+        """Return ``sign`` for a value marked as {-1, +1}, ``bit`` for one marked as {0, 1}, otherwise None."""
         return self._encodings.get(entry.node)
 
     def _find_encodings(self):
@@ -181,33 +181,33 @@ class Network:
         return encodings
 
     def is_identity(self, node):
-        """Whether a node's result is its input."""
+        """Return whether the result of a node equals its input."""
         if node.operator in _IDENTITIES:
             return True
         if node.operator == 'Dropout':
             return node.attributes.get('mode', 'training') != 'always'
         if node.operator == 'slice_axis' and node.attributes['axis'] != '1' and node.attributes.get('end') != 'None':
-            return False  # it takes everything from this size of input alone
+            return False  # it is an identity for this input size only
         return node.operator in ('Reshape', 'reshape', 'slice_axis') and node.shape == self.shape(self.sources(node)[0])
 
     def before_identities(self, entry):
-        """The value that `entry` is, before nodes that change nothing."""
+        """Return the value before the identity nodes that end with `entry`."""
         while self.is_identity(entry.node):
             entry = self.sources(entry.node)[0]
         return entry
 
     def batch_norm_before(self, entry):
-        """The BatchNorm node whose result `entry` is and that can be folded into a comparison; else None."""
+        """Return the BatchNorm node that computes `entry`, if it can be folded into a comparison, otherwise None."""
         entry = self.before_identities(entry)
         return entry.node if entry.slot == 0 and is_channelwise_batch_norm(entry.node) else None
 
     def batch_norm(self, node):
-        """The `BatchNorm` that a node with constant parameters computes."""
+        """Return the `BatchNorm` of a node with constant parameters."""
         parameters = [self.constant(source) for source in self.sources(node)[1:]]
         return BatchNorm(*parameters, _eps(node), truth(node.attributes.get('fix_gamma', 'True')))
 
     def only_variable_above(self, entry):
-        """The only variable a constant is computed from, as an array; None where there are several."""
+        """Return the array of the only variable from which a constant is computed, or None if there are several."""
         found, seen, waiting = set(), set(), [entry.node]
         while waiting:
             node = waiting.pop()
@@ -220,17 +220,17 @@ class Network:
 
 
 def _eps(node):
-    """What a BatchNorm node adds to the variance."""
+    """Return the eps of a BatchNorm node."""
     return float(node.attributes.get('eps', 1e-3))
 
 
 def is_sign(node):
-    """Whether a node's mark names a quantizer that is the sign."""
+    """Return whether a node is marked with a quantizer that is the sign."""
     return marked_bits(node) == 1 and marks.is_sign(node.marks)
 
 
 def is_channelwise_batch_norm(node):
-    """Whether a node is a BatchNorm of axis 1, of a map or a vector, with parameters that are constant."""
+    """Return whether a node is a BatchNorm of axis 1 of a map or a vector, with constant parameters."""
     return (
         node.operator == 'BatchNorm'
         and node.attributes.get('axis', '1') == '1'

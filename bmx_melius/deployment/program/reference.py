@@ -1,17 +1,18 @@
-"""A packed program in NumPy: what every operation means, by xor and popcount on packed words, without a compiled library.
+"""Reference implementation of packed programs in NumPy, with xor and popcount on packed words.
 
-It is the arbiter for the engine's kernels (bits and integers must be equal, floats but for the order of sums) and runs where there is
-no engine. Real values are float32 arrays (batch, channels, height, width) or (batch, channels), bits are bool arrays of those shapes.
+It defines the results of the engine's kernels (bits and integers are equal, floats up to the order of summation) and is used if the
+engine is not compiled. Real values are float32 arrays (batch, channels, height, width) or (batch, channels), bits are bool arrays.
 """
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ...arithmetic import ceil_div
-from .operations import ProgramError
+from .limits import MEMORY_VARIABLE, memory_limit
+from .operations import REAL_KIND, ProgramError
 from .words import pack_bits
 
-_BLOCK = 1 << 15  # 64-bit words that are combined in one go: they stay in the processor's cache
+_BLOCK = 1 << 15  # 64-bit words combined at a time, so that they stay in the cache
 
 
 def run(program, inputs):
@@ -31,13 +32,12 @@ def run(program, inputs):
     Raises
     ------
     ProgramError
-        When the inputs do not fit.
+        When the inputs do not fit, or the run would need more memory than `limits.memory_limit` allows.
     """
     check_inputs(program, inputs)
-    program.values([array.shape[2:] for array in inputs])  # or an error: do the windows fit the maps?
+    last_use = _last_uses(program)
+    check_memory(_memory(program, program.values([array.shape[2:] for array in inputs]), last_use, len(inputs[0])))
     first = len(program.inputs)
-    last_use = {source: first + number for number, operation in enumerate(program.operations) for source in operation.inputs}
-    last_use.update(dict.fromkeys(program.outputs))
     values = dict(enumerate(inputs))
     for number, operation in enumerate(program.operations, first):
         values[number] = apply(operation, [values[source] for source in operation.inputs])
@@ -45,6 +45,50 @@ def run(program, inputs):
             if last_use[source] == number:
                 del values[source]
     return [values[number] for number in program.outputs]
+
+
+def _last_uses(program):
+    """The value that is made when each value is used for the last time; None for outputs."""
+    first = len(program.inputs)
+    last_use = {source: first + number for number, operation in enumerate(program.operations) for source in operation.inputs}
+    return {**last_use, **dict.fromkeys(program.outputs)}
+
+
+def _memory(program, values, last_use, batch):
+    """The most bytes that `run` has at a time beside the inputs, about: values, and the copies that windows are laid out in."""
+
+    def size(value):
+        return value.channels * value.height * value.width * (4 if value.kind == REAL_KIND else 1)
+
+    first = len(program.inputs)
+    most = held = 0
+    for number, operation in enumerate(program.operations, first):
+        held += size(values[number])
+        most = max(most, held + _copied(operation, values[operation.inputs[0]], values[number]))
+        held -= sum(size(values[source]) for source in set(operation.inputs) if last_use[source] == number and source >= first)
+    return most * batch
+
+
+def _copied(operation, x, result):
+    """The bytes for each image that the windows of a convolution take."""
+    attributes = operation.attributes
+    windows = result.height * result.width * attributes.get('kernel_h', 1) * attributes.get('kernel_w', 1)
+    if operation.name == 'conv':
+        return 4 * windows * x.channels
+    if operation.name == 'binary_conv':
+        groups = attributes['groups']
+        return 8 * windows * groups * -(-(x.channels // groups) // 64)
+    return 0
+
+
+def check_memory(size, what='working memory'):
+    """Raise `ProgramError` when a run would take more bytes than the limit; `what` says for what."""
+    limit = memory_limit()
+    if size > limit:
+        raise ProgramError(
+            f'a run on these inputs needs {size} bytes of {what}; at most {limit} are allowed: give smaller inputs or fewer at a time, or'
+            f' set the environment variable {MEMORY_VARIABLE} to more bytes'
+        )
 
 
 def check_inputs(program, inputs):
@@ -64,7 +108,7 @@ def check_inputs(program, inputs):
 
 
 def apply(operation, inputs):
-    """The array an operation makes from the arrays `inputs`."""
+    """Return the array that an operation computes from the arrays `inputs`."""
     function, arguments = _FUNCTIONS[operation.name], {**operation.attributes, **operation.arrays}
     if inputs[0].ndim == 2 and operation.name in ON_MAPS:
         return function(inputs[0][:, :, None, None], **arguments)[:, :, 0, 0]
@@ -86,7 +130,7 @@ def _pad(x, pad, fill):
 def _windows(x, kernel, stride, dilation, ceil=False, beyond=0):
     """Slide a window over the last two axes: (..., height, width) -> a view (..., kernel_h, kernel_w, rows, columns).
 
-    With `ceil` the last window may hang over the edge, and there it finds the number `beyond`.
+    With `ceil` the last window may extend beyond the edge, where the elements are `beyond`.
     """
     room = [size - step * (count - 1) - 1 for size, count, step in zip(x.shape[-2:], kernel, dilation)]
     steps = [ceil_div(left, step) if ceil else left // step for left, step in zip(room, stride)]
@@ -126,9 +170,9 @@ def _binary_conv(bits, out_channels, groups, pad_value, offset, weight, **geomet
         for group in range(groups):
             _count_different_bits(windows[image, group], filters[group], different[image, group])
     weights = weight[0].size
-    sums = weights - 2 * different.reshape(len(bits), out_channels, *size)  # equal bits minus different ones
+    sums = weights - 2 * different.reshape(len(bits), out_channels, *size)  # equal bits minus differing bits
     if pad_value == 0:
-        sums += _weights_on_padding(weight, bits.shape[2:], pad, geometry)  # there clear bits, -1, have been counted
+        sums += _weights_on_padding(weight, bits.shape[2:], pad, geometry)  # where clear bits, -1, have been counted
     y = sums.astype(np.float32)
     return (y + np.float32(weights)) / 2 if offset else y
 
@@ -141,7 +185,7 @@ def _pack_channels(bits, axis):
 
 
 def _count_different_bits(windows, filters, counts):
-    """(words, positions) and (filters, words) uint64 -> `counts` (filters, positions): the number of bits in which they differ."""
+    """Count differing bits of windows (words, positions) and filters (filters, words), uint64, into `counts` (filters, positions)."""
     step = max(1, _BLOCK // windows.size)
     for begin in range(0, len(filters), step):
         block = filters[begin : begin + step]
@@ -149,20 +193,20 @@ def _count_different_bits(windows, filters, counts):
 
 
 def _popcount(x):
-    """The number of set bits of each uint64. Overwrites `x`."""
-    x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)  # two bits now hold their own number of set bits
+    """Return the number of set bits of each uint64. Overwrites `x`."""
+    x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)  # each two bits hold the number of their set bits
     high = (x >> np.uint64(2)) & np.uint64(0x3333333333333333)
     x &= np.uint64(0x3333333333333333)
-    x += high  # four bits
+    x += high  # likewise four bits
     x += x >> np.uint64(4)
-    x &= np.uint64(0x0F0F0F0F0F0F0F0F)  # eight bits
-    x *= np.uint64(0x0101010101010101)  # the highest eight: the sum of all
+    x &= np.uint64(0x0F0F0F0F0F0F0F0F)  # likewise eight bits
+    x *= np.uint64(0x0101010101010101)  # the highest eight bits hold the sum of all
     x >>= np.uint64(56)
     return x
 
 
 def _weights_on_padding(weight, size, pad, geometry):
-    """The sum of the weights that lie on padding, (out_channels, rows, columns)."""
+    """Return the sums of the weights that lie on padding, (out_channels, rows, columns)."""
     outside = _windows(_pad(np.zeros(size, dtype=np.int32), pad, 1), **geometry)
     sums = np.where(weight, 1, -1).sum(axis=-1).reshape(len(weight), -1)  # of each tap
     return (sums @ outside.reshape(sums.shape[1], -1)).reshape(-1, *outside.shape[-2:])
@@ -192,7 +236,7 @@ def _global_avg_pool(x):
 
 
 def _of_channels(numbers, x):
-    """`numbers`, one a channel, in a shape that fits `x`."""
+    """Reshape `numbers`, one per channel, to broadcast to `x`."""
     return numbers.reshape(-1, *(1,) * (x.ndim - 2))
 
 

@@ -1,30 +1,30 @@
-"""Arrays as the 32-bit words of a program, and back. The format is described in `bmx_melius.deployment.program.program`."""
+"""Encoding of arrays as 32-bit words of a program, and decoding. See `bmx_melius.deployment.program.program` for the format."""
 
 import zlib
 
 import numpy as np
 
 from ...arithmetic import ceil_div
-from .operations import HALF, require
+from .operations import HALF, ProgramError
 
 WORD = np.dtype('<i4')
 BITS = np.dtype('<u4')
-BOOL_KIND = 'b'  # the kind of NumPy dtype that stands for bits
+BOOL_KIND = 'b'  # the kind of the NumPy dtype for bits
 
 
 def words_of(numbers):
-    """Numbers, a word each."""
+    """Return numbers as words, one each."""
     return np.array(numbers, dtype=WORD)
 
 
 def checksum_of(words):
-    """The CRC-32 of words, as the word that it is."""
+    """Return the CRC-32 of words as a signed 32-bit word."""
     crc = zlib.crc32(np.ascontiguousarray(words).tobytes())
     return crc - (1 << 32) if crc >= 1 << 31 else crc
 
 
 def word_count(dtype, shape):
-    """How many words an array takes."""
+    """Return the number of words of an encoded array."""
     count = 1
     for size in shape[:-1]:
         count *= size
@@ -34,7 +34,7 @@ def word_count(dtype, shape):
 
 
 def encode(array):
-    """An array as words."""
+    """Encode an array as words."""
     if array.dtype == bool:
         return pack_bits(array).reshape(-1).view(WORD)
     data = np.ascontiguousarray(array).tobytes()
@@ -42,22 +42,24 @@ def encode(array):
 
 
 def decode(words, dtype, shape, what):
-    """The inverse of `encode`. Raises `ProgramError`, naming the array as `what`, where bits are set that are of no element."""
+    """Decode words encoded by `encode`. Raise `ProgramError`, which names the array as `what`, if bits beyond its elements are set."""
     if dtype.kind == BOOL_KIND:
         packed = words.view(BITS).reshape(*shape[:-1], -1)
         tail = shape[-1] % 32
-        require(not tail or not (packed[..., -1] >> tail).any(), f'{what} has bits set beyond its last element')
+        if tail and (packed[..., -1] >> tail).any():
+            raise ProgramError(f'{what} has bits set beyond its last element')
         return unpack_bits(packed, shape[-1])
     count = 1
     for size in shape:
         count *= size
     elements = words.view(dtype)
-    require(not elements[count:].view(np.uint16).any() if dtype == HALF else True, f'{what} is not padded with 0')
+    if dtype == HALF and elements[count:].view(np.uint16).any():
+        raise ProgramError(f'{what} is not padded with 0')
     return elements[:count].reshape(shape)
 
 
 def pack_bits(bits):
-    """Pack the last axis of a bool array, 32 elements a word, the first in the lowest bit: (..., n) -> (..., ceil(n/32)) uint32."""
+    """Pack the last axis of a bool array, 32 elements per word, the first in the lowest bit: (..., n) -> (..., ceil(n/32)) uint32."""
     count = bits.shape[-1]
     words = ceil_div(count, 32)
     padded = np.zeros((*bits.shape[:-1], words * 32), dtype=bool)
@@ -66,6 +68,6 @@ def pack_bits(bits):
 
 
 def unpack_bits(words, count):
-    """The inverse of `pack_bits`: (..., words) uint32 -> (..., count) bool."""
+    """Unpack bits packed by `pack_bits`: (..., words) uint32 -> (..., count) bool."""
     octets = np.ascontiguousarray(words).view(np.uint8)
     return np.unpackbits(octets, axis=-1, count=count, bitorder='little').astype(bool)

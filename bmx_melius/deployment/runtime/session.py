@@ -101,7 +101,7 @@ class Session:
         if given == expected:
             return ''
         expected, given = (', '.join(map(str, shapes)) for shapes in (expected, given))
-        return f'; inputs of the size at conversion, {expected}, fit, {given} does not'
+        return f'; the network was converted with inputs of {expected} and does not accept {given}'
 
     def profile(self, *inputs):
         """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step. Requires the compiled engine."""
@@ -154,7 +154,7 @@ def _arrays(inputs):
 
 def _array(number, given):
     if isinstance(given, np.ma.MaskedArray):
-        raise UserError(f'input {number} is a masked array, and a network has no use for the mask: give it filled, array.filled(value)')
+        raise UserError(f'input {number} is a masked array, and masks are not supported: pass array.filled(value)')
     try:
         np.asarray(given, np.float32)  # raises for a ragged list, of which np.asarray would make an object array
         return np.asarray(given)

@@ -1,4 +1,4 @@
-"""What a training run writes for its user: settings and environment, metrics, plots, flips of binary weights, TensorBoard scalars.
+"""Records of a training run for its user: settings and environment, metrics, plots, flips of binary weights, TensorBoard scalars.
 
-No run ends because one of these files cannot be written.
+When one of these files cannot be written, training continues with a warning.
 """

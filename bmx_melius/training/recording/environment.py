@@ -1,4 +1,4 @@
-"""What a run depends on beside its flags: versions of programs, the state of the sources, the machine."""
+"""Environment of a run: versions of packages, git revision, and machine."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from ...deployment.runtime import engine
 
 
 def environment_fields():
-    """A dict that `json` can write."""
+    """Return a description of the environment, a dict that `json` can write."""
     isa, _ = engine.instruction_sets()
     return {
         'versions': {
@@ -36,9 +36,9 @@ def environment_fields():
 
 
 def checkout(file):
-    """What git knows of the checkout that `file` belongs to: `revision`, and whether tracked files were `changed` since.
+    """Return the git state of the checkout that contains `file`: its `revision`, and whether tracked files are `changed`.
 
-    None where git does not track the file (an installed package, perhaps inside another checkout) or is not installed.
+    None if git is not installed or does not track the file, for example for an installed package.
     """
     try:
         _git(file, 'ls-files', '--error-unmatch', os.path.basename(file))

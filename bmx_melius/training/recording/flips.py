@@ -1,4 +1,4 @@
-"""Counting how often binary weights change their sign (MeliusNet, supplementary material, Optimizer Comparison)."""
+"""Sign changes (flips) of binary weights during training (MeliusNet, supplementary material, Optimizer Comparison)."""
 
 import math
 
@@ -16,7 +16,7 @@ _LAYERS = (QConv1D, QConv2D, QConv3D, QDense)
 
 
 def binary_weights(block, path=''):
-    """The binary weights of a network: a dict of each layer's path (as in the names of a ``.params`` file) to its `Parameter`.
+    """Return the binary weights of a network, a dict of layer paths (as in the names of a ``.params`` file) to `Parameter`.
 
     These are the weights of which the network sees the sign. (With one bit, the quantizer ``round`` compares with 1/2, and ``dorefa`` takes
     negative numbers next to 0 for +1: both are left out.)
@@ -31,31 +31,31 @@ def binary_weights(block, path=''):
 
 
 class FlipCounter:
-    """Counts the changes of sign of every binary weight over an epoch, and sums them up at its end.
+    """Counter of the sign changes of every binary weight in an epoch, summarized in a table.
 
-    Signs are kept as bits: those of an update and of the one before differ in few bytes, and only these are unpacked and counted.
+    Signs are stored as bits. Those of successive updates differ in few bytes, and only these bytes are unpacked and counted.
 
     Parameters
     ----------
     net : gluon.Block
-        Its parameters are initialized. Several devices hold equal weights; those of the first are looked at.
+        Network with initialized parameters. Of several devices, which have equal weights, the first one is used.
     updates_per_epoch : int
-        No weight flips more often than that.
+        Maximum number of flips of a weight in an epoch; determines the data type of the counters.
 
     Attributes
     ----------
     layers : list of str
-        `ALL`, which stands for all binary weights together, and the paths of the layers.
+        `ALL`, which denotes all binary weights together, and the paths of the layers.
     sizes : list of int
-        How many weights each has.
+        Number of weights of each item of `layers`.
     table : ndarray (epochs, layers, statistics), float64
-        For each finished epoch and each of `layers` the `STATISTICS` of the number of flips of a weight: their `mean`, the share of
-        weights that `flipped` at all (0 to 1), and percentiles: ``p95`` is the least number that 95 % of the weights do not exceed.
+        For each finished epoch and each of `layers` the `STATISTICS` of the number of flips per weight: the `mean`, the share of weights
+        that `flipped` at least once (0 to 1), and percentiles; ``p95`` is the smallest number that 95 % of the weights do not exceed.
 
     Raises
     ------
     UserError
-        When no weight is binary.
+        When the network has no binary weights.
     """
 
     def __init__(self, net, updates_per_epoch):
@@ -71,19 +71,19 @@ class FlipCounter:
         self._signs = {}
 
     def start(self, arrays):
-        """Begin with the signs as they are now, at the beginning of a run (no `arrays`) or where these `arrays` were saved."""
+        """Store the current signs; continue from the saved `arrays` of a resumed run, empty for a new run."""
         self.table = arrays.get('flips', self.table)
         for number, name in enumerate(self._weights):
             self._counts[name][:] = arrays.get(f'flips_{number}', 0)
             self._signs[name] = self._pack(name)
 
     def arrays(self):
-        """The state as a dict of str to ndarray."""
+        """Return the state to be saved in a checkpoint, a dict of str to ndarray."""
         counts = {f'flips_{number}': self._counts[name] for number, name in enumerate(self._weights)}
         return {'flips': self.table, **(counts if any(map(np.any, counts.values())) else {})}
 
     def add_update(self):
-        """Count the flips of the update that was just made."""
+        """Count the flips of the last update."""
         for name, before in self._signs.items():
             now = self._signs[name] = self._pack(name)
             changes = before ^ now
@@ -91,7 +91,7 @@ class FlipCounter:
             self._counts[name][changed] += np.unpackbits(changes[changed]).reshape(-1, 8)
 
     def end_epoch(self):
-        """Add the statistics of the epoch to the `table`, and count from 0 again."""
+        """Append the statistics of the epoch to `table` and reset the counters."""
         histograms = []
         for counts, size in zip(self._counts.values(), self.sizes[1:]):
             histograms.append(np.bincount(counts.reshape(-1)[:size]))
@@ -102,9 +102,9 @@ class FlipCounter:
         self.table = np.concatenate([self.table, [[statistics(histogram) for histogram in (together, *histograms)]]])
 
     def rows(self, epochs):
-        """The `table` as a list of dict with the columns `epoch`, `layer`, `weights` (how many) and `STATISTICS`.
+        """Return `table` as a list of dicts with the keys `epoch`, `layer`, `weights` (their number) and `STATISTICS`.
 
-        `epochs` are the numbers of the epochs.
+        `epochs` are the numbers of the epochs in the table.
         """
         return [
             {'epoch': epoch, 'layer': layer, 'weights': size, **dict(zip(STATISTICS, map(_plain, values)))}
@@ -113,18 +113,19 @@ class FlipCounter:
         ]
 
     def _pack(self, name):
+        """Return the signs of a layer's weights, one bit each."""
         weights = self._weights[name]
-        # the sign of both zeros is +1, as in quantizers.sign
+        # sign(0) = sign(-0) = +1, as in quantizers.sign
         return np.packbits(weights.data(weights.list_ctx()[0]).asnumpy() >= 0)
 
 
 def _plain(number):
-    """A float, or an int where it is one."""
+    """Return an int if the number is integral, else a float."""
     return int(number) if number == int(number) else float(number)
 
 
 def statistics(histogram):
-    """The `STATISTICS` of numbers of flips; `histogram[n]` weights flipped n times."""
+    """Return the `STATISTICS` of a histogram in which `histogram[n]` weights flipped n times."""
     cumulated = np.cumsum(histogram)
     size = cumulated[-1]
     ranks = [max(1, ceil_div(percent * size, 100)) for percent in PERCENTILES]

@@ -1,6 +1,7 @@
-"""The plots in the folder of a run, as matplotlib figures. They are made without pyplot, which would keep them, and a display.
+"""Plots in the folder of a run, as matplotlib figures.
 
-matplotlib is imported where a figure is made: it takes a while, and not every start of the program draws.
+They are created without pyplot, which would keep references to them and may require a display. matplotlib is imported when the first
+figure is created, to keep the start of the program fast.
 """
 
 import math
@@ -11,11 +12,11 @@ from .flips import ALL, STATISTICS
 
 VALIDATION, TRAINING, DONE, PLANNED, MOST = 'tab:blue', 'tab:orange', 'tab:blue', '0.75', '0.6'
 BANDS = (('p5', 'p95', 0.2), ('p25', 'p75', 0.4))
-POINTS = 1000  # of the curve of learning rates
+POINTS = 1000  # maximum number of points of the learning-rate curve
 
 
 def accuracy(history, title):
-    """Top-1 and top-5 accuracy over the epochs of `Progress.history`, in percent."""
+    """Plot top-1 and top-5 accuracy in percent over the epochs of `Progress.history`."""
     figure, axes = _figure()
     axes.set_title(title)
     epochs = [row['epoch'] for row in history]
@@ -42,15 +43,15 @@ def accuracy(history, title):
 
 
 def learning_rate(rate, updates_per_epoch, num_epochs, done, title):
-    """The learning rates of a run, planned and, up to now, used.
+    """Plot the learning rates of a run: the planned ones, and those used so far.
 
     Parameters
     ----------
     rate : callable int -> float
-        Of an update; they are counted from 1.
+        Learning rate of an update; updates are counted from 1.
     updates_per_epoch, num_epochs : int
     done : int
-        How many updates are over.
+        Number of finished updates.
     title : str
     """
     figure, axes = _figure()
@@ -76,9 +77,9 @@ def learning_rate(rate, updates_per_epoch, num_epochs, done, title):
 
 
 def flips(rows, title):
-    """How often binary weights changed their sign in an epoch: of all weights the distribution, of each layer the mean and the share.
+    """Plot the flips of binary weights per epoch: the distribution over all weights, and mean and share for each layer.
 
-    `rows` are those of `FlipCounter.rows`.
+    `rows` is the result of `FlipCounter.rows`.
     """
     from matplotlib import colormaps
 
@@ -119,7 +120,7 @@ def flips(rows, title):
 
 
 def _scale_from_zero(axes, values):
-    """A logarithmic scale with a place for 0: most weights never flip, the mean is far below 1, and a few weights flip very often."""
+    """Set a logarithmic scale that includes 0: most weights never flip, the mean is far below 1, and a few weights flip very often."""
     from matplotlib.ticker import FuncFormatter
 
     least = min((mean for mean in values['mean'] if mean), default=1)

@@ -1,4 +1,4 @@
-"""The folder of a run, apart from its checkpoints: what happened, to be read and looked at."""
+"""Folder of a run: settings, tables and plots that document the training, except checkpoints."""
 
 import contextlib
 import csv
@@ -18,37 +18,37 @@ CONFIG, DRAWING = 'config.json', 'network.pdf'
 
 
 class RunFolder:
-    """Keeps the files of a run's folder up to date, but for its checkpoints, log and export.
+    """Writer of the tables, plots and settings in the folder of a run; checkpoints, log and export are written elsewhere.
 
     =================  ===============================================================================================
-    ``config.json``    the network's name and counts, and of each session (the start of the run, every resumption) the
-                       arguments, the command, where it began, and on what: `environment.environment_fields`
-    ``network.pdf``    the network's layers, where graphviz's `dot` is installed
+    ``config.json``    the network's name and counts, and for each session (the start of the run and every resumption) the
+                       arguments, the command, the epoch and update, and `environment.environment_fields`
+    ``network.pdf``    drawing of the network's layers, if graphviz's `dot` is installed
     ``metrics.csv``    a row for each finished epoch, with the columns of `Progress.history`
-    ``accuracy.png``   on training and validation images
+    ``accuracy.png``   accuracy on training and validation images
     ``lr.png``         the learning rates, planned and used
-    ``flips.csv``      if flips are counted: `FlipCounter.rows`
-    ``flips.png``      their distribution over the epochs
-    ``tensorboard``    if `scalars` are wanted: the same numbers
+    ``flips.csv``      `FlipCounter.rows`, if flips are counted
+    ``flips.png``      the distribution of flips over the epochs
+    ``tensorboard``    the same numbers as scalars, if requested
     =================  ===============================================================================================
 
-    Tables and plots are written anew from the history whenever an epoch is over or the run goes on, so a resumed run continues them.
-    Where one cannot be written, that is said once: no run ends for the lack of a picture.
+    Tables and plots are written from the history after each epoch and at the start of each session, so a resumed run continues them. When
+    one of them cannot be written, a warning is logged once and training continues.
 
     Parameters
     ----------
     folder : str
-        Exists.
+        Must exist.
     model : str
-        The network's name.
+        Name of the network.
     counts : dict
-        Of `Summary.counts`.
+        As in `Summary.counts`.
     rate : callable int -> float
-        The learning rate of an update; they are counted from 1.
+        Learning rate of an update; updates are counted from 1.
     updates_per_epoch, num_epochs : int
     flips : FlipCounter, optional
     writes : bool
-        False on all processes but one of several that train together: no file is written.
+        False in all workers except rank 0: no file is written.
     """
 
     def __init__(self, folder, model, counts, rate, updates_per_epoch, num_epochs, flips=None, writes=True):
@@ -58,55 +58,56 @@ class RunFolder:
         self._title = f'{model}: {counts["size_bytes"] / 2**20:.2f} MB, {counts["ops"] / 1e6:,.4g} M OPs'
 
     def start(self, arguments, graph, progress, scalars=None):
-        """A session begins where `progress` is.
+        """Begin a session at the current `progress`.
 
         Parameters
         ----------
         arguments : dict
-            `json` must know the values.
+            Values of all flags, which `json` can write.
         graph : Graph
-            Of the network.
+            Graph of the network.
         progress : Progress
         scalars : type, optional
-            `Scalars`, if they are wanted.
+            `Scalars`, if they are requested.
         """
         if not self._writes:
             return
-        with self._told_once(CONFIG):
+        with self._warn_once(CONFIG):
             self._add_session(arguments, progress)
         self._draw_network(graph)
         if scalars:
-            with self._told_once('tensorboard'):
+            with self._warn_once('tensorboard'):
                 self._scalars = scalars(self._path('tensorboard'), self._updates(progress))
         self._write_history(progress)
 
     def end_update(self):
-        """An update is over."""
+        """Record the end of an update."""
         if self._flips:
             self._flips.add_update()
 
     def end_epoch(self):
-        """The last update of an epoch is over; what is counted over an epoch begins anew. The next checkpoint keeps the result."""
+        """Record the end of an epoch and reset the counters of the epoch. Call this before the checkpoint is written."""
         if self._flips:
             self._flips.end_epoch()
 
     def arrays(self):
-        """What a checkpoint must keep beside weights and optimizer."""
+        """Return the arrays that a checkpoint must contain besides weights and optimizer."""
         return self._flips.arrays() if self._flips else {}
 
     def add_scalars(self, values, progress):
-        """Points of curves, by name, where `progress` is."""
+        """Add a point to TensorBoard curves, a dict of names to values, at the current `progress`."""
         if self._scalars:
-            with self._told_once('tensorboard'):
+            with self._warn_once('tensorboard'):
                 self._scalars.add(values, self._updates(progress))
 
     def show_epoch(self, progress):
-        """An epoch is over and saved, and its row is the last one of the history."""
+        """Update tables and plots after a checkpoint; the last row of the history is that of the finished epoch."""
         if self._writes:
             self._write_history(progress)
             self.add_scalars({f'epoch/{name}': value for name, value in progress.history[-1].items()}, progress)
 
     def _updates(self, progress):
+        """Return the number of updates since the start of the run."""
         return progress.epoch * self._updates_per_epoch + progress.batch
 
     def _add_session(self, arguments, progress):
@@ -129,9 +130,11 @@ class RunFolder:
         if os.path.exists(self._path(DRAWING)):
             return
         if not shutil.which('dot'):
-            LOG.info('%s is not drawn: that needs the program `dot` of graphviz (apt-get install graphviz, brew install graphviz)', DRAWING)
+            LOG.info(
+                '%s is not drawn: this requires the program `dot` of graphviz (apt-get install graphviz, brew install graphviz)', DRAWING
+            )
             return
-        with self._told_once(DRAWING):
+        with self._warn_once(DRAWING):
             drawing.save(drawing.draw(graph, self._title), self._path(DRAWING))
 
     def _write_history(self, progress):
@@ -147,23 +150,24 @@ class RunFolder:
             self._draw('flips.png', plots.flips, rows)
 
     def _tabulate(self, name, rows):
-        with self._told_once(name), replacing(self._path(name)) as temporary, open(temporary, 'w', newline='', encoding='utf-8') as file:
+        with self._warn_once(name), replacing(self._path(name)) as temporary, open(temporary, 'w', newline='', encoding='utf-8') as file:
             table = csv.DictWriter(file, list(rows[-1]))
             table.writeheader()
             table.writerows(rows)
 
     def _draw(self, name, curve, *values):
-        with self._told_once(name), replacing(self._path(name)) as temporary:
+        with self._warn_once(name), replacing(self._path(name)) as temporary:
             curve(*values, title=self._title).savefig(temporary)
 
     def _path(self, name):
         return os.path.join(self._folder, name)
 
     @contextlib.contextmanager
-    def _told_once(self, name):
+    def _warn_once(self, name):
+        """Catch any error of the block and log it as a warning, once for each file."""
         try:
             yield
-        except Exception as error:  # whatever a library for drawings may raise
+        except Exception as error:  # plotting libraries may raise any exception
             if name not in self._failed:
                 LOG.warning('%s is not written: %s', name, error)
             self._failed.add(name)

@@ -1,4 +1,4 @@
-"""The numbers of a run for TensorBoard."""
+"""TensorBoard scalars of a run."""
 
 import importlib.util
 import os
@@ -10,22 +10,22 @@ PACKAGE = 'tensorboardX'
 
 
 def check_installed():
-    """Raise `UserError` unless the package that writes TensorBoard's files is there."""
+    """Raise `UserError` unless the package that writes TensorBoard's files is installed."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise UserError(f"--tensorboard needs the package {PACKAGE}: pip install {PACKAGE}, or 'bmx-melius[tensorboard]'")
 
 
 class Scalars:
-    """Curves over the updates of a run, in TensorBoard's format; a resumed run continues them.
+    """Writer of curves over the updates of a run in TensorBoard's format; a resumed run continues them.
 
-    tensorboardX's `SummaryWriter` writes in a thread and waits for it for ever once the disk was full; what it is made of does not.
+    This uses `EventsWriter` of tensorboardX, because its `SummaryWriter` writes in a thread and blocks forever after the disk was full.
 
     Parameters
     ----------
     folder : str
-        Made when needed.
+        Created if it does not exist.
     done : int
-        How many updates are over. What an earlier process wrote for later ones, before it was killed, TensorBoard does not show.
+        Number of finished updates. TensorBoard hides points of later updates that a killed process may have written.
     """
 
     def __init__(self, folder, done):
@@ -38,7 +38,7 @@ class Scalars:
         self._writer.write_event(Event(wall_time=time.time(), step=done + 1, session_log=SessionLog(status=SessionLog.START)))
 
     def add(self, values, update):
-        """A point of each curve, by its name (``group/name``), after so many updates."""
+        """Add a point to each curve at `update`; `values` is a dict of names (``group/name``) to numbers."""
         for name, value in values.items():
             self._writer.write_event(self._event(wall_time=time.time(), step=update, summary=self._scalar(name, value)))
         self._writer.flush()

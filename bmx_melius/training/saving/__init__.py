@@ -1,4 +1,4 @@
-"""What a training run writes to be read back: checkpoints with checksums, the state of the optimizer, and the exported network.
+"""Saved state of a training run: checkpoints with checksums, the state of the optimizer, and the exported network.
 
-A lock keeps a second process out of the folder.
+A lock prevents two processes from training in the same folder.
 """

@@ -1,4 +1,4 @@
-"""What ``checkpoint.json`` says: of which files a checkpoint is made, with the checksum of each of them and of itself."""
+"""The file ``checkpoint.json``: names and checksums of the files of a checkpoint, protected by a separate checksum."""
 
 import hashlib
 import json
@@ -12,11 +12,11 @@ from ..progress import is_progress
 FORMAT = 3
 _WITHOUT_CHECKSUMS = 2
 FILE_NAME = re.compile(r'epoch-\d+(-\d+)?\.(params|states|npz)')
-_CHECKSUM = 'checksum'  # of everything else in the file
+_CHECKSUM = 'checksum'  # field with the checksum of all other fields
 
 
 class Damaged(UserError):
-    """A file of a checkpoint is missing, cannot be read, or holds something else than what was written."""
+    """Raised when a file of a checkpoint is missing, cannot be read, or differs from what was written."""
 
 
 def write_state(path, state):
@@ -26,24 +26,24 @@ def write_state(path, state):
     ----------
     path : str
     state : dict
-        With the fields ``format``, ``options``, ``network``, the names of files ``weights``, ``states``, ``arrays`` (or None) and ``kept``
-        (a list), ``sha256`` (a dict with the checksum of each of these files) and ``progress``.
+        Fields: ``format``, ``options``, ``network``, the file names ``weights``, ``states``, ``arrays`` (or None) and ``kept`` (a list),
+        ``sha256`` (a dict of these file names to checksums) and ``progress``.
     """
     with replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
         json.dump({**state, _CHECKSUM: _checksum(state)}, file, indent=1)
 
 
 def read_state(path):
-    """Read what `write_state` wrote; None where there is no file.
+    """Read the description of a checkpoint written by `write_state`; return None if there is no file.
 
-    In a state that the version before wrote the field ``sha256`` is missing.
+    States of the previous format do not have the field ``sha256``.
 
     Raises
     ------
     Damaged
-        When it is something else.
+        When the file cannot be read or its content is invalid.
     UserError
-        When it is of another version.
+        When the file has an unknown format.
     """
     try:
         with open(path, encoding='utf-8') as file:
@@ -55,7 +55,7 @@ def read_state(path):
     except (ValueError, RecursionError) as error:
         raise Damaged(f'{path} is damaged: {last_line(error)}') from error
     if not isinstance(state, dict):
-        raise Damaged(f'{path} is damaged: it holds no JSON object')
+        raise Damaged(f'{path} is damaged: it does not contain a JSON object')
     if state.get('format') not in (FORMAT, _WITHOUT_CHECKSUMS):
         raise UserError(
             f'{path} was written by another version of this program, or is damaged: its format is {state.get("format")!r}, '
@@ -63,7 +63,7 @@ def read_state(path):
         )
     checksum = state.pop(_CHECKSUM, None)
     if state['format'] == FORMAT and checksum != _checksum(state):
-        raise Damaged(f'{path} is damaged, or was changed: its content has another checksum')
+        raise Damaged(f'{path} is damaged or was changed: its checksum does not match its content')
     wrong = [name for name, fits in _FIELDS.items() if name not in state or not fits(state[name])]
     if not wrong and state['format'] == FORMAT and not _is_checksums(state.get('sha256'), files_of(state)):
         wrong = ['sha256']
@@ -73,12 +73,12 @@ def read_state(path):
 
 
 def files_of(state):
-    """The names of all files that belong to a checkpoint."""
+    """Return the names of all files that belong to a checkpoint, a set."""
     return {state['weights'], state['states'], *state['kept'], *filter(None, [state['arrays']])}
 
 
 def verify(path, state, name):
-    """Raise `Damaged` unless the file `name` beside `path`, where `state` was read, is the one that was written.
+    """Raise `Damaged` unless the file `name` has the checksum in `state`, which was read from `path` in the same folder.
 
     States without checksums are not verified.
     """
@@ -92,11 +92,11 @@ def verify(path, state, name):
     except OSError as error:
         raise Damaged(f'{file} cannot be read: {error.strerror}') from error
     if found != state['sha256'][name]:
-        raise Damaged(f'{file} is damaged: its SHA-256 is not the one in {path}')
+        raise Damaged(f'{file} is damaged: its SHA-256 differs from the one in {path}')
 
 
 def with_checksums(path, state):
-    """The same with the checksums of the files as they are now, and without those that are missing, if `state` has none."""
+    """Return `state` in the current format: if it has no checksums, add those of its files, and drop missing files from ``kept``."""
     if 'sha256' in state:
         return state
     folder = os.path.dirname(path)
@@ -106,7 +106,7 @@ def with_checksums(path, state):
 
 
 def _checksum(state):
-    """The SHA-256 of a state as JSON in one form, whatever the spaces and the order in its file."""
+    """Return the SHA-256 of a state in a canonical JSON form, which does not depend on whitespace and field order."""
     as_read = json.loads(json.dumps(state))
     return hashlib.sha256(json.dumps(as_read, sort_keys=True, separators=(',', ':')).encode()).hexdigest()
 

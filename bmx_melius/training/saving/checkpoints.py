@@ -1,4 +1,4 @@
-"""The state of a run on the disk: everything needed to continue as if nothing had happened, and always one consistent set."""
+"""Training checkpoints: consistent sets of files from which an interrupted run resumes without any difference in the result."""
 
 import contextlib
 import dataclasses
@@ -20,26 +20,26 @@ from .optimizer_state import load_optimizer, save_optimizer
 
 
 class Checkpoints:
-    """The last checkpoint in a folder, and the one before it.
+    """The last and the previous checkpoint in a folder.
 
-    The state is ``checkpoint.json``; it names the files of weights (``.params``, for `load_parameters`) and of the optimizer
-    (``.states``, for `load_optimizer`) that belong to it, and of what else the run counts (``.npz``), with their checksums. Each
-    checkpoint writes files of new names, then copies ``checkpoint.json`` to ``checkpoint-previous.json``, and then replaces it, so a kill
-    at any time leaves the old set or the new one. Files of older checkpoints are deleted after that, except the weights of the best
-    epoch and of every `keep_every`-th. A file that was damaged since, on the disk or on the way to it, is noticed when it is read.
+    A checkpoint is described by ``checkpoint.json``, which has the names and checksums of the files with the weights (``.params``, for
+    `load_parameters`), the state of the optimizer (``.states``, for `load_optimizer`) and other counters of the run (``.npz``). `save`
+    writes files with new names, then copies ``checkpoint.json`` to ``checkpoint-previous.json``, and then replaces it, so a process killed
+    at any time leaves either the old or the new checkpoint. Afterwards it deletes the files of older checkpoints, except the weights of
+    the best epoch and of every `keep_every`-th epoch. Checksums detect files that were damaged later.
 
     Parameters
     ----------
     folder : str
-        Made when needed.
+        Created if it does not exist.
     options : dict
-        What the run was asked to do; `json` must know the values.
+        Values of all flags of the run, which `json` can write.
     keep_every : int
-        0 keeps only the best and the last.
+        0 keeps only the best and the last weights.
     workers : Workers, optional
-        The processes that train together, all of which call `save`; number 0 writes.
+        Workers that train together; all of them call `save`, and rank 0 writes.
     description : dict, optional
-        Of the network, as `exported.describe` gives it; whoever reads the weights alone needs it.
+        Description of the network (see `exported.description_fields`), for programs that read only the weights.
     """
 
     STATE, PREVIOUS = 'checkpoint.json', 'checkpoint-previous.json'
@@ -47,28 +47,28 @@ class Checkpoints:
     def __init__(self, folder, options, keep_every=0, workers=None, description=None):
         self._folder, self._options, self._keep_every, self._workers = folder, options, keep_every, workers or Workers()
         self._description = description
-        self._last = self._previous = None  # the states that this process has read or written
+        self._last = self._previous = None  # states that this process has read or written
 
     @classmethod
     def read(cls, folder):
-        """The content of ``checkpoint.json`` in `folder`, or of that before it where it is damaged; None where there is none.
+        """Return the last checkpoint's description, or the previous one's if it is damaged; None if there is no checkpoint.
 
         Raises
         ------
         UserError
-            When there is one that cannot be read, and none before it.
+            When a description is damaged and there is no other one.
         """
         states = _read_states(folder)
         return states[0][1] if states else None
 
     @classmethod
     def refuse_run(cls, folder):
-        """Raise `UserError` where there is a checkpoint in `folder`."""
+        """Raise `UserError` if there is a checkpoint in `folder`."""
         if cls.read(folder):
             raise UserError(f'{folder} holds a run already: continue it with --resume, or choose another --save-dir')
 
     def save(self, net, trainer, progress, arrays=None):
-        """Write the state between two batches.
+        """Write a checkpoint.
 
         Parameters
         ----------
@@ -76,15 +76,15 @@ class Checkpoints:
         trainer : gluon.Trainer
         progress : Progress
         arrays : dict of str to numpy.ndarray, optional
-            What else belongs to the state; `load_arrays` gives it back.
+            Additional state, which `load_arrays` returns.
 
         Raises
         ------
         UserError
-            When it cannot be written, for example because the disk is full. The checkpoint before is as it was.
+            When it cannot be written, for example because the disk is full. The previous checkpoint is left unchanged.
         """
         self._workers.average_statistics(net)
-        progress = progress.of_all(self._workers)
+        progress = progress.summed_over(self._workers)
         if self._workers.rank != 0:
             return
         try:
@@ -96,16 +96,18 @@ class Checkpoints:
                 if previous:
                     write_state(self.path(self.PREVIOUS), previous)
         except OSError as error:
-            self._remove_others()  # what is new and not whole may be what fills the disk
+            self._remove_others()  # incomplete new files may be what fills the disk
             hint = (
-                f'the one before it is whole: mend that, then go on with --resume --save-dir {self._folder}' if self._last else 'mend that'
+                f'the previous one is intact: fix the problem, then continue with --resume --save-dir {self._folder}'
+                if self._last
+                else 'fix the problem'
             )
-            raise UserError(f'no checkpoint can be written: {error.filename}: {error.strerror}; {hint}') from error
+            raise UserError(f'the checkpoint cannot be written: {error.filename}: {error.strerror}; {hint}') from error
         self._last, self._previous = new, previous
         self._remove_others()
 
     def _write_files(self, net, trainer, progress, arrays):
-        """Write the files of a checkpoint; return what is to be the content of its ``checkpoint.json``."""
+        """Write the files of a checkpoint; return the content of its ``checkpoint.json``."""
         weights = self._weights(progress.epoch, progress.batch)
         states, counted = (weights[: -len('params')] + suffix for suffix in ('states', 'npz'))
         with replacing(self.path(weights)) as temporary:
@@ -130,7 +132,7 @@ class Checkpoints:
         }
 
     def _remove_others(self):
-        """Delete the files of all checkpoints but the last and the one before it."""
+        """Delete the files of all checkpoints except the last two."""
         kept = set().union(*(files_of(state) for state in (self._last, self._previous) if state))
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for file in os.listdir(self._folder):
@@ -138,28 +140,28 @@ class Checkpoints:
                     os.unlink(self.path(file))
 
     def load(self, net, trainer):
-        """Bring network and optimizer into the saved state; return the saved `Progress`.
+        """Load the last checkpoint into network and optimizer; return its `Progress`.
 
-        Where a file of the last checkpoint is damaged or missing, that is the state of the checkpoint before, with a warning.
+        If one of its files is damaged or missing, load the previous checkpoint and log a warning.
 
         Raises
         ------
         UserError
-            When files are damaged or missing and there is no whole checkpoint before, or when they are of another network than `net`.
+            When neither checkpoint is intact, or when the files belong to another network.
         """
-        state = self._find_whole()
+        state = self._find_intact()
         try:
             net.load_parameters(self.path(state['weights']), ctx=net.collect_params().list_ctx())
             load_optimizer(trainer, self.path(state['states']))
             self._last = with_checksums(self.path(self.STATE), state)
         except (AssertionError, OSError, ValueError, mx.MXNetError) as error:
             raise UserError(
-                f'{self.path(self.STATE)} belongs to files that are missing, damaged or of another network: {last_line(error)}'
+                f'{self.path(self.STATE)} refers to files that are missing, damaged or of another network: {last_line(error)}'
             ) from error
         return Progress(**state['progress']).share(self._workers)
 
-    def _find_whole(self):
-        """The state of the last checkpoint whose files are as they were written."""
+    def _find_intact(self):
+        """Return the description of the last checkpoint whose files are intact."""
         damages = []
         for name, before in ((self.STATE, self.PREVIOUS), (self.PREVIOUS, None)):
             path = self.path(name)
@@ -171,33 +173,33 @@ class Checkpoints:
                 damages.append(str(error))
                 continue
             if state is None:
-                damages += [f'{path} is missing'] if before else []  # the first checkpoint has none before it
+                damages += [f'{path} is missing'] if before else []  # the first checkpoint has no previous one
                 continue
             if damages and self._workers.rank == 0:
                 place = f'epoch {state["progress"]["epoch"] + 1}, update {state["progress"]["batch"] + 1}'
-                LOG.warning('%s; going on from the checkpoint before it, at %s', damages[0], place)
+                LOG.warning('%s; continuing from the previous checkpoint, at %s', damages[0], place)
             with contextlib.suppress(Damaged):
                 self._previous = before and read_state(self.path(before))
             return state
         raise UserError(
-            f'{"; ".join(damages)}: put back a copy, or start a new run, perhaps from weights that are whole (--resume-params FILE)'
+            f'{"; ".join(damages)}: put back a copy, or start a new run, for example from intact weights (--resume-params FILE)'
         )
 
     def load_arrays(self):
-        """The `arrays` of the state that was loaded or saved last, empty if it has none. Raises as `load` does."""
-        file = (self._last or self._find_whole())['arrays']
+        """Return the `arrays` of the checkpoint that was loaded or saved last, empty if it has none. Raises like `load`."""
+        file = (self._last or self._find_intact())['arrays']
         if not file:
             return {}
         try:
             with np.load(self.path(file)) as arrays:
                 return dict(arrays)
         except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-            raise UserError(f'{self.path(self.STATE)} belongs to files that are missing or damaged: {last_line(error)}') from error
+            raise UserError(f'{self.path(self.STATE)} refers to files that are missing or damaged: {last_line(error)}') from error
 
     def best(self, progress):
-        """The row of the best epoch in the history of `progress`, and the path of its weights, after `save` or `load`.
+        """Return the row of the best epoch in the history of `progress` and the path of its weights. Call after `save` or `load`.
 
-        Weights that somebody removed are passed over, with a warning.
+        Epochs whose weights were deleted are skipped with a warning.
 
         Raises
         ------
@@ -205,7 +207,7 @@ class Checkpoints:
             When the weights are damaged.
         """
         missing = []
-        for row in sorted(progress.history, key=lambda row: -row['top1']):  # the first of equals stays the first
+        for row in sorted(progress.history, key=lambda row: -row['top1']):  # stable: the first of several equal epochs comes first
             name = self._weights(row['epoch'])
             if name not in self._last['sha256']:
                 continue
@@ -217,28 +219,29 @@ class Checkpoints:
             except Damaged as error:
                 raise UserError(
                     f'the best weights are not exported: {error}; put back a copy, or remove the file: '
-                    f'--resume --save-dir {self._folder} exports the best that are there'
+                    f'--resume --save-dir {self._folder} then exports the best remaining weights'
                 ) from error
             if missing:
-                LOG.warning('%s is missing: the best weights that are left are those of epoch %d', ', '.join(missing), row['epoch'])
+                LOG.warning('%s is missing: the best remaining weights are those of epoch %d', ', '.join(missing), row['epoch'])
             return row, self.path(name)
         raise UserError(f'{self._folder} has no weights of a finished epoch: {", ".join(missing)} are missing')
 
     def path(self, file):
-        """Path of one of the files."""
+        """Return the path of a file in the folder."""
         return os.path.join(self._folder, file)
 
     def _weights(self, epoch, batch=0):
-        """The name of the weights before batch `batch` of `epoch`: ``epoch-0003.params`` after three epochs."""
+        """Return the file name of the weights before batch `batch` of `epoch`: ``epoch-0003.params`` after three epochs."""
         return f'epoch-{epoch:04d}' + (f'-{batch:06d}' if batch else '') + '.params'
 
     def _kept(self, progress):
+        """Return the names of the weights to keep: those of the best and of every `keep_every`-th epoch."""
         epochs = {row['epoch'] for row in progress.history if self._keep_every and row['epoch'] % self._keep_every == 0}
         return sorted(map(self._weights, epochs | ({progress.best['epoch']} if progress.best else set())))
 
 
 def _save_parameters(net, path):
-    """Write the weights. MXNet does not notice when the last bytes do not fit on the disk, so they are read back."""
+    """Write the weights and read them back, because MXNet does not report an error when the disk becomes full."""
     try:
         net.save_parameters(path)
         mx.nd.load(path)
@@ -247,12 +250,12 @@ def _save_parameters(net, path):
 
 
 def description_of(weights):
-    """The `Description` of the network that a file of weights is of, None where it belongs to no checkpoint beside it.
+    """Return the `Description` of the network of a file of weights, None if no checkpoint in its folder refers to the file.
 
     Raises
     ------
     UserError
-        When the weights are not the ones that the checkpoint had, or when it is damaged itself.
+        When the weights differ from those of the checkpoint, or when the checkpoint is damaged.
     """
     found = _find_checkpoint_of(weights)
     if found is None:
@@ -263,7 +266,7 @@ def description_of(weights):
 
 
 def verify_file(file):
-    """Raise `UserError` unless a file, if it belongs to a checkpoint beside it, is as it was written."""
+    """Raise `UserError` if a file belongs to a checkpoint in its folder and differs from what was written."""
     try:
         found = _find_checkpoint_of(file)
     except UserError as error:
@@ -274,13 +277,16 @@ def verify_file(file):
 
 
 def _find_checkpoint_of(file):
-    """The path and the content of the ``checkpoint.json`` that a file beside it belongs to; None where there is none."""
+    """Return path and content of the ``checkpoint.json`` that refers to a file in the same folder, None if there is none."""
     folder, name = os.path.split(file)
     return next(((path, state) for path, state in _read_states(folder) if name in files_of(state)), None)
 
 
 def _read_states(folder):
-    """The path and the content of the last ``checkpoint.json`` and of that before. Damaged ones are left out; raises if that is all."""
+    """Return path and content of the last and the previous ``checkpoint.json``.
+
+    Damaged ones are left out. Raises `Damaged` if there are no others.
+    """
     states, damage = [], None
     for path in (os.path.join(folder, name) for name in (Checkpoints.STATE, Checkpoints.PREVIOUS)):
         try:

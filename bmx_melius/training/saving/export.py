@@ -1,4 +1,4 @@
-"""The trained network as files that any MXNet can run, with a description beside them."""
+"""Export of trained networks as symbol and parameter files with a description, which stock MXNet can run."""
 
 import os
 
@@ -9,20 +9,23 @@ from ...analysis.summary import Summary
 from ...exported import Exported, description_fields
 from ...reporting import LOG
 
-_TRACED = 64  # height and width of the image that an imported network sees before it is exported; any size will do, this one is quick
+_TRACE_SIZE = 64  # height and width of the image used to trace an imported network; small to be fast
 
 
 def export_imported(net, target, model, spec):
-    """Write a network that got its weights from a file to an `Exported`; return its counts. `description_fields` has `model` and `spec`."""
+    """Write a network with imported weights to `target`, an `Exported`; return its counts.
+
+    For `model` and `spec` see `description_fields`.
+    """
     counts = Summary.of(Graph.read(net, (1, *spec.shape))).counts
     net.hybridize()
-    net(mx.nd.zeros((1, spec.channels, _TRACED, _TRACED)))
+    net(mx.nd.zeros((1, spec.channels, _TRACE_SIZE, _TRACE_SIZE)))
     target.write(net, description_fields(model, spec, counts))
     return counts
 
 
 def export_network(folder, net, input_shape, description, metrics):
-    """Write the trained network to `folder` as files for any MXNet.
+    """Export a trained network to `folder` in float32.
 
     Parameters
     ----------
@@ -31,9 +34,9 @@ def export_network(folder, net, input_shape, description, metrics):
     input_shape : tuple of int
         (C, H, W).
     description : dict
-        As `description_fields` gives it.
+        Result of `description_fields`.
     metrics : dict
-        The row of the history whose weights these are.
+        Row of the history of the epoch of these weights.
     """
     net.cast('float32')
     net.hybridize(static_alloc=True, static_shape=True)

@@ -1,4 +1,4 @@
-"""The lock on the folder of a run: two processes that train in one folder would overwrite and delete each other's files."""
+"""Lock on the folder of a run: two processes training in one folder would overwrite and delete each other's files."""
 
 import contextlib
 import datetime
@@ -15,15 +15,16 @@ FILE = 'run.lock'
 
 @contextlib.contextmanager
 def locked(folder):
-    """Within the block this process is the only one that holds the lock on `folder`, which is made if it is missing.
+    """Hold an exclusive lock on `folder` within the block; the folder is created if it does not exist.
 
-    The lock is the system's (`flock`) on a file that says who has it, so it ends with the process, however that ends. The file is removed
-    at the end of the block; what a killed process left of it locks nothing. Where the file system has no locks, that is a warning.
+    The lock is an `flock` on a file that names its owner, so the system releases it when the process ends for any reason. The file is
+    removed at the end of the block; a file left by a killed process does not lock the folder. If the file system does not support locks, a
+    warning is logged.
 
     Raises
     ------
     UserError
-        Naming the process that holds the lock, its host and since when.
+        When another process holds the lock; the message names the process, its host and the time.
     """
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, FILE)
@@ -39,36 +40,38 @@ def locked(folder):
 
 
 def _open_locked(path):
+    """Open and lock the lock file; return it."""
     while True:
         file = open(path, 'a+', encoding='utf-8')  # noqa: SIM115  the caller closes it
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(file, path):
                 return file
-            file.close()  # the process that had it has ended and removed it meanwhile
+            file.close()  # the previous owner has removed the file meanwhile
         except BlockingIOError as error:
             with file:
                 raise UserError(
                     f'{os.path.dirname(path)} is in use: {_owner(file)} trains in it; wait for it, end it, or choose another --save-dir'
                 ) from error
         except OSError as error:
-            LOG.warning('%s cannot be locked (%s): see to it that no other process trains there', os.path.dirname(path), error.strerror)
+            LOG.warning('%s cannot be locked (%s): make sure that no other process trains there', os.path.dirname(path), error.strerror)
             return file
 
 
 def _is_at(file, path):
+    """Return whether an open file is still the one at `path`."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     return False
 
 
 def _owner(file):
-    """Who holds the lock, in words."""
+    """Return a description of the process that holds the lock."""
     file.seek(0)
     try:
         owner = json.load(file)
         return f'process {owner["process"]} on {owner["host"]}, since {owner["since"]},'
-    except (ValueError, LookupError, TypeError):  # it has not yet written that, or a network file system has not yet passed it on
+    except (ValueError, LookupError, TypeError):  # not yet written, or not yet visible on a network file system
         return 'another process'
 
 

@@ -1,13 +1,13 @@
-"""The state of an optimizer as a file: moments and counters, as arrays and JSON, which can be read without running anything.
+"""Optimizer state files: moments and counters as arrays and JSON, so that reading them does not execute code, unlike pickles.
 
-The file is a parameter file of MXNet. Its array ``json`` is text, bytes of UTF-8: an object with the fields
+The file is a parameter file of MXNet. Its array ``json`` contains a JSON object as bytes of UTF-8 text, with the fields
 
 ==================================  ==========================================================================================
 ``format``                          1
-``optimizer``                       the name of its class
-``begin_num_update, num_update``    its counters
-``counts``                          the updates of each parameter: device number -> number of the parameter -> count
-``states``                          number of the parameter -> null, the name of an array in this file, or a list of these
+``optimizer``                       class name of the optimizer
+``begin_num_update, num_update``    counters of the optimizer
+``counts``                          number of updates: device number -> parameter number -> count
+``states``                          parameter number -> null, the name of an array in this file, or a list of these
 ==================================  ==========================================================================================
 """
 
@@ -25,7 +25,7 @@ _TEXT = 'json'
 
 
 def save_optimizer(trainer, path):
-    """Write the moments and counters of a `gluon.Trainer`, whose file this replaces in one step."""
+    """Write the moments and counters of a `gluon.Trainer`; an existing file is replaced atomically."""
     optimizer, arrays = trainer.optimizer, {}
     states = {str(index): _name_arrays(state, str(index), arrays) for index, state in sorted(_updaters(trainer)[0].states.items())}
     fields = {
@@ -41,20 +41,20 @@ def save_optimizer(trainer, path):
 
 
 def load_optimizer(trainer, path):
-    """Bring the moments and counters of a `gluon.Trainer` into a saved state; the settings and the schedule of its optimizer stay.
+    """Load the moments and counters of a `gluon.Trainer`; the settings and the schedule of its optimizer are not changed.
 
     Parameters
     ----------
     trainer : gluon.Trainer
-        Its parameters are initialized.
+        Trainer with initialized parameters.
     path : str
-        A file of `save_optimizer`, or one that ``Trainer.save_states`` of MXNet wrote: that is a pickle, and what else it may hold than
-        the state of an optimizer is refused, not run.
+        File written by `save_optimizer` or by MXNet's ``Trainer.save_states``. The latter is a pickle; if it refers to anything other than
+        the state of an optimizer, it is refused without executing it.
 
     Raises
     ------
     UserError
-        Naming the file when it is damaged, or of another optimizer or network. The trainer is as it was.
+        When the file is damaged, or of another optimizer or network. The trainer is left unchanged.
     """
     optimizer = trainer.optimizer
     states, name, counters, counts = (_read if is_parameter_file(path) else read_pickle)(path)
@@ -63,14 +63,14 @@ def load_optimizer(trainer, path):
     parameters = trainer._params
     unknown = set(states).difference(range(len(parameters)))
     if unknown:
-        raise UserError(f'{path} is the state of another network: of a parameter number {max(unknown)}, this one has {len(parameters)}')
+        raise UserError(f'{path} is the state of another network: it has a parameter number {max(unknown)}, this one has {len(parameters)}')
     for index, state in states.items():
         parameter = parameters[index]
         needed = optimizer.create_state_multi_precision(index, parameter.list_data()[0])
         if _shapes(state) != _shapes(needed):
             raise UserError(
-                f'{path} is the state of another network, or of other settings: of {parameter.name} it has {_shapes(state)}, '
-                f'and {_shapes(needed)} are needed'
+                f'{path} is the state of another network, or of other settings: for {parameter.name} it has {_shapes(state)}, '
+                f'but {_shapes(needed)} is needed'
             )
     for updater in _updaters(trainer):  # one for each device
         updater.states = {index: _to_mxnet(state) for index, state in states.items()}
@@ -82,7 +82,7 @@ def load_optimizer(trainer, path):
 
 
 def _updaters(trainer):
-    """The updaters of a trainer, which are made, as MXNet's own functions do, when they are first needed."""
+    """Return the updaters of a trainer, which are created on first use, as MXNet's functions do."""
     if not trainer._kv_initialized:
         trainer._init_kvstore()
     if trainer._params_to_init:
@@ -91,7 +91,7 @@ def _updaters(trainer):
 
 
 def _name_arrays(state, name, arrays):
-    """Add the arrays of a state to `arrays`; return the state with their names instead."""
+    """Add the arrays of a state to the dict `arrays`; return the state with arrays replaced by their names."""
     if state is None:
         return None
     if isinstance(state, (tuple, list)):
@@ -101,10 +101,10 @@ def _name_arrays(state, name, arrays):
 
 
 def _read(path):
-    """The content of a file of `save_optimizer`, as `read_pickle` returns that of a pickle."""
+    """Read a file written by `save_optimizer`; return the same values as `read_pickle`."""
     arrays = read_parameters(path)
     if _TEXT not in arrays:
-        raise UserError(f'{path} holds no state of an optimizer')
+        raise UserError(f'{path} does not contain the state of an optimizer')
     try:
         fields = json.loads(arrays.pop(_TEXT).tobytes())
         if fields['format'] != FORMAT:
@@ -120,7 +120,7 @@ def _read(path):
 
 
 def _take_arrays(state, arrays):
-    """The reverse of `_name_arrays`."""
+    """Return a state with names replaced by their arrays, the inverse of `_name_arrays`."""
     return tuple(_take_arrays(part, arrays) for part in state) if isinstance(state, list) else None if state is None else arrays[state]
 
 
@@ -133,7 +133,7 @@ def _to_mxnet(state):
 
 
 def _shapes(state):
-    """What a state is made of, in words: 'none', 'float32 (3, 4)', '[float32 (3, 4), float32 (3, 4)]'."""
+    """Return dtypes and shapes of a state as text: 'none', 'float32 (3, 4)', '[float32 (3, 4), float32 (3, 4)]'."""
     if state is None:
         return 'none'
     if isinstance(state, (tuple, list)):

@@ -1,7 +1,8 @@
-"""Pickles of optimizers that ``Trainer.save_states`` of MXNet wrote, read without running anything that is in them.
+"""Safe reading of the pickles that MXNet's ``Trainer.save_states`` writes.
 
-Unpickling calls whatever a file names, so it runs the code of whoever wrote it. Here a pickle may name only the classes that the state of
-an optimizer has, and what is called in their place are stand-ins that do nothing. Arrays are read as in parameter files, not by MXNet.
+Unpickling calls any function that a file names, so an untrusted file can execute arbitrary code. Here a pickle may name only the classes
+that occur in the state of an optimizer, and they are replaced by placeholders that do nothing. Arrays are decoded as in parameter files,
+not by MXNet.
 """
 
 import io
@@ -10,39 +11,44 @@ import pickle
 from ...container import decode_array
 from ...errors import UserError
 
-COUNTERS = ('begin_num_update', 'num_update')  # attributes of an optimizer, and:
+COUNTERS = ('begin_num_update', 'num_update')  # attributes of an optimizer; so is:
 _COUNTS = '_all_index_update_counts'
 _ARRAYS = (('mxnet.ndarray.ndarray', 'NDArray'), ('mxnet.numpy.multiarray', 'ndarray'))
 _BYTES = (('builtins', 'bytearray'), ('_codecs', 'encode'))
 _NUMPY = (('numpy', 'dtype'), ('numpy', 'ndarray'), ('numpy.core.multiarray', 'scalar'), ('numpy.core.multiarray', '_reconstruct'))
-_MODULES = ('mxnet.optimizer', 'mxnet.lr_scheduler', 'gluoncv.utils.lr_scheduler', 'bmx_melius.optimizers')  # of optimizers and schedules
+_MODULES = (
+    'mxnet.optimizer',
+    'mxnet.lr_scheduler',
+    'gluoncv.utils.lr_scheduler',
+    'bmx_melius.optimizers',
+)  # modules of optimizers and schedules
 
 
 def read_pickle(path):
-    """Read a file of ``Trainer.save_states``, or of ``Updater.get_states`` with or without the optimizer.
+    """Read a file with the result of ``Trainer.save_states``, or of ``Updater.get_states`` with or without the optimizer.
 
     Returns
     -------
     states : dict of int to (None, numpy.ndarray or nested tuple of them)
-        Of each parameter, by its number.
+        State of each parameter, by parameter number.
     optimizer : str or None
-        The name of its class; None where the file has the states only.
+        Class name of the optimizer; None if the file contains only the states.
     counters : dict of str to int
-        The `COUNTERS`; empty where there is no optimizer.
+        The `COUNTERS`; empty if there is no optimizer.
     counts : dict of int to dict of int to int
-        For each device and parameter the number of updates.
+        Number of updates of each parameter on each device.
 
     Raises
     ------
     UserError
-        When the file is no such pickle, or names anything else.
+        When the file is not such a pickle, or names anything else.
     """
     with open(path, 'rb') as file:
         content = file.read()
     try:
         loaded = _Unpickler(io.BytesIO(content)).load()
-    except Exception as error:  # a damaged pickle may raise anything, the more as stand-ins are not what it expects
-        raise UserError(f'{path} is no state of an optimizer, or damaged: {error}') from error
+    except Exception as error:  # damaged pickles may raise any exception, especially with placeholders
+        raise UserError(f'{path} is not the state of an optimizer, or is damaged: {error}') from error
     states, optimizer = loaded if isinstance(loaded, tuple) and len(loaded) == 2 else (loaded, None)
     try:
         found = {_number(index): _to_numpy(state, f'{path}: the state of parameter {index}') for index, state in _items(states)}
@@ -55,12 +61,12 @@ def read_pickle(path):
             for device, of_device in _items(attributes.get(_COUNTS))
         }
     except TypeError as error:
-        raise UserError(f'{path} is no state of an optimizer, or damaged: {error}') from error
+        raise UserError(f'{path} is not the state of an optimizer, or is damaged: {error}') from error
     return found, type(optimizer).__name__, counters, counts
 
 
-class _StandIn:
-    """Takes whatever a pickle does with an object of some class, and keeps its `state`."""
+class _Placeholder:
+    """Replaces an object in a pickle: accepts any arguments and stores the pickled `state`."""
 
     def __new__(cls, *_, **__):
         return super().__new__(cls)
@@ -72,8 +78,8 @@ class _StandIn:
         self.state = state
 
 
-class _Array(_StandIn):
-    """Stands for an NDArray, whose state is a dict with its bytes."""
+class _Array(_Placeholder):
+    """Replaces an NDArray, whose state is a dict with its bytes."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -83,12 +89,12 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) in _BYTES:
             return _as_bytes
         if (module, name) in _NUMPY or any(module == known or module.startswith(known + '.') for known in _MODULES):
-            return type(name, (_StandIn,), {})
+            return type(name, (_Placeholder,), {})
         raise pickle.UnpicklingError(f'it names {module}.{name}, which no state of an optimizer has')
 
 
 def _as_bytes(content=b'', encoding='latin-1'):
-    """The bytes of ``bytearray(content)``, and of ``_codecs.encode(text, 'latin1')``, as old protocols have them."""
+    """Return the bytes of ``bytearray(content)``, or of ``_codecs.encode(text, 'latin1')``, which old pickle protocols use."""
     if isinstance(content, str) and encoding in ('latin1', 'latin-1'):
         return content.encode('latin-1')
     if isinstance(content, bytes):
@@ -104,12 +110,12 @@ def _items(value):
 
 def _number(value):
     if type(value) is not int or value < 0:
-        raise TypeError(f'a number from 0 on was expected, not {type(value).__name__}')
+        raise TypeError(f'a non-negative integer was expected, not {type(value).__name__}')
     return value
 
 
 def _to_numpy(state, source, levels=2):
-    """Arrays for a state; the deepest is (weight in float32, (moment, moment))."""
+    """Convert a state to NumPy arrays; the deepest nesting is (weight in float32, (moment, moment))."""
     if isinstance(state, _Array):
         content = dict(_items(getattr(state, 'state', None))).get('handle')
         if not isinstance(content, bytes):

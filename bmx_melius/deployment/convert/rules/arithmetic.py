@@ -40,7 +40,7 @@ def _data_and_constant(builder, node):
     """Return the number of the data input, the constant as a float64 array (channels,) or (1,), and whether data is the first input."""
     first, second = builder.network.sources(node)
     if first.node.depends_on_data and second.node.depends_on_data:
-        raise UnsupportedError(f'the operator {node.operator} of two values that are data has no packed form')
+        raise UnsupportedError(f'the operator {node.operator} of two data inputs has no packed form')
     data, other = (first, second) if first.node.depends_on_data else (second, first)
     constant = builder.network.constant(other).astype(np.float64)
     constant = constant.reshape((1,) * (len(node.shape) - constant.ndim) + constant.shape)

@@ -31,7 +31,7 @@ def _slice(builder, node):
     begin, end, step = (integers(node.attributes.get(name, '')) for name in ('begin', 'end', 'step'))
     begin = [number or 0 for number in begin]
     if len(begin) != 4 or begin[:2] != [0, 0] or min(begin) < 0 or {*end, *step} - {None}:
-        raise UnsupportedError('it takes a part of the map other than all but the first rows and columns')
+        raise UnsupportedError('it slices the map; only leading rows and columns can be removed')
     height, width = begin[2] + 1, begin[3] + 1
     x = builder.real(builder.network.sources(node)[0])
     channels = builder.value(x).channels
