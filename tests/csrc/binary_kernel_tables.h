@@ -1,4 +1,4 @@
-// The binary kernel tables that this build and this CPU support, the reference first.
+// The binary kernel tables that this build and this CPU have, the reference first.
 #pragma once
 #include <sys/syscall.h>
 #include <unistd.h>

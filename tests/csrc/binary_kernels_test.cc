@@ -2,9 +2,10 @@
 //
 //     binary_kernels_test [CASES]
 //
-// Each case draws a layer, a map and a part of the output, computes the expected result as dot products of +1 and -1
-// over unpacked elements, and compares every available kernel table with it, including the reference. Buffers end
-// exactly where the kernels' contract says, next to protected pages. To add a case, add a line to kEdgeCases.
+// Each case draws a layer, a map and a part of the output, computes what must come out with a dot product of +1 and -1
+// over unpacked elements, and compares every available kernel table with it, the reference among them. Buffers end
+// exactly where the contract says, next to pages that must not be touched. To add a case that matters, add
+// a line to kEdgeCases.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// Lookup by name of the float kernel tables that this build and this CPU support.
+// The float kernel tables by name, as far as this build and this CPU have them.
 #pragma once
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 #include "kernels/float_kernels.h"
 
-// Returns nullptr if the table is not available.
+// nullptr: not here.
 inline const bmx::FloatKernels* float_table(const std::string& name) {
     if (name == "reference") {
         return &bmx::float_kernels_reference();

@@ -1,5 +1,4 @@
-// Tests of the float kernels of the tables named on the command line: comparison with double-precision loops on random
-// shapes.
+// Sweeps every float kernel of the tables named on the command line over random shapes against double-precision loops.
 //
 // To add a case: a function `check_KERNEL(const FloatKernels&)` that makes one random call, and a line in `main`.
 // Every buffer has exactly the size that the kernels' contract requires, so that AddressSanitizer detects access
@@ -443,7 +442,7 @@ const FloatKernels& table_of(const std::string& name) {
 
 }  // namespace
 
-// Arguments: table, number of shapes for each kernel.
+// Arguments: table, number of shapes of each kernel.
 int main(int, char** arguments) {
     const FloatKernels& kernels = table_of(arguments[1]);
     check_nan(kernels);

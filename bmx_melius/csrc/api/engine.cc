@@ -102,7 +102,7 @@ class Engine::Lease {
 
 Engine::Engine(const int32_t* words, size_t count)
     : program_(words, count), plan_(make_plan(program_, words, chosen_instruction_set())), pool_(ThreadPool::shared()) {
-    free_.reserve(kMostFreeWorkplaces + 1);  // returning a workplace must not throw
+    free_.reserve(kMostFreeWorkplaces + 1);  // giving one back must not fail
 }
 
 Engine::~Engine() = default;

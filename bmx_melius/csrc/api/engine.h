@@ -49,7 +49,7 @@ class Engine {
     Program program_;
     Plan plan_;
     std::shared_ptr<ThreadPool> pool_;
-    mutable std::vector<std::unique_ptr<Workplace>> free_;  // workplaces not in use
+    mutable std::vector<std::unique_ptr<Workplace>> free_;  // workplaces no thread works at
 };
 
 }  // namespace bmx
