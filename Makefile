@@ -1,4 +1,4 @@
-# Everything a newcomer types. Each target sets up what it needs; `make` alone lists them.
+# Development commands. Each target sets up what it needs; `make` without arguments lists the targets.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,47 +6,47 @@ READY := $(VENV)/.ready
 LINT_READY := $(VENV)/.ready-lint
 NATIVE := $(VENV)/.ready-native
 
-# An environment whose interpreter no longer starts (Python was upgraded, the folder copied) or is not the one asked for is built anew.
+# Rebuild the environment if its interpreter no longer starts (Python was upgraded, the folder was copied) or differs from PYTHON.
 VERSION := -c 'import sys; print(sys.version)'
 REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)' $(VERSION) 2>/dev/null)" = \
 	"$$($(BIN)/python $(VERSION) 2>/dev/null || echo none)" || echo rebuild)
 
 .PHONY: help demo test test-long experiments lint format clean rebuild
 
-help: ## show this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(NATIVE) ## train a binary MeliusNet on handwritten digits, export it, pack it, classify with it and time it
+demo: $(NATIVE) ## train a binary MeliusNet on handwritten digits, then export, pack, run and time it
 	$(BIN)/python examples/demo.py
 
 test: $(NATIVE) ## run the tests (ARGS='-k name' is passed to pytest)
 	$(BIN)/python -m pytest tests $(ARGS)
 
-test-long: $(NATIVE) ## run the tests with the full counts of the long checks
+test-long: $(NATIVE) ## run the tests, including the long ones, with more random examples
 	BMX_MELIUS_TEST_LONG=1 $(BIN)/python -m pytest tests $(ARGS)
 
-experiments: $(NATIVE) ## repeat the studies of the paper on handwritten digits (ARGS='--jobs 2' is passed on)
+experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)
 	$(BIN)/python experiments/run.py all --quick $(ARGS)
 
-lint: $(LINT_READY) ## check style, the direction of imports and the format of the C++
+lint: $(LINT_READY) ## check style, import contracts and the format of the C++ code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	git ls-files '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run -Werror
 
-format: $(LINT_READY) ## mend what the tools can mend
+format: $(LINT_READY) ## apply automatic fixes and format the code
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 	git ls-files '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format -i
 
-clean: ## remove the environment and everything built
+clean: ## remove the environment and all build products
 	rm -rf $(VENV) build dist *.egg-info bmx_melius/*.so .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(READY): requirements.txt setup.py pyproject.toml bmx_melius/_version.py tools/make_venv.sh tools/build_backend.py $(REBUILD)
 	@PYTHON='$(PYTHON)' tools/make_venv.sh $(VENV)
 
-# The set-up compiles, too, but says nothing; this does again what changed since, and what failed.
+# Installing the package also compiles, but hides messages. This target compiles what has changed since or failed.
 $(NATIVE): $(READY) tools/native_build.py $(shell find bmx_melius/csrc -type f)
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@

@@ -1,4 +1,4 @@
-"""Packaging of bmx-melius; pyproject.toml names the build backend and configures the development tools."""
+"""Packaging of bmx-melius. pyproject.toml contains the build backend and the configuration of the development tools."""
 
 import pathlib
 import re
@@ -35,28 +35,28 @@ setup(
     ],
     packages=find_packages(include=['bmx_melius', 'bmx_melius.*', 'model_zoo', 'model_zoo.*']),
     package_data={
-        'bmx_melius': ['csrc/api/c_api.h', 'py.typed'],  # the header is for programs that use the engine without Python
+        'bmx_melius': ['csrc/api/c_api.h', 'py.typed'],  # c_api.h is for programs that use the engine without Python
         'model_zoo': ['py.typed'],
     },
     ext_modules=extensions(),
     cmdclass=COMMANDS,
-    python_requires='>=3.8,<3.12',  # MXNet 1.9.1 needs numpy below 1.24, which does not exist for Python 3.12
+    python_requires='>=3.8,<3.12',  # MXNet 1.9.1 requires numpy below 1.24, which does not support Python 3.12
     install_requires=[
         'mxnet>=1.9.1,<2',
         'numpy<1.24',  # MXNet 1.9.1 uses names that numpy 1.24 removed
-        'gluoncv>=0.10.5',  # brings OpenCV along, which images are read with
+        'gluoncv>=0.10.5',  # also installs OpenCV, which decodes images
         'tqdm',
         'matplotlib',
-        'graphviz',  # MXNet fixes the range
+        'graphviz',  # MXNet determines the range of versions
     ],
     extras_require={
         'demo': ['scikit-learn'],
         'tensorboard': ['tensorboardX'],
-        'horovod': ['horovod>=0.28'],  # --kvstore horovod; how to build it: docs/distributed.md
-        'onnx': ['onnx>=1.14', 'onnxruntime'],  # export-onnx; the second checks what the first has written
-        'larq': ['h5py'],  # reads the weights of Larq Zoo
+        'horovod': ['horovod>=0.28'],  # --kvstore horovod; docs/distributed.md explains its installation
+        'onnx': ['onnx>=1.14', 'onnxruntime'],  # export-onnx; onnxruntime verifies the exported model
+        'larq': ['h5py'],  # import-larq
         'test': ['h5py', 'hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'pytest-xdist', 'scikit-learn'],
-        # What `bmx-melius bench --compare` compares with: versions that live with NumPy below 1.24.
+        # Libraries of `bmx-melius bench --compare`, in versions that work with NumPy below 1.24.
         'bench': [
             'onnx>=1.16,<1.18',
             'onnxruntime>=1.18,<1.21',

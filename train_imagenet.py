@@ -5,17 +5,17 @@ import os
 import signal
 import sys
 
-# Until everything is imported, which takes seconds, Ctrl-C ends the program without a traceback: the system does it, not Python.
+# Imports take seconds. Until they are done, Ctrl-C is handled by the system instead of Python, to end the program without a traceback.
 if __name__ == '__main__' and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-# MXNet reads these when it is imported. Without them it computes elementwise operators, a third of a binary network's training step, in
-# one thread: its tuning overestimates the cost of threads, and it reserves a core for itself where their number was not set by hand.
+# MXNet reads these variables during its import. Without them it runs elementwise operators, a third of a binary network's training step, in
+# one thread: its tuning overestimates the cost of threads, and it reserves a core for itself if the number of threads is not set.
 os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
 os.environ.setdefault('OMP_NUM_THREADS', str(len(os.sched_getaffinity(0))))
-os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')  # waiting threads leave their core to other programs instead of spinning
+os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')  # waiting threads sleep instead of spinning, so that other programs can use the core
 
-# Imported in the role of a server or scheduler of a distributed job, MXNet would do nothing else until the job ends: `serve` does that.
+# With the role of a server or scheduler in DMLC_ROLE, the import of MXNet would block until the end of the job; `serve` runs these instead.
 os.environ['BMX_MELIUS_ROLE'] = os.environ.pop('DMLC_ROLE', '')
 
 import model_zoo
@@ -35,7 +35,7 @@ if ROLE:
 
 
 def run(config):
-    """Build what the configuration describes, train, and export the best weights; return the exit status."""
+    """Train the run that a configuration describes and export the best weights; return the exit status."""
     save_dir = config.output.save_dir
     check_folder(save_dir)
     with join_workers(config.kvstore, f'Continue with --resume --save-dir {save_dir}') as workers:

@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "../tests/csrc/binary_kernel_tables.h"
+#include "../tests/csrc/kernel_tables.h"
 #include "peaks/peak.h"
 
 namespace {
@@ -105,38 +105,43 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
+void report(const InstructionSet& set, const BinaryKernels* table, int rounds) {
+    std::vector<Layer> layers;
+    for (const auto& shape : kShapes) {
+        layers.emplace_back(table, shape[0], shape[1]);
+    }
+    std::vector<double> peaks;
+    for (int round = 0; round < rounds; ++round) {
+        peaks.push_back(peak_binary(set.name, .005));
+        for (Layer& layer : layers) {
+            layer.time();
+        }
+    }
+    const double peak = median(peaks);
+    std::printf("%s: peak %.3f e12 MAC/s", table->name, peak * 1e-12);
+    if (!std::strcmp(set.name, "amx")) {
+        std::printf(" (tiles %.3f)", peak_tiles(.05) * 1e-12);
+    }
+    std::printf("\n");
+    for (const Layer& layer : layers) {
+        const double alone = layer.macs() / median(layer.convolving);
+        const double packed = layer.macs() / (median(layer.convolving) + median(layer.packing));
+        std::printf("  %3d channels %2dx%-2d  convolve %.3f e12 (%3.0f %%)  with packing %.3f e12 (%3.0f %%)\n",
+                    layer.conv.in_channels, layer.size, layer.size, alone * 1e-12, 100 * alone / peak, packed * 1e-12,
+                    100 * packed / peak);
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
     const char* only = argc > 2 ? argv[2] : nullptr;
-    for (const BinaryKernels* table : available_tables()) {
-        if (only && std::strcmp(only, table->name) != 0) {
-            continue;
-        }
-        std::vector<Layer> layers;
-        for (const auto& shape : kShapes) {
-            layers.emplace_back(table, shape[0], shape[1]);
-        }
-        std::vector<double> peaks;
-        for (int round = 0; round < rounds; ++round) {
-            peaks.push_back(peak_binary(table->name, .005));
-            for (Layer& layer : layers) {
-                layer.time();
+    for (const InstructionSet& set : instruction_sets()) {
+        if (!only || !std::strcmp(only, set.name)) {
+            for (const BinaryKernels* table : binary_tables(set)) {
+                report(set, table, rounds);
             }
-        }
-        const double peak = median(peaks);
-        std::printf("%s: peak %.3f e12 MAC/s", table->name, peak * 1e-12);
-        if (!std::strcmp(table->name, "amx")) {
-            std::printf(" (tiles %.3f)", peak_tiles(.05) * 1e-12);
-        }
-        std::printf("\n");
-        for (const Layer& layer : layers) {
-            const double alone = layer.macs() / median(layer.convolving);
-            const double packed = layer.macs() / (median(layer.convolving) + median(layer.packing));
-            std::printf("  %3d channels %2dx%-2d  convolve %.3f e12 (%3.0f %%)  with packing %.3f e12 (%3.0f %%)\n",
-                        layer.conv.in_channels, layer.size, layer.size, alone * 1e-12, 100 * alone / peak,
-                        packed * 1e-12, 100 * packed / peak);
         }
     }
 }

@@ -1,10 +1,11 @@
-"""Time what ``--track-flips`` adds to a training step: forward, backward and update, and then counting the changes of sign.
+"""Benchmark of the time that ``--track-flips`` adds to a training step.
 
-Both parts of each step are timed, so other load on the machine meets both alike. Run: ``python benchmarks/flip_tracking.py``.
+In each step, the training (forward, backward and update) and the counting of sign changes are timed separately, so that other load on the
+machine affects both alike. Run: ``python benchmarks/flip_tracking.py``.
 
-Measured on two cores of a Xeon (AVX-512), other work beside it, with real-time priority (``chrt -r 1``), meliusnet22 at 224x224, one run:
+Measured on two cores of a Xeon (AVX-512) under other load with real-time priority (``chrt -r 1``), meliusnet22 at 224x224, one run:
 batch 16: step 2960 ms, counting 5.9 ms (0.20 %); batch 32: 6100 ms, 6.5 ms (0.11 %). Batch 64 needs more than the 18 GB that were free;
-counting does not depend on the batch. Weights were random and images noise; the more weights flip in an update, the longer it takes.
+counting does not depend on the batch size. Weights were random and images noise; counting takes longer the more weights flip per update.
 """
 
 import argparse
@@ -18,7 +19,7 @@ BATCH_SIZES = (16, 32)
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--model', default='meliusnet22', help='name in the zoo (default: %(default)s)')
-    parser.add_argument('--batch-sizes', type=int, nargs='+', default=BATCH_SIZES, help='images a step (default: %(default)s)')
+    parser.add_argument('--batch-sizes', type=int, nargs='+', default=BATCH_SIZES, help='batch sizes (default: %(default)s)')
     parser.add_argument('--input-size', type=int, default=224, help='height and width (default: %(default)s)')
     parser.add_argument('--threads', type=int, default=2, help='OpenMP threads (default: %(default)s)')
     parser.add_argument('--repetitions', type=int, default=10, help='timed steps of each batch size (default: %(default)s)')
@@ -26,7 +27,7 @@ def parse_arguments():
 
 
 def make_step(args, batch_size):
-    """Functions for the two parts of a step, and the number of binary weights."""
+    """Return functions for the two parts of a step, and the number of binary weights."""
     import mxnet as mx
 
     import bmx_melius  # noqa: F401  registers radam
@@ -56,7 +57,7 @@ def make_step(args, batch_size):
 
 def main():
     args = parse_arguments()
-    # Read when MXNet is imported, hence the late imports; the settings of train_imagenet.py.
+    # Settings of train_imagenet.py. MXNet reads them during its import, so it is imported later.
     os.environ['OMP_NUM_THREADS'] = str(args.threads)
     os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "../tests/csrc/float_kernel_tables.h"
+#include "../tests/csrc/kernel_tables.h"
 #include "peaks/peak.h"
 
 namespace {
@@ -165,11 +165,7 @@ void sum(const FloatKernels& kernels, const char* name, int pixels, int channels
 
 int main(int count, char** arguments) {
     const char* name = count > 1 ? arguments[1] : "reference";
-    const FloatKernels* kernels = float_table(name);
-    if (!kernels) {
-        std::printf("%s: not in this build or not on this CPU\n", name);
-        return 1;
-    }
+    const FloatKernels* kernels = require_instruction_set(name).floats;
     peak = peak_float(kernels->name, 0.2);
     std::printf("%s; peak %.1f e9 MAC/s\n", kernels->name, peak * 1e-9);
     planar(*kernels, "stem 3 -> 32, 3x3 / 2, 224", {3, 32, 3, 3, 2, 2, 1, 1, 1}, 224);

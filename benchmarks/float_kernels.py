@@ -1,4 +1,7 @@
-"""Time the float kernels on shapes of MeliusNet22, in one thread: ``python benchmarks/float_kernels.py [reference|avx2|avx512|amx]``."""
+"""Benchmark of the float kernels on shapes of MeliusNet22, in one thread.
+
+Run: ``python benchmarks/float_kernels.py [reference|avx2|avx512|amx]``.
+"""
 
 import pathlib
 import subprocess
@@ -11,5 +14,5 @@ from native_program import build_program  # noqa: E402
 
 if __name__ == '__main__':
     with tempfile.TemporaryDirectory() as folder:
-        program = build_program(folder, 'benchmarks/float_kernels.cc', ['float', 'peak'], ['-O3'])
+        program = build_program(folder, 'benchmarks/float_kernels.cc', ['binary', 'float', 'dispatch', 'peak'], ['-O3'])
         sys.exit(subprocess.run([program, *sys.argv[1:]]).returncode)

@@ -1,9 +1,9 @@
-"""How long a Session takes on a machine that does nothing else, and beside programs that keep every core busy.
+"""Benchmark of `Session` on an idle machine, and on a machine with programs that keep every core busy.
 
-Each row is a process of its own: so many threads, or the default, with MXNet imported or not. The rows take turns, so that other load meets
-all of them alike; shown are the median and the 90th percentile of all runs of a row, and both as multiples of those of one thread.
-``--beside FOLDER`` also times the engine of another checkout of this project, compiled, for a comparison before and after a change.
-Measured: docs/deploy.md. Run: ``python benchmarks/shared_machine.py``.
+Each row is a separate process with a number of threads, with or without MXNet imported. The rows run alternately, so that other load
+affects all of them alike. Printed are the median and the 90th percentile of all runs of a row, and their ratios to those of one thread.
+``--beside FOLDER`` also times the engine of another, compiled checkout of this project, to compare before and after a change. Results:
+docs/deploy.md. Run: ``python benchmarks/shared_machine.py``.
 """
 
 import argparse
@@ -38,7 +38,7 @@ for line in sys.stdin:
         begin = time.perf_counter()
         session(x)
         seconds.append(time.perf_counter() - begin)
-    print(json.dumps(seconds[1:]), flush=True)  # without the first, which finds cold caches
+    print(json.dumps(seconds[1:]), flush=True)  # without the first run, which has cold caches
 """
 
 
@@ -72,14 +72,14 @@ def convert_network(name, folder):
 
 
 def time_rows(rows, busy, rounds, runs):
-    """Seconds of every run of each row, a dict of the process to a list, beside `busy` programs that never wait."""
+    """Return the times in seconds of every run of each row, a dict of lists, while `busy` programs keep cores busy."""
     seconds = {row: [] for row in rows}
     with ending([subprocess.Popen([sys.executable, '-c', 'while True: pass']) for _ in range(busy)]):
         for number in range(rounds + 1):
             for row, worker in rows.items():
                 print(runs, file=worker.stdin, flush=True)
                 answer = json.loads(worker.stdout.readline())
-                if number:  # the first turn warms up
+                if number:  # the first round is warm-up
                     seconds[row] += answer
     return seconds
 
@@ -96,11 +96,11 @@ def show(seconds, busy):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--network', default='meliusnet22', help='of the zoo (default: %(default)s)')
-    parser.add_argument('--beside', metavar='FOLDER', help='another checkout, compiled')
-    parser.add_argument('--busy', type=int, nargs='+', metavar='N', help='programs beside (default: none, then one for each core)')
-    parser.add_argument('--rounds', type=int, default=20, help='turns of each row (default: %(default)s)')
-    parser.add_argument('--runs', type=int, default=20, help='runs in a turn (default: %(default)s)')
+    parser.add_argument('--network', default='meliusnet22', help='name in the zoo (default: %(default)s)')
+    parser.add_argument('--beside', metavar='FOLDER', help='another compiled checkout to compare with')
+    parser.add_argument('--busy', type=int, nargs='+', metavar='N', help='numbers of busy programs (default: 0, then one per core)')
+    parser.add_argument('--rounds', type=int, default=20, help='rounds, in each of which all rows run (default: %(default)s)')
+    parser.add_argument('--runs', type=int, default=20, help='runs of a row in a round (default: %(default)s)')
     arguments = parser.parse_args()
 
     checkouts = {'': ROOT, **({'the other: ': pathlib.Path(arguments.beside).resolve()} if arguments.beside else {})}

@@ -1,12 +1,14 @@
-"""Whether training grows: memory and time of a step over 2,040 updates of train_imagenet.py in one process.
+"""Test for memory leaks and slowdown in training: memory and step time over 2,040 updates of train_imagenet.py in one process.
 
-A tiny network learns digits for 20 epochs with everything that an epoch leaves (validation, checkpoint, tables, plots, flips). Memory is
-what is resident; it is compared with that after 200 updates, when all plans are made and all libraries are loaded. The time of a step is
-the median of 200 steps.
+A tiny network is trained on digits for 20 epochs with all outputs of an epoch (validation, checkpoint, tables, plots, flips). The resident
+memory is compared with that after 200 updates, when memory is planned and all libraries are loaded. The step time is the median of 200
+steps.
 
-Measured with one thread and real-time priority on a loaded machine: 303 MB after 200 updates, 321 after 400, then between 318 and 328 to
-the end, 323; 16.6 ms a step after 200 updates, 18.1 ms at the end. With MXNet's own concatenation instead of `bmx_melius.channels.concat`
-it was 1 MB more every epoch, 11 KB every update, without an end. Run: ``python benchmarks/training_growth.py``.
+Measured with one thread and real-time priority on a loaded machine: 303 MB after 200 updates, 321 MB after 400, then 318 to 328
+MB, 323 MB at the end; 16.6 ms per step after 200 updates, 18.1 ms at the end. With MXNet's concatenation instead of
+`bmx_melius.channels.concat` memory grew without bound, by 1 MB per epoch or 11 KB per update.
+
+Run: ``python benchmarks/training_growth.py``.
 """
 
 import argparse
@@ -24,7 +26,7 @@ OPTIONS = {'block_numbers': [1, 1], 'transitions': [0.5]}
 
 
 class Recorder(logging.Handler):
-    """Notes the time and the resident memory in bytes whenever the log tells of an update."""
+    """Log handler that stores the time and the resident memory in bytes at each message about an update."""
 
     def __init__(self):
         super().__init__()

@@ -1,25 +1,25 @@
-"""Time a training step of a binary network against its float twin, the same graph with the quantizers replaced by identity.
+"""Benchmark of a training step of a binary network against its float twin, the same graph with identity instead of quantizers.
 
-Both networks take turns in one process, so that other load on the machine meets both alike; the figure that counts is the ratio of the
-medians. Run: ``python benchmarks/training_step.py`` (``--help`` for sizes).
+Both networks run alternately in one process, so that other load on the machine affects both alike; the result is the ratio of the median
+times. Run: ``python benchmarks/training_step.py`` (``--help`` for sizes).
 
-Measured on two cores of a Xeon (AVX-512), idle, meliusnet22, batch 16 at 224x224: 1.33 to 1.36 with the defaults below, 1.37 in one thread.
-Where the rest goes, of a step of 1254 ms against 956 (batch 8, each operator timed alone): 49 masking the gradient, 45 bringing oneDNN's
-blocked layout back to the plain one, 36 the last addition, 33 + 31 product and difference, 24 + 24 + 21 absolute value and comparisons,
-17 halving, 15 converting the bits for the convolution; the weights cost about 1 %.
+Measured on two cores of an idle Xeon (AVX-512), meliusnet22, batch 16 at 224x224: 1.33 to 1.36 with the defaults below, 1.37 in one thread.
+Composition of the difference in a step of 1254 ms against 956 ms (batch 8, each operator timed separately): 49 ms for masking the gradient,
+45 for converting oneDNN's blocked layout to the plain one, 36 for the last addition, 33 + 31 for product and difference, 24 + 24 + 21 for
+absolute value and comparisons, 17 for halving, 15 for converting the bits for the convolution; the weights take about 1 %.
 
-Since then the dense networks join maps by `bmx_melius.channels.concat`, which loses no memory; it costs both networks the same, 5 to 12 %
-of a binary step beside MXNet's own (two cores, batch 8, other load present).
+Dense networks now use `bmx_melius.channels.concat`, which does not leak memory. It takes the same time in both networks, 5 to 12 % of a
+binary step more than MXNet's concatenation (two cores, batch 8, other load present).
 
-Tried in its place, ratios beside that of the form in use in the same run:
+Rejected alternatives, with the ratio of the current form in the same run:
 
 - MXNet's default threads for elementwise operators (one): 1.57 against 1.32. Hence the environment variables below.
-- maxima and minima for the mask, which need no care for infinities: 1.45 against 1.31; ``clip``: 1.61 against 1.52;
+- maxima and minima for the mask, which need no special case for infinities: 1.45 against 1.31; ``clip``: 1.61 against 1.52;
   ``where``: 1.53 against 1.38
-- zeros that carry the gradient, added to the bits: 1.42 against 1.37; one ``add_n`` of three terms: equal
+- adding zeros that carry the gradient to the bits: 1.42 against 1.37; one ``add_n`` of three terms: equal
 - halving the gradient at the output by ``gradientmultiplier`` instead of in the mask: equal
-- no reshape to the plain layout (each operator converts for itself): 1.58 against 1.52; ``x + 0`` in its place: 1.39 against 1.30
-- plain layout from the convolution's output on: 1.54 against 1.42, since batch normalization is slower there
+- no reshape to the plain layout (each operator converts separately): 1.58 against 1.52; ``x + 0`` instead: 1.39 against 1.30
+- plain layout from the output of the convolution on: 1.54 against 1.42, because batch normalization is slower there
 """
 
 import argparse
@@ -32,7 +32,7 @@ import time
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--model', default='meliusnet22', help='name in the zoo (default: %(default)s)')
-    parser.add_argument('--batch-size', type=int, default=16, help='images a step (default: %(default)s)')
+    parser.add_argument('--batch-size', type=int, default=16, help='batch size (default: %(default)s)')
     parser.add_argument('--input-size', type=int, default=224, help='height and width (default: %(default)s)')
     parser.add_argument('--threads', type=int, default=2, help='OpenMP threads (default: %(default)s)')
     parser.add_argument('--repetitions', type=int, default=15, help='timed steps of each network (default: %(default)s)')
@@ -41,7 +41,7 @@ def parse_arguments():
 
 
 def make_step(model, batch_size, input_size, bits):
-    """A function that runs forward and backward once and waits for it."""
+    """Return a function that runs one forward and backward pass and waits for the result."""
     import mxnet as mx
 
     from model_zoo import get_model
@@ -66,7 +66,7 @@ def make_step(model, batch_size, input_size, bits):
 
 def main():
     args = parse_arguments()
-    # Read when MXNet is imported, hence the late imports; the settings of train_imagenet.py.
+    # Settings of train_imagenet.py. MXNet reads them during its import, so it is imported later.
     os.environ['OMP_NUM_THREADS'] = str(args.threads)
     os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')

@@ -4,7 +4,6 @@ import contextlib
 import importlib.util
 import io
 import os
-import re
 import sys
 
 from ._version import __version__
@@ -13,7 +12,6 @@ from .cli import bench, convert, evaluate, export_onnx, import_bmxnet, import_la
 from .errors import UserError
 
 _COMMANDS = (summary, convert, export_onnx, import_larq, import_bmxnet, bench, predict, evaluate, pack_images, tables, info)
-_SURROGATES = re.compile('[\ud800-\udfff]')  # Python decodes bytes of file names that are not UTF-8 to these code points
 _USER_ERROR = 2  # exit status, the same as argparse's
 _WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')  # packages that are installed with MXNet and GluonCV
 _DESCRIPTION = 'Binary neural networks on MXNet: count operations and parameters, convert, evaluate and time trained networks.'
@@ -73,11 +71,6 @@ def main(argv=None):
         return 128 + 13  # the exit status of a program ended by SIGPIPE
     except KeyboardInterrupt:
         return 128 + 2
-    except UnicodeEncodeError as error:
-        if not _SURROGATES.match(error.object, error.start):
-            raise
-        around = error.object[max(0, error.start - 80) : error.end + 80]
-        print(f'error: {around!r} is not valid UTF-8, which MXNet requires: rename the file or the folder', file=sys.stderr)
     except UserError as error:
         print(f'error: {error}', file=sys.stderr)
     except ModuleNotFoundError as error:

@@ -10,11 +10,17 @@ exactly.
 """
 
 import dataclasses
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
+from mxnet.gluon import HybridBlock, nn
+
+from .channels import plain_layout
 from .errors import UserError
+from .marks import CONVOLUTION, CONVOLUTION_INPUT, mark
 from .quantizers import FULL_PRECISION, Array, check_quantizer, quantize, rounds_to_sign, stored_bits
+from .signatures import hands_on
 
+Size = Union[int, Sequence[int]]  # one value per spatial axis, or one value for all
 ENCODINGS = ('sign', 'bit')
 
 
@@ -116,3 +122,63 @@ def _sum_per_filter(F, weight, filters):
     rows = F.reshape(weight, shape=(1, filters, -1))
     ones = F.ones_like(F.slice_axis(rows, axis=1, begin=0, end=1))
     return F.reshape(F.batch_dot(rows, ones, transpose_b=True), shape=(-1,))
+
+
+class QuantizedConvolution:
+    """Common implementation of QConv1D, QConv2D and QConv3D; a mixin before the Gluon layer of the same dimension."""
+
+    @hands_on(Binarization, nn.Conv2D, HybridBlock)
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Size,
+        strides: Size = 1,
+        padding: Size = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        *,
+        in_channels: int = 0,
+        use_bias: bool = False,
+        layout: Optional[str] = None,
+        **arguments: Any,
+    ) -> None:
+        self.binarization, gluon = Binarization.split(arguments)
+        if layout not in (None, self.layout):
+            raise UserError(f'{type(self).__name__} computes in layout {self.layout} only, not {layout}; transpose the input instead')
+        geometry = (channels, kernel_size, strides, padding, dilation, groups, self.layout)
+        super().__init__(*geometry, in_channels=in_channels, use_bias=use_bias, **gluon)
+        if self.binarization.stored_bits != FULL_PRECISION:
+            self.weight.wd_mult = 0.0
+
+    def hybrid_forward(self, F, x, weight, bias=None):
+        if self.binarization.is_float:
+            return super().hybrid_forward(F, x, weight, bias)
+        y = self._convolve(F, x, weight)
+        if self.binarization.apply_scaling:
+            scale = F.mean(F.abs(weight), axis=0, exclude=True)
+            y = F.broadcast_mul(y, self._per_channel(F, scale if self.binarization.scaling_gradient else F.BlockGrad(scale)))
+        if bias is not None:
+            y = F.broadcast_add(y, self._per_channel(F, bias))
+        return y if self.act is None else self.act(y)
+
+    def _convolve(self, F, x, weight):
+        """Return (h + n) / 2 or h, in the notation of `QConv2D`."""
+        settings, pad_value = self.binarization, self.binarization.pad_value
+        offset = settings.bits == 1 and not settings.no_offset and not settings.apply_scaling
+        scaled, constant = settings.weight_and_constant(F, weight, self._channels, pad_value, offset)
+        if settings.encoding == 'sign' and pad_value:
+            with mark(CONVOLUTION_INPUT, pad_value=pad_value):
+                x = x - pad_value
+        grouped = self._kwargs['num_group'] > 1
+        if grouped:
+            x = plain_layout(F, x)
+        arguments = dict(self._kwargs, no_bias=constant is None)
+        with mark(CONVOLUTION, **settings.facts, pad_value=pad_value, offset=int(offset)):
+            y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name='fwd', **arguments)
+        return plain_layout(F, y) if grouped else y
+
+    def _per_channel(self, F, vector):
+        return F.reshape(vector, shape=(1, -1) + (1,) * len(self._kwargs['kernel']))
+
+    def _alias(self):
+        return 'qconv'

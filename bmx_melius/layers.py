@@ -4,14 +4,13 @@ Every layer is an ordinary HybridBlock: imperative and hybridized execution give
 channels is inferred. Layers are configured by their arguments only. The arithmetic is defined in `bmx_melius.binarization`.
 """
 
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional
 
 from mxnet.gluon import HybridBlock, nn
 
-from .binarization import Binarization, check_encoding, quantizer_facts
-from .channels import plain_layout
+from .binarization import Binarization, QuantizedConvolution, Size, check_encoding, quantizer_facts
 from .errors import UserError
-from .marks import ACTIVATION, ACTIVATION_INPUT, CONVOLUTION, CONVOLUTION_INPUT, DENSE, mark
+from .marks import ACTIVATION, ACTIVATION_INPUT, DENSE, mark
 from .quantizers import (
     CLIP_THRESHOLD,
     FULL_PRECISION,
@@ -23,8 +22,6 @@ from .quantizers import (
     stored_bits,
 )
 from .signatures import hands_on
-
-Size = Union[int, Sequence[int]]  # one value per spatial axis, or one value for all
 
 
 class QActivation(HybridBlock):
@@ -91,67 +88,7 @@ class QActivation(HybridBlock):
         return f'{type(self).__name__}({self.method}, bits={self.bits}, threshold={self.threshold}, encoding={self.encoding})'
 
 
-class _QuantizedConvolution:
-    """Common implementation of QConv1D, QConv2D and QConv3D; a mixin before the Gluon layer of the same dimension."""
-
-    @hands_on(Binarization, nn.Conv2D, HybridBlock)
-    def __init__(
-        self,
-        channels: int,
-        kernel_size: Size,
-        strides: Size = 1,
-        padding: Size = 0,
-        dilation: Size = 1,
-        groups: int = 1,
-        *,
-        in_channels: int = 0,
-        use_bias: bool = False,
-        layout: Optional[str] = None,
-        **arguments: Any,
-    ) -> None:
-        self.binarization, gluon = Binarization.split(arguments)
-        if layout not in (None, self.layout):
-            raise UserError(f'{type(self).__name__} computes in layout {self.layout} only, not {layout}; transpose the input instead')
-        geometry = (channels, kernel_size, strides, padding, dilation, groups, self.layout)
-        super().__init__(*geometry, in_channels=in_channels, use_bias=use_bias, **gluon)
-        if self.binarization.stored_bits != FULL_PRECISION:
-            self.weight.wd_mult = 0.0
-
-    def hybrid_forward(self, F, x, weight, bias=None):
-        if self.binarization.is_float:
-            return super().hybrid_forward(F, x, weight, bias)
-        y = self._convolve(F, x, weight)
-        if self.binarization.apply_scaling:
-            scale = F.mean(F.abs(weight), axis=0, exclude=True)
-            y = F.broadcast_mul(y, self._per_channel(F, scale if self.binarization.scaling_gradient else F.BlockGrad(scale)))
-        if bias is not None:
-            y = F.broadcast_add(y, self._per_channel(F, bias))
-        return y if self.act is None else self.act(y)
-
-    def _convolve(self, F, x, weight):
-        """Return (h + n) / 2 or h, in the notation of `QConv2D`."""
-        settings, pad_value = self.binarization, self.binarization.pad_value
-        offset = settings.bits == 1 and not settings.no_offset and not settings.apply_scaling
-        scaled, constant = settings.weight_and_constant(F, weight, self._channels, pad_value, offset)
-        if settings.encoding == 'sign' and pad_value:
-            with mark(CONVOLUTION_INPUT, pad_value=pad_value):
-                x = x - pad_value
-        grouped = self._kwargs['num_group'] > 1
-        if grouped:
-            x = plain_layout(F, x)
-        arguments = dict(self._kwargs, no_bias=constant is None)
-        with mark(CONVOLUTION, **settings.facts, pad_value=pad_value, offset=int(offset)):
-            y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name='fwd', **arguments)
-        return plain_layout(F, y) if grouped else y
-
-    def _per_channel(self, F, vector):
-        return F.reshape(vector, shape=(1, -1) + (1,) * len(self._kwargs['kernel']))
-
-    def _alias(self):
-        return 'qconv'
-
-
-class QConv1D(_QuantizedConvolution, nn.Conv1D):
+class QConv1D(QuantizedConvolution, nn.Conv1D):
     """Quantized 1-D convolution: `QConv2D` with one spatial axis, the same parameters and errors.
 
     Input (N, C, W), output (N, channels, W'), the same dtype.
@@ -169,7 +106,7 @@ class QConv1D(_QuantizedConvolution, nn.Conv1D):
     layout = 'NCW'
 
 
-class QConv2D(_QuantizedConvolution, nn.Conv2D):
+class QConv2D(QuantizedConvolution, nn.Conv2D):
     """Quantized 2-D convolution.
 
     Forward, with w = quantize(weight) and x padded with `pad_value`::
@@ -234,7 +171,7 @@ class QConv2D(_QuantizedConvolution, nn.Conv2D):
     layout = 'NCHW'
 
 
-class QConv3D(_QuantizedConvolution, nn.Conv3D):
+class QConv3D(QuantizedConvolution, nn.Conv3D):
     """Quantized 3-D convolution: `QConv2D` with three spatial axes, the same parameters and errors.
 
     Input (N, C, D, H, W), output (N, channels, D', H', W'), the same dtype.

@@ -1,4 +1,4 @@
-"""Run an exported network where nothing but MXNet is installed: this file imports nothing of this project.
+"""Run an exported network with MXNet only: this file does not import this project.
 
     python classify_with_stock_mxnet.py PREFIX INPUTS.npy OUTPUTS.npy
 
@@ -17,13 +17,13 @@ BATCH = 64
 
 def main(prefix, inputs, outputs):
     with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', message='Cannot decide type')  # of the input: it is what it is given, float32
+        warnings.filterwarnings('ignore', message='Cannot decide type')  # dtype of the input, which is float32
         net = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
     images = np.load(inputs)
     np.save(outputs, np.concatenate([net(mx.nd.array(images[first : first + BATCH])).asnumpy() for first in range(0, len(images), BATCH)]))
     foreign = [name for name in sys.modules if name.split('.')[0] in ('bmx_melius', 'model_zoo', 'gluoncv')]
     if foreign:
-        sys.exit(f'this process was to use MXNet alone, but imported {foreign}')
+        sys.exit(f'this process must use only MXNet, but imported {foreign}')
 
 
 if __name__ == '__main__':

@@ -1,6 +1,6 @@
-"""From nothing to a binary network that reads handwritten digits on bit instructions: train, count, export, classify, pack, time, draw.
+"""Demo: train a binary network on handwritten digits, count its operations, export it, pack it for bit instructions, time and plot it.
 
-`make demo` runs this file. It does what a user would do: it calls train_imagenet.py and works on with the files that come out.
+`make demo` runs this file. It works like a user: it calls train_imagenet.py and the command line, and uses the files that they write.
 """
 
 import json
@@ -30,7 +30,7 @@ import matplotlib.pyplot as plt  # noqa: E402  the backend comes first
 MODEL = 'meliusnet22'
 FLAGS = ['--model', MODEL, '--dataset', 'digits', '--seed', '1']
 REQUIRED = 0.95  # top-1 accuracy
-RUNS, ROUNDS = 200, 20  # of each form that is timed
+RUNS, ROUNDS = 200, 20  # for the timing of each form of the network
 
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = HERE.parent / 'out' / 'demo'
@@ -39,9 +39,9 @@ PREFIX = RUN / MODEL
 PACKED = FOLDER / 'packed'
 TWIN = FOLDER / 'twin'  # the same architecture without quantization
 
-# What is timed.
+# Forms of the network that are timed.
 FLOAT, EXPORTED = 'float32 twin, MXNet', 'binary as exported, MXNet'
-IN_MXNET, ALONE = 'packed binary, MXNet', 'packed binary, Session'
+IN_MXNET, IN_SESSION = 'packed binary, MXNet', 'packed binary, Session'
 
 
 def main():
@@ -54,10 +54,10 @@ def main():
     description = json.loads(pathlib.Path(f'{PREFIX}-summary.json').read_text())
     spec = InputSpec.from_json(description['input'])
 
-    headline('What it costs')
+    headline('Counting operations and size')
     show_costs(description, spec)
 
-    headline('Loading the exported files in a new process, with MXNet alone')
+    headline('Loading the exported files in a new process, with MXNet only')
     _, held_back = open_digits()
     images, labels = zip(*held_back)
     inputs = np.stack([spec.normalize(spec.crop(image)).asnumpy() for image in images])
@@ -67,19 +67,19 @@ def main():
     predictions = logits.argmax(axis=1)
     trained = logits_as_trained(description, inputs)
     if not np.array_equal(predictions, trained.argmax(axis=1)):
-        sys.exit('the exported network does not predict what the trained one does')
+        sys.exit('the predictions of the exported network differ from those of the trained one')
     print(
         f'{len(labels)} digits that were held back in training: the same predictions as the trained network, '
         f'logits differ by {np.abs(logits - trained).max():.1g} at most'
     )
 
-    headline('Packing it: xnor and popcount in place of multiplications')
+    headline('Packing the network: xnor and popcount instead of multiplications')
     run('-m', 'bmx_melius', 'convert', shorten(PREFIX), shorten(PACKED))
     run('-m', 'bmx_melius', 'evaluate', shorten(PREFIX), 'digits', '--compare', shorten(PACKED))
     packed = bmx_melius.Session(PACKED)(inputs).argmax(axis=1)
     accuracy, packed_accuracy = np.mean(predictions == labels), np.mean(packed == labels)
 
-    headline('How long a digit takes, in one thread')
+    headline('Timing one digit, in one thread')
     times = time_forms(description['model'], (1, *spec.shape))
     for form, seconds in times.items():
         ratio = '' if form == FLOAT else f'{times[FLOAT] / seconds:10.1f} times as fast'
@@ -111,14 +111,14 @@ def percent(fraction):
 
 
 def run(*command):
-    """Run a Python program in a process of its own; end like it does where it fails."""
+    """Run a Python program in a separate process; exit with its status if it fails."""
     status = subprocess.run([sys.executable, *command]).returncode
     if status:
         sys.exit(status)
 
 
 def show_costs(description, spec):
-    """OPs and size, beside those of the same network without quantization."""
+    """Print OPs and size of the network and of the same network without quantization."""
     shape = (1, *spec.shape)
     binary = bmx_melius.summary(f'{PREFIX}-symbol.json', input_shape=shape)
     twin = bmx_melius.summary(get_model(**description['model'], bits=32), input_shape=shape)
@@ -128,20 +128,20 @@ def show_costs(description, spec):
 
 
 def logits_as_trained(description, inputs):
-    """The logits of the network as the training program left it, from the checkpoint of its best epoch."""
+    """Return the logits of the trained network, loaded from the checkpoint of its best epoch."""
     net = get_model(**description['model'])
     net.load_parameters(str(RUN / f'epoch-{description["metrics"]["epoch"]:04d}.params'))
     return net(mx.nd.array(inputs)).asnumpy()
 
 
 def time_forms(model, shape):
-    """Form -> median seconds for one image. Each form runs in a process of its own, in one thread; they take turns."""
+    """Return the median time of one image in seconds for each form; forms run alternately in separate processes with one thread."""
     export(get_model(**model, bits=32, norm_kwargs={'momentum': 0.0}), str(TWIN), shape)
     forms = {
-        FLOAT: (mxnet_float, {'prefix': str(TWIN), 'form': 'folded'}),  # its fastest form: operators fused
+        FLOAT: (mxnet_float, {'prefix': str(TWIN), 'form': 'folded'}),  # the fastest form in MXNet: fused operators
         EXPORTED: (mxnet_float, {'prefix': str(PREFIX), 'form': 'exported'}),
         IN_MXNET: (mxnet_packed, {'prefix': str(PACKED)}),
-        ALONE: (session, {'prefix': str(PACKED)}),
+        IN_SESSION: (session, {'prefix': str(PACKED)}),
     }
     rows = [Row(form, form, 'demo', peer, shape, 1, arguments) for form, (peer, arguments) in forms.items()]
     results = compare(rows, RUNS, ROUNDS, progress=lambda items, _: items)
@@ -152,7 +152,7 @@ def time_forms(model, shape):
 
 
 def draw(images, labels, predictions, history, times, path):
-    """Accuracy over the epochs, time, and held-back digits with what the network takes them for; all it gets wrong come first."""
+    """Plot the accuracy over the epochs, the times, and held-back digits with their predictions, wrong ones first."""
     figure = plt.figure(figsize=(12, 5.6), constrained_layout=True)
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.2))
     axes, bars = left.subplots(2, 1, gridspec_kw={'height_ratios': (2, 1)})
@@ -180,12 +180,12 @@ def draw(images, labels, predictions, history, times, path):
 
 
 def draw_times(axes, times):
-    """A bar for the float32 twin and for each way to run the packed network."""
-    milliseconds = {form: 1e3 * times[form] for form in (FLOAT, IN_MXNET, ALONE)}
+    """Draw a bar for the float32 twin and for each way to run the packed network."""
+    milliseconds = {form: 1e3 * times[form] for form in (FLOAT, IN_MXNET, IN_SESSION)}
     bars = axes.barh(
         [form.replace(', ', '\n') for form in milliseconds], list(milliseconds.values()), color=['gray', 'tab:green', 'tab:green']
     )
-    ratios = [''] + [f': {times[FLOAT] / times[form]:.0f} times as fast' for form in (IN_MXNET, ALONE)]
+    ratios = [''] + [f': {times[FLOAT] / times[form]:.0f} times as fast' for form in (IN_MXNET, IN_SESSION)]
     axes.bar_label(bars, [f'{time:.2f} ms{ratio}' for time, ratio in zip(milliseconds.values(), ratios)], padding=3)
     axes.set(xlim=(0, 1.25 * max(milliseconds.values())), xticks=[])
     axes.set_title('one digit, one thread', fontsize=10)
@@ -194,7 +194,7 @@ def draw_times(axes, times):
 
 
 def shorten(path):
-    """`path` as it is typed from here."""
+    """Return `path` relative to the working directory if it is inside it."""
     here = pathlib.Path.cwd()
     return path.relative_to(here) if here in path.parents else path
 

@@ -1,4 +1,4 @@
-"""The trainings of studies: each a process of its own, several at a time, all of them going on where they were interrupted."""
+"""Training runs of studies: separate processes, several at a time, which resume when they were interrupted."""
 
 import collections
 import contextlib
@@ -22,19 +22,19 @@ from bmx_melius.files import replacing
 from bmx_melius.training.saving.checkpoints import Checkpoints
 
 SCRIPT = HERE.parent / 'train_imagenet.py'
-COMMAND, OUTPUT, LOCK = 'command.json', 'output.log', 'lock'  # files beside those of the training
-SECONDS = 0.5  # between two looks at the processes
+COMMAND, OUTPUT, LOCK = 'command.json', 'output.log', 'lock'  # additional files in the folder of a run
+POLL_INTERVAL = 0.5  # seconds
 
 
 @dataclasses.dataclass
 class Run:
-    """One training of a row of a study."""
+    """Training run of a row of a study with one seed."""
 
     row: Row
     seed: int
     folder: pathlib.Path
     arguments: list
-    failure: str = ''  # why it ended too early
+    failure: str = ''  # reason why the run failed
 
     @property
     def label(self):
@@ -42,14 +42,14 @@ class Run:
 
     @property
     def command(self):
-        """The command line of the training, as one types it; with ``--resume`` where there is something to go on with."""
+        """Command line of the training, with ``--resume`` if the folder has a checkpoint."""
         interrupted = (self.folder / Checkpoints.STATE).exists()
         return [sys.executable, str(SCRIPT), *self.arguments, '--save-dir', str(self.folder), *(['--resume'] if interrupted else [])]
 
     def start(self, environment):
-        """Start the training and return its process; None, with a `failure`, where another one is still going on in the folder.
+        """Start the training and return its process; if another process trains in the folder, set `failure` and return None.
 
-        The process holds a lock on the folder, which it keeps even if this program is killed.
+        The training process inherits a lock on the folder, so the lock persists if this program is killed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / LOCK, 'w') as lock, open(self.folder / OUTPUT, 'a') as output:
@@ -60,13 +60,13 @@ class Run:
                 return None
             with replacing(self.folder / COMMAND) as temporary, open(temporary, 'w') as file:
                 json.dump(self.arguments, file)
-            # In a session of its own it does not get the terminal's Ctrl-C, which this program passes on: two would end it at once.
+            # In a new session, so that it receives Ctrl-C only from this program and not also from the terminal: two would end it at once.
             return subprocess.Popen(
                 self.command, stdout=output, stderr=subprocess.STDOUT, env=environment, pass_fds=[lock.fileno()], start_new_session=True
             )
 
     def check(self):
-        """Note a failure where the folder holds a run of other flags."""
+        """Set `failure` if the folder holds a run with other flags."""
         if not (self.folder / Checkpoints.STATE).exists():
             return
         try:
@@ -78,7 +78,7 @@ class Run:
             self.failure = f'{self.folder} holds a run of other flags: {found}; remove it, or choose another --out'
 
     def progress(self):
-        """Epochs that are over, and all: from the checkpoint; (0, 0) before there is one, and where the training will say it is damaged."""
+        """Return the numbers of finished and of all epochs from the checkpoint; (0, 0) if there is none or it is damaged."""
         try:
             state = Checkpoints.read(self.folder)
         except UserError:
@@ -86,7 +86,7 @@ class Run:
         return (state['progress']['epoch'], state['options']['num_epochs']) if state else (0, 0)
 
     def end(self, status):
-        """Note how the training ended."""
+        """Set `failure` if the training ended with an error or without results."""
         if status or not is_finished(self.folder):
             lines = (self.folder / OUTPUT).read_text(errors='replace').strip().splitlines()
             said = lines and lines[-1].startswith('error: ')
@@ -94,12 +94,12 @@ class Run:
 
 
 def run_all(runs, jobs):
-    """Train what is not finished, `jobs` at a time; failures are noted in the runs.
+    """Train the unfinished runs, `jobs` at a time; store errors in their attribute `failure`.
 
     Raises
     ------
     KeyboardInterrupt
-        On SIGINT, when the running ones have stopped with a checkpoint.
+        On SIGINT, after the running trainings have written a checkpoint and stopped.
     """
     environment = {'OMP_NUM_THREADS': str(max(1, len(os.sched_getaffinity(0)) // jobs)), **os.environ}
     for run in runs:
@@ -125,7 +125,7 @@ def run_all(runs, jobs):
             states = [(run, *run.progress()) for run in running.values()]
             bar.n = over + sum(epoch / epochs for _, epoch, epochs in states if epochs)
             bar.set_postfix_str('; '.join(f'{run.label}, epoch {min(epoch + 1, epochs)}/{epochs}' for run, epoch, epochs in states))
-            time.sleep(SECONDS)
+            time.sleep(POLL_INTERVAL)
 
 
 def _bar(total):
@@ -139,7 +139,7 @@ def _bar(total):
 
 @contextlib.contextmanager
 def _stopping(running):
-    """Whatever ends the block, stop the processes among the keys of `running` as Ctrl-C does, and wait for them."""
+    """At the end of the block, also after an exception, interrupt the processes (keys of `running`) and wait for them."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What the runs of a study gave: a table as Markdown, CSV and JSON, and a plot of the accuracies."""
+"""Results of a study: a table as Markdown, CSV and JSON, and a plot of the accuracies."""
 
 import csv
 import json
@@ -25,12 +25,12 @@ ORDER = ('best_top1', 'difference', 'last_top1', 'train_top1', 'flips', 'flipped
 
 
 def is_finished(folder):
-    """Whether a training in this folder came to its end: the description of the network is the last file it writes."""
+    """Return whether the run in this folder is finished: the description of the network is the last file that it writes."""
     return any(folder.glob('*-summary.json'))
 
 
 def read_run(folder):
-    """The results of a finished run as a dict; ``curve`` is the validation accuracy after each epoch. Flips are there if counted."""
+    """Return the results of a finished run as a dict; ``curve`` is the validation accuracy after each epoch. Includes flips if counted."""
     epochs = _read_csv(folder / 'metrics.csv')
     (path,) = folder.glob('*-summary.json')
     counts = json.loads(path.read_text(encoding='utf-8'))['counts']
@@ -48,7 +48,7 @@ def read_run(folder):
 
 
 def _read_flips(path):
-    """How often a binary weight changed its sign on average in the whole run, and the share of them that did in the last epoch."""
+    """Return the mean number of flips per weight in the whole run, and the share of weights that flipped in the last epoch."""
     if not path.exists():
         return {}
     epochs = [row for row in _read_csv(path) if row['layer'] == ALL]
@@ -61,11 +61,11 @@ def _read_csv(path):
 
 
 def summarize(study, runs):
-    """The rows of the table: a list of dicts.
+    """Return the rows of the table, a list of dicts.
 
-    Each has ``name``, ``baseline``, ``n`` (finished runs), ``seeds`` (a dict of results for each seed), ``failures`` and, if n > 0, the
-    columns of `MEASURED`, each {'mean', 'spread'}, and of `COUNTED`. The spread is the sample standard deviation, None for n = 1. The
-    difference is that of the best top-1 from the baseline's with the same seed.
+    Each row has ``name``, ``baseline``, ``n`` (number of finished runs), ``seeds`` (a dict of seeds to results), ``failures`` and, if
+    n > 0, the columns of `MEASURED`, each {'mean', 'spread'}, and of `COUNTED`. The spread is the sample standard deviation, None if n = 1.
+    The difference is the best top-1 accuracy minus that of the baseline with the same seed.
     """
     rows = []
     for row in study.rows:
@@ -99,7 +99,7 @@ def _mean_and_spread(values):
 
 
 def write_results(study, runs, folder):
-    """Write ``summary.md``, ``summary.csv``, ``summary.json`` and ``comparison.png`` into a folder; return the first as text."""
+    """Write ``summary.md``, ``summary.csv``, ``summary.json`` and ``comparison.png`` to a folder; return the text of ``summary.md``."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = summarize(study, runs)
     text = as_markdown(study, rows)
@@ -119,7 +119,7 @@ def write_results(study, runs, folder):
 
 
 def as_markdown(study, rows):
-    """The table, and under it what is to know about it and which runs failed."""
+    """Return the table as Markdown, followed by notes and the failed runs."""
     columns = [key for key in ORDER if any(row[key] is not None for row in rows)]
     headings = ['', 'n', *((MEASURED.get(key) or COUNTED[key])[0] for key in columns)]
     lines = [f'### {study.title}', '', f'| {" | ".join(headings)} |', '|-' * len(headings) + '|']
@@ -143,7 +143,7 @@ def _cell(row, key):
 
 
 def _flat(row):
-    """A row of the CSV file: numbers as they are, accuracies from 0 to 1."""
+    """Return a row of the CSV file, with unscaled numbers: accuracies from 0 to 1."""
     flat = {'row': row['name'], 'baseline': row['baseline'] or '', 'n': row['n'], 'failed': len(row['failures'])}
     for key in ORDER:
         if key in COUNTED:
@@ -155,7 +155,7 @@ def _flat(row):
 
 
 def plot(study, rows, path):
-    """Validation accuracy after each epoch: the mean over the seeds as a line, lowest to highest as a band."""
+    """Plot the validation accuracy after each epoch: the mean over the seeds as a line, the range as a band."""
     figure = Figure(figsize=(7, 4.5), layout='constrained')
     axes = figure.subplots()
     for row in rows:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Run studies: train what they compare with every seed, go on with what was interrupted, and put the results in a table and a plot."""
+"""Run studies: train each of their rows with every seed, resume interrupted runs, and write the results as a table and a plot."""
 
 import argparse
 import pathlib
@@ -18,25 +18,27 @@ EPILOG = """\
 examples:
   run.py blocks --quick                               handwritten digits, three seeds, in minutes
   run.py all --quick --jobs 2                         all studies
-  run.py stems -- --data-dir /data --num-gpus 4       ImageNet; what follows -- is passed to train_imagenet.py
+  run.py stems -- --data-dir /data --num-gpus 4       ImageNet; arguments after -- are passed to train_imagenet.py
 
-Each run is a process of its own in the folder DIR/STUDY/ROW/seedN. The same command again skips what is finished and goes on with what
-was interrupted; Ctrl-C leaves a checkpoint. A run that fails is named under the table; the others go on, and the exit status is 1.
+Each run is a separate process in the folder DIR/STUDY/ROW/seedN. The same command again skips finished runs and resumes interrupted ones;
+Ctrl-C stops with a checkpoint. Failed runs are listed below the table; the others continue, and the exit status is 1.
 """
 
 
 def make_parser():
-    """The flags."""
+    """Return the parser of the command line."""
     parser = Parser(description=__doc__, epilog=EPILOG, allow_abbrev=False)
     parser.add_argument('studies', nargs='*', metavar='STUDY', help=f'{", ".join(known_studies())}, all, or the path of a .yaml file')
-    parser.add_argument('--list', action='store_true', help='show the studies')
-    parser.add_argument('--dry-run', action='store_true', help='show the commands, train nothing')
+    parser.add_argument('--list', action='store_true', help='list the studies')
+    parser.add_argument('--dry-run', action='store_true', help='print the commands without training')
     parser.add_argument('--quick', action='store_true', help='small networks on handwritten digits instead of ImageNet')
-    parser.add_argument('--seeds', type=seeds, metavar='N,N', help='(default: those of the study)')
+    parser.add_argument('--seeds', type=seeds, metavar='N,N', help='random seeds (default: those of the study)')
     parser.add_argument(
-        '--jobs', type=positive_int, default=1, metavar='N', help='runs at the same time; they share the cores (default: %(default)s)'
+        '--jobs', type=positive_int, default=1, metavar='N', help='number of concurrent runs, which share the cores (default: %(default)s)'
     )
-    parser.add_argument('--out', type=pathlib.Path, metavar='DIR', help='(default: out/experiments; with --quick: out/experiments-quick)')
+    parser.add_argument(
+        '--out', type=pathlib.Path, metavar='DIR', help='output folder (default: out/experiments; with --quick: out/experiments-quick)'
+    )
     return parser
 
 
@@ -44,12 +46,12 @@ def seeds(text):
     """'1,2,3' -> [1, 2, 3]."""
     numbers = [int(number) for number in text.split(',')]
     if len(set(numbers)) != len(numbers) or min(numbers) < 0:
-        raise argparse.ArgumentTypeError(f'expected different numbers from 0 on with commas between, not {text!r}')
+        raise argparse.ArgumentTypeError(f'expected different non-negative numbers, separated by commas, not {text!r}')
     return numbers
 
 
 def show_studies():
-    """Print what there is."""
+    """Print the studies in this folder."""
     for name in known_studies():
         study, quick = read_study(name), read_study(name, quick=True)
         print(f'{name}: {study.title}\n  rows: {"; ".join(row.name for row in study.rows)}')
@@ -57,13 +59,13 @@ def show_studies():
 
 
 def run(options, further):
-    """Do what the flags say; return the exit status."""
+    """Run the selected studies; return the exit status."""
     if options.list:
         show_studies()
         return 0
     names = known_studies() if options.studies == ['all'] else options.studies
     if not names:
-        raise UserError(f'which study? {", ".join(known_studies())}, or all; see --list')
+        raise UserError(f'no study is given: choose from {", ".join(known_studies())}, or all; see --list')
     out = options.out or HERE.parent / 'out' / ('experiments-quick' if options.quick else 'experiments')
     studies = []
     for study in (read_study(name, options.quick) for name in names):
@@ -98,7 +100,7 @@ def main(arguments=None):
     try:
         return run(make_parser().parse_args(own), further)
     except KeyboardInterrupt:
-        print('stopped; the same command goes on from there', file=sys.stderr)
+        print('stopped; the same command continues from here', file=sys.stderr)
         return 128 + signal.SIGINT
     except (UserError, OSError) as error:
         print(f'error: {error}', file=sys.stderr)

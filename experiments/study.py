@@ -1,21 +1,21 @@
-"""A study: training runs that differ in what is studied and in their seeds, read from a YAML file beside this one.
+"""Studies: sets of training runs that differ in selected flags and in their seeds, defined by YAML files in this folder.
 
-The file says, for a study on ImageNet:
+The keys of a file are, for a study on ImageNet:
 
 ``title``
-    What is compared.
+    Title of the table and the plot.
 ``flags``
-    Flags of train_imagenet.py for all runs, as a mapping: ``{use-rec: true, lr: 0.1}`` is ``--use-rec --lr 0.1``; a mapping or list in it
-    becomes JSON or numbers with commas between.
+    Flags of train_imagenet.py for all runs, as a mapping: ``{use-rec: true, lr: 0.1}`` is ``--use-rec --lr 0.1``. A mapping is converted to
+    JSON, a list to comma-separated numbers.
 ``axes``
-    What differs: for each axis, flags for each of its values. The rows of the study are all combinations. Later flags replace earlier
-    ones; mappings are merged.
+    The compared flags: for each axis, a mapping of its values to flags. The rows of the study are all combinations. Later flags replace
+    earlier ones; mappings are merged.
 ``compare``
-    An axis. A row's baseline is the row with the first value of this axis that is like it otherwise.
+    Name of an axis. The baseline of a row has the first value of this axis and the same values of all other axes.
 ``seeds``
-    Each row is trained once with each of them.
+    Seeds; each row is trained once with each of them.
 ``quick``
-    The same keys again: what to take instead on handwritten digits, in minutes; an axis that is not named stays.
+    Replacements for these keys, for a run of minutes on handwritten digits; axes that are not given are kept.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ KEYS = {'title': str, 'flags': dict, 'axes': dict, 'compare': str, 'seeds': list
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One of the things compared: the flags of its runs, and the name of the row it is compared with (None: it is a baseline)."""
+    """Row of a study: the flags of its runs, and the name of its baseline (None for a baseline)."""
 
     name: str
     flags: Dict[str, object]
@@ -43,17 +43,17 @@ class Row:
 
     @property
     def folder(self):
-        """Its name as that of a folder."""
+        """Name of the folder of the row."""
         return re.sub(r'[^\w.]+', '-', self.name)
 
     def arguments(self, seed):
-        """The arguments of train_imagenet.py, but for the folder."""
+        """Return the arguments of train_imagenet.py except --save-dir."""
         return [*_arguments(self.flags), '--seed', str(seed)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """Rows to be compared, each of them trained once with each seed."""
+    """Study: rows to be compared, each trained once with each seed."""
 
     name: str
     title: str
@@ -62,7 +62,7 @@ class Study:
 
 
 def known_studies():
-    """The names of the studies beside this file, sorted."""
+    """Return the names of the studies in this folder, sorted."""
     return sorted(path.stem for path in HERE.glob('*.yaml'))
 
 
@@ -74,12 +74,12 @@ def read_study(name, quick=False):
     name : str
         One of `known_studies`, or the path of a YAML file.
     quick : bool
-        Take what the file has for handwritten digits.
+        Use the settings under the key ``quick``.
 
     Raises
     ------
     UserError
-        When there is none, or the file is not as it must be; the message names it.
+        When the study does not exist or the file is invalid; the message names the file.
     """
     path = pathlib.Path(name) if name.endswith('.yaml') else HERE / f'{name}.yaml'
     try:
@@ -87,11 +87,11 @@ def read_study(name, quick=False):
     except FileNotFoundError as error:
         raise UserError(f'there is no study {name}; known: {", ".join(known_studies())}, or give the path of a .yaml file') from error
     except yaml.YAMLError as error:
-        raise UserError(f'{path} is no YAML: {" ".join(str(error).split())}') from error
+        raise UserError(f'{path} is not a valid YAML file: {" ".join(str(error).split())}') from error
     _check(path, content, {**KEYS, 'quick': dict}, required=KEYS)
     if quick:
         if 'quick' not in content:
-            raise UserError(f'{path} has no part `quick`: run it without --quick, or add one')
+            raise UserError(f'{path} has no key `quick`: run it without --quick, or add one')
         _check(path, content['quick'], KEYS)
         content = {**content, **content['quick'], 'axes': {**content['axes'], **content['quick'].get('axes', {})}}
     axes, compared = content['axes'], content['compare']
@@ -124,7 +124,7 @@ def _check(path, content, keys, required=()):
 
 
 def _name(axes, labels):
-    """'meliusnet22, grouped': the labels of the axes that have more than one value."""
+    """Return the name of a row, the labels of the axes that have more than one value: 'meliusnet22, grouped'."""
     return ', '.join(str(label) for axis, label in zip(axes, labels) if len(axes[axis]) > 1) or ', '.join(map(str, labels))
 
 
@@ -137,6 +137,7 @@ def _merged(flags, others):
 
 
 def _arguments(flags):
+    """Yield the command-line arguments for a mapping of flags."""
     for name, value in flags.items():
         if value is False:
             continue

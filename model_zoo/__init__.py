@@ -1,4 +1,4 @@
-"""Binary networks by name, in GluonCV's manner; importing this package also makes them known to ``gluoncv.model_zoo.get_model``."""
+"""Model zoo of binary networks with the interface of GluonCV. Importing it also registers them with ``gluoncv.model_zoo.get_model``."""
 
 from . import larq, meliusnet, resnet
 from .larq import from_larq, load_larq_parameters

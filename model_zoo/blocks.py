@@ -1,7 +1,7 @@
-"""The blocks a network of dense connections is made of: each appends new channels to its input, and they differ in what improves these.
+"""Blocks of densely connected networks. Each appends new channels to its input; they differ in how these are improved.
 
-A block is built from its input's `channels`, the `growth_rate`, the `LayerOptions` that make its layers, and the `dilation` of its 3x3
-convolutions, which keep the size of the map. Input (N, channels, H, W), output (N, channels + growth_rate, H, W).
+Arguments of a block are the `channels` of its input, the `growth_rate`, the `LayerOptions` that create its layers, and the `dilation` of
+its 3x3 convolutions, which keep the size of the map. Input (N, channels, H, W), output (N, channels + growth_rate, H, W).
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ def _norm_and_conv(layers, channels, dilation):
 
 
 class DenseBlock(HybridBlock):
-    """[x, conv(BN(x))]: new channels, which nothing improves (BinaryDenseNet, Bethge et al. 2019, arXiv:1906.08637, figure 2)."""
+    """Dense Block without improvement, [x, conv(BN(x))] (BinaryDenseNet, Bethge et al. 2019, arXiv:1906.08637, figure 2)."""
 
     def __init__(self, channels: int, growth_rate: int, layers: LayerOptions, dilation: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -30,7 +30,7 @@ class DenseBlock(HybridBlock):
 
 
 class MeliusBlock(HybridBlock):
-    """A Dense Block and the Improvement Block that follows it (paper, figure 2 and section 3.1).
+    """A Dense Block followed by an Improvement Block (paper, figure 2 and section 3.1).
 
     y = conv(BN(x)) are the new channels, z = conv(BN([x, y])) their improvement; the output is [x, y + z]. This is the paper's
     [x, y] + [0, z] with one concatenation less.
@@ -49,9 +49,9 @@ class MeliusBlock(HybridBlock):
 
 
 class NaiveBlock(HybridBlock):
-    """A Dense Block and a residual over the whole map: with d = [x, conv(BN(x))] the output is d + conv(BN(d)).
+    """A Dense Block and a residual connection for all channels: d + conv(BN(d)) with d = [x, conv(BN(x))].
 
-    The naive combination that the paper compares its block with: every channel is improved, at a cost that grows with their number.
+    The naive combination to which the paper compares its block: all channels are improved, so the cost grows with their number.
     """
 
     def __init__(self, channels: int, growth_rate: int, layers: LayerOptions, dilation: int = 1, **kwargs: Any) -> None:

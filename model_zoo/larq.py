@@ -1,8 +1,8 @@
-"""Networks trained with Larq, the library of binary networks on TensorFlow (https://docs.larq.dev/zoo/).
+"""Networks trained with Larq, a library for binary networks on TensorFlow (https://docs.larq.dev/zoo/).
 
-What tells Larq Zoo's networks from those of the same name here is a row of options. All of them pad binary convolutions with zeros, leave
-their dot products as they are, and pad what halves the map as TensorFlow does (`model_zoo.padding`): inputs are multiples of 32 pixels,
-or the networks refuse them.
+The networks of Larq Zoo differ from those of the same name in this zoo by options. All of them pad binary convolutions with zeros, add no
+offset to dot products, and pad layers of stride 2 as TensorFlow does (`model_zoo.padding`): height and width of the input must be multiples
+of 32 pixels.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ from .resnet import ResidualBlock
 
 Path = Union[str, os.PathLike]
 
-# Larq Zoo crops 7/8 of the short side and resizes that to 224 pixels (bicubic, where this is bilinear), and normalizes in units of 0..1.
+# Larq Zoo crops 7/8 of the short side, resizes that to 224 pixels (bicubic; here bilinear) and normalizes pixels of 0 to 1.
 INPUT = InputSpec(size=224, resize=256, mean=(0.485 * 255, 0.456 * 255, 0.406 * 255), std=(0.229 * 255, 0.224 * 255, 0.225 * 255))
 
 _CONVOLUTION = {'pad_value': 0, 'no_offset': True}
 _NORM = {'epsilon': 1e-5, 'momentum': 0.9}
 _DENSENET = {'initial_layers': 'imagenet', 'same_padding': True, 'conv_kwargs': _CONVOLUTION, 'norm_kwargs': _NORM}
 
-# Name of a network here -> the arguments of get_model that make it Larq Zoo's (larq-zoo 2.4.0, larq_zoo/literature/*.py).
+# Name of a network -> arguments of get_model that build Larq Zoo's version (larq-zoo 2.4.0, larq_zoo/literature/*.py).
 NETWORKS: Dict[str, Dict[str, Any]] = {
     'meliusnet22': {
         'initial_layers': 'grouped_stem',
@@ -50,7 +50,7 @@ NETWORKS: Dict[str, Dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """How a layer's weights are called in both libraries, {here: there}, and the order of the axes of Keras' kernel in ours."""
+    """Names of the weights of a layer in MXNet and Keras, {MXNet: Keras}, and the axes by which the Keras kernel is transposed."""
 
     names: Dict[str, str]
     axes: Sequence[int] = ()
@@ -64,18 +64,18 @@ KINDS: Dict[Type[HybridBlock], Kind] = {
 
 
 def from_larq(name: str, path: Path, ctx: Context = mx.cpu(), **kwargs: Any) -> HybridBlock:  # noqa: B008
-    """Read a network that Larq trained.
+    """Build a network of Larq Zoo with the weights of a file that Larq wrote.
 
     Parameters
     ----------
     name : str
-        Of `NETWORKS`, in any spelling that `get_model` knows.
+        A key of `NETWORKS`, in any spelling that `get_model` accepts.
     path : str or os.PathLike
-        The HDF5 file of Keras, weights alone or a whole model. h5py reads it; TensorFlow is not needed.
+        HDF5 file of Keras, with only weights or a whole model. It is read with h5py; TensorFlow is not needed.
     ctx : mx.Context
-        Where the parameters are loaded to.
+        Device of the parameters.
     **kwargs
-        Of the network, instead of what `NETWORKS` says.
+        Arguments of the network that override those in `NETWORKS`.
 
     Returns
     -------
@@ -85,10 +85,10 @@ def from_larq(name: str, path: Path, ctx: Context = mx.cpu(), **kwargs: Any) -> 
     Raises
     ------
     UserError
-        When the file is no file of Keras weights, or holds those of another network: the message names the first difference. Every array
-        of the file is used once.
+        If the file is not a file of Keras weights, or contains those of another network; the message names the first difference. Every
+        array of the file must be used once.
     OSError
-        When the file cannot be opened.
+        If the file cannot be opened.
     """
     return load(name, path, ctx, **kwargs)[0]
 
@@ -99,30 +99,31 @@ def load(
     ctx: Context = mx.cpu(),  # noqa: B008
     **kwargs: Any,
 ) -> Tuple[HybridBlock, Dict[str, Any], Dict[str, str]]:
-    """`from_larq`, the arguments of `model_zoo.get_model` that build the network, and what `load_larq_parameters` returns."""
+    """Return the network of `from_larq`, its arguments of `model_zoo.get_model`, and the result of `load_larq_parameters`."""
     layers = read_keras_layers(path)
     if not layers or layers[-1].weights.get('kernel', np.empty(0)).ndim != 2:
-        raise UserError(f'{path} does not end in a dense layer: it holds no classifier (Larq Zoo also publishes files without, "notop")')
+        raise UserError(f'{path} does not end in a dense layer: it has no classifier (Larq Zoo also publishes files without one, "notop")')
     arguments = {'name': registry.listed_name(name), 'classes': layers[-1].weights['kernel'].shape[1], **_options(name), **kwargs}
     net = registry.get_model(**arguments)
     return net, arguments, _set(net, layers, path, ctx)
 
 
 def load_larq_parameters(net: HybridBlock, path: Path, ctx: Context = mx.cpu()) -> Dict[str, str]:  # noqa: B008
-    """Load a file that Larq or Keras wrote into a network, as `bmx_melius.load_reference_parameters` does with BMXNet-v2's.
+    """Load a file written by Larq or Keras into a network, as `bmx_melius.load_reference_parameters` does for BMXNet-v2.
 
-    `from_larq` also builds the networks of Larq Zoo; this function is for those of other sizes, trained by Larq.
+    `from_larq` builds networks of Larq Zoo; this function is for networks of other sizes trained with Larq.
 
     Parameters
     ----------
     net : gluon.HybridBlock
-        Of this zoo, such as ``meliusnet_flex``, built with the options of its relative in `NETWORKS`.
+        A network of this zoo, such as ``meliusnet_flex``, built with the options of the corresponding network in `NETWORKS`.
     path, ctx
-        As of `from_larq`, and errors as there.
+        As in `from_larq`, with the same errors.
 
     Returns
     -------
-    dict of str to str: this network's parameter names and where each came from, ``LAYER/WEIGHT`` of Keras, with + between several.
+    dict of str to str
+        Parameter name of the network -> ``LAYER/WEIGHT`` of Keras, several of them joined by +.
     """
     return _set(net, read_keras_layers(path), path, ctx)
 
@@ -138,31 +139,31 @@ def _set(net, layers, path, ctx):
 def _options(name):
     listed = registry.listed_name(name)
     if listed not in NETWORKS:
-        raise UserError(f'Larq Zoo has no {name} that is known here; known: {", ".join(NETWORKS)}')
+        raise UserError(f'Larq Zoo has no {name} that is supported here; known: {", ".join(NETWORKS)}')
     return NETWORKS[listed]
 
 
 @registry.provide('larq', _options)
 def pretrained(name: str, classes: int, ctx: Context, root: str, **kwargs: Any) -> HybridBlock:
-    """What ``get_model(name, pretrained='larq')`` gives: the network with the weights of Larq Zoo, downloaded to `root` if need be."""
+    """Return the network of ``get_model(name, pretrained='larq')``, with weights of Larq Zoo, downloaded to `root` if necessary."""
     weights = next(row for row in store.WEIGHTS if row.kind == 'larq' and row.network == registry.listed_name(name))
     if weights.classes != classes:
         raise UserError(
-            f'{name} of Larq Zoo has {weights.classes} classes, not {classes}; replace the output layer of what has {weights.classes}'
+            f'{name} of Larq Zoo has {weights.classes} classes, not {classes}; build it with {weights.classes} and replace its output layer'
         )
     return from_larq(name, store.fetch(weights, root), ctx, **kwargs)
 
 
 def _match(net, layers, complaint):
-    """Pair the parameters of a network with the arrays of Keras' layers: [(Parameter, array, source)]. Raises `UserError`."""
+    """Match the parameters of a network with the arrays of Keras layers: a list of (Parameter, array, source). Raises `UserError`."""
     net.infer_shape(mx.nd.zeros((1, *INPUT.shape)))
     matches, waiting = [], list(layers)
     for layer in _layers(net):
         kind = next((kind for block, kind in KINDS.items() if isinstance(layer, block)), None)
         if kind is None:
-            raise UserError(f'weights of Keras are known for {", ".join(block.__name__ for block in KINDS)}, not for {layer!r}')
+            raise UserError(f'Keras weights can be loaded into {", ".join(block.__name__ for block in KINDS)}, not into {layer!r}')
         groups = layer._kwargs['num_group'] if isinstance(layer, nn.Conv2D) else 1
-        theirs, waiting = waiting[:groups], waiting[groups:]  # Larq Zoo computes each group of a grouped convolution by a layer of its own
+        theirs, waiting = waiting[:groups], waiting[groups:]  # Larq Zoo has a separate layer for each group of a grouped convolution
         if len(theirs) < groups:
             raise UserError(f'{complaint}: it ends before {layer.name}')
         needed = {kind.names[own]: parameter for own, parameter in layer._reg_params.items() if parameter is not None}
@@ -175,16 +176,16 @@ def _match(net, layers, complaint):
                 parts = [part.transpose(kind.axes) if part.ndim == len(kind.axes) else part for part in parts]
             given = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
             if given != parameter.shape or len({part.shape for part in parts}) > 1:
-                shape = f'the shape {given} in the order of axes here, {parameter.name} has {parameter.shape}'
+                shape = f'the shape {given} in the axis order of MXNet, {parameter.name} has {parameter.shape}'
                 raise UserError(f'{complaint}: {there} of its {theirs[0].name} has {shape}')
             matches.append((parameter, np.concatenate(parts), ' + '.join(f'{part.name}/{there}' for part in theirs)))
     if waiting:
-        raise UserError(f'{complaint}: it goes on after the last layer with {waiting[0].name}')
+        raise UserError(f'{complaint}: after the last layer of the network it has {waiting[0].name}')
     return matches
 
 
 def _layers(block):
-    """The layers that have parameters in Keras' order, by their distance from the output: those of parallel paths alternate."""
+    """Yield the layers with parameters in the order of Keras, by distance from the output: layers of parallel paths alternate."""
     if isinstance(block, ResidualBlock) and block.shortcut is not None:
         for pair in zip([*_layers(block.conv), block.norm], _layers(block.shortcut)):
             yield from pair

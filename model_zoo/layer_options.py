@@ -1,4 +1,4 @@
-"""What a network of this zoo is made with, whatever its architecture: fields of these classes are keyword arguments of `get_model`."""
+"""Options of all networks of this zoo. The fields of these classes are keyword arguments of `get_model`."""
 
 import dataclasses
 from typing import Any, Mapping, Optional, Type
@@ -11,24 +11,24 @@ from bmx_melius.quantizers import CLIP_THRESHOLD
 
 @dataclasses.dataclass(frozen=True)
 class LayerOptions:
-    """How the layers of a network are made; blocks make theirs by its methods.
+    """Options of layers, and methods that create layers with them.
 
     Attributes
     ----------
     clip_threshold : float or None
-        The gradient of a sign is cancelled where its input's magnitude exceeds this (MeliusNet, section 4.1); None cancels none.
+        The gradient of a sign is cancelled where the magnitude of its input exceeds this (MeliusNet, section 4.1); None: never.
     bits : int
-        1, or 32 for the network's float twin: the same layers without quantization.
+        1, or 32 for the float twin of the network: the same layers without quantization.
     weight_bits : int or None
-        32 keeps the weights of binary layers real while activations are binary, the first stage of two-stage training, see
-        `bmx_melius.BinaryConv2D`; None: as `bits`.
+        32 for real weights with binary activations, the first stage of two-stage training, see `bmx_melius.BinaryConv2D`; None: as
+        `bits`.
     norm_layer, norm_kwargs : HybridBlock class and dict
-        The normalization and its arguments, as in GluonCV.
+        Normalization layer and its arguments, as in GluonCV.
     conv_kwargs : dict
-        Further arguments of every `bmx_melius.BinaryConv2D`, such as ``pad_value=0`` and ``no_offset=True``.
+        Additional arguments of every `bmx_melius.BinaryConv2D`, such as ``pad_value=0`` and ``no_offset=True``.
     same_padding : bool
-        Pad the layers that halve the map as TensorFlow does, see `model_zoo.padding`; H and W must then be multiples of the stride of all
-        layers, 32 in most networks.
+        Pad layers of stride 2 as TensorFlow does, see `model_zoo.padding`. H and W of the input must then be multiples of the total stride
+        of the network, 32 for most networks.
     """
 
     clip_threshold: Optional[float] = CLIP_THRESHOLD
@@ -40,11 +40,11 @@ class LayerOptions:
     same_padding: bool = False
 
     def norm(self, **arguments: Any) -> HybridBlock:
-        """Return a normalization; `arguments` come before `norm_kwargs`."""
+        """Return a normalization layer; `arguments` override `norm_kwargs`."""
         return self.norm_layer(**{**(self.norm_kwargs or {}), **arguments})
 
     def binary_conv(self, channels: int, **geometry: Any) -> BinaryConv2D:
-        """Return a binary 3x3 convolution with so many filters; `geometry` is its padding, strides, dilation."""
+        """Return a binary 3x3 convolution with `channels` filters; `geometry` contains padding, strides, dilation."""
         return BinaryConv2D(
             channels,
             kernel_size=3,
@@ -59,12 +59,12 @@ class LayerOptions:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkOptions(LayerOptions):
-    """What every network of this zoo can be asked for.
+    """Options of every network of this zoo.
 
     Attributes
     ----------
     initial_layers : str
-        The stem: ``grouped_stem``, ``imagenet`` or ``thumbnail``, see `model_zoo.stems`.
+        Stem of the network: ``grouped_stem``, ``imagenet`` or ``thumbnail``, see `model_zoo.stems`.
     init_features : int
         Channels after the stem.
     """

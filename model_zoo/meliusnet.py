@@ -1,8 +1,8 @@
 """MeliusNet (Bethge et al. 2020, arXiv:2001.05936): Dense Blocks and Improvement Blocks in alternation.
 
-A Dense Block appends `growth_rate` new channels to its input, an Improvement Block improves just these by addition; between stages a
-transition halves the map and reduces the channels by a full-precision 1x1 convolution. With another block the same plan gives the two
-networks it is compared with: BinaryDenseNet, which has no Improvement Blocks, and the paper's naive combination.
+A Dense Block appends `growth_rate` new channels to its input, an Improvement Block adds its result to only these channels. Between stages
+a transition halves the map and reduces the channels by a full-precision 1x1 convolution. With other blocks the same class builds the two
+networks to which MeliusNet is compared: BinaryDenseNet, without Improvement Blocks, and the naive combination of the paper.
 """
 
 import dataclasses
@@ -19,26 +19,26 @@ from .padding import SamePadded
 from .registry import register
 from .stems import add_stem
 
-SHUFFLE_GROUPS = 16  # of every transition with a grouped convolution, whatever its number of groups
+SHUFFLE_GROUPS = 16  # groups of the channel shuffle in transitions with a grouped convolution, for any number of its groups
 WIDTH_MULTIPLE = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """What a network's name stands for: a row of the paper's tables 2 and 4.
+    """Architecture of a named network: a row of the paper's tables 2 and 4.
 
     Attributes
     ----------
     block_numbers : tuple of int
-        Blocks in each stage; one with ``improvement`` is a pair of Dense and Improvement Block.
+        Blocks per stage. A block ``improvement`` is a pair of Dense and Improvement Block.
     transitions : tuple of int or float
-        Between stages: the channels after it, or, below 1, the fraction of channels kept, rounded to a multiple of 32.
+        Channels after each transition between stages, or, for values below 1, the fraction of channels kept, rounded to a multiple of 32.
     groups : int
-        Of the transitions' convolutions; above 1 the channels are shuffled before.
+        Groups of the convolutions in transitions; above 1 a channel shuffle precedes them.
     block : str
         A key of `model_zoo.blocks.BLOCKS`: ``improvement``, ``dense`` or ``naive``.
     pool_first : bool
-        Whether a transition halves the map before its convolution by a maximum (the paper), or after it by a mean (DenseNet).
+        Whether a transition has max pooling before its convolution (the paper), or average pooling after it (DenseNet).
     """
 
     block_numbers: Tuple[int, ...]
@@ -57,17 +57,17 @@ class Architecture:
 
 @dataclasses.dataclass(frozen=True)
 class Options(NetworkOptions):
-    """Arguments of `model_zoo.get_model` for every network of this family.
+    """Arguments of `model_zoo.get_model` for all networks of this family.
 
     Attributes
     ----------
     growth_rate : int
-        Channels a Dense Block adds.
+        New channels per Dense Block.
     stem_pool : {3, 2}
-        Size of the window of the stem's pooling.
+        Window size of the pooling in the stem.
     dilations : tuple of int or None
-        Of the binary convolutions in each stage, as in dilated networks for segmentation: before a stage with one above 1 the map is
-        not halved. None: 1 everywhere.
+        Dilation of the binary convolutions per stage, as in dilated networks for segmentation. The map is not halved before a stage with
+        a dilation above 1. None: 1 in all stages.
     """
 
     growth_rate: int = 64
@@ -83,20 +83,20 @@ ARCHITECTURES = {
     'meliusneta': Architecture((4, 5, 5, 6), (160, 256, 288), groups=4),
     'meliusnetb': Architecture((4, 6, 8, 6), (160, 224, 320), groups=2),
     'meliusnetc': Architecture((3, 5, 10, 6), (128, 192, 288), groups=4),
-    # Of as many operations as meliusnet22:
+    # With as many operations as meliusnet22:
     'naivenet17': Architecture((3, 3, 3, 3), (128, 160, 192), block='naive'),
     # Bethge et al. 2019, arXiv:1906.08637, table 2: reductions of 2.7, 2.7, 2.2; of 3.3, 3.3, 4; of 2.7, 3.3, 4.
     'binary_densenet28': Architecture((6, 6, 6, 5), (160, 192, 256), block='dense'),
     'binary_densenet37': Architecture((6, 8, 12, 6), (128, 192, 256), block='dense'),
     'binary_densenet45': Architecture((6, 12, 14, 8), (160, 288, 288), block='dense'),
-    # Of Larq Zoo (https://docs.larq.dev/zoo/api/literature/#binarydensenet37dilated): the last two stages keep the size of the map.
+    # From Larq Zoo (https://docs.larq.dev/zoo/api/literature/#binarydensenet37dilated): the last two stages keep the size of the map.
     'binary_densenet37_dilated': Architecture((6, 8, 12, 6), (128, 192, 256), block='dense'),
-    # The 32-bit networks of the paper's comparison (supplement): as deep as what trains well, transitions as in DenseNet.
+    # 32-bit networks of the paper's comparison (supplement): of a depth that trains well, transitions as in DenseNet.
     'meliusnet_32bit': Architecture((4, 4, 4, 3), (160, 192, 224), pool_first=False),
     'densenet_32bit': Architecture((6, 6, 6, 5), (160, 192, 256), block='dense', pool_first=False),
 }
 
-# The defaults of networks that differ from those of the family; 32 bits are of networks that were never meant to be binary.
+# Networks whose default options differ from those of the family; those with 32 bits are float networks by design.
 OPTIONS = {
     'binary_densenet37_dilated': Options(dilations=(1, 1, 2, 4)),
     'meliusnet_32bit': Options(bits=32),
@@ -131,7 +131,7 @@ class MeliusNet(HybridBlock):
     Raises
     ------
     UserError
-        When the options do not fit the architecture.
+        If the options do not match the architecture.
     """
 
     def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
@@ -174,9 +174,10 @@ def _transition_width(width_or_fraction, channels):
 
 
 def _transition(channels, width, groups, norm, pool):
-    """BN, 2x2 max pooling, ReLU and a 1x1 convolution (paper, section 3.3); pooling before the ReLU costs a quarter of the ReLUs.
+    """Return the layers of a transition, for `pool` in ``max``, ``avg`` and None (no pooling).
 
-    Or, as in DenseNet, BN, ReLU, a 1x1 convolution and 2x2 average pooling. `pool` is ``max``, ``avg``, or None for neither.
+    ``max``: BN, 2x2 max pooling, ReLU and a 1x1 convolution (paper, section 3.3); pooling before the ReLU saves three quarters of its
+    operations. ``avg``: BN, ReLU, a 1x1 convolution and 2x2 average pooling, as in DenseNet.
     """
     layers = nn.HybridSequential(prefix='')
     layers.add(norm())
@@ -186,8 +187,8 @@ def _transition(channels, width, groups, norm, pool):
     if groups > 1:
         if channels % SHUFFLE_GROUPS or channels % groups or width % groups:
             raise UserError(
-                f'a transition from {channels} to {width} channels cannot have {groups} groups: both numbers must be multiples of it, '
-                f'and the first one of the {SHUFFLE_GROUPS} groups of the channel shuffle'
+                f'a transition from {channels} to {width} channels cannot have {groups} groups: both must be multiples of this number, '
+                f'and the first also of the {SHUFFLE_GROUPS} groups of the channel shuffle'
             )
         layers.add(ChannelShuffle(SHUFFLE_GROUPS), GroupedConv2D(width, kernel_size=1, groups=groups, use_bias=False))
     else:
@@ -200,5 +201,5 @@ def _transition(channels, width, groups, norm, pool):
 for _name, _architecture in ARCHITECTURES.items():
     register(_name, MeliusNet, _architecture, OPTIONS.get(_name, Options()), alias=ALIASES.get(_name))
 
-# A network of any size: the architecture, too, is given by arguments of get_model, with this one as default.
+# A network of any size, whose architecture is also given by arguments of get_model; these are the defaults.
 register('meliusnet_flex', MeliusNet, Architecture((4, 4, 4, 3), (1 / 2, 1 / 2, 1 / 2)), Options(), flexible=True)

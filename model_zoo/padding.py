@@ -1,11 +1,12 @@
-"""Where zeros go around a map that a layer halves: on both sides alike, or as TensorFlow's padding ``same`` puts them.
+"""Padding of layers that halve a map: symmetric as in MXNet, or as TensorFlow's padding ``same``.
 
-A layer of stride 2 with an odd kernel k needs k - 2 zeros along an axis of even size. MXNet puts k // 2 on each side and does not read the
-last one; TensorFlow puts one less before the map and reads them all, so its windows lie one element further. That is the layer padded with
-k // 2 + 1 on each side, without its first row and column: its windows begin two elements, one stride, later.
+A layer of stride 2 with an odd kernel size k needs k - 2 zeros along an axis of even size. MXNet pads k // 2 zeros on each side and does
+not use the last one; TensorFlow pads one zero less before the map and uses all, so its windows are shifted by one element. The same windows
+result from padding k // 2 + 1 zeros on each side and dropping the first row and column of the output, because this shifts them by two
+elements, one stride.
 
-Along an axis of odd size TensorFlow's windows lie as MXNet's do. No stock operator chooses by the size of its input, so a network padded so
-takes maps that stay even until the last layer that halves them, and refuses others (`SamePadded`).
+Along an axis of odd size, the windows of TensorFlow and MXNet are the same. No stock operator can depend on the size of its input, so a
+network with this padding accepts only images whose maps have even sizes up to the last layer of stride 2 (`SamePadded`).
 """
 
 from typing import Any, Callable
@@ -18,22 +19,23 @@ from bmx_melius.errors import UserError
 
 
 class DropFirst(HybridBlock):
-    """Leave out the first row and the first column: (N, C, H, W) -> (N, C, H - 1, W - 1)."""
+    """Drop the first row and the first column: (N, C, H, W) -> (N, C, H - 1, W - 1)."""
 
     def hybrid_forward(self, F, x):
         return F.slice(x, begin=(None, None, 1, 1), end=(None, None, None, None))
 
 
 def padded(layer: Callable[..., HybridBlock], kernel_size: int, strides: int, same_padding: bool = False) -> HybridBlock:
-    """A convolution that keeps the size of the map, or with ``strides=2`` halves it.
+    """Return a convolution that keeps the size of the map, or halves it with ``strides=2``.
 
     Parameters
     ----------
-    layer : function of the argument ``padding`` that makes the layer
+    layer : callable (padding=...) -> HybridBlock
+        Creates the convolution.
     kernel_size, strides : int
-        Of the layer.
+        Those of the convolution.
     same_padding : bool
-        Pad as TensorFlow does. It makes a difference for strides above 1 and odd kernels alone.
+        Pad as TensorFlow does. It differs only for strides above 1 and odd kernel sizes.
     """
     padding = (kernel_size - 1) // 2
     if not same_padding or strides == 1 or kernel_size % 2 == 0:
@@ -44,20 +46,21 @@ def padded(layer: Callable[..., HybridBlock], kernel_size: int, strides: int, sa
 
 
 class SamePadded(nn.HybridSequential):
-    """Layers from an image to a vector, of which those that halve a map are padded as in TensorFlow.
+    """Layers from an image to a vector, with the padding of TensorFlow, and a check of the image size.
 
     Parameters
     ----------
     layers : HybridSequential
-        Whose layers these are.
+        Its layers are added to this block.
     stride : int
-        How many times smaller the last map is than the image.
+        Total stride: size of the image / size of the last map.
 
     Input (N, C, H, W) with H and W multiples of `stride`; output (N, D).
 
-    Other images are refused: by `UserError` where this block sees arrays, by MXNet's inference of shapes where it has become a symbol, and
-    when a packed program runs. For those the graph pools one channel of the image twice, every `stride` pixels: windows of `stride` pixels
-    give size / stride rounded down, windows of one pixel round up. Only maps of one size can be joined. Nothing is kept of the values.
+    Other image sizes are errors: a `UserError` if the input is an array, a shape error of MXNet in an exported symbol, and an error of a
+    packed program when it is run. To cause the latter two, the graph pools one channel of the image twice with the stride `stride`. The
+    result for windows of `stride` pixels has the size H / stride rounded down, for windows of one pixel rounded up, and only maps of equal
+    size can be concatenated. The values are discarded.
     """
 
     def __init__(self, layers: nn.HybridSequential, stride: int, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""What was published of the networks of this zoo, as it is printed; `bmx-melius tables` puts beside it what they count here."""
+"""Published figures of the networks of this zoo, as printed; `bmx-melius tables` compares them with the counts of this project."""
 
 import dataclasses
 from typing import Tuple
@@ -10,20 +10,20 @@ MOBILENET = 'Howard et al. 2017, arXiv:1704.04861, tables 6 and 7'
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A network and what is printed of it, each figure as a string, empty where there is none.
+    """A network and its published figures, as strings; empty if not published.
 
     Attributes
     ----------
     network, initial_layers : str
-        For `model_zoo.get_model`; an empty stem is not given to it.
+        Arguments of `model_zoo.get_model`; an empty `initial_layers` is not passed on.
     bops, flops, ops : str
-        In 10^9, 10^8 and 10^8.
+        In units of 10^9, 10^8 and 10^8.
     size : str
         In MB of 2^20 bytes.
     top1, top5 : str
-        Accuracy on ImageNet's validation images in percent.
+        Accuracy on the validation set of ImageNet in percent.
     note : str
-        Where the figures contradict each other, or the network: how.
+        Contradictions between the figures, or to the network.
     """
 
     network: str
@@ -105,7 +105,7 @@ TABLES = (
                 flops='5.69',
                 ops='5.69',
                 top1='70.6',
-                note='569 million counts the last layer, 1 million, too; here convolutions count alone',
+                note='569 million includes the last layer, 1 million; here only convolutions are counted',
             ),
         ),
     ),

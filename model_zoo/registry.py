@@ -1,4 +1,4 @@
-"""The registry of networks: names, and what builds them."""
+"""Registry of networks by name, and `get_model`."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from bmx_melius.errors import UserError
 
 Context = Union[mx.Context, List[mx.Context]]
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
-_BLOCK_ARGUMENTS = ('prefix', 'params')  # of every Gluon block
+_BLOCK_ARGUMENTS = ('prefix', 'params')  # accepted by every Gluon block
 _PROVIDERS: Dict[
     Any, Any
 ] = {}  # value of get_model's `pretrained` -> (function that gives the arguments the weights need, one that gives the network)
@@ -28,11 +28,11 @@ class Network:
     name : str
     build : callable (architecture, options, classes=..., prefix=..., params=...) -> HybridBlock
     architecture : dataclass
-        What the name stands for.
+        Architecture of the network.
     options : dataclass
-        What can be chosen, with the defaults of this network.
+        Options, with the defaults of this network.
     flexible : bool
-        Whether the architecture can be chosen, too.
+        Whether the fields of `architecture` are also arguments of `get_model`.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Network:
 
     @property
     def arguments(self) -> List[str]:
-        """The keyword arguments of `get_model` that the network takes, apart from those that all networks take."""
+        """Names of the keyword arguments of `get_model` for this network."""
         return [*(self._names(self.architecture) if self.flexible else ()), *self._names(self.options), *_BLOCK_ARGUMENTS]
 
     def make(self, classes: int, arguments: Dict[str, Any]) -> HybridBlock:
-        """Return the network with some of `arguments` chosen."""
+        """Build the network with these values of some of `arguments`."""
         architecture, options = (
             dataclasses.replace(part, **{name: value for name, value in arguments.items() if name in self._names(part)})
             for part in (self.architecture, self.options)
@@ -60,28 +60,28 @@ class Network:
         return [field.name for field in dataclasses.fields(part)]
 
 
-_NETWORKS: Dict[str, Network] = {}  # by the key of name or alias
+_NETWORKS: Dict[str, Network] = {}  # `_key` of a name or alias -> network
 
 
 def _key(name):
-    """`name` in lower case without underscores: ``meliusnetA``, ``meliusneta`` and ``meliusnet_a`` are one network."""
+    """Return `name` in lower case without underscores: ``meliusnetA``, ``meliusneta`` and ``meliusnet_a`` are the same network."""
     return name.lower().replace('_', '')
 
 
 def register(
     name: str, build: Callable[..., HybridBlock], architecture: Any, options: Any, *, alias: Optional[str] = None, flexible: bool = False
 ) -> None:
-    """Make a network known, here and in ``gluoncv.model_zoo.get_model``.
+    """Register a network, here and for ``gluoncv.model_zoo.get_model``.
 
     Parameters
     ----------
     name : str
-        As in the literature.
+        Name in the literature.
     build, architecture, options, flexible
-        As in `Network`. The fields of the dataclass `options`, of a `flexible` network those of `architecture`, too, are the keyword
-        arguments of `get_model` for this network.
+        As in `Network`. The fields of `options`, and for a `flexible` network also those of `architecture`, are the keyword arguments of
+        `get_model` for this network.
     alias : str or None
-        Under which it is known elsewhere; lists do not show it.
+        Name in other libraries; not listed.
     """
     network = Network(name, build, architecture, options, flexible)
     for known in (name, alias or name):
@@ -93,9 +93,9 @@ def register(
 
 
 def provide(pretrained: str, options: Callable[[str], Dict[str, Any]]) -> Callable[[Any], Any]:
-    """Decorator: make a function ``(name, classes, ctx, root, **kwargs)`` give the network of ``get_model(pretrained=...)``.
+    """Decorate a function ``(name, classes, ctx, root, **kwargs)`` that builds the networks of ``get_model(pretrained=...)``.
 
-    `options(name)` gives the arguments of the network that its weights need.
+    `options(name)` returns the arguments of the network that its weights require.
     """
 
     def add(function):
@@ -106,14 +106,14 @@ def provide(pretrained: str, options: Callable[[str], Dict[str, Any]]) -> Callab
 
 
 def get_pretrained_list() -> List[str]:
-    """Whose weights ``get_model(pretrained=...)`` has, besides those of GluonCV for its own networks (True)."""
+    """Return the values of ``get_model(pretrained=...)``, besides True for networks of GluonCV."""
     return sorted(_PROVIDERS)
 
 
 def get_pretrained_options(name: str, pretrained: Union[bool, str]) -> Dict[str, Any]:
-    """The arguments of `get_model`, a dict, that ``get_model(name, pretrained)`` brings along because its weights need them.
+    """Return the arguments of `get_model`, a dict, that pretrained weights require.
 
-    The network without weights is ``get_model(name, **get_pretrained_options(name, pretrained))``. Errors are those of `get_model`.
+    ``get_model(name, **get_pretrained_options(name, pretrained))`` builds the same network without weights. Raises as `get_model` does.
     """
     return dict(_PROVIDERS[pretrained][0](name)) if pretrained in _PROVIDERS else {}
 
@@ -131,7 +131,7 @@ def get_model_list() -> List[str]:
 
 
 def listed_name(name: str) -> Optional[str]:
-    """Return the name in `get_model_list` of a network, from any spelling or alias; None for one that is unknown."""
+    """Return the name in `get_model_list` for any spelling or alias of a network; None if it is unknown."""
     network = _NETWORKS.get(_key(name))
     return network.name if network else None
 
@@ -149,35 +149,34 @@ def get_model(
     Parameters
     ----------
     name : str
-        One of `get_model_list()`, in which case and underscores do not matter, or one of GluonCV's networks, such as ``mobilenet1.0`` and
-        ``resnet18_v1``, with which the paper compares.
+        One of `get_model_list()`, ignoring case and underscores, or a network of GluonCV, such as ``mobilenet1.0`` and ``resnet18_v1``,
+        to which the paper compares.
     pretrained : bool or str
-        ``larq``: the network as Larq Zoo trained it, with the options that this takes, see `model_zoo.larq` and `model_zoo.store`.
-        No weights are published with this project: True raises UserError, which says how to load existing ones. GluonCV's networks
-        have some.
+        ``larq``: weights of Larq Zoo, with the options that they require, see `model_zoo.larq` and `model_zoo.store`. True: weights of
+        GluonCV, for its networks; a `UserError` for others, because this project publishes no weights.
     classes : int
         Number of outputs.
     ctx : mx.Context
-        As in GluonCV: where pretrained weights are loaded to.
+        Device of pretrained weights, as in GluonCV.
     root : str
-        As in GluonCV: the folder of pretrained weights, to which they are downloaded.
+        Folder to which pretrained weights are downloaded, as in GluonCV.
     **kwargs
-        Of the network: ``initial_layers`` and ``init_features`` (`model_zoo.layer_options.NetworkOptions`), ``clip_threshold``, ``bits``,
-        ``weight_bits``, ``norm_layer``, ``norm_kwargs``, ``conv_kwargs``, ``same_padding`` (`model_zoo.layer_options.LayerOptions`), those
-        of its family (`model_zoo.meliusnet.Options`, `model_zoo.resnet.Options`), ``prefix`` and ``params`` as in every Gluon block;
-        ``meliusnet_flex`` also takes ``block_numbers``, ``transitions``, ``groups``, ``block`` and ``pool_first``
-        (`model_zoo.meliusnet.Architecture`). None may contradict what pretrained weights need.
+        Options of the network: ``initial_layers`` and ``init_features`` (`model_zoo.layer_options.NetworkOptions`), ``clip_threshold``,
+        ``bits``, ``weight_bits``, ``norm_layer``, ``norm_kwargs``, ``conv_kwargs``, ``same_padding``
+        (`model_zoo.layer_options.LayerOptions`), options of its family (`model_zoo.meliusnet.Options`, `model_zoo.resnet.Options`),
+        ``prefix`` and ``params`` as in every Gluon block. ``meliusnet_flex`` also has ``block_numbers``, ``transitions``, ``groups``,
+        ``block`` and ``pool_first`` (`model_zoo.meliusnet.Architecture`). They must not contradict what pretrained weights require.
 
     Returns
     -------
-    gluon.HybridBlock with ``features`` and ``output``, not initialized where no weights are asked for. Input (N, 3, H, W) float32, output
-    (N, classes) logits.
+    gluon.HybridBlock
+        Has ``features`` and ``output``; not initialized without pretrained weights. Input (N, 3, H, W) float32, output (N, classes) logits.
 
     Raises
     ------
     UserError (a ValueError)
-        For an unknown name, an argument that the network does not take, or weights that do not exist, listing what there is; for an
-        argument with which the weights were not trained.
+        For an unknown name, an unknown argument, or weights that do not exist; the message lists the known ones. For an argument that
+        contradicts the weights.
 
     Examples
     --------
@@ -196,7 +195,9 @@ def get_model(
     if pretrained in _PROVIDERS:
         for argument, needed in get_pretrained_options(name, pretrained).items():
             if kwargs.get(argument, needed) != needed:
-                raise UserError(f'the weights {pretrained!r} of {name} need {argument}={needed!r}, not {kwargs[argument]!r}: leave it out')
+                raise UserError(
+                    f'the weights {pretrained!r} of {name} need {argument}={needed!r}, not {kwargs[argument]!r}: omit the argument'
+                )
         return _PROVIDERS[pretrained][1](name, classes, ctx, root, **kwargs)
     if network is None and name.lower() in gluoncv.model_zoo.get_model_list():
         return _of_gluoncv(name, pretrained=pretrained, classes=classes, ctx=ctx, root=root, **kwargs)
@@ -204,8 +205,8 @@ def get_model(
         raise UserError(f'unknown network {name!r}; known: {", ".join(get_model_list())}, and those of GluonCV')
     if pretrained:
         raise UserError(
-            f'this project publishes no weights of {network.name}: take those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, '
-            'train it with train_imagenet.py and use net.load_parameters(file), or read a BMXNet-v2 checkpoint with '
+            f'this project publishes no weights of {network.name}: use those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, '
+            'train it with train_imagenet.py and call net.load_parameters(file), or read a BMXNet-v2 checkpoint with '
             'bmx_melius.load_reference_parameters(net, file)'
         )
     return network.make(classes, kwargs)

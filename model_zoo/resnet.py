@@ -1,7 +1,7 @@
 """Residual binary networks with a shortcut around every convolution: ResNetE and Bi-Real Net.
 
 ResNetE: Bethge et al. 2019, *Back to Simplicity: How to Train Accurate BNNs from Scratch?*, arXiv:1906.08637, section 3.
-Bi-Real Net: Liu et al. 2018, arXiv:1808.00278. The float map is added up along the shortcuts; each binary convolution reads its signs.
+Bi-Real Net: Liu et al. 2018, arXiv:1808.00278. The shortcuts form a float map, to which each layer adds; binary convolutions use its signs.
 """
 
 import dataclasses
@@ -17,21 +17,21 @@ from .padding import SamePadded, padded
 from .registry import register
 from .stems import THUMBNAIL, add_stem
 
-CHANNELS = (64, 128, 256, 512)  # of the four stages
+CHANNELS = (64, 128, 256, 512)  # per stage
 INPUT_NORM = {'scale': False, 'epsilon': 2e-5}
 
 
 @dataclasses.dataclass(frozen=True)
 class Options(NetworkOptions):
-    """Arguments of `model_zoo.get_model` for every network of this family; the defaults of `input_norm` are those of ResNetE.
+    """Arguments of `model_zoo.get_model` for all networks of this family, with the defaults of ResNetE.
 
     Attributes
     ----------
     input_norm : bool
-        Normalize the image first.
+        Normalize the image by a BatchNorm before the stem.
     last_gamma : bool
-        Each block starts as its shortcut: the gamma of its normalization starts at zero, as in GluonCV's networks (Goyal et al. 2017,
-        arXiv:1706.02677, section 5.1).
+        Initialize the gamma of the normalization in each block with 0, so that a block is initially its shortcut, as in GluonCV (Goyal et
+        al. 2017, arXiv:1706.02677, section 5.1).
     """
 
     input_norm: bool = True
@@ -40,18 +40,18 @@ class Options(NetworkOptions):
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """What tells the two families apart.
+    """Differences between ResNetE and Bi-Real Net.
 
     Attributes
     ----------
     relus : bool
-        A ReLU before the stem's pooling and one before the last pooling.
+        Whether there is a ReLU before the pooling of the stem and before the last pooling.
     stage_norm : bool
-        Normalize once more between the stem's pooling and the first stage.
+        Whether there is a normalization between the pooling of the stem and the first stage.
     convolution : dict
-        Arguments of every `BinaryConv2D` besides those of the options.
+        Arguments of every `BinaryConv2D` in addition to those of the options.
     options : Options
-        Defaults.
+        Default options.
     """
 
     relus: bool = True
@@ -61,7 +61,7 @@ class Variant:
 
 
 RESNET_E = Variant()
-# Its sign has the gradient of section 3.3, max(0, 2 - 2|x|), and its weights the magnitude of their filter (equation 7).
+# sign has the gradient of section 3.3, max(0, 2 - 2|x|); weights are scaled by the magnitude of their filter (equation 7).
 BIREALNET = Variant(
     relus=False,
     stage_norm=False,
@@ -72,12 +72,12 @@ BIREALNET = Variant(
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """What a network's name stands for.
+    """Architecture of a named network.
 
     Attributes
     ----------
     layers : tuple of int
-        Binary convolutions in each stage, each with its own shortcut: twice the blocks of a ResNet.
+        Binary convolutions per stage, each with a shortcut: twice the number of blocks of a ResNet.
     variant : Variant
     """
 
@@ -101,10 +101,10 @@ ALIASES = {'resnet_e18': 'resnet18_e1', 'resnet_e34': 'resnet34_e1'}
 
 
 class ResidualBlock(HybridBlock):
-    """``BN(conv(x)) + shortcut(x)``.
+    """Residual block with one binary convolution: ``BN(conv(x)) + shortcut(x)``.
 
-    Where the map is halved, the shortcut is a 2x2 average pooling, a full-precision 1x1 convolution and a BN, otherwise x itself.
-    Input (N, C, H, W); output (N, channels, H / stride, W / stride), rounded up.
+    The shortcut is the identity, or for stride 2 a 2x2 average pooling, a full-precision 1x1 convolution and a BN. Input (N, C, H, W);
+    output (N, channels, H / stride, W / stride), rounded up.
     """
 
     def __init__(self, channels: int, stride: int, options: Options, **kwargs: Any) -> None:
@@ -125,13 +125,13 @@ class ResidualBlock(HybridBlock):
 
 
 class BinaryResNet(HybridBlock):
-    """A residual binary network of one of the variants.
+    """A residual binary network: ResNetE or Bi-Real Net.
 
     Parameters
     ----------
     architecture : Architecture
     options : Options or None
-        None: those of the variant.
+        None: the defaults of the variant.
     classes : int
         Number of outputs.
     prefix, params

@@ -1,6 +1,7 @@
-"""The first layers of a network, from the image to the first binary layer (MeliusNet, section 3.3).
+"""Stems: the layers of a network from the image to the first binary layer (MeliusNet, section 3.3).
 
-Each stem adds its layers to a HybridSequential. Names and order of the parameters are those of BMXNet-v2, so that its checkpoints load.
+Each function adds the layers of a stem to a HybridSequential and returns their total stride. Names and order of the parameters are those of
+BMXNet-v2, so that its checkpoints can be loaded.
 """
 
 import functools
@@ -32,7 +33,7 @@ def _norm_relu_pool(features, options, relu, pool):
     features.add(options.norm())
     if relu:
         features.add(nn.Activation('relu'))
-    if options.same_padding:  # of an even map all windows begin inside, and the last one may hang over
+    if options.same_padding:  # for an even map all windows begin inside; the last one may extend past the end
         features.add(nn.MaxPool2D(pool, 2, ceil_mode=True))
     else:
         features.add(nn.MaxPool2D(pool, 2, padding=(pool - 1) // 2))
@@ -40,7 +41,7 @@ def _norm_relu_pool(features, options, relu, pool):
 
 @_stem
 def grouped_stem(features, options, relu, pool):
-    """Three 3x3 convolutions, two of them grouped: 59 % fewer operations than the 7x7 one. Output at a quarter of the input's size."""
+    """Add three 3x3 convolutions, two of them grouped: 59 % fewer operations than the 7x7 convolution. Total stride 4."""
     half, norm = options.init_features // 2, options.norm
     convolutions = nn.HybridSequential(prefix='stem_')
     with convolutions.name_scope():
@@ -54,7 +55,7 @@ def grouped_stem(features, options, relu, pool):
 
 @_stem
 def imagenet(features, options, relu, pool):
-    """One 7x7 convolution of stride 2, as in ResNet. Output at a quarter of the input's size."""
+    """Add a 7x7 convolution of stride 2, as in ResNet. Total stride 4."""
     features.add(_conv(options.init_features, 7, strides=2, same_padding=options.same_padding))
     _norm_relu_pool(features, options, relu, pool)
     return 4
@@ -62,7 +63,7 @@ def imagenet(features, options, relu, pool):
 
 @_stem
 def thumbnail(features, options, relu, pool):
-    """One 3x3 convolution for small images. Output at the input's size."""
+    """Add a 3x3 convolution, for small images. Stride 1."""
     features.add(_conv(options.init_features, 3))
     return 1
 
@@ -73,25 +74,26 @@ def add_stem(features: nn.HybridSequential, options: NetworkOptions, relu: bool 
     Parameters
     ----------
     features : HybridSequential
-        To which they are added.
+        Receives the layers.
     options : NetworkOptions
-        Which stem, how many channels, which normalization.
+        Determines the stem, its channels and its normalization.
     relu : bool
-        Whether a ReLU comes before the pooling, where the stem has one.
+        Whether there is a ReLU before the pooling, if the stem has one.
     pool : {3, 2}
-        Size of the window of that pooling.
+        Window size of that pooling.
 
     Returns
     -------
-    int: how many times smaller the map is than the image.
+    int
+        Total stride: size of the image / size of the map.
 
     Raises
     ------
     UserError
-        For an unknown name, or another window.
+        For an unknown name or another window size.
     """
     if pool not in (2, 3):
-        raise UserError(f'the stem pools over windows of 2 or 3, not {pool}')
+        raise UserError(f'the pooling window of the stem must be 2 or 3, not {pool}')
     if options.initial_layers not in STEMS:
         raise UserError(f'unknown initial_layers {options.initial_layers!r}; known: {", ".join(STEMS)}')
     return STEMS[options.initial_layers](features, options, relu, pool)

@@ -1,6 +1,6 @@
-"""Trained weights that others publish: what there is and where, and fetching it once.
+"""Pretrained weights published by others: a table of files, their download and their cache.
 
-A row is a fact about a file somebody else hosts; whether it is still there shows when it is fetched. What was fetched is checked and kept.
+A row describes a file on a server of a third party, which may become unavailable. Downloaded files are verified by checksum and kept.
 """
 
 import dataclasses
@@ -16,29 +16,29 @@ from tqdm import tqdm
 from bmx_melius.errors import UserError
 from bmx_melius.files import replacing, sha256
 
-_TIMEOUT = 60  # seconds without a byte
+_TIMEOUT = 60  # seconds without data
 _CHUNK = 1 << 20
 _LARQ_RELEASES = 'https://github.com/larq/zoo/releases/download'
 
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """A row of the table of files.
+    """A row of `WEIGHTS`.
 
     Attributes
     ----------
     network : str
-        Its name in `model_zoo.get_model`.
+        Name of the network in `model_zoo.get_model`.
     kind : str
-        Who trained it, the value of get_model's ``pretrained``; it says how the file is read, too.
+        Origin of the weights, the value of get_model's ``pretrained``. It determines the file format.
     url, sha256 : str
-        Where the file is published, and its checksum there, in hexadecimal.
+        URL of the file, and its SHA-256 in hexadecimal as published.
     source, licence : str
-        The page that tells of it, and its licence.
+        Page that documents the weights, and their licence.
     top1, top5 : float
-        Accuracy in percent on ImageNet's validation set, as published.
+        Published accuracy on the validation set of ImageNet in percent.
     classes : int
-        Those of the output layer.
+        Outputs of the network.
     """
 
     network: str
@@ -53,7 +53,7 @@ class Weights:
 
     @property
     def filename(self) -> str:
-        """Its name under the folder of weights."""
+        """Name of the file in the folder of weights."""
         return self.url.rpartition('/')[2]
 
 
@@ -83,18 +83,18 @@ WEIGHTS = [
 
 
 def fetch(weights: Weights, root: str) -> str:
-    """The path of a file under the folder `root`, downloaded if it is not there.
+    """Return the path of a file of weights in the folder `root`; download it if it does not exist.
 
     Parameters
     ----------
     weights : Weights
     root : str
-        May begin with ``~``; made where it is missing.
+        May begin with ``~``; created if it does not exist.
 
     Raises
     ------
     UserError
-        When it cannot be downloaded, or a file, already there or just downloaded, has another checksum. Such a file is never used.
+        If the file cannot be downloaded, or has another checksum, whether downloaded or existing. Such a file is not used.
     """
     folder = os.path.expanduser(root)
     path = os.path.join(folder, weights.filename)
@@ -109,14 +109,14 @@ def fetch(weights: Weights, root: str) -> str:
     with replacing(path) as temporary, open(temporary, 'wb') as file:
         checksum = _download(weights, path, file)
         if checksum != weights.sha256:
-            raise UserError(f'{weights.url} has changed or came cut off: its SHA-256 is {checksum}, not {weights.sha256}; it is not used')
+            raise UserError(f'{weights.url} has changed or is incomplete: its SHA-256 is {checksum}, not {weights.sha256}; it is not used')
     return path
 
 
 def _download(weights, path, file):
     try:
         with urllib.request.urlopen(weights.url, timeout=_TIMEOUT) as response:
-            size = getattr(response, 'length', None)  # None where the server says none that is a number, and of file: URLs
+            size = getattr(response, 'length', None)  # None if the server does not send it, and for file: URLs
             return _copy(response, file, weights.filename, size)
     except (urllib.error.URLError, http.client.HTTPException, ConnectionError, socket.timeout) as error:
         reason = getattr(error, 'reason', error)
@@ -124,7 +124,7 @@ def _download(weights, path, file):
 
 
 def _copy(source, target, title, size):
-    """Copy `source` to its end to `target`, and return the SHA-256 of it all."""
+    """Copy all of `source` to `target` and return its SHA-256, in hexadecimal."""
     digest = hashlib.sha256()
     with tqdm(desc=title, total=size, unit='B', unit_scale=True) as bar:
         for chunk in iter(lambda: source.read(_CHUNK), b''):

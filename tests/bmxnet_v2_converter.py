@@ -1,4 +1,4 @@
-"""BMXNet-v2's layers and its model_converter, restated on stock MXNet and NumPy: what the pairs of files it writes are made of."""
+"""Independent implementation of BMXNet-v2's layers and model_converter on stock MXNet and NumPy, which writes pairs for tests."""
 
 import json
 
@@ -14,7 +14,7 @@ def _det_sign(x):
 
 
 class Activation(HybridBlock):
-    """Called ``qactivation``: the converter drops it, because the converted operators take signs themselves."""
+    """Sign activation ``qactivation``. The converter removes it, because the packed operators compute signs themselves."""
 
     def _alias(self):
         return 'qactivation'
@@ -24,7 +24,7 @@ class Activation(HybridBlock):
 
 
 class Convolution(nn.Conv2D):
-    """Called ``qconv``: pads with -1 by an operator of its own, and returns the number of agreeing bits."""
+    """Binary convolution ``qconv``, with a separate operator that pads with -1. Returns the number of agreeing bits."""
 
     def __init__(self, channels, kernel_size, in_channels, padding=0, **kwargs):
         super().__init__(channels, kernel_size, in_channels=in_channels, use_bias=False, **kwargs)
@@ -40,7 +40,7 @@ class Convolution(nn.Conv2D):
 
 
 class Dense(nn.Dense):
-    """Called ``qdense``."""
+    """Binary dense layer ``qdense``. Returns the number of agreeing bits."""
 
     def __init__(self, units, in_units, **kwargs):
         super().__init__(units, in_units=in_units, use_bias=False, **kwargs)
@@ -54,7 +54,7 @@ class Dense(nn.Dense):
 
 
 def words_of(weights, bits=32):
-    """Rows of weights (..., bits) to one word each: bit i stands for the sign of weight i."""
+    """Pack rows of weights (..., bits) into one word each; bit i is the sign of weight i."""
     words = np.zeros(weights.shape[:-1], dtype=np.uint32 if bits == 32 else np.uint64)
     for i in range(bits):
         words |= (weights[..., i] >= 0).astype(words.dtype) << words.dtype.type(i)
@@ -62,14 +62,14 @@ def words_of(weights, bits=32):
 
 
 def packed_convolution(weight, bits=32):
-    """(O, I, kh, kw) -> (O, I / bits, kh, kw), whose memory is that of the weights."""
+    """Pack (O, I, kh, kw) into (O, I / bits, kh, kw); the words are in the memory order of the weights."""
     out, channels, *kernel = weight.shape
     words = words_of(weight.reshape(-1, bits), bits)
     return words.reshape(out, channels // bits, *kernel).view(np.float32 if bits == 32 else np.float64)
 
 
 def packed_dense(weight, bits=32):
-    """(O, I) -> the memory of (I / bits, O), which is called (O, I / bits)."""
+    """Pack (O, I) into words in the memory order of (I / bits, O), with the declared shape (O, I / bits)."""
     out, inputs = weight.shape
     words = np.stack([words_of(weight[:, begin : begin + bits], bits) for begin in range(0, inputs, bits)])
     return np.ascontiguousarray(words).reshape(out, inputs // bits).view(np.float32 if bits == 32 else np.float64)
@@ -79,7 +79,7 @@ OPERATORS = {'Convolution': 'BinaryInferenceConvolution', 'FullyConnected': 'Bin
 
 
 def convert(prefix, target, bits=32):
-    """Write TARGET-symbol.json and TARGET-0000.params as the converter does for the export of these layers."""
+    """Write TARGET-symbol.json and TARGET-0000.params as the converter does for exported networks of these layers."""
     with open(f'{prefix}-symbol.json') as file:
         symbol = json.load(file)
     nodes, position = [], []
@@ -112,7 +112,7 @@ def convert(prefix, target, bits=32):
 
 
 def randomize(net, x, seed=0):
-    """Random parameters and statistics, and the output for `x` in float32."""
+    """Set random parameters and statistics, and return the output for `x`, float32."""
     net.initialize()
     net(x)
     rng = np.random.RandomState(seed)

@@ -1,14 +1,14 @@
-"""BMXNet-v2's networks, restated as plain functions of a checkpoint's arrays by their structural names.
+"""Independent implementation of BMXNet-v2's networks as functions of the arrays of a checkpoint, by their structural names.
 
 Source: the definitions in hpi-xnor/BMXNet-v2-examples, binary_models (basenet_dense, meliusnet, naivenet, resnet_e, common_layers).
-Nothing of this project is used.
+No code of this project is used.
 """
 
 from mxnet import nd
 
 
 class Reference:
-    """The logits of a network for images, from the arrays of its checkpoint."""
+    """Computes the logits of a network from images and the arrays of its checkpoint."""
 
     def __init__(self, arrays):
         self.arrays = arrays
@@ -96,7 +96,7 @@ class Reference:
 
 
 class Calibration(Reference):
-    """Sets the running statistics in place to those of the images, so that random weights give values of a sensible size."""
+    """Sets the running statistics in place to those of the images, so that values stay in a reasonable range for random weights."""
 
     def _norm(self, x, path, **kwargs):
         mean, var = nd.moments(x, axes=(0, 2, 3))

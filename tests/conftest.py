@@ -1,22 +1,30 @@
-"""What holds for every test: short or full counts, fixed seeds, and MXNet's delayed errors raised where they belong.
+"""Configuration of all tests: short or full counts, fixed seeds, and MXNet's delayed errors raised where they belong.
 
 `make test-long` sets BMX_MELIUS_TEST_LONG=1: tests marked `long` run, and hypothesis tries many more and other examples.
 A test that has cheap and full counts of its own asks the fixture `long_run`.
+
+`make test` runs pytest-xdist with a worker process for each core. Any test may run in any worker, so a module's fixture may be made in
+several: what takes long is made with `make_once`, whose result all workers share.
 """
 
+import contextlib
+import fcntl
 import os
 import random
+import shutil
 import signal
 
 os.environ.setdefault('MPLBACKEND', 'Agg')  # plots go to files, no display is needed
+if 'PYTEST_XDIST_WORKER' in os.environ:  # each worker keeps a core busy; more threads would wait for each other
+    os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 import mxnet as mx
 import numpy as np
 import pytest
 from hypothesis import settings
-from native_program import BuildError, build_program
+from native_program import BUILDS, BuildError, build_program
 
-# Started in the background by a shell without job control, this process ignores Ctrl-C, and so would every program that a test starts.
+# A process started in the background by a shell without job control ignores Ctrl-C, and so do its children: restore the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG_RUN = bool(os.environ.get('BMX_MELIUS_TEST_LONG'))
@@ -35,27 +43,62 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope='session')
 def long_run():
-    """Whether the full counts of long checks are wanted."""
+    """Whether this is a long run."""
     return LONG_RUN
 
 
 @pytest.fixture(scope='session')
-def sanitized_engine(tmp_path_factory):
-    """A function that builds a C++ program with the whole engine under the sanitizers: path of its source -> path of the program."""
-    folder, flags = tmp_path_factory.mktemp('sanitized'), ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']
+def shared_folder(request, tmp_path_factory):
+    """Function that builds a C++ program with the whole engine and the sanitizers: path of the source -> path of the program."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, 'workerinput') else own
 
-    def build(source):
-        try:
-            return build_program(folder, source, None, flags)
-        except BuildError as error:
-            pytest.skip(str(error))
 
-    return build
+@contextlib.contextmanager
+def locked(folder):
+    """Make a folder and keep the other workers from it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(f'{folder}.lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope='session')
+def make_once(shared_folder):
+    """Return the function (name, make) -> folder: `make(folder)` fills it in the first worker that asks for the name, and in no other."""
+
+    def call(name, make):
+        folder = shared_folder / 'made-once' / name
+        complete = folder.with_name(f'{name}.complete')
+        with locked(folder):
+            if not complete.exists():
+                shutil.rmtree(folder)  # what a failed attempt left
+                folder.mkdir()
+                make(folder)
+                complete.touch()
+        return folder
+
+    return call
+
+
+@pytest.fixture(scope='session')
+def build_native(shared_folder):
+    """Return the function (source, parts, name in BUILDS) -> program, as `build_program`; programs of one build share their objects."""
+
+    def call(source, parts, build):
+        folder = shared_folder / 'native' / build
+        with locked(folder):
+            try:
+                return build_program(folder, source, parts, BUILDS[build])
+            except BuildError as error:
+                pytest.skip(str(error))
+
+    return call
 
 
 @pytest.fixture(autouse=True)
 def _seeds_and_delayed_errors():
-    """Start each test from the same random state; MXNet computes late, so wait: an error belongs to the test that made it."""
+    """Start each test with the same random state, and wait for MXNet at its end, so that asynchronous errors are raised there."""
     random.seed(0)
     np.random.seed(0)
     mx.random.seed(0)

@@ -1,4 +1,4 @@
-"""Small images that tests train on, as folders and as record files that MXNet's own im2rec packs."""
+"""Small training images for tests, as folders and as record files packed by MXNet's im2rec."""
 
 import os
 import struct
@@ -13,7 +13,7 @@ CLASSES, TRAIN, VALIDATION = 3, 10, 4  # images of each class
 
 
 def make_folders(root):
-    """ROOT/{train,val}/CLASS/*.jpg: noise, in which the class's colour channel is bright."""
+    """Write ROOT/{train,val}/CLASS/*.jpg: noise with one bright colour channel, which determines the class."""
     random = np.random.RandomState(0)
     for part, number in (('train', TRAIN), ('val', VALIDATION)):
         for label in range(CLASSES):
@@ -25,7 +25,7 @@ def make_folders(root):
 
 
 def make_large_photos(root):
-    """ROOT/{train,val}/CLASS/*.jpg: textured photos whose short side is longer than 480 pixels, one of them turned by its EXIF header."""
+    """Write ROOT/{train,val}/CLASS/*.jpg: textures with a short side above 480 pixels, one of them rotated by its EXIF header."""
     random = np.random.RandomState(0)
     for number, (part, label, height, width) in enumerate(
         [
@@ -46,13 +46,13 @@ def make_large_photos(root):
 
 
 def turned(jpeg):
-    """The bytes of a JPEG file with an EXIF header that says: turn by 90 degrees to see it upright."""
+    """Return a JPEG file (bytes) with an EXIF header that rotates it by 90 degrees."""
     exif = b'Exif\0\0' + struct.pack('<2sHIHHHIHHI', b'II', 42, 8, 1, 0x112, 3, 1, 6, 0, 0)
     return jpeg[:2] + struct.pack('>HH', 0xFFE1, len(exif) + 2) + exif + jpeg[2:]
 
 
 def pack_folders(root):
-    """ROOT/rec/{train,val}.{lst,rec,idx} from the folders, packed by MXNet's im2rec."""
+    """Pack the folders into ROOT/rec/{train,val}.{lst,rec,idx} by MXNet's im2rec."""
     os.makedirs(f'{root}/rec')
     for part, number in (('train', TRAIN), ('val', VALIDATION)):
         pack_list(
@@ -67,7 +67,7 @@ def pack_folders(root):
 
 
 def pack_list(root, prefix, lines):
-    """PREFIX.{lst,rec,idx} from the lines of a list whose images are in `root`, packed by MXNet's im2rec."""
+    """Pack images in `root`, given as lines of a list, into PREFIX.{lst,rec,idx} by MXNet's im2rec."""
     with open(f'{prefix}.lst', 'w') as file:
         file.writelines(lines)
     command = [sys.executable, '-m', 'mxnet.tools.im2rec', str(prefix), str(root), '--pass-through']
@@ -75,7 +75,7 @@ def pack_list(root, prefix, lines):
 
 
 def write_records(prefix, images, labels=None):
-    """PREFIX.rec and PREFIX.idx of encoded images; labels are their numbers unless given."""
+    """Write encoded images to PREFIX.rec and PREFIX.idx; the default labels are their numbers."""
     file = mx.recordio.MXIndexedRecordIO(f'{prefix}.idx', f'{prefix}.rec', 'w')
     for number, image in enumerate(images):
         label = number if labels is None else labels[number]
@@ -84,12 +84,12 @@ def write_records(prefix, images, labels=None):
 
 
 def encode(image, suffix='.png'):
-    """RGB pixels to the bytes of an image file."""
+    """Encode RGB pixels as an image file (bytes)."""
     return cv2.imencode(suffix, image[..., ::-1])[1].tobytes()
 
 
 def record_span(prefix, number):
-    """(offset, length) of the image of a record in PREFIX.rec, behind its frame and label header."""
+    """Return (offset, length) of the image of a record in PREFIX.rec, after its frame and label header."""
     with open(f'{prefix}.idx') as index:
         offset = int(index.read().splitlines()[number].split('\t')[1])
     with open(f'{prefix}.rec', 'rb') as file:
@@ -98,7 +98,7 @@ def record_span(prefix, number):
 
 
 def overwrite(path, offset, content):
-    """Change bytes in the middle of a file."""
+    """Overwrite bytes at an offset of a file."""
     with open(path, 'r+b') as file:
         file.seek(offset)
         file.write(content)

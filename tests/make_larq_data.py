@@ -1,9 +1,9 @@
-"""Make ``tests/data/larq-*.h5.gz`` and ``tests/data/larq.npz``: small networks built, run and saved by Larq Zoo's own code.
+"""Generate ``tests/data/larq-*.h5.gz`` and ``tests/data/larq.npz``: small networks built, run and saved by the code of Larq Zoo.
 
-Run ``python tests/make_larq_data.py`` in an environment of its own, with tensorflow-cpu 2.13.1, larq 0.13.3 and larq-zoo 2.4.0. The tests
-need none of these. Weights are random and of few levels, so that the files compress well; the statistics of normalizations are
-near those of the network's own values, or nothing would depend on the image. Of many images one is taken for which no value whose sign is
-taken lies near zero: there another order of summation would give another sign, and another result.
+Run ``python tests/make_larq_data.py`` in a separate environment with tensorflow-cpu 2.13.1, larq 0.13.3 and larq-zoo 2.4.0. The tests do
+not need these packages. Weights are random with few levels, so that the files compress well. The statistics of normalizations are close to
+those of the actual values, otherwise the outputs would not depend on the image. The image is chosen from many so that no input of a sign is
+close to zero, where another order of summation could change the sign.
 """
 
 import gzip
@@ -44,7 +44,7 @@ class BinaryResNetE(resnet_e.BinaryResNetE18Factory):
 
 @factory
 class BiRealNet(birealnet.BiRealNetFactory):
-    def residual_block(self, x, double_filters=False, filters=None):  # of the 16 blocks the first, and the first that halves the map
+    def residual_block(self, x, double_filters=False, filters=None):  # keep two of 16 blocks: the first, and the first that halves the map
         self.blocks = getattr(self, 'blocks', 0) + 1
         return super().residual_block(x, double_filters, filters) if self.blocks in (1, 5) else x
 
@@ -53,7 +53,7 @@ def randomize(model, random):
     for layer in model.layers:
         if isinstance(layer, (tf.keras.layers.Conv2D, tf.keras.layers.Dense)):
             kernel = layer.kernel.numpy()
-            levels = [0.25, 0.75] if model.name.startswith('bireal') else [0.5]  # whose filters' mean magnitudes count
+            levels = [0.25, 0.75] if model.name.startswith('bireal') else [0.5]  # it scales by the mean magnitude of filters
             binary = random.choice([-1, 1], kernel.shape) * random.choice(levels, kernel.shape)
             layer.kernel.assign(binary if isinstance(layer, lq.layers.QuantConv2D) else np.round(kernel / kernel.std() * 4) / 32)
             if layer.use_bias:
@@ -63,7 +63,7 @@ def randomize(model, random):
         norm.gamma.assign(random.uniform(0.5, 1.5, norm.gamma.shape) * random.choice([-1, 1, 1], norm.gamma.shape))
         norm.beta.assign(random.normal(0, 0.3, norm.beta.shape))
         norm.momentum = 0.0
-    model(random.normal(size=(8, SIZE, SIZE, 3)).astype(np.float32), training=True)  # moves the statistics to those of its values
+    model(random.normal(size=(8, SIZE, SIZE, 3)).astype(np.float32), training=True)  # sets the statistics to those of the values
     for norm in norms:
         deviation = np.sqrt(norm.moving_variance.numpy())
         norm.moving_mean.assign_add(random.normal(0, 0.1, norm.beta.shape) * deviation)
@@ -71,7 +71,7 @@ def randomize(model, random):
 
 
 def image_far_from_zeros(model, random):
-    """An image as int8 in 32nds, its logits, and how near to zero a value comes whose sign is taken."""
+    """Return an image (int8, in units of 1/32), its logits, and the smallest magnitude of an input of a sign."""
     signs = [layer.input for layer in model.layers if isinstance(layer, lq.layers.QuantConv2D)]
     logits = [layer.output for layer in model.layers if isinstance(layer, tf.keras.layers.Dense)]
     outputs = tf.keras.Model(model.input, [*logits, *signs])
@@ -96,7 +96,7 @@ def main():
         arrays[f'{name}_image'], arrays[f'{name}_logits'] = image, logits
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / 'weights.h5'
-            # one of the four as a whole model: the other layout that Keras writes
+            # save one of the four as a whole model, the other layout of Keras
             model.save(file, include_optimizer=False) if make is BinaryDenseNet else model.save_weights(file)
             with open(file, 'rb') as source, gzip.GzipFile(DATA / f'larq-{name}.h5.gz', 'wb', mtime=0) as target:
                 shutil.copyfileobj(source, target)

@@ -1,4 +1,4 @@
-"""Builds small C++ programs that call the kernels in ``bmx_melius/csrc`` directly: tests and benchmarks of single kernels."""
+"""Build of small C++ programs that call the kernels in ``bmx_melius/csrc`` directly, for tests and benchmarks of kernels."""
 
 import concurrent.futures
 import os
@@ -9,36 +9,42 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = ROOT / 'bmx_melius' / 'csrc'
+BUILDS = {
+    'optimized': ['-O2'],
+    'sanitized': ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all'],
+    'thread-sanitized': ['-O1', '-g1', '-fsanitize=thread'],
+}
 sys.path.insert(0, str(ROOT / 'tools'))
 
 from native_build import INSTRUCTION_SETS, OPERATOR_SOURCE, BuildError, find_compiler, known_instruction_sets  # noqa: E402, F401
 
 
 def build_program(folder, source, parts, flags):
-    """Compile and link a program with files of the engine, those of an instruction set if the compiler knows it.
+    """Compile and link a program with files of the engine, for all instruction sets that the compiler supports.
 
     Parameters
     ----------
     folder : path
-        Where everything is written. Objects that are there already are used again: give programs with other flags another folder.
+        Where everything is written. Objects and programs that are there already are used again: give each set of flags its own folder.
     source : path
-        Of the main program, from the root of the project. It finds BMX_HAVE_AVX2 and so on defined where these kernels are in.
+        Main program, relative to the root of the project. BMX_HAVE_AVX2 etc. are defined for the instruction sets that are included.
     parts : list of str or None
         The names of the files without folder and ending: PART.cc and, in every instruction set, PART_reference.cc, PART_avx2.cc and so
         on. None: all files of the engine.
     flags : list of str
-        For all files.
+        Compiler and linker flags for all files.
 
     Returns
     -------
-    path of the program
+    pathlib.Path
+        Path of the program.
 
     Raises
     ------
     native_build.BuildError
         If there is no compiler.
     subprocess.CalledProcessError
-        If it fails; what it said is on standard error.
+        If the compiler fails; its output is on standard error.
     """
     compiler, folder = find_compiler(), pathlib.Path(folder)
     have = known_instruction_sets(compiler)
@@ -53,12 +59,13 @@ def build_program(folder, source, parts, flags):
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(_run, commands))
     program = folder / pathlib.Path(source).stem
-    _run([*common, *objects, '-o', program])
+    if commands or not program.exists():
+        _run([*common, *objects, '-o', program])
     return program
 
 
 def _files(parts):
-    """The files of the engine that belong to `parts`, each with its instruction set or None."""
+    """Yield the files of the engine that belong to `parts`, each with its instruction set or None."""
     for path in sorted(SOURCES.rglob('*.cc')):
         part, _, ending = path.stem.rpartition('_')
         instruction_set = ending if ending in INSTRUCTION_SETS else None

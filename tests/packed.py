@@ -1,4 +1,4 @@
-"""Small packed networks that tests run: programs, and files as a conversion writes them."""
+"""Small packed networks for tests: programs, and files like those written by a conversion."""
 
 import json
 
@@ -15,7 +15,7 @@ def geometry(kernel=1, stride=1, pad=0):
 
 
 def make_program(seed=0, channels=5, classes=7):
-    """Sign, a binary convolution, pooling and a dense layer: one input, the class scores and the pooled map as outputs."""
+    """Return a program with a sign, a binary convolution, pooling and a dense layer. Outputs: class scores and the pooled map."""
     random = np.random.RandomState(seed)
     filters = 40
     dilation = {'dilation_h': 1, 'dilation_w': 1, 'groups': 1}
@@ -42,7 +42,7 @@ def make_image(batch=2, channels=5, height=8, width=6, seed=0):
 
 
 def write_packed(prefix, program, outputs=None):
-    """PREFIX-symbol.json and PREFIX-0000.params; `outputs`: which of the operator's are the network's."""
+    """Write PREFIX-symbol.json and PREFIX-0000.params. `outputs`: indices of the operator's outputs that the network has."""
     words = program.to_words()
     names = [f'data{number}' for number in range(len(program.inputs))]
     nodes = [{'op': 'null', 'name': name, 'inputs': []} for name in names]

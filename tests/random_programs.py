@@ -1,4 +1,4 @@
-"""Random programs of all operations, and inputs for them."""
+"""Random programs with all operations, and random inputs for them."""
 
 import numpy as np
 
@@ -10,10 +10,10 @@ EXACT = 2.0**22  # sums of multiples of 1/4 below it are exact in float32, in an
 
 
 class Maker:
-    """Makes a random program operation by operation.
+    """Generator of a random program, operation by operation.
 
-    With `exact`, every number in it is a small multiple of 1/2, so that all results are exact and engine and interpreter must agree in
-    every bit. Otherwise weights are random numbers, and there are no thresholds, which would turn rounding into other results.
+    With `exact`, all numbers are small multiples of 1/2, so that all results are exact and engine and interpreter must agree bit for bit.
+    Otherwise weights are random numbers, and there are no thresholds, because these could amplify rounding errors.
     """
 
     def __init__(self, random, exact):
@@ -35,7 +35,7 @@ class Maker:
         return Program(self.inputs, self.operations, sorted(outputs))
 
     def grow(self):
-        """Add one operation, if one of a few attempts fits."""
+        """Add an operation, unless all of several attempts are invalid."""
         for _ in range(20):
             name = self.random.choice((*OPERATIONS, *('threshold', 'binary_conv', 'add') * self.exact * 3))
             kinds = OPERATIONS[name].kinds
@@ -59,7 +59,7 @@ class Maker:
             return
 
     def any_value(self, kinds):
-        """One of the last values of these kinds, often the very last one."""
+        """Return the number of one of the last values of these kinds, often the last one; None if there is none."""
         numbers = [number for number, value in enumerate(self.values) if value.kind in kinds]
         if not numbers:
             return None
@@ -91,7 +91,7 @@ class Maker:
         return attributes
 
     def bound(self, operation):
-        """The largest magnitude an element of the result can have, or None if the operation must not be made."""
+        """Return the largest possible magnitude of an element of the result, or None if the operation must not be added."""
         name, a = operation.name, operation.attributes
         inputs = [self.bounds[number] for number in operation.inputs]
         if name == 'threshold' and not self.exact:
@@ -130,7 +130,7 @@ class Maker:
 
 
 def other_sizes(random, program):
-    """Heights and widths the program can be run on, perhaps not those at conversion."""
+    """Return heights and widths on which the program can be run, possibly other than those at conversion."""
     for _ in range(3):
         sizes = [(1, 1) if value.flat else (random.randint(1, 14), random.randint(1, 14)) for value in program.inputs]
         try:

@@ -10,7 +10,7 @@ DATA = Path(__file__).parent / 'data'
 
 
 def read_reference_network():
-    """Parameters by their two kinds of names (``exported``, ``structural``), ``x`` and ``logits``."""
+    """Return a dict: parameters by both kinds of names (``exported``, ``structural``), the input ``x`` and ``logits``."""
     stored = np.load(DATA / 'meliusnet22.npz')
     parameters = json.loads(bytes(stored['meta']))['params']
 

@@ -425,7 +425,7 @@ def test_what_is_changed_in_a_checkpoint_by_hand_is_noticed(tmp_path):
     path = tmp_path / 'checkpoint.json'
     state = read_state(str(path))
     path.write_text(path.read_text().replace('"lr": 0.01', '"lr": 0.02'))
-    with pytest.raises(UserError, match='damaged, or was changed'):
+    with pytest.raises(UserError, match='damaged or was changed'):
         Checkpoints.read(tmp_path)
     state['options']['lr'] = 0.03
     write_state(str(path), state)

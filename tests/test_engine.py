@@ -17,14 +17,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from large_programs import chain, concatenations, record, sums, words_of
 from random_programs import Maker, describe, other_sizes
 
 from bmx_melius import __version__, load_reference_parameters
 from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.deployment.convert.conversion import convert
 from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.limits import MAX_OPERATIONS
 from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value
-from bmx_melius.deployment.program.program import MAX_OPERATIONS, Program
+from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
 from model_zoo import get_model
 
@@ -404,11 +406,13 @@ def damaged(random, words):
     return words
 
 
-def accepted(words):
+def refusal(words):
+    """What Python says of the words of a program; an empty string if they are valid."""
     try:
-        return Program.from_words(words)
-    except ProgramError:
-        return None
+        Program.from_words(words)
+    except ProgramError as error:
+        return str(error)
+    return ''
 
 
 def test_damaged_programs_make_no_forbidden_access_under_sanitizers(libraries, sanitized_engine, tmp_path, long_run):
@@ -429,7 +433,7 @@ def test_damaged_programs_make_no_forbidden_access_under_sanitizers(libraries, s
                 path.write_bytes(octets)
                 expected += '?'
             else:
-                expected += '1' if accepted(changed) else '0'
+                expected += '0' if refusal(changed) else '1'
             paths.append(str(path))
     names = list(working(libraries))
     for name in names if long_run else names[-1:]:
@@ -445,7 +449,7 @@ def test_damaged_programs_make_no_forbidden_access_under_sanitizers(libraries, s
         assert all(wanted in ('?', found) for wanted, found in zip(expected, done.stdout))
 
 
-def test_both_validators_accept_the_same_words(libraries, long_run):
+def test_both_validators_accept_the_same_words_and_say_the_same_of_others(libraries, long_run):
     library, random, seen = libraries['reference'], randoms.Random(0), set()
     with np.errstate(over='ignore'):
         for number in range(10000 if long_run else 1000):
@@ -453,14 +457,14 @@ def test_both_validators_accept_the_same_words(libraries, long_run):
                 maker, program, _ = some_program(number, 6)
                 words = program.to_words()
             changed = damaged(random, words)
-            program = accepted(changed)
+            expected = refusal(changed)
             handle = library.bmx_program_create(changed.ctypes.data, len(changed))
-            seen.add(program is not None)
-            message = library.bmx_last_error().decode()
-            assert bool(handle) == (program is not None), f'case {number}: {message}'
+            seen.add(bool(handle))
+            assert ('' if handle else library.bmx_last_error().decode()) == expected, f'case {number}'
             if not handle:
-                assert message and '\n' not in message
+                assert '\n' not in expected
                 continue
+            program = Program.from_words(changed)
             engine = Engine(library, handle, program)
             if sum(value.channels * value.height * value.width for value in program.values()) < 1 << 18:
                 inputs = [np.ones((2, *value.shape), np.float32) for value in program.inputs]
@@ -468,45 +472,91 @@ def test_both_validators_accept_the_same_words(libraries, long_run):
     assert seen == {False, True}
 
 
-def convolution_words(channels, **attributes):
-    """A program of one convolution of so many channels of size 1, as far as its attributes: the array is that of one channel."""
-    weight = {'weight': np.zeros((1, 1, 1, 1), np.float32)}
-    convolution = Operation('conv', (0,), attributes_of('conv', out_channels=1), weight)
-    words = Program([Value(REAL_KIND, 1, 1, 1, False)], [convolution], [1]).to_words()
-    words[9] = channels
-    for name, number in attributes.items():
-        words[16 + list(OPERATIONS['conv'].attributes).index(name)] = number
-    return words
+def binary_dense(channels, count, out_channels=1, groups=1):
+    """So many binary dense layers on the comparison of one input."""
+    layer = record('binary_conv', [1], out_channels * -(-channels // groups // 32), out_channels=out_channels, groups=groups)
+    return words_of([(2, channels, 1, 1)], [record('threshold', [0], channels + -(-channels // 32)), *[layer] * count], [2])
 
 
-def many_operations():
-    words = some_program()[1].to_words()
-    words[5] = MAX_OPERATIONS + 1
-    return words
+# A program just beyond each limit, and what is said of it.
+BEYOND = {
+    'inputs': (lambda: words_of([(2, 1, 1, 1)] * 4097, [record('relu', [0])], [0]), '4097 inputs; at most 4096 are possible'),
+    'operations': (lambda: chain(65537), '65537 operations; at most 65536 are possible'),
+    'outputs': (lambda: words_of([(2, 1, 1, 1)], [record('relu', [0])], [1] * 4097), '4097 outputs; at most 4096 are possible'),
+    'operands': (
+        lambda: words_of([(2, 1, 1, 1)], [record('concat', [0] * 4097)], [1]),
+        'word 12: operation 0 (concat) has 4097 inputs; 1 to 4096 are possible',
+    ),
+    'all operands': (
+        lambda: concatenations(4, 64, 4096),
+        'operation 68 (concat): 262152 inputs of operations so far; at most 262144 are possible',
+    ),
+    'all groups': (
+        lambda: binary_dense(1 << 17, 3, out_channels=1 << 17, groups=1 << 17),
+        'operation 3 (binary_conv): 393216 groups of convolutions so far; at most 262144 are possible',
+    ),
+    'all weights': (
+        lambda: binary_dense(1 << 20, 17),
+        'operation 17 (binary_conv): 1140850688 weights of convolutions so far; at most 1073741824 are possible',
+    ),
+    'window': (
+        lambda: words_of([(4, 1 << 20, 1, 1)], [record('conv', [0], 1, kernel_h=64, kernel_w=32, pad_h=32, pad_w=16)], [1]),
+        'operation 0: conv has 2147483648 or more elements in a window',
+    ),
+    'no more than all weights': (  # the array is looked for
+        lambda: words_of([(4, 1 << 18, 1, 1)], [record('conv', [0], 1, kernel_h=16, kernel_w=4, pad_h=8, pad_w=2)], [1]),
+        'word 28: weight of operation 0 (conv) needs 16777216 words, 2 are left',
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    'make,message',
-    [
-        (many_operations, '65537 operations; at most 65536 are possible'),
-        (
-            lambda: convolution_words(1 << 20, kernel_h=64, kernel_w=32, pad_h=32, pad_w=16),
-            'operation 0: conv has 2147483648 or more elements in a window',
-        ),
-        (
-            lambda: convolution_words(1 << 20, kernel_h=89, kernel_w=23, pad_h=50, pad_w=16),  # just below: the array is looked for
-            'word 28: weight of operation 0 (conv) needs 2146435072 words, 2 are left',
-        ),
-    ],
-    ids=['operations', 'window', 'largest window'],
-)
-def test_both_validators_know_the_same_limits(libraries, make, message):
-    words = make()
-    words[3] = np.array(zlib.crc32(words[4:].tobytes()), np.uint32).view(np.int32)
-    with pytest.raises(ProgramError) as raised:
-        Program.from_words(words)
+@pytest.mark.parametrize('limit', BEYOND)
+def test_both_validators_know_the_same_limits(libraries, limit):
+    words, message = BEYOND[limit][0](), BEYOND[limit][1]
+    assert refusal(words) == message
     assert not libraries['reference'].bmx_program_create(words.ctypes.data, len(words))
-    assert str(raised.value) == libraries['reference'].bmx_last_error().decode() == message
+    assert libraries['reference'].bmx_last_error().decode() == message
+
+
+def test_a_program_of_as_many_operations_as_are_possible_is_read_planned_and_run(libraries):
+    words, library = chain(MAX_OPERATIONS), libraries['reference']
+    program = Program.from_words(words)
+    handle = library.bmx_program_create(words.ctypes.data, len(words))
+    assert handle, library.bmx_last_error()
+    x = np.random.randn(1, 1, 2, 2).astype(np.float32)
+    (y,) = Engine(library, handle, program).run([x])
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+    np.testing.assert_array_equal(reference.run(program, [x])[0], y)
+
+
+def test_a_run_that_needs_more_memory_than_the_limit_is_refused_and_one_that_needs_less_is_not(libraries, monkeypatch):
+    words, library = sums(4, 16), libraries['reference']
+    program, inputs = Program.from_words(words), [np.ones((1, 64, 16, 16), np.float32)]
+
+    def engine():
+        return Engine(library, library.bmx_program_create(words.ctypes.data, len(words)), program)
+
+    needed = engine().memory(inputs)
+    for limit, fits in ((needed - 1, False), (needed, True)):
+        monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', str(limit))
+        if fits:
+            engine().run(inputs)
+            continue
+        with pytest.raises(ProgramError, match=f'needs {needed} bytes of working memory; at most {limit} are allowed: .*BMX_MELIUS_MEM'):
+            engine().run(inputs)
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '4 GiB')
+    assert not library.bmx_program_create(words.ctypes.data, len(words))
+    assert library.bmx_last_error().decode() == "BMX_MELIUS_MEMORY_LIMIT is '4 GiB': it must be a number of bytes"
+
+
+def test_a_small_program_cannot_ask_for_gigabytes(libraries):
+    words, library = sums(100, 512), libraries['reference']
+    assert words.nbytes < 10000
+    engine = Engine(library, library.bmx_program_create(words.ctypes.data, len(words)), Program.from_words(words))
+    x = np.ones((1, 64, 512, 512), np.float32)
+    assert engine.memory([x]) > 6 << 30
+    with pytest.raises(ProgramError, match='bytes of working memory; at most 4294967296 are allowed'):
+        engine.run([x])
 
 
 def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(libraries, tmp_path, long_run):

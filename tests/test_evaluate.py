@@ -236,7 +236,7 @@ def test_digits_are_evaluated_as_by_hand_and_packing_changes_nothing(run, of_dig
 
     status, output, _ = run(of_digits[1], 'digits', '--compare', of_digits[0], '--per-class')
     assert status == 0 and output.count(f'  {expected["top1"]:.2%}  ') >= 2 and 'different predictions: 0 of 364' in output
-    assert re.search(r'^class +images +top-1 +most often taken for\n-----', output, re.MULTILINE)
+    assert re.search(r'^class +images +top-1 +most often predicted instead\n-----', output, re.MULTILINE)
 
 
 def test_the_difference_is_that_of_the_logits(run, of_digits, tmp_path):

@@ -112,11 +112,11 @@ def test_mistakes_in_a_study_are_named(change, words, tmp_path, capsys):
 @pytest.mark.parametrize(
     'arguments, words',
     [
-        ([], 'which study? bits, blocks'),
+        ([], 'no study is given: choose from bits, blocks'),
         (['blocs'], 'there is no study blocs; known: bits, blocks'),
-        (['blocks', '--seeds', '1,1'], 'different numbers'),
-        (['TINY', '--quick'], 'has no part `quick`'),
-        (['BROKEN'], 'is no YAML'),
+        (['blocks', '--seeds', '1,1'], 'different non-negative numbers'),
+        (['TINY', '--quick'], 'has no key `quick`'),
+        (['BROKEN'], 'is not a valid YAML file'),
     ],
 )
 def test_mistakes_in_the_arguments_are_named(arguments, words, tmp_path, capsys):
@@ -142,7 +142,7 @@ def finished(tmp_path_factory):
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         errors = process.communicate()[1]
-    assert process.returncode == 128 + signal.SIGINT and 'the same command goes on from there' in errors
+    assert process.returncode == 128 + signal.SIGINT and 'the same command continues from here' in errors
     assert not is_finished(first) and len(list(folder.glob('tiny/*/seed*'))) == 1  # the others were not started
     return folder, run_apart(folder / 'tiny.yaml', '--out', folder, '--jobs', 2, status=1)
 

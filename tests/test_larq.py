@@ -302,7 +302,7 @@ def with_one_layer_more(layers):
         (without_dense, 'does not end in a dense layer.*notop'),
         (without_a_norm, r'its stem_s2_groupconv_conv0 holds kernel, but .*batchnorm1 needs gamma, beta, moving_mean, moving_variance'),
         (with_a_wide_kernel, r'kernel of its section_0_block_0_dense_binconv has the shape \(64, 65, 3, 3\) .* \(64, 64, 3, 3\)'),
-        (with_one_layer_more, 'goes on after the last layer with again'),
+        (with_one_layer_more, 'after the last layer of the network it has again'),
     ],
 )
 def test_weights_of_another_network_are_refused_naming_the_first_difference(change, words, tmp_path):
@@ -421,7 +421,7 @@ def test_pretrained_network_is_downloaded_once_and_then_needs_no_network(publish
 
 def test_a_file_with_another_checksum_is_never_used(published, tmp_path):
     row = published(sha256='0' * 64)
-    with pytest.raises(UserError, match='has changed or came cut off: its SHA-256 is .*, not 0000'):
+    with pytest.raises(UserError, match='has changed or is incomplete: its SHA-256 is .*, not 0000'):
         store.fetch(row, str(tmp_path))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / row.filename).write_text('something else')

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from large_programs import record, sums, words_of
 
+from bmx_melius.deployment.program import program as program_module
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Operation, ProgramError, Value
 from bmx_melius.deployment.program.program import Program
+from bmx_melius.errors import UserError
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
 PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -264,3 +267,49 @@ def test_what_does_not_fit_is_named(inputs, message):
     program = make((3, 4, 4), Operation('max_pool', (), {**geometry((2, 2)), 'ceil': 0}), Operation('flatten', ()))
     with pytest.raises(ProgramError, match=message):
         reference.run(program, inputs)
+
+
+def test_no_text_for_an_error_is_made_while_a_valid_program_is_read(monkeypatch):
+    words = words_of(
+        [(4, 8, 6, 6)],
+        [
+            record('conv', [0], 72, kernel_h=3, kernel_w=3),
+            record('max_pool', [1], kernel_h=2, kernel_w=2),
+            record('threshold', [0], 9),
+            record('binary_conv', [3], 9, kernel_h=3, kernel_w=3),
+            record('add', [1, 4]),
+            record('concat', [1, 4, 5]),
+            record('slice', [6], begin=1, end=3),
+            record('shuffle', [7], groups=2),
+            record('flatten', [8]),
+        ],
+        [2, 9],
+    )
+
+    def fail(self):
+        raise AssertionError('a text has been made')
+
+    for kind in (Value, program_module._Place):
+        monkeypatch.setattr(kind, '__str__', fail)
+    assert len(Program.from_words(words).operations) == 9
+
+
+@pytest.mark.parametrize(
+    'program,size,needed',
+    [
+        (lambda: sums(4, 8), (64, 8, 8), 5 * 64 * 8 * 8 * 4),  # four values, and the first sum of two
+        (lambda: words_of([(4, 2, 9, 9)], [record('conv', [0], 18, kernel_h=3, kernel_w=3)], [1]), (2, 9, 9), 49 * 4 + 49 * 9 * 2 * 4),
+    ],
+    ids=['values', 'windows'],
+)
+def test_a_run_that_needs_more_memory_than_the_limit_is_refused(program, size, needed, monkeypatch):
+    program, batch = Program.from_words(program()), 3
+    x = np.ones((batch, *size), np.float32)
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', str(batch * needed))
+    reference.run(program, [x])
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', str(batch * needed - 1))
+    with pytest.raises(ProgramError, match=f'needs {batch * needed} bytes of working memory; at most {batch * needed - 1} are allowed'):
+        reference.run(program, [x])
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '-1')
+    with pytest.raises(UserError, match="BMX_MELIUS_MEMORY_LIMIT is '-1': it must be a number of bytes"):
+        reference.run(program, [x])

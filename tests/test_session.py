@@ -72,6 +72,16 @@ def test_arrays_that_are_not_contiguous_and_lists_of_floats_are_taken(prefix):
     assert_same(bmx.Session(prefix)(x[:, :, ::-1]), bmx.Session(prefix)(x[:, :, ::-1].copy()))
 
 
+@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+def test_outputs_of_more_bytes_than_the_limit_are_refused(monkeypatch):
+    program = Program([Value(REAL_KIND, 4, 8, 8, False)], [Operation('relu', (0,))], [1] * 1000)
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '1023999')
+    with pytest.raises(bmx.UserError, match='needs 1024000 bytes of memory for its outputs; at most 1023999 are allowed'):
+        bmx.Session(program)(np.zeros((1, 4, 8, 8), np.float32))
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '1024000')
+    assert len(bmx.Session(program)(np.zeros((1, 4, 8, 8), np.float32))) == 1000
+
+
 @pytest.mark.parametrize('threads', [1, 2, 7, np.int64(2)])
 def test_threads_of_a_run_can_be_chosen(prefix, threads):
     assert_same(bmx.Session(prefix, threads=threads)(make_image()), bmx.Session(prefix)(make_image()))

@@ -1,7 +1,7 @@
-"""setuptools as the build backend (PEP 517), and MXNet among what a build needs where the operator for it is going to be compiled.
+"""Build backend (PEP 517): setuptools, with MXNet as a build requirement if the operator for MXNet is going to be compiled.
 
-The operator is compiled from headers that come with MXNet. pip builds before it installs what a project requires, so that MXNet is
-there only if it was installed earlier; otherwise it is asked for as a requirement of the build. pip keeps it for the installation.
+The operator is compiled with headers that MXNet installs. pip builds a project before it installs its requirements, so MXNet is available
+during the build only if it was installed earlier, or if it is a build requirement. pip caches it for the installation.
 """
 
 import os
@@ -12,21 +12,21 @@ from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403 - the hooks that stay as they are
 
 MXNET = 'mxnet>=1.9.1,<2'
-_WITH_WHEELS = ('x86_64', 'aarch64')  # elsewhere, and without glibc, there is no MXNet to be had
+_WITH_WHEELS = ('x86_64', 'aarch64')  # for other machines, and without glibc, there are no wheels of MXNet
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    """What setuptools needs, and perhaps MXNet."""
+    """Return the build requirements of setuptools, and MXNet if necessary."""
     return [*build_meta.get_requires_for_build_wheel(config_settings), *_mxnet()]
 
 
 def get_requires_for_build_editable(config_settings=None):
-    """What setuptools needs, and perhaps MXNet."""
+    """Return the build requirements of setuptools, and MXNet if necessary."""
     return [*build_meta.get_requires_for_build_editable(config_settings), *_mxnet()]
 
 
 def _mxnet():
-    """MXNet as a list of requirements; an empty one where it is there already, cannot be used, or is not wanted."""
+    """Return MXNet as a list of requirements; empty if it is already installed, cannot be used, or is disabled."""
     if os.environ.get('BMX_MELIUS_WITHOUT_MXNET') or find_mxnet():
         return []
     if platform.libc_ver()[0] != 'glibc' or platform.machine() not in _WITH_WHEELS:

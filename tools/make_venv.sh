@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the virtual environment FOLDER from scratch: the pinned packages, then this project, editable. Called by the Makefile.
-# FOLDER/.ready is removed first and written last, so that an interrupted set-up is never taken for a finished one.
-# Environment: PYTHON, the interpreter to use (default: the newest supported one in PATH that works).
+# Create the virtual environment FOLDER: the pinned packages, then this project, editable. Called by the Makefile.
+# FOLDER/.ready is removed first and written last, so that an interrupted set-up is detected.
+# Environment variable PYTHON: the interpreter to use (default: the newest supported one in PATH that works).
 set -eu
 
 folder=$1
@@ -14,7 +14,7 @@ fail() {
 supported='import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 11))'
 version='import platform; print(platform.python_version())'
 
-# A name in PATH proves nothing (version managers leave launchers that fail when run): only what runs counts.
+# Run each candidate: version managers leave launchers in PATH that fail when they are run.
 find_python() {
     python=
     found=

@@ -1,7 +1,7 @@
-"""Compiles the C++ in ``bmx_melius/csrc`` and its folders to two shared libraries, if there is a compiler; used by setup.py.
+"""Build of the C++ code in ``bmx_melius/csrc``: two shared libraries, compiled by setup.py if there is a compiler.
 
-``_engine.so``    the engine: neither Python nor MXNet
-``_mxnet_op.so``  the operator for MXNet, from mxnet_op.cc and the two files of MXNet's extension interface that come with the wheel
+``_engine.so``    the engine, independent of Python and MXNet
+``_mxnet_op.so``  the operator for MXNet, from mxnet_op.cc and the two files of MXNet's extension interface in its wheel
 """
 
 import concurrent.futures
@@ -21,11 +21,11 @@ try:
 except ImportError:  # setuptools before 70.1
     try:
         from wheel.bdist_wheel import bdist_wheel
-    except ImportError:  # no wheels are to be made
+    except ImportError:  # not needed unless a wheel is built
         bdist_wheel = None
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SOURCES = pathlib.Path('bmx_melius', 'csrc')  # setuptools wants paths relative to setup.py
+SOURCES = pathlib.Path('bmx_melius', 'csrc')  # setuptools requires paths relative to setup.py
 OPERATOR_SOURCE = 'mxnet_op.cc'
 ENGINE_LIBRARY = '_engine.so'
 
@@ -33,17 +33,17 @@ FLAGS = ['-std=c++17', '-O3', '-g0', '-fPIC', '-fvisibility=hidden', '-Wall', '-
 THREADS = ['-pthread']
 _AVX2 = ['-mavx2', '-mfma', '-mf16c', '-mpopcnt']
 _AVX512 = [*_AVX2, *('-mavx512' + part for part in ('f', 'bw', 'dq', 'vl', 'vbmi', 'vbmi2', 'vnni', 'vpopcntdq', 'bitalg'))]
-# Instruction sets, by the end of a file's name. One the compiler or its target does not know is left out; dispatch.cc learns of the rest
-# by BMX_HAVE_AVX2 and so on.
+# Suffix of a file name -> compiler flags of its instruction set. Sets that the compiler or its target does not support are omitted; for the
+# others the macros BMX_HAVE_AVX2 etc. are defined, which dispatch.cc reads.
 INSTRUCTION_SETS = {'avx2': _AVX2, 'avx512': _AVX512, 'amx': [*_AVX512, '-mamx-tile', '-mamx-int8', '-mamx-bf16']}
 
 
 class BuildError(Exception):
-    """Why a library cannot be built, in one line."""
+    """A library cannot be built; the message is one line."""
 
 
 def extensions():
-    """The two libraries, the engine first, for setuptools; `BuildNative` builds them."""
+    """Return the two libraries as setuptools extensions, the engine first; `BuildNative` builds them."""
     sources, headers = (sorted(path.relative_to(ROOT) for path in (ROOT / SOURCES).rglob(pattern)) for pattern in ('*.cc', '*.h'))
     depends = [*map(str, headers), 'tools/native_build.py', 'bmx_melius/_version.py']
     return [
@@ -53,7 +53,7 @@ def extensions():
 
 
 def find_compiler():
-    """The command of the C++ compiler, a list: what CXX says, or g++, or c++. Raises `BuildError` if there is none."""
+    """Return the command of the C++ compiler, a list: CXX, g++ or c++. Raises `BuildError` if there is none."""
     wanted = shlex.split(os.environ.get('CXX', ''))
     for command in [wanted] if wanted else (['g++'], ['c++']):
         if shutil.which(command[0]):
@@ -64,7 +64,7 @@ def find_compiler():
 
 
 def known_instruction_sets(compiler):
-    """The rows of `INSTRUCTION_SETS` that a compiler, a command as a list, and its target know."""
+    """Return the rows of `INSTRUCTION_SETS` that a compiler (a command as a list) and its target support."""
 
     def accepts(flags):
         command = [*compiler, *flags, '-x', 'c++', '-fsyntax-only', os.devnull]
@@ -74,9 +74,9 @@ def known_instruction_sets(compiler):
 
 
 def find_mxnet():
-    """The folder of the installed MXNet, without importing it, or None.
+    """Return the folder of the installed MXNet without importing it, or None.
 
-    pip builds in an environment of its own that hides the packages of the one it installs to: those are looked at, too.
+    pip builds in an isolated environment that hides the packages of the target environment, so the latter is also searched.
     """
     places = [*sys.path, *(sysconfig.get_path(name) for name in ('purelib', 'platlib'))]
     for place in places:
@@ -87,20 +87,20 @@ def find_mxnet():
 
 
 class BuildNative(build_ext):
-    """setuptools' command ``build_ext`` for these two: without a compiler it warns and succeeds."""
+    """Command ``build_ext`` for the two libraries: without a compiler it prints a warning and succeeds."""
 
     def run(self):
         try:
-            super(build_ext, self).run()  # setuptools' own run would build elsewhere and copy, and so always build anew
+            super(build_ext, self).run()  # run of setuptools would build elsewhere and copy, and so always rebuild
         except BuildError as error:
             print(
                 f'warning: bmx-melius is installed without compiled libraries: {error}. Everything works, but packed networks run'
-                ' on NumPy, many times slower. Once this is mended, install again.',
+                ' on NumPy, many times slower. Fix this and install again.',
                 file=sys.stderr,
             )
 
     def get_ext_filename(self, fullname):
-        return os.path.join(*fullname.split('.')) + '.so'  # they are no modules of Python's, so its version is not in their names
+        return os.path.join(*fullname.split('.')) + '.so'  # not Python modules, so without the Python version in their names
 
     def get_export_symbols(self, extension):
         return []
@@ -125,7 +125,7 @@ COMMANDS = {'build_ext': BuildNative}
 if bdist_wheel:
 
     class Wheel(bdist_wheel):
-        """A wheel for any Python: its libraries are of one kind of machine, but no modules of Python's."""
+        """A wheel for any Python version: the libraries depend on the platform, but are not Python modules."""
 
         def get_tag(self):
             return ('py3', 'none', super().get_tag()[2])
@@ -147,9 +147,9 @@ def _build_engine(compiler, sources, headers, objects, target, version):
 def _build_operator(compiler, inputs, objects, target, engine):
     mxnet = find_mxnet()
     if mxnet is None:
-        target.unlink(missing_ok=True)  # one of an MXNet that is gone
-        return  # an installation for Session alone
-    flags = [*FLAGS, '-fvisibility=default', '-isystem', str(mxnet / 'include')]  # MXNet looks its functions up by name
+        target.unlink(missing_ok=True)  # built for an MXNet that has been uninstalled
+        return  # an installation only for Session
+    flags = [*FLAGS, '-fvisibility=default', '-isystem', str(mxnet / 'include')]  # MXNet looks up the functions by name
     (source,) = (path for path in inputs if path.name == OPERATOR_SOURCE)
     headers = [path for path in inputs if path != source]
     foreign = (mxnet / 'src' / 'lib_api.cc', [*flags, '-w'])
@@ -157,7 +157,7 @@ def _build_operator(compiler, inputs, objects, target, engine):
 
 
 def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):
-    """Compile each (source, flags) whose object file is out of date, as many at a time as there are cores, and link them all."""
+    """Compile each (source, flags) whose object file is outdated, in parallel on all cores, and link all object files."""
     results, commands = [], []
     for source, flags in jobs:
         result = objects / _inside(source).with_suffix('.o')
@@ -169,11 +169,11 @@ def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):
         list(pool.map(_run, commands))
     fresh = target.with_name(target.name + '.new')
     _run([*compiler, '-shared', *results, *link_flags, '-o', str(fresh)])
-    os.replace(fresh, target)  # a process that has the old one loaded keeps it
+    os.replace(fresh, target)  # processes that have loaded the old library keep it
 
 
 def _inside(source):
-    """The path of a source inside csrc, which tells files of one name apart; the name of one from elsewhere."""
+    """Return the path of a source relative to csrc, which is unique, or the file name of a source outside of it."""
     return source.relative_to(SOURCES) if SOURCES in source.parents else pathlib.Path(source.name)
 
 

@@ -9,7 +9,6 @@ from .. import marks
 from ..errors import UserError
 from ..files import replacing, require_suffix
 from ..symbol_json import truth
-from ..text import printable
 from . import counting
 from .graph import Graph
 
@@ -92,7 +91,7 @@ def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
     """
     drawing = graphviz.Digraph(
         graph_attr={
-            'label': printable(title),
+            'label': title,
             'labelloc': 't',
             'fontname': 'Helvetica',
             'fontsize': '20',

@@ -1,6 +1,12 @@
-"""The commands of the command line, one module each: ``add_parser`` says what a command takes, ``run`` does it.
+"""Commands of the command line. Each command is a module: ``add_parser`` declares its arguments, ``run`` executes it.
 
-``run(arguments, output)`` writes its results to the stream `output`, and nothing else. Commands import what they need when they run:
-help and mistyped arguments wait for nothing but the package itself, neither for GluonCV nor for drawing. This is the one part of the
-library that imports `model_zoo`, the networks by name.
+``run(arguments, output)`` writes its results, and only these, to the stream `output`. Commands import what they need in ``run``, so that
+help texts and argument errors do not wait for MXNet or GluonCV. This is the only part of the library that imports `model_zoo`.
+
+Modules that are not commands:
+
+``options``            options that several commands share, and their values
+``image_options``      options of predict and evaluate for preprocessing and class names
+``classifier``         the network that predict and evaluate run on images
+``evaluation_report``  output of evaluate
 """

@@ -1,4 +1,4 @@
-"""``bmx-melius bench``: how fast a packed network is on this machine, step by step, and beside other libraries."""
+"""``bmx-melius bench``: run time of a packed network on this machine, per step, compared with other libraries."""
 
 import json
 import os
@@ -13,25 +13,25 @@ from .options import add_input_size, add_json_flag, add_network
 
 _EXAMPLES = """\
 examples:
-  bmx-melius bench meliusnet22                              # random weights: where the time goes
+  bmx-melius bench meliusnet22                              # random weights; time of each step
   bmx-melius bench out/best-packed --threads 2 --batch 8
-  bmx-melius bench meliusnet22 --compare                    # beside every library that is installed
+  bmx-melius bench meliusnet22 --compare                    # compared with all installed libraries
   bmx-melius bench meliusnet22 --compare mxnet,onnxruntime --json
 
---compare runs each library in a process of its own, in turns, on the same input, with random weights: nothing is downloaded.
-Its libraries come with pip install bmx-melius[bench].
+--compare runs each library in a separate process, in turns, on the same input, with random weights: nothing is downloaded.
+pip install bmx-melius[bench] installs the libraries.
 """
 _ALL = 'all'
 _ROUNDS = 10
 
 
 def add_parser(commands):
-    """Add the command."""
+    """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'bench',
-        help='time of a packed network, step by step, and beside other libraries',
+        help='time a packed network, step by step, and compare it with other libraries',
         epilog=_EXAMPLES,
-        description='Time a packed network, step by step, against the peaks of this machine, and beside other libraries.',
+        description='Time a packed network, step by step, relative to the peak rates of this machine, and compare it with other libraries.',
     )
     add_network(parser, 'PREFIX', 'the PREFIX of packed files')
     parser.add_argument(
@@ -39,27 +39,27 @@ def add_parser(commands):
         type=positive_int,
         default=1,
         metavar='N',
-        help='of every library (default: %(default)s; Session itself: one for each usable core, which info shows)',
+        help='threads of every library (default: %(default)s; the default of Session is one per usable core, see bmx-melius info)',
     )
-    parser.add_argument('--batch', type=positive_int, metavar='N', help='images at once (default: 1)')
+    parser.add_argument('--batch', type=positive_int, metavar='N', help='images per batch (default: 1)')
     add_input_size(parser, '224, or as converted')
-    parser.add_argument('--repetitions', type=positive_int, default=50, metavar='N', help='timed runs of each kind (default: %(default)s)')
+    parser.add_argument('--repetitions', type=positive_int, default=50, metavar='N', help='number of timed runs (default: %(default)s)')
     parser.add_argument(
         '--compare',
         nargs='?',
         const=_ALL,
         metavar='PEERS',
-        help='also time other libraries: mxnet, onnxruntime, litert, openvino, larq, with commas between (default: all of them)',
+        help='also time other libraries, separated by commas: mxnet, onnxruntime, litert, openvino, larq (default: all of them)',
     )
     parser.add_argument(
-        '--by', choices=('step', 'kind'), default='step', help='rows of the table: each step, or each kind of step (default: step)'
+        '--by', choices=('step', 'kind'), default='step', help='rows of the table: steps, or kinds of steps (default: step)'
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """Print the tables or the JSON object. Raises `UserError` for what is wrong with the arguments."""
+    """Time the network and print tables or a JSON object. Raises `UserError` for invalid arguments."""
     from ..bench import benchmark_report, figures, latency
 
     check_threads(arguments.threads)
@@ -89,7 +89,7 @@ def run(arguments, output):
 
 
 def _groups(compare):
-    """The names of the libraries to compare with; none without --compare."""
+    """Return the names of the libraries to time, a tuple; empty without --compare."""
     from ..bench.rows import GROUPS
 
     if compare is None:
@@ -97,12 +97,12 @@ def _groups(compare):
     names = GROUPS if compare == _ALL else tuple(compare.split(','))
     for name in names:
         if name not in GROUPS:
-            raise UserError(f'--compare knows no {name!r}; known: {", ".join(GROUPS)}')
+            raise UserError(f'--compare: unknown library {name!r}; known: {", ".join(GROUPS)}')
     return ('packed', *(name for name in names if name != 'packed'))
 
 
 def _packed(arguments, folder):
-    """The prefix of the packed files, that of the exported ones or None, and the shape of the input."""
+    """Return the prefix of the packed files, that of the exported files or None, and the shape of the input."""
     exported = Exported(arguments.network)
     if os.path.exists(exported.symbol_file):
         from ..deployment.runtime.session import Session
@@ -123,7 +123,7 @@ def _packed(arguments, folder):
     network = get_model(arguments.network, norm_kwargs={'momentum': 0.0})
     input_shape = _input_shape(arguments, (3, 224, 224))
     prefix = os.path.join(folder, 'network')
-    print(f'{arguments.network}: random weights, converted for the occasion', file=sys.stderr)
+    print(f'{arguments.network}: random weights, converted for this measurement', file=sys.stderr)
     export(network, prefix, input_shape)
     packed = prefix + '-packed'
     convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', packed, input_shape=(1, *input_shape[1:]), verify=False)
@@ -133,7 +133,7 @@ def _packed(arguments, folder):
 def _input_shape(arguments, image_shape):
     if arguments.input_shape is not None:
         if arguments.batch is not None:
-            raise UserError('--input-shape has the batch in it: leave --batch out')
+            raise UserError('--input-shape includes the batch: omit --batch')
         return arguments.input_shape
     if arguments.input_size is not None:
         if len(image_shape) != 3:

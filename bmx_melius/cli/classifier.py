@@ -1,4 +1,4 @@
-"""A network that classifies batches of images: an exported one, packed or not, checked before MXNet loads it, or one in memory."""
+"""The network that predict and evaluate run on images: loaded from exported files, packed or not, or a Gluon block."""
 
 import math
 import warnings
@@ -14,15 +14,15 @@ _GIVE_PROBABILITIES = ('softmax', 'SoftmaxOutput', 'SoftmaxActivation')
 
 
 class Classifier:
-    """A network that maps images to the scores of its classes.
+    """A network that maps images to class scores.
 
     Parameters
     ----------
     name : str
-        What errors call it.
+        Name of the network in errors.
     network : gluon.Block
     graph : Graph
-        Of the network and one image.
+        Graph of the network for a batch of one image.
 
     Attributes
     ----------
@@ -33,20 +33,20 @@ class Classifier:
     Raises
     ------
     UserError
-        When the network has not one output with one value a class.
+        Unless the network has one output with one value per class.
     """
 
     def __init__(self, name, network, graph):
         shapes = [node.shape for node in graph.outputs]
         if len(shapes) != 1 or len(shapes[0]) < 2 or max(shapes[0]) != math.prod(shapes[0]):
-            raise UserError(f'{name} is no classifier: its outputs have the shapes {", ".join(map(str, shapes))}, not (1, classes)')
+            raise UserError(f'{name} is not a classifier: its outputs have the shapes {", ".join(map(str, shapes))}, not (1, classes)')
         self.name, self._network = name, network
         self.classes = math.prod(shapes[0])
         self.gives_probabilities = graph.outputs[0].operator in _GIVE_PROBABILITIES
 
     @classmethod
     def load(cls, exported, epoch, spec):
-        """The network of the files of `exported`, for inputs of an `InputSpec`. Raises `UserError` where the files do not fit."""
+        """Load the network of an `Exported`, for inputs of an `InputSpec`. Raises `UserError` if the files or shapes do not match."""
         symbol = load_symbol(exported.symbol_file)
         file = exported.parameter_file(epoch)
         stored = {name: array.shape for name, array in read_arrays(file).items()}
@@ -62,7 +62,7 @@ class Classifier:
         if wrong:
             raise UserError(f'{file} does not fit {exported.symbol_file} and an input of shape {spec.shape}: {wrong}')
         with warnings.catch_warnings():
-            warnings.filterwarnings('ignore', message='Cannot decide type')  # of the input: it is what it is given, float32
+            warnings.filterwarnings('ignore', message='Cannot decide type')  # of the input, which is float32
             network = mx.gluon.SymbolBlock.imports(exported.symbol_file, [image], file)
         return cls(exported.prefix, network, graph)
 
@@ -74,7 +74,7 @@ class Classifier:
         images : NDArray
             (N, channels, size, size) float32.
         names : sequence of str
-            What errors call each image.
+            Names of the images in errors.
 
         Returns
         -------
@@ -83,7 +83,7 @@ class Classifier:
         Raises
         ------
         UserError
-            When the network does not run, or gives values that are not finite.
+            If MXNet cannot run the network, or scores are not finite.
         """
         try:
             scores = self._network(images).asnumpy().reshape(len(images), -1)
@@ -98,7 +98,7 @@ class Classifier:
         return scores
 
     def probabilities(self, scores):
-        """(N, classes) scores to probabilities, float64: the softmax of logits."""
+        """Convert (N, classes) scores to probabilities, float64; logits by softmax."""
         scores = scores.astype(np.float64)
         if self.gives_probabilities:
             return scores

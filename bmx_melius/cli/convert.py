@@ -1,4 +1,4 @@
-"""``bmx-melius convert``: an exported network to one packed operator."""
+"""``bmx-melius convert``: convert an exported network to a packed one."""
 
 import json
 import os
@@ -12,48 +12,48 @@ examples:
   bmx-melius convert out/best out/packed
   bmx-melius convert a a-packed --input-shape 1,3,224,224 --half
   bmx-melius convert b b-packed --input-shape left=1,3,64,64 --input-shape right=1,3,64,64
-  bmx-melius convert c-symbol.json c-0012.params c-packed     # the files by their names, here those of epoch 12
+  bmx-melius convert c-symbol.json c-0012.params c-packed     # file names instead of a prefix, here of epoch 12
 
-The packed network takes any batch and any size that its layers allow; the shape given is what it is converted and verified with. Its
-files are loaded by MXNet (SymbolBlock.imports, Module) after `import bmx_melius`, by bmx_melius.Session without MXNet, and by predict.
+The packed network accepts any batch and any input size that its layers allow; conversion and verification use the given shape. Its
+files can be loaded by MXNet (SymbolBlock.imports, Module) after `import bmx_melius`, by bmx_melius.Session without MXNet, and by predict.
 """
 
 
 def add_parser(commands):
-    """Add the command."""
+    """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'convert',
-        help='pack an exported network: binary layers on bit instructions',
+        help='convert an exported network to a packed one, whose binary layers use bit operations',
         usage='%(prog)s [options] PREFIX PACKED\n       %(prog)s [options] SYMBOL PARAMS PACKED',
         epilog=_EXAMPLES,
-        description='Convert an exported network to packed operators, which compute binary layers with bit instructions.',
+        description='Convert an exported network to packed operators, which compute binary layers with bit operations.',
     )
     parser.add_argument(
         'files',
         metavar='FILES',
         nargs='+',
-        help='PREFIX of the exported PREFIX-symbol.json and PREFIX-0000.params, or both by their names, SYMBOL and PARAMS; '
-        'and PACKED, the prefix of the files to write, PACKED-symbol.json and PACKED-0000.params',
+        help='PREFIX of the exported files PREFIX-symbol.json and PREFIX-0000.params, or the names of both files, SYMBOL and PARAMS; '
+        'then PACKED, the prefix of the files to write, PACKED-symbol.json and PACKED-0000.params',
     )
     add_input_shapes(
         parser,
-        'shape of the input, batch first; once for each input, by name, where there are several '
-        '(default: what PREFIX-summary.json beside the symbol says)',
+        'shape of the input, batch first; for several inputs, repeat the option with the name of each '
+        '(default: the shape in PREFIX-summary.json)',
     )
     parser.add_argument(
         '--verify',
         action='store_true',
         default=True,
-        help='compare each layer with MXNet on a sample (this is the default)',
+        help='compare each layer with MXNet on a sample (default)',
     )
-    parser.add_argument('--no-verify', dest='verify', action='store_false', help='do not')
+    parser.add_argument('--no-verify', dest='verify', action='store_false', help='do not compare')
     parser.add_argument('--half', action='store_true', help='store the weights of float layers in half precision')
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """Convert, and print what was done."""
+    """Convert the network and print a report."""
     from ..deployment.convert.conversion import convert
 
     symbol, params, target = _files(arguments.files)
@@ -69,14 +69,14 @@ def run(arguments, output):
 
 
 def _files(names):
-    """The names of the symbol and of the parameters, and the `Exported` to write."""
+    """Return the names of the symbol and parameter files, and the `Exported` to write."""
     if len(names) not in (2, 3) or len(names) == 2 and names[1].endswith('.params'):
         raise UserError(
-            f'convert takes PREFIX PACKED or SYMBOL PARAMS PACKED, and PACKED names the files to write; given: {" ".join(names)}'
+            f'convert takes PREFIX PACKED or SYMBOL PARAMS PACKED; PACKED is the prefix of the files to write; given: {" ".join(names)}'
         )
     source = Exported(names[0])
     symbol, params = (source.symbol_file, source.parameter_file(0)) if len(names) == 2 else names[:2]
     for name in (symbol, params):
         if not os.path.exists(name):
-            raise UserError(f'there is no {name}: give the PREFIX of exported files, or SYMBOL and PARAMS by their names')
+            raise UserError(f'there is no {name}: give the PREFIX of exported files, or the names of both files, SYMBOL and PARAMS')
     return symbol, params, Exported(names[-1])

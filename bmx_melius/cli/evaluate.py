@@ -1,4 +1,4 @@
-"""``bmx-melius evaluate``: how good a network is on labelled images, and whether another one is as good."""
+"""``bmx-melius evaluate``: accuracy of a network on labelled images, and comparison with another network."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
 from ..files import require_suffix, require_writable
-from . import preparation
+from . import image_options
 from .evaluation_report import EvaluationReport
 from .options import add_json_flag
 
@@ -16,38 +16,41 @@ _EXAMPLES = """\
 examples:
   bmx-melius evaluate out/best digits
   bmx-melius evaluate out/best photos --per-class --confusion confusion.png     # photos/CLASS/*.jpg or photos/val/CLASS/*.jpg
-  bmx-melius evaluate out/best imagenet/rec/val.rec --compare out/packed        # what packing costs
+  bmx-melius evaluate out/best imagenet/rec/val.rec --compare out/packed        # effect of packing
   bmx-melius evaluate meliusnet22 val.rec --params params/epoch-0120.params     # a checkpoint of training
 
-PREFIX-summary.json, which training writes beside the exported files, says how images are prepared and how classes are called. The options
-go before it. Folders are matched with classes by name. Reading takes -j threads; a packed network computes with a thread for each usable
-core, any network with fewer where OMP_NUM_THREADS says so. images/s are those of the network alone, its first run included, so for few
-images bench tells more.
+PREFIX-summary.json, which training writes with the exported files, contains the preprocessing of images and the class names; options
+override it. Folders are matched with classes by name. Images are read by -j threads. A packed network uses one thread per usable core;
+OMP_NUM_THREADS limits the threads of any network. images/s excludes reading, but includes the slower first run: for few images, use bench.
 """
 
 
 def add_parser(commands):
-    """Add the command."""
+    """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'evaluate',
         help='top-1 and top-5 accuracy of a network on labelled images',
         epilog=_EXAMPLES,
-        description='Evaluate a network, packed or not, on labelled images: accuracy, mistakes, and difference from another network.',
+        description='Evaluate a network, packed or not, on labelled images: accuracy, confusions, difference from another network.',
     )
     parser.add_argument(
-        'network', metavar='PREFIX|MODEL', help='of the exported files PREFIX-symbol.json and PREFIX-0000.params, or a network of the zoo'
+        'network',
+        metavar='PREFIX|MODEL',
+        help='prefix of the exported files PREFIX-symbol.json and PREFIX-0000.params, or a network of the zoo',
     )
     parser.add_argument(
         'data',
         metavar='DATA',
         help='digits, mnist, fashion-mnist, cifar10, cifar100, a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a '
-        '.rec file with its .idx beside it',
+        '.rec file with an .idx file of the same name',
     )
-    parser.add_argument('--compare', metavar='PREFIX', help='evaluate these exported files on the same images, too')
-    parser.add_argument('--per-class', action='store_true', help='also show each class: its accuracy, and what it is taken for')
-    parser.add_argument('--confusion', metavar='FILE', help='draw which classes are taken for which (.png, .pdf, .svg)')
+    parser.add_argument('--compare', metavar='PREFIX', help='also evaluate these exported files on the same images')
+    parser.add_argument(
+        '--per-class', action='store_true', help='also show the accuracy of each class, and the class it is most often mistaken for'
+    )
+    parser.add_argument('--confusion', metavar='FILE', help='draw the confusion matrix (.png, .pdf, .svg)')
     parser.add_argument('--output', metavar='FILE', help='write the prediction for each image (.csv)')
-    parser.add_argument('--batch-size', type=positive_int, default=64, metavar='N', help='images at once (default: %(default)s)')
+    parser.add_argument('--batch-size', type=positive_int, default=64, metavar='N', help='images per batch (default: %(default)s)')
     parser.add_argument(
         '-j',
         '--num-data-workers',
@@ -57,22 +60,24 @@ def add_parser(commands):
         metavar='N',
         help='threads that read images (default: %(default)s)',
     )
-    preparation.add_options(parser)
+    image_options.add_options(parser)
     parser.add_argument(
-        '--params', metavar='FILE', help='weights of a network of the zoo; a checkpoint of training says itself how the network was made'
+        '--params', metavar='FILE', help='weights of a network of the zoo; checkpoints of training also store the arguments of the network'
     )
     parser.add_argument(
-        '--initial-layers', metavar='STEM', help="of a network of the zoo (default: as the checkpoint says, or training's for DATA)"
+        '--initial-layers',
+        metavar='STEM',
+        help='stem of a network of the zoo (default: that of the checkpoint, or the default of training for DATA)',
     )
     parser.add_argument(
-        '--classes', type=positive_int, metavar='N', help='of a network of the zoo (default: as the checkpoint says, or those of DATA)'
+        '--classes', type=positive_int, metavar='N', help='classes of a network of the zoo (default: those of the checkpoint, or of DATA)'
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """Print the tables or the JSON object; write the files that are asked for."""
+    """Evaluate, print tables or a JSON object, and write the files of the options."""
     from ..analysis.confusion_plot import SUFFIXES, draw, save
     from ..analysis.evaluation import evaluate
     from ..data.datasets import DATASETS
@@ -85,11 +90,11 @@ def run(arguments, output):
 
     exported = _exported(arguments)
     description = _description(arguments, exported)
-    spec = preparation.input_spec(arguments, description, DATASETS[_dataset(arguments)].input, _dataset(arguments))
+    spec = image_options.input_spec(arguments, description, DATASETS[_dataset(arguments)].input, _dataset(arguments))
     images = open_images(arguments.data, spec, arguments.num_workers)
     networks = _networks(arguments, exported, description, images, spec)
     classes = networks[0].classes
-    names = preparation.class_names(arguments, description, classes)
+    names = image_options.class_names(arguments, description, classes)
     numbers = images.numbers_in(classes, names)
     batches = _with_progress(images.batches(spec, arguments.batch_size, arguments.num_workers), numbers, len(images))
     evaluations, differences = evaluate(networks, batches)
@@ -110,41 +115,43 @@ def run(arguments, output):
 
 
 def _exported(arguments):
-    """The exported network; None where a network of the zoo is meant, whose weights must then be given."""
+    """Return the exported network, or None for a network of the zoo, for which --params is required."""
     exported = Exported(arguments.network)
     of_zoo = {'--params': arguments.params, '--initial-layers': arguments.initial_layers, '--classes': arguments.classes}
     if os.path.exists(exported.symbol_file):
         for flag, value in of_zoo.items():
             if value is not None:
-                raise UserError(f'{flag} is for networks of the zoo; {arguments.network} is as it was exported')
+                raise UserError(f'{flag} is for networks of the zoo, but {arguments.network} is an exported network')
         return exported
     if os.sep in arguments.network or arguments.network.endswith('.json'):
         raise UserError(f'there is no {exported.symbol_file}: give the PREFIX of exported files, or the name of a network')
     if arguments.params is None:
-        raise UserError(f'there is no {exported.symbol_file}; for {arguments.network} of the zoo give its weights, --params FILE')
+        raise UserError(
+            f'there is no {exported.symbol_file}; for the network {arguments.network} of the zoo, give its weights with --params FILE'
+        )
     if not os.path.isfile(arguments.params):
         raise UserError(f'--params: there is no file {arguments.params}')
     return None
 
 
 def _description(arguments, exported):
-    """The `Description` beside exported files, or of the checkpoint that the weights are of; None where there is none."""
+    """Return the `Description` of the exported network, or of the checkpoint of the weights; None if there is none."""
     if exported:
         return exported.description()
-    from ..training.saving.checkpoints import description_of  # only the weights of a training run need it
+    from ..training.saving.checkpoints import description_of  # imported only for weights of a training run
 
     return description_of(arguments.params)
 
 
 def _dataset(arguments):
-    """The row of `DATASETS` with the defaults for DATA: folders and record files are like ImageNet."""
+    """Return the key of `DATASETS` with the defaults for DATA; for folders and record files those of ImageNet."""
     from ..data.datasets import DATASETS
 
     return arguments.data if arguments.data in DATASETS else 'imagenet'
 
 
 def _networks(arguments, exported, description, images, spec):
-    """The classifier that is evaluated and, if wanted, the one it is compared with."""
+    """Return the classifier to evaluate and, with --compare, the one to compare it with."""
     from .classifier import Classifier
 
     networks = [Classifier.load(exported, 0, spec) if exported else _of_zoo(arguments, description, images, spec)]
@@ -156,7 +163,7 @@ def _networks(arguments, exported, description, images, spec):
             ('class_names', description and description.class_names(), others.class_names()),
         ):
             if mine is not None and its is not None and mine != its:
-                raise UserError(f'{others.source} has another {kind} than {description.source}: they cannot be compared')
+                raise UserError(f'{others.source} has another {kind} than {description.source}: the networks cannot be compared')
         networks.append(Classifier.load(other, 0, spec))
         for trait in ('classes', 'gives_probabilities'):
             mine, its = (getattr(network, trait) for network in networks)
@@ -166,7 +173,7 @@ def _networks(arguments, exported, description, images, spec):
 
 
 def _of_zoo(arguments, description, images, spec):
-    """A network with weights of a file; the options, before what training wrote down, before what is usual for the data, say which."""
+    """Build a network of the zoo, from the options, else the description, else the defaults of the data, and load its weights."""
     import mxnet as mx
 
     from model_zoo import get_model
@@ -185,12 +192,12 @@ def _of_zoo(arguments, description, images, spec):
         network.load_parameters(arguments.params)
     except (AssertionError, ValueError, mx.MXNetError) as error:
         raise UserError(
-            f'{arguments.params} is damaged, or of another network than {arguments.network} with {model["classes"]} classes (--classes) '
+            f'{arguments.params} is damaged, or not of the network {arguments.network} with {model["classes"]} classes (--classes) '
             f'and --initial-layers {model["initial_layers"]}: {last_line(error)}'
         ) from error
     if not written:
         print(
-            f'note: no checkpoint beside {arguments.params} says how its network was made; it is taken for one with {model["classes"]} '
+            f'note: no checkpoint beside {arguments.params} describes its network; assuming {model["classes"]} '
             f'classes and --initial-layers {model["initial_layers"]}',
             file=sys.stderr,
         )
@@ -199,11 +206,11 @@ def _of_zoo(arguments, description, images, spec):
 
 
 def _with_progress(batches, numbers, total):
-    """The batches with labels as the network counts classes; a bar on standard error, if that is a terminal, shows the time left."""
+    """Yield the batches with the class numbers of the network as labels, and show a progress bar if standard error is a terminal."""
     from tqdm import tqdm
 
     with tqdm(total=total, desc='evaluating', unit=' images', unit_scale=True, dynamic_ncols=True, disable=None) as bar:
         for images, labels, names in batches:
-            images.wait_to_read()  # what is still to be done for reading is not the network's time
+            images.wait_to_read()  # pending work of reading must not count as time of the network
             yield images, numbers[labels], names
             bar.update(len(labels))

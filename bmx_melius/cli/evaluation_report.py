@@ -1,4 +1,4 @@
-"""What ``bmx-melius evaluate`` found, as text, as an object for JSON, and as a table of predictions."""
+"""Output of ``bmx-melius evaluate``: text, JSON, and a CSV file of predictions."""
 
 import csv
 import dataclasses
@@ -6,22 +6,22 @@ import dataclasses
 from ..files import replacing
 from ..text import table
 
-_WHY_DIFFERENT = '(a packed network rounds sums differently, which may turn a sign next to its threshold: compare predictions, not scores)'
+_WHY_DIFFERENT = '(a packed network rounds sums differently, which may flip a sign near its threshold: compare predictions, not scores)'
 
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationReport:
-    """The results of one network, or of two on the same images.
+    """Results of one network, or of two networks on the same images.
 
     Attributes
     ----------
     network, compared : str
-        What the networks are called; `compared` is None where there is one.
+        Names of the networks; `compared` is None if there is only one.
     images : bmx_melius.data.labelled_images.LabelledImages
     names : list of str
-        Of the network's classes.
+        Names of the classes.
     scores : {'logit', 'probability'}
-        What the networks give.
+        Kind of the scores.
     evaluations : list of bmx_melius.analysis.evaluation.Evaluation
     differences : list of bmx_melius.analysis.evaluation.Difference
         As `bmx_melius.analysis.evaluation.evaluate` returns them.
@@ -36,7 +36,7 @@ class EvaluationReport:
     differences: list
 
     def text(self, per_class):
-        """The tables; `per_class` adds that of the classes."""
+        """Return the tables as text; `per_class` adds one of the classes."""
         parts = [f'{self.images.origin}: {len(self.images)} images, {len(self.names)} classes', self._accuracies()]
         for difference in self.differences:
             parts.append(
@@ -48,7 +48,7 @@ class EvaluationReport:
         return '\n\n'.join(parts)
 
     def to_json(self, per_class):
-        """The same as an object that `json` can write; accuracies are 0 to 1."""
+        """Return the results as a dict that `json` can serialize; accuracies are 0 to 1."""
         first, *others = map(_figures, self.evaluations)
         content = {'network': self.network, 'data': self.images.origin, 'classes': len(self.names), **first}
         for other, difference in zip(others, self.differences):
@@ -64,7 +64,7 @@ class EvaluationReport:
         return content
 
     def write_predictions(self, path):
-        """One row an image, CSV: its name, its class, the class it was taken for, and how probable the network finds that."""
+        """Write a CSV file with a row per image: its name, its class, the predicted class and the probability of the latter."""
         with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8', errors='surrogateescape') as file:
             writer = csv.writer(file)
             writer.writerow(('image', 'label', 'prediction', 'probability'))
@@ -84,7 +84,7 @@ class EvaluationReport:
         for name, row in zip(self.names, self.evaluations[0].confusion.per_class()):
             top1 = None if row.top1 is None else f'{row.top1:.2%}'
             rows.append((name, row.images, top1, None if row.taken_for is None else f'{self.names[row.taken_for]} ({row.mistakes})'))
-        return table(('class', 'images', 'top-1', 'most often taken for'), rows, align='<>><')
+        return table(('class', 'images', 'top-1', 'most often predicted instead'), rows, align='<>><')
 
 
 def _figures(result):

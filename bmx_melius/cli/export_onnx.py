@@ -1,4 +1,4 @@
-"""``bmx-melius export-onnx``: an exported or packed network as an ONNX model."""
+"""``bmx-melius export-onnx``: convert an exported or packed network to an ONNX model."""
 
 import json
 import os
@@ -16,35 +16,37 @@ examples:
   bmx-melius export-onnx params/meliusnet22 meliusnet22.onnx
   bmx-melius export-onnx packed packed.onnx --no-verify
 
-Any runtime of ONNX runs the model, in floats: signs and sums are those of the network, but no runtime computes them on bits, and a
-binary weight takes a byte in the file and four in memory. For speed and size deploy the packed network itself. Batch, height and width
-are free.
+Any ONNX runtime can run the model, in float arithmetic: signs and sums equal those of the network, but no runtime uses bit operations for
+them, and a binary weight takes one byte in the file and four in memory. For speed and size, deploy the packed network. Batch, height and
+width are not fixed.
 """
 
 
 def add_parser(commands):
-    """Add the command."""
+    """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'export-onnx',
         help='write a network as an ONNX model',
         epilog=_EXAMPLES,
         description='Write an exported or packed network as an ONNX model of standard operators (opset 13).',
     )
-    parser.add_argument('prefix', metavar='PREFIX', help='of PREFIX-symbol.json and PREFIX-0000.params, exported or packed')
+    parser.add_argument('prefix', metavar='PREFIX', help='prefix of PREFIX-symbol.json and PREFIX-0000.params, exported or packed')
     parser.add_argument('model', metavar='FILE.onnx', help='the file to write')
-    add_input_shapes(parser, 'of a network that is not packed yet, as for convert (default: what PREFIX-summary.json says)')
+    add_input_shapes(
+        parser, 'shape of the input of a network that is not packed, as for convert (default: the shape in PREFIX-summary.json)'
+    )
     parser.add_argument(
         '--no-verify',
         dest='verify',
         action='store_false',
-        help='do not compare each operation on a sample, which ONNX Runtime does where it is installed',
+        help='do not compare each operation on a sample; the comparison needs ONNX Runtime',
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """Write the model, and print what it is."""
+    """Write the model and print its properties."""
     from ..deployment.onnx_export import to_onnx
     from ..deployment.runtime.session import read_packed
 
@@ -75,8 +77,8 @@ def run(arguments, output):
     )
     if deviation is not None:
         print(
-            'verified on a sample: in ONNX Runtime every sign and every integer is that of the program, given the same input, other '
-            f'values are within {deviation:.1e} of the magnitudes they are summed from',
+            'verified on a sample: given the same input, every sign and every integer in ONNX Runtime equals that of the program; other '
+            f'values differ by at most {deviation:.1e} of the magnitudes they are summed from',
             file=output,
         )
     else:
@@ -84,7 +86,7 @@ def run(arguments, output):
 
 
 def _packed_prefix(source, input_shape, folder):
-    """The prefix of the packed form of a network: its own, or that of files converted into `folder`."""
+    """Return the prefix of the packed network: that of `source` if it is packed, else that of files converted into `folder`."""
     from ..analysis.graph import load_symbol
     from ..deployment.convert.conversion import convert
     from ..deployment.program.packed_operator import is_packed
@@ -101,7 +103,7 @@ def _packed_prefix(source, input_shape, folder):
 
 
 def _verify(model, program):
-    """The largest deviation of an operation, by `onnx_export.verify` on a sample; None without ONNX Runtime."""
+    """Return the largest deviation of an operation on a sample (`onnx_export.verify`), or None without ONNX Runtime."""
     from ..deployment.onnx_export import verify
 
     random = np.random.RandomState(0)

@@ -1,4 +1,4 @@
-"""``bmx-melius import-bmxnet``: networks of BMXNet-v2, as checkpoints or as converted pairs, become files for any MXNet."""
+"""``bmx-melius import-bmxnet``: convert checkpoints and packed networks of BMXNet-v2 to files for stock MXNet."""
 
 import collections
 import json
@@ -16,42 +16,44 @@ examples:
   bmx-melius import-bmxnet binarized_lenet5-symbol.json lenet5 --input-shape 1,1,28,28
   bmx-melius import-bmxnet binarized_lenet5-symbol.json lenet5-packed --input-shape 1,1,28,28 --to packed
 
-The first form reads a checkpoint (of save_parameters or export) of a network of the zoo. The second reads what BMXNet-v2's
-model_converter wrote, symbol and parameters; its binary weights are known as signs alone. Words of 32 bits only: converted files with
-words of 64 bits are known to be broken. Both forms write PREFIX-symbol.json and PREFIX-0000.params, the first one PREFIX-summary.json,
-too: images are prepared as for ImageNet, unless predict and evaluate are told otherwise.
+The first form reads a checkpoint of a network of the zoo, written by save_parameters or export. The second form reads the symbol and
+parameter files written by BMXNet-v2's model_converter, which contain only the signs of binary weights. They must have words of 32 bits,
+because files with words of 64 bits are known to be broken. Both forms write PREFIX-symbol.json and PREFIX-0000.params. The first form also
+writes PREFIX-summary.json, with the preprocessing of ImageNet, which options of predict and evaluate override.
 """
 _WHERE_LISTED = '; --verbose lists them'
 
 
 def add_parser(commands):
-    """Add the command."""
+    """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'import-bmxnet',
-        help='use a network that was trained with BMXNet-v2',
+        help='import a network that was trained with BMXNet-v2',
         epilog=_EXAMPLES,
-        description='Import a checkpoint of BMXNet-v2, or a pair of files that its model_converter wrote.',
+        description='Import a checkpoint of BMXNet-v2, or a pair of files written by its model_converter.',
     )
     parser.add_argument('file', metavar='FILE', help='the checkpoint, with --model; or the binarized_NAME-symbol.json of a converted pair')
-    parser.add_argument('prefix', metavar='PREFIX', help='of the files to write')
-    parser.add_argument('--model', metavar='NAME', help='the network of the zoo that the checkpoint is of (bmx-melius info lists them)')
-    parser.add_argument('--initial-layers', metavar='STEM', help='its stem (default: the one that the checkpoint shows)')
-    parser.add_argument('--classes', type=positive_int, metavar='N', help='its classes (default: those of the checkpoint)')
-    parser.add_argument('--params', metavar='PARAMS', help='parameters of a converted pair (default: the file named as the symbol)')
-    parser.add_argument('--input-shape', type=shape, metavar='N,C,H,W', help='of a converted pair: shape of the input, batch first')
+    parser.add_argument('prefix', metavar='PREFIX', help='prefix of the files to write')
+    parser.add_argument('--model', metavar='NAME', help='network of the zoo of the checkpoint (bmx-melius info lists them)')
+    parser.add_argument('--initial-layers', metavar='STEM', help='stem of that network (default: inferred from the checkpoint)')
+    parser.add_argument('--classes', type=positive_int, metavar='N', help='classes of that network (default: inferred from the checkpoint)')
+    parser.add_argument(
+        '--params', metavar='PARAMS', help='parameters of a converted pair (default: the file with the prefix of the symbol)'
+    )
+    parser.add_argument('--input-shape', type=shape, metavar='N,C,H,W', help='input shape of a converted pair, batch first')
     parser.add_argument(
         '--to',
         choices=('float', 'packed'),
         default='float',
-        help='write stock operators, which training can go on with, or packed operators with bit instructions (default: float)',
+        help='write stock operators, which can be trained, or packed operators with bit operations (default: float)',
     )
-    parser.add_argument('--verbose', action='store_true', help='list every parameter that matched, or every binary layer')
+    parser.add_argument('--verbose', action='store_true', help='list all matched parameters, or all binary layers')
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """Import, and print what matched."""
+    """Import the network and print a report."""
     converted_pair = arguments.file.endswith('.json')
     expected = ('input_shape', 'params') if converted_pair else ('model', 'initial_layers', 'classes')
     for name in ('model', 'initial_layers', 'classes', 'input_shape', 'params'):

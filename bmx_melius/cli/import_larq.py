@@ -1,4 +1,4 @@
-"""``bmx-melius import-larq``: a network that Larq trained, as files that any MXNet can run."""
+"""``bmx-melius import-larq``: convert weights of a network trained with Larq to files for stock MXNet."""
 
 import json
 
@@ -11,28 +11,30 @@ examples:
   bmx-melius predict larq22 photo.jpg
   bmx-melius convert larq22 larq22-packed
 
-The file is one of Larq Zoo (https://docs.larq.dev/zoo/) or one that Keras 2 wrote for the same network with other classes. It is read
-with h5py (pip install bmx-melius[larq]), without TensorFlow. docs/zoo.md says where files are and what is different in these networks.
+The file is one of Larq Zoo (https://docs.larq.dev/zoo/), or one written by Keras 2 for the same network with other classes. It is read
+with h5py (pip install bmx-melius[larq]), without TensorFlow. docs/zoo.md lists the files and how these networks differ from the paper's.
 """
 
 
 def add_parser(commands):
-    """Add the command."""
+    """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'import-larq',
-        help='read a network that Larq trained (Larq Zoo)',
+        help='import a network that was trained with Larq (Larq Zoo)',
         epilog=_EXAMPLES,
         description='Read the Keras weights of a network of Larq Zoo and write PREFIX-symbol.json, -0000.params and -summary.json.',
     )
-    parser.add_argument('file', metavar='FILE.h5', help='weights, or a whole model, that Keras 2 wrote')
-    parser.add_argument('prefix', metavar='PREFIX', help='of the files to write')
-    parser.add_argument('--model', required=True, metavar='NAME', help='the network, such as meliusnet22, resnet_e18 or birealnet18')
+    parser.add_argument('file', metavar='FILE.h5', help='weights or whole model, written by Keras 2')
+    parser.add_argument('prefix', metavar='PREFIX', help='prefix of the files to write')
+    parser.add_argument(
+        '--model', required=True, metavar='NAME', help='name of the network, such as meliusnet22, resnet_e18 or birealnet18'
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """Read the network, export it and say what was written. Raises `UserError` where the file is not that of the network."""
+    """Read the weights, export the network and print the written files. Raises `UserError` if the file does not match the network."""
     from model_zoo import larq
 
     from ..training.saving.export import export_imported

@@ -1,4 +1,4 @@
-"""``bmx-melius info``: what this machine and this installation offer."""
+"""``bmx-melius info``: versions, processor, engine and known networks."""
 
 import importlib
 import importlib.util
@@ -13,14 +13,14 @@ from .options import add_json_flag
 
 _EXAMPLES = """\
 examples:
-  bmx-melius info             # attach this to a report of a defect
+  bmx-melius info             # attach the output to bug reports
   bmx-melius info --json
 """
-_FEATURES = ('MKLDNN', 'OPENMP', 'CUDA', 'CUDNN', 'OPENCV')  # of MXNet: what decides how fast it runs and whether it decodes images
+_FEATURES = ('MKLDNN', 'OPENMP', 'CUDA', 'CUDNN', 'OPENCV')  # of MXNet: those that determine its speed and whether it can decode images
 
 
 def add_parser(commands):
-    """Add the command."""
+    """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'info',
         help='versions, processor, engine and known networks',
@@ -32,7 +32,7 @@ def add_parser(commands):
 
 
 def run(arguments, output):
-    """Print the table or the JSON object."""
+    """Print a table or a JSON object."""
     versions = {name: _version(name) for name in ('mxnet', 'gluoncv', 'numpy')}
     facts = {
         'versions': {'bmx-melius': __version__, 'python': platform.python_version(), **versions},
@@ -70,16 +70,16 @@ def _text(facts):
         ('engine', engine['problem'] or f'uses {engine["isa"]}, of {", ".join(engine["available_isas"])}'),
     ]
     if engine['default_threads']:
-        lines.append(('threads', f'{engine["default_threads"]} in a run of the engine, where no number is given'))
+        lines.append(('threads', f'{engine["default_threads"]} by default in a run of the engine'))
     if facts['versions']['mxnet']:
         operator = 'compiled operator' if engine['mxnet_operator'] else 'operator in Python; install bmx-melius again to compile it'
         lines.append(('in MXNet', operator))
-    lines.append(('networks', ', '.join(facts['networks']) or 'none without MXNet and GluonCV; packed ones run'))
+    lines.append(('networks', ', '.join(facts['networks']) or 'none without MXNet and GluonCV; packed networks can be run'))
     return '\n'.join(f'{name:<14} {value}' for name, value in lines)
 
 
 def _version(package):
-    """The version of a package, or None where it is not installed."""
+    """Return the version of a package, or None if it is not installed."""
     return importlib.import_module(package).__version__ if importlib.util.find_spec(package) else None
 
 
@@ -97,7 +97,7 @@ def _mxnet():
 
 
 def _engine(with_mxnet):
-    """Whether the compiled libraries are there, and which of the processor's instruction sets they use."""
+    """Return facts about the compiled libraries and the instruction sets that they use, a dict."""
     compiled = False
     if with_mxnet:
         from ..deployment.runtime import mxnet_operator

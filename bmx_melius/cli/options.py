@@ -1,46 +1,46 @@
-"""Options that several commands take, and what they mean."""
+"""Options that several commands share, and functions that evaluate them."""
 
 from ..arguments import named_shape, positive_int, shape
 from ..errors import UserError
 
 
 def add_json_flag(parser):
-    """``--json``, for programs that read the result."""
+    """Add ``--json``, which prints the result in a form that programs can read."""
     parser.add_argument('--json', action='store_true', help='print one JSON object and nothing else')
 
 
 def add_network(parser, files, described):
-    """A network of the zoo by its name, or one in `files`: the placeholder for them, and what they are."""
+    """Add the argument `network`: the name of a network of the zoo, or files. `files` is their metavar, `described` their help."""
     help = f'a network of the zoo (bmx-melius info lists them), or {described}'
     parser.add_argument('network', metavar=f'MODEL|{files}', help=help)
 
 
 def add_input_size(parser, default, default_shape=None):
-    """``--input-size`` and ``--input-shape``, of which one can be given; `default`: what the size is otherwise, in words."""
+    """Add ``--input-size`` and ``--input-shape``, which exclude each other. `default` and `default_shape` describe defaults in the help."""
     size = parser.add_mutually_exclusive_group()
     size.add_argument('--input-size', type=positive_int, metavar='N', help=f'height and width of the input (default: {default})')
     suffix = f' (default: {default_shape})' if default_shape else ''
-    size.add_argument('--input-shape', type=shape, metavar='N,C,H,W', help=f'whole shape of the input, batch first{suffix}')
+    size.add_argument('--input-shape', type=shape, metavar='N,C,H,W', help=f'full shape of the input, batch first{suffix}')
 
 
 def add_input_shapes(parser, help):
-    """``--input-shape``, once or for each input by its name: a list of `named_shape`, for `shape_of_input`."""
+    """Add ``--input-shape``, which can be repeated with input names: a list of `named_shape`, for `shape_of_input`."""
     parser.add_argument('--input-shape', type=named_shape, action='append', metavar='[NAME=]N,C,H,W', help=help)
 
 
 def shape_of_input(given, exported):
-    """The shape of an exported network's input, batch first, or a dict of one for each input's name.
+    """Return the shape of the input of an exported network, batch first, or a dict of input names to shapes.
 
     Parameters
     ----------
     given : list of `named_shape` or None
-        Of the command line; None: what the description says.
+        Values of ``--input-shape``; None: use the description of the network.
     exported : Exported
 
     Raises
     ------
     UserError
-        When nothing is known, or of several inputs not each is named.
+        If the shape is unknown, or one of several inputs has no name.
     """
     if not given:
         spec = exported.description().input_spec()

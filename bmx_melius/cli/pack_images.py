@@ -1,4 +1,4 @@
-"""``bmx-melius pack-images``: record files from folders of images."""
+"""``bmx-melius pack-images``: pack folders of images to record files."""
 
 import argparse
 import json
@@ -13,27 +13,27 @@ _EXAMPLES = """\
 examples:
   bmx-melius pack-images ~/.mxnet/datasets/imagenet                # train/CLASS/*, val/CLASS/* to rec/train.rec, ...
   bmx-melius pack-images imagenet --expect-imagenet --val-labels imagenet_2012_validation_synset_labels.txt      # val/*.JPEG
-  bmx-melius pack-images photos --resize 0 --output photos-rec     # training images as they are, too
+  bmx-melius pack-images photos --resize 0 --output photos-rec     # training images are not resized either
 
-Training reads them: train_imagenet.py --use-rec --data-dir DIR. Validation images are packed as they are, whatever --resize says: training
-validates on the pixels that evaluate and predict see in the same files.
+To train on the record files: train_imagenet.py --use-rec --data-dir DIR. --resize does not apply to validation images, which are packed
+unchanged, so that training validates on the same pixels as evaluate and predict with the original files.
 """
 
 
 def add_parser(commands):
-    """Add the command."""
+    """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'pack-images',
         help='pack folders of images to record files for training',
         epilog=_EXAMPLES,
         description="Pack DIR/train/CLASS/* and DIR/val/CLASS/* (JPEG or PNG) to record files with MXNet's im2rec, and check their counts.",
     )
-    parser.add_argument('folder', metavar='DIR', help='the folder with train and val')
-    parser.add_argument('--output', metavar='FOLDER', help='a new folder for the record files (default: DIR/rec)')
+    parser.add_argument('folder', metavar='DIR', help='folder that contains train and val')
+    parser.add_argument('--output', metavar='FOLDER', help='new folder for the record files (default: DIR/rec)')
     parser.add_argument(
         '--val-labels',
         metavar='FILE',
-        help="for images that lie in DIR/val itself, as in ImageNet's archive: their classes, a line each in the order of "
+        help="classes of images directly in DIR/val, as in ImageNet's archive: one line per image in the order of "
         'their names, "CLASS" or "IMAGE CLASS"',
     )
     parser.add_argument(
@@ -41,27 +41,29 @@ def add_parser(commands):
         type=int,
         default=480,
         metavar='N',
-        help='length of the short side of training images in pixels; 0 packs them as they are (default: %(default)s)',
+        help='length of the short side of training images in pixels; 0 packs them unchanged (default: %(default)s)',
     )
     parser.add_argument(
-        '--quality', type=_quality, default=95, metavar='Q', help='of the resized images as JPEG, 1 to 100 (default: %(default)s)'
+        '--quality', type=_quality, default=95, metavar='Q', help='JPEG quality of resized images, 1 to 100 (default: %(default)s)'
     )
     parser.add_argument(
         '--threads',
         type=positive_int,
         default=len(os.sched_getaffinity(0)),
         metavar='N',
-        help='processes that decode and encode (default: %(default)s)',
+        help='processes that decode and encode images (default: %(default)s)',
     )
     parser.add_argument(
-        '--expect-imagenet', action='store_true', help='stop if there are not 1,000 classes with 1,281,167 and 50,000 images'
+        '--expect-imagenet',
+        action='store_true',
+        help='raise an error unless there are 1,000 classes with 1,281,167 training and 50,000 validation images',
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """List, pack, check, and print what was packed."""
+    """List, pack and check the images, and print what was packed."""
     from ..data.im2rec import list_images, pack
 
     if arguments.resize < 0:
@@ -90,7 +92,7 @@ def run(arguments, output):
 
 
 def _stop(number, _):
-    """End as after Ctrl-C, so that nothing half-written stays."""
+    """Exit as after Ctrl-C, so that partially written files are removed."""
     raise SystemExit(128 + number)
 
 

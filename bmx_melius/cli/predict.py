@@ -1,4 +1,4 @@
-"""``bmx-melius predict``: what an exported network sees in images."""
+"""``bmx-melius predict``: classify images with an exported network."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
-from . import preparation
+from . import image_options
 from .options import add_json_flag
 
 _EXAMPLES = """\
@@ -16,46 +16,48 @@ examples:
   bmx-melius predict out/best photos --top 1 --json                # all images in the folder photos
   bmx-melius predict resnet photo.jpg --classes-file names.txt --input-size 224 --resize 256
 
-Of a folder, the JPEG, PNG, TIFF and BMP files in it are classified in the order of their names; those in folders inside it are not: give
-photos/*/ for them. Images that cannot be read are named after the predictions for all others, and the exit status is 2.
+For a folder, its JPEG, PNG, TIFF and BMP files are classified in the order of their names, but not those in subfolders: give photos/*/ for
+them. Images that cannot be read are listed in an error after the predictions for all others; the exit status is then 2.
 
-PREFIX-summary.json, which training writes beside the exported files, says how images are prepared and how classes are called. The options
-below go before it. Without it and them images are prepared as for ImageNet: short side 256, centre 224, ImageNet's mean and deviation.
+PREFIX-summary.json, which training writes with the exported files, contains the preprocessing of images and the class names; options
+override it. Without both, images are preprocessed as for ImageNet: short side 256, centre crop 224, ImageNet's mean and standard deviation.
 """
 
 
-_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff')  # of what MXNet decodes
-_NAMED = 5  # so many images that cannot be read are named
+_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff')  # formats that MXNet can decode
+_NAMED = 5  # how many unreadable images an error lists
 
 
 def add_parser(commands):
-    """Add the command."""
+    """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'predict',
         help='classify images with an exported network',
         epilog=_EXAMPLES,
-        description='Classify images with an exported network: the most probable classes of each.',
+        description='Classify images with an exported network and print the most probable classes of each image.',
     )
-    parser.add_argument('prefix', metavar='PREFIX', help='of the exported files PREFIX-symbol.json and PREFIX-0000.params')
+    parser.add_argument('prefix', metavar='PREFIX', help='prefix of the exported files PREFIX-symbol.json and PREFIX-0000.params')
     parser.add_argument(
-        'images', metavar='IMAGE|FOLDER', nargs='+', help='JPEG, PNG, TIFF or BMP, gray and transparent ones, too; or folders of them'
+        'images', metavar='IMAGE|FOLDER', nargs='+', help='JPEG, PNG, TIFF or BMP files, also gray or with transparency, or folders of them'
     )
-    parser.add_argument('--top', type=positive_int, default=5, metavar='K', help='how many classes to show (default: %(default)s)')
-    parser.add_argument('--epoch', type=int, default=0, metavar='E', help='number in the name of the parameter file (default: %(default)s)')
-    preparation.add_options(parser)
+    parser.add_argument('--top', type=positive_int, default=5, metavar='K', help='number of classes to show (default: %(default)s)')
+    parser.add_argument(
+        '--epoch', type=int, default=0, metavar='E', help='epoch number in the name of the parameter file (default: %(default)s)'
+    )
+    image_options.add_options(parser)
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """Print the classes of each image as soon as they are known, or one JSON object at the end."""
+    """Print the classes of each image as soon as they are computed, or one JSON object at the end."""
     from ..preprocessing import InputSpec
     from .classifier import Classifier
 
     exported = Exported(arguments.prefix)
-    spec = preparation.input_spec(arguments, exported.description(), InputSpec(), 'ImageNet')
+    spec = image_options.input_spec(arguments, exported.description(), InputSpec(), 'ImageNet')
     classifier = Classifier.load(exported, arguments.epoch, spec)
-    names = preparation.class_names(arguments, exported.description(), classifier.classes)
+    names = image_options.class_names(arguments, exported.description(), classifier.classes)
     images, predictions, unreadable = _list_images(arguments.images), [], []
     for image in images:
         try:
@@ -82,7 +84,7 @@ def run(arguments, output):
 
 
 def _list_images(paths):
-    """The images of a list of files and folders."""
+    """Return the paths of the images in a list of files and folders."""
     images = []
     for path in paths:
         if not os.path.isdir(path):

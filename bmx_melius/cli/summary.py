@@ -1,4 +1,4 @@
-"""``bmx-melius summary``: what a network costs, and where."""
+"""``bmx-melius summary``: operations, parameters and size of a network."""
 
 import dataclasses
 import json
@@ -14,20 +14,20 @@ from .options import add_input_size, add_json_flag, add_network
 _EXAMPLES = """\
 examples:
   bmx-melius summary meliusnet22
-  bmx-melius summary meliusnetA --initial-layers imagenet --by kind     # where the operations are
+  bmx-melius summary meliusnetA --initial-layers imagenet --by kind     # operations per kind of layer
   bmx-melius summary out/best-symbol.json --json                        # an exported network
-  bmx-melius summary meliusnet22 --plot meliusnet22.pdf                 # its layers as a drawing
+  bmx-melius summary meliusnet22 --plot meliusnet22.pdf                 # draw the network
 
 A multiply-accumulate of a convolution is one operation: a BOP if both operands are binary, a FLOP otherwise; OPs = BOPs / 64 + FLOPs.
-Sizes count 1 bit for a binary weight and 32 for any other parameter; a MB has 2^20 bytes.
+A binary weight counts 1 bit, any other parameter 32 bits; 1 MB is 2^20 bytes.
 """
 
 
 def add_parser(commands):
-    """Add the command."""
+    """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'summary',
-        help='operations, parameters and size of a network, layer by layer',
+        help='show operations, parameters and size of a network, layer by layer',
         epilog=_EXAMPLES,
         description='Show the operations, parameters and size of a network, layer by layer.',
     )
@@ -36,24 +36,24 @@ def add_parser(commands):
         '--initial-layers', metavar='STEM', help='stem of a network of the zoo: grouped_stem, imagenet or thumbnail (default: grouped_stem)'
     )
     parser.add_argument('--classes', type=positive_int, metavar='N', help='classes of a network of the zoo (default: 1000)')
-    add_input_size(parser, '224, or what PREFIX-summary.json beside an exported symbol says', '1,3,224,224')
+    add_input_size(parser, '224, or the size in PREFIX-summary.json of an exported symbol', '1,3,224,224')
     parser.add_argument(
         '--by',
         choices=('layer', 'kind'),
         default='layer',
-        help='rows of the table: each layer, or each kind of layer with its share of the OPs (default: layer)',
+        help='rows of the table: layers, or kinds of layers with their share of the OPs (default: layer)',
     )
     parser.add_argument(
         '--plot',
         metavar='FILE',
-        help='also draw the network: .pdf, .png and .svg need the program dot of graphviz, .gv and .dot, its source, do not',
+        help='also draw the network: as .pdf, .png or .svg, which need the program dot of graphviz, or as its source, .gv or .dot',
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """Print the table or the JSON object; write the drawing. Raises `UserError` and `OSError` for what is wrong with the arguments."""
+    """Print a table or a JSON object, and write the drawing. Raises `UserError` or `OSError` for invalid arguments."""
     from ..analysis.drawing import SUFFIXES, draw, save
     from ..analysis.graph import Graph
     from ..analysis.summary import Summary
@@ -84,7 +84,7 @@ def _network_and_shape(arguments):
     if arguments.network.endswith('.json') or os.path.exists(exported.symbol_file):
         if options:
             raise UserError(
-                f'--{next(iter(options)).replace("_", "-")} is for networks of the zoo; {arguments.network} is as it was exported'
+                f'--{next(iter(options)).replace("_", "-")} is for networks of the zoo, but {arguments.network} is an exported network'
             )
         network = arguments.network if arguments.network.endswith('.json') else exported.symbol_file
         spec = exported.description().input_spec()

@@ -1,4 +1,4 @@
-"""``bmx-melius tables``: what was published of the networks, beside what they count here."""
+"""``bmx-melius tables``: published figures of the networks compared with the counts of this project."""
 
 import json
 
@@ -6,11 +6,11 @@ from .options import add_json_flag
 
 _EXAMPLES = """\
 examples:
-  bmx-melius tables                 # all, as Markdown
+  bmx-melius tables                 # all tables, as Markdown
   bmx-melius tables --json
 
-A multiply-accumulate of a convolution is one operation; OPs = BOPs / 64 + FLOPs; a binary weight takes one bit, a MB has 2^20 bytes. The
-accuracies are those published: this project has not trained on ImageNet.
+A multiply-accumulate of a convolution is one operation; OPs = BOPs / 64 + FLOPs. A binary weight counts one bit; 1 MB is 2^20 bytes.
+Accuracies are the published ones: this project has not trained on ImageNet.
 """
 _HEAD = (
     'network',
@@ -26,19 +26,19 @@ _MARKS = '¹²³⁴⁵⁶⁷⁸⁹'
 
 
 def add_parser(commands):
-    """Add the command."""
+    """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'tables',
-        help='the published figures of all networks, beside what they count here',
+        help='compare the published figures of all networks with the counts of this project',
         epilog=_EXAMPLES,
-        description="Print the paper's tables: its figures, and what the networks of this project count.",
+        description="Print the paper's tables: the published figures and the counts of this project's networks.",
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """Print the tables, or the JSON object."""
+    """Print the tables or a JSON object."""
     from model_zoo.published import TABLES
 
     if arguments.json:
@@ -60,7 +60,7 @@ def run(arguments, output):
 
 
 def count(row):
-    """The totals of `bmx_melius.summary` of a row's network."""
+    """Return the totals of `bmx_melius.summary` for the network of a row."""
     from model_zoo import get_model
 
     from ..analysis.summary import summary
@@ -70,7 +70,7 @@ def count(row):
 
 
 def to_markdown(table):
-    """A table with its title, its source and its notes. The columns of stems and accuracies are there where there is something in them."""
+    """Return a table in Markdown, with title, source and notes. Columns of stems and accuracies are omitted if they would be empty."""
     stems = len({row.initial_layers for row in table.rows}) > 1
     published = any(row.ops for row in table.rows)
     shown = [True, stems, True, True, True, True, published, published]

@@ -77,8 +77,8 @@ class EncodedImages(abc.ABC):
         OSError
             When a file cannot be read.
         """
-        strange, cut_off = self.suspects(threads)
-        self._require_decodable(threads, sorted(strange + cut_off))
+        unrecognized, cut_off = self.suspects(threads)
+        self._require_decodable(threads, sorted(unrecognized + cut_off))
         if cut_off:
             LOG.warning('%s: the image of %s is cut off; its missing part is gray', self.path, self.name(cut_off))
 

@@ -77,16 +77,16 @@ class ImageFolder(EncodedImages, Dataset):
             return file.read()
 
     def suspects(self, threads):
-        strange, cut_off = [], []
+        unrecognized, cut_off = [], []
         with ThreadPool(threads) as pool:
             ends = pool.imap(self._ends, range(len(self)), BLOCK)
             bar = progress_bar(ends, total=len(self), description=f'checking {os.path.basename(self.path)}', unit='files')
             for index, (start, tail) in enumerate(bar):
                 if not has_known_start(start):
-                    strange.append(index)
+                    unrecognized.append(index)
                 elif is_cut_off(start, tail):
                     cut_off.append(index)
-        return strange, cut_off
+        return unrecognized, cut_off
 
     def _ends(self, index):
         """Return the first and the last bytes of a file."""

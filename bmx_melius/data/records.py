@@ -54,7 +54,7 @@ class RecordFile(EncodedImages):
         self._size = os.path.getsize(path)
         self.keys, self._offsets = self._read_index()
         self._ends = np.append(self._offsets[1:], self._size)
-        self.labels, self._strange, self._cut_off = np.zeros(len(self.keys), np.int64), [], []
+        self.labels, self._unrecognized, self._cut_off = np.zeros(len(self.keys), np.int64), [], []
         self._check_records()
 
     def __len__(self):
@@ -106,7 +106,7 @@ class RecordFile(EncodedImages):
         for position, (head, tail) in enumerate(zip(heads[:, FRAME + LABEL_HEADER :], tails), start=chunk.start):
             start = head.tobytes()
             if not has_known_start(start):
-                self._strange.append(position)
+                self._unrecognized.append(position)
             elif is_cut_off(start, tail.tobytes()):
                 self._cut_off.append(position)
 
@@ -131,7 +131,7 @@ class RecordFile(EncodedImages):
         return struct.pack('<I', MAGIC).join(parts)[LABEL_HEADER:]  # records are split where their content equals the magic number
 
     def suspects(self, threads):
-        return self._strange, self._cut_off
+        return self._unrecognized, self._cut_off
 
     def name(self, indices):
         return f'record {name_some(self.keys[list(indices)].tolist())}'

@@ -30,13 +30,13 @@ def serve(role):
     job = threading.Thread(target=KVStoreServer(heartbeats.kvstore).run, daemon=True)
     job.start()
     heartbeats.start()
-    asked = None
+    first_signal = None
     while job.is_alive():
         job.join(0.2)
         needed = heartbeats.has_begun()
-        if signals and asked is None:
-            asked = time.monotonic()
-        if len(signals) > 1 or asked is not None and (time.monotonic() > asked + GRACE or not needed):
+        if signals and first_signal is None:
+            first_signal = time.monotonic()
+        if len(signals) > 1 or first_signal is not None and (time.monotonic() > first_signal + GRACE or not needed):
             os._exit(128 + signals[-1])
     heartbeats.stop()
     return 0

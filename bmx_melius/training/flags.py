@@ -27,7 +27,7 @@ REFUSED = {
     '--batch-norm': 'every network of this zoo has batch normalization',
 }
 
-# Flags that a resumed run may change, because they do not affect the result. (num_workers may with record files: see RecordSource.)
+# Flags that a resumed run may change, because they do not affect the result. (For num_workers with record files see RecordSource.)
 CHANGEABLE = {
     'resume',
     'dry_run',

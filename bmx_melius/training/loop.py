@@ -98,8 +98,8 @@ def evaluate(run, lockstep):
         images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
         for output, label in zip([run.forward(x) for x in images], labels):
             accuracy.add(output, label)
-    of_all = Accuracy(*run.workers.sum(dataclasses.astuple(accuracy)))
-    return of_all.top1, of_all.top5
+    total = Accuracy(*run.workers.sum(dataclasses.astuple(accuracy)))
+    return total.top1, total.top5
 
 
 def report_update(run, bar):

@@ -110,7 +110,7 @@ class Progress:
         self.batch += 1
         self.pace.add(time.perf_counter(), self.batch, self.waiting)
 
-    def of_all(self, workers):
+    def summed_over(self, workers):
         """Return a copy with the sums over all `Workers`, as stored in a checkpoint."""
         own = [getattr(self, name) for name in SUMS]
         return dataclasses.replace(self, **{name: type(value)(total) for name, value, total in zip(SUMS, own, workers.sum(own))})
@@ -121,7 +121,7 @@ class Progress:
 
     def results(self, workers):
         """Return the training results of the current epoch over all `Workers`, a dict of columns of `history`."""
-        total = self.of_all(workers)
+        total = self.summed_over(workers)
         return {
             'loss': total.mean_loss,
             'train_top1': total.accuracy,

@@ -1,11 +1,10 @@
 // Tests of the binary kernels: bitwise comparison with plain loops, on random shapes and edge cases.
 //
-//     binary_kernels_test [CASES]
+//     binary_kernels_test INSTRUCTION_SET CASES
 //
-// Each case draws a layer, a map and a part of the output, computes what must come out with a dot product of +1 and -1
-// over unpacked elements, and compares every available kernel table with it, the reference among them. Buffers end
-// exactly where the contract says, next to pages that must not be touched. To add a case that matters, add
-// a line to kEdgeCases.
+// Each case draws a layer, a map and a part of the output, computes the expected result as dot products of +1 and -1
+// over unpacked elements, and compares the kernel tables of the instruction set with it. Buffers end exactly where the
+// kernels' contract says, next to protected pages. To add a case, add a line to kEdgeCases.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "binary_kernel_tables.h"
+#include "kernel_tables.h"
 
 namespace {
 
@@ -404,10 +403,10 @@ bool check_expand(const BinaryKernels& table, const Case& c) {
     return true;
 }
 
-bool check(const Case& c) {
+bool check(const std::vector<const BinaryKernels*>& tables, const Case& c) {
     const Example example(c);
     bool good = true;
-    for (const BinaryKernels* table : available_tables()) {
+    for (const BinaryKernels* table : tables) {
         const bool is_float = c.number == Number::f32;
         good &= is_float ? check_convolve<float>(*table, example) : check_convolve<int16_t>(*table, example);
         good &= check_pack<float>(*table, table->pack_f32, c) && check_pack<int16_t>(*table, table->pack_i16, c);
@@ -418,18 +417,16 @@ bool check(const Case& c) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    const int cases = argc > 1 ? std::atoi(argv[1]) : 200;
+int main(int, char** arguments) {
+    const std::vector<const BinaryKernels*> tables = binary_tables(require_instruction_set(arguments[1]));
+    const int cases = std::atoi(arguments[2]);
     bool good = true;
     for (const Case& c : kEdgeCases) {
-        good &= check(c);
+        good &= check(tables, c);
     }
     for (int i = 0; i < cases && good; ++i) {
-        good &= check(random_case(i));
+        good &= check(tables, random_case(i));
     }
-    for (const BinaryKernels* table : available_tables()) {
-        std::printf("%s ", table->name);
-    }
-    std::printf("%s\n", good ? "passed" : "FAILED");
+    std::printf("%s: %s\n", arguments[1], good ? "ok" : "FAILED");
     return good ? 0 : 1;
 }

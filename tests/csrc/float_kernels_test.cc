@@ -1,4 +1,6 @@
-// Sweeps every float kernel of the tables named on the command line over random shapes against double-precision loops.
+// Tests of the float kernels of an instruction set: comparison with double-precision loops on random shapes.
+//
+//     float_kernels_test INSTRUCTION_SET SHAPES
 //
 // To add a case: a function `check_KERNEL(const FloatKernels&)` that makes one random call, and a line in `main`.
 // Every buffer has exactly the size that the kernels' contract requires, so that AddressSanitizer detects access
@@ -13,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "float_kernel_tables.h"
+#include "kernel_tables.h"
 
 namespace {
 
@@ -432,19 +434,10 @@ void check_gemm_of_any_size(const FloatKernels& kernels) {
     }
 }
 
-const FloatKernels& table_of(const std::string& name) {
-    if (const FloatKernels* kernels = float_table(name)) {
-        return *kernels;
-    }
-    std::printf("%s: not in this build or not on this CPU\n", name.c_str());
-    std::exit(77);
-}
-
 }  // namespace
 
-// Arguments: table, number of shapes of each kernel.
 int main(int, char** arguments) {
-    const FloatKernels& kernels = table_of(arguments[1]);
+    const FloatKernels& kernels = *require_instruction_set(arguments[1]).floats;
     check_nan(kernels);
     for (int i = 0; i < 20; ++i) {
         check_gemm_of_any_size(kernels);

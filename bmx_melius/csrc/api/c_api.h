@@ -45,7 +45,9 @@ int bmx_default_threads(void);
 
 /* Run the program on contiguous float32 arrays of finite numbers. Results for NaN and infinities are undefined and need
  * not be NaN. threads: 1 to 1024, or 0 for the default. Concurrent runs use separate threads, which sleep while idle
- * and exit when the last program is destroyed. A child of fork() computes with one thread. */
+ * and exit when the last program is destroyed. A child of fork() computes with one thread. A run that needs more
+ * working memory than 4 GiB, or than the value in bytes that the environment variable BMX_MELIUS_MEMORY_LIMIT had when
+ * the program was created, fails. */
 int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                     float* const* outputs, int threads);
 

@@ -1,12 +1,15 @@
 #include "api/engine.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <new>
 
 #include "api/image_work.h"
 #include "program/error.h"
+#include "program/limits.h"
 #include "threads/forking.h"
 #include "threads/thread_count.h"
 
@@ -15,6 +18,20 @@ namespace {
 
 constexpr size_t kMostFreeWorkplaces = 4;  // kept per engine for later runs
 constexpr size_t kPage = 4096;
+
+// The bytes of working memory that a run may take.
+int64_t memory_limit() {
+    const char* text = std::getenv(kMemoryVariable);
+    if (!text) {
+        return kMaxMemory;
+    }
+    int64_t bytes = 0;
+    const auto [end, error] = std::from_chars(text, text + std::strlen(text), bytes);
+    if (error != std::errc() || *end || bytes < 1) {
+        throw Error(std::string(kMemoryVariable) + " is '" + text + "': it must be a number of bytes");
+    }
+    return bytes;
+}
 
 class Arena {
   public:
@@ -77,6 +94,13 @@ class Engine::Lease {
                               make_layout(engine.plan_, engine.program_.infer(sizes.maps), division.team()),
                               {}});
         }
+        const int64_t bytes = static_cast<int64_t>(workplace_->layout.bytes) * division.arenas();
+        if (bytes > engine.memory_limit_) {
+            throw Error("a run on these inputs needs " + std::to_string(bytes) + " bytes of working memory; at most " +
+                        std::to_string(engine.memory_limit_) +
+                        " are allowed: give smaller inputs or fewer at a time, or set the environment variable " +
+                        kMemoryVariable + " to more bytes");
+        }
         while (workplace_->arenas.size() < static_cast<size_t>(division.arenas())) {
             workplace_->arenas.emplace_back(workplace_->layout.bytes);
         }
@@ -101,8 +125,11 @@ class Engine::Lease {
 };
 
 Engine::Engine(const int32_t* words, size_t count)
-    : program_(words, count), plan_(make_plan(program_, words, chosen_instruction_set())), pool_(ThreadPool::shared()) {
-    free_.reserve(kMostFreeWorkplaces + 1);  // giving one back must not fail
+    : program_(words, count),
+      plan_(make_plan(program_, words, chosen_instruction_set())),
+      pool_(ThreadPool::shared()),
+      memory_limit_(memory_limit()) {
+    free_.reserve(kMostFreeWorkplaces + 1);  // returning a workplace must not throw
 }
 
 Engine::~Engine() = default;

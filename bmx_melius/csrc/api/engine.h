@@ -32,7 +32,7 @@ class Engine {
 
     const Program& program() const { return program_; }
 
-    // threads: as for threads_of_run.
+    // threads: as for threads_of_run. Throws Error where the run would need more memory than limits.h allows.
     void run(const InputSizes& sizes, const float* const* inputs, float* const* outputs, int threads) const;
     std::vector<StepReport> profile(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
                                     int threads) const;
@@ -49,7 +49,8 @@ class Engine {
     Program program_;
     Plan plan_;
     std::shared_ptr<ThreadPool> pool_;
-    mutable std::vector<std::unique_ptr<Workplace>> free_;  // workplaces no thread works at
+    const int64_t memory_limit_;                            // bytes of a run's working memory
+    mutable std::vector<std::unique_ptr<Workplace>> free_;  // workplaces not in use
 };
 
 }  // namespace bmx

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/arithmetic.h"
+
 namespace bmx {
 namespace {
 
@@ -97,7 +99,7 @@ Views find_views(const Program& program, const Facts& facts) {
 }
 
 std::vector<PackedPart> cut_at_words(const Parts& parts, int channels, int groups) {
-    const int group_channels = channels / groups, group_words = (group_channels + kWordChannels - 1) / kWordChannels;
+    const int group_channels = channels / groups, group_words = ceil_div(group_channels, kWordChannels);
     std::vector<PackedPart> pieces;
     int channel = 0;
     for (const Part& part : parts) {

@@ -34,11 +34,7 @@ import dataclasses
 import numpy as np
 
 from ...errors import UserError
-
-MAX_CHANNELS = 1 << 20
-MAX_SIZE = 1 << 16  # height or width
-MAX_ELEMENTS = 1 << 31  # of one image's map or of a window of all channels, exclusive
-MAX_WEIGHTS = 1 << 23  # per output of a binary convolution: sums stay exact in float32
+from .limits import MAX_CHANNELS, MAX_ELEMENTS, MAX_OPERANDS, MAX_SIZE, MAX_WEIGHTS
 
 FLOAT = np.dtype('<f4')
 HALF = np.dtype('<f2')
@@ -94,7 +90,7 @@ OPERATIONS = {
     'avg_pool': Rule(7, (1, 1), (REAL_KIND,), REAL_KIND, {**_KERNEL, **_STEPS, 'ceil': _FLAG, 'count_pad': _FLAG}),
     'global_avg_pool': Rule(8, (1, 1), (REAL_KIND,), REAL_KIND),
     'add': Rule(9, (2, 2), (REAL_KIND,), REAL_KIND),
-    'concat': Rule(10, (1, 1 << 16), (REAL_KIND, BITS_KIND), None),
+    'concat': Rule(10, (1, MAX_OPERANDS), (REAL_KIND, BITS_KIND), None),
     'slice': Rule(11, (1, 1), (REAL_KIND, BITS_KIND), None, {'begin': (0, MAX_CHANNELS), 'end': (1, MAX_CHANNELS)}),
     'shuffle': Rule(12, (1, 1), (REAL_KIND, BITS_KIND), None, {'groups': (1, MAX_CHANNELS)}),
     'flatten': Rule(13, (1, 1), (REAL_KIND, BITS_KIND), None),
@@ -118,7 +114,7 @@ class Value:
         return (self.channels,) if self.flat else (self.channels, self.height, self.width)
 
     def __str__(self):
-        return f'{self.kind} {self.shape}'
+        return f'{self.kind} ({", ".join(map(str, self.shape))})'
 
 
 @dataclasses.dataclass
@@ -165,55 +161,72 @@ def result_of(operation, inputs):
     ProgramError
         If the operation does not accept them.
     """
-    rule = OPERATIONS[operation.name]
-    x, attributes = inputs[0], operation.attributes
+    name, attributes = operation.name, operation.attributes
+    rule, x = OPERATIONS[name], inputs[0]
     for value in inputs:
-        require(value.kind in rule.kinds, f'{operation.name} takes {" or ".join(rule.kinds)} values, not {value}')
-        require(value.kind == x.kind and value.flat == x.flat, f'{operation.name} mixes {x} with {value}')
+        if value.kind not in rule.kinds:
+            raise ProgramError(f'{name} does not take {value}')
+        if value.kind != x.kind or value.flat != x.flat:
+            raise ProgramError(f'{name} mixes {x} with {value}')
     channels, height, width, flat = x.channels, x.height, x.width, x.flat
-    if operation.name in ('conv', 'binary_conv'):
-        groups, channels = attributes['groups'], attributes['out_channels']
-        require(
-            x.channels % groups == 0 and channels % groups == 0,
-            f'{operation.name} cannot split {x.channels} into {channels} channels in {groups} groups',
-        )
-        if operation.name == 'binary_conv':
-            weights = attributes['kernel_h'] * attributes['kernel_w'] * (x.channels // groups)
-            require(weights < MAX_WEIGHTS, f'binary_conv with {weights} weights per output; fewer than {MAX_WEIGHTS} are exact')
-        else:
-            window = attributes['kernel_h'] * attributes['kernel_w'] * x.channels
-            require(window < MAX_ELEMENTS, f'conv has {MAX_ELEMENTS} or more elements in a window')
-        height, width = _windows(operation, x, ceil=False)
-    elif operation.name in ('max_pool', 'avg_pool'):
-        require(
-            all(attributes[f'pad_{axis}'] < attributes[f'kernel_{axis}'] for axis in 'hw'),
-            f'{operation.name} with a pad as large as its kernel has windows without an element',
-        )
-        height, width = _windows(operation, x, ceil=bool(attributes['ceil']))
-        require(
-            (height - 1) * attributes['stride_h'] - attributes['pad_h'] < x.height
-            and (width - 1) * attributes['stride_w'] - attributes['pad_w'] < x.width,
-            f'{operation.name} has a last window without an element of the map',
-        )
-    elif operation.name == 'global_avg_pool':
+    if name in ('conv', 'binary_conv'):
+        _check_convolution(operation, x)
+        channels, (height, width) = attributes['out_channels'], _windows(operation, x, ceil=False)
+    elif name in ('max_pool', 'avg_pool'):
+        height, width = _pooled_size(operation, x)
+    elif name == 'global_avg_pool':
         height = width = 1
-    elif operation.name == 'add':
-        require(inputs[0] == inputs[1], f'add of {inputs[0]} and {inputs[1]}')
-    elif operation.name == 'concat':
-        require(all((v.height, v.width) == (height, width) for v in inputs), f'concat of {", ".join(map(str, inputs))}')
+    elif name == 'add':
+        if x != inputs[1]:
+            raise ProgramError(f'add of {x} and {inputs[1]}')
+    elif name == 'concat':
+        for value in inputs:
+            if value.height != height or value.width != width:
+                raise ProgramError(f'concat of {x} and {value}')
         channels = sum(value.channels for value in inputs)
-    elif operation.name == 'slice':
+    elif name == 'slice':
         begin, end = attributes['begin'], attributes['end']
-        require(begin < end <= channels, f'slice of channels {begin} to {end} of {channels}')
+        if not begin < end <= channels:
+            raise ProgramError(f'slice of channels {begin} to {end} of {channels}')
         channels = end - begin
-    elif operation.name == 'shuffle':
-        require(channels % attributes['groups'] == 0, f'shuffle of {channels} channels in {attributes["groups"]} groups')
-    elif operation.name == 'flatten':
+    elif name == 'shuffle':
+        if channels % attributes['groups']:
+            raise ProgramError(f'shuffle of {channels} channels in {attributes["groups"]} groups')
+    elif name == 'flatten':
         channels, height, width, flat = channels * height * width, 1, 1, True
-    require(channels <= MAX_CHANNELS, f'{operation.name} makes {channels} channels; at most {MAX_CHANNELS} are possible')
-    require(height <= MAX_SIZE and width <= MAX_SIZE, f'{operation.name} makes a map of {height} x {width}; at most {MAX_SIZE} a side')
-    require(channels * height * width < MAX_ELEMENTS, f'{operation.name} makes a map of {MAX_ELEMENTS} or more elements')
+    if channels > MAX_CHANNELS:
+        raise ProgramError(f'{name} makes {channels} channels; at most {MAX_CHANNELS} are possible')
+    if height > MAX_SIZE or width > MAX_SIZE:
+        raise ProgramError(f'{name} makes a map of {height} x {width}; at most {MAX_SIZE} a side')
+    if channels * height * width >= MAX_ELEMENTS:
+        raise ProgramError(f'{name} makes a map of {MAX_ELEMENTS} or more elements')
     return Value(rule.result or x.kind, channels, height, width, flat)
+
+
+def _check_convolution(operation, x):
+    attributes = operation.attributes
+    groups, channels = attributes['groups'], attributes['out_channels']
+    if x.channels % groups or channels % groups:
+        raise ProgramError(f'{operation.name} cannot split {x.channels} into {channels} channels in {groups} groups')
+    window = attributes['kernel_h'] * attributes['kernel_w'] * x.channels
+    if operation.name == 'binary_conv' and window // groups >= MAX_WEIGHTS:
+        raise ProgramError(f'binary_conv with {window // groups} weights per output; fewer than {MAX_WEIGHTS} are exact')
+    if operation.name == 'conv' and window >= MAX_ELEMENTS:
+        raise ProgramError(f'conv has {MAX_ELEMENTS} or more elements in a window')
+
+
+def _pooled_size(operation, x):
+    """Height and width after pooling."""
+    name, attributes = operation.name, operation.attributes
+    if any(attributes[f'pad_{axis}'] >= attributes[f'kernel_{axis}'] for axis in 'hw'):
+        raise ProgramError(f'{name} with a pad as large as its kernel has windows without an element')
+    height, width = _windows(operation, x, ceil=bool(attributes['ceil']))
+    last_row, last_column = (
+        (size - 1) * attributes[f'stride_{axis}'] - attributes[f'pad_{axis}'] for size, axis in ((height, 'h'), (width, 'w'))
+    )
+    if last_row >= x.height or last_column >= x.width:
+        raise ProgramError(f'{name} has a last window without an element of the map')
+    return height, width
 
 
 def _windows(operation, x, ceil):
@@ -222,14 +235,10 @@ def _windows(operation, x, ceil):
     for axis, size in (('h', x.height), ('w', x.width)):
         kernel, stride, pad = (operation.attributes[f'{name}_{axis}'] for name in ('kernel', 'stride', 'pad'))
         extent = operation.attributes.get(f'dilation_{axis}', 1) * (kernel - 1) + 1
-        require(not x.flat or (extent, stride, pad) == (1, 1, 0), f'{operation.name} of a flat value must have kernel 1')
+        if x.flat and (extent, stride, pad) != (1, 1, 0):
+            raise ProgramError(f'{operation.name} of a flat value must have kernel 1')
         room = size + 2 * pad - extent
-        require(room >= 0, f'{operation.name} has a window of {extent} on a padded map of {size + 2 * pad}')
+        if room < 0:
+            raise ProgramError(f'{operation.name} has a window of {extent} on a padded map of {size + 2 * pad}')
         sizes.append((room + stride - 1 if ceil else room) // stride + 1)
     return sizes
-
-
-def require(condition, message):
-    """Raise `ProgramError` unless the condition holds."""
-    if not condition:
-        raise ProgramError(message)

@@ -21,7 +21,8 @@ The format consists of little-endian 32-bit words, so that MXNet can store it as
     outputs      number of a real value, each
 
 An operation's attributes follow each other in the order of `OPERATIONS`, one word each; its arrays follow in that order too, without
-gaps. The word count of a record must be what its operation needs, so nothing in a valid program is unread.
+gaps. The word count of a record must be what its operation needs, so nothing in a valid program is unread. What a program may ask for
+at most is in `bmx_melius.deploy.limits`.
 
 * float arrays: one element per word; float16 arrays (``half`` = 1): two elements per word, the first in the low half, padded with 0.
 * bit arrays: 32 elements of the last axis per word, the first in the lowest bit; bits beyond the last element are 0.
@@ -31,19 +32,19 @@ import dataclasses
 
 import numpy as np
 
-from .operations import (
+from .limits import (
+    FILTER_BLOCK,
+    MAX_ALL_GROUPS,
+    MAX_ALL_OPERANDS,
+    MAX_ALL_WEIGHTS,
     MAX_CHANNELS,
     MAX_ELEMENTS,
+    MAX_INPUTS,
+    MAX_OPERATIONS,
+    MAX_OUTPUTS,
     MAX_SIZE,
-    OPERATIONS,
-    REAL_KIND,
-    Operation,
-    ProgramError,
-    Value,
-    array_shapes,
-    require,
-    result_of,
 )
+from .operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
 from .words import WORD, checksum_of, decode, encode, word_count, words_of
 
 MAGIC = int.from_bytes(b'BMXP', 'little')
@@ -51,7 +52,6 @@ VERSION = 1
 HEADER_WORDS = 8
 INPUT_WORDS = 4
 RECORD_WORDS = 3  # opcode, length, number of inputs
-MAX_OPERATIONS = 1 << 16  # giving all values their place takes time that grows with the square
 _NAMES = {rule.opcode: name for name, rule in OPERATIONS.items()}
 
 
@@ -77,26 +77,18 @@ class Program:
             if sizes is not None and not value.flat:
                 height, width = sizes[number]
                 value = dataclasses.replace(value, height=height, width=width)
-            require(
-                1 <= value.channels <= MAX_CHANNELS
-                and 1 <= value.height <= MAX_SIZE
-                and 1 <= value.width <= MAX_SIZE
-                and value.channels * value.height * value.width < MAX_ELEMENTS,
-                f'input {number}: size {value.shape} is not possible',
-            )
+            _check_input(number, value)
             values.append(value)
         for number, operation in enumerate(self.operations):
-            try:
-                values.append(result_of(operation, [values[source] for source in operation.inputs]))
-            except ProgramError as error:
-                raise ProgramError(f'operation {number}: {error}') from error
+            values.append(_named_result(number, operation, values))
             if converted is not None and values[-1].channels != converted[len(values) - 1].channels:  # flatten's depend on the size
                 raise ProgramError(
                     f'operation {number}: {operation.name} makes {values[-1].channels} channels of this input; the network was converted'
                     f' with {converted[len(values) - 1].channels}: give inputs of the size at conversion'
                 )
         for number in self.outputs:
-            require(values[number].kind == REAL_KIND, f'output value {number} holds bits')
+            if values[number].kind != REAL_KIND:
+                raise ProgramError(f'output value {number} holds bits')
         return values
 
     def to_words(self):
@@ -135,84 +127,167 @@ class Program:
             Saying at which word and why it is no valid program.
         """
         words = np.asarray(words)
-        require(words.dtype == WORD and words.ndim == 1, f'a program is a vector of int32, not {words.dtype} of shape {words.shape}')
-        require(len(words) >= HEADER_WORDS, f'a program has at least {HEADER_WORDS} words, not {len(words)}: the file is cut short')
-        magic, version, length, checksum, inputs, operations, outputs, zero = (int(word) for word in words[:HEADER_WORDS])
-        require(magic == MAGIC, 'no packed program: the magic word is missing')
-        require(version == VERSION, f'format version {version}; this release reads version {VERSION}: convert the network again')
-        require(length == len(words), f'the header says {length} words, there are {len(words)}: the file is damaged')
-        require(checksum == checksum_of(words[4:]), 'the checksum does not match: the file is damaged')
-        require(zero == 0, 'word 7 is not 0')
+        inputs, operations, outputs = _read_header(words)
         reader = _Reader(words)
         program = cls([reader.input() for _ in range(reader.count(inputs, INPUT_WORDS, 'inputs'))], [], [])
         values = program.values()
-        require(operations <= MAX_OPERATIONS, f'{operations} operations; at most {MAX_OPERATIONS} are possible')
         for number in range(reader.count(operations, RECORD_WORDS + 1, 'operations')):
-            operation = reader.operation(number, values)
-            program.operations.append(operation)
-            values.append(_named(number, result_of, operation, [values[source] for source in operation.inputs]))
-        for _ in range(reader.count(outputs, 1, 'outputs')):
-            program.outputs.append(reader.source(len(values), 'an output'))
-        require(reader.position == len(words), f'{len(words) - reader.position} words follow the last output')
-        program.values()
+            program.operations.append(reader.operation(number, values))
+        program.outputs += reader.sources(reader.count(outputs, 1, 'outputs'), len(values), 'the list of outputs', 'an output')
+        if reader.left:
+            raise ProgramError(f'{reader.left} words follow the last output')
+        for number in program.outputs:
+            if values[number].kind != REAL_KIND:
+                raise ProgramError(f'output value {number} holds bits')
         return program
 
 
-def _named(number, function, *arguments):
+def _check_input(number, value):
+    possible = 1 <= value.channels <= MAX_CHANNELS and 1 <= value.height <= MAX_SIZE and 1 <= value.width <= MAX_SIZE
+    if not possible or value.channels * value.height * value.width >= MAX_ELEMENTS:
+        raise ProgramError(f'input {number}: size {value} is not possible')
+
+
+def _named_result(number, operation, values):
     try:
-        return function(*arguments)
+        return result_of(operation, [values[source] for source in operation.inputs])
     except ProgramError as error:
         raise ProgramError(f'operation {number}: {error}') from error
 
 
+def _read_header(words):
+    """The numbers of inputs, operations and outputs that the header names."""
+    if words.dtype != WORD or words.ndim != 1:
+        raise ProgramError(f'a program is a vector of int32, not {words.dtype} of shape {words.shape}')
+    if len(words) < HEADER_WORDS:
+        raise ProgramError(f'a program has at least {HEADER_WORDS} words, not {len(words)}: the file is cut short')
+    magic, version, length, checksum, inputs, operations, outputs, zero = words[:HEADER_WORDS].tolist()
+    if magic != MAGIC:
+        raise ProgramError('no packed program: the magic word is missing')
+    if version != VERSION:
+        raise ProgramError(f'format version {version}; this release reads version {VERSION}: convert the network again')
+    if length != len(words):
+        raise ProgramError(f'the header says {length} words, there are {len(words)}: the file is damaged')
+    if checksum != checksum_of(words[4:]):
+        raise ProgramError('the checksum does not match: the file is damaged')
+    if zero != 0:
+        raise ProgramError('word 7 is not 0')
+    for number, what, most in (
+        (inputs, 'inputs', MAX_INPUTS),
+        (operations, 'operations', MAX_OPERATIONS),
+        (outputs, 'outputs', MAX_OUTPUTS),
+    ):
+        if number > most:
+            raise ProgramError(f'{number} {what}; at most {most} are possible')
+    return inputs, operations, outputs
+
+
+@dataclasses.dataclass
+class _Place:
+    """What a message names: an operation, or something of it."""
+
+    number: int
+    name: str = ''
+    what: str = ''
+
+    def __str__(self):
+        return (f'{self.what} of ' if self.what else '') + f'operation {self.number}' + (f' ({self.name})' if self.name else '')
+
+    def of(self, what):
+        return _Place(self.number, self.name, what)
+
+
+class _Totals:
+    """What the operations read so far ask for in all."""
+
+    def __init__(self):
+        self.operands = self.groups = self.weights = 0
+
+    def add(self, place, operation, channels):
+        attributes = operation.attributes
+        self.operands += len(operation.inputs)
+        if operation.name in ('conv', 'binary_conv'):
+            groups = attributes['groups']
+            filters = -(-(attributes['out_channels'] // groups) // FILTER_BLOCK) * FILTER_BLOCK
+            self.groups += groups
+            self.weights += filters * channels * attributes['kernel_h'] * attributes['kernel_w']
+        for total, what, most in (
+            (self.operands, 'inputs of operations', MAX_ALL_OPERANDS),
+            (self.groups, 'groups of convolutions', MAX_ALL_GROUPS),
+            (self.weights, 'weights of convolutions', MAX_ALL_WEIGHTS),
+        ):
+            if total > most:
+                raise ProgramError(f'{place}: {total} {what} so far; at most {most} are possible')
+
+
 class _Reader:
-    """Takes words one after the other, and never one that is not there."""
+    """Takes words one after the other, and never one that is not there. What messages name is turned into text for them only."""
 
     def __init__(self, words):
-        self.words, self.position = words, HEADER_WORDS
+        self.words, self.position, self.totals = words, HEADER_WORDS, _Totals()
+
+    @property
+    def left(self):
+        return len(self.words) - self.position
 
     def take(self, count, what):
-        left = len(self.words) - self.position
-        require(0 <= count <= left, f'word {self.position}: {what} needs {count} words, {left} are left')
+        if not 0 <= count <= self.left:
+            raise ProgramError(f'word {self.position}: {what} needs {count} words, {self.left} are left')
         self.position += count
         return self.words[self.position - count : self.position]
 
     def count(self, number, least_words, what):
         """`number` itself, if that many things of at least `least_words` words can follow and there is at least one."""
-        left = len(self.words) - self.position
-        require(1 <= number <= left // least_words, f'the header says {number} {what}; {left} words are left')
+        if not 1 <= number <= self.left // least_words:
+            raise ProgramError(f'the header says {number} {what}; {self.left} words are left')
         return number
 
-    def source(self, existing, what):
-        number = int(self.take(1, what)[0])
-        require(0 <= number < existing, f'word {self.position - 1}: {what} is value {number}, of {existing} so far')
-        return number
+    def sources(self, count, existing, list_name, name):
+        """Numbers of values, of which there are so many."""
+        numbers = self.take(count, list_name).tolist()
+        if min(numbers) < 0 or max(numbers) >= existing:
+            index = next(index for index, number in enumerate(numbers) if not 0 <= number < existing)
+            raise ProgramError(f'word {self.position - count + index}: {name} is value {numbers[index]}, of {existing} so far')
+        return numbers
 
     def input(self):
-        rank, channels, height, width = (int(word) for word in self.take(INPUT_WORDS, 'an input'))
-        require(rank in (2, 4), f'word {self.position - INPUT_WORDS}: an input of rank {rank}; 2 and 4 exist')
-        require(rank == 4 or (height, width) == (1, 1), f'word {self.position - INPUT_WORDS}: an input of rank 2 has height and width 1')
+        start = self.position
+        rank, channels, height, width = self.take(INPUT_WORDS, 'an input').tolist()
+        if rank not in (2, 4):
+            raise ProgramError(f'word {start}: an input of rank {rank}; 2 and 4 exist')
+        if rank == 2 and (height, width) != (1, 1):
+            raise ProgramError(f'word {start}: an input of rank 2 has height and width 1')
         return Value(REAL_KIND, channels, height, width, rank == 2)
 
     def operation(self, number, values):
+        """Read an operation and append the value that it makes to `values`."""
         start = self.position
-        opcode, length, inputs = (int(word) for word in self.take(RECORD_WORDS, f'operation {number}'))
-        require(opcode in _NAMES, f'word {start}: operation {number} has the unknown code {opcode}')
+        opcode, length, inputs = self.take(RECORD_WORDS, _Place(number, what='the head')).tolist()
+        if opcode not in _NAMES:
+            raise ProgramError(f'word {start}: operation {number} has the unknown code {opcode}')
         name = _NAMES[opcode]
-        rule, place = OPERATIONS[name], f'operation {number} ({name})'
-        require(rule.inputs[0] <= inputs <= rule.inputs[1], f'word {start}: {place} has {inputs} inputs')
-        sources = tuple(self.source(len(values), f'an input of {place}') for _ in range(inputs))
-        attributes = {}
-        for attribute, (least, most) in rule.attributes.items():
-            value = int(self.take(1, place)[0])
-            require(least <= value <= most, f'word {self.position - 1}: {place} has {attribute} {value}; {least} to {most} exist')
-            attributes[attribute] = value
-        operation = Operation(name, sources, attributes)
-        _named(number, result_of, operation, [values[source] for source in sources])  # before sizes are computed from it
-        for array, (dtype, shape) in array_shapes(operation, values[sources[0]].channels).items():
-            what = f'{array} of {place}'
+        rule, place = OPERATIONS[name], _Place(number, name)
+        if not rule.inputs[0] <= inputs <= rule.inputs[1]:
+            raise ProgramError(f'word {start}: {place} has {inputs} inputs; {rule.inputs[0]} to {rule.inputs[1]} are possible')
+        sources = self.sources(inputs, len(values), place.of('the list of inputs'), place.of('an input'))
+        operation = Operation(name, tuple(sources), self._attributes(rule, place))
+        result = _named_result(number, operation, values)  # before sizes are computed from it
+        channels = values[sources[0]].channels
+        self.totals.add(place, operation, channels)
+        for array, (dtype, shape) in array_shapes(operation, channels).items():
+            what = place.of(array)
             operation.arrays[array] = decode(self.take(word_count(dtype, shape), what), dtype, shape, what)
-        require(self.position - start == length, f'word {start}: {place} takes {self.position - start} words, its record says {length}')
-        if name == 'threshold':
-            require(not np.isnan(operation.arrays['threshold']).any(), f'{place} has a threshold that is not a number')
+        if name == 'threshold' and np.isnan(operation.arrays['threshold']).any():
+            raise ProgramError(f'{place} has a threshold that is not a number')
+        if self.position - start != length:
+            raise ProgramError(f'word {start}: {place} takes {self.position - start} words, its record says {length}')
+        values.append(result)
         return operation
+
+    def _attributes(self, rule, place):
+        start = self.position
+        numbers = self.take(len(rule.attributes), place.of('the list of attributes')).tolist()
+        for index, ((name, (least, most)), number) in enumerate(zip(rule.attributes.items(), numbers)):
+            if not least <= number <= most:
+                raise ProgramError(f'word {start + index}: {place} has {name} {number}; {least} to {most} exist')
+        return dict(zip(rule.attributes, numbers))

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ...arithmetic import ceil_div
-from .operations import ProgramError
+from .limits import MEMORY_VARIABLE, memory_limit
+from .operations import REAL_KIND, ProgramError
 from .words import pack_bits
 
 _BLOCK = 1 << 15  # 64-bit words combined at a time, so that they stay in the cache
@@ -31,13 +32,12 @@ def run(program, inputs):
     Raises
     ------
     ProgramError
-        When the inputs do not fit.
+        When the inputs do not fit, or the run would need more memory than `limits.memory_limit` allows.
     """
     check_inputs(program, inputs)
-    program.values([array.shape[2:] for array in inputs])  # or an error: do the windows fit the maps?
+    last_use = _last_uses(program)
+    check_memory(_memory(program, program.values([array.shape[2:] for array in inputs]), last_use, len(inputs[0])))
     first = len(program.inputs)
-    last_use = {source: first + number for number, operation in enumerate(program.operations) for source in operation.inputs}
-    last_use.update(dict.fromkeys(program.outputs))
     values = dict(enumerate(inputs))
     for number, operation in enumerate(program.operations, first):
         values[number] = apply(operation, [values[source] for source in operation.inputs])
@@ -45,6 +45,50 @@ def run(program, inputs):
             if last_use[source] == number:
                 del values[source]
     return [values[number] for number in program.outputs]
+
+
+def _last_uses(program):
+    """The value that is made when each value is used for the last time; None for outputs."""
+    first = len(program.inputs)
+    last_use = {source: first + number for number, operation in enumerate(program.operations) for source in operation.inputs}
+    return {**last_use, **dict.fromkeys(program.outputs)}
+
+
+def _memory(program, values, last_use, batch):
+    """The most bytes that `run` has at a time beside the inputs, about: values, and the copies that windows are laid out in."""
+
+    def size(value):
+        return value.channels * value.height * value.width * (4 if value.kind == REAL_KIND else 1)
+
+    first = len(program.inputs)
+    most = held = 0
+    for number, operation in enumerate(program.operations, first):
+        held += size(values[number])
+        most = max(most, held + _copied(operation, values[operation.inputs[0]], values[number]))
+        held -= sum(size(values[source]) for source in set(operation.inputs) if last_use[source] == number and source >= first)
+    return most * batch
+
+
+def _copied(operation, x, result):
+    """The bytes for each image that the windows of a convolution take."""
+    attributes = operation.attributes
+    windows = result.height * result.width * attributes.get('kernel_h', 1) * attributes.get('kernel_w', 1)
+    if operation.name == 'conv':
+        return 4 * windows * x.channels
+    if operation.name == 'binary_conv':
+        groups = attributes['groups']
+        return 8 * windows * groups * -(-(x.channels // groups) // 64)
+    return 0
+
+
+def check_memory(size, what='working memory'):
+    """Raise `ProgramError` when a run would take more bytes than the limit; `what` says for what."""
+    limit = memory_limit()
+    if size > limit:
+        raise ProgramError(
+            f'a run on these inputs needs {size} bytes of {what}; at most {limit} are allowed: give smaller inputs or fewer at a time, or'
+            f' set the environment variable {MEMORY_VARIABLE} to more bytes'
+        )
 
 
 def check_inputs(program, inputs):

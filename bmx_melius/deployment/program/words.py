@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 
 from ...arithmetic import ceil_div
-from .operations import HALF, require
+from .operations import HALF, ProgramError
 
 WORD = np.dtype('<i4')
 BITS = np.dtype('<u4')
@@ -46,13 +46,15 @@ def decode(words, dtype, shape, what):
     if dtype.kind == BOOL_KIND:
         packed = words.view(BITS).reshape(*shape[:-1], -1)
         tail = shape[-1] % 32
-        require(not tail or not (packed[..., -1] >> tail).any(), f'{what} has bits set beyond its last element')
+        if tail and (packed[..., -1] >> tail).any():
+            raise ProgramError(f'{what} has bits set beyond its last element')
         return unpack_bits(packed, shape[-1])
     count = 1
     for size in shape:
         count *= size
     elements = words.view(dtype)
-    require(not elements[count:].view(np.uint16).any() if dtype == HALF else True, f'{what} is not padded with 0')
+    if dtype == HALF and elements[count:].view(np.uint16).any():
+        raise ProgramError(f'{what} is not padded with 0')
     return elements[:count].reshape(shape)
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import math
 import numbers
 import pathlib
 import threading
@@ -201,7 +202,9 @@ class Runner:
         shapes, ranks = (ctypes.c_int64 * (4 * number))(), (ctypes.c_int * number)()
         if self._library.bmx_program_infer(self._handle, sizes, shapes, ranks):
             raise self._error()
-        return [tuple(shapes[4 * i : 4 * i + rank]) for i, rank in enumerate(ranks)]
+        output_shapes = [tuple(shapes[4 * i : 4 * i + rank]) for i, rank in enumerate(ranks)]
+        reference.check_memory(4 * sum(map(math.prod, output_shapes)), 'memory for its outputs')
+        return output_shapes
 
     def _error(self):
         return ProgramError(self._library.bmx_last_error().decode())

@@ -84,7 +84,7 @@ class Checkpoints:
             When it cannot be written, for example because the disk is full. The previous checkpoint is left unchanged.
         """
         self._workers.average_statistics(net)
-        progress = progress.of_all(self._workers)
+        progress = progress.summed_over(self._workers)
         if self._workers.rank != 0:
             return
         try:

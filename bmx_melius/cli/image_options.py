@@ -1,4 +1,4 @@
-"""How images are prepared and classes are called: the options of the commands that classify, before what the export says."""
+"""Options of predict and evaluate for preprocessing and class names; they override the values in the description of the network."""
 
 import dataclasses
 import sys
@@ -8,23 +8,25 @@ from ..errors import UserError
 
 
 def add_options(parser):
-    """``--channels``, ``--input-size``, ``--resize``, ``--mean``, ``--std`` and ``--classes-file``."""
-    parser.add_argument('--classes-file', metavar='FILE', help='text file with the name of one class a line')
-    parser.add_argument('--channels', type=int, choices=(1, 3), help='of the input: gray or RGB')
+    """Add ``--channels``, ``--input-size``, ``--resize``, ``--mean``, ``--std`` and ``--classes-file``."""
+    parser.add_argument('--classes-file', metavar='FILE', help='text file with one class name per line')
+    parser.add_argument('--channels', type=int, choices=(1, 3), help='channels of the input: 1 (gray) or 3 (RGB)')
     parser.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input in pixels')
     parser.add_argument(
         '--resize',
         type=int,
         metavar='N',
-        help='length of the short side before the centre is cropped; 0 resizes to the input size without a crop '
-        '(default with --input-size: 8/7 of it, as 256 is of 224)',
+        help='length of the short side before the centre crop; 0 resizes to the input size without a crop '
+        '(default with --input-size: 8/7 of it, as 256 for 224)',
     )
-    parser.add_argument('--mean', type=numbers, metavar='R,G,B', help='subtracted from pixels of 0 to 255')
-    parser.add_argument('--std', type=numbers, metavar='R,G,B', help='what pixels are then divided by')
+    parser.add_argument('--mean', type=numbers, metavar='R,G,B', help='mean per channel, subtracted from pixels of 0 to 255')
+    parser.add_argument(
+        '--std', type=numbers, metavar='R,G,B', help='standard deviation per channel, by which pixels are divided after that'
+    )
 
 
 def _input_options(arguments):
-    """The fields of an `InputSpec` that the options give."""
+    """Return the fields of an `InputSpec` that are given by options, a dict."""
     fields = {'channels': arguments.channels, 'size': arguments.input_size, 'mean': arguments.mean, 'std': arguments.std}
     options = {name: value for name, value in fields.items() if value is not None}
     if arguments.resize is not None:
@@ -41,10 +43,10 @@ def input_spec(arguments, description, default, dataset):
     ----------
     arguments : argparse.Namespace
     description : Description or None
-        None for a network without a description.
+        None if the network has no description.
     default : InputSpec
     dataset : str
-        Name of the dataset that the default belongs to, for a note on standard error where neither options nor description are given.
+        Name of the dataset that the default belongs to, for a note on standard error if neither options nor description are given.
     """
     options, written = _input_options(arguments), description and description.input_spec()
     if description and written is None and not options:
@@ -53,15 +55,20 @@ def input_spec(arguments, description, default, dataset):
 
 
 def class_names(arguments, description, classes):
-    """One name a class, or None where nobody gave names.
+    """Return the names of the classes, a list of str, or None if there are none.
 
     Parameters
     ----------
     arguments : argparse.Namespace
     description : Description or None
-        None for a network of which nothing is written down.
+        None if the network has no description.
     classes : int
-        Of the network. Raises `UserError` where there are more or fewer names.
+        Number of classes of the network.
+
+    Raises
+    ------
+    UserError
+        If the number of names is not `classes`.
     """
     if arguments.classes_file:
         source = arguments.classes_file

@@ -1,0 +1,226 @@
+#include "program/operations.h"
+
+#include "program/error.h"
+#include "program/limits.h"
+
+namespace bmx {
+namespace {
+
+using A = Attributes;
+
+std::vector<AttributeRule> join(std::vector<AttributeRule> first, const std::vector<AttributeRule>& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+}
+
+std::string str(int64_t number) { return std::to_string(number); }
+
+// --- shapes --------------------------------------------------------------------------------------
+
+int64_t windows(const char* name, bool flat, int64_t size, int kernel, int dilation, int stride, int pad, bool ceil) {
+    int64_t extent = int64_t(dilation) * (kernel - 1) + 1;
+    if (flat && !(extent == 1 && stride == 1 && pad == 0)) {
+        throw Error(std::string(name) + " of a flat value must have kernel 1");
+    }
+    int64_t room = size + 2 * pad - extent;
+    if (room < 0) {
+        throw Error(std::string(name) + " has a window of " + str(extent) + " on a padded map of " +
+                    str(size + 2 * pad));
+    }
+    return (ceil ? room + stride - 1 : room) / stride + 1;
+}
+
+void slide(const Operation& operation, Value& value) {
+    const Attributes& a = operation.attributes;
+    const char* name = name_of(operation.op);
+    value.height = windows(name, value.flat, value.height, a.kernel_h, a.dilation_h, a.stride_h, a.pad_h, a.ceil);
+    value.width = windows(name, value.flat, value.width, a.kernel_w, a.dilation_w, a.stride_w, a.pad_w, a.ceil);
+}
+
+using Inputs = std::vector<const Value*>;
+
+void check_kinds(const Rule& rule, const Inputs& inputs) {
+    const Value& x = *inputs[0];
+    for (const Value* input : inputs) {
+        if (!(input->kind == Kind::real ? rule.takes_real : rule.takes_bits)) {
+            throw Error(std::string(rule.name) + " does not take " + to_string(*input));
+        }
+        if (input->kind != x.kind || input->flat != x.flat) {
+            throw Error(std::string(rule.name) + " mixes " + to_string(x) + " with " + to_string(*input));
+        }
+    }
+}
+
+void convolve(const Operation& operation, Value& value) {
+    const Attributes& a = operation.attributes;
+    const char* name = name_of(operation.op);
+    if (value.channels % a.groups || a.out_channels % a.groups) {
+        throw Error(std::string(name) + " cannot split " + str(value.channels) + " into " + str(a.out_channels) +
+                    " channels in " + str(a.groups) + " groups");
+    }
+    const int64_t window = a.taps() * value.channels;
+    if (operation.op == Op::binary_conv && window / a.groups >= kMaxWeights) {
+        throw Error(std::string(name) + " with " + str(window / a.groups) + " weights per output; fewer than " +
+                    str(kMaxWeights) + " are exact");
+    }
+    if (operation.op == Op::conv && window >= kMaxElements) {
+        throw Error(std::string(name) + " has " + str(kMaxElements) + " or more elements in a window");
+    }
+    value.channels = a.out_channels;
+    slide(operation, value);
+}
+
+void pool(const Operation& operation, Value& value) {
+    const Attributes& a = operation.attributes;
+    const char* name = name_of(operation.op);
+    const int64_t height = value.height, width = value.width;
+    if (a.pad_h >= a.kernel_h || a.pad_w >= a.kernel_w) {
+        throw Error(std::string(name) + " with a pad as large as its kernel has windows without an element");
+    }
+    slide(operation, value);
+    if ((value.height - 1) * a.stride_h - a.pad_h >= height || (value.width - 1) * a.stride_w - a.pad_w >= width) {
+        throw Error(std::string(name) + " has a last window without an element of the map");
+    }
+}
+
+void concatenate(const Inputs& inputs, Value& value) {
+    value.channels = 0;
+    for (const Value* input : inputs) {
+        if (input->height != value.height || input->width != value.width) {
+            throw Error("concat of " + to_string(*inputs[0]) + " and " + to_string(*input));
+        }
+        value.channels += input->channels;
+    }
+}
+
+void cut(const Attributes& a, Value& value) {
+    if (!(a.begin < a.end && a.end <= value.channels)) {
+        throw Error("slice of channels " + str(a.begin) + " to " + str(a.end) + " of " + str(value.channels));
+    }
+    value.channels = a.end - a.begin;
+}
+
+void check_size(const char* name, const Value& value) {
+    if (value.channels > kMaxChannels) {
+        throw Error(std::string(name) + " makes " + str(value.channels) + " channels; at most " + str(kMaxChannels) +
+                    " are possible");
+    }
+    if (value.height > kMaxSize || value.width > kMaxSize) {
+        throw Error(std::string(name) + " makes a map of " + str(value.height) + " x " + str(value.width) +
+                    "; at most " + str(kMaxSize) + " a side");
+    }
+    if (value.elements() >= kMaxElements) {
+        throw Error(std::string(name) + " makes a map of " + str(kMaxElements) + " or more elements");
+    }
+}
+
+// The value that an operation makes of earlier ones.
+Value result_of(const Operation& operation, const std::vector<Value>& values) {
+    const Rule& rule = rule_of(operation.op);
+    const Attributes& a = operation.attributes;
+    Inputs inputs;
+    for (int input : operation.inputs) {
+        inputs.push_back(&values[input]);
+    }
+    check_kinds(rule, inputs);
+    const Value& x = *inputs[0];
+    Value result = x;
+    switch (operation.op) {
+        case Op::conv:
+        case Op::binary_conv:
+            convolve(operation, result);
+            break;
+        case Op::max_pool:
+        case Op::avg_pool:
+            pool(operation, result);
+            break;
+        case Op::global_avg_pool:
+            result.height = result.width = 1;
+            break;
+        case Op::add:
+            if (!(x == *inputs[1])) {
+                throw Error("add of " + to_string(x) + " and " + to_string(*inputs[1]));
+            }
+            break;
+        case Op::concat:
+            concatenate(inputs, result);
+            break;
+        case Op::slice:
+            cut(a, result);
+            break;
+        case Op::shuffle:
+            if (x.channels % a.groups) {
+                throw Error("shuffle of " + str(x.channels) + " channels in " + str(a.groups) + " groups");
+            }
+            break;
+        case Op::flatten:
+            result = {x.kind, x.elements(), 1, 1, true};
+            break;
+        case Op::threshold:
+        case Op::affine:
+        case Op::relu:
+        case Op::expand:
+            break;
+    }
+    if (rule.result != Rule::same) {
+        result.kind = rule.result == Rule::real ? Kind::real : Kind::bits;
+    }
+    check_size(rule.name, result);
+    return result;
+}
+
+}  // namespace
+
+std::string to_string(const Value& value) {
+    std::string shape = str(value.channels);
+    if (!value.flat) {
+        shape += ", " + str(value.height) + ", " + str(value.width);
+    }
+    return std::string(value.kind == Kind::real ? "real" : "bits") + " (" + shape + ")";
+}
+
+const std::vector<Rule>& rules() {
+    static const std::vector<AttributeRule> window = {
+        {"kernel_h", &A::kernel_h, 1, 255}, {"kernel_w", &A::kernel_w, 1, 255}, {"stride_h", &A::stride_h, 1, 255},
+        {"stride_w", &A::stride_w, 1, 255}, {"pad_h", &A::pad_h, 0, 255},       {"pad_w", &A::pad_w, 0, 255}};
+    static const std::vector<AttributeRule> convolution = join(
+        join({{"out_channels", &A::out_channels, 1, kMaxChannels}}, window), {{"dilation_h", &A::dilation_h, 1, 255},
+                                                                              {"dilation_w", &A::dilation_w, 1, 255},
+                                                                              {"groups", &A::groups, 1, kMaxChannels}});
+    static const std::vector<Rule> table = {
+        {"conv", 1, 1, true, false, Rule::real,
+         join(convolution, {{"has_bias", &A::has_bias, 0, 1}, {"half", &A::half, 0, 1}})},
+        {"binary_conv", 1, 1, false, true, Rule::real,
+         join(convolution, {{"pad_value", &A::pad_value, -1, 1}, {"offset", &A::offset, 0, 1}})},
+        {"threshold", 1, 1, true, false, Rule::bits, {}},
+        {"affine", 1, 1, true, false, Rule::real, {}},
+        {"relu", 1, 1, true, false, Rule::real, {}},
+        {"max_pool", 1, 1, true, false, Rule::real, join(window, {{"ceil", &A::ceil, 0, 1}})},
+        {"avg_pool", 1, 1, true, false, Rule::real,
+         join(window, {{"ceil", &A::ceil, 0, 1}, {"count_pad", &A::count_pad, 0, 1}})},
+        {"global_avg_pool", 1, 1, true, false, Rule::real, {}},
+        {"add", 2, 2, true, false, Rule::real, {}},
+        {"concat", 1, kMaxOperands, true, true, Rule::same, {}},
+        {"slice",
+         1,
+         1,
+         true,
+         true,
+         Rule::same,
+         {{"begin", &A::begin, 0, kMaxChannels}, {"end", &A::end, 1, kMaxChannels}}},
+        {"shuffle", 1, 1, true, true, Rule::same, {{"groups", &A::groups, 1, kMaxChannels}}},
+        {"flatten", 1, 1, true, true, Rule::same, {}},
+        {"expand", 1, 1, false, true, Rule::real, {{"low", &A::low, -1, 0}}},
+    };
+    return table;
+}
+
+Value result_of(size_t number, const Operation& operation, const std::vector<Value>& values) {
+    try {
+        return result_of(operation, values);
+    } catch (const Error& error) {
+        throw Error("operation " + std::to_string(number) + ": " + error.what());
+    }
+}
+
+}  // namespace bmx

@@ -1,0 +1,29 @@
+// The kernel tables of an instruction set, as the dispatch of the engine knows them.
+#pragma once
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "kernels/dispatch.h"
+
+constexpr int kNotAvailable = 77;  // exit status where this build or this CPU lacks an instruction set
+
+inline const bmx::InstructionSet& require_instruction_set(const std::string& name) {
+    for (const bmx::InstructionSet& set : bmx::instruction_sets()) {
+        if (set.name == name) {
+            return set;
+        }
+    }
+    std::printf("%s: not in this build or not on this CPU, which have %s\n", name.c_str(),
+                bmx::instruction_set_names().c_str());
+    std::exit(kNotAvailable);
+}
+
+// Two where maps of few pixels have kernels of their own.
+inline std::vector<const bmx::BinaryKernels*> binary_tables(const bmx::InstructionSet& set) {
+    if (set.binary == set.binary_small) {
+        return {set.binary};
+    }
+    return {set.binary, set.binary_small};
+}
