@@ -93,7 +93,7 @@ def add_stem(features: nn.HybridSequential, options: NetworkOptions, relu: bool 
         For an unknown name or another window size.
     """
     if pool not in (2, 3):
-        raise UserError(f'the pooling window of the stem must be 2 or 3, not {pool}')
+        raise UserError(f'the stem must pool over windows of 2 or 3, not {pool}')
     if options.initial_layers not in STEMS:
         raise UserError(f'unknown initial_layers {options.initial_layers!r}; known: {", ".join(STEMS)}')
     return STEMS[options.initial_layers](features, options, relu, pool)
