@@ -6,7 +6,15 @@ READY := $(VENV)/.ready
 LINT_READY := $(VENV)/.ready-lint
 NATIVE := $(VENV)/.ready-native
 
+<<<<<<< HEAD
+# Each worker begins with a run of successive tests, so that fixtures of a module are seldom made twice; one that has finished takes over
+# half of what another has left, so that no core is idle at the end.
+PARALLEL := -n auto --dist worksteal
+
+# An environment whose interpreter no longer starts (Python was upgraded, the folder copied) or is not the one asked for is built anew.
+=======
 # Rebuild the environment if its interpreter no longer starts (Python was upgraded, the folder was copied) or differs from PYTHON.
+>>>>>>> main
 VERSION := -c 'import sys; print(sys.version)'
 REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)' $(VERSION) 2>/dev/null)" = \
 	"$$($(BIN)/python $(VERSION) 2>/dev/null || echo none)" || echo rebuild)
@@ -19,11 +27,16 @@ help: ## list the targets
 demo: $(NATIVE) ## train a binary MeliusNet on handwritten digits, then export, pack, run and time it
 	$(BIN)/python examples/demo.py
 
-test: $(NATIVE) ## run the tests (ARGS='-k name' is passed to pytest)
-	$(BIN)/python -m pytest tests $(ARGS)
+test: $(NATIVE) ## run the tests on all cores (ARGS='-k name' is passed to pytest; '-n 0' runs them in one process)
+	$(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
 
+<<<<<<< HEAD
+test-long: $(NATIVE) ## run the tests with the full counts of the long checks
+	BMX_MELIUS_TEST_LONG=1 $(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
+=======
 test-long: $(NATIVE) ## run the tests, including the long ones, with more random examples
 	BMX_MELIUS_TEST_LONG=1 $(BIN)/python -m pytest tests $(ARGS)
+>>>>>>> main
 
 experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)
 	$(BIN)/python experiments/run.py all --quick $(ARGS)

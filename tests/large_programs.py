@@ -1,9 +1,10 @@
 """Programs that ask for much with few words, written word by word: `Program.to_words` would refuse some of them."""
 
 import numpy as np
-from bmx_melius.deploy.operations import OPERATIONS
-from bmx_melius.deploy.program import MAGIC, VERSION
-from bmx_melius.deploy.words import checksum_of
+
+from bmx_melius.deployment.program.operations import OPERATIONS
+from bmx_melius.deployment.program.program import MAGIC, VERSION
+from bmx_melius.deployment.program.words import checksum_of
 
 
 def words_of(inputs, records, outputs):

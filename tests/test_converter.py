@@ -752,7 +752,7 @@ def test_a_size_for_which_there_is_no_memory_is_named(small, tmp_path, monkeypat
     def fail(*_):
         raise MemoryError
 
-    monkeypatch.setattr('bmx_melius.deploy.packing._sample', fail)
+    monkeypatch.setattr('bmx_melius.deployment.convert.packing._sample', fail)
     with pytest.raises(UserError, match=r'not enough memory .* \(1, 3, 8, 8\)'):
         bmx.convert(*small, tmp_path / 'packed', (1, 3, 8, 8))
 

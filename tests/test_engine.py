@@ -1,6 +1,7 @@
 """The engine against the NumPy interpreter: random programs, damaged programs, damaged files, threads, every instruction set."""
 
 import ctypes
+import functools
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import threading
 import zlib
 
 import mxnet as mx
+import native_program
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -32,37 +34,12 @@ from model_zoo import get_model
 
 pytestmark = pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
 
-FLOATS, SIZES = ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_int64)
-STEP = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
-FUNCTIONS = {
-    'bmx_last_error': (ctypes.c_char_p,),
-    'bmx_isa': (ctypes.c_char_p,),
-    'bmx_available_isas': (ctypes.c_char_p,),
-    'bmx_program_create': (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),
-    'bmx_program_load': (ctypes.c_void_p, ctypes.c_char_p),
-    'bmx_program_destroy': (None, ctypes.c_void_p),
-    'bmx_program_infer': (ctypes.c_int, ctypes.c_void_p, SIZES, SIZES, ctypes.POINTER(ctypes.c_int)),
-    'bmx_program_run': (ctypes.c_int, ctypes.c_void_p, SIZES, ctypes.POINTER(FLOATS), ctypes.POINTER(FLOATS), ctypes.c_int),
-    'bmx_program_working_memory': (ctypes.c_int64, ctypes.c_void_p, SIZES, ctypes.c_int),
-    'bmx_program_profile': (
-        ctypes.c_int,
-        ctypes.c_void_p,
-        SIZES,
-        ctypes.POINTER(FLOATS),
-        ctypes.POINTER(FLOATS),
-        ctypes.c_int,
-        STEP,
-        ctypes.c_void_p,
-    ),
-}
+INSTRUCTION_SETS = ['reference', *native_program.INSTRUCTION_SETS]
 
 
-def load_library(path):
-    library = ctypes.CDLL(str(path))
-    for name, (result, *arguments) in FUNCTIONS.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
+def create(library, words):
+    """The handle of a program, or None."""
+    return library.bmx_program_create(words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(words))
 
 
 class Engine:
@@ -73,8 +50,7 @@ class Engine:
 
     @classmethod
     def of(cls, library, program):
-        words = program.to_words()
-        handle = library.bmx_program_create(words.ctypes.data, len(words))
+        handle = create(library, program.to_words())
         assert handle, library.bmx_last_error()
         return cls(library, handle, program)
 
@@ -95,7 +71,11 @@ class Engine:
 
     def profile(self, inputs, threads=1):
         steps = []
-        callback = STEP(lambda context, name, seconds, macs, binary: steps.append((name.decode(), seconds, macs, binary)))
+
+        @self.library.bmx_program_profile.argtypes[-2]
+        def callback(_, name, seconds, macs, binary):
+            steps.append((name.decode(), seconds, macs, binary))
+
         return self.call(self.library.bmx_program_profile, inputs, threads, callback, None), steps
 
     def memory(self, inputs, threads=1):
@@ -108,35 +88,47 @@ def sizes_of(arrays):
 
 
 def pointers(arrays):
-    return (FLOATS * len(arrays))(*(array.ctypes.data_as(FLOATS) for array in arrays))
+    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
 
 @pytest.fixture(scope='session')
-def libraries(tmp_path_factory):
-    """The engine once for each instruction set: copies of its file, because it reads BMX_MELIUS_ISA only once."""
+def open_engine(tmp_path_factory):
+    """The function name of an instruction set -> engine: each a copy of the file, because it reads BMX_MELIUS_ISA only once."""
     folder = tmp_path_factory.mktemp('engines')
-    names = load_library(engine.ENGINE_LIBRARY).bmx_available_isas().decode().split()
-    found, before = {}, os.environ.get('BMX_MELIUS_ISA')
-    for name in [*names, 'vax']:
-        path = shutil.copy(engine.ENGINE_LIBRARY, folder / f'{name}.so')
-        os.environ['BMX_MELIUS_ISA'] = name
-        found[name] = load_library(path)
-        found[name].bmx_isa()
-    if before is None:
-        del os.environ['BMX_MELIUS_ISA']
-    else:
-        os.environ['BMX_MELIUS_ISA'] = before
-    return found
+
+    @functools.lru_cache(maxsize=None)
+    def call(name):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv('BMX_MELIUS_ISA', name)
+            library = engine.open_library(shutil.copy(engine.ENGINE_LIBRARY, folder / f'{name}.so'))
+            library.bmx_isa()
+        return library
+
+    return call
 
 
-def working(libraries):
-    return {name: library for name, library in libraries.items() if name != 'vax'}
+def require_instruction_set(name):
+    """Skip the test if this build or this CPU lacks an instruction set."""
+    available = engine.instruction_sets()[1]
+    if name not in available:
+        pytest.skip(f'{name}: not in this build or not on this CPU, which have {" ".join(available)}')
+
+
+@pytest.fixture(scope='session', params=INSTRUCTION_SETS)
+def library(request, open_engine):
+    """The engine with each instruction set."""
+    require_instruction_set(request.param)
+    return open_engine(request.param)
+
+
+@pytest.fixture(scope='session')
+def reference_library(open_engine):
+    """The engine with its reference kernels."""
+    return open_engine('reference')
 
 
 def test_the_library_tells_its_version():
-    library = ctypes.CDLL(str(engine.ENGINE_LIBRARY))
-    library.bmx_version.restype = ctypes.c_char_p
-    assert library.bmx_version().decode() == __version__
+    assert engine.open_library(engine.ENGINE_LIBRARY).bmx_version().decode() == __version__
 
 
 # --- random programs ------------------------------------------------------------------------------------------------------------------
@@ -144,37 +136,35 @@ def test_the_library_tells_its_version():
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=settings().max_examples * 5, suppress_health_check=list(HealthCheck))
-def test_every_instruction_set_equals_the_interpreter_in_every_bit(libraries, random):
+def test_an_instruction_set_equals_the_interpreter_in_every_bit(library, random):
     maker = Maker(random, exact=True)
     program = maker.program(random.randint(1, 12))
     inputs = maker.data(other_sizes(random, program), random.randint(1, 4))
     expected = reference.run(program, inputs)
-    for name, library in working(libraries).items():
-        engine = Engine.of(library, program)
-        for threads in (1, 2, 3):
-            for number, (y, wanted) in enumerate(zip(engine.run(inputs, threads), expected)):
-                np.testing.assert_array_equal(y, wanted, f'{name}, {threads} threads, output {number} of\n{describe(program)}')
+    engine = Engine.of(library, program)
+    for threads in (1, 2, 3):
+        for number, (y, wanted) in enumerate(zip(engine.run(inputs, threads), expected)):
+            np.testing.assert_array_equal(y, wanted, f'{threads} threads, output {number} of\n{describe(program)}')
 
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=settings().max_examples * 3, suppress_health_check=list(HealthCheck))
-def test_floats_differ_by_rounding_alone_and_not_by_threads(libraries, random):
+def test_floats_differ_by_rounding_alone_and_not_by_threads(library, random):
     maker = Maker(random, exact=False)
     program = maker.program(random.randint(1, 8))
     inputs = maker.data(other_sizes(random, program), random.randint(1, 3))
     expected = reference.run(program, inputs)
-    for name, library in working(libraries).items():
-        engine = Engine.of(library, program)
-        single = engine.run(inputs)
-        for number, (y, wanted) in enumerate(zip(single, expected)):
-            tolerance = 1e-5 * max(1, np.abs(wanted).max())
-            np.testing.assert_allclose(y, wanted, 1e-5, tolerance, err_msg=f'{name}, output {number} of\n{describe(program)}')
-        for threads in (2, 3):
-            for y, one in zip(engine.run(inputs, threads), single):
-                np.testing.assert_array_equal(y, one, f'{name}, {threads} threads')
-        for image in range(len(inputs[0])):
-            for y, one in zip(engine.run([array[image : image + 1] for array in inputs]), single):
-                np.testing.assert_array_equal(y[0], one[image], f'{name}, image {image} alone')
+    engine = Engine.of(library, program)
+    single = engine.run(inputs)
+    for number, (y, wanted) in enumerate(zip(single, expected)):
+        tolerance = 1e-5 * max(1, np.abs(wanted).max())
+        np.testing.assert_allclose(y, wanted, 1e-5, tolerance, err_msg=f'output {number} of\n{describe(program)}')
+    for threads in (2, 3):
+        for y, one in zip(engine.run(inputs, threads), single):
+            np.testing.assert_array_equal(y, one, f'{threads} threads')
+    for image in range(len(inputs[0])):
+        for y, one in zip(engine.run([array[image : image + 1] for array in inputs]), single):
+            np.testing.assert_array_equal(y[0], one[image], f'image {image} alone')
 
 
 def attributes_of(name, **others):
@@ -183,7 +173,7 @@ def attributes_of(name, **others):
     return {**plain, **others}
 
 
-def test_a_sum_with_a_convolution_padded_with_0_is_rounded_once(libraries):
+def test_a_sum_with_a_convolution_padded_with_0_is_rounded_once(library):
     random, channels = np.random.RandomState(0), 64
     signs = Operation('threshold', (0,), {}, {'threshold': np.zeros(channels, np.float32), 'flip': np.zeros(channels, bool)})
     attributes = attributes_of('binary_conv', out_channels=channels, kernel_h=3, kernel_w=3, pad_h=1, pad_w=1, pad_value=0)
@@ -191,13 +181,12 @@ def test_a_sum_with_a_convolution_padded_with_0_is_rounded_once(libraries):
     program = Program([Value(REAL_KIND, channels, 7, 7, False)], [signs, convolution, Operation('add', (0, 2))], [3])
     inputs = [random.randn(1, channels, 7, 7).astype(np.float32)]
     (expected,) = reference.run(program, inputs)
-    for name, library in working(libraries).items():
-        for threads in (1, 2):
-            np.testing.assert_array_equal(Engine.of(library, program).run(inputs, threads)[0], expected, name)
+    for threads in (1, 2):
+        np.testing.assert_array_equal(Engine.of(library, program).run(inputs, threads)[0], expected)
 
 
 @pytest.mark.parametrize('kernel', [1, 3])
-def test_sums_of_up_to_3e38_are_as_exact_as_others(libraries, kernel):
+def test_sums_of_up_to_3e38_are_as_exact_as_others(library, kernel):
     random = np.random.RandomState(0)
     attributes = attributes_of('conv', out_channels=64, kernel_h=kernel, kernel_w=kernel, pad_h=kernel // 2, pad_w=kernel // 2)
     weight = random.randn(64, 64, kernel, kernel)
@@ -205,19 +194,17 @@ def test_sums_of_up_to_3e38_are_as_exact_as_others(libraries, kernel):
     program = Program([Value(REAL_KIND, 64, 9, 9, False)], [Operation('conv', (0,), attributes, {'weight': weight.astype('f')})], [1])
     x = np.where(random.rand(1, 64, 9, 9) < 0.5, -3.3e38, 3.3e38).astype(np.float32)
     (expected,) = reference.run(program, [x])
-    for name, library in working(libraries).items():
-        np.testing.assert_allclose(Engine.of(library, program).run([x])[0], expected, atol=1e-6 * 3e38, err_msg=name)
+    np.testing.assert_allclose(Engine.of(library, program).run([x])[0], expected, atol=1e-6 * 3e38)
 
 
-def test_any_number_of_first_layers_fits_on_the_stack(libraries):
+def test_any_number_of_first_layers_fits_on_the_stack(library):
     layers = 5000
     middle_and_1 = {'weight': np.array([0, 1, 0], np.float32).reshape(1, 1, 1, 3), 'bias': np.ones(1, np.float32)}
     attributes = attributes_of('conv', out_channels=1, kernel_w=3, pad_w=1, has_bias=1)
     operations = [Operation('conv', (number,), attributes, middle_and_1) for number in range(layers)]
     program = Program([Value(REAL_KIND, 1, 3, 5, False)], operations, [layers])
     x = np.arange(15, dtype=np.float32).reshape(1, 1, 3, 5)
-    for name, library in working(libraries).items():
-        np.testing.assert_array_equal(Engine.of(library, program).run([x])[0], x + layers, name)
+    np.testing.assert_array_equal(Engine.of(library, program).run([x])[0], x + layers)
 
 
 # --- networks -------------------------------------------------------------------------------------------------------------------------
@@ -254,37 +241,34 @@ def parameters_of(stored):
     return arrays
 
 
-def test_a_whole_network_gives_the_known_logits_on_every_instruction_set(libraries, meliusnet22):
+def test_a_whole_network_gives_the_known_logits(library, meliusnet22):
     program, _, x, logits = meliusnet22
-    for name, library in working(libraries).items():
-        engine = Engine.of(library, program)
-        (single,) = engine.run([x])
-        np.testing.assert_allclose(single, logits, atol=1e-4, err_msg=name)
-        for threads in (2, 3, 4):
-            np.testing.assert_array_equal(engine.run([x], threads)[0], single, f'{name}, {threads} threads')
+    engine = Engine.of(library, program)
+    (single,) = engine.run([x])
+    np.testing.assert_allclose(single, logits, atol=1e-4)
+    for threads in (2, 3, 4):
+        np.testing.assert_array_equal(engine.run([x], threads)[0], single, f'{threads} threads')
 
 
-def test_a_whole_network_works_in_less_than_8_mib(libraries, meliusnet22):
+def test_a_whole_network_works_in_less_than_8_mib(library, meliusnet22):
     program, _, x, _ = meliusnet22
-    for name, library in working(libraries).items():
-        for threads in (1, 2):
-            assert 0 < Engine.of(library, program).memory([x[:1]], threads) < 8 << 20, name
+    for threads in (1, 2):
+        assert 0 < Engine.of(library, program).memory([x[:1]], threads) < 8 << 20
 
 
-def test_profiling_names_all_steps_and_counts_all_multiplications(libraries, meliusnet22):
+def test_profiling_names_all_steps_and_counts_all_multiplications(library, meliusnet22):
     program, _, x, logits = meliusnet22
-    for library in working(libraries).values():
-        (y,), steps = Engine.of(library, program).profile([x], 2)
-        np.testing.assert_allclose(y, logits, atol=1e-4)
-        assert all(seconds >= 0 for _, seconds, _, _ in steps)
-        assert sum(macs for *_, macs, binary in steps if binary) == len(x) * 4624220160
-        names = ' '.join(name for name, *_ in steps)
-        assert all(names.count(operation) >= 34 for operation in ('threshold', 'binary_conv'))
+    (y,), steps = Engine.of(library, program).profile([x], 2)
+    np.testing.assert_allclose(y, logits, atol=1e-4)
+    assert all(seconds >= 0 for _, seconds, _, _ in steps)
+    assert sum(macs for *_, macs, binary in steps if binary) == len(x) * 4624220160
+    names = ' '.join(name for name, *_ in steps)
+    assert all(names.count(operation) >= 34 for operation in ('threshold', 'binary_conv'))
 
 
-def test_the_engine_reads_parameter_files_itself(libraries, meliusnet22):
+def test_the_engine_reads_parameter_files_itself(reference_library, meliusnet22):
     program, path, x, logits = meliusnet22
-    library = libraries['reference']
+    library = reference_library
     handle = library.bmx_program_load(str(path).encode())
     assert handle, library.bmx_last_error()
     np.testing.assert_allclose(Engine(library, handle, program).run([x[:1]], 2)[0], logits[:1], atol=1e-4)
@@ -299,26 +283,25 @@ def some_program(seed=0, operations=12):
     return maker, program, [(value.height, value.width) for value in program.inputs]
 
 
-def test_several_threads_may_run_one_program_at_once(libraries):
-    for library in working(libraries).values():
-        maker, program, sizes = some_program(3)
-        engine = Engine.of(library, program)
-        cases = [maker.data(sizes, batch) for batch in (1, 2, 3, 4, 1, 2, 3, 4)]
-        expected = [reference.run(program, inputs) for inputs in cases]
-        failures = []
+def test_several_threads_may_run_one_program_at_once(library):
+    maker, program, sizes = some_program(3)
+    engine = Engine.of(library, program)
+    cases = [maker.data(sizes, batch) for batch in (1, 2, 3, 4, 1, 2, 3, 4)]
+    expected = [reference.run(program, inputs) for inputs in cases]
+    failures = []
 
-        def work(number, engine=engine, cases=cases, expected=expected, failures=failures):
-            for _ in range(20):
-                for y, wanted in zip(engine.run(cases[number], threads=1 + number % 2), expected[number]):
-                    if not np.array_equal(y, wanted):
-                        failures.append(number)
+    def work(number, engine=engine, cases=cases, expected=expected, failures=failures):
+        for _ in range(20):
+            for y, wanted in zip(engine.run(cases[number], threads=1 + number % 2), expected[number]):
+                if not np.array_equal(y, wanted):
+                    failures.append(number)
 
-        workers = [threading.Thread(target=work, args=(number,)) for number in range(len(cases))]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        assert not failures
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(len(cases))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failures
 
 
 FORK = """
@@ -358,17 +341,17 @@ def test_a_forked_child_computes_with_one_thread(tmp_path):
 # --- errors ---------------------------------------------------------------------------------------------------------------------------
 
 
-def test_an_instruction_set_that_is_not_there_is_an_error_that_lists_those_that_are(libraries):
-    library, words = libraries['vax'], some_program()[1].to_words()
+def test_an_instruction_set_that_is_not_there_is_an_error_that_lists_those_that_are(open_engine):
+    library, words = open_engine('vax'), some_program()[1].to_words()
     assert library.bmx_isa() is None
-    assert not library.bmx_program_create(words.ctypes.data, len(words))
+    assert not create(library, words)
     message = library.bmx_last_error().decode()
-    assert 'vax' in message and all(name in message for name in working(libraries))
+    assert 'vax' in message and all(name in message for name in working(open_engine))
 
 
-def test_inputs_that_do_not_fit_are_refused(libraries):
+def test_inputs_that_do_not_fit_are_refused(reference_library):
     maker, program, sizes = some_program(5)
-    library = libraries['reference']
+    library = reference_library
     engine = Engine.of(library, program)
     inputs = maker.data(sizes, 2)
     for shape in ([0, *inputs[0].shape[1:]], [2, inputs[0].shape[1] + 1, *inputs[0].shape[2:]], [2, inputs[0].shape[1], 1 << 20, 1 << 20]):
@@ -415,42 +398,52 @@ def refusal(words):
     return ''
 
 
-def test_damaged_programs_make_no_forbidden_access_under_sanitizers(libraries, sanitized_engine, tmp_path, long_run):
-    engine = sanitized_engine('tests/csrc/damaged_files_test.cc')
-    random, expected, paths = randoms.Random(1), '', []
-    with np.errstate(over='ignore'):
-        for number in range(10000 if long_run else 1000):
-            if number % 10 == 0:
-                words = some_program(number, 6)[1].to_words()
-            changed = damaged(random, words)
-            if not len(changed):
-                continue
-            path = tmp_path / f'{number}.params'
-            write_parameters(path, {'arg:network_program': changed})
-            if number % 5 == 0:  # also damage the file around it
-                octets = bytearray(path.read_bytes())
-                octets[random.choice((random.randrange(60), len(octets) - 1 - random.randrange(40)))] = random.randrange(256)
-                path.write_bytes(octets)
-                expected += '?'
-            else:
-                expected += '0' if refusal(changed) else '1'
-            paths.append(str(path))
-    names = list(working(libraries))
-    for name in names if long_run else names[-1:]:
-        done = subprocess.run(
-            [engine],
-            input='\n'.join(paths) + '\n',
-            env={**os.environ, 'BMX_MELIUS_ISA': name},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, (name, done.stdout[-500:], done.stderr[-3000:])
-        assert len(done.stdout) == len(expected)
-        assert all(wanted in ('?', found) for wanted, found in zip(expected, done.stdout))
+@pytest.fixture(scope='session')
+def damaged_files(make_once, long_run):
+    """Parameter files of damaged programs, and for each file 1 if Python accepts the program, 0 if not, ? if the file is damaged, too."""
+
+    def make(folder):
+        random, expected, paths = randoms.Random(1), '', []
+        with np.errstate(over='ignore'):
+            for number in range(10000 if long_run else 1000):
+                if number % 10 == 0:
+                    words = some_program(number, 6)[1].to_words()
+                changed = damaged(random, words)
+                if not len(changed):
+                    continue
+                path = folder / f'{number}.params'
+                write_parameters(path, {'arg:network_program': changed})
+                if number % 5 == 0:  # also damage the file around it
+                    octets = bytearray(path.read_bytes())
+                    octets[random.choice((random.randrange(60), len(octets) - 1 - random.randrange(40)))] = random.randrange(256)
+                    path.write_bytes(octets)
+                    expected += '?'
+                else:
+                    expected += '0' if refusal(changed) else '1'
+                paths.append(str(path))
+        (folder / 'expected.json').write_text(json.dumps([paths, expected]))
+
+    return json.loads((make_once('damaged-files', make) / 'expected.json').read_text())
 
 
-def test_both_validators_accept_the_same_words_and_say_the_same_of_others(libraries, long_run):
-    library, random, seen = libraries['reference'], randoms.Random(0), set()
+@pytest.mark.parametrize('instruction_set', INSTRUCTION_SETS)
+def test_damaged_programs_make_no_forbidden_access_under_sanitizers(instruction_set, damaged_files, build_native):
+    require_instruction_set(instruction_set)
+    paths, expected = damaged_files
+    done = subprocess.run(
+        [build_native('tests/csrc/damaged_files_test.cc', None, 'sanitized')],
+        input='\n'.join(paths) + '\n',
+        env={**os.environ, 'BMX_MELIUS_ISA': instruction_set},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, (done.stdout[-500:], done.stderr[-3000:])
+    assert len(done.stdout) == len(expected)
+    assert all(wanted in ('?', found) for wanted, found in zip(expected, done.stdout))
+
+
+def test_both_validators_accept_the_same_words_and_say_the_same_of_others(reference_library, long_run):
+    library, random, seen = reference_library, randoms.Random(0), set()
     with np.errstate(over='ignore'):
         for number in range(10000 if long_run else 1000):
             if number % 10 == 0:
@@ -458,7 +451,7 @@ def test_both_validators_accept_the_same_words_and_say_the_same_of_others(librar
                 words = program.to_words()
             changed = damaged(random, words)
             expected = refusal(changed)
-            handle = library.bmx_program_create(changed.ctypes.data, len(changed))
+            handle = create(library, changed)
             seen.add(bool(handle))
             assert ('' if handle else library.bmx_last_error().decode()) == expected, f'case {number}'
             if not handle:
@@ -511,17 +504,17 @@ BEYOND = {
 
 
 @pytest.mark.parametrize('limit', BEYOND)
-def test_both_validators_know_the_same_limits(libraries, limit):
+def test_both_validators_know_the_same_limits(reference_library, limit):
     words, message = BEYOND[limit][0](), BEYOND[limit][1]
     assert refusal(words) == message
-    assert not libraries['reference'].bmx_program_create(words.ctypes.data, len(words))
-    assert libraries['reference'].bmx_last_error().decode() == message
+    assert not create(library, words)
+    assert reference_library.bmx_last_error().decode() == message
 
 
-def test_a_program_of_as_many_operations_as_are_possible_is_read_planned_and_run(libraries):
-    words, library = chain(MAX_OPERATIONS), libraries['reference']
+def test_a_program_of_as_many_operations_as_are_possible_is_read_planned_and_run(reference_library):
+    words, library = chain(MAX_OPERATIONS), reference_library
     program = Program.from_words(words)
-    handle = library.bmx_program_create(words.ctypes.data, len(words))
+    handle = create(library, words)
     assert handle, library.bmx_last_error()
     x = np.random.randn(1, 1, 2, 2).astype(np.float32)
     (y,) = Engine(library, handle, program).run([x])
@@ -529,12 +522,12 @@ def test_a_program_of_as_many_operations_as_are_possible_is_read_planned_and_run
     np.testing.assert_array_equal(reference.run(program, [x])[0], y)
 
 
-def test_a_run_that_needs_more_memory_than_the_limit_is_refused_and_one_that_needs_less_is_not(libraries, monkeypatch):
-    words, library = sums(4, 16), libraries['reference']
+def test_a_run_that_needs_more_memory_than_the_limit_is_refused_and_one_that_needs_less_is_not(reference_library, monkeypatch):
+    words, library = sums(4, 16), reference_library
     program, inputs = Program.from_words(words), [np.ones((1, 64, 16, 16), np.float32)]
 
     def engine():
-        return Engine(library, library.bmx_program_create(words.ctypes.data, len(words)), program)
+        return Engine(library, create(library, words), program)
 
     needed = engine().memory(inputs)
     for limit, fits in ((needed - 1, False), (needed, True)):
@@ -545,22 +538,22 @@ def test_a_run_that_needs_more_memory_than_the_limit_is_refused_and_one_that_nee
         with pytest.raises(ProgramError, match=f'needs {needed} bytes of working memory; at most {limit} are allowed: .*BMX_MELIUS_MEM'):
             engine().run(inputs)
     monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '4 GiB')
-    assert not library.bmx_program_create(words.ctypes.data, len(words))
+    assert not create(library, words)
     assert library.bmx_last_error().decode() == "BMX_MELIUS_MEMORY_LIMIT is '4 GiB': it must be a number of bytes"
 
 
-def test_a_small_program_cannot_ask_for_gigabytes(libraries):
-    words, library = sums(100, 512), libraries['reference']
+def test_a_small_program_cannot_ask_for_gigabytes(reference_library):
+    words, library = sums(100, 512), reference_library
     assert words.nbytes < 10000
-    engine = Engine(library, library.bmx_program_create(words.ctypes.data, len(words)), Program.from_words(words))
+    engine = Engine(library, create(library, words), Program.from_words(words))
     x = np.ones((1, 64, 512, 512), np.float32)
     assert engine.memory([x]) > 6 << 30
     with pytest.raises(ProgramError, match='bytes of working memory; at most 4294967296 are allowed'):
         engine.run([x])
 
 
-def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(libraries, tmp_path, long_run):
-    library, random = libraries['reference'], randoms.Random(0)
+def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(reference_library, tmp_path, long_run):
+    library, random = reference_library, randoms.Random(0)
     path = tmp_path / 'network.params'
     words = some_program(1)[1].to_words()
     write_parameters(path, {'arg:network_program': words, 'arg:other': np.zeros((2, 3), np.float32)})

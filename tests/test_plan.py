@@ -6,8 +6,8 @@ import subprocess
 from random_programs import Maker
 
 
-def test_every_pass_of_planning_gives_what_it_must_on_small_and_on_random_programs(sanitized_engine, tmp_path, long_run):
-    program = sanitized_engine('tests/csrc/plan_test.cc')
+def test_every_pass_of_planning_gives_what_it_must_on_small_and_on_random_programs(build_native, tmp_path, long_run):
+    program = build_native('tests/csrc/plan_test.cc', None, 'sanitized')
     paths = []
     for seed in range(5000 if long_run else 300):
         maker = Maker(random.Random(seed), exact=seed % 2 == 0)

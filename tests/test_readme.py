@@ -1,4 +1,7 @@
-"""The README says what is true: its Python and its commands run; documents name files that exist. Its table is for test_tables.py."""
+"""README and other documents: the Python and the commands of the README run, and files that documents name exist.
+
+The table of the README is checked by test_tables.py.
+"""
 
 import json
 import re
@@ -22,7 +25,7 @@ README = (ROOT / 'README.md').read_text()
 
 @pytest.fixture()
 def trained(tmp_path, monkeypatch):
-    """The current folder is one in which a network has been trained, as far as the files tell."""
+    """Change to a folder with the files of an exported network, images and folders of classes."""
     monkeypatch.chdir(tmp_path)
     net = get_model('meliusnet22', classes=10)
     net.initialize(mx.init.Xavier())
@@ -39,7 +42,7 @@ def trained(tmp_path, monkeypatch):
 
 
 def runs_here(command):
-    """Whether a command is quick and has what it needs: Graphviz to draw, the engine to be timed, ImageNet to be packed."""
+    """Return whether a command is quick and its requirements are met: Graphviz, the engine, ImageNet."""
     available = {'--compare': False, 'pack-images': False, '--plot': shutil.which('dot'), 'bench': not engine.missing()}
     return all(available.get(word, True) for word in command)
 
@@ -64,9 +67,10 @@ def test_python_and_commands_of_the_readme_run_from_top_to_bottom(trained):
 
 
 DOCUMENTS = sorted(path.relative_to(ROOT) for pattern in ('*.md', 'docs/*.md', 'benchmarks/*.md') for path in ROOT.glob(pattern))
-FOLDERS = ('bmx_melius', 'csrc', 'deploy', 'model_zoo', 'examples', 'benchmarks', 'experiments', 'tests', 'tools')
-
-MADE = ('model_zoo/plainnet.py', 'experiments/thresholds.yaml')  # by recipes of CONTRIBUTING.md, which test_contributing.py follows
+FOLDERS = ('bmx_melius', 'csrc', 'deployment', 'training', 'model_zoo', 'examples', 'benchmarks', 'experiments', 'tests', 'tools')
+PATH = re.compile(rf'`((?:{"|".join(FOLDERS)})/[\w./]*|[\w./]+/\w+\.(?:py|cc|h|md|yaml))`')
+# What the recipes of CONTRIBUTING.md create (test_contributing.py runs them), and a file of MXNet.
+ELSEWHERE = ['model_zoo/plainnet.py', 'experiments/thresholds.yaml', 'mxnet/tools/launch.py']
 
 
 @pytest.mark.parametrize('document', DOCUMENTS, ids=str)
@@ -74,5 +78,5 @@ def test_files_that_documents_name_exist(document):
     text = (ROOT / document).read_text()
     links = [ROOT / document.parent / path for path in re.findall(r'\]\(([\w./-]+)\)', text)]
     assert [path for path in links if not path.exists()] == []
-    named = [path for path in re.findall(rf'`((?:{"|".join(FOLDERS)})/[\w./]+)`', text) if 'NAME' not in path and path not in MADE]
+    named = [path for path in PATH.findall(text) if 'NAME' not in path and path not in ELSEWHERE]
     assert [path for path in named if not any((ROOT / folder / path).exists() for folder in ('', 'bmx_melius'))] == []

@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-from native_program import BuildError, build_program
 from packed import make_image, make_program, write_packed
 
 import bmx_melius as bmx
@@ -16,29 +15,18 @@ from bmx_melius.deployment.runtime import engine
 
 ROOT = pathlib.Path(__file__).parent.parent
 PARTS = ['thread_team', 'thread_pool', 'thread_count', 'forking']
-BUILDS = {'optimized': ['-O2'], 'sanitized': ['-O1', '-g1', '-fsanitize=thread']}
 CHECKS = ['order', 'callers', 'late', 'idle', 'fork', 'end']
 
 needs_engine = pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
 
 
 @pytest.fixture(scope='module')
-def build(tmp_path_factory):
-    """Path of the program of a build."""
-    programs = {}
-
-    def path(name):
-        if name not in programs:
-            try:
-                programs[name] = build_program(tmp_path_factory.mktemp(name), 'tests/csrc/thread_team_test.cc', PARTS, BUILDS[name])
-            except BuildError as error:
-                pytest.skip(str(error))
-        return programs[name]
-
-    return path
+def build(build_native):
+    """The function name of a build -> program that checks the threads."""
+    return lambda name: build_native('tests/csrc/thread_team_test.cc', PARTS, name)
 
 
-@pytest.mark.parametrize('name', BUILDS)
+@pytest.mark.parametrize('name', ['optimized', 'thread-sanitized'])
 @pytest.mark.parametrize('check', CHECKS)
 def test_a_team_computes_in_order_sleeps_when_it_waits_and_ends(build, name, check):
     done = subprocess.run([build(name), check], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)

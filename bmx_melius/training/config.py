@@ -8,7 +8,7 @@ import os
 from typing import Any, Dict, List, Optional, Union
 
 from ..arguments import flag_of, require, require_not_negative
-from ..data.config import DataConfig
+from ..data.data_config import DataConfig
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-// The kernel tables of an instruction set, as the dispatch of the engine knows them.
+// Lookup of the kernel tables of an instruction set in the engine's dispatch.
 #pragma once
 #include <cstdio>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 
 #include "kernels/dispatch.h"
 
-constexpr int kNotAvailable = 77;  // exit status where this build or this CPU lacks an instruction set
+constexpr int kNotAvailable = 77;  // exit status if this build or this CPU lacks an instruction set
 
 inline const bmx::InstructionSet& require_instruction_set(const std::string& name) {
     for (const bmx::InstructionSet& set : bmx::instruction_sets()) {
@@ -20,7 +20,7 @@ inline const bmx::InstructionSet& require_instruction_set(const std::string& nam
     std::exit(kNotAvailable);
 }
 
-// Two where maps of few pixels have kernels of their own.
+// Returns the table and, if there is one, the separate table for maps of few pixels.
 inline std::vector<const bmx::BinaryKernels*> binary_tables(const bmx::InstructionSet& set) {
     if (set.binary == set.binary_small) {
         return {set.binary};

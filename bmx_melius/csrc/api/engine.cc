@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kMostFreeWorkplaces = 4;  // kept per engine for later runs
 constexpr size_t kPage = 4096;
 
-// The bytes of working memory that a run may take.
+// Returns the limit in bytes of the working memory of a run.
 int64_t memory_limit() {
     const char* text = std::getenv(kMemoryVariable);
     if (!text) {

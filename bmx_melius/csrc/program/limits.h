@@ -1,17 +1,17 @@
-// What a program may ask for at most, the same as in deployment/program/limits.py, where the reasons are.
+// Resource limits of programs, the same as in deployment/program/limits.py, which documents them.
 #pragma once
 #include <cstdint>
 
 namespace bmx {
 
-// Of a value or an operation.
+// Limits of a value or an operation.
 constexpr int kMaxChannels = 1 << 20;
 constexpr int kMaxSize = 1 << 16;
 constexpr int64_t kMaxElements = int64_t(1) << 31;
 constexpr int64_t kMaxWeights = 1 << 23;
 constexpr int kMaxOperands = 1 << 12;
 
-// Of a program.
+// Limits of a program.
 constexpr int kMaxInputs = 1 << 12;
 constexpr int kMaxOperations = 1 << 16;
 constexpr int kMaxOutputs = 1 << 12;
@@ -20,7 +20,7 @@ constexpr int64_t kMaxAllGroups = 1 << 18;
 constexpr int64_t kMaxAllWeights = 1 << 30;
 constexpr int kFilterBlock = 64;
 
-// Of a run, unless the environment says otherwise.
+// Limits of a run; the default of the environment variable.
 constexpr int64_t kMaxMemory = int64_t(1) << 32;
 constexpr const char* kMemoryVariable = "BMX_MELIUS_MEMORY_LIMIT";
 

@@ -114,7 +114,7 @@ void check_size(const char* name, const Value& value) {
     }
 }
 
-// The value that an operation makes of earlier ones.
+// Returns the value that an operation computes from earlier ones.
 Value result_of(const Operation& operation, const std::vector<Value>& values) {
     const Rule& rule = rule_of(operation.op);
     const Attributes& a = operation.attributes;

@@ -1,5 +1,5 @@
-// The operations of a program: what they take and what they make, as deployment/program/operations.py says, where their
-// meaning is.
+// Operations of a program: inputs, attributes and results, as in deployment/program/operations.py, which documents
+// their semantics.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace bmx {
 
 enum class Kind { real, bits };
 
-// What is known of a value: its kind and the shape of one image's part. Flat values have height and width 1.
+// Kind and shape (for one image) of a value. Flat values have height and width 1.
 struct Value {
     Kind kind;
     int64_t channels, height, width;
@@ -25,7 +25,7 @@ struct Value {
 
 std::string to_string(const Value& value);
 
-enum class Op {  // the codes of the format
+enum class Op {  // values are the opcodes of the format
     conv = 1,
     binary_conv,
     threshold,
@@ -42,7 +42,7 @@ enum class Op {  // the codes of the format
     expand,
 };
 
-// The attributes of every operation, those that it does not have at the values that mean nothing happens.
+// Attributes of an operation. Those that it does not have are neutral.
 struct Attributes {
     int out_channels = 0;
     int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
@@ -62,7 +62,7 @@ struct Operation {
     Op op;
     std::vector<int> inputs;
     Attributes attributes;
-    // Where its arrays begin in the words, 0 where it has none: weight, threshold or scale; bias, flip or shift.
+    // Offsets of its arrays in the words, 0 if it has none: weight, threshold or scale; bias, flip or shift.
     size_t first = 0, second = 0;
 };
 
@@ -82,13 +82,14 @@ struct Rule {
     std::vector<AttributeRule> attributes;  // in the order of the file
 };
 
-// The row of each code, the first one of code 1.
+// Rules by opcode, starting with opcode 1.
 const std::vector<Rule>& rules();
 
 inline const Rule& rule_of(Op op) { return rules()[static_cast<size_t>(op) - 1]; }
 inline const char* name_of(Op op) { return rule_of(op).name; }
 
-// The value that operation `number` makes of earlier ones. Throws Error, naming it, where it does not accept them.
+// Returns the value that operation `number` computes from earlier ones. Throws Error with its name if it does not
+// accept them.
 Value result_of(size_t number, const Operation& operation, const std::vector<Value>& values);
 
 }  // namespace bmx

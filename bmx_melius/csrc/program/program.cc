@@ -56,7 +56,7 @@ struct Place {
     }
 };
 
-// What the operations read so far ask for in all.
+// Totals over the operations read so far, with their limits.
 class Totals {
   public:
     void add(const Place& place, const Operation& operation, int64_t channels) {
@@ -83,7 +83,7 @@ class Totals {
     int64_t operands_ = 0, groups_ = 0, weights_ = 0;
 };
 
-// Takes words one after the other, and never one that is not there.
+// Sequential reader of words with bounds checks.
 class Reader {
   public:
     Reader(const int32_t* words, size_t count) : words_(words), count_(count) {}
@@ -91,7 +91,7 @@ class Reader {
     size_t position() const { return position_; }
     size_t left() const { return count_ - position_; }
 
-    // The position of so many words, which are `what` or, where there is a place, `what` of it.
+    // Takes `count` words and returns their position. Messages call them `what`, or `what` of `place`.
     size_t take(int64_t count, const char* what, const Place* place = nullptr) {
         if (count < 0 || count > static_cast<int64_t>(left())) {
             throw Error("word " + std::to_string(position_) + ": " + text(what, place) + " needs " + str(count) +
@@ -101,7 +101,7 @@ class Reader {
         return position_ - static_cast<size_t>(count);
     }
 
-    // `number` itself, if that many things of at least `least_words` words can follow and there is at least one.
+    // Returns `number`, if it is at least 1 and that many items of at least `least_words` words can follow.
     int32_t count(int32_t number, size_t least_words, const char* what) const {
         if (number < 1 || static_cast<size_t>(number) > left() / least_words) {
             throw Error("the header says " + str(number) + " " + what + "; " + std::to_string(left()) +
@@ -110,7 +110,7 @@ class Reader {
         return number;
     }
 
-    // Numbers of values, of which there are so many.
+    // Reads `count` numbers of values, each less than `existing`.
     std::vector<int> sources(int32_t count, size_t existing, const char* list, const char* one,
                              const Place* place = nullptr) {
         const size_t start = take(count, list, place);
@@ -136,7 +136,7 @@ class Reader {
         return {Kind::real, words[1], words[2], words[3], words[0] == 2};
     }
 
-    // Reads an operation and adds the value that it makes to `values`.
+    // Reads an operation and appends its result to `values`.
     Operation operation(size_t number, std::vector<Value>& values) {
         Place place = {number};
         const size_t start = take(kRecordWords, "the head", &place);
@@ -183,7 +183,7 @@ class Reader {
         }
     }
 
-    // The arrays of an operation on so many channels.
+    // Reads the arrays of an operation with the given number of input channels.
     void arrays(Operation& operation, int64_t channels, const Place& place) {
         const Attributes& a = operation.attributes;
         switch (operation.op) {
@@ -315,7 +315,7 @@ std::vector<Value> Program::infer(const std::vector<std::pair<int64_t, int64_t>>
     for (size_t i = 0; i < operations_.size(); i++) {
         Value value = result_of(i, operations_[i], values);
         int64_t channels = values_[value_of(static_cast<int>(i))].channels;
-        if (value.channels != channels) {  // only flatten can do that
+        if (value.channels != channels) {  // only possible for flatten
             throw Error("operation " + std::to_string(i) + ": flatten makes " + str(value.channels) +
                         " channels of this input; the network was converted with " + str(channels) +
                         ": give inputs of the size at conversion");

@@ -1,42 +1,42 @@
-"""What a program may ask for at most.
+"""Resource limits of programs.
 
-A program is read before anything is known of who wrote it. These limits are checked while it is read, before anything of the size it asks
-for is allocated, and keep the time and the memory that loading takes within some hundred times the size of the program. They lie far
-above what networks need. ``csrc/limits.h`` has the same.
+Programs may come from untrusted sources. These limits are checked while a program is read, before memory of the requested size is
+allocated, and keep the time and the memory of loading within a few hundred times the size of the program. They are far above the needs
+of networks. ``csrc/program/limits.h`` defines the same limits.
 """
 
 import os
 
 from ...errors import UserError
 
-# Of a value or an operation.
+# Limits of a value or an operation.
 MAX_CHANNELS = 1 << 20
 MAX_SIZE = 1 << 16  # height or width
 MAX_ELEMENTS = 1 << 31  # of one image's map or of a window of all channels, exclusive
 MAX_WEIGHTS = 1 << 23  # per output of a binary convolution, exclusive: sums stay exact in float32
 MAX_OPERANDS = 1 << 12  # inputs of an operation
 
-# Of a program.
+# Limits of a program.
 MAX_INPUTS = 1 << 12
 MAX_OPERATIONS = 1 << 16
 MAX_OUTPUTS = 1 << 12
 MAX_ALL_OPERANDS = 1 << 18  # inputs of all operations
-MAX_ALL_GROUPS = 1 << 18  # of all convolutions: each has arrays of its own
-MAX_ALL_WEIGHTS = 1 << 30  # of all convolutions, with the filters of each group counted as a multiple of FILTER_BLOCK
-FILTER_BLOCK = 64  # kernels compute so many filters at a time, and prepared weights are filled up to them
+MAX_ALL_GROUPS = 1 << 18  # groups of all convolutions: each group has separate arrays
+MAX_ALL_WEIGHTS = 1 << 30  # weights of all convolutions, with the filters of each group rounded up to FILTER_BLOCK
+FILTER_BLOCK = 64  # filters that kernels compute at a time, to which prepared weights are padded
 
-# Of a run.
+# Limits of a run.
 MEMORY_VARIABLE = 'BMX_MELIUS_MEMORY_LIMIT'
-MAX_MEMORY = 1 << 32  # bytes, unless the environment variable says otherwise
+MAX_MEMORY = 1 << 32  # bytes, the default of the environment variable
 
 
 def memory_limit():
-    """The bytes of working memory that a run may take, and those that its outputs may.
+    """Return the limit in bytes of the working memory of a run, which is also the limit of its outputs.
 
     Raises
     ------
     UserError
-        When the environment variable BMX_MELIUS_MEMORY_LIMIT is no number of bytes.
+        If the environment variable BMX_MELIUS_MEMORY_LIMIT is not a positive number.
     """
     text = os.environ.get(MEMORY_VARIABLE, str(MAX_MEMORY))
     if not (text.isascii() and text.isdigit()) or int(text) < 1:

@@ -216,7 +216,7 @@ def _check_convolution(operation, x):
 
 
 def _pooled_size(operation, x):
-    """Height and width after pooling."""
+    """Return height and width of the result of pooling."""
     name, attributes = operation.name, operation.attributes
     if any(attributes[f'pad_{axis}'] >= attributes[f'kernel_{axis}'] for axis in 'hw'):
         raise ProgramError(f'{name} with a pad as large as its kernel has windows without an element')

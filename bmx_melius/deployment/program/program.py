@@ -20,9 +20,9 @@ The format consists of little-endian 32-bit words, so that MXNet can store it as
     operations   opcode, words in this record, number of inputs, inputs (numbers of values), attributes, arrays
     outputs      number of a real value, each
 
-An operation's attributes follow each other in the order of `OPERATIONS`, one word each; its arrays follow in that order too, without
-gaps. The word count of a record must be what its operation needs, so nothing in a valid program is unread. What a program may ask for
-at most is in `bmx_melius.deploy.limits`.
+The attributes of an operation are stored in the order of `OPERATIONS`, one word each, followed by its arrays in the order of
+`array_shapes`, without gaps. The number of words of a record must be exactly what its operation requires, so that every word of a valid
+program is read. `bmx_melius.deployment.program.limits` defines the limits of a program.
 
 * float arrays: one element per word; float16 arrays (``half`` = 1): two elements per word, the first in the low half, padded with 0.
 * bit arrays: 32 elements of the last axis per word, the first in the lowest bit; bits beyond the last element are 0.
@@ -64,12 +64,12 @@ class Program:
     outputs: list
 
     def values(self, sizes=None):
-        """The `Value` of every input and operation, for inputs of the given (height, width) each; by default those at conversion.
+        """Return the `Value` of every input and operation for inputs of the given (height, width), by default those at conversion.
 
         Raises
         ------
         ProgramError
-            Naming the operation that does not fit.
+            If an operation does not accept its inputs; the message names it.
         """
         values = []
         converted = self.values() if sizes is not None else None
@@ -92,7 +92,7 @@ class Program:
         return values
 
     def to_words(self):
-        """The program as an int32 array of shape (words,), checked by reading it back."""
+        """Return the program as an int32 array of shape (words,), validated by reading it back."""
         values = self.values()
         parts = []
         for value in self.inputs:
@@ -124,7 +124,7 @@ class Program:
         Raises
         ------
         ProgramError
-            Saying at which word and why it is no valid program.
+            If the program is invalid; the message gives the position and the reason.
         """
         words = np.asarray(words)
         inputs, operations, outputs = _read_header(words)
@@ -156,7 +156,7 @@ def _named_result(number, operation, values):
 
 
 def _read_header(words):
-    """The numbers of inputs, operations and outputs that the header names."""
+    """Validate the header; return the numbers of inputs, operations and outputs."""
     if words.dtype != WORD or words.ndim != 1:
         raise ProgramError(f'a program is a vector of int32, not {words.dtype} of shape {words.shape}')
     if len(words) < HEADER_WORDS:
@@ -184,7 +184,7 @@ def _read_header(words):
 
 @dataclasses.dataclass
 class _Place:
-    """What a message names: an operation, or something of it."""
+    """An operation, or a part of it, for messages."""
 
     number: int
     name: str = ''
@@ -198,7 +198,7 @@ class _Place:
 
 
 class _Totals:
-    """What the operations read so far ask for in all."""
+    """Totals over the operations read so far, with their limits."""
 
     def __init__(self):
         self.operands = self.groups = self.weights = 0
@@ -221,7 +221,7 @@ class _Totals:
 
 
 class _Reader:
-    """Takes words one after the other, and never one that is not there. What messages name is turned into text for them only."""
+    """Sequential reader of words with bounds checks. Descriptions for messages are formatted only when an error is raised."""
 
     def __init__(self, words):
         self.words, self.position, self.totals = words, HEADER_WORDS, _Totals()
@@ -237,13 +237,13 @@ class _Reader:
         return self.words[self.position - count : self.position]
 
     def count(self, number, least_words, what):
-        """`number` itself, if that many things of at least `least_words` words can follow and there is at least one."""
+        """Return `number`, if it is at least 1 and that many items of at least `least_words` words can follow."""
         if not 1 <= number <= self.left // least_words:
             raise ProgramError(f'the header says {number} {what}; {self.left} words are left')
         return number
 
     def sources(self, count, existing, list_name, name):
-        """Numbers of values, of which there are so many."""
+        """Read `count` numbers of values, each less than `existing`."""
         numbers = self.take(count, list_name).tolist()
         if min(numbers) < 0 or max(numbers) >= existing:
             index = next(index for index, number in enumerate(numbers) if not 0 <= number < existing)
@@ -260,7 +260,7 @@ class _Reader:
         return Value(REAL_KIND, channels, height, width, rank == 2)
 
     def operation(self, number, values):
-        """Read an operation and append the value that it makes to `values`."""
+        """Read an operation and append its result to `values`."""
         start = self.position
         opcode, length, inputs = self.take(RECORD_WORDS, _Place(number, what='the head')).tolist()
         if opcode not in _NAMES:

@@ -48,14 +48,14 @@ def run(program, inputs):
 
 
 def _last_uses(program):
-    """The value that is made when each value is used for the last time; None for outputs."""
+    """Return a dict from each value to the value computed at its last use, or None for outputs."""
     first = len(program.inputs)
     last_use = {source: first + number for number, operation in enumerate(program.operations) for source in operation.inputs}
     return {**last_use, **dict.fromkeys(program.outputs)}
 
 
 def _memory(program, values, last_use, batch):
-    """The most bytes that `run` has at a time beside the inputs, about: values, and the copies that windows are laid out in."""
+    """Estimate the peak memory of `run` in bytes, excluding the inputs: values, and the copies of windows."""
 
     def size(value):
         return value.channels * value.height * value.width * (4 if value.kind == REAL_KIND else 1)
@@ -70,7 +70,7 @@ def _memory(program, values, last_use, batch):
 
 
 def _copied(operation, x, result):
-    """The bytes for each image that the windows of a convolution take."""
+    """Return the bytes per image of the windows of a convolution."""
     attributes = operation.attributes
     windows = result.height * result.width * attributes.get('kernel_h', 1) * attributes.get('kernel_w', 1)
     if operation.name == 'conv':
@@ -82,7 +82,7 @@ def _copied(operation, x, result):
 
 
 def check_memory(size, what='working memory'):
-    """Raise `ProgramError` when a run would take more bytes than the limit; `what` says for what."""
+    """Raise `ProgramError` if a run needs more bytes than the limit. `what` names the kind of memory."""
     limit = memory_limit()
     if size > limit:
         raise ProgramError(
@@ -92,7 +92,7 @@ def check_memory(size, what='working memory'):
 
 
 def check_inputs(program, inputs):
-    """Raise `ProgramError` when the arrays do not fit the inputs of the program; whether its windows fit the maps is not looked at."""
+    """Raise `ProgramError` unless the arrays fit the inputs of the program. Does not check whether the windows fit the maps."""
     if len(inputs) != len(program.inputs):
         raise ProgramError(f'the network has {len(program.inputs)} inputs, {len(inputs)} are given')
     for number, (array, value) in enumerate(zip(inputs, program.inputs)):

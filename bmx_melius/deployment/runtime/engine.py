@@ -26,10 +26,12 @@ _POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to float arrays
 _SIZES = ctypes.POINTER(ctypes.c_int64)
 _STEP_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
 _FUNCTIONS = {  # of csrc/api/c_api.h: result type, argument types
+    'bmx_version': (ctypes.c_char_p,),
     'bmx_last_error': (ctypes.c_char_p,),
     'bmx_isa': (ctypes.c_char_p,),
     'bmx_available_isas': (ctypes.c_char_p,),
     'bmx_program_create': (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t),
+    'bmx_program_load': (ctypes.c_void_p, ctypes.c_char_p),
     'bmx_program_destroy': (None, ctypes.c_void_p),
     'bmx_program_infer': (ctypes.c_int, ctypes.c_void_p, _SIZES, _SIZES, ctypes.POINTER(ctypes.c_int)),
     'bmx_default_threads': (ctypes.c_int,),
@@ -68,12 +70,18 @@ def _load():
     if problem:
         warnings.warn(f'{problem}; packed networks run on NumPy, many times slower', stacklevel=4)
         return None
-    library = ctypes.CDLL(str(ENGINE_LIBRARY))
+    library = open_library(ENGINE_LIBRARY)
+    if library.bmx_isa() is None:
+        raise UserError(library.bmx_last_error().decode())
+    return library
+
+
+def open_library(path):
+    """Load an engine with ctypes and declare its functions."""
+    library = ctypes.CDLL(str(path))
     for name, (result, *arguments) in _FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    if library.bmx_isa() is None:
-        raise UserError(library.bmx_last_error().decode())
     return library
 
 
