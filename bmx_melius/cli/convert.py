@@ -71,9 +71,7 @@ def run(arguments, output):
 def _files(names):
     """Return the names of the symbol and parameter files, and the `Exported` to write."""
     if len(names) not in (2, 3) or len(names) == 2 and names[1].endswith('.params'):
-        raise UserError(
-            f'convert takes PREFIX PACKED or SYMBOL PARAMS PACKED; PACKED is the prefix of the files to write; given: {" ".join(names)}'
-        )
+        raise UserError(f'convert takes PREFIX PACKED or SYMBOL PARAMS PACKED; PACKED names the files to write; given: {" ".join(names)}')
     source = Exported(names[0])
     symbol, params = (source.symbol_file, source.parameter_file(0)) if len(names) == 2 else names[:2]
     for name in (symbol, params):
