@@ -49,7 +49,7 @@ def long_run():
 
 @pytest.fixture(scope='session')
 def shared_folder(request, tmp_path_factory):
-    """Function that builds a C++ program with the whole engine and the sanitizers: path of the source -> path of the program."""
+    """Return the temporary folder that all workers of a test run share."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if hasattr(request.config, 'workerinput') else own
 

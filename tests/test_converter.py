@@ -21,8 +21,13 @@ from reference_network import read_reference_network
 import bmx_melius as bmx
 from bmx_melius import UserError, marks
 from bmx_melius.analysis.graph import load_symbol
-from bmx_melius.container import read_parameters, write_parameters
+from bmx_melius.container import read_arrays, read_parameters, write_parameters
 from bmx_melius.deployment.convert import thresholds
+from bmx_melius.deployment.convert.batch_norms import FoldedBatchNorms
+from bmx_melius.deployment.convert.lowering import lower
+from bmx_melius.deployment.convert.partition import divide
+from bmx_melius.deployment.convert.traced_network import Network
+from bmx_melius.deployment.convert.verification import verify
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Value
 from bmx_melius.deployment.program.packed_operator import NAME
@@ -460,11 +465,40 @@ def test_module_trains_exports_and_loads(tmp_path):
     np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-6)
 
 
-def test_verification_names_the_layer_that_differs(convert, monkeypatch):
-    net = initialized(sequence(bmx.BinaryConv2D(8, 3), nn.Dense(3)), (1, 3, 8, 8))
-    monkeypatch.setitem(reference._FUNCTIONS, 'binary_conv', lambda *a, **k: reference._binary_conv(*a, **k) + 1)
-    with pytest.raises(UserError, match=r'node .*qconv0_fwd: 288 of 288 values differ'):
-        convert(net, (1, 3, 8, 8))
+@pytest.fixture
+def traced_and_lowered(export):
+    """A network of a binary convolution and a dense layer, its one program, and inputs."""
+    shape = (1, 3, 8, 8)
+    symbol, params = export(initialized(sequence(bmx.BinaryConv2D(8, 3), nn.Dense(3)), shape))
+    network, inputs = Network(load_symbol(symbol), read_arrays(params), {'data': shape}), {'data': np.random.randn(*shape).astype('f')}
+    folded = FoldedBatchNorms(network, inputs)
+    (lowered,) = (lower(network, region.nodes, region.outputs, folded) for region in divide(network, folded).regions)
+    assert verify(network, [lowered], inputs).binary_layers == 1
+    return network, lowered, inputs
+
+
+def with_weight(lowered, name, change):
+    """The same with other weights of the operations of a name."""
+    operations = [
+        dataclasses.replace(operation, arrays={**operation.arrays, 'weight': change(operation.arrays['weight'])})
+        if operation.name == name
+        else operation
+        for operation in lowered.program.operations
+    ]
+    return dataclasses.replace(lowered, program=dataclasses.replace(lowered.program, operations=operations))
+
+
+def test_verification_names_the_layer_that_differs(traced_and_lowered):
+    network, lowered, inputs = traced_and_lowered
+
+    def flip_one_of_each_filter(weight):
+        weight = weight.copy()
+        weight[:, 1, 1, 0] = ~weight[:, 1, 1, 0]
+        return weight
+
+    wrong = with_weight(lowered, 'binary_conv', flip_one_of_each_filter)
+    with pytest.raises(UserError, match=r'node .*qconv\d+_fwd: 288 of 288 values differ'):
+        verify(network, [wrong], inputs)
 
 
 @pytest.mark.parametrize('layer, parameter', [(0, 'weight'), (1, 'gamma'), (3, 'weight')])
@@ -479,11 +513,11 @@ def test_verification_refuses_a_network_whose_values_mxnet_cannot_represent(laye
 
 
 @pytest.mark.parametrize('wrong', [np.nan, np.inf])
-def test_verification_refuses_a_program_that_gives_no_finite_numbers(wrong, convert, monkeypatch):
-    net = initialized(sequence(bmx.BinaryConv2D(8, 3), nn.Dense(3)), (1, 3, 8, 8))
-    monkeypatch.setitem(reference._FUNCTIONS, 'conv', lambda *a, **k: reference._conv(*a, **k) * np.float32(wrong))
+def test_verification_refuses_a_program_that_gives_no_finite_numbers(wrong, traced_and_lowered):
+    network, lowered, inputs = traced_and_lowered
+    wrong = with_weight(lowered, 'conv', lambda weight: np.full_like(weight, wrong))
     with pytest.raises(UserError, match=r'node .*dense\d+_fwd: values differ from those of MXNet'):
-        convert(net, (1, 3, 8, 8))
+        verify(network, [wrong], inputs)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ INSTRUCTION_SETS = ['reference', *native_program.INSTRUCTION_SETS]
 
 
 def create(library, words):
-    """The handle of a program, or None."""
+    """Return the handle of a program, or None."""
     return library.bmx_program_create(words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(words))
 
 
@@ -506,7 +506,7 @@ BEYOND = {
 def test_both_validators_know_the_same_limits(reference_library, limit):
     words, message = BEYOND[limit][0](), BEYOND[limit][1]
     assert refusal(words) == message
-    assert not create(library, words)
+    assert not create(reference_library, words)
     assert reference_library.bmx_last_error().decode() == message
 
 
