@@ -205,9 +205,9 @@ def test_the_spread_is_the_distance_between_the_quartiles():
 @pytest.mark.parametrize(
     'arguments,expected',
     [
-        (['meliusnet22', '--compare', 'torch'], r"--compare knows no 'torch'; known: packed, mxnet"),
+        (['meliusnet22', '--compare', 'torch'], r"unknown library 'torch'; known: packed, mxnet"),
         (['meliusnet99'], r"unknown network 'meliusnet99'"),
-        (['meliusnet22', '--input-shape', '1,3,32,32', '--batch', '2'], '--input-shape has the batch in it'),
+        (['meliusnet22', '--input-shape', '1,3,32,32', '--batch', '2'], '--input-shape includes the batch'),
         (['meliusnet22', '--threads', '0'], 'expected a positive whole number'),
     ],
 )

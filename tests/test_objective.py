@@ -176,7 +176,7 @@ def test_a_network_of_gluoncv_teaches_too(tmp_path):
         (dict(name='meliusnet_flex', params='PARAMS', arguments={'depth': 3}), 'meliusnet_flex takes no argument depth'),
         (dict(name='mobilenet0.5', params='PARAMS', arguments={'depth': 3}), 'mobilenet0.5 .*depth'),
         (dict(name='meliusnet22', pretrained=True), 'publishes no weights of meliusnet22'),
-        (dict(name='PREFIX', params='PARAMS'), 'has its weights'),
+        (dict(name='PREFIX', params='PARAMS'), 'includes its weights'),
         (dict(name='PREFIX', classes=7), '7 classes'),
         (dict(name='PREFIX', input_shape=(1, 8, 8)), 'cannot be used'),
     ],

@@ -126,7 +126,7 @@ def test_the_folder_of_an_unpacked_archive_is_found(tmp_path):
 def test_files_are_looked_for_where_gluon_keeps_them(tmp_path, name, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     write(tmp_path / '.mxnet' / 'datasets' / name, name)
-    assert open_source(parse('--dataset', name, '--batch-size', '8')).train_images == TRAIN
+    assert open_source(parse('--dataset', name).data, batch_size=8).train_images == TRAIN
 
 
 def test_evaluation_finds_them_by_name(tmp_path, monkeypatch):
@@ -178,7 +178,7 @@ def test_labels_of_other_data_are_refused(tmp_path):
 
 
 def test_dummy_is_the_same_batch_of_the_size_asked_for_in_every_update():
-    source = open_source(parse('--dataset', 'dummy', '--input-size', '16', '--batch-size', '4'), 1, 2)
+    source = open_source(parse('--dataset', 'dummy', '--input-size', '16').data, batch_size=4, part=1, parts=2)
     assert source.classes == 1000 and source.updates_per_epoch == 100 and source.images_per_update == 8
     batches = list(source.train(0, first=90))
     assert len(batches) == 10

@@ -140,7 +140,7 @@ def with_defaults(options):
             if values[needed]:
                 fill_in(name, value)
             else:
-                require(values[name] is None or values[name] is False, f'{flag_of(name)} means nothing without {flag_of(needed)}')
+                require(values[name] is None or values[name] is False, f'{flag_of(name)} has no effect without {flag_of(needed)}')
     return values
 
 
