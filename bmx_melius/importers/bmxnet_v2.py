@@ -7,7 +7,9 @@ data flows through them. All shapes are checked against those inferred for the n
 """
 
 import collections
+import os
 import re
+from typing import Dict, Union
 
 import mxnet as mx
 import numpy as np
@@ -30,7 +32,7 @@ class _WrongNetwork(UserError):
         super().__init__(f'{filename} is not a checkpoint of this network: {difference}')
 
 
-def load_reference_parameters(net, filename):
+def load_reference_parameters(net: mx.gluon.HybridBlock, filename: Union[str, os.PathLike]) -> Dict[str, str]:
     """Load a BMXNet-v2 checkpoint into a network of this project's zoo.
 
     Parameters

@@ -1,6 +1,7 @@
 """Conversion of exported files and of live networks. The steps are listed in `bmx_melius.deployment.convert.packing`."""
 
 import os
+from typing import Dict, Sequence, Union
 
 import mxnet as mx
 
@@ -9,10 +10,14 @@ from ...container import is_parameter_file, read_arrays
 from ...errors import UserError, last_line
 from ...exported import Exported
 from ...symbol_json import SymbolJson
+from .conversion_report import Report
 from .packing import pack
 
+Path = Union[str, os.PathLike]
+InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]
 
-def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=False):
+
+def convert(symbol_file: Path, params_file: Path, prefix: Path, input_shape: InputShape, verify: bool = True, half: bool = False) -> Report:
     """Convert an exported network and write PREFIX-symbol.json and PREFIX-0000.params.
 
     MXNet loads the files like any exported network after ``import bmx_melius``; `bmx_melius.Session` runs them without MXNet if the
@@ -41,6 +46,19 @@ def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=Fal
         If a file, parameter or node cannot be converted; the message names it. No file is written.
     OSError
         If a file cannot be written.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> import bmx_melius as bmx
+    >>> net = bmx.BinaryConv2D(64, kernel_size=3, padding=1)
+    >>> net.initialize()
+    >>> net.hybridize()
+    >>> _ = net(mx.nd.random.normal(shape=(1, 32, 8, 8)))
+    >>> net.export('net')
+    >>> report = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(1, 32, 8, 8))
+    >>> report.packed_operators, report.binary_layers
+    (1, 1)
     """
     symbol_file, params_file, exported = os.fspath(symbol_file), os.fspath(params_file), Exported(prefix)
     written_symbol, written_params = exported.symbol_file, exported.parameter_file(0)
@@ -62,7 +80,7 @@ def convert(symbol_file, params_file, prefix, input_shape, verify=True, half=Fal
     return report
 
 
-def deploy(net, input_shape):
+def deploy(net: mx.gluon.HybridBlock, input_shape: InputShape) -> mx.gluon.SymbolBlock:
     """Convert a live network or layer to a packed block for inference.
 
     Parameters
@@ -80,6 +98,17 @@ def deploy(net, input_shape):
     ------
     UserError
         If the block is not initialized, does not accept the input shape, or cannot be converted.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> import bmx_melius as bmx
+    >>> layer = bmx.QConv2D(64, kernel_size=3, padding=1)
+    >>> layer.initialize()
+    >>> signs = mx.nd.sign(mx.nd.random.normal(shape=(1, 32, 8, 8)))
+    >>> packed = bmx.deploy(layer, signs.shape)
+    >>> bool((packed(signs) == layer(signs)).min().asscalar())
+    True
     """
     shapes = shapes_by_name(input_shape)
     try:

@@ -1,5 +1,8 @@
 """Execution of packed networks without MXNet."""
 
+import os
+from typing import List, Union
+
 import numpy as np
 
 from ...container import read_parameters
@@ -40,9 +43,24 @@ class Session:
     ------
     UserError
         If the files are missing or do not hold a packed network (the message names the file), or if `threads` is out of range.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> import numpy as np
+    >>> import bmx_melius as bmx
+    >>> net = bmx.BinaryConv2D(64, kernel_size=3, padding=1)
+    >>> net.initialize()
+    >>> net.hybridize()
+    >>> _ = net(mx.nd.random.normal(shape=(1, 32, 8, 8)))
+    >>> net.export('net')
+    >>> _ = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(1, 32, 8, 8))
+    >>> session = bmx.Session('packed', threads=1)
+    >>> bool((session(np.zeros((2, 32, 8, 8), np.float32)) == net(mx.nd.zeros((2, 32, 8, 8))).asnumpy()).all())
+    True
     """
 
-    def __init__(self, network, threads=0, check_finite=False):
+    def __init__(self, network: Union[str, os.PathLike, Program], threads: int = 0, check_finite: bool = False) -> None:
         check_threads(threads)
         self._threads, self._check_finite = int(threads), check_finite
         if isinstance(network, Program):
@@ -54,7 +72,7 @@ class Session:
         self.input_shapes = [(None, *value.shape) for value in program.inputs]
         self._runner = Runner(program, words)
 
-    def __call__(self, *inputs):
+    def __call__(self, *inputs: np.ndarray) -> Union[np.ndarray, List[np.ndarray]]:
         """Run the network.
 
         Parameters
