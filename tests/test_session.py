@@ -344,6 +344,16 @@ def test_the_console_script_does_not_import_mxnet_for_help_or_a_wrong_argument(a
     )
 
 
+def test_a_package_that_python_runs_as_a_module_may_import_this_one(tmp_path):
+    (tmp_path / 'other').mkdir()
+    (tmp_path / 'other' / '__init__.py').write_text('import bmx_melius as bmx\nlayer = bmx.QActivation()\n')
+    (tmp_path / 'other' / '__main__.py').write_text("print('it runs')\n")
+    path = os.pathsep.join([str(tmp_path), os.path.dirname(os.path.dirname(bmx.__file__))])
+    command = [sys.executable, '-W', 'ignore', '-m', 'other']
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, 'PYTHONPATH': path}, capture_output=True, text=True)
+    assert done.stdout == 'it runs\n', done.stderr
+
+
 def test_the_console_script_reads_packed_files_and_knows_the_zoo(tmp_path):
     write_packed(tmp_path / 'net', make_program(channels=3), [0])
     cv2.imwrite(str(tmp_path / 'image.png'), np.zeros((9, 9, 3), np.uint8))

@@ -37,7 +37,7 @@ def train(run):
     num_epochs = run.config.optimizer.num_epochs
     images_per_epoch = source.updates_per_epoch * source.images_per_update
     done = progress.epoch * images_per_epoch + progress.batch * source.images_per_update
-    with Interruption() as interruption, Bar(num_epochs * images_per_epoch, done, run.workers.rank == 0) as bar:
+    with Interruption() as interruption, Bar(num_epochs * images_per_epoch, done, run.is_writer) as bar:
         lockstep = Lockstep(run.workers, interruption)
         for epoch in range(progress.epoch, num_epochs):
             started = time.time()

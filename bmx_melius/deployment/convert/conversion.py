@@ -1,11 +1,11 @@
 """Conversion of exported files and of live networks. The steps are listed in `bmx_melius.deployment.convert.packing`."""
 
 import os
-from typing import Dict, Sequence, Union
+from typing import Union
 
 import mxnet as mx
 
-from ...analysis.graph import load_symbol, shapes_by_name, symbol_of
+from ...analysis.graph import InputShape, load_symbol, shapes_by_name, symbol_of
 from ...container import is_parameter_file, read_arrays
 from ...errors import UserError, last_line
 from ...exported import Exported
@@ -14,7 +14,6 @@ from .conversion_report import Report
 from .packing import pack
 
 Path = Union[str, os.PathLike]
-InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]
 
 
 def convert(symbol_file: Path, params_file: Path, prefix: Path, input_shape: InputShape, verify: bool = True, half: bool = False) -> Report:
