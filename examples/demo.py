@@ -58,8 +58,7 @@ def main():
     show_costs(description, spec)
 
     headline('Loading the exported files in a new process, with MXNet only')
-    _, held_back = open_digits()
-    images, labels = zip(*held_back)
+    images, labels = zip(*open_digits().test)
     inputs = np.stack([spec.normalize(spec.crop(image)).asnumpy() for image in images])
     np.save(FOLDER / 'inputs.npy', inputs)
     run(HERE / 'classify_with_stock_mxnet.py', PREFIX, FOLDER / 'inputs.npy', FOLDER / 'outputs.npy')
@@ -69,7 +68,7 @@ def main():
     if not np.array_equal(predictions, trained.argmax(axis=1)):
         sys.exit('the predictions of the exported network differ from those of the trained one')
     print(
-        f'{len(labels)} digits that were held back in training: the same predictions as the trained network, '
+        f'{len(labels)} test digits, which training did not use: the same predictions as the trained network, '
         f'logits differ by {np.abs(logits - trained).max():.1g} at most'
     )
 
@@ -152,12 +151,12 @@ def time_forms(model, shape):
 
 
 def draw(images, labels, predictions, history, times, path):
-    """Plot the accuracy over the epochs, the times, and held-back digits with their predictions, wrong ones first."""
+    """Plot the accuracy over the epochs, the times, and test digits with their predictions, wrong ones first."""
     figure = plt.figure(figsize=(12, 5.6), constrained_layout=True)
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.2))
     axes, bars = left.subplots(2, 1, gridspec_kw={'height_ratios': (2, 1)})
     epochs = [row['epoch'] for row in history]
-    for key, label in (('top1', 'held-back digits'), ('train_top1', 'training digits, augmented')):
+    for key, label in (('top1', 'validation digits'), ('train_top1', 'training digits, augmented')):
         axes.plot(epochs, [100 * row[key] for row in history], marker='o', label=label)
     axes.axhline(100 * REQUIRED, color='gray', linestyle=':', linewidth=1)
     axes.set(xlabel='epoch', ylabel='top-1 accuracy / %', ylim=(0, 101), title=f'{MODEL} learns digits', xticks=epochs)
@@ -166,7 +165,7 @@ def draw(images, labels, predictions, history, times, path):
     draw_times(bars, times)
     wrong = np.array(predictions) != np.array(labels)
     shown = np.argsort(~wrong, kind='stable')[:60]
-    right.suptitle(f'{len(labels)} held-back digits: {wrong.sum()} mistakes (red, true digit in brackets)')
+    right.suptitle(f'{len(labels)} test digits: {wrong.sum()} mistakes (red, true digit in brackets)')
     for index, cell in zip(shown, right.subplots(6, 10).flat):
         cell.imshow(images[index].asnumpy()[..., 0], cmap='gray_r')
         cell.set_title(

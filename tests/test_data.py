@@ -137,11 +137,13 @@ def test_batches_do_not_depend_on_the_number_of_threads(tmp_path):
 def test_digits_are_split_by_class_and_always_alike():
     from sklearn.datasets import load_digits
 
-    train, validation = open_digits()
-    assert (len(train), len(validation)) == (1433, 364)
-    labels = collections.Counter(label for _, label in validation)
-    assert min(labels.values()) >= 35 and max(labels.values()) <= 37
-    images = [image.asnumpy()[..., 0] for dataset in (train, validation) for image, _ in dataset]
+    parts = open_digits()
+    train, validation, test = parts.train, parts.validation, parts.test
+    assert (len(train), len(validation), len(test)) == (1071, 362, 364)
+    for part in (validation, test):
+        labels = collections.Counter(label for _, label in part)
+        assert min(labels.values()) >= 34 and max(labels.values()) <= 37
+    images = [image.asnumpy()[..., 0] for dataset in (train, validation, test) for image, _ in dataset]
     assert images[0].shape == (10, 10) and images[0].dtype == np.uint8
     original = sorted(image.astype(int).tolist() for image in load_digits().images)
     inner = sorted(np.rint(image[1:-1, 1:-1] / 255 * 16).astype(int).tolist() for image in images)

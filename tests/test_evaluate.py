@@ -188,7 +188,7 @@ def logits(prefix, inputs):
 
 
 def test_digits_are_evaluated_as_by_hand_and_packing_changes_nothing(run, of_digits, tmp_path):
-    pixels, labels = zip(*open_digits()[1])
+    pixels, labels = zip(*open_digits().test)
     inputs = (np.stack([image.asnumpy()[1:-1, 1:-1, 0] for image in pixels])[:, None] - DIGITS.mean[0]) / DIGITS.std[0]
     scores = logits(of_digits[0], inputs)
     predictions = scores.argmax(axis=1)
@@ -241,7 +241,7 @@ def test_digits_are_evaluated_as_by_hand_and_packing_changes_nothing(run, of_dig
 
 def test_the_difference_is_that_of_the_logits(run, of_digits, tmp_path):
     other, _ = export(tmp_path / 'other', DIGITS, list('0123456789'), seed=2)
-    inputs = np.stack([DIGITS.normalize(DIGITS.crop(image)).asnumpy() for image, _ in open_digits()[1]])
+    inputs = np.stack([DIGITS.normalize(DIGITS.crop(image)).asnumpy() for image, _ in open_digits().test])
     mine, its = (logits(prefix, inputs) for prefix in (of_digits[0], other))
     compared = json.loads(run(of_digits[0], 'digits', '--compare', other, '--json')[1])['compared']
     assert compared['different_predictions'] == (mine.argmax(axis=1) != its.argmax(axis=1)).sum() > 0

@@ -273,7 +273,7 @@ def test_the_exported_network_is_the_best_one_and_runs_without_this_project(fini
     prefix = finished['digits'] / 'meliusnet_flex'
     description = json.loads((finished['digits'] / 'meliusnet_flex-summary.json').read_text())
     spec = InputSpec.from_json(description['input'])
-    _, validation = open_digits()
+    validation = open_digits().validation
     inputs = mx.nd.concat(*(spec.normalize(spec.crop(image)).expand_dims(0) for image, _ in validation), dim=0)
     np.save(tmp_path / 'inputs.npy', inputs.asnumpy())
     command = [sys.executable, EXAMPLES / 'classify_with_stock_mxnet.py', prefix, 'inputs.npy', 'outputs.npy']
@@ -440,7 +440,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(data_flags, tmp_path, kind,
     train(*data_flags[kind], '--save-dir', tmp_path / 'run', '--dry-run')
     plan = capsys.readouterr().out
     assert 'OPs' in plan and 'nothing was trained' in plan
-    assert ('1,433 training and 364 validation' if kind == 'digits' else '30 training and 12 validation') in plan
+    assert ('1,071 training and 362 validation' if kind == 'digits' else '30 training and 12 validation') in plan
     assert not (tmp_path / 'run').exists()
 
 

@@ -41,7 +41,7 @@ def add_parser(commands):
     parser.add_argument(
         'data',
         metavar='DATA',
-        help='digits, mnist, fashion-mnist, cifar10, cifar100, a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a '
+        help='digits, glyphs, mnist, fashion-mnist, cifar10, cifar100, a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a '
         '.rec file with an .idx file of the same name',
     )
     parser.add_argument('--compare', metavar='PREFIX', help='also evaluate these exported files on the same images')

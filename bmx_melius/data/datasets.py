@@ -6,7 +6,7 @@ import os
 from typing import Callable, Dict, Optional, Sequence
 
 from ..preprocessing import InputSpec
-from . import small_images
+from . import glyphs, small_images
 from .augmentation import Augmentation
 
 LEVELS = ('low', 'medium', 'high')
@@ -30,8 +30,8 @@ class Dataset:
     num_epochs, num_workers : int
     data_dir : str or None
         Default folder of the files; None if the dataset needs no files.
-    open : callable str -> (Dataset, Dataset), or None
-        Open the training and validation datasets of pairs (image, label) in a folder. None: `opening.open_source` handles the dataset.
+    open : callable str -> Parts, or None
+        Open the datasets of pairs (image, label) in a folder. None: `opening.open_source` handles the dataset.
     class_names : sequence of str or None
         Names of the classes of the datasets that `open` returns.
     """
@@ -101,6 +101,19 @@ DATASETS = {
         num_workers=0,
         open=lambda _: small_images.open_digits(),
         class_names=small_images.DIGITS,
+    ),
+    # Gray characters of 32x32 pixels, of random contrast and distorted when they are rendered.
+    'glyphs': Dataset(
+        input=InputSpec(channels=1, size=32, resize=32, mean=(128.2,), std=(77.6,)),
+        augmentations={
+            'low': Augmentation(),
+            'medium': Augmentation(pad=2),
+            'high': Augmentation(pad=2, brightness=0.4, contrast=0.4),
+        },
+        num_epochs=20,
+        open=lambda _: glyphs.open_glyphs(),
+        class_names=glyphs.CHARACTERS,
+        **SMALL,
     ),
     'mnist': Dataset(
         input=InputSpec(channels=1, size=28, resize=28, mean=(33.31,), std=(78.57,)),

@@ -48,9 +48,11 @@ def open_source(config, batch_size, seed=0, part=0, parts=1):
     common = {**machine, 'augmentation': dataset.augmentations[config.augmentation]}
     data_dir = os.path.expanduser(config.data_dir or '')
     if dataset.open:
-        train, validation = dataset.open(data_dir)
+        parts_of_data = dataset.open(data_dir)
         origin = f'{config.dataset} in {data_dir}' if data_dir else config.dataset
-        return ImageSource(train, validation, list(dataset.class_names), origin, threads=config.num_workers, **common)
+        return ImageSource(
+            parts_of_data.train, parts_of_data.validation, list(dataset.class_names), origin, threads=config.num_workers, **common
+        )
     if config.use_rec:
         train = _open_records(config, 'train')
         validation = _open_records(config, 'val')
@@ -84,8 +86,8 @@ def open_images(data, spec, threads):
     Parameters
     ----------
     data : str
-        'digits', 'mnist', 'fashion-mnist', 'cifar10' or 'cifar100' (in ~/.mxnet/datasets), a folder with CLASS/*.jpg or
-        val/CLASS/*.jpg, or a .rec file of im2rec with its .idx beside it.
+        'digits' or 'glyphs' (their test images), 'mnist', 'fashion-mnist', 'cifar10' or 'cifar100' (in ~/.mxnet/datasets), a folder
+        with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec with its .idx beside it.
     spec : InputSpec
         Decodes the files.
     threads : int
@@ -102,7 +104,7 @@ def open_images(data, spec, threads):
     """
     dataset = DATASETS.get(data)
     if dataset and dataset.open:
-        images = dataset.open(os.path.expanduser(dataset.data_dir or ''))[1]
+        images = dataset.open(os.path.expanduser(dataset.data_dir or '')).evaluation
         return LabelledImages(data, images, _numbered(len(images)), len(dataset.class_names), list(dataset.class_names))
     path = os.path.expanduser(data)
     if os.path.isdir(path):
@@ -112,7 +114,8 @@ def open_images(data, spec, threads):
         return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.class_names), folder.class_names)
     if not os.path.isfile(path):
         raise UserError(
-            f'there is no {data}: give digits, mnist, cifar10, ..., a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file of im2rec'
+            f'there is no {data}: give digits, glyphs, mnist, cifar10, ..., a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file '
+            'of im2rec'
         )
     index = os.path.splitext(path)[0] + '.idx'
     if not os.path.isfile(index):

@@ -20,9 +20,10 @@ from mxnet.gluon.data import ArrayDataset
 from mxnet.gluon.data.vision import CIFAR10, CIFAR100, MNIST
 
 from ..errors import UserError, last_line
+from .source import Parts
 
 DIGITS = tuple('0123456789')
-HELD_BACK = 5  # images 0, 5, 10, ... of each digit are used for validation: 364 of 1797
+SHARE = 5  # of each digit, images 0, 5, 10, ... are test images, 364 of 1797, and images 1, 6, 11, ... validation images, 362
 WHITE = 16  # the value of a white pixel of scikit-learn's digits
 BORDER = 1  # width in pixels of the black border added to scikit-learn's digits, so that crops can move
 
@@ -46,7 +47,7 @@ CIFAR100_CLASSES = (
 
 
 def open_digits():
-    """Return the training and validation datasets of scikit-learn's digits: pairs of NDArray (10, 10, 1) uint8 and int.
+    """Return the `Parts` of scikit-learn's digits: pairs of NDArray (10, 10, 1) uint8 and int.
 
     Raises
     ------
@@ -59,12 +60,15 @@ def open_digits():
         raise UserError('the digits come with scikit-learn, which is not installed: pip install scikit-learn') from error
     digits = load_digits()
     images = np.pad(np.rint(digits.images * (255 / WHITE)), ((0, 0), (BORDER, BORDER), (BORDER, BORDER)))[..., None].astype(np.uint8)
-    held_back = np.zeros(len(images), bool)
+    places = np.empty(len(images), int)  # among the images of the same digit
     for label in range(len(DIGITS)):
-        held_back[np.flatnonzero(digits.target == label)[::HELD_BACK]] = True
-    return tuple(
-        ArrayDataset([mx.nd.array(image, dtype='uint8') for image in images[part]], digits.target[part].tolist())
-        for part in (~held_back, held_back)
+        same = np.flatnonzero(digits.target == label)
+        places[same] = np.arange(len(same)) % SHARE
+    return Parts(
+        *(
+            ArrayDataset([mx.nd.array(image, dtype='uint8') for image in images[part]], digits.target[part].tolist())
+            for part in (places > 1, places == 1, places == 0)
+        )
     )
 
 
@@ -100,7 +104,7 @@ class _CIFAR100(_AnyCIFAR, CIFAR100):
 
 
 def open_mnist(folder, classes=10):
-    """Return the training and validation datasets of MNIST files: pairs of NDArray (28, 28, 1) uint8 and int.
+    """Return the `Parts` of MNIST files, training and validation: pairs of NDArray (28, 28, 1) uint8 and int.
 
     Parameters
     ----------
@@ -174,7 +178,7 @@ def _missing(folder, names):
 
 
 def _read(place, classes, read):
-    """Return the training and validation datasets; `read(train)` returns the images and labels of one of them."""
+    """Return the `Parts` of training and validation; `read(train)` returns the images and labels of one of them."""
     parts = []
     for train in (True, False):
         try:
@@ -187,4 +191,4 @@ def _read(place, classes, read):
                 f'{place} has the label {max(labels)}, but there are only {classes} classes: the files are those of another dataset'
             )
         parts.append(ArrayDataset(images, labels))
-    return tuple(parts)
+    return Parts(*parts)

@@ -1,6 +1,8 @@
 """Interface of the sources of training and validation batches, and a source of random numbers."""
 
 import abc
+import dataclasses
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -11,6 +13,28 @@ from ..seeding import seed_for
 
 DUMMY_CLASSES = 1000
 DUMMY_UPDATES = 100  # per epoch
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """Datasets of the parts of a collection of images: pairs of NDArray (height, width, channels) uint8, and int.
+
+    Attributes
+    ----------
+    train, validation : gluon.data.Dataset
+    test : gluon.data.Dataset or None
+        Images on which a network is evaluated after training. None if the collection has none: validation images take their place, on
+        which the best epoch was selected.
+    """
+
+    train: Any
+    validation: Any
+    test: Any = None
+
+    @property
+    def evaluation(self):
+        """The dataset on which a network is evaluated."""
+        return self.validation if self.test is None else self.test
 
 
 class Source(abc.ABC):

@@ -184,8 +184,8 @@ def _add_data_flags(group):
         '--dataset',
         choices=DATASETS,
         default='imagenet',
-        help='imagenet also denotes any other record files or image folders; digits are part of scikit-learn; dummy is random '
-        'numbers, for timing training without reading data (default: %(default)s)',
+        help='imagenet also denotes any other record files or image folders; digits are part of scikit-learn; glyphs are rendered from the '
+        'typefaces in matplotlib; dummy is random numbers, for timing training without reading data (default: %(default)s)',
     )
     group.add_argument(
         '--data-dir',
