@@ -66,7 +66,7 @@ class NetworkOptions(LayerOptions):
     initial_layers : str
         Stem of the network: ``grouped_stem``, ``imagenet`` or ``thumbnail``, see `model_zoo.stems`.
     init_features : int
-        Channels after the stem.
+        Channels after the stem; residual networks have this many in the first stage, and 2, 4 and 8 times as many in the others.
     """
 
     initial_layers: str = 'grouped_stem'

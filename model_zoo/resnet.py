@@ -17,7 +17,7 @@ from .padding import SamePadded, padded
 from .registry import register
 from .stems import THUMBNAIL, add_stem
 
-CHANNELS = (64, 128, 256, 512)  # per stage
+WIDTHS = (1, 2, 4, 8)  # channels of a stage / channels after the stem
 INPUT_NORM = {'scale': False, 'epsilon': 2e-5}
 
 
@@ -85,8 +85,8 @@ class Architecture:
     variant: Variant
 
     def __post_init__(self):
-        if not 1 <= len(self.layers) <= len(CHANNELS):
-            raise UserError(f'a residual network has 1 to {len(CHANNELS)} stages, not {len(self.layers)}')
+        if not 1 <= len(self.layers) <= len(WIDTHS):
+            raise UserError(f'a residual network has 1 to {len(WIDTHS)} stages, not {len(self.layers)}')
 
 
 ARCHITECTURES = {
@@ -152,7 +152,8 @@ class BinaryResNet(HybridBlock):
             stride = add_stem(features, options, relu=variant.relus)
             if variant.stage_norm and options.initial_layers != THUMBNAIL:
                 features.add(options.norm())
-            for number, (blocks, channels) in enumerate(zip(architecture.layers, CHANNELS), start=1):
+            for number, (blocks, width) in enumerate(zip(architecture.layers, WIDTHS), start=1):
+                channels = width * options.init_features
                 stage = nn.HybridSequential(prefix=f'stage{number}_')
                 halving = 1 if number == 1 else 2
                 stride *= halving
@@ -164,7 +165,7 @@ class BinaryResNet(HybridBlock):
                 features.add(nn.Activation('relu'))
             features.add(nn.GlobalAvgPool2D(), nn.Flatten())
             self.features = SamePadded(features, stride, prefix='') if options.same_padding else features
-            self.output = nn.Dense(classes, in_units=CHANNELS[len(architecture.layers) - 1])
+            self.output = nn.Dense(classes, in_units=channels)
 
     def hybrid_forward(self, F, x):
         return self.output(self.features(x))

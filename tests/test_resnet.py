@@ -88,3 +88,11 @@ def test_names_of_bmxnet_v2_are_aliases(alias, name):
         for net in (get_model(alias), get_model(name))
     ]
     assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize('name', ['resnet_e18', 'birealnet18'])
+def test_the_width_of_all_stages_is_a_multiple_of_the_channels_after_the_stem(name):
+    net = get_model(name, classes=10, initial_layers='thumbnail', init_features=16)
+    net.infer_shape(nd.zeros((1, 3, 16, 16)))
+    assert [layer.qconv.weight.shape[0] for layer in layers_of(net, BinaryConv2D)] == [16] * 4 + [32] * 4 + [64] * 4 + [128] * 4
+    assert net.output.weight.shape == (10, 128)
