@@ -133,10 +133,13 @@ def test_counts_agree_with_the_printed_figures_or_are_in_a_contradiction(number,
         unit = 10.0 ** -len(figure.partition('.')[2])
         contradiction = CONTRADICTIONS.get(row.get('contradictions', {}).get(column))
         if contradiction is None:
-            assert abs(number_counted - float(figure)) <= unit + 0.005 * (column.endswith('size')), f'{column}: {figure}, {number_counted}'
+            assert abs(number_counted - float(figure)) <= unit, f'{column}: {figure}, {number_counted}'
         else:
             digits = COUNTED[column.rpartition('.')[2]][2]
-            assert f'{number_counted:.{digits}f}' in contradiction, f'{column}: the contradiction has no {number_counted:.{digits}f}'
+            text = f'{number_counted:.{digits}f}'
+            ranges = re.findall(rf'({NUMBER}) to ({NUMBER})', contradiction)
+            within = any(float(low) <= float(text) <= float(high) for low, high in ranges)
+            assert text in contradiction or within, f'{column}: the contradiction has no {text}'
 
 
 @pytest.mark.parametrize('row', PUBLISHED['logs']['rows'], ids=lambda row: ' '.join(row['get_model'].values()))
@@ -269,7 +272,8 @@ def test_one_table_can_be_selected_with_its_contradictions(capsys):
 
 def test_documents_show_what_the_command_prints(markdown):
     document = (ROOT / 'docs' / 'tables.md').read_text(encoding='utf-8')
-    for part in markdown.split('\n\n'):
-        assert part.strip() in document, 'docs/tables.md differs from the output of bmx-melius tables'
+    assert document.endswith(f'\n{markdown}'), (
+        'replace the end of docs/tables.md, from its first table on, by the output of bmx-melius tables'
+    )
     table_1 = markdown.split('\n\n')[1]
     assert table_1.startswith('| name (block numbers) |') and table_1 in (ROOT / 'README.md').read_text(encoding='utf-8')
