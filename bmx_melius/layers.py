@@ -116,8 +116,8 @@ class QConv2D(QuantizedConvolution, nn.Conv2D):
         y = h                if no_offset or bits > 1
         y = alpha h          if apply_scaling: alpha = mean |weight| of the filter
 
-    Backward, for ``sign``: the gradient of w with respect to weight is 1 (straight-through estimator, not clipped). Weight decay does not
-    apply to quantized weights (``wd_mult = 0``), because only the signs of latent weights matter.
+    Backward, for ``sign``: the gradient of w with respect to weight is 1 (straight-through estimator), or with `weight_threshold` t
+    1[|weight| <= t]. Weight decay does not apply to quantized weights (``wd_mult = 0``), because only the signs of latent weights matter.
 
     The input is not quantized here: put a `QActivation` before this layer, or use `BinaryConv2D`, which contains both.
 
@@ -143,6 +143,9 @@ class QConv2D(QuantizedConvolution, nn.Conv2D):
     encoding : str
         ``sign``: the input is used as it is. ``bit``: the input is (sign(x) + 1) / 2, the output of ``QActivation(encoding='bit')``; the
         result is that of ``sign``, in less time. Requires ``pad_value=-1``.
+    weight_threshold : float or None
+        The gradient of a latent weight is cancelled where its magnitude exceeds this; None: it is never cancelled. Weights beyond the
+        threshold no longer change, so clip them after each update, `bmx_melius.methods.bnn.clip_latent_weights`.
     use_bias : bool
         Add a bias to the result, before the activation.
     layout, prefix, params
