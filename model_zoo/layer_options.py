@@ -67,7 +67,7 @@ class NetworkOptions(LayerOptions):
     Attributes
     ----------
     initial_layers : str
-        Stem of the network: ``grouped_stem``, ``imagenet`` or ``thumbnail``, see `model_zoo.stems`.
+        Stem of the network: ``grouped_stem``, ``imagenet``, ``thumbnail``, ``alexnet`` or ``quicknet``, see `model_zoo.stems`.
     init_features : int
         Channels after the stem.
     """

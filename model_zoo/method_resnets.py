@@ -21,10 +21,15 @@ from typing import Any, Callable, Optional, Tuple, Type
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.layers import BinaryConv2D
+from bmx_melius.methods.reactnet import RPReLU, Shift
+from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
+from bmx_melius.methods.xnor_net import XNORConv2D
+from bmx_melius.methods.xnor_net_plus import LearnedScale
 
 from .layer_options import NetworkOptions
 from .padding import SamePadded, padded
 from .registry import register
+from .sized import SizedNetwork
 from .stems import add_stem
 
 CHANNELS = (64, 128, 256, 512)  # per stage
@@ -36,6 +41,19 @@ class Options(NetworkOptions):
     """Arguments of `model_zoo.get_model` for all networks of this family; the stem is that of ResNet, as in the cited papers."""
 
     initial_layers: str = 'imagenet'
+
+
+@dataclasses.dataclass(frozen=True)
+class SizedOptions(Options):
+    """Arguments of `model_zoo.get_model` for networks with parameters for each position of a map, which accept one size of images.
+
+    Attributes
+    ----------
+    input_size : int
+        Height and width of the images.
+    """
+
+    input_size: int = 224
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +117,41 @@ def bnn_unit(place: Place, options: Options) -> HybridBlock:
     return chain(place.binary_conv(options, no_offset=True, weight_threshold=1), options.norm())
 
 
+def xnor_unit(place: Place, options: Options) -> HybridBlock:
+    """Return BN, sign and scaled convolution (`bmx_melius.methods.xnor_net`; its figure 3)."""
+    return chain(options.norm(), place.binary_conv(options, XNORConv2D))
+
+
+def xnor_plus_unit(place: Place, options: SizedOptions) -> HybridBlock:
+    """Return the unit of XNOR-Net with learned scales for channels, rows and columns (`bmx_melius.methods.xnor_net_plus`)."""
+    size = -(-options.input_size // place.total_stride)
+    conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
+    return chain(options.norm(), conv, LearnedScale(place.channels, size))
+
+
+def strong_baseline_unit(place: Place, options: Options) -> HybridBlock:
+    """Return BN, sign, convolution, learned scale and PReLU (`bmx_melius.methods.real_to_binary`)."""
+    conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
+    return chain(options.norm(), conv, LearnedScale(place.channels), nn.PReLU(in_channels=place.channels))
+
+
+def real_to_binary_unit(place: Place, options: Options) -> HybridBlock:
+    """Return BN, sign, convolution, gate and PReLU (`bmx_melius.methods.real_to_binary`)."""
+    conv = place.binary_conv(options, GatedBinaryConv2D, weight_threshold=1)
+    return chain(options.norm(), conv, nn.PReLU(in_channels=place.channels))
+
+
+def reactnet_unit(place: Place, options: Options) -> HybridBlock:
+    """Return RSign, convolution and BN (`bmx_melius.methods.reactnet`); RPReLU follows the addition."""
+    arguments = {'activation_method': 'approx_sign', 'apply_scaling': True, 'scaling_gradient': False, 'weight_threshold': 1}
+    return chain(Shift(place.in_channels), place.binary_conv(options, **arguments), options.norm())
+
+
+def norm_and_relu(options: Options) -> HybridBlock:
+    """Return BN and ReLU, which follow the last addition where units begin with a BN."""
+    return chain(options.norm(), nn.Activation('relu'))
+
+
 # --- the table ------------------------------------------------------------------------------------------------------------------------
 
 
@@ -138,6 +191,17 @@ class Method:
 
 METHODS = {
     'resnet{}_bnn': Method(bnn_unit, shortcut_span=2, shortcut=projected_shortcut, stem_norm=True, options=Options(clip_threshold=1.0)),
+    'resnet{}_xnor': Method(
+        xnor_unit, shortcut_span=2, shortcut=projected_shortcut, tail=norm_and_relu, options=Options(clip_threshold=1.0)
+    ),
+    'resnet{}_xnorpp': Method(
+        xnor_plus_unit, shortcut_span=2, shortcut=projected_shortcut, tail=norm_and_relu, options=SizedOptions(clip_threshold=1.0)
+    ),
+    'resnet{}_strong_baseline': Method(strong_baseline_unit, options=Options(clip_threshold=1.0)),
+    'real_to_binary{}': Method(real_to_binary_unit, options=Options(clip_threshold=1.0)),
+    'reactnet{}': Method(
+        reactnet_unit, after_sum=lambda place, options: RPReLU(place.channels), stem_relu=False, options=Options(clip_threshold=1.0)
+    ),
 }
 
 
@@ -176,7 +240,7 @@ class Residual(HybridBlock):
         return self.after_sum(y) if self.after_sum else y
 
 
-class MethodResNet(HybridBlock):
+class MethodResNet(SizedNetwork):
     """A ResNet with the layers of a method.
 
     Parameters
@@ -189,13 +253,19 @@ class MethodResNet(HybridBlock):
     prefix, params
         As in every Gluon block.
 
-    Input (N, 3, H, W), float32; output (N, classes) logits. ``features`` and ``output`` as in GluonCV.
+    Input (N, 3, H, W), float32, H = W = `input_size` for methods with this option; output (N, classes) logits. ``features`` and ``output``
+    as in GluonCV.
+
+    Raises
+    ------
+    UserError
+        For images of another size than `input_size`.
     """
 
     def __init__(self, architecture: Architecture, options: Optional[Options] = None, classes: int = 1000, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
         method = architecture.method
         options = options or method.options
+        super().__init__(options.input_size if isinstance(options, SizedOptions) else None, **kwargs)
         with self.name_scope():
             features = nn.HybridSequential(prefix='')
             stride = add_stem(features, options, relu=method.stem_relu)
@@ -219,9 +289,6 @@ class MethodResNet(HybridBlock):
             features.add(nn.GlobalAvgPool2D(), nn.Flatten())
             self.features = SamePadded(features, stride, prefix='') if options.same_padding else features
             self.output = nn.Dense(classes, in_units=channels)
-
-    def hybrid_forward(self, F, x):
-        return self.output(self.features(x))
 
 
 for _name, _method in METHODS.items():

@@ -22,8 +22,8 @@ from ..binarization import QuantizedConvolution
 def clip_latent_weights(net: Block) -> None:
     """Clip the latent weights of all quantized convolutions with a `weight_threshold` t to [-t, t]. Call it after ``Trainer.step``.
 
-    Layers without a `weight_threshold` and float layers are not changed. Weights that parameter servers hold (``update_on_kvstore`` with a
-    distributed store) are overwritten by the servers in the next update.
+    Layers without a `weight_threshold` and float layers are not changed. Copies of the weights that parameter servers or an optimizer with
+    ``multi_precision`` hold are not clipped.
 
     Examples
     --------
