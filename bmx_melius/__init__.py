@@ -25,7 +25,8 @@ if _installed and ('mxnet' in _sys.modules or not (_IS_COMMAND_LINE or _os.envir
     from .deployment.convert.conversion import convert, deploy
     from .deployment.runtime import mxnet_operator as _mxnet_operator
     from .importers.bmxnet_v2 import load_reference_parameters
-    from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
+    from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense
+    from .methods.xnor_net import ScaledBinaryConv2D
     from .optimizers import RAdam
     from .preprocessing import InputSpec
 

@@ -54,9 +54,10 @@ class Binarization:
     apply_scaling: bool = False
     scaling_gradient: bool = True
     encoding: str = 'sign'
+    weight_threshold: Optional[float] = None
 
     def __post_init__(self):
-        check_quantizer(self.quantization, self.bits)
+        check_quantizer(self.quantization, self.bits, self.weight_threshold)
         check_encoding(self.encoding, self.quantization, self.bits, self.bits == 1)
         if self.encoding == 'bit' and self.pad_value != -1:
             raise UserError(f"encoding='bit' pads with -1, not with pad_value={self.pad_value}; use encoding='sign'")
@@ -103,7 +104,7 @@ class Binarization:
         constant : NDArray or Symbol or None
             p sum(w), or (n + p sum(w)) / 2 if `offset`, of shape (filters,). None if it is 0.
         """
-        quantized = quantize(F, weight, self.quantization, self.bits)
+        quantized = quantize(F, weight, self.quantization, self.bits, self.weight_threshold)
         constant = None
         if offset:
             constant = _sum_per_filter(F, quantized * (shift / 2) + 0.5, filters)

@@ -4,7 +4,7 @@ Every layer is an ordinary HybridBlock: imperative and hybridized execution give
 channels is inferred. Layers are configured by their arguments only. The arithmetic is defined in `bmx_melius.binarization`.
 """
 
-from typing import Any, Optional
+from typing import Any, Optional, Type
 
 from mxnet.gluon import HybridBlock, nn
 
@@ -34,7 +34,7 @@ class QActivation(HybridBlock):
     bits : int
         1 for binary activations, 32 for no quantization.
     method : str
-        ``sign`` (default), ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``.
+        ``sign`` (default), ``approx_sign``, ``round``, ``dorefa``; only with 32 bits ``clip``, ``leaky_clip``, ``relu``, ``identity``.
     threshold : float or None
         The gradient is cancelled where |x| exceeds this; 1.3 in MeliusNet (section 3.3). None: it is never cancelled.
     encoding : str
@@ -116,8 +116,8 @@ class QConv2D(QuantizedConvolution, nn.Conv2D):
         y = h                if no_offset or bits > 1
         y = alpha h          if apply_scaling: alpha = mean |weight| of the filter
 
-    Backward, for ``sign``: the gradient of w with respect to weight is 1 (straight-through estimator, not clipped). Weight decay does not
-    apply to quantized weights (``wd_mult = 0``), because only the signs of latent weights matter.
+    Backward, for ``sign``: the gradient of w with respect to weight is 1 (straight-through estimator), or with `weight_threshold` t
+    1[|weight| <= t]. Weight decay does not apply to quantized weights (``wd_mult = 0``), because only the signs of latent weights matter.
 
     The input is not quantized here: put a `QActivation` before this layer, or use `BinaryConv2D`, which contains both.
 
@@ -143,6 +143,9 @@ class QConv2D(QuantizedConvolution, nn.Conv2D):
     encoding : str
         ``sign``: the input is used as it is. ``bit``: the input is (sign(x) + 1) / 2, the output of ``QActivation(encoding='bit')``; the
         result is that of ``sign``, in less time. Requires ``pad_value=-1``.
+    weight_threshold : float or None
+        The gradient of a latent weight is cancelled where its magnitude exceeds this; None: it is never cancelled. Weights beyond the
+        threshold no longer change, so clip them after each update, `bmx_melius.methods.bnn.clip_latent_weights`.
     use_bias : bool
         Add a bias to the result, before the activation.
     layout, prefix, params
@@ -294,6 +297,8 @@ class BinaryConv2D(HybridBlock):
     (1, 64, 8, 8)
     """
 
+    convolution: Type[QConv2D] = QConv2D  # subclasses may replace it
+
     @hands_on(QConv2D, without=['encoding'])
     def __init__(
         self,
@@ -318,36 +323,7 @@ class BinaryConv2D(HybridBlock):
         encoding = 'bit' if rounds_to_sign(activation_method, bits) and pad_value == -1 else 'sign'
         with self.name_scope():
             self.qact = QActivation(bits, activation_method, threshold, encoding)
-            self.qconv = QConv2D(channels, kernel_size, *geometry, encoding=encoding, **convolution)
+            self.qconv = self.convolution(channels, kernel_size, *geometry, encoding=encoding, **convolution)
 
     def hybrid_forward(self, F, x):
         return self.qconv(self.qact(x))
-
-
-class ScaledBinaryConv2D(BinaryConv2D):
-    """XNOR-Net's convolution: ``conv(sign(x), sign(w)) * alpha * K`` (Rastegari et al. 2016, arXiv:1603.05279, section 3.2).
-
-    alpha is the mean |w| of each filter; K is the mean |x| over the channels, averaged over each window with zeros as padding. Both are
-    constants for the gradient. Parameters, input and output as in `BinaryConv2D`, without dilation, scaling and offset.
-
-    Examples
-    --------
-    >>> import mxnet as mx
-    >>> from bmx_melius import ScaledBinaryConv2D
-    >>> layer = ScaledBinaryConv2D(4, kernel_size=1)
-    >>> layer.initialize(mx.init.Constant(0.5))
-    >>> float(layer(mx.nd.array([[[[2]], [[4]]]]))[0, 0].asscalar())  # 2 signs, alpha = 0.5, K = 3
-    3.0
-    """
-
-    @hands_on(BinaryConv2D, without=['no_offset', 'apply_scaling', 'scaling_gradient'])
-    def __init__(self, *geometry: Any, **arguments: Any) -> None:
-        super().__init__(*geometry, apply_scaling=True, scaling_gradient=False, **arguments)
-        dilation = self.qconv._kwargs['dilate']
-        if dilation != (1, 1):
-            raise UserError(f'ScaledBinaryConv2D averages the input over dense windows and supports no dilation (got {dilation})')
-
-    def hybrid_forward(self, F, x):
-        magnitude = F.mean(F.abs(F.BlockGrad(x)), axis=1, keepdims=True)
-        window = {key: self.qconv._kwargs[key] for key in ('kernel', 'stride', 'pad')}
-        return F.broadcast_mul(super().hybrid_forward(F, x), F.Pooling(magnitude, pool_type='avg', count_include_pad=True, **window))

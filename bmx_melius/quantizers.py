@@ -70,6 +70,14 @@ def quadratic(F: Any, x: Array) -> Array:
     return x * (2 - F.abs(x))
 
 
+def leaky_clip(F: Any, x: Array) -> Array:
+    """Return x where |x| <= 1, else 0.1 x. Gradient: 1 where |x| <= 1, else 0.1.
+
+    This is the function of BMXNet-v2 (``leaky_clip`` in its binary_layers.py), which is not continuous: it jumps from 1 to 0.1 at x = 1.
+    """
+    return x * F.BlockGrad((F.abs(x) <= 1) * 0.9 + 0.1)
+
+
 def unit_magnitude(F: Any, weight: Array) -> Array:
     """Return each filter divided by its mean magnitude. The gradient also flows through the mean.
 
@@ -165,9 +173,13 @@ QUANTIZERS = {
         full_precision=normalized_tanh,
     ),
     'clip': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: clip(F, x, -1, 1)),
+    'leaky_clip': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=leaky_clip),
+    'relu': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: F.relu(x)),
     'identity': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: x),
     UNIT_MAGNITUDE: Quantizer(bits=(1,), surrogate=None, rounded=None, full_precision=unit_magnitude),
 }
+# BMXNet-v2's name of approx_sign with 1 bit; its approx_sign is the float function, here approx_sign with 32 bits.
+QUANTIZERS['sign_approx_sign'] = dataclasses.replace(QUANTIZERS['approx_sign'], bits=(1,))
 
 
 def check_quantizer(method: str, bits: int, threshold: Optional[float] = None) -> None:
@@ -223,7 +235,8 @@ def quantize(F: Any, x: Array, method: str, bits: int, threshold: Optional[float
     x : NDArray or Symbol
         Any shape; finite if there is no threshold.
     method : str
-        A key of `QUANTIZERS`: ``sign``, ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``, ``unit_magnitude`` (weights only).
+        A key of `QUANTIZERS`: ``sign``, ``approx_sign`` (also called ``sign_approx_sign``), ``round``, ``dorefa``, ``clip``,
+        ``leaky_clip``, ``relu``, ``identity``, ``unit_magnitude`` (weights only).
     bits : int
         1 for the binary quantizers and ``unit_magnitude``, 1 to 16 for ``round`` and ``dorefa``, 32 for no rounding.
     threshold : float or None

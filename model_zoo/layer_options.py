@@ -43,17 +43,20 @@ class LayerOptions:
         """Return a normalization layer; `arguments` override `norm_kwargs`."""
         return self.norm_layer(**{**(self.norm_kwargs or {}), **arguments})
 
-    def binary_conv(self, channels: int, **geometry: Any) -> BinaryConv2D:
-        """Return a binary 3x3 convolution with `channels` filters; `geometry` contains padding, strides, dilation."""
-        return BinaryConv2D(
+    def binary_conv(self, channels: int, layer: Type[BinaryConv2D] = BinaryConv2D, kernel_size: int = 3, **arguments: Any) -> BinaryConv2D:
+        """Return a binary convolution with `channels` filters, of the class `layer`.
+
+        `arguments` contain padding, strides, dilation and the arguments of a method (`model_zoo.method_resnets`); `conv_kwargs` override
+        them.
+        """
+        return layer(
             channels,
-            kernel_size=3,
+            kernel_size,
             threshold=self.clip_threshold,
             bits=self.bits,
             weight_bits=self.weight_bits,
             prefix='',
-            **geometry,
-            **(self.conv_kwargs or {}),
+            **{**arguments, **(self.conv_kwargs or {})},
         )
 
 
@@ -64,7 +67,7 @@ class NetworkOptions(LayerOptions):
     Attributes
     ----------
     initial_layers : str
-        Stem of the network: ``grouped_stem``, ``imagenet`` or ``thumbnail``, see `model_zoo.stems`.
+        Stem of the network: ``grouped_stem``, ``imagenet``, ``thumbnail``, ``alexnet`` or ``quicknet``, see `model_zoo.stems`.
     init_features : int
         Channels after the stem; residual networks have this many in the first stage, and 2, 4 and 8 times as many in the others.
     """

@@ -68,6 +68,28 @@ def thumbnail(features, options, relu, pool):
     return 1
 
 
+@_stem
+def alexnet(features, options, relu, pool):
+    """Add an 11x11 convolution of stride 4, as in AlexNet, whose pooling has no padding. Total stride 8."""
+    if options.same_padding:
+        raise UserError("the stem 'alexnet' cannot pad as TensorFlow does; use another stem or same_padding=False")
+    features.add(nn.Conv2D(options.init_features, 11, strides=4, padding=2, use_bias=False), options.norm())
+    if relu:
+        features.add(nn.Activation('relu'))
+    features.add(nn.MaxPool2D(pool, 2))
+    return 8
+
+
+@_stem
+def quicknet(features, options, relu, pool):
+    """Add a 3x3 and a depthwise 3x3 convolution of stride 2 and a 1x1 convolution, without pooling (QuickNet). Total stride 4."""
+    quarter, norm, same = options.init_features // 4, options.norm, options.same_padding
+    features.add(_conv(quarter, 3, strides=2, same_padding=same), norm(), nn.Activation('relu'))
+    features.add(_conv(quarter, 3, strides=2, groups=quarter, same_padding=same), norm(scale=False, center=False))
+    features.add(_conv(options.init_features, 1), norm())
+    return 4
+
+
 def add_stem(features: nn.HybridSequential, options: NetworkOptions, relu: bool = True, pool: int = 3) -> int:
     """Add the layers of a stem to a network.
 

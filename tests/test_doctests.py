@@ -14,7 +14,8 @@ from bmx_melius import quantizers
 PUBLIC = {f'{package.__name__}.{name}': getattr(package, name) for package in (bmx_melius, model_zoo) for name in package.__all__}
 PUBLIC['bmx_melius.quantizers.quantize'] = quantizers.quantize
 
-BUILDING = [name for name, value in PUBLIC.items() if getattr(value, '__module__', None) in ('bmx_melius.layers', 'bmx_melius.channels')]
+LAYERS = ('bmx_melius.layers', 'bmx_melius.channels', 'bmx_melius.methods.xnor_net')
+BUILDING = [name for name, value in PUBLIC.items() if getattr(value, '__module__', None) in LAYERS]
 BUILDING += ['bmx_melius.RAdam', 'bmx_melius.check', 'bmx_melius.summary', 'bmx_melius.quantizers.quantize']
 BUILDING += ['model_zoo.get_model', 'model_zoo.get_model_list']
 

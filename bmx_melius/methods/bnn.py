@@ -1,0 +1,49 @@
+"""BNN: Courbariaux, Hubara et al. 2016, *Binarized Neural Networks*, arXiv:1602.02830.
+
+Forward (equation 1), with sign(0) = +1::
+
+    y = conv(sign(x), sign(w))
+
+Backward (section 1.3 and algorithm 1)::
+
+    dx = d sign(x) 1[|x| <= 1],    dw = d sign(w),    then w <- clip(w - update, -1, 1)
+
+This is ``BinaryConv2D(threshold=1, weight_threshold=1, no_offset=True)`` and `clip_latent_weights` after each update, which
+``train_imagenet.py`` calls. As long as the weights are clipped, the gradient 1[|w| <= 1] of `weight_threshold` is that of the paper. In a
+training loop that does not clip them, a weight that leaves [-1, 1] keeps its sign for the rest of the training, whereas in the paper it
+stops at the bound and can return.
+"""
+
+from mxnet.gluon import Block
+
+from ..binarization import QuantizedConvolution
+
+
+def clip_latent_weights(net: Block) -> None:
+    """Clip the latent weights of all quantized convolutions with a `weight_threshold` t to [-t, t]. Call it after ``Trainer.step``.
+
+    Layers without a `weight_threshold` and float layers are not changed. Copies of the weights that parameter servers or an optimizer with
+    ``multi_precision`` hold are not clipped.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius import QConv2D
+    >>> from bmx_melius.methods.bnn import clip_latent_weights
+    >>> layer = QConv2D(1, kernel_size=1, in_channels=3, weight_threshold=1)
+    >>> layer.initialize()
+    >>> layer.weight.set_data(mx.nd.array([-1.5, 0.25, 2]).reshape((1, 3, 1, 1)))
+    >>> clip_latent_weights(layer)
+    >>> layer.weight.data().asnumpy().ravel()
+    array([-1.  ,  0.25,  1.  ], dtype=float32)
+    """
+    net.apply(_clip_own)
+
+
+def _clip_own(block):
+    if not isinstance(block, QuantizedConvolution):
+        return
+    threshold = block.binarization.weight_threshold
+    if threshold is not None and not block.binarization.is_float:
+        for weight in block.weight.list_data():
+            weight.clip(-threshold, threshold, out=weight)

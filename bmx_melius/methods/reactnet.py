@@ -1,0 +1,57 @@
+"""ReActNet: Liu et al. 2020, arXiv:2003.03488, section 4.2.
+
+Forward, with learned numbers per channel: the threshold alpha (equation 1), and the shifts gamma, zeta and the slope beta (equation 2)::
+
+    RSign(x) = sign(x - alpha)
+    RPReLU(x) = prelu(x - gamma) + zeta,    prelu(z) = z if z > 0 else beta z
+
+Backward: the derivatives of these functions, with the gradient (2 - 2|x|) 1[|x| <= 1] for sign (Bi-Real Net, arXiv:1808.00278, equation
+5). The weights are alpha sign(w) with alpha = mean |w| of the filter, a constant for the gradient, and dw = d(alpha sign(w)) alpha
+1[|w| <= 1]; the authors' code omits the factor alpha in dw.
+
+`Shift` adds a learned number, as in the authors' code: -alpha before a `BinaryConv2D` with ``activation_method='approx_sign'``, which
+together are RSign, and -gamma and zeta in `RPReLU`. sign(0) is +1, in the paper -1.
+"""
+
+from typing import Any, Optional
+
+from mxnet.gluon import HybridBlock, nn
+
+
+class Shift(HybridBlock):
+    """Add a learned number to each channel: ``x + shift``, initially 0.
+
+    Parameters
+    ----------
+    channels : int
+    prefix, params
+        As in every Gluon block.
+
+    Input and output (N, channels, H, W). The parameter ``shift`` has shape (1, channels, 1, 1).
+    """
+
+    def __init__(self, channels: int, prefix: Optional[str] = None, params: Any = None) -> None:
+        super().__init__(prefix=prefix, params=params)
+        with self.name_scope():
+            self.shift = self.params.get('shift', shape=(1, channels, 1, 1), init='zeros')
+
+    def hybrid_forward(self, F, x, shift):
+        return F.broadcast_add(x, shift)
+
+
+class RPReLU(nn.HybridSequential):
+    """PReLU between two learned shifts of each channel: ``prelu(x - gamma) + zeta``, with one slope per channel.
+
+    Parameters
+    ----------
+    channels : int
+    prefix, params
+        As in every Gluon block.
+
+    Input and output (N, channels, H, W). The slopes are initially 0.25, as in `gluon.nn.PReLU`.
+    """
+
+    def __init__(self, channels: int, prefix: Optional[str] = None, params: Any = None) -> None:
+        super().__init__(prefix=prefix, params=params)
+        with self.name_scope():
+            self.add(Shift(channels), nn.PReLU(in_channels=channels), Shift(channels))

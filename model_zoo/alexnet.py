@@ -1,0 +1,108 @@
+"""AlexNet with the layers of XNOR-Net: Rastegari et al. 2016, arXiv:1603.05279, section 4.1; layers as in the authors' code.
+
+The first convolution and the output layer are float. The two fully connected layers between them are convolutions, of which the first has
+the size of the map, so that the network accepts one size of images.
+"""
+
+import dataclasses
+from typing import Any, Optional, Tuple
+
+import mxnet as mx
+from mxnet.gluon import nn
+
+from bmx_melius.errors import UserError, last_line
+from bmx_melius.methods.xnor_net import XNORConv2D
+
+from .layer_options import NetworkOptions
+from .registry import register
+from .sized import SizedNetwork
+from .stems import add_stem
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(NetworkOptions):
+    """Arguments of `model_zoo.get_model` for this network.
+
+    Attributes
+    ----------
+    input_size : int
+        Height and width of the images.
+    """
+
+    initial_layers: str = 'alexnet'
+    init_features: int = 96
+    clip_threshold: Optional[float] = 1.0
+    input_size: int = 224
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+    """A row of the architecture: filters, kernel size (0: that of the map), padding, and whether 3x3 max pooling of stride 2 follows."""
+
+    channels: int
+    kernel_size: int
+    padding: int
+    pool: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """Architecture of the network: its binary layers, each with a normalization before its sign."""
+
+    layers: Tuple[Convolution, ...] = (
+        Convolution(256, 5, 2, pool=True),
+        Convolution(384, 3, 1),
+        Convolution(384, 3, 1),
+        Convolution(256, 3, 1, pool=True),
+        Convolution(4096, 0, 0),
+        Convolution(4096, 1, 0),
+    )
+
+
+class BinaryAlexNet(SizedNetwork):
+    """The binary AlexNet of XNOR-Net.
+
+    Parameters
+    ----------
+    architecture : Architecture
+    options : Options
+    classes : int
+        Number of outputs.
+    prefix, params
+        As in every Gluon block.
+
+    Input (N, 3, H, W) with H = W = `input_size`, float32; output (N, classes) logits. ``features`` and ``output`` as in GluonCV.
+
+    Raises
+    ------
+    UserError
+        If `input_size` is too small, and for images of another size.
+    """
+
+    def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
+        super().__init__(options.input_size, **kwargs)
+        with self.name_scope():
+            self.features = nn.HybridSequential(prefix='')
+            add_stem(self.features, options)
+            channels = options.init_features
+            for layer in architecture.layers:
+                kernel_size = layer.kernel_size or _map_size(self.features, options.input_size)
+                conv = options.binary_conv(layer.channels, XNORConv2D, kernel_size, padding=layer.padding, in_channels=channels)
+                self.features.add(options.norm(), conv)
+                if layer.pool:
+                    self.features.add(nn.MaxPool2D(3, 2))
+                channels = layer.channels
+            self.features.add(options.norm(), nn.Activation('relu'), nn.Flatten())
+            self.output = nn.Dense(classes, in_units=channels)
+
+
+def _map_size(features, input_size):
+    """Return height and width of the map that the layers `features` compute from a square image."""
+    try:
+        _, (shape,), _ = features(mx.sym.var('data')).infer_shape(data=(1, 3, input_size, input_size))
+    except mx.MXNetError as error:
+        raise UserError(f'input_size={input_size} is too small for this network: {last_line(error)}') from error
+    return shape[2]
+
+
+register('alexnet_xnor', BinaryAlexNet, Architecture(), Options())

@@ -1,0 +1,296 @@
+"""ResNet 18 and 34 with the layers of other binary and low-bit methods, to which MeliusNet is compared (paper, table 3).
+
+All networks share one structure: a float stem, four stages of 3x3 layers with residual shortcuts, and a float output layer (He et al. 2016,
+arXiv:1512.03385). The methods differ in the rows of `METHODS`.
+
+To add a method:
+
+1. Write its layers in ``bmx_melius/methods/NAME.py``, with equation, gradient and source.
+2. Write a function ``(place, options) -> HybridBlock`` here that composes its *unit*: everything between two additions or, with
+   `shortcut_span` 2, half of it. That is the quantized convolution with its normalization, activation and scales in the order of the
+   method, from `place.in_channels` to `place.channels` channels with `place.stride`. `Place.binary_conv` creates the convolution with the
+   options of `get_model`.
+3. Add a row to `METHODS` under the name of its networks, in which ``{}`` is the depth. The fields of `Method` describe what else differs:
+   the span and form of the shortcuts, layers after the additions, before the first stage and after the last, and default options.
+"""
+
+import dataclasses
+import functools
+from typing import Any, Callable, Optional, Tuple, Type
+
+from mxnet.gluon import HybridBlock, nn
+
+from bmx_melius.layers import BinaryConv2D
+from bmx_melius.methods.reactnet import RPReLU, Shift
+from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
+from bmx_melius.methods.xnor_net import XNORConv2D
+from bmx_melius.methods.xnor_net_plus import LearnedScale
+
+from .layer_options import NetworkOptions
+from .padding import SamePadded, padded
+from .registry import register
+from .sized import SizedNetwork
+from .stems import add_stem
+
+CHANNELS = (64, 128, 256, 512)  # per stage
+BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # depth -> blocks of two layers per stage
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(NetworkOptions):
+    """Arguments of `model_zoo.get_model` for all networks of this family; the stem is that of ResNet, as in the cited papers."""
+
+    initial_layers: str = 'imagenet'
+
+
+@dataclasses.dataclass(frozen=True)
+class SizedOptions(Options):
+    """Arguments of `model_zoo.get_model` for networks with parameters for each position of a map, which accept one size of images.
+
+    Attributes
+    ----------
+    input_size : int
+        Height and width of the images.
+    """
+
+    input_size: int = 224
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Place of a unit in the network.
+
+    Attributes
+    ----------
+    channels, in_channels : int
+        Channels of its output and of its input.
+    stride : {1, 2}
+    total_stride : int
+        Size of the image / size of the output, rounded up.
+    kernel_size : int
+        3, or 1 in a shortcut.
+    """
+
+    channels: int
+    in_channels: int
+    stride: int
+    total_stride: int
+    kernel_size: int = 3
+
+    @property
+    def changes_shape(self) -> bool:
+        """Whether input and output differ in size or channels, so that a shortcut cannot be the identity."""
+        return self.stride > 1 or self.in_channels != self.channels
+
+    def binary_conv(self, options: Options, layer: Type[BinaryConv2D] = BinaryConv2D, **arguments: Any) -> HybridBlock:
+        """Return the convolution of a unit: `layer` with the geometry of this place, the options and `arguments`."""
+        conv = functools.partial(options.binary_conv, self.channels, layer, self.kernel_size, strides=self.stride, **arguments)
+        return padded(functools.partial(conv, in_channels=self.in_channels), self.kernel_size, self.stride, options.same_padding)
+
+
+def chain(*layers: Optional[HybridBlock]) -> nn.HybridSequential:
+    """Return the layers in sequence, without those that are None."""
+    sequence = nn.HybridSequential(prefix='')
+    sequence.add(*(layer for layer in layers if layer is not None))
+    return sequence
+
+
+# --- shortcuts where size or channels change ------------------------------------------------------------------------------------------
+
+
+def pooled_shortcut(place: Place, options: Options) -> HybridBlock:
+    """Return 2x2 average pooling, a float 1x1 convolution and a BN (Bi-Real Net, arXiv:1808.00278, section 3.2)."""
+    pool = nn.AvgPool2D(place.stride, place.stride, ceil_mode=True, count_include_pad=False) if place.stride > 1 else None
+    return chain(pool, nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm())
+
+
+def projected_shortcut(place: Place, options: Options) -> HybridBlock:
+    """Return a float 1x1 convolution with the stride of the place, and a BN (ResNet, option B)."""
+    return chain(nn.Conv2D(place.channels, 1, place.stride, use_bias=False, in_channels=place.in_channels), options.norm())
+
+
+# --- units ----------------------------------------------------------------------------------------------------------------------------
+
+
+def bnn_unit(place: Place, options: Options) -> HybridBlock:
+    """Return sign, convolution and BN (`bmx_melius.methods.bnn`). The gradient of sign is that of the paper's hard tanh."""
+    return chain(place.binary_conv(options, no_offset=True, weight_threshold=1), options.norm())
+
+
+def xnor_unit(place: Place, options: Options) -> HybridBlock:
+    """Return BN, sign and scaled convolution (`bmx_melius.methods.xnor_net`; its figure 3)."""
+    return chain(options.norm(), place.binary_conv(options, XNORConv2D))
+
+
+def xnor_plus_unit(place: Place, options: SizedOptions) -> HybridBlock:
+    """Return the unit of XNOR-Net with learned scales for channels, rows and columns (`bmx_melius.methods.xnor_net_plus`)."""
+    size = -(-options.input_size // place.total_stride)
+    conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
+    return chain(options.norm(), conv, LearnedScale(place.channels, size))
+
+
+def strong_baseline_unit(place: Place, options: Options) -> HybridBlock:
+    """Return BN, sign, convolution, learned scale and PReLU (`bmx_melius.methods.real_to_binary`)."""
+    conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
+    return chain(options.norm(), conv, LearnedScale(place.channels), nn.PReLU(in_channels=place.channels))
+
+
+def real_to_binary_unit(place: Place, options: Options) -> HybridBlock:
+    """Return BN, sign, convolution, gate and PReLU (`bmx_melius.methods.real_to_binary`)."""
+    conv = place.binary_conv(options, GatedBinaryConv2D, weight_threshold=1)
+    return chain(options.norm(), conv, nn.PReLU(in_channels=place.channels))
+
+
+def reactnet_unit(place: Place, options: Options) -> HybridBlock:
+    """Return RSign, convolution and BN (`bmx_melius.methods.reactnet`); RPReLU follows the addition."""
+    arguments = {'activation_method': 'approx_sign', 'apply_scaling': True, 'scaling_gradient': False, 'weight_threshold': 1}
+    return chain(Shift(place.in_channels), place.binary_conv(options, **arguments), options.norm())
+
+
+def norm_and_relu(options: Options) -> HybridBlock:
+    """Return BN and ReLU, which follow the last addition where units begin with a BN."""
+    return chain(options.norm(), nn.Activation('relu'))
+
+
+# --- the table ------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A row of `METHODS`.
+
+    Attributes
+    ----------
+    unit : callable (place, options) -> HybridBlock
+        One 3x3 layer of the network, with its normalization, activation and scales.
+    shortcut_span : {1, 2}
+        Number of units that a shortcut goes around.
+    shortcut : callable (place, options) -> HybridBlock
+        Layers of a shortcut where the size or the channels change, elsewhere it is the identity: `pooled_shortcut` or
+        `projected_shortcut`, whose convolutions are float, or a unit with the kernel size 1 for a quantized one.
+    after_sum : callable (place, options) -> HybridBlock, or None
+        Layer after each addition.
+    stem_relu, stem_norm : bool
+        Whether there is a ReLU before the pooling of the stem, and a normalization after it. Units that begin with a sign need the latter
+        after a ReLU, because all signs of the result of a ReLU are +1.
+    tail : callable (options) -> HybridBlock, or None
+        Layers before the last pooling.
+    options : Options
+        Default options.
+    """
+
+    unit: Callable[[Place, Options], HybridBlock]
+    shortcut_span: int = 1
+    shortcut: Callable[[Place, Options], HybridBlock] = pooled_shortcut
+    after_sum: Optional[Callable[[Place, Options], HybridBlock]] = None
+    stem_relu: bool = True
+    stem_norm: bool = False
+    tail: Optional[Callable[[Options], HybridBlock]] = None
+    options: Options = Options()
+
+
+METHODS = {
+    'resnet{}_bnn': Method(bnn_unit, shortcut_span=2, shortcut=projected_shortcut, stem_norm=True, options=Options(clip_threshold=1.0)),
+    'resnet{}_xnor': Method(
+        xnor_unit, shortcut_span=2, shortcut=projected_shortcut, tail=norm_and_relu, options=Options(clip_threshold=1.0)
+    ),
+    'resnet{}_xnorpp': Method(
+        xnor_plus_unit, shortcut_span=2, shortcut=projected_shortcut, tail=norm_and_relu, options=SizedOptions(clip_threshold=1.0)
+    ),
+    'resnet{}_strong_baseline': Method(strong_baseline_unit, options=Options(clip_threshold=1.0)),
+    'real_to_binary{}': Method(real_to_binary_unit, options=Options(clip_threshold=1.0)),
+    'reactnet{}': Method(
+        reactnet_unit, after_sum=lambda place, options: RPReLU(place.channels), stem_relu=False, options=Options(clip_threshold=1.0)
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """Architecture of a named network: blocks of two units per stage, and the method."""
+
+    blocks: Tuple[int, ...]
+    method: Method
+
+
+class Residual(HybridBlock):
+    """Units and their shortcut: ``after_sum(units(x) + shortcut(x))``.
+
+    Parameters
+    ----------
+    places : sequence of Place
+        Of the units, one after the other.
+    method : Method
+    options : Options
+
+    Input (N, in_channels, H, W); output (N, channels, H / stride, W / stride), rounded up.
+    """
+
+    def __init__(self, places: Tuple[Place, ...], method: Method, options: Options, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        first, last = places[0], places[-1]
+        around = dataclasses.replace(last, in_channels=first.in_channels, stride=first.stride, kernel_size=1)
+        with self.name_scope():
+            self.units = chain(*(method.unit(place, options) for place in places))
+            self.shortcut = method.shortcut(around, options) if around.changes_shape else None
+            self.after_sum = method.after_sum(last, options) if method.after_sum else None
+
+    def hybrid_forward(self, F, x):
+        y = self.units(x) + (self.shortcut(x) if self.shortcut else x)
+        return self.after_sum(y) if self.after_sum else y
+
+
+class MethodResNet(SizedNetwork):
+    """A ResNet with the layers of a method.
+
+    Parameters
+    ----------
+    architecture : Architecture
+    options : Options or None
+        None: the defaults of the method.
+    classes : int
+        Number of outputs.
+    prefix, params
+        As in every Gluon block.
+
+    Input (N, 3, H, W), float32, H = W = `input_size` for methods with this option; output (N, classes) logits. ``features`` and ``output``
+    as in GluonCV.
+
+    Raises
+    ------
+    UserError
+        For images of another size than `input_size`.
+    """
+
+    def __init__(self, architecture: Architecture, options: Optional[Options] = None, classes: int = 1000, **kwargs: Any) -> None:
+        method = architecture.method
+        options = options or method.options
+        super().__init__(options.input_size if isinstance(options, SizedOptions) else None, **kwargs)
+        with self.name_scope():
+            features = nn.HybridSequential(prefix='')
+            stride = add_stem(features, options, relu=method.stem_relu)
+            if method.stem_norm:
+                features.add(options.norm())
+            channels = options.init_features
+            for number, (blocks, width) in enumerate(zip(architecture.blocks, CHANNELS), start=1):
+                stage = nn.HybridSequential(prefix=f'stage{number}_')
+                places = []
+                for index in range(2 * blocks):
+                    halving = 2 if number > 1 and index == 0 else 1
+                    stride *= halving
+                    places.append(Place(width, channels, halving, stride))
+                    channels = width
+                with stage.name_scope():
+                    for start in range(0, len(places), method.shortcut_span):
+                        stage.add(Residual(tuple(places[start : start + method.shortcut_span]), method, options, prefix=''))
+                features.add(stage)
+            if method.tail:
+                features.add(method.tail(options))
+            features.add(nn.GlobalAvgPool2D(), nn.Flatten())
+            self.features = SamePadded(features, stride, prefix='') if options.same_padding else features
+            self.output = nn.Dense(classes, in_units=channels)
+
+
+for _name, _method in METHODS.items():
+    for _depth, _blocks in BLOCKS.items():
+        register(_name.format(_depth), MethodResNet, Architecture(_blocks, _method), _method.options)

@@ -1,0 +1,112 @@
+"""QuickNet: Bannink et al. 2021, *Larq Compute Engine*, arXiv:2011.09398; layers as in Larq Zoo 2.
+
+A float stem without pooling, four stages of residual blocks with one binary convolution, and transitions in which the map is halved by
+anti-aliased pooling and the channels are changed by a float 1x1 convolution. The ReLU directly after the convolution and the padding with
++1 are chosen for Larq's kernels; the order ReLU, BN also applies here.
+"""
+
+import dataclasses
+from typing import Any, Optional, Tuple
+
+from mxnet.gluon import HybridBlock, nn
+
+from .layer_options import NetworkOptions
+from .padding import SamePadded
+from .registry import register
+from .stems import add_stem
+
+CLIP = 1.25  # threshold of the gradients of activations and weights
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(NetworkOptions):
+    """Arguments of `model_zoo.get_model` for all networks of this family."""
+
+    initial_layers: str = 'quicknet'
+    clip_threshold: Optional[float] = CLIP
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """Architecture of a named network: residual blocks and channels per stage."""
+
+    blocks: Tuple[int, ...]
+    channels: Tuple[int, ...] = (64, 128, 256, 512)
+
+
+ARCHITECTURES = {
+    'quicknet': Architecture((4, 4, 4, 4)),
+    'quicknet_small': Architecture((4, 4, 4, 4), (32, 64, 256, 512)),
+    'quicknet_large': Architecture((6, 8, 12, 6)),
+}
+
+
+class ResidualBlock(HybridBlock):
+    """``BN(relu(conv(sign(x)))) + x``, with a binary 3x3 convolution. Input and output (N, channels, H, W)."""
+
+    def __init__(self, channels: int, options: Options, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.conv = options.binary_conv(channels, padding=1, pad_value=1, no_offset=True, weight_threshold=CLIP, in_channels=channels)
+            self.relu = nn.Activation('relu')
+            self.norm = options.norm()
+
+    def hybrid_forward(self, F, x):
+        return self.norm(self.relu(self.conv(x))) + x
+
+
+def transition(channels: int, in_channels: int, options: Options) -> HybridBlock:
+    """Return the layers that halve the map and change the channels: ReLU, anti-aliased max pooling, float 1x1 convolution and BN.
+
+    The pooling is a maximum over 2x2 windows with stride 1, and a convolution of each channel by [1, 2, 1] x [1, 2, 1] / 16 with stride 2
+    and padding 1 (Zhang 2019, arXiv:1904.11486). The latter is computed as two averages over 2x2 windows, the second with stride 2.
+    """
+    layers = nn.HybridSequential(prefix='')
+    layers.add(nn.Activation('relu'), nn.MaxPool2D(2, strides=1))
+    layers.add(nn.AvgPool2D(2, strides=1, padding=1), nn.AvgPool2D(2, strides=2))
+    layers.add(nn.Conv2D(channels, 1, use_bias=False, in_channels=in_channels), options.norm())
+    return layers
+
+
+class QuickNet(HybridBlock):
+    """A QuickNet.
+
+    Parameters
+    ----------
+    architecture : Architecture
+    options : Options
+    classes : int
+        Number of outputs.
+    prefix, params
+        As in every Gluon block.
+
+    Input (N, 3, H, W), float32, H and W at least 32 with the default stem; output (N, classes) logits. ``features`` and ``output`` as in
+    GluonCV.
+    """
+
+    def __init__(self, architecture: Architecture, options: Options = Options(), classes: int = 1000, **kwargs: Any) -> None:  # noqa: B008
+        super().__init__(**kwargs)
+        with self.name_scope():
+            features = nn.HybridSequential(prefix='')
+            stride = add_stem(features, options)
+            channels = options.init_features
+            widths = (channels, *architecture.channels[1:])
+            for number, (blocks, width) in enumerate(zip(architecture.blocks, widths), start=1):
+                stage = nn.HybridSequential(prefix=f'stage{number}_')
+                with stage.name_scope():
+                    if number > 1:
+                        stage.add(transition(width, channels, options))
+                        stride *= 2
+                    stage.add(*(ResidualBlock(width, options, prefix='') for _ in range(blocks)))
+                features.add(stage)
+                channels = width
+            features.add(nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
+            self.features = SamePadded(features, stride, prefix='') if options.same_padding else features
+            self.output = nn.Dense(classes, in_units=channels)
+
+    def hybrid_forward(self, F, x):
+        return self.output(self.features(x))
+
+
+for _name, _architecture in ARCHITECTURES.items():
+    register(_name, QuickNet, _architecture, Options(init_features=_architecture.channels[0]))

@@ -1,0 +1,49 @@
+"""Networks that accept one size of images, because they have parameters for each position of a map."""
+
+from typing import Any, Optional
+
+import mxnet as mx
+from mxnet.gluon import HybridBlock
+
+from bmx_melius.errors import UserError
+
+
+class SizedNetwork(HybridBlock):
+    """A network with ``features`` and ``output`` that accepts square images of one size.
+
+    Parameters
+    ----------
+    input_size : int or None
+        Height and width of the images; None: all sizes.
+    prefix, params
+        As in every Gluon block.
+
+    Raises
+    ------
+    UserError
+        When called with an array of another size. In an exported network MXNet raises a shape error.
+    """
+
+    def __init__(self, input_size: Optional[int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._input_size = input_size
+
+    def forward(self, x, *args):
+        self._check_size(x)
+        return super().forward(x, *args)
+
+    def infer_shape(self, *args):
+        self._check_size(args[0])
+        super().infer_shape(*args)
+
+    def _check_size(self, x):
+        size = self._input_size
+        if size and isinstance(x, mx.nd.NDArray) and x.shape[2:] != (size, size):
+            raise UserError(
+                f'this network has parameters for each position of a map and was built for images of {size} x {size}, not '
+                f'{" x ".join(map(str, x.shape[2:]))}: build it with input_size, an argument of get_model (--model-options in training), '
+                'for other square images'
+            )
+
+    def hybrid_forward(self, F, x):
+        return self.output(self.features(x))
