@@ -4,8 +4,8 @@ import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
+from ..arithmetic import seed_for
 from ..errors import DataError, last_line
-from ..seeding import seed_for
 from .source import Source
 
 

@@ -4,8 +4,8 @@ import itertools
 
 import mxnet as mx
 
+from ..arithmetic import seed_for
 from ..errors import DataError, UserError, last_line
-from ..seeding import seed_for
 from .records import read_class_names
 from .source import Source
 

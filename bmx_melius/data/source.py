@@ -5,9 +5,8 @@ import abc
 import mxnet as mx
 import numpy as np
 
-from ..arithmetic import ceil_div
+from ..arithmetic import ceil_div, seed_for
 from ..errors import UserError
-from ..seeding import seed_for
 
 DUMMY_CLASSES = 1000
 DUMMY_UPDATES = 100  # per epoch
