@@ -20,7 +20,8 @@ from bmx_melius.training.optimization import make_schedule
 from bmx_melius.training.progress import Progress
 from bmx_melius.training.saving import checkpoints as module
 from bmx_melius.training.saving.checkpoint_state import read_state, write_state
-from bmx_melius.training.saving.checkpoints import Checkpoints, description_of
+from bmx_melius.training.saving.checkpoints import Checkpoints
+from bmx_melius.training.saving.stored_checkpoints import description_of, read_last
 
 OPTIONS = {'model': 'test', 'lr': 0.01}
 
@@ -149,7 +150,7 @@ def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_whole(tm
         resumed.net.load_parameters(resumed.checkpoints.best(resumed.progress)[1])
         np.testing.assert_equal(weights(resumed.net), run.saved[epoch], 'the best weights are there, too')
         resumed.train_and_save(4)  # and the run can go on
-        assert Checkpoints.read(tmp_path / str(moment))['progress']['epoch'] == epoch + 1
+        assert read_last(tmp_path / str(moment))['progress']['epoch'] == epoch + 1
     assert moment >= 4
 
 
@@ -177,10 +178,10 @@ MALFORMED = ['{"format":', '[]', 'null', '3', '{}', '{"format": []}', '[' * 100_
 
 @pytest.mark.parametrize('content', MALFORMED, ids=range(len(MALFORMED)))
 def test_a_malformed_checkpoint_is_named_in_one_line(tmp_path, content):
-    assert Checkpoints.read(tmp_path) is None
+    assert read_last(tmp_path) is None
     (tmp_path / 'checkpoint.json').write_text(content)
     with pytest.raises(UserError, match='checkpoint.json .* damaged') as raised:
-        Checkpoints.read(tmp_path)
+        read_last(tmp_path)
     assert len(str(raised.value).splitlines()) == 1
 
 
@@ -203,11 +204,11 @@ def test_a_malformed_checkpoint_is_named_in_one_line(tmp_path, content):
 def test_a_checkpoint_with_a_field_missing_or_malformed_is_named(tmp_path, change):
     state = json.loads((OLD / 'nag' / 'checkpoint.json').read_text())
     (tmp_path / 'checkpoint.json').write_text(json.dumps(state))
-    assert Checkpoints.read(tmp_path) == state
+    assert read_last(tmp_path) == state
     change(state)
     (tmp_path / 'checkpoint.json').write_text(json.dumps(state))
     with pytest.raises(UserError, match="checkpoint.json is damaged: its field '.*' is missing or malformed"):
-        Checkpoints.read(tmp_path)
+        read_last(tmp_path)
 
 
 def test_a_checkpoint_of_another_version_is_refused_and_the_one_before_is_not_taken(tmp_path):
@@ -216,7 +217,7 @@ def test_a_checkpoint_of_another_version_is_refused_and_the_one_before_is_not_ta
         run.train_and_save(number)
     (tmp_path / 'checkpoint.json').write_text('{"format": 99}')
     with pytest.raises(UserError, match='another version'):
-        Checkpoints.read(tmp_path)
+        read_last(tmp_path)
 
 
 @pytest.mark.parametrize('content', [None, b'', b'no weights'])
@@ -234,7 +235,7 @@ def test_missing_or_damaged_files_are_named(tmp_path, suffix, content):
 def test_the_options_of_the_run_are_kept(tmp_path):
     net, trainer = make()
     Checkpoints(tmp_path, OPTIONS).save(net, trainer, Progress())
-    assert Checkpoints.read(tmp_path)['options'] == OPTIONS
+    assert read_last(tmp_path)['options'] == OPTIONS
     assert json.loads((tmp_path / 'checkpoint.json').read_text())['options'] == OPTIONS
 
 
@@ -426,10 +427,10 @@ def test_what_is_changed_in_a_checkpoint_by_hand_is_noticed(tmp_path):
     state = read_state(str(path))
     path.write_text(path.read_text().replace('"lr": 0.01', '"lr": 0.02'))
     with pytest.raises(UserError, match='damaged or was changed'):
-        Checkpoints.read(tmp_path)
+        read_last(tmp_path)
     state['options']['lr'] = 0.03
     write_state(str(path), state)
-    assert Checkpoints.read(tmp_path)['options']['lr'] == 0.03
+    assert read_last(tmp_path)['options']['lr'] == 0.03
 
 
 # ---- the version before ----

@@ -26,10 +26,11 @@ from bmx_melius.analysis.evaluation import Accuracy, Confusion, ranks
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import open_folders
-from bmx_melius.data.image_source import ImageSource
+from bmx_melius.data.image_source import ImageSource, TrainingImages
 from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
 from bmx_melius.data.small_images import open_digits
+from bmx_melius.data.source import Batching
 from bmx_melius.preprocessing import InputSpec
 from model_zoo import get_model
 
@@ -287,8 +288,9 @@ def test_large_photos_give_the_same_pixels_in_training_evaluation_and_prediction
     expected = np.concatenate([spec.load(path).asnumpy() for path in paths])
     records = [RecordFile(f'{tmp_path}/rec/{part}.rec', f'{tmp_path}/rec/{part}.idx') for part in ('train', 'val')]
     train, validation = open_folders(str(tmp_path), spec)
-    arguments = {'spec': spec, 'augmentation': Augmentation(), 'batch_size': 2, 'part': 0, 'parts': 1, 'threads': 2, 'seed': 0}
-    for source in (RecordSource(*records, **arguments), ImageSource(train, validation, train.class_names, 'photos', **arguments)):
+    arguments = {'spec': spec, 'augmentation': Augmentation(), 'batching': Batching(2), 'threads': 2}
+    photos = TrainingImages(train, validation, train.class_names, 'photos')
+    for source in (RecordSource(*records, **arguments), ImageSource(photos, **arguments)):
         np.testing.assert_array_equal(np.concatenate([images.asnumpy() for images, _ in source.validation()]), expected)
 
     prefix, _ = export(tmp_path / 'net', dataclasses.replace(spec, mean=(110, 110, 110), std=(20, 20, 20)), NAMES[:2])

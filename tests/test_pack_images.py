@@ -19,6 +19,7 @@ from bmx_melius.__main__ import main
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
+from bmx_melius.data.source import Batching
 from bmx_melius.preprocessing import InputSpec
 
 NAMES = [f'class{label}' for label in range(CLASSES)]
@@ -84,7 +85,7 @@ def test_record_files_have_every_image_with_its_label_and_the_names_of_the_class
             assert packed.shape == expected.shape and np.abs(packed.astype(int) - expected).mean() < 5
     train, validation = open_records(folder / 'rec')
     assert train.labels.tolist() != sorted(train.labels), 'shuffled'
-    source = RecordSource(train, validation, InputSpec(size=16, resize=20), Augmentation(), 4, 0, 1, threads=1, seed=0)
+    source = RecordSource(train, validation, InputSpec(size=16, resize=20), Augmentation(), Batching(4), threads=1)
     assert source.class_names == NAMES and source.classes == CLASSES
 
 

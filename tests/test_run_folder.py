@@ -171,7 +171,7 @@ def test_the_plot_of_accuracy_shows_the_history_in_percent():
 @pytest.mark.parametrize('done', [0, 1, 700, 3600])
 def test_the_plot_of_learning_rates_shows_the_schedule_and_how_far_it_is(done):
     schedule = make_schedule('cosine', 0.1, 12, 300, warmup_epochs=2)
-    planned, *used = plots.learning_rate(schedule, 300, 12, done, 'title').axes[0].lines
+    planned, *used = plots.learning_rate(plots.Schedule(schedule, 300, 12), done, 'title').axes[0].lines
     updates = np.rint(planned.get_xdata() * 300).astype(int)
     assert updates[0] == 1 and updates[-1] == 3600 and np.all(np.diff(updates) <= 4)
     np.testing.assert_allclose(planned.get_ydata(), [schedule(int(update)) for update in updates])
@@ -188,7 +188,7 @@ class Counts(dict):
 
 
 def make_experiment(folder, **arguments):
-    return RunFolder(folder, 'meliusnet22', Counts(), make_schedule('cosine', 0.1, 3, 10), 10, 3, **arguments)
+    return RunFolder(folder, 'meliusnet22', Counts(), plots.Schedule(make_schedule('cosine', 0.1, 3, 10), 10, 3), **arguments)
 
 
 def make_graph():
