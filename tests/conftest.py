@@ -96,6 +96,29 @@ def build_native(shared_folder):
     return call
 
 
+@pytest.fixture
+def export(tmp_path):
+    """Export a block that has run: path of the symbol, path of the parameters."""
+
+    def call(net, name='net'):
+        net.export(str(tmp_path / name))
+        return tmp_path / f'{name}-symbol.json', tmp_path / f'{name}-0000.params'
+
+    return call
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line in this process: (exit status, standard output, standard error)."""
+    from bmx_melius.__main__ import main
+
+    def call(*arguments):
+        status = main([str(argument) for argument in arguments])
+        return (status, *capsys.readouterr())
+
+    return call
+
+
 @pytest.fixture(autouse=True)
 def _seeds_and_delayed_errors():
     """Start each test with the same random state, and wait for MXNet at its end, so that asynchronous errors are raised there."""

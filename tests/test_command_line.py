@@ -1,8 +1,10 @@
 """The command line: what it prints, what it writes, and how it fails."""
 
+import contextlib
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -24,17 +26,6 @@ from model_zoo.published import TABLES
 COMMAND = [sys.executable, '-m', 'bmx_melius']
 SPEC = InputSpec(size=24, resize=28)
 NAMES = ['cat', 'dog', 'fish', 'bird', 'crab', 'frog', 'newt']
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command line in this process: (exit status, standard output, standard error)."""
-
-    def call(*arguments):
-        status = main([str(argument) for argument in arguments])
-        return (status, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture
@@ -321,13 +312,19 @@ WRITTEN = {  # the arguments that name what a command writes
 }
 
 
+def help_of(*command):
+    """What ``--help`` prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as output, pytest.raises(SystemExit):
+        main([*command, '--help'])
+    return output.getvalue()
+
+
 def examples():
     """The examples of the help, of all commands: the words of each."""
-    parser = build_parser()
-    (commands,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
+    commands = re.findall(r'^    (\S+)', help_of().partition('COMMAND\n')[2], re.MULTILINE)
     assert set(WRITTEN) <= set(commands)
-    helps = [parser.epilog, *(command.epilog for command in commands.values())]
-    lines = [line for help in helps for line in help.partition('\n\n')[0].splitlines() if line != 'examples:']
+    helps = [help_of(), *map(help_of, commands)]
+    lines = [line for help in helps for line in help.partition('examples:\n')[2].partition('\n\n')[0].splitlines()]
     assert len(lines) > 3 * len(commands) > 30
     return [shlex.split(line, comments=True) for line in lines]
 

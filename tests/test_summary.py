@@ -86,7 +86,9 @@ def test_counts_of_a_float_network_equal_the_reference(row):
 def test_block_symbol_file_and_imported_block_count_the_same_and_stay_as_they_were(tmp_path):
     net = sequential(nn.Conv2D(8, 3), nn.BatchNorm(), BinaryConv2D(16, 3, padding=1), nn.Flatten(), QDense(12), nn.Dense(10))
     fresh = summary(net, IMAGE)
-    assert net[0].weight.shape == (8, 0, 3, 3) and net[0].weight._data is None  # still waiting for its first input
+    assert net[0].weight.shape == (8, 0, 3, 3)
+    with pytest.raises(RuntimeError, match='has not been initialized'):
+        net[0].weight.data()
     net.initialize()
     net.hybridize()
     before = net(mx.nd.ones(IMAGE)).asnumpy()

@@ -614,7 +614,8 @@ def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_k
 def test_blocks_start_as_their_shortcuts_where_last_gamma_is_asked_for(tmp_path):
     config = parse_flags(['--model', 'resnet_e18', '--last-gamma', '--save-dir', str(tmp_path)], model_zoo)
     net = make_network(config, get_model, model_arguments(config.network, 10), InputSpec(), [mx.cpu()])
-    blocks = [block for stage in net.features for block in getattr(stage, '_children', {}).values() if hasattr(block, 'shortcut')]
+    blocks = []
+    net.apply(lambda block: blocks.append(block) if hasattr(block, 'shortcut') else None)
     assert len(blocks) == 16 and all(np.all(block.norm.gamma.data().asnumpy() == 0) for block in blocks)
 
 

@@ -155,7 +155,7 @@ def test_norm_layer_and_its_arguments_are_used_throughout():
     net = get_model('meliusnet22', norm_layer=nn.BatchNorm, norm_kwargs={'momentum': 0.5})
     norms = []
     net.apply(lambda layer: norms.append(layer) if isinstance(layer, nn.BatchNorm) else None)
-    assert len(norms) == 41 and all(layer._kwargs['momentum'] == 0.5 for layer in norms)
+    assert len(norms) == 41 and all('momentum=0.5' in repr(layer) for layer in norms)
 
 
 def made_block(name):
