@@ -6,8 +6,6 @@ import os
 import sys
 from typing import Sequence
 
-from tqdm import tqdm
-
 LOG = logging.getLogger('bmx_melius')
 
 
@@ -70,6 +68,8 @@ def _handling(handler, level):
 
 def progress_bar(iterable=None, *, total, description, unit):
     """Return a `tqdm` bar over an iterable, or advanced by `update`; shown only if standard error is a terminal."""
+    from tqdm import tqdm  # not imported for logging and tables, because the command line imports this module for its help
+
     return tqdm(iterable, total=total, desc=description, unit=f' {unit}', leave=False, disable=None, dynamic_ncols=True)
 
 

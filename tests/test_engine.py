@@ -5,7 +5,6 @@ import ctypes
 import functools
 import json
 import os
-import pathlib
 import random as randoms
 import re
 import shutil
@@ -23,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from large_programs import chain, concatenations, record, sums, words_of
 from random_programs import Maker, describe, other_sizes
+from reference_network import read_reference_network
 
 from bmx_melius import __version__, load_reference_parameters
 from bmx_melius.container import read_parameters, write_parameters
@@ -212,34 +212,22 @@ def test_any_number_of_first_layers_fits_on_the_stack(library):
 
 
 @pytest.fixture(scope='module')
-def meliusnet22(tmp_path_factory):
+def meliusnet22(make_once):
     """MeliusNet22 with parameters whose logits are known, packed: program, parameters file, input, logits."""
-    folder = tmp_path_factory.mktemp('network')
-    stored = np.load(pathlib.Path(__file__).parent / 'data' / 'meliusnet22.npz')
-    net = get_model('meliusnet22', classes=40)
-    mx.nd.save(str(folder / 'reference.params'), parameters_of(stored))
-    load_reference_parameters(net, str(folder / 'reference.params'))
-    net.hybridize()
-    net(mx.nd.array(stored['x']))
-    net.export(str(folder / 'net'))
-    prefix = str(folder / 'packed')
-    convert(str(folder / 'net-symbol.json'), str(folder / 'net-0000.params'), prefix, (1, 3, 224, 224), verify=False)
-    (words,) = (array for name, array in read_parameters(f'{prefix}-0000.params').items() if name.endswith('_program'))
-    return Program.from_words(words), f'{prefix}-0000.params', stored['x'], stored['logits']
+    network = read_reference_network()
 
+    def make(folder):
+        net = get_model('meliusnet22', classes=40)
+        mx.nd.save(str(folder / 'reference.params'), network['exported'])
+        load_reference_parameters(net, str(folder / 'reference.params'))
+        net.hybridize()
+        net(network['x'])
+        net.export(str(folder / 'net'))
+        convert(str(folder / 'net-symbol.json'), str(folder / 'net-0000.params'), str(folder / 'packed'), (1, 3, 224, 224), verify=False)
 
-def parameters_of(stored):
-    """The parameters in tests/data/meliusnet22.npz under the names of an exported network."""
-    arrays = {}
-    for parameter in json.loads(bytes(stored['meta']))['params']:
-        name, shape = parameter['prefix'], parameter['shape']
-        if f'fp/{name}' in stored:
-            values = stored[f'fp/{name}']
-        else:
-            values = np.where(np.unpackbits(stored[f'sign/{name}'])[: np.prod(shape)], 1.0, -1.0)
-            values[stored[f'zero/{name}']] = 0
-        arrays[('aux:' if 'running' in name else 'arg:') + name] = mx.nd.array(values.reshape(shape))
-    return arrays
+    parameters = make_once('packed-meliusnet22', make) / 'packed-0000.params'
+    (words,) = (array for name, array in read_parameters(parameters).items() if name.endswith('_program'))
+    return Program.from_words(words), parameters, network['x'].asnumpy(), network['logits']
 
 
 def test_a_whole_network_gives_the_known_logits(library, meliusnet22):

@@ -95,10 +95,8 @@ DIGITS = [*TINY, '--dataset', 'digits', '--num-epochs', '1', '--batch-size', '12
 
 
 @pytest.fixture(scope='module')
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('finished') / 'run'
-    train_apart(*DIGITS, '--save-dir', folder)
-    return folder
+def finished(make_once):
+    return make_once('run-of-one-epoch', lambda folder: train_apart(*DIGITS, '--save-dir', folder / 'run')) / 'run'
 
 
 def test_a_running_run_can_be_looked_at_but_not_resumed_and_a_killed_one_can(finished, tmp_path, capsys):

@@ -233,11 +233,10 @@ def test_words_that_are_no_numbers_keep_their_bits(tmp_path):
 
 
 @pytest.fixture(scope='module')
-def reference(tmp_path_factory):
+def reference(make_once):
     network = read_reference_network()
-    path = tmp_path_factory.mktemp('reference') / 'reference.params'
-    mx.nd.save(str(path), network['structural'])
-    return path, network
+    folder = make_once('reference-network', lambda folder: mx.nd.save(str(folder / 'reference.params'), network['structural']))
+    return folder / 'reference.params', network
 
 
 @pytest.mark.parametrize('form', ['float', 'packed'])

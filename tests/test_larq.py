@@ -8,6 +8,7 @@ import gzip
 import http.server
 import json
 import pathlib
+import shutil
 import threading
 
 import mxnet as mx
@@ -32,6 +33,7 @@ from model_zoo.resnet import BIREALNET, RESNET_E, Architecture, BinaryResNet
 h5py = pytest.importorskip('h5py')
 
 DATA = pathlib.Path(__file__).parent / 'data'
+FILE = 'meliusnet22_weights.h5'  # its name at Larq Zoo
 TRUTH = np.load(DATA / 'larq.npz')
 DENSENET = {
     'block': 'dense',
@@ -241,10 +243,8 @@ def meliusnet22_layers(classes=1000):
 
 
 @pytest.fixture(scope='module')
-def meliusnet22_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp('larq') / 'meliusnet22_weights.h5'
-    write_keras(path, list(meliusnet22_layers()))
-    return path
+def meliusnet22_file(make_once):
+    return make_once('larq', lambda folder: write_keras(folder / FILE, list(meliusnet22_layers()))) / FILE
 
 
 def test_every_array_of_a_file_goes_to_one_parameter(meliusnet22_file):
@@ -412,7 +412,7 @@ def published(monkeypatch, meliusnet22_file):
 def test_pretrained_network_is_downloaded_once_and_then_needs_no_network(published, tmp_path):
     root = tmp_path / 'new' / 'models'
     first = model_zoo.get_model('meliusnet22', pretrained='larq', root=str(root))
-    assert [file.name for file in root.iterdir()] == ['meliusnet22_weights.h5']
+    assert [file.name for file in root.iterdir()] == [FILE]
     published(url='file:///nowhere/meliusnet22_weights.h5')
     second = model_zoo.get_model('MeliusNet_22', pretrained='larq', root=str(root))
     x = mx.nd.random.normal(shape=(1, 3, 64, 64))
@@ -485,11 +485,16 @@ def test_an_argument_with_which_the_weights_were_not_trained_is_refused_before_t
 # --- training -------------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope='module')
+def file_of_three_classes(make_once):
+    return make_once('larq-of-three-classes', lambda folder: write_keras(folder / FILE, list(meliusnet22_layers(classes=3)))) / FILE
+
+
 @pytest.fixture
-def of_three_classes(published, monkeypatch, tmp_path):
+def of_three_classes(file_of_three_classes, published, monkeypatch, tmp_path):
     """Flags of a run that starts from published weights of a network of three classes; the folder of weights is new."""
-    path = tmp_path / 'meliusnet22_weights.h5'
-    write_keras(path, list(meliusnet22_layers(classes=3)))
+    path = tmp_path / FILE
+    shutil.copy(file_of_three_classes, path)
     published(url=path.as_uri(), sha256=store.hashlib.sha256(path.read_bytes()).hexdigest(), classes=3)
     monkeypatch.setenv('HOME', str(tmp_path))
     make_folders(tmp_path / 'images')
@@ -524,7 +529,7 @@ def make(arguments):
 @pytest.mark.filterwarnings('error:.*is already initialized')
 def test_training_starts_from_published_weights(of_three_classes, tmp_path):
     net = make([*of_three_classes, '--use-pretrained', 'larq'])
-    expected = model_zoo.from_larq('meliusnet22', tmp_path / 'meliusnet22_weights.h5')
+    expected = model_zoo.from_larq('meliusnet22', tmp_path / FILE)
     x = mx.nd.random.normal(shape=(2, 3, 32, 32))
     np.testing.assert_array_equal(net(x).asnumpy(), expected(x).asnumpy())
 
@@ -539,8 +544,8 @@ def test_a_run_from_published_weights_ends_in_a_network_that_its_description_bui
     exported = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
     x = mx.nd.random.normal(shape=(2, 3, 32, 32))
     np.testing.assert_array_equal(net(x).asnumpy(), exported(x).asnumpy())
-    (tmp_path / '.mxnet' / 'models' / 'meliusnet22_weights.h5').unlink()
-    (tmp_path / 'meliusnet22_weights.h5').unlink()
+    (tmp_path / '.mxnet' / 'models' / FILE).unlink()
+    (tmp_path / FILE).unlink()
     assert train_imagenet.main(['--resume', '--save-dir', f'{tmp_path}/run']) == 0
 
 
@@ -562,7 +567,7 @@ def test_flags_that_contradict_published_weights_are_one_error(of_three_classes,
 
 def test_a_published_network_teaches(of_three_classes, tmp_path):
     teacher = load_teacher(model_zoo.get_model, 'meliusnet22', 3, (3, 32, 32), [mx.cpu()], pretrained='larq')
-    expected = model_zoo.from_larq('meliusnet22', tmp_path / 'meliusnet22_weights.h5')
+    expected = model_zoo.from_larq('meliusnet22', tmp_path / FILE)
     x = mx.nd.random.normal(shape=(2, 3, 32, 32))
     np.testing.assert_allclose(teacher(x).asnumpy(), expected(x).asnumpy(), rtol=1e-5, atol=1e-5)
 

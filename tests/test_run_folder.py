@@ -84,14 +84,17 @@ def read_csv(path):
 
 
 @pytest.fixture(scope='module')
-def finished(tmp_path_factory):
+def finished(make_once):
     """The folder of a run that was stopped in its second epoch and resumed."""
-    folder = tmp_path_factory.mktemp('experiment') / 'run'
-    train_until('epoch 2, update 4', signal.SIGINT, *FLAGS, '--save-dir', folder)
-    before = (folder / 'metrics.csv').read_text()
-    train_apart('--resume', '--save-dir', folder)
-    assert (folder / 'metrics.csv').read_text().startswith(before)
-    return folder
+
+    def make(folder):
+        run = folder / 'run'
+        train_until('epoch 2, update 4', signal.SIGINT, *FLAGS, '--save-dir', run)
+        before = (run / 'metrics.csv').read_text()
+        train_apart('--resume', '--save-dir', run)
+        assert (run / 'metrics.csv').read_text().startswith(before)
+
+    return make_once('resumed-run', make) / 'run'
 
 
 def test_a_resumed_run_goes_on_in_the_same_tables_curves_and_log(finished):

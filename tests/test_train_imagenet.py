@@ -46,12 +46,14 @@ SMALL = [*TINY, '--input-size', '16', '--batch-size', '4', '--num-epochs', '3'] 
 
 
 @pytest.fixture(scope='module')
-def images(tmp_path_factory):
+def images(make_once):
     """A folder with images of three classes, in folders and in record files packed by MXNet's im2rec."""
-    root = tmp_path_factory.mktemp('images')
-    make_folders(root)
-    pack_folders(root)
-    return root
+
+    def make(folder):
+        make_folders(folder)
+        pack_folders(folder)
+
+    return make_once('images-and-records', make)
 
 
 @pytest.fixture(scope='module')
@@ -115,13 +117,13 @@ def assert_same_end(folder, other):
 
 
 @pytest.fixture(scope='module')
-def finished(data_flags, tmp_path_factory):
+def finished(data_flags, make_once):
     """The folders of uninterrupted runs, by kind of data, made when first asked for."""
 
     class Finished(dict):
         def __missing__(self, kind):
-            self[kind] = tmp_path_factory.mktemp('finished') / kind
-            train_apart(*data_flags[kind], '--save-dir', self[kind])
+            folder = make_once(f'finished-{kind}', lambda folder: train_apart(*data_flags[kind], '--save-dir', folder / 'run'))
+            self[kind] = folder / 'run'
             return self[kind]
 
     return Finished()
