@@ -22,6 +22,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from hypothesis import settings
+from keras_files import LARQ_FILE, meliusnet22_layers, write_keras
 from native_program import BUILDS, BuildError, build_program
 
 # A process started in the background by a shell without job control ignores Ctrl-C, and so do its children: restore the default.
@@ -94,6 +95,13 @@ def build_native(shared_folder):
                 pytest.skip(str(error))
 
     return call
+
+
+@pytest.fixture(scope='session')
+def meliusnet22_file(make_once):
+    """Path of a file like that of Larq Zoo with weights of MeliusNet22."""
+    pytest.importorskip('h5py')
+    return make_once('larq', lambda folder: write_keras(folder / LARQ_FILE, list(meliusnet22_layers()))) / LARQ_FILE
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from images import make_folders
+from keras_files import LARQ_FILE, meliusnet22_layers, write_keras
 
 import bmx_melius as bmx
 import model_zoo
@@ -33,7 +34,6 @@ from model_zoo.resnet import BIREALNET, RESNET_E, Architecture, BinaryResNet
 h5py = pytest.importorskip('h5py')
 
 DATA = pathlib.Path(__file__).parent / 'data'
-FILE = 'meliusnet22_weights.h5'  # its name at Larq Zoo
 TRUTH = np.load(DATA / 'larq.npz')
 DENSENET = {
     'block': 'dense',
@@ -196,55 +196,6 @@ def test_sizes_that_tensorflow_pads_in_another_way_are_refused_wherever_the_expo
 
 
 # --- files ----------------------------------------------------------------------------------------------------------------------------
-
-
-def write_keras(path, layers, root=''):
-    """Write (name, {weight: array}) as Keras does."""
-    with h5py.File(path, 'w') as file:
-        group = file.create_group(root) if root else file
-        group.attrs['layer_names'] = [name.encode() for name, _ in layers]
-        for name, weights in layers:
-            group.create_group(name).attrs['weight_names'] = [f'{name}/{weight}:0'.encode() for weight in weights]
-            for weight, array in weights.items():
-                group[name][f'{name}/{weight}:0'] = array
-
-
-def meliusnet22_layers(classes=1000):
-    """The layers of Larq Zoo's MeliusNet22 by its published names, with random weights."""
-    random = np.random.default_rng(1)
-
-    def norm(name, n):
-        arrays = random.uniform(0.5, 1.5, (4, n)).astype(np.float32)
-        return name, dict(zip(('gamma', 'beta', 'moving_mean', 'moving_variance'), arrays))
-
-    def kernel(name, *shape):
-        return name, {'kernel': random.uniform(-1, 1, shape).astype(np.float32)}
-
-    yield kernel('stem_s0_conv', 3, 3, 3, 32)
-    yield norm('stem_s0_bn', 32)
-    yield from (kernel(f'stem_s1_groupconv_conv{i}', 3, 3, 8, 8) for i in range(4))
-    yield norm('stem_s1_bn', 32)
-    yield from (kernel(f'stem_s2_groupconv_conv{i}', 3, 3, 4, 8) for i in range(8))
-    yield norm('stem_s2_bn', 64)
-    channels = 64
-    for section, (blocks, width) in enumerate(zip((4, 5, 4, 4), (160, 224, 256, None))):
-        for block in range(blocks):
-            for part, inputs in (('dense', channels), ('improve', channels + 64)):
-                yield norm(f'section_{section}_block_{block}_{part}_bn', inputs)
-                yield kernel(f'section_{section}_block_{block}_{part}_binconv', 3, 3, inputs, 64)
-            channels += 64
-        if width:
-            yield norm(f'section_{section}_transition_bn', channels)
-            yield kernel(f'section_{section}_transition_pw', 1, 1, channels, width)
-            channels = width
-    yield norm('head_bn', channels)
-    name, weights = kernel('head_dense', channels, classes)
-    yield name, {**weights, 'bias': random.uniform(-1, 1, classes).astype(np.float32)}
-
-
-@pytest.fixture(scope='module')
-def meliusnet22_file(make_once):
-    return make_once('larq', lambda folder: write_keras(folder / FILE, list(meliusnet22_layers()))) / FILE
 
 
 def test_every_array_of_a_file_goes_to_one_parameter(meliusnet22_file):
@@ -412,7 +363,7 @@ def published(monkeypatch, meliusnet22_file):
 def test_pretrained_network_is_downloaded_once_and_then_needs_no_network(published, tmp_path):
     root = tmp_path / 'new' / 'models'
     first = model_zoo.get_model('meliusnet22', pretrained='larq', root=str(root))
-    assert [file.name for file in root.iterdir()] == [FILE]
+    assert [file.name for file in root.iterdir()] == [LARQ_FILE]
     published(url='file:///nowhere/meliusnet22_weights.h5')
     second = model_zoo.get_model('MeliusNet_22', pretrained='larq', root=str(root))
     x = mx.nd.random.normal(shape=(1, 3, 64, 64))
@@ -487,13 +438,15 @@ def test_an_argument_with_which_the_weights_were_not_trained_is_refused_before_t
 
 @pytest.fixture(scope='module')
 def file_of_three_classes(make_once):
-    return make_once('larq-of-three-classes', lambda folder: write_keras(folder / FILE, list(meliusnet22_layers(classes=3)))) / FILE
+    return (
+        make_once('larq-of-three-classes', lambda folder: write_keras(folder / LARQ_FILE, list(meliusnet22_layers(classes=3)))) / LARQ_FILE
+    )
 
 
 @pytest.fixture
 def of_three_classes(file_of_three_classes, published, monkeypatch, tmp_path):
     """Flags of a run that starts from published weights of a network of three classes; the folder of weights is new."""
-    path = tmp_path / FILE
+    path = tmp_path / LARQ_FILE
     shutil.copy(file_of_three_classes, path)
     published(url=path.as_uri(), sha256=store.hashlib.sha256(path.read_bytes()).hexdigest(), classes=3)
     monkeypatch.setenv('HOME', str(tmp_path))
@@ -529,7 +482,7 @@ def make(arguments):
 @pytest.mark.filterwarnings('error:.*is already initialized')
 def test_training_starts_from_published_weights(of_three_classes, tmp_path):
     net = make([*of_three_classes, '--use-pretrained', 'larq'])
-    expected = model_zoo.from_larq('meliusnet22', tmp_path / FILE)
+    expected = model_zoo.from_larq('meliusnet22', tmp_path / LARQ_FILE)
     x = mx.nd.random.normal(shape=(2, 3, 32, 32))
     np.testing.assert_array_equal(net(x).asnumpy(), expected(x).asnumpy())
 
@@ -544,8 +497,8 @@ def test_a_run_from_published_weights_ends_in_a_network_that_its_description_bui
     exported = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
     x = mx.nd.random.normal(shape=(2, 3, 32, 32))
     np.testing.assert_array_equal(net(x).asnumpy(), exported(x).asnumpy())
-    (tmp_path / '.mxnet' / 'models' / FILE).unlink()
-    (tmp_path / FILE).unlink()
+    (tmp_path / '.mxnet' / 'models' / LARQ_FILE).unlink()
+    (tmp_path / LARQ_FILE).unlink()
     assert train_imagenet.main(['--resume', '--save-dir', f'{tmp_path}/run']) == 0
 
 
@@ -567,7 +520,7 @@ def test_flags_that_contradict_published_weights_are_one_error(of_three_classes,
 
 def test_a_published_network_teaches(of_three_classes, tmp_path):
     teacher = load_teacher(model_zoo.get_model, 'meliusnet22', 3, (3, 32, 32), [mx.cpu()], pretrained='larq')
-    expected = model_zoo.from_larq('meliusnet22', tmp_path / FILE)
+    expected = model_zoo.from_larq('meliusnet22', tmp_path / LARQ_FILE)
     x = mx.nd.random.normal(shape=(2, 3, 32, 32))
     np.testing.assert_allclose(teacher(x).asnumpy(), expected(x).asnumpy(), rtol=1e-5, atol=1e-5)
 
