@@ -179,7 +179,7 @@ def test_padding_is_black(tmp_path, kind):
 
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('height', [40, 20])
-def test_where_no_part_fits_it_is_the_centre_of_the_inputs_size(tmp_path, kind, height):
+def test_an_image_in_which_no_crop_fits_is_cropped_at_its_centre(tmp_path, kind, height):
     image = np.random.RandomState(0).randint(0, 256, (height, 400, 3)).astype(np.uint8)
     size = INPUT.size
     images = augmented(kind, tmp_path, image, Augmentation(area=(0.5, 1.0)), INPUT, 24)

@@ -181,7 +181,7 @@ def test_predict_without_a_description_uses_the_options_and_imagenet(run, networ
         assert probabilities(*options) == pytest.approx(dict(enumerate(expected)), rel=1e-5)
 
 
-def test_predict_takes_gray_and_transparent_images_for_what_they_show(run, network, exported, tmp_path):
+def test_predict_accepts_gray_and_transparent_images(run, network, exported, tmp_path):
     gray = write_image(tmp_path / 'gray.png', channels=1)
     transparent = write_image(tmp_path / 'transparent.png', channels=4)
     rgb = write_image(tmp_path / 'rgb.png')
@@ -193,7 +193,7 @@ def test_predict_takes_gray_and_transparent_images_for_what_they_show(run, netwo
     assert a == b and c == d and a != c
 
 
-def test_predict_does_not_apply_softmax_to_what_is_one(run, network, exported, tmp_path):
+def test_predict_does_not_apply_softmax_to_probabilities(run, network, exported, tmp_path):
     image = write_image(tmp_path / 'image.png')
     before = run('predict', exported, image, '--json')[1]
     mx.sym.softmax(mx.sym.load(f'{exported}-symbol.json')).save(f'{exported}-symbol.json')
@@ -231,7 +231,7 @@ def test_predict_classifies_the_images_in_a_folder_in_the_order_of_their_names(r
     assert errors.splitlines() == [f'note: 1 other files in {folder} are not classified; JPEG, PNG, TIFF and BMP can be']
 
 
-def test_predict_names_what_it_cannot_read_after_the_predictions_for_all_others(run, exported, tmp_path):
+def test_predict_names_unreadable_files_after_the_predictions_for_all_others(run, exported, tmp_path):
     images = [write_image(tmp_path / f'{seed}.png', seed=seed) for seed in range(4)]
     for number in (1, 2):
         (tmp_path / f'{number}.png').write_bytes(b'no image')
@@ -249,7 +249,7 @@ def test_predict_refuses_a_folder_without_images(fails, exported, tmp_path):
     fails(['predict', exported, tmp_path / 'photos'], 'photos has no JPEG', f'{tmp_path}/photos/*/')
 
 
-def test_mistakes_in_what_predict_reads_are_one_line(fails, exported, tmp_path):
+def test_mistakes_in_files_for_predict_are_reported_in_one_line(fails, exported, tmp_path):
     image = write_image(tmp_path / 'image.png')
     (tmp_path / 'noise.jpg').write_bytes(b'\xff\xd8 no image')
     fails(['predict', tmp_path / 'none', image], 'none-symbol.json')
@@ -352,7 +352,7 @@ def test_parsing_arguments_waits_for_no_library_that_only_some_commands_need():
     assert done.stdout == '\n'
 
 
-def test_what_libraries_print_does_not_reach_standard_output(capsys, monkeypatch):
+def test_output_of_libraries_does_not_reach_standard_output(capsys, monkeypatch):
     def chatty(*args, **kwargs):
         print('WARNING: a library talks')
         return nn.Conv2D(1, 3)

@@ -125,13 +125,13 @@ assert passed('tests/test_zoo.py', name + ' and thumbnail') == 1
 )
 
 
-def test_a_row_is_a_network_everywhere(project):
+def test_a_row_as_in_the_recipe_adds_a_network(project):
     row, *_ = code_of('Adding a network')
     project.add_rows(file_of('Adding a network', row), row)
     project.run(USE_NETWORK, 'meliusnet25')
 
 
-def test_a_file_is_a_family_of_networks(project):
+def test_a_file_as_in_the_recipe_adds_a_family_of_networks(project):
     _, family, line = code_of('Adding a network')
     project.append(file_of('Adding a network', family), family)
     project.append(file_of('Adding a network', line), line)
@@ -151,7 +151,7 @@ assert passed('tests/test_experiments.py', 'every_command_of_a_study and ' + nam
 )
 
 
-def test_a_file_is_a_study(project):
+def test_a_file_as_in_the_recipe_adds_a_study(project):
     (study,) = code_of('Adding a study', 'yaml')
     path = file_of('Adding a study', study)
     project.append(path, study)
@@ -173,7 +173,7 @@ assert passed('tests/test_presets.py', f'values_of_the_paper and {name} or table
 )
 
 
-def test_a_row_is_a_protocol_once_its_numbers_stand_in_the_documentation_and_in_the_tests(project):
+def test_a_row_as_in_the_recipe_adds_a_protocol(project):
     section = 'Adding a protocol'
     preset, paper = code_of(section)
     (line,) = code_of(section, 'markdown')
@@ -219,7 +219,7 @@ assert passed('tests/test_layers.py', method) == 7
 )
 
 
-def test_a_row_is_a_quantizer_that_is_trained_and_packed(project):
+def test_a_row_as_in_the_recipe_adds_a_quantizer_that_is_trained_and_packed(project):
     (row,) = code_of('Adding a quantizer')
     project.add_rows(file_of('Adding a quantizer', row), row)
     project.run(USE_QUANTIZER, 'tanh_sign')

@@ -231,7 +231,7 @@ def test_inputs_at_the_tie_fall_on_the_side_of_mxnets_layer(layout, convert):
         (lambda: bmx.BinaryConv2D(16, 3, padding=1), (2, 8, 5, 5)),
     ],
 )
-def test_layers_alone_become_packed_blocks(layer, shape):
+def test_single_layers_become_packed_blocks(layer, shape):
     layer = layer()
     layer.initialize(mx.init.Normal())
     packed = bmx.deploy(layer, shape)
@@ -240,7 +240,7 @@ def test_layers_alone_become_packed_blocks(layer, shape):
         np.testing.assert_allclose(packed(x).asnumpy(), layer(x).asnumpy(), rtol=1e-6)
 
 
-def test_dense_layers_that_read_bits():
+def test_dense_layers_that_read_bits_are_packed():
     layer = bmx.QDense(7, encoding='bit')
     layer.initialize(mx.init.Normal())
     x = nd.array(signs(4, 40) > 0)
@@ -358,7 +358,7 @@ def test_foreign_operators_stay_between_packed_ones(convert):
     assert 'sigmoid' in str(report) and json.dumps(report.to_json())
 
 
-def test_a_value_that_leaves_a_region_and_comes_back_makes_two_regions(convert):
+def test_a_value_that_leaves_a_region_and_returns_to_it_makes_two_regions(convert):
     class Net(nn.HybridBlock):
         def __init__(self):
             super().__init__()
@@ -490,7 +490,7 @@ def test_verification_refuses_a_program_that_gives_no_finite_numbers(wrong, trac
         verify(network, [wrong], inputs)
 
 
-def test_networks_exported_before_marks_said_what_rounds_to_the_sign_are_packed_as_today(small, tmp_path):
+def test_networks_exported_without_the_sign_mark_are_packed_identically(small, tmp_path):
     symbol, params = small
     bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
     old = symbol.read_text().replace('"__bmx_sign__": "1"', '"__other__": "1"')
@@ -502,13 +502,13 @@ def test_networks_exported_before_marks_said_what_rounds_to_the_sign_are_packed_
 
 
 @pytest.mark.parametrize('method', ['round', 'dorefa'])
-def test_one_bit_that_is_not_the_sign_stays(method, convert):
+def test_one_bit_that_is_not_the_sign_is_not_packed(method, convert):
     layers = bmx.BinaryConv2D(8, 3), bmx.QActivation(1, method), bmx.QConv2D(8, 3, no_offset=True)
     report, _ = convert(initialized(sequence(*layers), (1, 3, 8, 8)), (1, 3, 8, 8))
     assert f'quantizes to 1 bits by {method}; the sign can be packed' in str(report)
 
 
-def test_activation_without_a_beginning_stays(small, tmp_path):
+def test_activation_without_a_marked_start_is_not_packed(small, tmp_path):
     symbol, params = small
     symbol.write_text(symbol.read_text().replace('"activation_input"', '"other"'))
     report = bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
@@ -518,7 +518,7 @@ def test_activation_without_a_beginning_stays(small, tmp_path):
 # --- the command ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_command_prints_what_it_did(small, run, tmp_path):
+def test_command_prints_the_report_as_text_or_json(small, run, tmp_path):
     arguments = ['convert', *small, tmp_path / 'packed', '--input-shape', '1,3,8,8']
     status, output, _ = run(*arguments)
     assert status == 0 and '1 binary layers became 1 packed' in output and 'verified on a sample' in output
@@ -553,7 +553,7 @@ def test_command_takes_the_shape_from_the_summary_and_copies_it(small, run, tmp_
     assert not (tmp_path / 'packed-summary.json').exists(), 'that of another network'
 
 
-def test_packed_networks_predict(export, run, tmp_path):
+def test_predict_gives_the_same_probabilities_for_a_packed_network(export, run, tmp_path):
     files = export(initialized(sequence(bmx.BinaryConv2D(8, 3), nn.GlobalAvgPool2D(), nn.Dense(3)), (1, 3, 8, 8)))
     assert run('convert', *files, tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
     cv2.imwrite(str(tmp_path / 'image.png'), np.random.randint(0, 255, size=(9, 9, 3)))

@@ -184,7 +184,7 @@ def test_verification_refuses_a_network_whose_values_mxnet_cannot_represent(laye
         (['net', 'net'], 'would overwrite the network that is converted'),
     ],
 )
-def test_command_says_which_files_it_takes(names, words, small, run, tmp_path):
+def test_command_refuses_other_numbers_and_orders_of_files(names, words, small, run, tmp_path):
     before = sorted(tmp_path.iterdir())
     status, output, errors = run('convert', *(tmp_path / name for name in names), '--input-shape', '1,3,8,8')
     assert status == 2 and not output and errors.count('\n') == 1 and re.search(words, errors)

@@ -52,7 +52,7 @@ def numbers(batches):
 
 
 @pytest.mark.parametrize('kind', ['records', 'images'])
-def test_an_epoch_is_a_shuffle_in_full_batches_that_depends_on_seed_and_epoch_alone(tmp_path, kind):
+def test_an_epoch_is_a_shuffle_in_full_batches_that_depends_only_on_seed_and_epoch(tmp_path, kind):
     source = open_numbered(tmp_path, kind=kind)
     epochs = [numbers(source.train(epoch)) for epoch in range(3)]
     for batches in epochs:
@@ -64,7 +64,7 @@ def test_an_epoch_is_a_shuffle_in_full_batches_that_depends_on_seed_and_epoch_al
 
 
 @pytest.mark.parametrize('kind', ['records', 'images'])
-def test_an_epoch_can_begin_at_any_batch_and_is_the_same_to_the_last_bit(tmp_path, kind):
+def test_an_epoch_begun_at_any_batch_gives_the_same_batches(tmp_path, kind):
     source = open_numbered(tmp_path, kind=kind)
     whole = [(images.asnumpy(), labels.asnumpy()) for images, labels in source.train(1)]
     for first in range(4):
@@ -135,7 +135,7 @@ def test_batches_do_not_depend_on_the_number_of_threads(tmp_path):
     np.testing.assert_equal(*epochs)
 
 
-def test_digits_are_split_by_class_and_always_alike():
+def test_digits_are_split_by_class_in_the_same_way_every_time():
     from sklearn.datasets import load_digits
 
     train, validation = open_digits()
@@ -167,7 +167,7 @@ def open_records(prefix):
     return RecordFile(prefix + '.rec', prefix + '.idx')
 
 
-def test_a_sound_file_gives_keys_and_labels(record_file):
+def test_an_intact_record_file_gives_keys_and_labels(record_file):
     records = open_records(record_file)
     assert len(records) == 20 and records.keys.tolist() == list(range(20)) and records.labels.tolist() == [n % 4 for n in range(20)]
     assert records.suspects(2) == ([], []) and records.undecodable(2, range(20)) == []
@@ -304,7 +304,7 @@ def test_files_that_are_cut_off_or_no_images_are_named_once_and_can_be_trained_o
 
 
 @pytest.mark.parametrize('kind', ['records', 'folders'])
-def test_all_training_images_are_decoded_where_that_is_asked_for(folders, kind):
+def test_decode_training_images_names_an_image_that_cannot_be_decoded(folders, kind):
     if kind == 'folders':
         damage(folders / 'train' / 'class1' / '4.jpg', keep_ends=True)
         source, name = open_photos(folders), 'class1/4.jpg'

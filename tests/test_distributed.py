@@ -175,7 +175,7 @@ def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_lik
     )
 
 
-def test_a_job_that_lacks_a_worker_ends_when_its_time_to_begin_is_over(flags, tmp_path):
+def test_a_job_that_lacks_a_worker_ends_after_the_join_timeout(flags, tmp_path):
     processes = start_job(
         *flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=('scheduler', 'server', 'worker'), **{JOIN_TIMEOUT: '1'}
     )
@@ -224,7 +224,7 @@ def test_running_statistics_of_several_devices_become_their_mean():
 
 
 @pytest.mark.parametrize('scaling,expected', [('none', 0.002), ('linear', 0.008), ('sqrt', 0.004)])
-def test_the_rate_grows_with_the_images_of_an_update_as_asked(scaling, expected):
+def test_the_learning_rate_is_scaled_by_the_chosen_rule(scaling, expected):
     assert scaled_rate(0.002, 256, scaling) == pytest.approx(expected)
     assert scaled_rate(0.002, 64, scaling) == pytest.approx(0.002)
 
@@ -252,13 +252,13 @@ def test_processes_of_horovod_end_like_one_process_with_as_many_devices(flags, o
     assert_same_end(tmp_path / 'run', one_process)
 
 
-def test_horovod_that_is_missing_is_named_with_what_to_do(flags, tmp_path, monkeypatch, capsys):
+def test_missing_horovod_is_an_error_with_installation_instructions(flags, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, 'horovod.mxnet', None)
     assert train_imagenet.main([*flags, '--kvstore', 'horovod', '--save-dir', str(tmp_path / 'run')]) == 2
     assert 'HOROVOD_WITH_MXNET=1 pip install' in capsys.readouterr().err
 
 
-def test_launcher_without_hosts_says_what_to_give():
+def test_launcher_without_hosts_names_the_flags_for_them():
     command = [sys.executable, '-m', 'bmx_melius.distributed.launcher', '-n', '2', '-s', '1', 'true']
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2

@@ -128,7 +128,7 @@ def reference_library(open_engine):
     return open_engine('reference')
 
 
-def test_the_library_tells_its_version():
+def test_the_library_returns_its_version():
     assert engine.open_library(engine.ENGINE_LIBRARY).bmx_version().decode() == __version__
 
 
@@ -150,7 +150,7 @@ def test_an_instruction_set_equals_the_interpreter_in_every_bit(library, random)
 
 @given(random=st.randoms(use_true_random=False))
 @settings(max_examples=settings().max_examples * 3, suppress_health_check=list(HealthCheck))
-def test_floats_differ_by_rounding_alone_and_not_by_threads(library, random):
+def test_float_results_differ_only_by_rounding_and_not_by_threads(library, random):
     maker = Maker(random, exact=False)
     program = maker.program(random.randint(1, 8))
     inputs = maker.data(other_sizes(random, program), random.randint(1, 3))
@@ -432,7 +432,7 @@ def test_damaged_programs_make_no_forbidden_access_under_sanitizers(instruction_
     assert all(wanted in ('?', found) for wanted, found in zip(expected, done.stdout))
 
 
-def test_both_validators_accept_the_same_words_and_say_the_same_of_others(reference_library, long_run):
+def test_both_validators_accept_the_same_programs_and_give_the_same_messages(reference_library, long_run):
     library, random, seen = reference_library, randoms.Random(0), set()
     with np.errstate(over='ignore'):
         for number in range(10000 if long_run else 1000):

@@ -82,7 +82,7 @@ def test_scores_that_are_no_numbers_count_against_the_label():
     assert ranks(scores, np.array([0, 5, 0])).tolist() == [5, 1, 5]
 
 
-def test_counters_add_up_over_batches_and_take_what_mxnet_computes():
+def test_counters_add_up_over_batches_and_accept_arrays_of_mxnet():
     scores, labels = random_scores()
     whole, parts, confusion = Accuracy(), Accuracy(), Confusion(8)
     whole.add(scores, labels)
@@ -93,7 +93,7 @@ def test_counters_add_up_over_batches_and_take_what_mxnet_computes():
     assert np.array_equal(confusion.counts, sklearn.metrics.confusion_matrix(labels, scores.argmax(axis=1)))
 
 
-def test_classes_without_images_or_mistakes_are_told_as_such():
+def test_classes_without_images_or_mistakes_are_reported():
     confusion = Confusion(3)
     confusion.add(np.array([0, 0]), np.array([0, 0]))
     first, second, _ = confusion.per_class()
@@ -104,7 +104,7 @@ def test_classes_without_images_or_mistakes_are_told_as_such():
 # --- the picture ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_small_picture_has_the_numbers_and_names_a_large_one_a_pixel_for_each_cell(tmp_path):
+def test_a_small_confusion_plot_shows_numbers_and_names_and_a_large_one_a_pixel_for_each_cell(tmp_path):
     counts = np.array([[8, 2, 0], [0, 5, 0], [0, 0, 0]])
     axes, _ = confusion_plot.draw(counts, NAMES, 'title').axes
     assert {(*text.get_position(), text.get_text()) for text in axes.texts} == {(0, 0, '8'), (1, 0, '2'), (1, 1, '5')}
@@ -188,7 +188,7 @@ def logits(prefix, inputs):
     return mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')(mx.nd.array(inputs)).asnumpy()
 
 
-def test_digits_are_evaluated_as_by_hand_and_packing_changes_nothing(run, of_digits, tmp_path):
+def test_accuracy_on_digits_equals_that_of_numpy_packed_or_not(run, of_digits, tmp_path):
     pixels, labels = zip(*open_digits()[1])
     inputs = (np.stack([image.asnumpy()[1:-1, 1:-1, 0] for image in pixels])[:, None] - DIGITS.mean[0]) / DIGITS.std[0]
     scores = logits(of_digits[0], inputs)

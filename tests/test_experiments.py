@@ -81,7 +81,7 @@ def test_list_names_every_study_and_its_rows(capsys):
         assert re.search(rf'^{name}: ', shown, re.MULTILINE) and read_study(name).rows[-1].name in shown
 
 
-def test_rows_are_all_combinations_and_each_has_its_own_baseline(tmp_path):
+def test_rows_are_all_combinations_each_with_a_baseline(tmp_path):
     content = {
         **TINY,
         'flags': {'use-rec': True, 'wd': 0, 'model-options': {'groups': 1, 'bits': 1}},
@@ -223,7 +223,7 @@ def test_finished_runs_are_not_trained_again_and_the_rest_of_a_study_can_be_chos
     assert logs == {path: path.read_bytes() for path in folder.glob('tiny/*/seed*/experiment.log')}
 
 
-def test_runs_of_other_flags_and_folders_in_use_are_left_alone(copied_study):
+def test_runs_with_other_flags_and_folders_in_use_are_not_changed(copied_study):
     folder = copied_study
     printed = run_apart(folder / 'tiny.yaml', '--out', folder, '--seeds', '4', '--', '--wd', '0.5', status=1)
     assert printed.count('holds a run of other flags: --dataset digits') == 2  # the third row never got as far as a checkpoint

@@ -205,7 +205,7 @@ def test_every_array_of_a_file_goes_to_one_parameter(meliusnet22_file):
     np.testing.assert_array_equal(ours, theirs)
 
 
-def test_what_came_from_where_is_told(meliusnet22_file):
+def test_loading_returns_the_source_of_each_parameter(meliusnet22_file):
     net = model_zoo.get_model('meliusnet22', **larq.NETWORKS['meliusnet22'])
     matched = model_zoo.load_larq_parameters(net, meliusnet22_file)
     layers = dict(meliusnet22_layers())
@@ -388,7 +388,7 @@ def test_without_network_one_error_says_where_to_put_the_file(url, published, tm
 
 
 @pytest.mark.parametrize('length', ['abc', '-1', None])
-def test_a_server_that_says_no_sensible_length_is_read_to_the_end(length, published, tmp_path):
+def test_a_response_without_a_valid_length_is_read_to_the_end(length, published, tmp_path):
     content = b'weights'
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -528,7 +528,7 @@ def test_a_published_network_teaches(of_three_classes, tmp_path):
 # --- the command ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_command_writes_an_exported_network_that_says_how_images_are_prepared(meliusnet22_file, tmp_path, capsys):
+def test_command_writes_an_exported_network_with_a_description_of_its_input(meliusnet22_file, tmp_path, capsys):
     prefix = str(tmp_path / 'net')
     assert main(['import-larq', str(meliusnet22_file), prefix, '--model', 'meliusnet22']) == 0
     assert 'meliusnet22 of 1000 classes' in capsys.readouterr().out
@@ -551,7 +551,7 @@ def test_command_prints_one_json_object(meliusnet22_file, tmp_path, capsys):
     assert len(found['matched']) == len(bmx.container.read_parameters(f'{prefix}-0000.params'))
 
 
-def test_command_tells_what_is_wrong_in_one_line(meliusnet22_file, tmp_path, capsys):
+def test_command_reports_mistakes_in_one_line(meliusnet22_file, tmp_path, capsys):
     assert main(['import-larq', str(meliusnet22_file), str(tmp_path / 'net'), '--model', 'resnet_e18']) == 2
     assert 'error: ' in capsys.readouterr().err and list(tmp_path.iterdir()) == []
     assert main(['import-larq', str(meliusnet22_file), str(tmp_path / 'none' / 'net'), '--model', 'meliusnet22']) == 2

@@ -31,7 +31,7 @@ def states_of(trainer, path):
 @pytest.mark.parametrize(
     'optimizer, settings', [('radam', {}), ('adam', {}), ('sgd', {}), ('sgd', {'momentum': 0.9}), ('nag', {'momentum': 0.9})]
 )
-def test_moments_and_counts_come_back_bit_for_bit(tmp_path, optimizer, settings, save):
+def test_moments_and_counts_are_restored_bit_for_bit(tmp_path, optimizer, settings, save):
     net, trainer = make(optimizer, **settings)
     for number in range(7):
         step(net, trainer, number)
@@ -57,7 +57,7 @@ def test_equal_states_are_equal_files(tmp_path):
 
 
 @pytest.mark.parametrize('save', [save_optimizer, save_pickle])
-def test_the_settings_stay_those_of_the_trainer(tmp_path, save):
+def test_loading_a_state_keeps_the_settings_of_the_trainer(tmp_path, save):
     net, trainer = make('nag', momentum=0.9, wd=0.1)
     for number in range(3):
         step(net, trainer, number)
@@ -71,7 +71,7 @@ def test_the_settings_stay_those_of_the_trainer(tmp_path, save):
     assert other_trainer.optimizer.num_update == 4
 
 
-def test_a_pickle_without_the_optimizer_brings_the_moments_and_leaves_the_counts(tmp_path):
+def test_a_pickle_without_the_optimizer_sets_the_moments_and_keeps_the_counts(tmp_path):
     net, trainer = make('adam')
     for number in range(3):
         step(net, trainer, number)
@@ -178,7 +178,7 @@ def test_a_pickle_that_would_run_something_is_refused_and_runs_nothing(tmp_path,
     assert not os.path.exists(place)
 
 
-def test_classes_that_a_state_may_name_are_not_made_either(tmp_path, monkeypatch):
+def test_unpickling_creates_no_objects_of_mxnet(tmp_path, monkeypatch):
     """Not even those of MXNet run anything: they are stand-ins."""
     net, trainer = make('sgd')
     step(net, trainer, 0)
@@ -239,7 +239,7 @@ def test_a_state_with_a_part_missing_or_malformed_is_named_in_one_line(tmp_path,
 
 
 @pytest.mark.parametrize('of_version', ['before', 'this'])
-def test_no_damage_does_more_than_raise_an_error_or_change_numbers(tmp_path, of_version, long_run):
+def test_damaged_files_cause_nothing_but_an_error_or_other_numbers(tmp_path, of_version, long_run):
     path = tmp_path / 'states'
     net, trainer = make()
     if of_version == 'before':

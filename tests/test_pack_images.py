@@ -145,7 +145,7 @@ def test_an_image_that_cannot_be_decoded_is_named_and_nothing_is_written(folder,
         (lambda folder: (folder / 'rec').mkdir(), 'remove it'),
     ],
 )
-def test_folders_that_cannot_be_packed_are_told_before_any_work(folder, change, words, capsys):
+def test_folders_that_cannot_be_packed_are_refused_before_any_work(folder, change, words, capsys):
     change(folder)
     pack(folder, status=2)
     assert words in error_of(capsys)
@@ -176,7 +176,7 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_written(folder):
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_what_is_interrupted_leaves_nothing_behind(folder, number):
+def test_an_interrupted_packing_leaves_no_files(folder, number):
     image = (folder / 'train' / 'class0' / '0.jpg').read_bytes()
     for index in range(TRAIN, 3000):  # some seconds' work
         (folder / 'train' / 'class0' / f'{index}.jpg').write_bytes(image)

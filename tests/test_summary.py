@@ -196,7 +196,7 @@ def test_real_weights_of_binary_activations_count_as_float_operations_and_parame
     assert (real.bops, real.flops, real.binary_params, real.float_params) == (0, macs, 0, 72)
 
 
-def test_marks_alone_make_a_layer_binary_and_its_weight_is_the_variable_behind_it():
+def test_only_marks_make_a_layer_binary_and_its_weight_is_the_variable_that_it_reads():
     data, weight, bias = mx.sym.var('data'), mx.sym.var('anything'), mx.sym.var('b')
     with marked('convolution', bits=1):
         y = mx.sym.Convolution(data, mx.sym.sign(weight) * 2 + 1, bias, num_filter=4, kernel=(3, 3), name='conv')
@@ -232,7 +232,7 @@ def test_printing_and_json_give_the_totals_and_every_layer():
 # --- what cannot be counted -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_counted_is_an_error_that_names_the_node(tmp_path):
+def test_nodes_that_cannot_be_counted_are_named(tmp_path):
     data = mx.sym.var('data')
     with marked('convolution', bits='many'):
         bad_mark = mx.sym.Convolution(data, num_filter=4, kernel=(3, 3), name='spoilt')

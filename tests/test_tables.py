@@ -19,7 +19,7 @@ CUT_OFF = 0.01  # of 10^9 or 10^8: several printed figures are not rounded
 
 
 @pytest.mark.parametrize('row', ROWS, ids=lambda row: f'{row.network}-{row.initial_layers}')
-def test_counts_are_what_was_published(row):
+def test_counts_equal_the_published_figures(row):
     counted = count(row)
     for published, number in ((row.bops, counted['bops'] / 1e9), (row.flops, counted['flops'] / 1e8), (row.ops, counted['ops'] / 1e8)):
         if published and not (published == row.ops and row.network in MISPRINTED):
@@ -40,7 +40,7 @@ def test_the_printed_width_of_meliusnet_c_does_not_give_its_printed_figures():
 
 
 @pytest.mark.parametrize('table', TABLES, ids=lambda table: table.title)
-def test_documents_show_what_the_command_prints(table):
+def test_documents_contain_the_output_of_the_command(table):
     text = to_markdown(table)
     assert text in (ROOT / 'docs' / 'tables.md').read_text(), 'bmx-melius tables prints the text anew'
     if table is TABLES[0]:
@@ -48,11 +48,11 @@ def test_documents_show_what_the_command_prints(table):
         assert '\n'.join(lines) in (ROOT / 'README.md').read_text()
 
 
-def test_every_network_of_a_fixed_size_but_that_of_larq_zoo_alone_is_in_a_table():
+def test_every_network_of_a_fixed_size_except_that_of_larq_zoo_is_in_a_table():
     assert {row.network for row in ROWS} >= set(get_model_list()) - {'meliusnet_flex', 'binary_densenet37_dilated'}
 
 
-def test_programs_can_read_them(capsys, monkeypatch):
+def test_json_output_of_tables_can_be_parsed(capsys, monkeypatch):
     monkeypatch.setattr('model_zoo.published.TABLES', TABLES[2:3])
     assert main(['tables', '--json']) == 0
     (table,) = json.loads(capsys.readouterr().out)
