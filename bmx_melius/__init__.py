@@ -12,13 +12,13 @@ import sys as _sys
 from ._version import __version__
 from .deployment.runtime.session import Session
 from .errors import UserError
-from .startup import IS_COMMAND_LINE as _IS_COMMAND_LINE
+from .process import is_command_line as _is_command_line
 
 __all__ = ['Session', 'UserError', '__version__']
 
 _installed = _importlib_util.find_spec('mxnet') is not None
 
-if _installed and ('mxnet' in _sys.modules or not (_IS_COMMAND_LINE or _os.environ.get('BMX_MELIUS_WITHOUT_MXNET'))):
+if _installed and ('mxnet' in _sys.modules or not (_is_command_line() or _os.environ.get('BMX_MELIUS_WITHOUT_MXNET'))):
     from .analysis.checking import check
     from .analysis.summary import summary
     from .channels import ChannelShuffle, GroupedConv2D

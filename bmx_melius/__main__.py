@@ -44,7 +44,7 @@ def build_parser():
 
 
 def _register_operator():
-    """Register the operator of packed files with MXNet: `import bmx_melius` skips this for the command line (`bmx_melius.startup`)."""
+    """Register the operator of packed files with MXNet, which `import bmx_melius` does only outside the command line."""
     if importlib.util.find_spec('mxnet'):
         from .deployment.runtime import mxnet_operator
 

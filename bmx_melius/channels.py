@@ -3,12 +3,13 @@
 The results equal those of MXNet's operators; the formulations here need less time or memory in training.
 """
 
-from typing import Any, Optional
+from typing import Any, Optional, Sequence, Union
 
 from mxnet.gluon import HybridBlock, nn
 
 from .errors import UserError
 from .quantizers import Array
+from .signatures import hands_on
 
 
 def plain_layout(F: Any, x: Array) -> Array:
@@ -43,6 +44,20 @@ class GroupedConv2D(nn.Conv2D):
     >>> layer(mx.nd.ones((2, 16, 5, 5))).shape
     (2, 8, 5, 5)
     """
+
+    @hands_on(nn.Conv2D, HybridBlock)
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: Union[int, Sequence[int]],
+        strides: Union[int, Sequence[int]] = (1, 1),
+        padding: Union[int, Sequence[int]] = (0, 0),
+        dilation: Union[int, Sequence[int]] = (1, 1),
+        groups: int = 1,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(channels, kernel_size, strides, padding, dilation, groups, *args, **kwargs)
 
     def hybrid_forward(self, F, x, weight, bias=None):
         return plain_layout(F, super().hybrid_forward(F, plain_layout(F, x), weight, bias))

@@ -19,7 +19,8 @@ from tqdm import tqdm
 
 from bmx_melius import UserError
 from bmx_melius.files import replacing
-from bmx_melius.training.saving.checkpoints import Checkpoints
+from bmx_melius.training.saving.checkpoint_state import LAST
+from bmx_melius.training.saving.stored_checkpoints import read_last
 
 SCRIPT = HERE.parent / 'train_imagenet.py'
 COMMAND, OUTPUT, LOCK = 'command.json', 'output.log', 'lock'  # additional files in the folder of a run
@@ -43,7 +44,7 @@ class Run:
     @property
     def command(self):
         """Command line of the training, with ``--resume`` if the folder has a checkpoint."""
-        interrupted = (self.folder / Checkpoints.STATE).exists()
+        interrupted = (self.folder / LAST).exists()
         return [sys.executable, str(SCRIPT), *self.arguments, '--save-dir', str(self.folder), *(['--resume'] if interrupted else [])]
 
     def start(self, environment):
@@ -67,7 +68,7 @@ class Run:
 
     def check(self):
         """Set `failure` if the folder holds a run with other flags."""
-        if not (self.folder / Checkpoints.STATE).exists():
+        if not (self.folder / LAST).exists():
             return
         try:
             found = shlex.join(json.loads((self.folder / COMMAND).read_text()))
@@ -80,7 +81,7 @@ class Run:
     def progress(self):
         """Return the numbers of finished and of all epochs from the checkpoint; (0, 0) if there is none or it is damaged."""
         try:
-            state = Checkpoints.read(self.folder)
+            state = read_last(self.folder)
         except UserError:
             return 0, 0
         return (state['progress']['epoch'], state['options']['num_epochs']) if state else (0, 0)

@@ -89,6 +89,14 @@ def from_larq(name: str, path: Path, ctx: Context = mx.cpu(), **kwargs: Any) -> 
         array of the file must be used once.
     OSError
         If the file cannot be opened.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from model_zoo import from_larq
+    >>> net = from_larq('meliusnet22', 'meliusnet22_weights.h5')
+    >>> net(mx.nd.zeros((1, 3, 64, 64))).shape
+    (1, 1000)
     """
     return load(name, path, ctx, **kwargs)[0]
 
@@ -124,6 +132,14 @@ def load_larq_parameters(net: HybridBlock, path: Path, ctx: Context = mx.cpu()) 
     -------
     dict of str to str
         Parameter name of the network -> ``LAYER/WEIGHT`` of Keras, several of them joined by +.
+
+    Examples
+    --------
+    >>> from model_zoo import get_model, larq, load_larq_parameters
+    >>> net = get_model('meliusnet_flex', block_numbers=[4, 5, 4, 4], transitions=[160, 224, 256], **larq.NETWORKS['meliusnet22'])
+    >>> sources = load_larq_parameters(net, 'meliusnet22_weights.h5')
+    >>> sources[net.output.weight.name]
+    'head_dense/kernel'
     """
     return _set(net, read_keras_layers(path), path, ctx)
 

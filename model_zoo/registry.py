@@ -106,7 +106,14 @@ def provide(pretrained: str, options: Callable[[str], Dict[str, Any]]) -> Callab
 
 
 def get_pretrained_list() -> List[str]:
-    """Return the values of ``get_model(pretrained=...)``, besides True for networks of GluonCV."""
+    """Return the values of ``get_model(pretrained=...)``, besides True for networks of GluonCV.
+
+    Examples
+    --------
+    >>> from model_zoo import get_pretrained_list
+    >>> get_pretrained_list()
+    ['larq']
+    """
     return sorted(_PROVIDERS)
 
 
@@ -114,6 +121,12 @@ def get_pretrained_options(name: str, pretrained: Union[bool, str]) -> Dict[str,
     """Return the arguments of `get_model`, a dict, that pretrained weights require.
 
     ``get_model(name, **get_pretrained_options(name, pretrained))`` builds the same network without weights. Raises as `get_model` does.
+
+    Examples
+    --------
+    >>> from model_zoo import get_pretrained_options
+    >>> get_pretrained_options('meliusnet22', 'larq')['stem_pool']
+    2
     """
     return dict(_PROVIDERS[pretrained][0](name)) if pretrained in _PROVIDERS else {}
 
@@ -131,7 +144,14 @@ def get_model_list() -> List[str]:
 
 
 def listed_name(name: str) -> Optional[str]:
-    """Return the name in `get_model_list` for any spelling or alias of a network; None if it is unknown."""
+    """Return the name in `get_model_list` for any spelling or alias of a network; None if it is unknown.
+
+    Examples
+    --------
+    >>> from model_zoo import listed_name
+    >>> listed_name('MeliusNet_22'), listed_name('resnet18_e1')
+    ('meliusnet22', 'resnet_e18')
+    """
     network = _NETWORKS.get(_key(name))
     return network.name if network else None
 

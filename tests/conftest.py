@@ -22,6 +22,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from hypothesis import settings
+from keras_files import LARQ_FILE, meliusnet22_layers, write_keras
 from native_program import BUILDS, BuildError, build_program
 
 # A process started in the background by a shell without job control ignores Ctrl-C, and so do its children: restore the default.
@@ -92,6 +93,36 @@ def build_native(shared_folder):
                 return build_program(folder, source, parts, BUILDS[build])
             except BuildError as error:
                 pytest.skip(str(error))
+
+    return call
+
+
+@pytest.fixture(scope='session')
+def meliusnet22_file(make_once):
+    """Path of a file like that of Larq Zoo with weights of MeliusNet22."""
+    pytest.importorskip('h5py')
+    return make_once('larq', lambda folder: write_keras(folder / LARQ_FILE, list(meliusnet22_layers()))) / LARQ_FILE
+
+
+@pytest.fixture
+def export(tmp_path):
+    """Export a block that has run: path of the symbol, path of the parameters."""
+
+    def call(net, name='net'):
+        net.export(str(tmp_path / name))
+        return tmp_path / f'{name}-symbol.json', tmp_path / f'{name}-0000.params'
+
+    return call
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line in this process: (exit status, standard output, standard error)."""
+    from bmx_melius.__main__ import main
+
+    def call(*arguments):
+        status = main([str(argument) for argument in arguments])
+        return (status, *capsys.readouterr())
 
     return call
 

@@ -10,9 +10,10 @@ from images import encode, write_records
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS, LEVELS
 from bmx_melius.data.folders import open_folders
-from bmx_melius.data.image_source import ImageSource
+from bmx_melius.data.image_source import ImageSource, TrainingImages
 from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
+from bmx_melius.data.source import Batching
 from bmx_melius.preprocessing import InputSpec
 
 KINDS = ('records', 'folders')
@@ -28,11 +29,11 @@ SQUARE = 17  # which are so wide and high
 def open_source(kind, folder, image, augmentation, spec, samples=SAMPLES):
     """A source that yields one image `samples` times in an epoch, from a file on the disk."""
     labels = [number % 2 for number in range(samples)]
-    arguments = {'spec': spec, 'augmentation': augmentation, 'batch_size': samples // 12, 'part': 0, 'parts': 1, 'seed': 0}
+    batching = Batching(samples // 12)
     if kind == 'records':
         write_records(folder / 'train', [encode(image)] * samples, labels)
         file = RecordFile(f'{folder}/train.rec', f'{folder}/train.idx')
-        return RecordSource(file, file, threads=1, **arguments)
+        return RecordSource(file, file, spec, augmentation, batching, threads=1)
     for label in range(2):
         (folder / 'train' / str(label)).mkdir(parents=True)
     (folder / 'image.png').write_bytes(encode(image))
@@ -40,7 +41,7 @@ def open_source(kind, folder, image, augmentation, spec, samples=SAMPLES):
         os.link(folder / 'image.png', folder / 'train' / str(label) / f'{number}.png')
     os.symlink(folder / 'train', folder / 'val')
     train, validation = open_folders(folder, spec)
-    return ImageSource(train, validation, train.class_names, 'test', threads=0, **arguments)
+    return ImageSource(TrainingImages(train, validation, train.class_names, 'test'), spec, augmentation, batching, threads=0)
 
 
 def augmented(kind, folder, image, augmentation, spec, samples=SAMPLES):
@@ -178,7 +179,7 @@ def test_padding_is_black(tmp_path, kind):
 
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('height', [40, 20])
-def test_where_no_part_fits_it_is_the_centre_of_the_inputs_size(tmp_path, kind, height):
+def test_an_image_in_which_no_crop_fits_is_cropped_at_its_centre(tmp_path, kind, height):
     image = np.random.RandomState(0).randint(0, 256, (height, 400, 3)).astype(np.uint8)
     size = INPUT.size
     images = augmented(kind, tmp_path, image, Augmentation(area=(0.5, 1.0)), INPUT, 24)

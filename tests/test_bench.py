@@ -54,7 +54,7 @@ def test_every_float_form_computes_what_the_exported_graph_computes(exported, fo
     np.testing.assert_allclose(outputs(*float_forms.FORMS[form](symbol, parameters)), expected, atol=1e-4)
 
 
-def test_the_fastest_form_has_neither_training_terms_nor_normalization_before_a_sign(exported):
+def test_the_fastest_form_has_no_training_terms_and_no_normalization_before_a_sign(exported):
     symbol, _ = float_forms.thresholds(*float_forms.load_exported(exported))
     operators = [node['op'] for node in json.loads(symbol.tojson())['nodes']]
     assert 'BlockGrad' not in operators and 'abs' not in operators
@@ -94,7 +94,7 @@ def peer_file(tmp_path, name, content, packages=None):
     return types.SimpleNamespace(__file__=str(path), PACKAGES=packages or {})
 
 
-def test_rows_are_timed_in_processes_of_their_own_on_the_same_input(tmp_path, exported):
+def test_rows_are_timed_in_separate_processes_on_the_same_input(tmp_path, exported):
     content = (
         'import os\n\ndef prepare(arguments, array, threads):\n    return (lambda: None), {"sum": float(array.sum()), "pid": os.getpid()}\n'
     )
@@ -107,7 +107,7 @@ def test_rows_are_timed_in_processes_of_their_own_on_the_same_input(tmp_path, ex
     assert all(row['seconds'] > 0 and row['spread'] >= 0 for row in results.values())
 
 
-def test_what_is_absent_or_fails_is_named_and_the_rest_is_shown(tmp_path):
+def test_missing_or_failing_libraries_are_named_and_the_others_are_timed(tmp_path):
     absent = peer_file(tmp_path, 'absent', '', {'no_such_module_anywhere': 'no-such-package'})
     failing = peer_file(tmp_path, 'failing', 'def prepare(*_):\n    print("noise")\n    raise ValueError("a trace\\nthe reason")\n')
     dying = peer_file(tmp_path, 'dying', 'def prepare(*_):\n    import os\n    os._exit(7)\n')
@@ -125,7 +125,7 @@ def test_what_is_absent_or_fails_is_named_and_the_rest_is_shown(tmp_path):
     assert all(f'row {key}' in table for key in peers)
 
 
-def test_a_process_that_ends_between_two_turns_is_a_row_that_failed(tmp_path):
+def test_a_process_that_ends_between_two_rounds_makes_its_row_fail(tmp_path):
     peer = peer_file(tmp_path, 'fine', 'def prepare(*_):\n    return (lambda: None), {}\n')
     np.save(tmp_path / 'x.npy', np.zeros(SHAPE, np.float32))
     worker = Worker(rows.Row('a', 'a', 'test', peer, SHAPE, 1), str(tmp_path / 'x.npy'))
@@ -145,7 +145,7 @@ def test_the_environment_and_threads_of_a_row_reach_its_process(tmp_path):
     assert compare([row], 1, 1, silent)['a']['facts'] == {'set': 'here', 'omp': '2', 'threads': 2}
 
 
-def test_every_row_has_a_key_of_its_own_and_a_known_group():
+def test_every_row_has_a_unique_key_and_a_known_group():
     every = [*rows.network_rows('packed', 'exported', SHAPE, 1), *rows.mobilenet_rows(SHAPE, 1), *rows.layer_rows(1)]
     assert len({row.key for row in every}) == len({row.title for row in every}) == len(every)
     assert {row.group for row in every} == set(rows.GROUPS)
@@ -212,7 +212,7 @@ def test_the_spread_is_the_distance_between_the_quartiles():
     ],
 )
 @needs_engine
-def test_a_wrong_argument_is_told_in_one_line(capsys, arguments, expected):
+def test_a_wrong_argument_is_reported_in_one_line(capsys, arguments, expected):
     assert main(['bench', *arguments]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith('error: ')]
     assert re.search(expected, line)
@@ -239,7 +239,7 @@ def test_json_holds_steps_machine_rows_and_every_figure(capsys, monkeypatch):
 
 @needs_engine
 @pytest.mark.parametrize('by', ['step', 'kind'])
-def test_tables_of_a_packed_network_on_the_disk(capsys, exported, by):
+def test_bench_prints_the_tables_of_a_packed_network_on_disk(capsys, exported, by):
     from bmx_melius.deployment.convert.conversion import convert
 
     convert(f'{exported}-symbol.json', f'{exported}-0000.params', f'{exported}-packed', SHAPE, verify=False)

@@ -31,7 +31,7 @@ def activations(checked):
     return [row for row in checked.layers if row.cancelled is not None]
 
 
-def test_a_binary_convolution_that_reads_counts_without_a_normalization_is_named_and_so_is_what_it_keeps_from_training():
+def test_check_names_a_binary_convolution_that_reads_counts_without_normalization_and_the_layers_that_get_no_gradient():
     checked = bmx.check(sequence(conv, nn.PReLU, conv), images())
     named = [problem.split(':')[0] for problem in checked.problems]
     assert named == ['net_binaryconv2d0_qconv0', 'net_prelu0', *['net_binaryconv2d1_qactivation0'] * 2]
@@ -41,7 +41,7 @@ def test_a_binary_convolution_that_reads_counts_without_a_normalization_is_named
     assert all(problem in text for problem in checked.problems) and all(row.layer in text for row in checked.layers)
 
 
-def test_with_a_normalization_between_them_nothing_is_wrong():
+def test_check_reports_no_problem_with_a_normalization_between_the_layers():
     checked = bmx.check(sequence(conv, nn.BatchNorm, nn.PReLU, conv), images())
     assert checked.problems == [] and 'no problems found' in str(checked)
     assert all(row.gradient > 0 for row in checked.layers if row.gradient is not None)
@@ -129,21 +129,23 @@ def arrays_of(net):
 
 
 @pytest.mark.parametrize('hybridize', [False, True], ids=['imperative', 'hybridized'])
-def test_the_network_stays_as_it_was(hybridize):
-    net, x = sequence(conv, nn.BatchNorm, conv), images()
+def test_check_does_not_change_the_network(hybridize):
+    calls = []
+    net, x = sequence(conv, nn.BatchNorm, lambda: nn.HybridLambda(lambda F, x: calls.append(F) or F.identity(x)), conv), images()
     if hybridize:
         net.hybridize(static_alloc=True)
     with autograd.record():
         y = net(x)
     y.backward()
-    held, before, cached = arrays_of(net), net(x).asnumpy(), net._cached_op
+    held, before = arrays_of(net), net(x).asnumpy()
 
     bmx.check(net, x)
 
     for array, old in zip(arrays_of(net), held):
         np.testing.assert_array_equal(array, old)
-    assert net._active == hybridize and net._cached_op is cached
+    calls.clear()
     np.testing.assert_array_equal(net(x).asnumpy(), before)
+    assert calls == ([] if hybridize else [mx.nd]), 'a hybridized network runs the graph that it has, without Python'
 
 
 def test_rows_do_not_depend_on_hybridization():
@@ -205,7 +207,7 @@ class Python(nn.Block):
         (Python, 'Python cannot be traced'),
     ],
 )
-def test_what_cannot_be_checked_is_one_line(make, words):
+def test_networks_that_cannot_be_checked_are_refused_in_one_line(make, words):
     with pytest.raises(UserError, match=words) as raised:
         bmx.check(make(), images())
     assert '\n' not in str(raised.value)

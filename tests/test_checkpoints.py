@@ -20,7 +20,8 @@ from bmx_melius.training.optimization import make_schedule
 from bmx_melius.training.progress import Progress
 from bmx_melius.training.saving import checkpoints as module
 from bmx_melius.training.saving.checkpoint_state import read_state, write_state
-from bmx_melius.training.saving.checkpoints import Checkpoints, description_of
+from bmx_melius.training.saving.checkpoints import Checkpoints
+from bmx_melius.training.saving.stored_checkpoints import description_of, read_last
 
 OPTIONS = {'model': 'test', 'lr': 0.01}
 
@@ -55,7 +56,7 @@ def finish_epoch(progress, top1):
 
 
 @pytest.mark.parametrize('optimizer', ['radam', 'adam', 'sgd', 'nag'])
-def test_network_and_optimizer_go_on_as_if_nothing_had_happened(tmp_path, optimizer):
+def test_network_and_optimizer_continue_identically_after_loading(tmp_path, optimizer):
     net, trainer = make(optimizer)
     for number in range(7):
         step(net, trainer, number)
@@ -70,7 +71,7 @@ def test_network_and_optimizer_go_on_as_if_nothing_had_happened(tmp_path, optimi
     np.testing.assert_equal(weights(net), weights(other))
 
 
-def test_arrays_come_back_and_their_file_goes_with_their_checkpoint(tmp_path):
+def test_arrays_are_loaded_again_and_deleted_with_their_checkpoint(tmp_path):
     net, trainer = make()
     checkpoints, progress = Checkpoints(tmp_path, OPTIONS), Progress(epoch=0, batch=3)
     arrays = {'counts': np.arange(70, dtype=np.uint16), 'rows': np.empty((0, 2))}
@@ -128,7 +129,7 @@ class Run:
 
 
 @pytest.mark.parametrize('operation', ['replace', 'unlink', 'fsync'])
-def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_whole(tmp_path, monkeypatch, operation):
+def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_complete(tmp_path, monkeypatch, operation):
     """Every place where saving touches the disk is reached, with a kill before and after it."""
     for moment in range(100):
         run = Run(tmp_path / str(moment))
@@ -149,7 +150,7 @@ def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_whole(tm
         resumed.net.load_parameters(resumed.checkpoints.best(resumed.progress)[1])
         np.testing.assert_equal(weights(resumed.net), run.saved[epoch], 'the best weights are there, too')
         resumed.train_and_save(4)  # and the run can go on
-        assert Checkpoints.read(tmp_path / str(moment))['progress']['epoch'] == epoch + 1
+        assert read_last(tmp_path / str(moment))['progress']['epoch'] == epoch + 1
     assert moment >= 4
 
 
@@ -177,10 +178,10 @@ MALFORMED = ['{"format":', '[]', 'null', '3', '{}', '{"format": []}', '[' * 100_
 
 @pytest.mark.parametrize('content', MALFORMED, ids=range(len(MALFORMED)))
 def test_a_malformed_checkpoint_is_named_in_one_line(tmp_path, content):
-    assert Checkpoints.read(tmp_path) is None
+    assert read_last(tmp_path) is None
     (tmp_path / 'checkpoint.json').write_text(content)
     with pytest.raises(UserError, match='checkpoint.json .* damaged') as raised:
-        Checkpoints.read(tmp_path)
+        read_last(tmp_path)
     assert len(str(raised.value).splitlines()) == 1
 
 
@@ -203,20 +204,20 @@ def test_a_malformed_checkpoint_is_named_in_one_line(tmp_path, content):
 def test_a_checkpoint_with_a_field_missing_or_malformed_is_named(tmp_path, change):
     state = json.loads((OLD / 'nag' / 'checkpoint.json').read_text())
     (tmp_path / 'checkpoint.json').write_text(json.dumps(state))
-    assert Checkpoints.read(tmp_path) == state
+    assert read_last(tmp_path) == state
     change(state)
     (tmp_path / 'checkpoint.json').write_text(json.dumps(state))
     with pytest.raises(UserError, match="checkpoint.json is damaged: its field '.*' is missing or malformed"):
-        Checkpoints.read(tmp_path)
+        read_last(tmp_path)
 
 
-def test_a_checkpoint_of_another_version_is_refused_and_the_one_before_is_not_taken(tmp_path):
+def test_a_checkpoint_of_another_version_is_refused_without_falling_back_to_the_previous_one(tmp_path):
     run = Run(tmp_path)
     for number in (1, 2):
         run.train_and_save(number)
     (tmp_path / 'checkpoint.json').write_text('{"format": 99}')
     with pytest.raises(UserError, match='another version'):
-        Checkpoints.read(tmp_path)
+        read_last(tmp_path)
 
 
 @pytest.mark.parametrize('content', [None, b'', b'no weights'])
@@ -234,11 +235,11 @@ def test_missing_or_damaged_files_are_named(tmp_path, suffix, content):
 def test_the_options_of_the_run_are_kept(tmp_path):
     net, trainer = make()
     Checkpoints(tmp_path, OPTIONS).save(net, trainer, Progress())
-    assert Checkpoints.read(tmp_path)['options'] == OPTIONS
+    assert read_last(tmp_path)['options'] == OPTIONS
     assert json.loads((tmp_path / 'checkpoint.json').read_text())['options'] == OPTIONS
 
 
-def test_only_one_of_several_machines_writes(tmp_path):
+def test_only_rank_0_writes_checkpoints(tmp_path):
     net, trainer = make()
     second = Workers()
     second.rank = 1
@@ -264,7 +265,7 @@ except UserError as error:
 """
 
 
-def test_a_disk_that_is_full_at_any_byte_loses_no_checkpoint_and_is_named(tmp_path, long_run):
+def test_a_disk_that_becomes_full_at_any_byte_loses_no_checkpoint_and_is_reported(tmp_path, long_run):
     """Files are limited to ever fewer bytes; the weights, then the optimizer's state and then the JSON do not fit."""
     run = tmp_path / 'run'
     net, trainer = make()
@@ -284,7 +285,7 @@ def test_a_disk_that_is_full_at_any_byte_loses_no_checkpoint_and_is_named(tmp_pa
     Checkpoints(run, OPTIONS).load(net, trainer)
 
 
-def test_a_checkpoint_is_whole_though_the_files_of_the_one_before_cannot_be_deleted(tmp_path, monkeypatch):
+def test_a_checkpoint_is_complete_even_if_files_of_the_previous_one_cannot_be_deleted(tmp_path, monkeypatch):
     run = Run(tmp_path)
     for number in (1, 2):
         run.train_and_save(number)
@@ -334,7 +335,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize('damage', DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize('name', ['epoch-0002.params', 'epoch-0002.states', 'epoch-0002.npz', 'checkpoint.json'])
-def test_where_a_file_is_damaged_the_run_goes_on_from_the_checkpoint_before_and_the_file_is_named(tmp_path, caplog, name, damage):
+def test_a_run_with_a_damaged_file_continues_from_the_previous_checkpoint_and_names_the_file(tmp_path, caplog, name, damage):
     run = Run(tmp_path)
     for number in (1, 2):
         run.train_and_save(number)
@@ -353,7 +354,7 @@ def test_where_a_file_is_damaged_the_run_goes_on_from_the_checkpoint_before_and_
 
 
 @pytest.mark.parametrize('name', ['epoch-0000.params', 'epoch-0000.states', 'epoch-0000.npz', 'checkpoint.json'])
-def test_a_bit_that_flipped_anywhere_is_noticed_and_the_file_named(tmp_path, name, long_run):
+def test_a_flipped_bit_in_any_file_of_a_checkpoint_is_detected_and_the_file_named(tmp_path, name, long_run):
     net, trainer = make()
     step(net, trainer, 0)
     Checkpoints(tmp_path, OPTIONS).save(net, trainer, Progress(), {'counts': np.arange(3)})
@@ -369,7 +370,7 @@ def test_a_bit_that_flipped_anywhere_is_noticed_and_the_file_named(tmp_path, nam
     Checkpoints(tmp_path, OPTIONS).load(net, trainer)
 
 
-def test_both_damaged_files_are_named_where_neither_checkpoint_is_whole(tmp_path):
+def test_both_damaged_files_are_named_if_neither_checkpoint_is_intact(tmp_path):
     run = Run(tmp_path)
     for number in (1, 2):
         run.train_and_save(number)
@@ -420,23 +421,23 @@ def test_weights_that_are_taken_from_a_checkpoint_are_verified(tmp_path):
         description_of(str(weights))
 
 
-def test_what_is_changed_in_a_checkpoint_by_hand_is_noticed(tmp_path):
+def test_an_edited_checkpoint_is_detected(tmp_path):
     Run(tmp_path).train_and_save(1)
     path = tmp_path / 'checkpoint.json'
     state = read_state(str(path))
     path.write_text(path.read_text().replace('"lr": 0.01', '"lr": 0.02'))
     with pytest.raises(UserError, match='damaged or was changed'):
-        Checkpoints.read(tmp_path)
+        read_last(tmp_path)
     state['options']['lr'] = 0.03
     write_state(str(path), state)
-    assert Checkpoints.read(tmp_path)['options']['lr'] == 0.03
+    assert read_last(tmp_path)['options']['lr'] == 0.03
 
 
 # ---- the version before ----
 
 
 @pytest.mark.parametrize('optimizer, settings', [('radam', {}), ('nag', {'momentum': 0.9})])
-def test_a_checkpoint_of_the_version_before_goes_on_and_is_protected_from_then_on(tmp_path, optimizer, settings):
+def test_a_checkpoint_of_format_2_is_continued_and_gets_checksums(tmp_path, optimizer, settings):
     run = tmp_path / 'run'
     shutil.copytree(OLD / optimizer, run)
     net, trainer = make(optimizer, seed=1, **settings)

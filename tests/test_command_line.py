@@ -1,8 +1,10 @@
 """The command line: what it prints, what it writes, and how it fails."""
 
+import contextlib
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -23,17 +25,6 @@ from bmx_melius.preprocessing import InputSpec
 COMMAND = [sys.executable, '-m', 'bmx_melius']
 SPEC = InputSpec(size=24, resize=28)
 NAMES = ['cat', 'dog', 'fish', 'bird', 'crab', 'frog', 'newt']
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command line in this process: (exit status, standard output, standard error)."""
-
-    def call(*arguments):
-        status = main([str(argument) for argument in arguments])
-        return (status, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture
@@ -189,7 +180,7 @@ def test_predict_without_a_description_uses_the_options_and_imagenet(run, networ
         assert probabilities(*options) == pytest.approx(dict(enumerate(expected)), rel=1e-5)
 
 
-def test_predict_takes_gray_and_transparent_images_for_what_they_show(run, network, exported, tmp_path):
+def test_predict_accepts_gray_and_transparent_images(run, network, exported, tmp_path):
     gray = write_image(tmp_path / 'gray.png', channels=1)
     transparent = write_image(tmp_path / 'transparent.png', channels=4)
     rgb = write_image(tmp_path / 'rgb.png')
@@ -201,7 +192,7 @@ def test_predict_takes_gray_and_transparent_images_for_what_they_show(run, netwo
     assert a == b and c == d and a != c
 
 
-def test_predict_does_not_apply_softmax_to_what_is_one(run, network, exported, tmp_path):
+def test_predict_does_not_apply_softmax_to_probabilities(run, network, exported, tmp_path):
     image = write_image(tmp_path / 'image.png')
     before = run('predict', exported, image, '--json')[1]
     mx.sym.softmax(mx.sym.load(f'{exported}-symbol.json')).save(f'{exported}-symbol.json')
@@ -239,7 +230,7 @@ def test_predict_classifies_the_images_in_a_folder_in_the_order_of_their_names(r
     assert errors.splitlines() == [f'note: 1 other files in {folder} are not classified; JPEG, PNG, TIFF and BMP can be']
 
 
-def test_predict_names_what_it_cannot_read_after_the_predictions_for_all_others(run, exported, tmp_path):
+def test_predict_names_unreadable_files_after_the_predictions_for_all_others(run, exported, tmp_path):
     images = [write_image(tmp_path / f'{seed}.png', seed=seed) for seed in range(4)]
     for number in (1, 2):
         (tmp_path / f'{number}.png').write_bytes(b'no image')
@@ -257,7 +248,7 @@ def test_predict_refuses_a_folder_without_images(fails, exported, tmp_path):
     fails(['predict', exported, tmp_path / 'photos'], 'photos has no JPEG', f'{tmp_path}/photos/*/')
 
 
-def test_mistakes_in_what_predict_reads_are_one_line(fails, exported, tmp_path):
+def test_mistakes_in_files_for_predict_are_reported_in_one_line(fails, exported, tmp_path):
     image = write_image(tmp_path / 'image.png')
     (tmp_path / 'noise.jpg').write_bytes(b'\xff\xd8 no image')
     fails(['predict', tmp_path / 'none', image], 'none-symbol.json')
@@ -320,13 +311,19 @@ WRITTEN = {  # the arguments that name what a command writes
 }
 
 
+def help_of(*command):
+    """What ``--help`` prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as output, pytest.raises(SystemExit):
+        main([*command, '--help'])
+    return output.getvalue()
+
+
 def examples():
     """The examples of the help, of all commands: the words of each."""
-    parser = build_parser()
-    (commands,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
+    commands = re.findall(r'^    (\S+)', help_of().partition('COMMAND\n')[2], re.MULTILINE)
     assert set(WRITTEN) <= set(commands)
-    helps = [parser.epilog, *(command.epilog for command in commands.values())]
-    lines = [line for help in helps for line in help.partition('\n\n')[0].splitlines() if line != 'examples:']
+    helps = [help_of(), *map(help_of, commands)]
+    lines = [line for help in helps for line in help.partition('examples:\n')[2].partition('\n\n')[0].splitlines()]
     assert len(lines) > 3 * len(commands) > 30
     return [shlex.split(line, comments=True) for line in lines]
 
@@ -354,7 +351,7 @@ def test_parsing_arguments_waits_for_no_library_that_only_some_commands_need():
     assert done.stdout == '\n'
 
 
-def test_what_libraries_print_does_not_reach_standard_output(capsys, monkeypatch):
+def test_output_of_libraries_does_not_reach_standard_output(capsys, monkeypatch):
     def chatty(*args, **kwargs):
         print('WARNING: a library talks')
         return nn.Conv2D(1, 3)

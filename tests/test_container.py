@@ -25,7 +25,7 @@ def assert_equal(actual, expected):
         np.testing.assert_array_equal(actual[name], array)
 
 
-def test_mxnet_reads_what_is_written(tmp_path):
+def test_mxnet_reads_files_of_write_parameters(tmp_path):
     arrays = examples()
     arrays['arg:transposed'] = np.arange(6, dtype=np.float32).reshape(2, 3).T
     write_parameters(tmp_path / 'a.params', arrays)
@@ -34,7 +34,7 @@ def test_mxnet_reads_what_is_written(tmp_path):
 
 
 @pytest.mark.parametrize('numpy_shapes', [False, True])
-def test_what_mxnet_writes_is_read(tmp_path, numpy_shapes):
+def test_read_parameters_reads_files_of_mxnet(tmp_path, numpy_shapes):
     arrays = examples()
     path = str(tmp_path / 'a.params')
     with mx.util.np_shape(numpy_shapes):
@@ -59,14 +59,14 @@ def test_the_bytes_are_those_that_mxnet_writes(tmp_path):
         (lambda path: pathlib.Path(path).write_text('{"nodes": [], "arg_nodes": []}'), 'not a parameter file'),
     ],
 )
-def test_other_files_are_named_with_what_is_wrong(tmp_path, save, message):
+def test_other_files_are_refused_with_the_reason(tmp_path, save, message):
     path = str(tmp_path / 'a.params')
     save(path)
     with pytest.raises(UserError, match=f'^{path} .*{message}'):
         read_parameters(path)
 
 
-def test_a_cut_file_is_an_error_wherever_it_is_cut(tmp_path):
+def test_a_truncated_file_is_an_error_wherever_it_ends(tmp_path):
     path = tmp_path / 'a.params'
     write_parameters(path, examples())
     content = path.read_bytes()
@@ -76,7 +76,7 @@ def test_a_cut_file_is_an_error_wherever_it_is_cut(tmp_path):
             read_parameters(path)
 
 
-def test_no_damage_does_more_than_raise_an_error(tmp_path, long_run):
+def test_damaged_files_cause_nothing_but_an_error(tmp_path, long_run):
     path = tmp_path / 'a.params'
     write_parameters(path, examples())
     content = path.read_bytes()

@@ -125,13 +125,13 @@ assert passed('tests/test_zoo.py', name + ' and same_logits') == 1
 )
 
 
-def test_a_row_is_a_network_everywhere(project):
+def test_a_row_as_in_the_recipe_adds_a_network(project):
     row, *_ = code_of('Adding a network')
     project.add_rows(file_of('Adding a network', row), row)
     project.run(USE_NETWORK, 'meliusnet25')
 
 
-def test_a_file_is_a_family_of_networks(project):
+def test_a_file_as_in_the_recipe_adds_a_family_of_networks(project):
     _, family, line = code_of('Adding a network')
     project.append(file_of('Adding a network', family), family)
     project.append(file_of('Adding a network', line), line)
@@ -151,7 +151,7 @@ assert passed('tests/test_experiments.py', 'every_command_of_a_study and ' + nam
 )
 
 
-def test_a_file_is_a_study(project):
+def test_a_file_as_in_the_recipe_adds_a_study(project):
     (study,) = code_of('Adding a study', 'yaml')
     path = file_of('Adding a study', study)
     project.append(path, study)
@@ -173,7 +173,7 @@ assert passed('tests/test_presets.py', f'values_of_the_paper and {name} or table
 )
 
 
-def test_a_row_is_a_protocol_once_its_numbers_stand_in_the_documentation_and_in_the_tests(project):
+def test_a_row_as_in_the_recipe_adds_a_protocol(project):
     section = 'Adding a protocol'
     preset, paper = code_of(section)
     (line,) = code_of(section, 'markdown')
@@ -219,10 +219,120 @@ assert passed('tests/test_layers.py', method) == 7
 )
 
 
-def test_a_row_is_a_quantizer_that_is_trained_and_packed(project):
+def test_a_row_as_in_the_recipe_adds_a_quantizer_that_is_trained_and_packed(project):
     (row,) = code_of('Adding a quantizer')
     project.add_rows(file_of('Adding a quantizer', row), row)
     project.run(USE_QUANTIZER, 'tanh_sign')
+
+
+# --- an operation of the packed format ------------------------------------------------------------------------------------------------
+
+USE_OPERATION = (
+    BEGIN
+    + """
+import json
+from mxnet.gluon import nn
+from bmx_melius.container import read_parameters
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime import engine
+
+net = nn.HybridSequential()
+net.add(nn.Conv2D(40, 3), nn.HybridLambda(lambda F, x: F.flip(x, axis=1)), nn.BatchNorm(), bmx.BinaryConv2D(8, 3))
+net.add(nn.Flatten(), nn.Dense(5), nn.HybridLambda(lambda F, x: F.flip(x, axis=1)))
+net.initialize(mx.init.Normal(1))
+net.hybridize()
+x = mx.nd.random.normal(shape=(2, 3, 9, 9))
+y = net(x).asnumpy()
+net.export('net')
+report = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(2, 3, 9, 9), verify=True)
+assert (report.packed_operators, report.binary_layers) == (1, 1) and report.verification, report
+(words,) = (array for name, array in read_parameters('packed-0000.params').items() if name.endswith('_program'))
+assert [operation.name for operation in Program.from_words(words).operations].count('reverse') == 2
+packed = mx.gluon.SymbolBlock.imports('packed-symbol.json', ['data'], 'packed-0000.params')
+np.testing.assert_allclose(packed(x).asnumpy(), y, rtol=1e-4, atol=1e-4)
+compiled = not engine.missing()
+if compiled:
+    np.testing.assert_allclose(bmx.Session('packed')(x.asnumpy()), y, rtol=1e-4, atol=1e-4)
+    assert passed('tests/test_engine.py', 'equals_the_interpreter or both_validators') > 2
+print('compiled' if compiled else 'in NumPy')
+"""
+)
+
+
+def add_operation(project):
+    """Follow the recipe in Python. The number of the operation is the next one."""
+    section = 'Adding an operation to the packed format'
+    row, function, rule = code_of(section)
+    paths = [file_of(section, code) for code in (row, function, rule)]
+    numbers = [int(number) for number in re.findall(r"^    '\w+': Rule\((\d+)", (project.folder / paths[0]).read_text(), re.MULTILINE)]
+    project.add_rows(paths[0], re.sub(r'Rule\(\d+', f'Rule({max(numbers) + 1}', row))
+    project.add_rows(paths[1], function)
+    project.append(paths[2], f'\n\n{rule}')
+
+
+def test_an_operation_as_in_the_recipe_is_converted_and_run_in_numpy(tmp_path):
+    project = Project(tmp_path, COPIED, unneeded=['csrc', '*.so'])
+    add_operation(project)
+    assert 'in NumPy' in project.run(USE_OPERATION)
+
+
+REVERSE_STEP = r"""class ReverseStep : public RowStep {
+  public:
+    using RowStep::RowStep;
+
+  protected:
+    void change(float* x, float*, int pixels, int channels) const override {
+        for (int pixel = 0; pixel < pixels; pixel++) {
+            std::reverse(x + pixel * channels, x + (pixel + 1) * channels);
+        }
+    }
+};
+
+"""
+
+
+def add_operation_to_the_engine(project):
+    """Follow the recipe in C++: row, shape, and a step with its place in the plan, as `expand` has them."""
+    steps = SECTIONS['Adding an operation to the packed format']
+    assert [name for name in ('operations.cc', 'map_steps.h', 'fusion.cc', 'lowering.cc') if f'{name}`' not in steps] == []
+    project.replace('operations.h', r'^enum class Op \{[^}]*', r'\g<0>    reverse,\n')
+    project.replace('operations.cc', r'^    \};\n    return table;', r'        {"reverse", 1, 1, true, false, Rule::real, {}},\n\g<0>')
+    project.replace('operations.cc', r'^        case Op::expand:\n', r'        case Op::reverse:\n\g<0>')
+    project.replace('map_steps.h', r'^#pragma once\n', r'\g<0>#include <algorithm>\n')
+    project.replace('map_steps.h', r'^class ExpandStep ', REVERSE_STEP + r'\g<0>')
+    project.replace('fusion.h', r'^    expand,\n', r'\g<0>    reverse,\n')
+    project.replace(
+        'fusion.cc',
+        r'^            case Op::expand:\n',
+        r'            case Op::reverse:\n                add_single(StepKind::reverse, i, Number::f32);\n                break;\n\g<0>',
+    )
+    project.replace(
+        'lowering.cc',
+        r'^            case StepKind::expand:\n',
+        r'            case StepKind::reverse:\n'
+        r'                return std::make_unique<ReverseStep>(std::vector<Source>{source(group)}, output(group));\n\g<0>',
+    )
+
+
+@pytest.mark.long
+def test_an_operation_as_in_the_recipe_is_run_by_the_engine(tmp_path):
+    if not shutil.which('g++'):
+        pytest.skip('there is no g++')
+    project = Project(tmp_path, (*COMPILED, 'pyproject.toml'), unneeded=['*.so'])
+    add_operation(project)
+    add_operation_to_the_engine(project)
+    compile_without_optimization(project)
+    assert 'compiled' in project.run(USE_OPERATION, BMX_MELIUS_TEST_LONG='')
+
+
+def compile_without_optimization(project):
+    """Compile the engine in the copy in a third of the time."""
+    compiler = project.folder / 'bin' / 'g++'
+    compiler.parent.mkdir()
+    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} "$@" -O0\n')
+    compiler.chmod(0o755)
+    command = [sys.executable, '-W', 'ignore', 'setup.py', '--quiet', 'build_ext', '--inplace']
+    subprocess.run(command, cwd=project.folder, env={**os.environ, 'CXX': str(compiler)}, check=True)
 
 
 # --- an instruction set: that of the plain kernels with the processor's instruction for counting bits --------------------------------
@@ -315,11 +425,6 @@ assert main(['info']) == 0
 
 @pytest.mark.long
 def test_kernels_and_engine_run_with_another_instruction_set(extended):
-    compiler = extended.folder / 'bin' / 'g++'  # without optimization it takes a third of the time
-    compiler.parent.mkdir()
-    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} "$@" -O0\n')
-    compiler.chmod(0o755)
-    command = [sys.executable, '-W', 'ignore', 'setup.py', '--quiet', 'build_ext', '--inplace']
-    subprocess.run(command, cwd=extended.folder, env={**os.environ, 'CXX': str(compiler)}, check=True)
+    compile_without_optimization(extended)
     assert 'popcnt' in extended.run(USE_ENGINE, BMX_MELIUS_ISA='popcnt')
     assert 'popcnt: ok' in extended.run(COMPARE_KERNELS)

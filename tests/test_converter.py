@@ -1,4 +1,4 @@
-"""Conversion: every network of the zoo, layers alone, foreign operators, half precision, refusals.
+"""Conversion: every network of the zoo, single layers, foreign operators, verification, the command.
 
 Whole networks are compared layer by layer on equal inputs, by the interpreter and by the engine, because a value close to a
 threshold may fall on either side of it by the order of a sum; the reference network alone has no such value.
@@ -7,8 +7,6 @@ threshold may fall on either side of it by the order of a sum; the reference net
 import dataclasses
 import json
 import os
-import pathlib
-import re
 
 import cv2
 import mxnet as mx
@@ -18,11 +16,12 @@ from mxnet import nd
 from mxnet.gluon import nn
 from networks import OF_ONE_DEPTH, of_size
 from reference_network import read_reference_network
+from small_networks import initialized, sequence, small_network
 
 import bmx_melius as bmx
 from bmx_melius import UserError, marks
 from bmx_melius.analysis.graph import load_symbol
-from bmx_melius.container import read_arrays, read_parameters, write_parameters
+from bmx_melius.container import read_arrays, read_parameters
 from bmx_melius.deployment.convert import thresholds
 from bmx_melius.deployment.convert.batch_norms import FoldedBatchNorms
 from bmx_melius.deployment.convert.lowering import lower
@@ -44,17 +43,6 @@ PARTLY_PACKED = ('alexnet_xnor', 'resnet18_xnor', 'resnet18_xnorpp', 'resnet18_s
 
 
 @pytest.fixture
-def export(tmp_path):
-    """Export a block that has run: path of the symbol, path of the parameters."""
-
-    def call(net, name='net'):
-        net.export(str(tmp_path / name))
-        return tmp_path / f'{name}-symbol.json', tmp_path / f'{name}-0000.params'
-
-    return call
-
-
-@pytest.fixture
 def convert(export, tmp_path):
     """Export and convert a block that has run: the report and the prefix of the new files."""
 
@@ -63,6 +51,12 @@ def convert(export, tmp_path):
         return bmx.convert(*export(net), prefix, input_shape, **options), prefix
 
     return call
+
+
+@pytest.fixture
+def small(export):
+    """Files of a small network."""
+    return export(small_network())
 
 
 def imported(prefix, inputs=('data',)):
@@ -76,19 +70,6 @@ def operators(prefix):
 def programs(prefix):
     arrays = read_parameters(f'{prefix}-0000.params')
     return [Program.from_words(words) for name, words in arrays.items() if name.endswith('_program')]
-
-
-def initialized(net, shape, initializer=None):
-    net.initialize(initializer or mx.init.Normal(0.5))
-    net.hybridize()
-    net(nd.zeros(shape))
-    return net
-
-
-def sequence(*layers):
-    net = nn.HybridSequential()
-    net.add(*layers)
-    return net
 
 
 def signs(*shape):
@@ -267,7 +248,7 @@ def test_inputs_at_the_tie_fall_on_the_side_of_mxnets_layer(layout, convert):
         (lambda: bmx.BinaryConv2D(16, 3, padding=1), (2, 8, 5, 5)),
     ],
 )
-def test_layers_alone_become_packed_blocks(layer, shape):
+def test_single_layers_become_packed_blocks(layer, shape):
     layer = layer()
     layer.initialize(mx.init.Normal())
     packed = bmx.deploy(layer, shape)
@@ -276,7 +257,7 @@ def test_layers_alone_become_packed_blocks(layer, shape):
         np.testing.assert_allclose(packed(x).asnumpy(), layer(x).asnumpy(), rtol=1e-6)
 
 
-def test_dense_layers_that_read_bits():
+def test_dense_layers_that_read_bits_are_packed():
     layer = bmx.QDense(7, encoding='bit')
     layer.initialize(mx.init.Normal())
     x = nd.array(signs(4, 40) > 0)
@@ -394,7 +375,7 @@ def test_foreign_operators_stay_between_packed_ones(convert):
     assert 'sigmoid' in str(report) and json.dumps(report.to_json())
 
 
-def test_a_value_that_leaves_a_region_and_comes_back_makes_two_regions(convert):
+def test_a_value_that_leaves_a_region_and_returns_to_it_makes_two_regions(convert):
     class Net(nn.HybridBlock):
         def __init__(self):
             super().__init__()
@@ -518,17 +499,6 @@ def test_verification_names_the_layer_that_differs(traced_and_lowered):
         verify(network, [wrong], inputs)
 
 
-@pytest.mark.parametrize('layer, parameter', [(0, 'weight'), (1, 'gamma'), (3, 'weight')])
-def test_verification_refuses_a_network_whose_values_mxnet_cannot_represent(layer, parameter, convert, export, tmp_path):
-    net = initialized(sequence(nn.Conv2D(8, 3), nn.BatchNorm(), bmx.BinaryConv2D(8, 3), nn.Dense(3)), (1, 3, 8, 8))
-    array = getattr(net[layer], parameter).data()
-    array[:] = 3e38
-    with pytest.raises(UserError, match=r'node \S+: \d+ of \d+ values are not finite in MXNet'):
-        convert(net, (1, 3, 8, 8))
-    assert not list(tmp_path.glob('packed*'))
-    assert convert(net, (1, 3, 8, 8), verify=False)[0].verification is None
-
-
 @pytest.mark.parametrize('wrong', [np.nan, np.inf])
 def test_verification_refuses_a_program_that_gives_no_finite_numbers(wrong, traced_and_lowered):
     network, lowered, inputs = traced_and_lowered
@@ -537,154 +507,7 @@ def test_verification_refuses_a_program_that_gives_no_finite_numbers(wrong, trac
         verify(network, [wrong], inputs)
 
 
-# --- refusals -------------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small(export):
-    """Files of a small network."""
-    return export(initialized(sequence(nn.Conv2D(8, 3), nn.BatchNorm(), bmx.BinaryConv2D(8, 3)), (1, 3, 8, 8)))
-
-
-def changed(params, name, change):
-    arrays = {key: array.copy() for key, array in read_parameters(params).items()}
-    key = next(key for key in arrays if key.endswith(name))
-    array = change(arrays.pop(key))
-    if array is not None:
-        arrays[key] = array
-    write_parameters(params, arrays)
-
-
-def beginning_with(value):
-    def change(array):
-        array.flat[0] = value
-        return array
-
-    return change
-
-
-@pytest.mark.parametrize(
-    'name, change, words',
-    [
-        ('conv0_weight', lambda array: None, 'lacks [^,]*conv0_weight:'),
-        ('running_var', lambda array: None, 'running_var is missing'),
-        ('gamma', lambda array: array[1:], r'gamma has the shape \(7,\)'),
-        ('qconv0_weight', beginning_with(np.nan), 'qconv0_weight holds values that are not finite'),
-        ('running_var', beginning_with(-1), r'batchnorm\d+_fwd \(BatchNorm\): .*running_var is -1 in channel 0, .*must be positive'),
-        ('running_var', beginning_with(-1e-5), r'running_var is -1e-05 in channel 0, and with eps=1e-05'),
-        ('beta', lambda array: array.astype(np.float16), 'beta is float16: cast'),
-        ('conv0_weight', lambda array: array.astype(np.int8), r'conv0_weight \(int8\) do not fit their operators'),
-        ('running_var', lambda array: array.astype(np.uint8), 'running_var is uint8, not float32'),
-    ],
-)
-def test_parameters_that_do_not_fit_are_named(name, change, words, small, tmp_path):
-    symbol, params = small
-    changed(params, name, change)
-    with pytest.raises(UserError, match=words):
-        bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
-    assert not list(tmp_path.glob('*packed*'))
-
-
-def reads_itself(graph):
-    convolution = next(index for index, node in enumerate(graph['nodes']) if node['op'] == 'Convolution')
-    graph['nodes'][convolution]['inputs'][0] = graph['heads'][0]
-
-
-def calls_two_variables_alike(graph):
-    variables = [node for node in graph['nodes'] if node['op'] == 'null']
-    variables[1]['name'] = variables[2]['name'] = 'twice'
-
-
-@pytest.mark.parametrize(
-    'change, words', [(reads_itself, r'node \S+ reads its own result'), (calls_two_variables_alike, '2 variables .* called twice')]
-)
-def test_symbols_that_mxnet_cannot_use_are_refused(change, words, small, run, tmp_path):
-    symbol, params = small
-    graph = json.loads(symbol.read_text())
-    change(graph)
-    symbol.write_text(json.dumps(graph))
-    with pytest.raises(UserError, match=f'net-symbol.json: {words}'):
-        bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
-    for arguments in (['summary', symbol], ['predict', tmp_path / 'net', tmp_path / 'image.png']):
-        status, output, errors = run(*arguments)
-        assert status == 2 and not output and errors.splitlines()[-1].startswith('error: ')
-
-
-def test_a_live_network_with_two_variables_of_one_name_is_refused():
-    net = nn.HybridLambda(lambda F, x: F.broadcast_add(F.broadcast_add(x, mx.sym.var('twice')), mx.sym.var('twice')))
-    with pytest.raises(UserError, match='2 variables .* called twice'):
-        bmx.summary(net, (1, 8))
-
-
-@pytest.mark.parametrize('eps', ['nan', 'inf'])
-def test_an_eps_that_is_not_finite_is_named(eps, small, tmp_path):
-    symbol, params = small
-    assert '"eps": "1e-05"' in symbol.read_text()
-    symbol.write_text(symbol.read_text().replace('"eps": "1e-05"', f'"eps": "{eps}"'))
-    with pytest.raises(UserError, match=rf'batchnorm\d+_fwd \(BatchNorm\) has eps={eps}'):
-        bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
-
-
-def test_files_and_shapes_that_do_not_fit_are_named(small, tmp_path):
-    symbol, params = small
-    shape, prefix = (1, 3, 8, 8), tmp_path / 'packed'
-    with pytest.raises(UserError, match='net-0000.params is not a symbol, it holds parameters$'):
-        bmx.convert(params, params, prefix, shape)
-    with pytest.raises(UserError, match='net-0000.params is not a symbol, it holds parameters; did you swap the first two?'):
-        bmx.convert(params, symbol, prefix, shape)
-    (tmp_path / 'cut-symbol.json').write_text(pathlib.Path(symbol).read_text().partition('[')[0])
-    with pytest.raises(UserError, match='cut-symbol.json holds no symbol of MXNet'):
-        bmx.convert(tmp_path / 'cut-symbol.json', params, prefix, shape)
-    with pytest.raises(UserError, match='is not a parameter file'):
-        bmx.convert(symbol, symbol, prefix, shape)
-    with pytest.raises(UserError, match='missing.json: No such file'):
-        bmx.convert(tmp_path / 'missing.json', params, prefix, shape)
-    with pytest.raises(UserError, match='missing.params: No such file'):
-        bmx.convert(symbol, tmp_path / 'missing.params', prefix, shape)
-    with pytest.raises(UserError, match='has 29999999400000003 elements; MXNet computes with 2147483647'):
-        bmx.convert(symbol, params, prefix, (1, 3, 99999999, 99999999))
-    with pytest.raises(UserError, match='no folder'):
-        bmx.convert(symbol, params, tmp_path / 'missing' / 'packed', shape)
-    with pytest.raises(UserError, match='would overwrite'):
-        bmx.convert(symbol, params, tmp_path / 'net', shape)
-    with pytest.raises(UserError, match=r'weight has the shape \(8, 3, 3, 3\); with this input'):
-        bmx.convert(symbol, params, prefix, (1, 4, 8, 8))
-    with pytest.raises(UserError, match='does not fit the network'):
-        bmx.convert(symbol, params, prefix, (1, 3, 2, 2))
-    for wrong in ((), (0, 3, 8, 8), (1, 3, -8, 8), (1, 3, 8.5, 8), 8):
-        with pytest.raises(UserError, match='the shape of the input .* must be a tuple of whole numbers from 1 on'):
-            bmx.convert(symbol, params, prefix, wrong)
-        with pytest.raises(UserError, match='the shape of the input .* must be a tuple of whole numbers from 1 on'):
-            bmx.deploy(bmx.QDense(3), wrong)
-    with pytest.raises(UserError, match="no input 'image'"):
-        bmx.convert(symbol, params, prefix, {'image': shape})
-    (tmp_path / 'folder-0000.params').mkdir()
-    with pytest.raises(UserError, match='is a folder'):
-        bmx.convert(symbol, params, tmp_path / 'folder', shape)
-    bmx.convert(symbol, params, prefix, shape)
-    with pytest.raises(UserError, match='packed already'):
-        bmx.convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', tmp_path / 'again', shape)
-    with pytest.raises(UserError, match='does not run on an input of shape'):
-        bmx.deploy(bmx.QDense(3), (1, 8))  # not initialized
-
-
-@pytest.mark.parametrize(
-    'find, replace, words',
-    [
-        ('"__bmx_bits__": "1"', '"__bmx_bits__": "many"', "marked with 'many' bits"),
-        ('"__bmx_pad_value__": "-1"', '"__bmx_pad_value__": "edge"', "padding 'edge', which is not a number"),
-        ('"__bmx_offset__": "1"', '"__bmx_offset__": "yes"', 'its attributes are malformed'),
-    ],
-)
-def test_malformed_marks_are_named(find, replace, words, small, tmp_path):
-    symbol, params = small
-    assert find in symbol.read_text()
-    symbol.write_text(symbol.read_text().replace(find, replace))
-    with pytest.raises(UserError, match=words):
-        bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
-
-
-def test_networks_exported_before_marks_said_what_rounds_to_the_sign_are_packed_as_today(small, tmp_path):
+def test_networks_exported_without_the_sign_mark_are_packed_identically(small, tmp_path):
     symbol, params = small
     bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
     old = symbol.read_text().replace('"__bmx_sign__": "1"', '"__other__": "1"')
@@ -696,13 +519,13 @@ def test_networks_exported_before_marks_said_what_rounds_to_the_sign_are_packed_
 
 
 @pytest.mark.parametrize('method', ['round', 'dorefa'])
-def test_one_bit_that_is_not_the_sign_stays(method, convert):
+def test_one_bit_that_is_not_the_sign_is_not_packed(method, convert):
     layers = bmx.BinaryConv2D(8, 3), bmx.QActivation(1, method), bmx.QConv2D(8, 3, no_offset=True)
     report, _ = convert(initialized(sequence(*layers), (1, 3, 8, 8)), (1, 3, 8, 8))
     assert f'quantizes to 1 bits by {method}; the sign can be packed' in str(report)
 
 
-def test_activation_without_a_beginning_stays(small, tmp_path):
+def test_activation_without_a_marked_start_is_not_packed(small, tmp_path):
     symbol, params = small
     symbol.write_text(symbol.read_text().replace('"activation_input"', '"other"'))
     report = bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
@@ -712,19 +535,7 @@ def test_activation_without_a_beginning_stays(small, tmp_path):
 # --- the command ----------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def run(capsys):
-    """Run the command line in this process: (exit status, standard output, standard error)."""
-    from bmx_melius.__main__ import main
-
-    def call(*arguments):
-        status = main([str(argument) for argument in arguments])
-        return (status, *capsys.readouterr())
-
-    return call
-
-
-def test_command_prints_what_it_did(small, run, tmp_path):
+def test_command_prints_the_report_as_text_or_json(small, run, tmp_path):
     arguments = ['convert', *small, tmp_path / 'packed', '--input-shape', '1,3,8,8']
     status, output, _ = run(*arguments)
     assert status == 0 and '1 binary layers became 1 packed' in output and 'verified on a sample' in output
@@ -747,24 +558,6 @@ def test_command_takes_the_prefix_of_both_files_or_their_names(small, run, tmp_p
     assert run('convert', symbol, tmp_path / 'net-0007.params', tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
 
 
-@pytest.mark.parametrize(
-    'names, words',
-    [
-        (['net'], 'takes PREFIX PACKED or SYMBOL PARAMS PACKED'),
-        (['net-symbol.json', 'net-0000.params'], 'PACKED names the files to write'),
-        (['net', 'net-0000.params', 'a', 'b'], 'takes PREFIX PACKED or SYMBOL PARAMS PACKED'),
-        (['other', 'packed'], 'there is no .*other-symbol.json'),
-        (['net-0000.params', 'net-symbol.json', 'packed'], 'net-0000.params is not a symbol.* did you swap the first two?'),
-        (['net', 'net'], 'would overwrite the network that is converted'),
-    ],
-)
-def test_command_says_which_files_it_takes(names, words, small, run, tmp_path):
-    before = sorted(tmp_path.iterdir())
-    status, output, errors = run('convert', *(tmp_path / name for name in names), '--input-shape', '1,3,8,8')
-    assert status == 2 and not output and errors.count('\n') == 1 and re.search(words, errors)
-    assert sorted(tmp_path.iterdir()) == before
-
-
 def test_command_takes_the_shape_from_the_summary_and_copies_it(small, run, tmp_path):
     assert 'give the shape of the input with --input-shape' in run('convert', *small, tmp_path / 'packed')[2]
     assert 'there is no folder' in run('convert', *small, tmp_path / 'none' / 'packed', '--input-shape', '1,3,8,8')[2]
@@ -777,38 +570,10 @@ def test_command_takes_the_shape_from_the_summary_and_copies_it(small, run, tmp_
     assert not (tmp_path / 'packed-summary.json').exists(), 'that of another network'
 
 
-def test_packed_networks_predict(export, run, tmp_path):
+def test_predict_gives_the_same_probabilities_for_a_packed_network(export, run, tmp_path):
     files = export(initialized(sequence(bmx.BinaryConv2D(8, 3), nn.GlobalAvgPool2D(), nn.Dense(3)), (1, 3, 8, 8)))
     assert run('convert', *files, tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
     cv2.imwrite(str(tmp_path / 'image.png'), np.random.randint(0, 255, size=(9, 9, 3)))
     results = [run('predict', tmp_path / name, tmp_path / 'image.png', '--input-size', 8, '--json') for name in ('net', 'packed')]
     expected, predicted = ([row['probability'] for row in json.loads(result[1])['predictions'][0]['top']] for result in results)
     np.testing.assert_allclose(predicted, expected, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    'arguments',
-    [
-        ['predict', 'n\udcff', 'a.png'],
-        ['convert', 'n\udcff-symbol.json', 'n-0000.params', 'n', '--input-shape', '1,3,8,8'],
-        ['evaluate', 'n\udcff', 'digits'],
-    ],
-)
-def test_commands_refuse_a_prefix_that_mxnet_cannot_read(arguments, run):
-    status, output, errors = run(*arguments)
-    assert status == 2 and not output and 'UTF-8' in errors and errors.count('\n') == 1
-
-
-def test_a_size_for_which_there_is_no_memory_is_named(small, tmp_path, monkeypatch):
-    def fail(*_):
-        raise MemoryError
-
-    monkeypatch.setattr('bmx_melius.deployment.convert.packing._sample', fail)
-    with pytest.raises(UserError, match=r'not enough memory .* \(1, 3, 8, 8\)'):
-        bmx.convert(*small, tmp_path / 'packed', (1, 3, 8, 8))
-
-
-@pytest.mark.parametrize('shape', ['=1,3', '1,x', 'a=1,2 --input-shape a=1,2', '1,2 --input-shape b=1,2'])
-def test_command_refuses_malformed_shapes(shape, small, run, tmp_path):
-    status, output, errors = run('convert', *small, tmp_path / 'packed', '--input-shape', *shape.split())
-    assert status == 2 and not output and errors.count('\n') == 1

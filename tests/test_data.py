@@ -11,10 +11,11 @@ from images import encode, make_folders, overwrite, pack_folders, record_span, w
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import FolderSource, open_folders
-from bmx_melius.data.image_source import ImageSource
+from bmx_melius.data.image_source import ImageSource, TrainingImages
 from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
 from bmx_melius.data.small_images import open_digits
+from bmx_melius.data.source import Batching
 from bmx_melius.errors import DataError, UserError
 from bmx_melius.preprocessing import InputSpec
 
@@ -29,15 +30,15 @@ def numbered_images(number):
 
 def open_numbered(folder, number=20, validation=7, parts=1, part=0, batch_size=6, seed=0, kind='records', threads=0):
     """A source of `numbered_images`, whose labels are their numbers modulo 10."""
-    arguments = {'spec': PLAIN, 'augmentation': MIRROR_ONLY, 'batch_size': batch_size, 'part': part, 'parts': parts, 'seed': seed}
+    batching = Batching(batch_size, seed, part, parts)
     if kind == 'images':
         datasets = [[(mx.nd.full((8, 8, 3), n, dtype='uint8'), n % 10) for n in range(size)] for size in (number, validation)]
-        return ImageSource(*datasets, [str(n) for n in range(10)], 'test', threads=0, **arguments)
+        return ImageSource(TrainingImages(*datasets, [str(n) for n in range(10)], 'test'), PLAIN, MIRROR_ONLY, batching, threads=0)
     files = []
     for name, size in (('train', number), ('val', validation)):
         write_records(folder / name, numbered_images(size), [n % 10 for n in range(size)])
         files.append(RecordFile(f'{folder / name}.rec', f'{folder / name}.idx'))
-    return RecordSource(*files, threads=1, **arguments)
+    return RecordSource(*files, PLAIN, MIRROR_ONLY, batching, threads=1)
 
 
 def numbers(batches):
@@ -51,7 +52,7 @@ def numbers(batches):
 
 
 @pytest.mark.parametrize('kind', ['records', 'images'])
-def test_an_epoch_is_a_shuffle_in_full_batches_that_depends_on_seed_and_epoch_alone(tmp_path, kind):
+def test_an_epoch_is_a_shuffle_in_full_batches_that_depends_only_on_seed_and_epoch(tmp_path, kind):
     source = open_numbered(tmp_path, kind=kind)
     epochs = [numbers(source.train(epoch)) for epoch in range(3)]
     for batches in epochs:
@@ -63,7 +64,7 @@ def test_an_epoch_is_a_shuffle_in_full_batches_that_depends_on_seed_and_epoch_al
 
 
 @pytest.mark.parametrize('kind', ['records', 'images'])
-def test_an_epoch_can_begin_at_any_batch_and_is_the_same_to_the_last_bit(tmp_path, kind):
+def test_an_epoch_begun_at_any_batch_gives_the_same_batches(tmp_path, kind):
     source = open_numbered(tmp_path, kind=kind)
     whole = [(images.asnumpy(), labels.asnumpy()) for images, labels in source.train(1)]
     for first in range(4):
@@ -116,7 +117,7 @@ def test_too_few_images_or_classes_are_refused(tmp_path):
         with pytest.raises(UserError, match='--batch-size'):
             open_numbered(tmp_path, kind=kind, number=5)
     with pytest.raises(UserError, match='one class'):
-        ImageSource([], [], ['a'], 'test', PLAIN, MIRROR_ONLY, 1, 0, 1, threads=0, seed=0)
+        ImageSource(TrainingImages([], [], ['a'], 'test'), PLAIN, MIRROR_ONLY, Batching(1), threads=0)
 
 
 def test_batches_do_not_depend_on_the_number_of_threads(tmp_path):
@@ -126,7 +127,7 @@ def test_batches_do_not_depend_on_the_number_of_threads(tmp_path):
     for threads in (0, 2):
         train, validation = open_folders(tmp_path, spec)
         augmentation = DATASETS['imagenet'].augmentations['high']
-        source = ImageSource(train, validation, train.class_names, 'test', spec, augmentation, 8, 0, 1, threads, 5)
+        source = ImageSource(TrainingImages(train, validation, train.class_names, 'test'), spec, augmentation, Batching(8, seed=5), threads)
         epochs.append(
             [images.asnumpy() for epoch in range(2) for images, _ in source.train(epoch)]
             + [images.asnumpy() for images, _ in source.validation()]
@@ -134,7 +135,7 @@ def test_batches_do_not_depend_on_the_number_of_threads(tmp_path):
     np.testing.assert_equal(*epochs)
 
 
-def test_digits_are_split_by_class_and_always_alike():
+def test_digits_are_split_by_class_in_the_same_way_every_time():
     from sklearn.datasets import load_digits
 
     parts = open_digits()
@@ -168,7 +169,7 @@ def open_records(prefix):
     return RecordFile(prefix + '.rec', prefix + '.idx')
 
 
-def test_a_sound_file_gives_keys_and_labels(record_file):
+def test_an_intact_record_file_gives_keys_and_labels(record_file):
     records = open_records(record_file)
     assert len(records) == 20 and records.keys.tolist() == list(range(20)) and records.labels.tolist() == [n % 4 for n in range(20)]
     assert records.suspects(2) == ([], []) and records.undecodable(2, range(20)) == []
@@ -236,7 +237,7 @@ def test_a_cut_off_image_is_named_in_the_log_and_can_be_trained_on(tmp_path, cap
     images = [encode(np.random.RandomState(n).randint(0, 256, (30, 30, 3)).astype(np.uint8), '.jpg') for n in range(4)]
     write_records(tmp_path / 'a', [images[0], images[1][: len(images[1]) // 2], *images[2:]], [0, 1, 0, 1])
     records = open_records(str(tmp_path / 'a'))
-    source = RecordSource(records, records, PLAIN, MIRROR_ONLY, 4, 0, 1, threads=1, seed=0)
+    source = RecordSource(records, records, PLAIN, MIRROR_ONLY, Batching(4), threads=1)
     assert 'a.rec: the image of record 1 is cut off' in caplog.text
     assert len(list(source.train(0))) == 1
 
@@ -244,7 +245,7 @@ def test_a_cut_off_image_is_named_in_the_log_and_can_be_trained_on(tmp_path, cap
 def test_an_undecodable_record_is_named_when_it_is_read(record_file):
     offset, length = record_span(record_file, 13)
     medium = DATASETS['imagenet'].augmentations['medium']
-    source = RecordSource(open_records(record_file), open_records(record_file), PLAIN, medium, 5, 0, 1, threads=1, seed=0)
+    source = RecordSource(open_records(record_file), open_records(record_file), PLAIN, medium, Batching(5), threads=1)
     overwrite(record_file + '.rec', offset + 8, b'\0' * (length - 10))
     with pytest.raises(DataError, match=r'a\.rec.* record 13;'):
         list(source.train(0))
@@ -258,7 +259,7 @@ def folders(tmp_path):
 
 def open_photos(folder, threads=2):
     train, validation = open_folders(folder, PLAIN)
-    return FolderSource(train, validation, 'test', PLAIN, MIRROR_ONLY, 6, 0, 1, threads=threads, seed=0)
+    return FolderSource(train, validation, PLAIN, MIRROR_ONLY, Batching(6), threads)
 
 
 def damage(path, keep_ends):
@@ -305,7 +306,7 @@ def test_files_that_are_cut_off_or_no_images_are_named_once_and_can_be_trained_o
 
 
 @pytest.mark.parametrize('kind', ['records', 'folders'])
-def test_all_training_images_are_decoded_where_that_is_asked_for(folders, kind):
+def test_decode_training_images_names_an_image_that_cannot_be_decoded(folders, kind):
     if kind == 'folders':
         damage(folders / 'train' / 'class1' / '4.jpg', keep_ends=True)
         source, name = open_photos(folders), 'class1/4.jpg'
@@ -315,7 +316,7 @@ def test_all_training_images_are_decoded_where_that_is_asked_for(folders, kind):
         overwrite(folders / 'rec' / 'train.rec', offset + 8, b'\0' * (length - 10))
         records = [RecordFile(f'{folders}/rec/{part}.rec', f'{folders}/rec/{part}.idx') for part in ('train', 'val')]
         medium = DATASETS['imagenet'].augmentations['medium']
-        source, name = RecordSource(*records, PLAIN, medium, 4, 0, 1, threads=2, seed=0), 'record 17'
+        source, name = RecordSource(*records, PLAIN, medium, Batching(4), threads=2), 'record 17'
     with pytest.raises(UserError, match=f'no image can be decoded from {name};'):
         source.decode_training_images()
 
@@ -332,7 +333,7 @@ def test_images_that_would_crash_the_reader_are_found_before_the_first_epoch(rec
     overwrite(record_file + '.rec', offset + 8, b'\0' * (length - 10))
     files = (open_records(record_file), sound) if damaged == 'train' else (sound, open_records(record_file))
     with pytest.raises(UserError, match='record 13;'):
-        RecordSource(*files, PLAIN, MIRROR_ONLY if damaged == 'train' else DATASETS['imagenet'].augmentations['medium'], 4, 0, 1, 2, 0)
+        RecordSource(*files, PLAIN, MIRROR_ONLY if damaged == 'train' else DATASETS['imagenet'].augmentations['medium'], Batching(4), 2)
 
 
 def test_folders_with_different_classes_are_refused(tmp_path):

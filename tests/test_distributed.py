@@ -42,21 +42,21 @@ ENVIRONMENT = {**os.environ, 'OMP_NUM_THREADS': '1', INTERVAL: '1', TIMEOUT: '3'
 
 
 @pytest.fixture(scope='module')
-def flags(tmp_path_factory):
-    root = tmp_path_factory.mktemp('images')
-    make_folders(root)
-    return [*FLAGS, '--data-dir', str(root)]
+def flags(make_once):
+    return [*FLAGS, '--data-dir', str(make_once('images', make_folders))]
 
 
 @pytest.fixture(scope='module')
-def alone(flags, tmp_path_factory):
+def one_process(flags, make_once):
     """The folder of a run of one process with two devices: as many images in an update, normalized in the same halves."""
-    folder = tmp_path_factory.mktemp('alone') / 'run'
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mx.context, 'num_gpus', lambda: 2)
-        patch.setattr(mx, 'gpu', mx.cpu)  # two contexts of the CPU stand for two GPUs
-        assert train_imagenet.main([*flags, '--num-gpus', '2', '--save-dir', str(folder)]) == 0
-    return folder
+
+    def make(folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mx.context, 'num_gpus', lambda: 2)
+            patch.setattr(mx, 'gpu', mx.cpu)  # two contexts of the CPU represent two GPUs
+            assert train_imagenet.main([*flags, '--num-gpus', '2', '--save-dir', str(folder / 'run')]) == 0
+
+    return make_once('run-of-two-devices', make) / 'run'
 
 
 def state_of(folder):
@@ -110,7 +110,7 @@ def end_of_job(processes):
             process.kill()
 
 
-def test_a_job_of_the_launcher_ends_like_one_process_with_as_many_devices(flags, alone, tmp_path):
+def test_a_job_of_the_launcher_ends_like_one_process_with_as_many_devices(flags, one_process, tmp_path):
     command = [
         sys.executable,
         '-m',
@@ -131,12 +131,12 @@ def test_a_job_of_the_launcher_ends_like_one_process_with_as_many_devices(flags,
     ]
     done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
-    assert_same_end(tmp_path / 'run', alone)
+    assert_same_end(tmp_path / 'run', one_process)
     assert done.stdout.count('epoch 1, update 1 of 3') == 1, 'one process reports'
     assert 'exported to' in done.stdout and (tmp_path / 'run' / 'meliusnet_flex-0000.params').exists()
 
 
-def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_like_the_uninterrupted_one(flags, alone, tmp_path):
+def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_like_the_uninterrupted_one(flags, one_process, tmp_path):
     run = tmp_path / 'run'
 
     def wait_for(line, processes):
@@ -166,14 +166,16 @@ def test_a_job_whose_worker_was_killed_then_one_interrupted_and_resumed_ends_lik
     ended = end_of_job(start_job('--resume', '--save-dir', run))
     assert [status for status, _ in ended] == [0, 0, 0, 0], ended
     assert ended[0][1] == ended[1][1] == '', 'scheduler and server have nothing to say'
-    assert_same_end(run, alone)
+    assert_same_end(run, one_process)
 
     stopped = state_of(tmp_path / 'stopped')['progress']
     assert stopped['epoch'] == 1 and stopped['batch'] >= 1
-    assert train_imagenet.main(['--resume', '--save-dir', str(tmp_path / 'stopped'), '--kvstore', 'dist_sync']) == 2, 'not alone'
+    assert train_imagenet.main(['--resume', '--save-dir', str(tmp_path / 'stopped'), '--kvstore', 'dist_sync']) == 2, (
+        'without the other processes'
+    )
 
 
-def test_a_job_that_lacks_a_worker_ends_when_its_time_to_begin_is_over(flags, tmp_path):
+def test_a_job_that_lacks_a_worker_ends_after_the_join_timeout(flags, tmp_path):
     processes = start_job(
         *flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=('scheduler', 'server', 'worker'), **{JOIN_TIMEOUT: '1'}
     )
@@ -222,12 +224,12 @@ def test_running_statistics_of_several_devices_become_their_mean():
 
 
 @pytest.mark.parametrize('scaling,expected', [('none', 0.002), ('linear', 0.008), ('sqrt', 0.004)])
-def test_the_rate_grows_with_the_images_of_an_update_as_asked(scaling, expected):
+def test_the_learning_rate_is_scaled_by_the_chosen_rule(scaling, expected):
     assert scaled_rate(0.002, 256, scaling) == pytest.approx(expected)
     assert scaled_rate(0.002, 64, scaling) == pytest.approx(0.002)
 
 
-def test_processes_of_horovod_end_like_one_process_with_as_many_devices(flags, alone, tmp_path):
+def test_processes_of_horovod_end_like_one_process_with_as_many_devices(flags, one_process, tmp_path):
     pytest.importorskip('horovod.mxnet', reason='Horovod with MXNet is not installed')
     command = [
         sys.executable,
@@ -247,16 +249,16 @@ def test_processes_of_horovod_end_like_one_process_with_as_many_devices(flags, a
     ]
     done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
-    assert_same_end(tmp_path / 'run', alone)
+    assert_same_end(tmp_path / 'run', one_process)
 
 
-def test_horovod_that_is_missing_is_named_with_what_to_do(flags, tmp_path, monkeypatch, capsys):
+def test_missing_horovod_is_an_error_with_installation_instructions(flags, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, 'horovod.mxnet', None)
     assert train_imagenet.main([*flags, '--kvstore', 'horovod', '--save-dir', str(tmp_path / 'run')]) == 2
     assert 'HOROVOD_WITH_MXNET=1 pip install' in capsys.readouterr().err
 
 
-def test_launcher_without_hosts_says_what_to_give():
+def test_launcher_without_hosts_names_the_flags_for_them():
     command = [sys.executable, '-m', 'bmx_melius.distributed.launcher', '-n', '2', '-s', '1', 'true']
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2

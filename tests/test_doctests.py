@@ -14,15 +14,13 @@ from bmx_melius import quantizers
 PUBLIC = {f'{package.__name__}.{name}': getattr(package, name) for package in (bmx_melius, model_zoo) for name in package.__all__}
 PUBLIC['bmx_melius.quantizers.quantize'] = quantizers.quantize
 
-LAYERS = ('bmx_melius.layers', 'bmx_melius.channels', 'bmx_melius.methods.xnor_net')
-BUILDING = [name for name, value in PUBLIC.items() if getattr(value, '__module__', None) in LAYERS]
-BUILDING += ['bmx_melius.RAdam', 'bmx_melius.check', 'bmx_melius.summary', 'bmx_melius.quantizers.quantize']
-BUILDING += ['model_zoo.get_model', 'model_zoo.get_model_list']
+CALLABLE = [name for name, value in PUBLIC.items() if callable(value) and value is not bmx_melius.UserError]
+FILES = {'model_zoo.from_larq': 'meliusnet22_file', 'model_zoo.load_larq_parameters': 'meliusnet22_file'}  # fixtures
 
 MXNETS = {
     name for kind in (nn.Conv2D, nn.Dense, mx.optimizer.Optimizer, nn.HybridSequential) for name in inspect.signature(kind).parameters
 }
-VARIABLE = {'bmx_melius.check': ['inputs'], 'model_zoo.get_model': ['kwargs'], 'bmx_melius.GroupedConv2D': ['kwargs']}
+VARIABLE = {'bmx_melius.check': ['inputs'], 'model_zoo.get_model': ['kwargs'], 'model_zoo.from_larq': ['kwargs']}
 
 
 def has_examples(value):
@@ -30,21 +28,24 @@ def has_examples(value):
 
 
 @pytest.mark.parametrize('name', [name for name, value in PUBLIC.items() if has_examples(value)])
-def test_examples_give_what_they_show(name, tmp_path, monkeypatch):
+def test_examples_give_what_they_show(name, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
+    if name in FILES:
+        file = request.getfixturevalue(FILES[name])
+        (tmp_path / file.name).symlink_to(file)
     (examples,) = doctest.DocTestFinder(recurse=False).find(PUBLIC[name], name, globs={})
     report = []
     result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(examples, out=report.append)
     assert result.attempted and not result.failed, ''.join(report)
 
 
-@pytest.mark.parametrize('name', BUILDING)
-def test_what_networks_are_built_and_looked_at_with_has_examples(name):
+@pytest.mark.parametrize('name', CALLABLE)
+def test_public_functions_and_classes_have_examples(name):
     assert has_examples(PUBLIC[name])
 
 
-@pytest.mark.parametrize('name', BUILDING)
-def test_arguments_are_named_and_have_types_unless_they_are_mxnets(name):
+@pytest.mark.parametrize('name', CALLABLE)
+def test_arguments_have_names_and_types_except_those_that_mxnet_defines(name):
     arguments = inspect.signature(PUBLIC[name]).parameters.values()
     assert {argument.name for argument in arguments if argument.annotation is argument.empty} <= MXNETS
     variable = [argument.name for argument in arguments if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)]
@@ -52,7 +53,7 @@ def test_arguments_are_named_and_have_types_unless_they_are_mxnets(name):
 
 
 @pytest.mark.parametrize('package', [bmx_melius, model_zoo])
-def test_a_package_lists_what_it_offers(package):
+def test_a_package_lists_all_its_public_names(package):
     assert sorted(set(package.__all__)) == sorted(package.__all__) and all(hasattr(package, name) for name in package.__all__)
     offered = {name for name, value in vars(package).items() if not name.startswith('_') and not inspect.ismodule(value)}
     assert offered == {name for name in package.__all__ if not name.startswith('_')}

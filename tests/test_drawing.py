@@ -59,7 +59,7 @@ def test_pictures_are_written_in_the_format_of_their_name(tmp_path, suffix, star
     assert (tmp_path / f'net{suffix}').read_bytes().startswith(start)
 
 
-def test_without_graphviz_the_source_is_written_and_a_picture_is_an_error_that_says_what_to_install(tmp_path, monkeypatch):
+def test_without_graphviz_the_source_is_written_and_a_picture_is_an_error_with_installation_instructions(tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', str(tmp_path))
     drawing = draw(Graph.read(nn.Dense(3), (1, 4)))
     save(drawing, str(tmp_path / 'net.gv'))

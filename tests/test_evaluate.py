@@ -26,10 +26,11 @@ from bmx_melius.analysis.evaluation import Accuracy, Confusion, ranks
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import open_folders
-from bmx_melius.data.image_source import ImageSource
+from bmx_melius.data.image_source import ImageSource, TrainingImages
 from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
 from bmx_melius.data.small_images import open_digits
+from bmx_melius.data.source import Batching
 from bmx_melius.preprocessing import InputSpec
 from model_zoo import get_model
 
@@ -81,7 +82,7 @@ def test_scores_that_are_no_numbers_count_against_the_label():
     assert ranks(scores, np.array([0, 5, 0])).tolist() == [5, 1, 5]
 
 
-def test_counters_add_up_over_batches_and_take_what_mxnet_computes():
+def test_counters_add_up_over_batches_and_accept_arrays_of_mxnet():
     scores, labels = random_scores()
     whole, parts, confusion = Accuracy(), Accuracy(), Confusion(8)
     whole.add(scores, labels)
@@ -92,7 +93,7 @@ def test_counters_add_up_over_batches_and_take_what_mxnet_computes():
     assert np.array_equal(confusion.counts, sklearn.metrics.confusion_matrix(labels, scores.argmax(axis=1)))
 
 
-def test_classes_without_images_or_mistakes_are_told_as_such():
+def test_classes_without_images_or_mistakes_are_reported():
     confusion = Confusion(3)
     confusion.add(np.array([0, 0]), np.array([0, 0]))
     first, second, _ = confusion.per_class()
@@ -103,7 +104,7 @@ def test_classes_without_images_or_mistakes_are_told_as_such():
 # --- the picture ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_small_picture_has_the_numbers_and_names_a_large_one_a_pixel_for_each_cell(tmp_path):
+def test_a_small_confusion_plot_shows_numbers_and_names_and_a_large_one_a_pixel_for_each_cell(tmp_path):
     counts = np.array([[8, 2, 0], [0, 5, 0], [0, 0, 0]])
     axes, _ = confusion_plot.draw(counts, NAMES, 'title').axes
     assert {(*text.get_position(), text.get_text()) for text in axes.texts} == {(0, 0, '8'), (1, 0, '2'), (1, 1, '5')}
@@ -187,7 +188,7 @@ def logits(prefix, inputs):
     return mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')(mx.nd.array(inputs)).asnumpy()
 
 
-def test_digits_are_evaluated_as_by_hand_and_packing_changes_nothing(run, of_digits, tmp_path):
+def test_accuracy_on_digits_equals_that_of_numpy_packed_or_not(run, of_digits, tmp_path):
     pixels, labels = zip(*open_digits().test)
     inputs = (np.stack([image.asnumpy()[1:-1, 1:-1, 0] for image in pixels])[:, None] - DIGITS.mean[0]) / DIGITS.std[0]
     scores = logits(of_digits[0], inputs)
@@ -287,8 +288,9 @@ def test_large_photos_give_the_same_pixels_in_training_evaluation_and_prediction
     expected = np.concatenate([spec.load(path).asnumpy() for path in paths])
     records = [RecordFile(f'{tmp_path}/rec/{part}.rec', f'{tmp_path}/rec/{part}.idx') for part in ('train', 'val')]
     train, validation = open_folders(str(tmp_path), spec)
-    arguments = {'spec': spec, 'augmentation': Augmentation(), 'batch_size': 2, 'part': 0, 'parts': 1, 'threads': 2, 'seed': 0}
-    for source in (RecordSource(*records, **arguments), ImageSource(train, validation, train.class_names, 'photos', **arguments)):
+    arguments = {'spec': spec, 'augmentation': Augmentation(), 'batching': Batching(2), 'threads': 2}
+    photos = TrainingImages(train, validation, train.class_names, 'photos')
+    for source in (RecordSource(*records, **arguments), ImageSource(photos, **arguments)):
         np.testing.assert_array_equal(np.concatenate([images.asnumpy() for images, _ in source.validation()]), expected)
 
     prefix, _ = export(tmp_path / 'net', dataclasses.replace(spec, mean=(110, 110, 110), std=(20, 20, 20)), NAMES[:2])

@@ -5,6 +5,7 @@ import fcntl
 import json
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def test_list_names_every_study_and_its_rows(capsys):
         assert re.search(rf'^{name}: ', shown, re.MULTILINE) and read_study(name).rows[-1].name in shown
 
 
-def test_rows_are_all_combinations_and_each_has_its_own_baseline(tmp_path):
+def test_rows_are_all_combinations_each_with_a_baseline(tmp_path):
     content = {
         **TINY,
         'flags': {'use-rec': True, 'wd': 0, 'model-options': {'groups': 1, 'bits': 1}},
@@ -129,11 +130,23 @@ def test_mistakes_in_the_arguments_are_named(arguments, words, tmp_path, capsys)
 
 # --- runs -----------------------------------------------------------------------------------------------------------------------------
 
+PRINTED = 'printed.txt'
+
 
 @pytest.fixture(scope='module')
-def finished(tmp_path_factory):
+def finished(make_once):
     """The folder of a study that was interrupted in its first run and started again, and what it printed the second time."""
-    folder = tmp_path_factory.mktemp('study')
+    folder = make_once('study', interrupt_and_finish_a_study)
+    return folder, (folder / PRINTED).read_text()
+
+
+@pytest.fixture
+def copied_study(finished, tmp_path):
+    """A copy of the folder of the study, for tests that change it."""
+    return shutil.copytree(finished[0], tmp_path / 'study')
+
+
+def interrupt_and_finish_a_study(folder):
     command = [sys.executable, str(SCRIPT), str(write_study(folder, TINY)), '--out', str(folder)]
     first = folder / 'tiny' / 'low' / 'seed3'
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -144,7 +157,7 @@ def finished(tmp_path_factory):
         errors = process.communicate()[1]
     assert process.returncode == 128 + signal.SIGINT and 'the same command continues from here' in errors
     assert not is_finished(first) and len(list(folder.glob('tiny/*/seed*'))) == 1  # the others were not started
-    return folder, run_apart(folder / 'tiny.yaml', '--out', folder, '--jobs', 2, status=1)
+    (folder / PRINTED).write_text(run_apart(folder / 'tiny.yaml', '--out', folder, '--jobs', 2, status=1))
 
 
 def test_interrupted_run_is_resumed_and_failing_runs_are_named_without_stopping_the_others(finished):
@@ -202,16 +215,16 @@ def test_table_holds_the_numbers_of_the_runs(finished):
     assert (folder / 'tiny' / 'comparison.png').stat().st_size > 5000
 
 
-def test_finished_runs_are_not_trained_again_and_the_rest_of_a_study_can_be_chosen_by_seeds(finished):
-    folder, _ = finished
+def test_finished_runs_are_not_trained_again_and_the_rest_of_a_study_can_be_chosen_by_seeds(copied_study):
+    folder = copied_study
     logs = {path: path.read_bytes() for path in folder.glob('tiny/*/seed*/experiment.log')}
     printed = run_apart(folder / 'tiny.yaml', '--out', folder, '--seeds', '3', status=1)
     assert '| high | 1 |' in printed and '±' not in printed.split('Mean')[0]  # one run has no spread
     assert logs == {path: path.read_bytes() for path in folder.glob('tiny/*/seed*/experiment.log')}
 
 
-def test_runs_of_other_flags_and_folders_in_use_are_left_alone(finished):
-    folder, _ = finished
+def test_runs_with_other_flags_and_folders_in_use_are_not_changed(copied_study):
+    folder = copied_study
     printed = run_apart(folder / 'tiny.yaml', '--out', folder, '--seeds', '4', '--', '--wd', '0.5', status=1)
     assert printed.count('holds a run of other flags: --dataset digits') == 2  # the third row never got as far as a checkpoint
     unknown = jobs.Run(read_study(str(folder / 'tiny.yaml')).rows[0], 5, folder / 'unknown', [])

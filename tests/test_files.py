@@ -12,7 +12,7 @@ from bmx_melius import UserError
 from bmx_melius.files import remove_leftovers, replacing, require_writable
 
 
-def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path):
+def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path):
     path = tmp_path / 'a.txt'
     path.write_text('old')
     with pytest.raises(OSError, match='a.txt') as told, replacing(path) as outer, replacing(outer):
@@ -21,7 +21,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path):
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [('a.txt', 'old')]
 
 
-def test_a_folder_that_cannot_be_written_is_told_with_the_name_of_the_file(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported_with_the_name_of_the_file(tmp_path):
     path = tmp_path / 'missing' / 'a.txt'
     with pytest.raises(FileNotFoundError) as told, replacing(path):
         pass
@@ -39,7 +39,7 @@ def test_a_file_that_could_not_be_written_is_refused_and_nothing_is_left(path, w
     assert not os.listdir(tmp_path)
 
 
-def test_what_a_killed_process_had_begun_is_removed_and_nothing_else(tmp_path):
+def test_only_temporary_files_of_killed_processes_are_removed(tmp_path):
     program = f"""
 import os, signal
 from bmx_melius.files import replacing, scratch_folder

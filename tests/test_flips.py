@@ -110,10 +110,8 @@ FLAGS = [*TINY, '--dataset', 'digits', '--num-epochs', '2', '--batch-size', '128
 
 
 @pytest.fixture(scope='module')
-def uninterrupted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('flips') / 'run'
-    train_apart(*FLAGS, '--save-dir', folder)
-    return folder
+def uninterrupted(make_once):
+    return make_once('run-with-flips', lambda folder: train_apart(*FLAGS, '--save-dir', folder / 'run')) / 'run'
 
 
 def read(folder):

@@ -36,7 +36,7 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_a_second_process_is_told_who_has_the_lock_and_gets_it_when_that_has_ended(tmp_path, holder):
+def test_a_second_process_gets_the_name_of_the_lock_owner_and_the_lock_once_the_owner_has_ended(tmp_path, holder):
     for _ in range(2):
         with pytest.raises(UserError) as refused, locked(tmp_path / 'run'):
             pass
@@ -58,14 +58,14 @@ def test_a_killed_process_leaves_no_lock(tmp_path, holder):
     assert not os.listdir(tmp_path / 'run')
 
 
-def test_a_lock_that_does_not_say_whose_it_is_is_a_lock(tmp_path):
+def test_a_lock_without_the_name_of_its_owner_still_locks(tmp_path):
     with open(tmp_path / FILE, 'w') as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(UserError, match='another process trains in it'), locked(tmp_path):
             pass
 
 
-def test_a_lock_on_a_file_that_its_owner_has_just_removed_does_not_count(tmp_path, monkeypatch):
+def test_a_lock_on_a_removed_file_does_not_count(tmp_path, monkeypatch):
     path, flock, calls = tmp_path / FILE, fcntl.flock, []
 
     def flock_after_the_owner_has_ended(file, operation):
@@ -95,13 +95,11 @@ DIGITS = [*TINY, '--dataset', 'digits', '--num-epochs', '1', '--batch-size', '12
 
 
 @pytest.fixture(scope='module')
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('finished') / 'run'
-    train_apart(*DIGITS, '--save-dir', folder)
-    return folder
+def finished(make_once):
+    return make_once('run-of-one-epoch', lambda folder: train_apart(*DIGITS, '--save-dir', folder / 'run')) / 'run'
 
 
-def test_a_running_run_can_be_looked_at_but_not_resumed_and_a_killed_one_can(finished, tmp_path, capsys):
+def test_a_running_run_cannot_be_resumed_but_dry_run_reads_it_and_a_killed_run_can_be_resumed(finished, tmp_path, capsys):
     assert FILE not in os.listdir(finished)
     run = tmp_path / 'run'
     command = [sys.executable, SCRIPT, *DIGITS, '--save-dir', str(run)]
@@ -119,7 +117,7 @@ def test_a_running_run_can_be_looked_at_but_not_resumed_and_a_killed_one_can(fin
     assert_same_end(run, finished)
 
 
-def test_a_run_that_came_and_went_while_this_one_read_its_data_is_not_overwritten(finished, tmp_path, monkeypatch, capsys):
+def test_a_run_that_started_and_ended_while_this_one_read_its_data_is_not_overwritten(finished, tmp_path, monkeypatch, capsys):
     run = tmp_path / 'run'
     open_source = run_module.open_source
     monkeypatch.setattr(run_module, 'open_source', lambda *arguments: shutil.copytree(finished, run) and open_source(*arguments))

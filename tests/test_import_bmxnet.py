@@ -162,7 +162,7 @@ def test_network_of_the_zoo_family_becomes_one_packed_operator(tmp_path, capsys)
     assert (packed['packed_operators'], packed['binary_layers'], packed['left']) == (1, 3, [])
 
 
-def test_layers_of_a_pair_are_listed_only_where_that_is_asked_for(tmp_path, capsys):
+def test_layers_of_a_pair_are_listed_only_with_verbose(tmp_path, capsys):
     layers = {'qconv0_weight: BinaryInferenceConvolution, 64 x 64 x 5 x 5', 'qdense0_weight: BinaryInferenceFullyConnected, 1000 x 1024'}
     for flags, listed in (((), set()), (('--verbose',), {f'{layer} weights' for layer in layers})):
         assert run(LENET, tmp_path / 'lenet', '--input-shape', LENET_SHAPE, *flags) == 0
@@ -183,7 +183,7 @@ def test_examples_of_the_help_run_as_printed(tmp_path, monkeypatch, capsys):
         assert run(*arguments) == 0
 
 
-def test_parameters_of_another_name_and_a_description_are_taken_along(tmp_path):
+def test_parameters_with_another_file_name_and_a_description_are_used(tmp_path):
     x, expected = write_pair(convolution, tmp_path)
     (tmp_path / 'binarized_net-0000.params').rename(tmp_path / 'other.params')
     spec = {**bmx_melius.InputSpec().to_json(), 'size': 6}
@@ -205,7 +205,7 @@ def test_parameters_of_another_name_and_a_description_are_taken_along(tmp_path):
     assert json.loads((tmp_path / 'out-summary.json').read_text())['input'] == spec
 
 
-def test_own_padding_of_the_converted_convolution_adds_zeros_whose_sign_is_plus(tmp_path):
+def test_padding_attribute_of_the_converted_convolution_adds_zeros_whose_sign_is_plus(tmp_path):
     x, _ = write_pair(convolution, tmp_path)
     edit(tmp_path / 'binarized_net-symbol.json', 'BinaryInferenceConvolution', lambda node: node['attrs'].update(pad='(1, 1)'))
     symbol, arrays, _ = read(tmp_path)
@@ -218,7 +218,7 @@ def test_own_padding_of_the_converted_convolution_adds_zeros_whose_sign_is_plus(
     np.testing.assert_array_equal(y.asnumpy(), ((h + 32 * 9) / 2).asnumpy())
 
 
-def test_words_that_are_no_numbers_keep_their_bits(tmp_path):
+def test_packed_words_that_are_nan_keep_their_bits(tmp_path):
     """All weights +1 make the word 0xFFFFFFFF, and weights of which only the first is -1 another NaN."""
     write_pair(convolution, tmp_path)
     arrays = read_parameters(str(tmp_path / 'binarized_net-0000.params'))
@@ -233,15 +233,14 @@ def test_words_that_are_no_numbers_keep_their_bits(tmp_path):
 
 
 @pytest.fixture(scope='module')
-def reference(tmp_path_factory):
+def reference(make_once):
     network = read_reference_network()
-    path = tmp_path_factory.mktemp('reference') / 'reference.params'
-    mx.nd.save(str(path), network['structural'])
-    return path, network
+    folder = make_once('reference-network', lambda folder: mx.nd.save(str(folder / 'reference.params'), network['structural']))
+    return folder / 'reference.params', network
 
 
 @pytest.mark.parametrize('form', ['float', 'packed'])
-def test_checkpoint_becomes_a_network_with_a_description_and_every_pair_that_matched_is_told(form, reference, tmp_path, capsys):
+def test_checkpoint_becomes_a_network_with_a_description_and_json_lists_every_matched_pair(form, reference, tmp_path, capsys):
     path, network = reference
     assert run(path, tmp_path / 'net', '--model', 'meliusnet22', '--to', form, *(['--json'] if form == 'float' else [])) == 0
     np.testing.assert_allclose(load(tmp_path / 'net')(network['x']).asnumpy(), network['logits'], atol=1e-4)
@@ -263,7 +262,7 @@ def test_checkpoint_becomes_a_network_with_a_description_and_every_pair_that_mat
     assert [theirs for own, theirs in report['matched'].items() if own.endswith('_stem_conv0_weight')] == ['features.0.0.weight']
 
 
-def test_parameters_of_a_checkpoint_are_listed_where_that_is_asked_for(reference, tmp_path, capsys):
+def test_parameters_of_a_checkpoint_are_listed_with_verbose(reference, tmp_path, capsys):
     path, network = reference
     assert run(path, tmp_path / 'net', '--model', 'meliusnet22', '--verbose') == 0
     lines = capsys.readouterr().out.splitlines()
@@ -427,13 +426,13 @@ def test_input_that_does_not_fit_is_refused(tmp_path):
         (['a.params', 'out', '--model', 'meliusnet22'], 'cannot read the checkpoint'),
     ],
 )
-def test_wrong_arguments_are_told_in_one_line(arguments, message, capsys):
+def test_wrong_arguments_are_reported_in_one_line(arguments, message, capsys):
     assert run(*arguments) == 2
     error = capsys.readouterr().err
     assert message in error and error.count('\n') == 1
 
 
-def test_folder_in_the_place_of_a_file_is_told_before_anything_is_written(tmp_path, capsys):
+def test_folder_in_the_place_of_a_file_is_refused_before_anything_is_written(tmp_path, capsys):
     (tmp_path / 'out-symbol.json').mkdir()
     for command in ([], ['--to', 'packed']):
         assert run(LENET, tmp_path / 'out', '--input-shape', LENET_SHAPE, *command) == 2

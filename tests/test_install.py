@@ -108,7 +108,7 @@ def test_instruction_sets_the_compiler_does_not_know_are_left_out(source, tmp_pa
     assert 'binary_avx2.o' in calls
 
 
-def test_what_changed_is_built_again_and_nothing_else(source, tmp_path):
+def test_only_changed_sources_are_compiled_again(source, tmp_path):
     compile_with(source, tmp_path)
     assert libraries(source) == ['_engine.so', '_mxnet_op.so']
     assert compile_with(source, tmp_path) == {}

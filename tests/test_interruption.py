@@ -24,7 +24,7 @@ with Interruption() as interruption:
 
 
 @pytest.mark.parametrize('first, second', [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGINT)])
-def test_a_second_signal_ends_the_process_though_its_main_thread_has_not_come_back_from_mxnet_since_the_first(first, second):
+def test_a_second_signal_ends_the_process_even_while_its_main_thread_is_inside_mxnet(first, second):
     command = [sys.executable, '-c', COMPUTING]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout.readline() == 'computing\n'
@@ -37,7 +37,7 @@ def test_a_second_signal_ends_the_process_though_its_main_thread_has_not_come_ba
 
 
 @pytest.mark.parametrize('number', Interruption.SIGNALS)
-def test_the_first_signal_is_remembered_and_what_was_before_comes_back(number, capfd):
+def test_the_first_signal_is_recorded_and_the_previous_handlers_are_restored(number, capfd):
     before = [signal.getsignal(one) for one in Interruption.SIGNALS]
     with Interruption() as interruption:
         assert interruption.signal is None

@@ -15,7 +15,7 @@ CASES = {'binary': (400, 10000), 'float': (300, 20000)}  # short, long
 @pytest.mark.parametrize('instruction_set', ['reference', *INSTRUCTION_SETS])
 @pytest.mark.parametrize('build', ['optimized', 'sanitized'])
 @pytest.mark.parametrize('kernels', CASES)
-def test_kernels_compute_what_plain_loops_compute_and_touch_nothing_else(kernels, build, instruction_set, build_native, long_run):
+def test_kernels_equal_plain_loops_and_write_only_their_output(kernels, build, instruction_set, build_native, long_run):
     program = build_native(f'tests/csrc/{kernels}_kernels_test.cc', ['binary', 'float', 'dispatch'], build)
     command = [program, instruction_set, str(CASES[kernels][long_run])]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

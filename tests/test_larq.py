@@ -8,12 +8,14 @@ import gzip
 import http.server
 import json
 import pathlib
+import shutil
 import threading
 
 import mxnet as mx
 import numpy as np
 import pytest
 from images import make_folders
+from keras_files import LARQ_FILE, meliusnet22_layers, write_keras
 
 import bmx_melius as bmx
 import model_zoo
@@ -196,57 +198,6 @@ def test_sizes_that_tensorflow_pads_in_another_way_are_refused_wherever_the_expo
 # --- files ----------------------------------------------------------------------------------------------------------------------------
 
 
-def write_keras(path, layers, root=''):
-    """Write (name, {weight: array}) as Keras does."""
-    with h5py.File(path, 'w') as file:
-        group = file.create_group(root) if root else file
-        group.attrs['layer_names'] = [name.encode() for name, _ in layers]
-        for name, weights in layers:
-            group.create_group(name).attrs['weight_names'] = [f'{name}/{weight}:0'.encode() for weight in weights]
-            for weight, array in weights.items():
-                group[name][f'{name}/{weight}:0'] = array
-
-
-def meliusnet22_layers(classes=1000):
-    """The layers of Larq Zoo's MeliusNet22 by its published names, with random weights."""
-    random = np.random.default_rng(1)
-
-    def norm(name, n):
-        arrays = random.uniform(0.5, 1.5, (4, n)).astype(np.float32)
-        return name, dict(zip(('gamma', 'beta', 'moving_mean', 'moving_variance'), arrays))
-
-    def kernel(name, *shape):
-        return name, {'kernel': random.uniform(-1, 1, shape).astype(np.float32)}
-
-    yield kernel('stem_s0_conv', 3, 3, 3, 32)
-    yield norm('stem_s0_bn', 32)
-    yield from (kernel(f'stem_s1_groupconv_conv{i}', 3, 3, 8, 8) for i in range(4))
-    yield norm('stem_s1_bn', 32)
-    yield from (kernel(f'stem_s2_groupconv_conv{i}', 3, 3, 4, 8) for i in range(8))
-    yield norm('stem_s2_bn', 64)
-    channels = 64
-    for section, (blocks, width) in enumerate(zip((4, 5, 4, 4), (160, 224, 256, None))):
-        for block in range(blocks):
-            for part, inputs in (('dense', channels), ('improve', channels + 64)):
-                yield norm(f'section_{section}_block_{block}_{part}_bn', inputs)
-                yield kernel(f'section_{section}_block_{block}_{part}_binconv', 3, 3, inputs, 64)
-            channels += 64
-        if width:
-            yield norm(f'section_{section}_transition_bn', channels)
-            yield kernel(f'section_{section}_transition_pw', 1, 1, channels, width)
-            channels = width
-    yield norm('head_bn', channels)
-    name, weights = kernel('head_dense', channels, classes)
-    yield name, {**weights, 'bias': random.uniform(-1, 1, classes).astype(np.float32)}
-
-
-@pytest.fixture(scope='module')
-def meliusnet22_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp('larq') / 'meliusnet22_weights.h5'
-    write_keras(path, list(meliusnet22_layers()))
-    return path
-
-
 def test_every_array_of_a_file_goes_to_one_parameter(meliusnet22_file):
     net = model_zoo.from_larq('MeliusNet_22', meliusnet22_file)
     theirs = np.sort(np.concatenate([array.ravel() for _, weights in meliusnet22_layers() for array in weights.values()]))
@@ -254,7 +205,7 @@ def test_every_array_of_a_file_goes_to_one_parameter(meliusnet22_file):
     np.testing.assert_array_equal(ours, theirs)
 
 
-def test_what_came_from_where_is_told(meliusnet22_file):
+def test_loading_returns_the_source_of_each_parameter(meliusnet22_file):
     net = model_zoo.get_model('meliusnet22', **larq.NETWORKS['meliusnet22'])
     matched = model_zoo.load_larq_parameters(net, meliusnet22_file)
     layers = dict(meliusnet22_layers())
@@ -412,7 +363,7 @@ def published(monkeypatch, meliusnet22_file):
 def test_pretrained_network_is_downloaded_once_and_then_needs_no_network(published, tmp_path):
     root = tmp_path / 'new' / 'models'
     first = model_zoo.get_model('meliusnet22', pretrained='larq', root=str(root))
-    assert [file.name for file in root.iterdir()] == ['meliusnet22_weights.h5']
+    assert [file.name for file in root.iterdir()] == [LARQ_FILE]
     published(url='file:///nowhere/meliusnet22_weights.h5')
     second = model_zoo.get_model('MeliusNet_22', pretrained='larq', root=str(root))
     x = mx.nd.random.normal(shape=(1, 3, 64, 64))
@@ -437,7 +388,7 @@ def test_without_network_one_error_says_where_to_put_the_file(url, published, tm
 
 
 @pytest.mark.parametrize('length', ['abc', '-1', None])
-def test_a_server_that_says_no_sensible_length_is_read_to_the_end(length, published, tmp_path):
+def test_a_response_without_a_valid_length_is_read_to_the_end(length, published, tmp_path):
     content = b'weights'
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -485,11 +436,18 @@ def test_an_argument_with_which_the_weights_were_not_trained_is_refused_before_t
 # --- training -------------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope='module')
+def file_of_three_classes(make_once):
+    return (
+        make_once('larq-of-three-classes', lambda folder: write_keras(folder / LARQ_FILE, list(meliusnet22_layers(classes=3)))) / LARQ_FILE
+    )
+
+
 @pytest.fixture
-def of_three_classes(published, monkeypatch, tmp_path):
+def of_three_classes(file_of_three_classes, published, monkeypatch, tmp_path):
     """Flags of a run that starts from published weights of a network of three classes; the folder of weights is new."""
-    path = tmp_path / 'meliusnet22_weights.h5'
-    write_keras(path, list(meliusnet22_layers(classes=3)))
+    path = tmp_path / LARQ_FILE
+    shutil.copy(file_of_three_classes, path)
     published(url=path.as_uri(), sha256=store.hashlib.sha256(path.read_bytes()).hexdigest(), classes=3)
     monkeypatch.setenv('HOME', str(tmp_path))
     make_folders(tmp_path / 'images')
@@ -524,7 +482,7 @@ def make(arguments):
 @pytest.mark.filterwarnings('error:.*is already initialized')
 def test_training_starts_from_published_weights(of_three_classes, tmp_path):
     net = make([*of_three_classes, '--use-pretrained', 'larq'])
-    expected = model_zoo.from_larq('meliusnet22', tmp_path / 'meliusnet22_weights.h5')
+    expected = model_zoo.from_larq('meliusnet22', tmp_path / LARQ_FILE)
     x = mx.nd.random.normal(shape=(2, 3, 32, 32))
     np.testing.assert_array_equal(net(x).asnumpy(), expected(x).asnumpy())
 
@@ -539,8 +497,8 @@ def test_a_run_from_published_weights_ends_in_a_network_that_its_description_bui
     exported = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
     x = mx.nd.random.normal(shape=(2, 3, 32, 32))
     np.testing.assert_array_equal(net(x).asnumpy(), exported(x).asnumpy())
-    (tmp_path / '.mxnet' / 'models' / 'meliusnet22_weights.h5').unlink()
-    (tmp_path / 'meliusnet22_weights.h5').unlink()
+    (tmp_path / '.mxnet' / 'models' / LARQ_FILE).unlink()
+    (tmp_path / LARQ_FILE).unlink()
     assert train_imagenet.main(['--resume', '--save-dir', f'{tmp_path}/run']) == 0
 
 
@@ -562,7 +520,7 @@ def test_flags_that_contradict_published_weights_are_one_error(of_three_classes,
 
 def test_a_published_network_teaches(of_three_classes, tmp_path):
     teacher = load_teacher(model_zoo.get_model, 'meliusnet22', 3, (3, 32, 32), [mx.cpu()], pretrained='larq')
-    expected = model_zoo.from_larq('meliusnet22', tmp_path / 'meliusnet22_weights.h5')
+    expected = model_zoo.from_larq('meliusnet22', tmp_path / LARQ_FILE)
     x = mx.nd.random.normal(shape=(2, 3, 32, 32))
     np.testing.assert_allclose(teacher(x).asnumpy(), expected(x).asnumpy(), rtol=1e-5, atol=1e-5)
 
@@ -570,7 +528,7 @@ def test_a_published_network_teaches(of_three_classes, tmp_path):
 # --- the command ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_command_writes_an_exported_network_that_says_how_images_are_prepared(meliusnet22_file, tmp_path, capsys):
+def test_command_writes_an_exported_network_with_a_description_of_its_input(meliusnet22_file, tmp_path, capsys):
     prefix = str(tmp_path / 'net')
     assert main(['import-larq', str(meliusnet22_file), prefix, '--model', 'meliusnet22']) == 0
     assert 'meliusnet22 of 1000 classes' in capsys.readouterr().out
@@ -593,7 +551,7 @@ def test_command_prints_one_json_object(meliusnet22_file, tmp_path, capsys):
     assert len(found['matched']) == len(bmx.container.read_parameters(f'{prefix}-0000.params'))
 
 
-def test_command_tells_what_is_wrong_in_one_line(meliusnet22_file, tmp_path, capsys):
+def test_command_reports_mistakes_in_one_line(meliusnet22_file, tmp_path, capsys):
     assert main(['import-larq', str(meliusnet22_file), str(tmp_path / 'net'), '--model', 'resnet_e18']) == 2
     assert 'error: ' in capsys.readouterr().err and list(tmp_path.iterdir()) == []
     assert main(['import-larq', str(meliusnet22_file), str(tmp_path / 'none' / 'net'), '--model', 'meliusnet22']) == 2

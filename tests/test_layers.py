@@ -337,7 +337,7 @@ def test_an_argument_that_does_not_exist_is_a_type_error_that_names_it(layer):
         layer(*SIZED.get(layer, (4, 3)), clip_threshold=1)
 
 
-def test_what_a_composed_layer_chooses_itself_is_no_argument():
+def test_arguments_that_a_composed_layer_sets_are_refused():
     with pytest.raises(TypeError, match="^BinaryConv2D: .*argument 'encoding'; its arguments are channels, kernel_size, strides, "):
         BinaryConv2D(4, 3, encoding='bit')
     with pytest.raises(TypeError, match="^ScaledBinaryConv2D: .*argument 'no_offset'"):
@@ -376,7 +376,7 @@ def agreement_in_numpy(x, weight, groups=1, pad_value=-1):
     return y
 
 
-def test_real_weights_stand_for_signs_whatever_encoding_the_input_has():
+def test_real_weights_replace_signs_for_every_encoding_of_the_input():
     x, weight = np.random.choice([-1, 1], (2, 3, 5, 4)).astype(np.float32), np.random.randn(4, 3, 3, 3).astype(np.float32)
     expected = agreement_in_numpy(x, weight.astype(np.float64))
     for encoding, encoded in (('sign', x), ('bit', (x + 1) / 2)):

@@ -83,7 +83,7 @@ def test_module_and_simple_bind_infer_what_the_program_needs(tmp_path):
     assert_same(executor.forward(data0=mx.nd.array(x)), expected)
 
 
-def test_several_inputs_and_flat_ones():
+def test_several_inputs_with_and_without_spatial_axes_are_supported():
     value = Value(REAL_KIND, 3, 4, 4, False)
     program = Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [Operation('add', (0, 1)), Operation('relu', (2,))], [3, 4])
     a, b = np.random.randn(2, 5, 3, 7, 1).astype(np.float32)
@@ -146,7 +146,7 @@ def test_shapes_are_inferred_without_the_program(names):
     ],
 )
 @compiled
-def test_what_does_not_fit_is_named(x, changes, message):
+def test_arguments_that_do_not_fit_are_refused_with_the_reason(x, changes, message):
     for _ in range(2):  # the second message must not repeat the first one
         with pytest.raises(mx.MXNetError, match=f'bmx_melius_packed: .*{message}') as caught:
             for output in call(make_program(), x, **changes):

@@ -73,7 +73,7 @@ def test_loss_and_gradient_of_every_combination_equal_numpy(batch, smoothing, mi
     assert all(np.all(weight.grad().asnumpy() == 0) for weight in weights), 'a teacher does not learn'
 
 
-def test_a_hard_weight_of_zero_leaves_the_teacher_alone(batch):
+def test_a_hard_weight_of_zero_uses_only_the_teacher(batch):
     net = teacher_net()
     logits = nd.random.normal(shape=(IMAGES, CLASSES))
     loss = Objective(CLASSES, teacher=Teacher(net, 4.0, 0.0)).loss(batch[0], logits, batch[1])
@@ -116,7 +116,7 @@ def test_shares_follow_from_seed_epoch_and_batch_have_the_distribution_and_end_i
     assert np.all(shares(1, 0.2, epochs=(4, 5)) == 1)
 
 
-def test_drawing_shares_leaves_other_random_numbers_alone(batch):
+def test_drawing_shares_does_not_change_other_random_numbers(batch):
     mx.random.seed(5)
     np.random.seed(5)
     expected = nd.random.uniform(shape=(3,)).asnumpy(), np.random.rand(3)
@@ -144,7 +144,7 @@ def trained(tmp_path):
     return net, str(tmp_path / 'weights.params'), str(tmp_path / 'exported')
 
 
-def test_a_teacher_comes_by_name_with_weights_or_as_an_exported_network(trained):
+def test_a_teacher_is_given_by_name_with_weights_or_as_an_exported_network(trained):
     net, params, prefix = trained
     x = nd.random.normal(shape=(2, 3, 8, 8))
     for teacher in (

@@ -205,7 +205,7 @@ def test_weights_of_a_binary_layer_take_a_byte_each():
     assert 64 * 9 * 64 < len(to_onnx(program, ['data']).SerializeToString()) < 64 * 9 * 64 + 4096
 
 
-def test_mistakes_are_told_in_one_line_and_leave_no_file(tmp_path, capsys):
+def test_mistakes_are_reported_in_one_line_and_leave_no_file(tmp_path, capsys):
     assert main(['export-onnx', str(tmp_path / 'nothing'), str(tmp_path / 'a.onnx')]) == 2
     assert 'nothing-symbol.json' in capsys.readouterr().err
     write_packed(tmp_path / 'packed', make_program())
@@ -214,7 +214,7 @@ def test_mistakes_are_told_in_one_line_and_leave_no_file(tmp_path, capsys):
     assert not list(tmp_path.glob('*.onnx'))
 
 
-def test_without_onnx_it_says_what_to_install(monkeypatch):
+def test_missing_onnx_is_an_error_with_installation_instructions(monkeypatch):
     monkeypatch.setitem(sys.modules, 'onnx', None)
     with pytest.raises(UserError, match='pip install onnx'):
         to_onnx(Maker(randoms.Random(1), True).program(3), ['x0', 'x1'])

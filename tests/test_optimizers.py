@@ -132,13 +132,13 @@ def test_a_weight_without_gradient_stays():
     np.testing.assert_array_equal(weights, 1)
 
 
-def test_a_scheduler_keeps_its_own_rate_when_none_is_given():
+def test_the_rate_of_the_scheduler_is_used_when_none_is_given():
     scheduler = mx.lr_scheduler.FactorScheduler(step=100, base_lr=0.5)
     assert create(lr_scheduler=scheduler).learning_rate == 0.5
     assert create(lr_scheduler=scheduler, learning_rate=0.25).learning_rate == 0.25
 
 
-def test_parameters_count_their_own_updates():
+def test_updates_are_counted_for_each_parameter():
     """A parameter that joins later starts with its own first update, not with the optimizer's."""
     gradients = np.random.RandomState(0).randn(12, 3).astype(np.float32)
     alone, _ = trajectory(create(), np.ones(3), gradients)

@@ -19,6 +19,7 @@ from bmx_melius.__main__ import main
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
+from bmx_melius.data.source import Batching
 from bmx_melius.preprocessing import InputSpec
 
 NAMES = [f'class{label}' for label in range(CLASSES)]
@@ -84,7 +85,7 @@ def test_record_files_have_every_image_with_its_label_and_the_names_of_the_class
             assert packed.shape == expected.shape and np.abs(packed.astype(int) - expected).mean() < 5
     train, validation = open_records(folder / 'rec')
     assert train.labels.tolist() != sorted(train.labels), 'shuffled'
-    source = RecordSource(train, validation, InputSpec(size=16, resize=20), Augmentation(), 4, 0, 1, threads=1, seed=0)
+    source = RecordSource(train, validation, InputSpec(size=16, resize=20), Augmentation(), Batching(4), threads=1)
     assert source.class_names == NAMES and source.classes == CLASSES
 
 
@@ -144,7 +145,7 @@ def test_an_image_that_cannot_be_decoded_is_named_and_nothing_is_written(folder,
         (lambda folder: (folder / 'rec').mkdir(), 'remove it'),
     ],
 )
-def test_folders_that_cannot_be_packed_are_told_before_any_work(folder, change, words, capsys):
+def test_folders_that_cannot_be_packed_are_refused_before_any_work(folder, change, words, capsys):
     change(folder)
     pack(folder, status=2)
     assert words in error_of(capsys)
@@ -175,7 +176,7 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_written(folder):
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_what_is_interrupted_leaves_nothing_behind(folder, number):
+def test_an_interrupted_packing_leaves_no_files(folder, number):
     image = (folder / 'train' / 'class0' / '0.jpg').read_bytes()
     for index in range(TRAIN, 3000):  # some seconds' work
         (folder / 'train' / 'class0' / f'{index}.jpg').write_bytes(image)

@@ -6,7 +6,7 @@ import subprocess
 from random_programs import Maker
 
 
-def test_every_pass_of_planning_gives_what_it_must_on_small_and_on_random_programs(build_native, tmp_path, long_run):
+def test_every_pass_of_planning_is_correct_on_small_and_on_random_programs(build_native, tmp_path, long_run):
     program = build_native('tests/csrc/plan_test.cc', None, 'sanitized')
     paths = []
     for seed in range(5000 if long_run else 300):

@@ -110,7 +110,7 @@ OVERRIDES = [
 
 @pytest.mark.parametrize('preset', PAPER)
 @pytest.mark.parametrize('flag,text', OVERRIDES)
-def test_every_value_of_a_preset_is_overridden_by_its_own_flag_and_the_plan_says_so(preset, flag, text, tmp_path):
+def test_every_value_of_a_preset_is_overridden_by_its_flag_and_the_plan_names_the_change(preset, flag, text, tmp_path):
     plain, options = parsed(tmp_path, '--preset', preset), parsed(tmp_path, '--preset', preset, flag, text)
     name = flag[2:].replace('-', '_')
     expected = type(getattr(plain, name))(text) if name != 'lr_decay_epoch' else [1, 2]
@@ -128,7 +128,7 @@ def test_all_that_a_preset_sets_can_be_overridden_here():
 
 
 @pytest.mark.parametrize('preset', PAPER)
-def test_another_optimizer_brings_its_own_rate_decay_and_warm_up(preset, tmp_path):
+def test_another_optimizer_has_its_default_rate_decay_and_warm_up(preset, tmp_path):
     options = parsed(tmp_path, '--preset', preset, '--optimizer', 'sgd', '--num-epochs', PAPER[preset]['num_epochs'])
     assert (options.lr, options.wd, options.momentum, options.warmup_epochs) == (0.1, 1e-4, 0.9, 5)
 
@@ -150,7 +150,7 @@ def test_a_longer_run_stretches_its_preset(tmp_path):
         assert (options.lr, options.num_epochs, options.lr_decay_epoch) == (0.001, 40 * factor, [35 * factor, 37 * factor])
 
 
-def test_the_table_of_the_documentation_says_what_the_presets_say(tmp_path):
+def test_the_table_of_the_documentation_has_the_values_of_the_presets(tmp_path):
     text = (pathlib.Path(train_imagenet.__file__).parent / 'docs' / 'training.md').read_text()
     lines = [line.strip('|').split('|') for line in text.splitlines() if line.startswith('|')]
     header, *rows = [[cell.strip(' `') for cell in line] for line in lines if not set(line[0]) <= set('-: ')][: 1 + len(PRESETS)]
@@ -221,7 +221,7 @@ def test_every_preset_follows_its_formula_resumed_or_not(preset, resumed_at, tmp
     assert min(rates) > 0
 
 
-def test_a_trainer_in_the_saved_state_of_another_goes_on_with_the_next_rate(tmp_path):
+def test_a_trainer_with_the_saved_state_of_another_continues_with_the_next_rate(tmp_path):
     def step(trainer, net):
         with autograd.record():
             loss = net(mx.nd.ones((1, 1)))

@@ -64,7 +64,7 @@ def unsatisfied(requirements, versions):
     return missing
 
 
-def test_the_version_stands_in_one_place(distribution):
+def test_the_version_is_defined_in_one_place(distribution):
     assert distribution['version'] == bmx_melius.__version__ == __version__
     assert yaml.safe_load((ROOT / 'CITATION.cff').read_text())['version'] == __version__
     assert __version__ in re.search(r'^## .*$', (ROOT / 'CHANGELOG.md').read_text(), re.MULTILINE).group()
@@ -118,7 +118,7 @@ def test_both_packages_ship_their_types(distribution):
         if module.name not in LIBRARIES
     ),
 )
-def test_module_imports_and_says_what_it_is(module):
+def test_each_module_can_be_imported_and_has_a_docstring(module):
     assert importlib.import_module(module).__doc__
 
 
@@ -151,7 +151,7 @@ def test_supported_pythons_are_the_same_everywhere(distribution):
     assert tuple(listed) == PYTHONS
 
 
-def test_license_and_citation_are_there(distribution):
+def test_license_and_citation_exist_and_agree(distribution):
     license_text = (ROOT / 'LICENSE').read_text()
     assert 'Apache License' in license_text and 'END OF TERMS AND CONDITIONS' in license_text
     citation = yaml.safe_load((ROOT / 'CITATION.cff').read_text())
@@ -182,7 +182,7 @@ def make_environment(tmp_path, interpreter, folder):
     ],
     ids=['unsupported', 'broken', 'without venv'],
 )
-def test_a_python_that_will_not_do_is_named_in_one_line(tmp_path, interpreter, expected):
+def test_an_unsupported_python_is_reported_in_one_line(tmp_path, interpreter, expected):
     status, (line,) = make_environment(tmp_path, interpreter, tmp_path / 'venv')
     assert status == 1
     assert line.startswith('error: ') and re.search(expected, line)

@@ -263,7 +263,7 @@ def test_several_inputs_and_outputs_of_any_batch_and_size():
         ([np.zeros((1, 3, 1, 4), np.float32)], r'operation 0: max_pool has a window of 2 on a padded map of 1'),
     ],
 )
-def test_what_does_not_fit_is_named(inputs, message):
+def test_inputs_that_do_not_fit_are_refused_with_the_reason(inputs, message):
     program = make((3, 4, 4), Operation('max_pool', (), {**geometry((2, 2)), 'ceil': 0}), Operation('flatten', ()))
     with pytest.raises(ProgramError, match=message):
         reference.run(program, inputs)

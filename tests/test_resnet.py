@@ -68,7 +68,7 @@ def test_birealnet_has_no_relu_one_normalization_before_the_blocks_and_scaled_we
     )
 
 
-def test_the_clipping_threshold_is_the_variants_own_unless_given():
+def test_the_default_clipping_threshold_is_that_of_the_variant():
     thresholds = [
         layers_of(get_model(name, **arguments), BinaryConv2D)[0].qact.threshold
         for name, arguments in (('birealnet18', {}), ('resnet_e18', {}), ('resnet_e18', {'clip_threshold': 1.25}))

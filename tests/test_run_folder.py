@@ -84,17 +84,20 @@ def read_csv(path):
 
 
 @pytest.fixture(scope='module')
-def finished(tmp_path_factory):
+def finished(make_once):
     """The folder of a run that was stopped in its second epoch and resumed."""
-    folder = tmp_path_factory.mktemp('experiment') / 'run'
-    train_until('epoch 2, update 4', signal.SIGINT, *FLAGS, '--save-dir', folder)
-    before = (folder / 'metrics.csv').read_text()
-    train_apart('--resume', '--save-dir', folder)
-    assert (folder / 'metrics.csv').read_text().startswith(before)
-    return folder
+
+    def make(folder):
+        run = folder / 'run'
+        train_until('epoch 2, update 4', signal.SIGINT, *FLAGS, '--save-dir', run)
+        before = (run / 'metrics.csv').read_text()
+        train_apart('--resume', '--save-dir', run)
+        assert (run / 'metrics.csv').read_text().startswith(before)
+
+    return make_once('resumed-run', make) / 'run'
 
 
-def test_a_resumed_run_goes_on_in_the_same_tables_curves_and_log(finished):
+def test_a_resumed_run_continues_the_same_tables_curves_and_log(finished):
     history = json.loads((finished / 'checkpoint.json').read_text())['progress']['history']
     rows = read_csv(finished / 'metrics.csv')
     assert [row['epoch'] for row in rows] == ['1', '2', '3']
@@ -142,7 +145,7 @@ def test_a_checkout_is_described_by_git_and_another_folder_is_not(tmp_path):
     assert environment.checkout(str(file))['changed']
 
 
-def test_nothing_is_known_of_a_checkout_without_git(monkeypatch):
+def test_a_checkout_is_not_described_without_git(monkeypatch):
     monkeypatch.setenv('PATH', '')
     assert environment.checkout(environment.__file__) is None
 
@@ -169,9 +172,9 @@ def test_the_plot_of_accuracy_shows_the_history_in_percent():
 
 
 @pytest.mark.parametrize('done', [0, 1, 700, 3600])
-def test_the_plot_of_learning_rates_shows_the_schedule_and_how_far_it_is(done):
+def test_the_plot_of_learning_rates_shows_the_schedule_and_the_progress(done):
     schedule = make_schedule('cosine', 0.1, 12, 300, warmup_epochs=2)
-    planned, *used = plots.learning_rate(schedule, 300, 12, done, 'title').axes[0].lines
+    planned, *used = plots.learning_rate(plots.Schedule(schedule, 300, 12), done, 'title').axes[0].lines
     updates = np.rint(planned.get_xdata() * 300).astype(int)
     assert updates[0] == 1 and updates[-1] == 3600 and np.all(np.diff(updates) <= 4)
     np.testing.assert_allclose(planned.get_ydata(), [schedule(int(update)) for update in updates])
@@ -188,7 +191,7 @@ class Counts(dict):
 
 
 def make_experiment(folder, **arguments):
-    return RunFolder(folder, 'meliusnet22', Counts(), make_schedule('cosine', 0.1, 3, 10), 10, 3, **arguments)
+    return RunFolder(folder, 'meliusnet22', Counts(), plots.Schedule(make_schedule('cosine', 0.1, 3, 10), 10, 3), **arguments)
 
 
 def make_graph():
@@ -202,7 +205,7 @@ def test_the_title_has_the_name_the_size_and_the_operations(tmp_path, monkeypatc
     assert titles == ['meliusnet22: 3.88 MB, 208.1 M OPs']
 
 
-def test_a_kill_while_the_files_are_written_leaves_whole_ones(tmp_path, monkeypatch):
+def test_a_kill_while_files_are_written_leaves_complete_files(tmp_path, monkeypatch):
     """Whatever the moment: tables and plots of the last epoch or of this one, and nothing else once the run goes on."""
 
     class Killed(BaseException):
@@ -235,7 +238,7 @@ def test_a_kill_while_the_files_are_written_leaves_whole_ones(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize('name', ['savefig', 'network', 'config'])
-def test_what_cannot_be_written_is_told_once_and_ends_no_run(tmp_path, monkeypatch, caplog, name):
+def test_a_file_that_cannot_be_written_is_reported_once_and_the_run_continues(tmp_path, monkeypatch, caplog, name):
     def full(*arguments, **_):
         raise OSError(errno.ENOSPC, 'No space left on device')
 
@@ -257,7 +260,7 @@ def test_what_cannot_be_written_is_told_once_and_ends_no_run(tmp_path, monkeypat
     assert len(read_csv(tmp_path / 'metrics.csv')) == 3
 
 
-def test_a_network_is_drawn_once_if_graphviz_is_there_and_a_note_says_if_it_is_not(tmp_path, monkeypatch, caplog):
+def test_a_network_is_drawn_once_if_graphviz_is_installed_and_otherwise_a_note_is_logged(tmp_path, monkeypatch, caplog):
     drawn = []
     monkeypatch.setattr(drawing, 'save', lambda picture, path: drawn.append(path) or Path(path).write_text('pdf'))
     caplog.set_level('INFO')
@@ -271,7 +274,7 @@ def test_a_network_is_drawn_once_if_graphviz_is_there_and_a_note_says_if_it_is_n
     assert len(drawn) == 1
 
 
-def test_another_process_of_several_writes_nothing(tmp_path):
+def test_only_rank_0_writes_the_folder_of_a_run(tmp_path):
     experiment = make_experiment(tmp_path, writes=False)
     experiment.start({}, make_graph(), Progress(epoch=3, history=HISTORY))
     experiment.show_epoch(Progress(epoch=3, history=HISTORY))

@@ -50,7 +50,7 @@ def test_session_takes_a_prefix_a_symbol_file_or_a_program(prefix, make):
 
 
 @pytest.mark.parametrize('outputs', [[0], [1], [1, 0], [0, 0, 1]])
-def test_outputs_are_those_of_the_symbol_and_one_comes_without_a_list(tmp_path, outputs):
+def test_outputs_are_those_of_the_symbol_and_a_single_one_is_not_in_a_list(tmp_path, outputs):
     write_packed(tmp_path / 'net', make_program(), outputs)
     result = bmx.Session(tmp_path / 'net')(make_image())
     expected = reference.run(make_program(), [make_image()])
@@ -87,7 +87,7 @@ def test_threads_of_a_run_can_be_chosen(prefix, threads):
     assert_same(bmx.Session(prefix, threads=threads)(make_image()), bmx.Session(prefix)(make_image()))
 
 
-def test_threads_that_share_a_session_get_their_own_results(prefix):
+def test_threads_that_share_a_session_get_separate_results(prefix):
     session, images = bmx.Session(prefix), [make_image(seed=seed) for seed in range(8)]
     results = [[] for _ in images]
 
@@ -142,7 +142,7 @@ def test_a_session_that_checks_inputs_names_the_first_value_that_is_not_finite(t
     assert not np.isfinite(bmx.Session(tmp_path / 'net')(x, y)).all(), 'not checked by default'
 
 
-def test_what_needs_the_engine_says_that_it_is_missing(monkeypatch):
+def test_functions_that_need_the_engine_report_that_it_is_missing(monkeypatch):
     monkeypatch.setattr(engine, 'load', lambda: None)
     monkeypatch.setattr(engine, 'missing', lambda: 'no engine')
     session = bmx.Session(make_program())
@@ -234,7 +234,7 @@ def test_a_prefix_may_be_of_bytes(prefix):
     assert_same(bmx.Session(bytes(prefix))(make_image()), reference.run(make_program(), [make_image()]))
 
 
-def test_no_damage_to_the_files_does_more_than_raise_an_error(prefix, long_run):
+def test_damaged_packed_files_cause_nothing_but_an_error(prefix, long_run):
     random, x = np.random.RandomState(0), make_image()
     for suffix in ('-symbol.json', '-0000.params'):
         path = pathlib.Path(f'{prefix}{suffix}')
@@ -397,7 +397,7 @@ def test_info_tells_of_the_engine_where_mxnet_is_missing():
 
 
 @pytest.mark.skipif(bool(engine.missing()) or not shutil.which('g++'), reason='no compiled engine, or no compiler')
-def test_the_example_in_cpp_prints_what_a_session_computes(prefix, tmp_path):
+def test_the_example_in_cpp_prints_the_output_of_a_session(prefix, tmp_path):
     x = make_image(1)
     x.tofile(tmp_path / 'x.bin')
     package = pathlib.Path(importlib.util.find_spec('bmx_melius').origin).parent

@@ -10,6 +10,7 @@ import pytest
 import model_zoo
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.opening import open_images, open_source
+from bmx_melius.data.source import Batching
 from bmx_melius.errors import UserError
 from bmx_melius.training.flags import parse_flags
 
@@ -81,7 +82,7 @@ def parse(*arguments):
 
 def open_data(name, folder, *arguments):
     config = parse('--dataset', name, '--data-dir', folder, '--batch-size', '8', '-j', '0', '--augmentation', 'low', *arguments)
-    return open_source(config.data, config.images_per_batch, config.seed)
+    return open_source(config.data, Batching(config.images_per_batch, config.seed))
 
 
 def check(source, name, data):
@@ -123,10 +124,10 @@ def test_the_folder_of_an_unpacked_archive_is_found(tmp_path):
 
 
 @pytest.mark.parametrize('name', SETS)
-def test_files_are_looked_for_where_gluon_keeps_them(tmp_path, name, monkeypatch):
+def test_files_are_found_in_the_folder_of_gluon(tmp_path, name, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     write(tmp_path / '.mxnet' / 'datasets' / name, name)
-    assert open_source(parse('--dataset', name).data, batch_size=8).train_images == TRAIN
+    assert open_source(parse('--dataset', name).data, Batching(8)).train_images == TRAIN
 
 
 def test_evaluation_finds_them_by_name(tmp_path, monkeypatch):
@@ -158,7 +159,7 @@ def test_missing_files_are_named_with_their_folder(tmp_path, name, missing):
 
 @pytest.mark.parametrize('packed', [False, True])
 @pytest.mark.parametrize('name', SETS)
-def test_truncated_files_are_told_in_one_line(tmp_path, name, packed):
+def test_truncated_files_are_reported_in_one_line(tmp_path, name, packed):
     write(tmp_path, name)
     if packed:
         pack(tmp_path, name)
@@ -177,8 +178,8 @@ def test_labels_of_other_data_are_refused(tmp_path):
         open_data('mnist', tmp_path)
 
 
-def test_dummy_is_the_same_batch_of_the_size_asked_for_in_every_update():
-    source = open_source(parse('--dataset', 'dummy', '--input-size', '16').data, batch_size=4, part=1, parts=2)
+def test_dummy_yields_the_same_batch_of_the_requested_size_in_every_update():
+    source = open_source(parse('--dataset', 'dummy', '--input-size', '16').data, Batching(4, part=1, parts=2))
     assert source.classes == 1000 and source.updates_per_epoch == 100 and source.images_per_update == 8
     batches = list(source.train(0, first=90))
     assert len(batches) == 10

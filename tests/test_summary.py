@@ -86,7 +86,9 @@ def test_counts_of_a_float_network_equal_the_reference(row):
 def test_block_symbol_file_and_imported_block_count_the_same_and_stay_as_they_were(tmp_path):
     net = sequential(nn.Conv2D(8, 3), nn.BatchNorm(), BinaryConv2D(16, 3, padding=1), nn.Flatten(), QDense(12), nn.Dense(10))
     fresh = summary(net, IMAGE)
-    assert net[0].weight.shape == (8, 0, 3, 3) and net[0].weight._data is None  # still waiting for its first input
+    assert net[0].weight.shape == (8, 0, 3, 3)
+    with pytest.raises(RuntimeError, match='has not been initialized'):
+        net[0].weight.data()
     net.initialize()
     net.hybridize()
     before = net(mx.nd.ones(IMAGE)).asnumpy()
@@ -194,7 +196,7 @@ def test_real_weights_of_binary_activations_count_as_float_operations_and_parame
     assert (real.bops, real.flops, real.binary_params, real.float_params) == (0, macs, 0, 72)
 
 
-def test_marks_alone_make_a_layer_binary_and_its_weight_is_the_variable_behind_it():
+def test_only_marks_make_a_layer_binary_and_its_weight_is_the_variable_that_it_reads():
     data, weight, bias = mx.sym.var('data'), mx.sym.var('anything'), mx.sym.var('b')
     with marked('convolution', bits=1):
         y = mx.sym.Convolution(data, mx.sym.sign(weight) * 2 + 1, bias, num_filter=4, kernel=(3, 3), name='conv')
@@ -257,7 +259,7 @@ def test_printing_and_json_give_the_totals_and_every_layer():
 # --- what cannot be counted -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_counted_is_an_error_that_names_the_node(tmp_path):
+def test_nodes_that_cannot_be_counted_are_named(tmp_path):
     data = mx.sym.var('data')
     with marked('convolution', bits='many'):
         bad_mark = mx.sym.Convolution(data, num_filter=4, kernel=(3, 3), name='spoilt')

@@ -78,7 +78,7 @@ def test_a_symbol_is_spliced_into_another_one():
     np.testing.assert_array_equal(result, DATA[:, 2:] * 3 + 1)
 
 
-def test_inputs_that_stand_for_further_outputs_of_a_node_are_spliced():
+def test_inputs_that_are_further_outputs_of_a_node_are_spliced():
     outer, inner = SymbolJson.of(symbol()), SymbolJson.of(symbol())
     inner.heads = inner.heads[1:]
     outer.heads = outer.splice(inner, {'data': outer.heads[2]})
@@ -136,7 +136,7 @@ def test_integers_are_read_in_every_form_in_which_mxnet_writes_them(text, number
 
 
 @pytest.mark.parametrize('text', ['(a, 2)', '1.5', '(1 2)', 'True'])
-def test_other_things_are_no_integers(text):
+def test_text_that_is_not_integers_is_refused(text):
     with pytest.raises(ValueError):
         integers(text)
 

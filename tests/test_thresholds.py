@@ -70,7 +70,7 @@ def test_comparison_equals_the_sign_of_mxnets_batch_norm(columns, eps, fix_gamma
 
 @pytest.mark.parametrize('layout', [PLAIN, BLOCKED])
 @pytest.mark.parametrize('channels', [1, 3, 16, 40, 64])
-def test_any_number_of_channels(channels, layout):
+def test_thresholds_are_exact_for_any_number_of_channels(channels, layout):
     check(usual(channels), layout=layout)
 
 
@@ -90,7 +90,7 @@ def test_fixed_gamma_is_one_whatever_is_stored():
     np.testing.assert_array_equal(check(usual(4, gamma=-7, fix_gamma=True)), check(usual(4, gamma=1)))
 
 
-def test_overflow_is_folded_as_it_happens():
+def test_overflow_to_nan_counts_as_negative():
     threshold, flip = check(usual(1, gamma=0, beta=1, mean=-LARGEST))  # infinity times 0 is not a number, and not >= 0
     assert np.isfinite(threshold[0]) and flip[0]
 
@@ -114,7 +114,7 @@ def test_arithmetic_does_not_depend_on_the_size_of_a_map(shape):
     np.testing.assert_array_equal(batch_norm(x), expected)
 
 
-def test_layout_is_told_from_what_a_network_computes():
+def test_memory_layout_is_determined_from_values_of_the_network():
     batch_norm = usual(64)
     x = np.random.randn(2, 64, 9, 9).astype(np.float32)
     assert layout_in_use(batch_norm, x, batch_norm(x)) == PLAIN

@@ -46,12 +46,14 @@ SMALL = [*TINY, '--input-size', '16', '--batch-size', '4', '--num-epochs', '3'] 
 
 
 @pytest.fixture(scope='module')
-def images(tmp_path_factory):
+def images(make_once):
     """A folder with images of three classes, in folders and in record files packed by MXNet's im2rec."""
-    root = tmp_path_factory.mktemp('images')
-    make_folders(root)
-    pack_folders(root)
-    return root
+
+    def make(folder):
+        make_folders(folder)
+        pack_folders(folder)
+
+    return make_once('images-and-records', make)
 
 
 @pytest.fixture(scope='module')
@@ -115,13 +117,13 @@ def assert_same_end(folder, other):
 
 
 @pytest.fixture(scope='module')
-def finished(data_flags, tmp_path_factory):
+def finished(data_flags, make_once):
     """The folders of uninterrupted runs, by kind of data, made when first asked for."""
 
     class Finished(dict):
         def __missing__(self, kind):
-            self[kind] = tmp_path_factory.mktemp('finished') / kind
-            train_apart(*data_flags[kind], '--save-dir', self[kind])
+            folder = make_once(f'finished-{kind}', lambda folder: train_apart(*data_flags[kind], '--save-dir', folder / 'run'))
+            self[kind] = folder / 'run'
             return self[kind]
 
     return Finished()
@@ -193,7 +195,7 @@ def test_a_finished_run_that_is_resumed_exports_again_and_trains_nothing(finishe
 
 
 @pytest.mark.parametrize('suffix', ['params', 'states'])
-def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_the_one_before_and_ends_the_same(finished, tmp_path, suffix):
+def test_a_run_whose_last_checkpoint_is_damaged_continues_from_the_previous_one_and_ends_the_same(finished, tmp_path, suffix):
     shutil.copytree(finished['records'], tmp_path / 'run')
     damaged = tmp_path / 'run' / f'epoch-0003.{suffix}'
     overwrite(damaged, damaged.stat().st_size // 2, b'damage')
@@ -259,7 +261,7 @@ def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
     assert parse_flags(['--model', spelling, '--save-dir', '/nowhere'], model_zoo).network.model == name
 
 
-def test_the_seed_decides_and_imperative_mode_computes_the_same(data_flags, tmp_path):
+def test_the_seed_determines_the_loss_and_imperative_mode_gives_the_same(data_flags, tmp_path):
     losses = {}
     for name, flags in (('first', []), ('second', []), ('seed', ['--seed', '1']), ('imperative', ['--mode', 'imperative'])):
         train(*data_flags['records'], '--num-epochs', '1', '--save-dir', tmp_path / name, *flags)
@@ -305,7 +307,7 @@ def damage(path, number):
 
 
 @pytest.mark.parametrize('kind', ['records', 'folders'])
-def test_an_undecodable_image_is_named_and_the_run_goes_on_once_it_is_mended(data_flags, images, finished, tmp_path, kind):
+def test_an_undecodable_image_is_named_and_the_run_continues_once_it_is_repaired(data_flags, images, finished, tmp_path, kind):
     shutil.copytree(images, tmp_path / 'images')
     flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]
     if kind == 'records':
@@ -323,7 +325,7 @@ def test_an_undecodable_image_is_named_and_the_run_goes_on_once_it_is_mended(dat
     assert_same_end(tmp_path / 'run', finished[kind])
 
 
-def test_a_run_goes_on_with_a_record_file_packed_without_the_broken_image(data_flags, images, tmp_path, capsys):
+def test_a_run_continues_with_a_record_file_packed_without_the_broken_image(data_flags, images, tmp_path, capsys):
     shutil.copytree(images / 'rec', tmp_path / 'rec')
     damage(str(tmp_path / 'rec' / 'train.rec'), 17)
     flags = [flag.replace(str(images), str(tmp_path)) for flag in data_flags['records']]
@@ -391,7 +393,7 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
         (['--model', 'meliusnetA', '--learning-rate', '3'], '--learning-rate'),
     ],
 )
-def test_a_flag_that_cannot_be_honoured_ends_in_one_line_before_any_work(flags, words, tmp_path, monkeypatch, capsys):
+def test_an_unusable_flag_is_reported_in_one_line_before_any_work(flags, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('HOME', str(tmp_path))  # no images there
     train(*flags, status=2)
@@ -406,13 +408,13 @@ def test_a_folder_that_cannot_be_written_is_named_before_the_data_is_read(tmp_pa
     assert f'no files can be written to {tmp_path / place}' in error_of(capsys)
 
 
-def test_too_little_space_for_the_checkpoints_is_told_before_training(data_flags, tmp_path, monkeypatch, capsys):
+def test_too_little_disk_space_for_checkpoints_is_reported_before_training(data_flags, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr('bmx_melius.training.start.check_folder', lambda folder: 100_000)
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '1')
     assert 'has 0.1 MB free, and the checkpoints will take about ' in capsys.readouterr().out
 
 
-def test_a_log_that_cannot_be_written_is_told_once_and_ends_nothing(data_flags, tmp_path, capsys):
+def test_a_log_that_cannot_be_written_is_reported_once_and_training_continues(data_flags, tmp_path, capsys):
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '1', '--logging-file', '/dev/full')
     assert capsys.readouterr().err.splitlines() == ['the log /dev/full cannot be written: [Errno 28] No space left on device']
     assert (tmp_path / 'run' / 'meliusnet_flex-0000.params').exists()
@@ -588,7 +590,7 @@ def evaluated(network, data, run, epoch, capsys):
 
 
 @pytest.mark.parametrize('kind', ['folders', 'digits'])
-def test_a_checkpoint_tells_evaluate_how_its_network_and_its_input_were_made(finished, images, kind, capsys):
+def test_evaluate_reads_network_and_input_from_the_checkpoint(finished, images, kind, capsys):
     best = json.loads((finished[kind] / 'meliusnet_flex-summary.json').read_text())
     data = images if kind == 'folders' else 'digits'
     found = evaluated('MeliusNet_Flex', data, finished[kind], best['metrics']['epoch'], capsys)
@@ -611,14 +613,15 @@ def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_k
     assert {array.dtype for array in parameters.values()} == {np.float32}
 
 
-def test_blocks_start_as_their_shortcuts_where_last_gamma_is_asked_for(tmp_path):
+def test_blocks_start_as_their_shortcuts_with_last_gamma(tmp_path):
     config = parse_flags(['--model', 'resnet_e18', '--last-gamma', '--save-dir', str(tmp_path)], model_zoo)
     net = make_network(config, get_model, model_arguments(config.network, 10), InputSpec(), [mx.cpu()])
-    blocks = [block for stage in net.features for block in getattr(stage, '_children', {}).values() if hasattr(block, 'shortcut')]
+    blocks = []
+    net.apply(lambda block: blocks.append(block) if hasattr(block, 'shortcut') else None)
     assert len(blocks) == 16 and all(np.all(block.norm.gamma.data().asnumpy() == 0) for block in blocks)
 
 
-def test_no_weight_decay_on_what_gluoncv_takes_it_from(tmp_path):
+def test_no_wd_excludes_the_parameters_that_gluoncv_excludes(tmp_path):
     config = parse_flags([*TINY, '--no-wd', '--save-dir', str(tmp_path)], model_zoo)
     net = make_network(config, get_model, model_arguments(config.network, 10), InputSpec(), [mx.cpu()])
     make_trainer(config, net, 10, 64, Workers('device'))

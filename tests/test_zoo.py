@@ -97,12 +97,12 @@ def test_gluoncv_knows_the_networks():
     assert gluoncv.model_zoo.get_model('meliusnet22', classes=10).output.weight.shape[0] == 10
 
 
-def test_networks_of_gluoncv_are_known_here_too():
+def test_get_model_builds_networks_of_gluoncv():
     net = get_model('MobileNet0.5', classes=3)
     assert type(net) is type(gluoncv.model_zoo.get_model('mobilenet0.5')) and net.output.weight.shape[0] == 3
 
 
-def test_unknown_names_and_missing_weights_say_what_there_is():
+def test_unknown_names_and_missing_weights_are_refused_with_the_known_ones():
     with pytest.raises(ValueError, match='unknown network .*meliusnet23.*meliusnet22.*meliusneta'):
         get_model('meliusnet23')
     with pytest.raises(UserError, match='load_reference_parameters'):
@@ -120,7 +120,7 @@ def test_a_wrong_argument_is_named_with_those_that_the_network_takes(name):
 
 
 @pytest.mark.parametrize('name, fixed', [('meliusnet22', 'block_numbers'), ('resnet_e18', 'variant'), ('resnet_e18', 'stem_pool')])
-def test_what_makes_the_network_one_of_its_name_is_no_argument(name, fixed):
+def test_the_architecture_of_a_named_network_is_not_an_argument(name, fixed):
     with pytest.raises(UserError, match=f'{name} takes no argument {fixed}'):
         get_model(name, **{fixed: (1, 1)})
 
@@ -165,7 +165,7 @@ def test_norm_layer_and_its_arguments_are_used_throughout():
     net = get_model('meliusnet22', norm_layer=nn.BatchNorm, norm_kwargs={'momentum': 0.5})
     norms = []
     net.apply(lambda layer: norms.append(layer) if isinstance(layer, nn.BatchNorm) else None)
-    assert len(norms) == 41 and all(layer._kwargs['momentum'] == 0.5 for layer in norms)
+    assert len(norms) == 41 and all('momentum=0.5' in repr(layer) for layer in norms)
 
 
 def made_block(name):

@@ -15,7 +15,7 @@ from mxnet.gluon.parameter import DeferredInitializationError
 from ..errors import UserError, last_line
 from ..marks import ACTIVATION, ROLE
 from ..quantizers import quantize
-from ..text import table
+from ..reporting import table
 from .graph import Graph, Node, activation_input, symbol_of
 
 NEARLY_ALL = 0.99  # fraction of the inputs or channels of a quantizer from which they are reported as a problem

@@ -5,7 +5,7 @@ import math
 from typing import Any, Dict, List, Tuple, Union
 
 from ..arithmetic import ceil_div
-from ..text import table
+from ..reporting import table
 from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers
 from .graph import Graph, InputShape, Network
 

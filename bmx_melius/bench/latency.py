@@ -7,7 +7,7 @@ import time
 from ..deployment.runtime import engine
 from ..deployment.runtime.session import Session
 from ..errors import UserError
-from ..machine import processor, usable_cores
+from ..process import processor, usable_cores
 from . import figures
 from .comparison import make_input
 from .rounds import spread

@@ -138,7 +138,7 @@ def _description(arguments, exported):
     """Return the `Description` of the exported network, or of the checkpoint of the weights; None if there is none."""
     if exported:
         return exported.description()
-    from ..training.saving.checkpoints import description_of  # imported only for weights of a training run
+    from ..training.saving.stored_checkpoints import description_of  # imported only for weights of a training run
 
     return description_of(arguments.params)
 

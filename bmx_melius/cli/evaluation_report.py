@@ -4,7 +4,7 @@ import csv
 import dataclasses
 
 from ..files import replacing
-from ..text import table
+from ..reporting import table
 
 _WHY_DIFFERENT = '(a packed network rounds sums differently, which may flip a sign near its threshold: compare predictions, not scores)'
 

@@ -8,7 +8,7 @@ import platform
 
 from .._version import __version__
 from ..deployment.runtime import engine
-from ..machine import processor, usable_cores
+from ..process import processor, usable_cores
 from .options import add_json_flag
 
 _EXAMPLES = """\

@@ -30,7 +30,7 @@ class Dataset:
     num_epochs, num_workers : int
     data_dir : str or None
         Default folder of the files; None if the dataset needs no files.
-    open : callable str -> Parts, or None
+    open : callable str -> Splits, or None
         Open the datasets of pairs (image, label) in a folder. None: `opening.open_source` handles the dataset.
     class_names : sequence of str or None
         Names of the classes of the datasets that `open` returns.

@@ -8,7 +8,7 @@ from mxnet.gluon.data import Dataset
 from ..errors import UserError
 from ..reporting import LOG, progress_bar
 from .encoded_images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
-from .image_source import ImageSource
+from .image_source import ImageSource, TrainingImages
 
 SUFFIXES = ('.jpg', '.jpeg', '.png')
 BLOCK = 256  # files checked by a thread in one step
@@ -105,7 +105,8 @@ class FolderSource(ImageSource):
     Parameters
     ----------
     train, validation : ImageFolder
-    origin, spec, augmentation, batch_size, part, parts, threads, seed
+        Subfolders of the same folder.
+    spec, augmentation, batching, threads
         See `ImageSource`.
 
     Raises
@@ -114,8 +115,9 @@ class FolderSource(ImageSource):
         For the reasons given in `Source`, and when images cannot be decoded.
     """
 
-    def __init__(self, train, validation, origin, spec, augmentation, batch_size, part, parts, threads, seed):
-        super().__init__(train, validation, train.class_names, origin, spec, augmentation, batch_size, part, parts, threads, seed)
+    def __init__(self, train, validation, spec, augmentation, batching, threads):
+        images = TrainingImages(train, validation, train.class_names, origin=os.path.dirname(train.path))
+        super().__init__(images, spec, augmentation, batching, threads)
         self._training_images, self._threads = train, max(1, threads)
         for images in (train, validation):
             images.check_ends(self._threads)

@@ -17,8 +17,8 @@ import numpy as np
 from mxnet import gluon
 from PIL import Image, ImageDraw, ImageFont
 
-from ..seeding import seed_for
-from .source import Parts
+from ..arithmetic import seed_for
+from .source import Splits
 
 CHARACTERS = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 SIZE = 32  # pixels
@@ -75,8 +75,8 @@ class GlyphImages(gluon.data.Dataset):
 
 
 def open_glyphs():
-    """Return the `Parts` of the glyphs: 24,800 training, 6,200 validation and 20,460 test images."""
-    return Parts(*(GlyphImages(part) for part in ('train', 'validation', 'test')))
+    """Return the `Splits` of the glyphs: 24,800 training, 6,200 validation and 20,460 test images."""
+    return Splits(*(GlyphImages(part) for part in ('train', 'validation', 'test')))
 
 
 @functools.lru_cache(maxsize=None)

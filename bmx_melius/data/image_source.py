@@ -1,12 +1,34 @@
 """Source of batches from datasets of single images, loaded by Gluon's `DataLoader`."""
 
+import dataclasses
+from typing import List
+
 import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
+from ..arithmetic import seed_for
 from ..errors import DataError, last_line
-from ..seeding import seed_for
 from .source import Source
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingImages:
+    """Training and validation images as datasets of single images.
+
+    Attributes
+    ----------
+    train, validation : gluon.data.Dataset
+        Datasets of pairs (image, label): NDArray (height, width, channels) uint8, and int.
+    class_names : list of str
+    origin : str
+        Description of where the images come from, for messages.
+    """
+
+    train: gluon.data.Dataset
+    validation: gluon.data.Dataset
+    class_names: List[str]
+    origin: str
 
 
 class ImageSource(Source):
@@ -16,27 +38,22 @@ class ImageSource(Source):
 
     Parameters
     ----------
-    train, validation : gluon.data.Dataset
-        Datasets of pairs (image, label): NDArray (height, width, channels) uint8, and int.
-    class_names : list of str
-    origin, spec, batch_size, part, parts
+    images : TrainingImages
+    spec, batching
         See `Source`.
     augmentation : Augmentation
     threads : int
         Number of threads that read and augment images; 0 uses the main thread. Threads replace the worker processes of `DataLoader` because
         decoding and resizing release the global interpreter lock, and because a signal to the process group could kill some worker
         processes, for which the program would then wait forever.
-    seed : int
-        Seed of shuffling and augmentation.
     """
 
-    def __init__(self, train, validation, class_names, origin, spec, augmentation, batch_size, part, parts, threads, seed):
-        super().__init__(origin, spec, len(class_names), class_names, len(train), len(validation), batch_size, part, parts)
-        self._order = _ShuffledBatches(len(train), batch_size, part, parts, seed)
-        self._train = gluon.data.DataLoader(
-            _Augmented(train, augmentation, spec), batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_stack
-        )
-        self._validation = _in_order(validation, spec, batch_size, threads, self.validation_share)
+    def __init__(self, images, spec, augmentation, batching, threads):
+        classes = len(images.class_names)
+        super().__init__(images.origin, spec, classes, images.class_names, len(images.train), len(images.validation), batching)
+        augmented, self._order = _Augmented(images.train, augmentation, spec), _ShuffledBatches(len(images.train), batching)
+        self._train = gluon.data.DataLoader(augmented, batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_stack)
+        self._validation = _in_order(images.validation, spec, batching.size, threads, self.validation_share)
 
     def decode_training_images(self):
         pass  # the images are arrays already
@@ -74,8 +91,8 @@ def _stack(samples):
 class _ShuffledBatches(gluon.data.Sampler):
     """Sampler of the batches of one epoch; items are pairs (seed, index), where seed is that of the image's augmentation in this epoch."""
 
-    def __init__(self, images, batch_size, part, parts, seed):
-        self._images, self._batch_size, self._part, self._parts, self._seed = images, batch_size, part, parts, seed
+    def __init__(self, images, batching):
+        self._images, self._batching = images, batching
         self.begin(0, 0)
 
     def begin(self, epoch, first):
@@ -83,14 +100,15 @@ class _ShuffledBatches(gluon.data.Sampler):
         self._epoch, self._first = epoch, first
 
     def __len__(self):
-        return self._images // (self._batch_size * self._parts)
+        return self._images // self._batching.images_per_update
 
     def __iter__(self):
-        order = np.random.RandomState(seed_for(self._seed, self._epoch)).permutation(self._images)
+        batching = self._batching
+        order = np.random.RandomState(seed_for(batching.seed, self._epoch)).permutation(self._images)
         for number in range(self._first, len(self)):
-            begin = (number * self._parts + self._part) * self._batch_size  # the batches of all parts together equal a batch on one machine
-            batch = order[begin : begin + self._batch_size]
-            yield [(seed_for(self._seed, self._epoch, index), int(index)) for index in batch]
+            begin = (number * batching.parts + batching.part) * batching.size  # the batches of all parts equal one batch of one machine
+            batch = order[begin : begin + batching.size]
+            yield [(seed_for(batching.seed, self._epoch, index), int(index)) for index in batch]
 
 
 class _Augmented(gluon.data.Dataset):

@@ -5,25 +5,20 @@ import os
 from ..errors import UserError
 from .datasets import DATASETS
 from .folders import FolderSource, ImageFolder, open_folders
-from .image_source import ImageSource
+from .image_source import ImageSource, TrainingImages
 from .labelled_images import LabelledImages
 from .record_source import RecordSource
 from .records import RecordFile, RecordImages
 from .source import DummySource
 
 
-def open_source(config, batch_size, seed=0, part=0, parts=1):
+def open_source(config, batching):
     """Open and check the training data that a configuration selects.
 
     Parameters
     ----------
     config : DataConfig
-    batch_size : int
-        Number of images of an update in this process.
-    seed : int
-        Seed of shuffling and augmentation.
-    part, parts : int
-        Rank of this process, and the number of processes.
+    batching : Batching
 
     Returns
     -------
@@ -36,27 +31,18 @@ def open_source(config, batch_size, seed=0, part=0, parts=1):
     """
     dataset = DATASETS[config.dataset]
     spec = dataset.input_spec(config.input_size, config.crop_ratio)
-    machine = {
-        'spec': spec,
-        'part': part,
-        'parts': parts,
-        'batch_size': batch_size,
-        'seed': seed,
-    }
     if config.dataset == 'dummy':
-        return DummySource(**machine)
-    common = {**machine, 'augmentation': dataset.augmentations[config.augmentation]}
+        return DummySource(spec, batching)
+    augmentation = dataset.augmentations[config.augmentation]
     data_dir = os.path.expanduser(config.data_dir or '')
     if dataset.open:
-        parts_of_data = dataset.open(data_dir)
+        found = dataset.open(data_dir)
         origin = f'{config.dataset} in {data_dir}' if data_dir else config.dataset
-        return ImageSource(
-            parts_of_data.train, parts_of_data.validation, list(dataset.class_names), origin, threads=config.num_workers, **common
-        )
+        images = TrainingImages(found.train, found.validation, list(dataset.class_names), origin)
+        return ImageSource(images, spec, augmentation, batching, config.num_workers)
     if config.use_rec:
-        train = _open_records(config, 'train')
-        validation = _open_records(config, 'val')
-        return RecordSource(train, validation, threads=max(1, config.num_workers), **common)
+        train, validation = (_open_records_of(config, part) for part in ('train', 'val'))
+        return RecordSource(train, validation, spec, augmentation, batching, max(1, config.num_workers))
     for folder in ('train', 'val'):
         if not os.path.isdir(os.path.join(data_dir, folder)):
             raise UserError(
@@ -65,19 +51,24 @@ def open_source(config, batch_size, seed=0, part=0, parts=1):
                 'needs no files'
             )
     train, validation = open_folders(data_dir, spec)
-    return FolderSource(train, validation, data_dir, threads=config.num_workers, **common)
+    return FolderSource(train, validation, spec, augmentation, batching, config.num_workers)
 
 
-def _open_records(config, part):
+def _open_records_of(config, part):
     """Open the record file of `part`, 'train' or 'val'."""
     flag = f'--rec-{part}'
     path = os.path.expanduser(getattr(config, f'rec_{part}') or os.path.join(config.data_dir, 'rec', f'{part}.rec'))
-    index_path = os.path.expanduser(getattr(config, f'rec_{part}_idx') or os.path.splitext(path)[0] + '.idx')
     if not os.path.isfile(path):
         raise UserError(f'there is no record file {path}: point {flag} to one (bmx-melius pack-images packs it)')
-    if not os.path.isfile(index_path):
-        raise UserError(f'there is no index {index_path}: im2rec writes it beside {path}; point {flag}-idx to it')
-    return RecordFile(path, index_path)
+    return _open_records(path, getattr(config, f'rec_{part}_idx'), hint=f'; point {flag}-idx to it')
+
+
+def _open_records(path, index=None, hint=''):
+    """Open a record file with its index, by default the ``.idx`` file beside it. `hint` is appended to the error if there is no index."""
+    index = os.path.expanduser(index or os.path.splitext(path)[0] + '.idx')
+    if not os.path.isfile(index):
+        raise UserError(f'there is no index {index}: im2rec writes it beside the record file {path}{hint}')
+    return RecordFile(path, index)
 
 
 def open_images(data, spec, threads):
@@ -117,10 +108,7 @@ def open_images(data, spec, threads):
             f'there is no {data}: give digits, glyphs, mnist, cifar10, ..., a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a .rec file '
             'of im2rec'
         )
-    index = os.path.splitext(path)[0] + '.idx'
-    if not os.path.isfile(index):
-        raise UserError(f'there is no index {index}: im2rec writes it beside the .rec file')
-    records = RecordFile(path, index)
+    records = _open_records(path)
     records.check_ends(threads)
     return LabelledImages(path, RecordImages(records, spec), [f'record {key}' for key in records.keys], int(records.labels.max()) + 1)
 

@@ -4,8 +4,8 @@ import itertools
 
 import mxnet as mx
 
+from ..arithmetic import seed_for
 from ..errors import DataError, UserError, last_line
-from ..seeding import seed_for
 from .records import read_class_names
 from .source import Source
 
@@ -28,26 +28,24 @@ class RecordSource(Source):
     Parameters
     ----------
     train, validation : RecordFile
-    spec, batch_size, part, parts
+    spec, batching
         See `Source`.
     augmentation : Augmentation
     threads : int
         Number of decoding threads. MXNet uses fewer on machines with few cores.
-    seed : int
-        Seed of shuffling and augmentation.
     """
 
-    def __init__(self, train, validation, spec, augmentation, batch_size, part, parts, threads, seed):
+    def __init__(self, train, validation, spec, augmentation, batching, threads):
         classes = int(train.labels.max()) + 1
         class_names = read_class_names(train, classes)
         classes = len(class_names) if class_names else classes
-        super().__init__(train.path, spec, classes, class_names, len(train), len(validation), batch_size, part, parts)
+        super().__init__(train.path, spec, classes, class_names, len(train), len(validation), batching)
         if validation.labels.max() >= classes:
             raise UserError(
                 f'{validation.path} has labels up to {validation.labels.max()}, {train.path} only up to {classes - 1}: '
                 'pack both from lists with the same classes'
             )
-        self._train, self._validation, self._threads, self._seed = train, validation, threads, seed
+        self._train, self._validation, self._threads = train, validation, threads
         self._training_arguments = augmentation.record_arguments(spec)
         self._validation_arguments = {'resize': spec.resize or spec.size}
         for records in (train, validation):
@@ -69,15 +67,7 @@ class RecordSource(Source):
         if first == self.updates_per_epoch:
             return
         passes = (
-            self._read(
-                self._train,
-                self.batch_size,
-                shuffle=True,
-                seed=seed_for(self._seed, epoch),
-                num_parts=self.parts,
-                part_index=self.part,
-                **self._training_arguments,
-            )
+            self._read(self._train, self.batching.size, shuffle=True, seed=seed_for(self.batching.seed, epoch), **self._training_arguments)
             for _ in itertools.count()
         )  # the last part may lack one batch, which a second pass supplies
         for number, batch in zip(range(self.updates_per_epoch), itertools.chain.from_iterable(passes)):
@@ -88,15 +78,13 @@ class RecordSource(Source):
         share = len(self.validation_share)
         if not share:
             return
-        batches = self._read(
-            self._validation, min(self.batch_size, share), num_parts=self.parts, part_index=self.part, **self._validation_arguments
-        )
+        batches = self._read(self._validation, min(self.batching.size, share), **self._validation_arguments)
         for batch in batches:
             images = batch.data[0].shape[0] - batch.pad  # `pad` is correct only in the first pass of an iterator
             yield batch.data[0][:images], batch.label[0][:images]
 
     def _read(self, records, batch_size, **arguments):
-        """Yield the batches of one pass over a record file. Raises `DataError` when images cannot be read."""
+        """Yield the batches of one pass over this process's part of a record file. Raises `DataError` when images cannot be read."""
         normalization = {f'{name}_{channel}': value for name in ('mean', 'std') for channel, value in zip('rgb', getattr(self.spec, name))}
         try:
             yield from mx.io.ImageRecordIter(
@@ -104,6 +92,8 @@ class RecordSource(Source):
                 path_imgidx=records.index_path,
                 data_shape=self.spec.shape,
                 batch_size=batch_size,
+                num_parts=self.batching.parts,
+                part_index=self.batching.part,
                 preprocess_threads=self._threads,
                 verbose=False,
                 **normalization,

@@ -20,7 +20,7 @@ from mxnet.gluon.data import ArrayDataset
 from mxnet.gluon.data.vision import CIFAR10, CIFAR100, MNIST
 
 from ..errors import UserError, last_line
-from .source import Parts
+from .source import Splits
 
 DIGITS = tuple('0123456789')
 SHARE = 5  # of each digit, images 0, 5, 10, ... are test images, 364 of 1797, and images 1, 6, 11, ... validation images, 362
@@ -47,7 +47,7 @@ CIFAR100_CLASSES = (
 
 
 def open_digits():
-    """Return the `Parts` of scikit-learn's digits: pairs of NDArray (10, 10, 1) uint8 and int.
+    """Return the `Splits` of scikit-learn's digits: pairs of NDArray (10, 10, 1) uint8 and int.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def open_digits():
     for label in range(len(DIGITS)):
         same = np.flatnonzero(digits.target == label)
         places[same] = np.arange(len(same)) % SHARE
-    return Parts(
+    return Splits(
         *(
             ArrayDataset([mx.nd.array(image, dtype='uint8') for image in images[part]], digits.target[part].tolist())
             for part in (places > 1, places == 1, places == 0)
@@ -104,7 +104,7 @@ class _CIFAR100(_AnyCIFAR, CIFAR100):
 
 
 def open_mnist(folder, classes=10):
-    """Return the `Parts` of MNIST files, training and validation: pairs of NDArray (28, 28, 1) uint8 and int.
+    """Return the `Splits` of MNIST files, training and validation: pairs of NDArray (28, 28, 1) uint8 and int.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def _missing(folder, names):
 
 
 def _read(place, classes, read):
-    """Return the `Parts` of training and validation; `read(train)` returns the images and labels of one of them."""
+    """Return the `Splits` of training and validation; `read(train)` returns the images and labels of one of them."""
     parts = []
     for train in (True, False):
         try:
@@ -191,4 +191,4 @@ def _read(place, classes, read):
                 f'{place} has the label {max(labels)}, but there are only {classes} classes: the files are those of another dataset'
             )
         parts.append(ArrayDataset(images, labels))
-    return Parts(*parts)
+    return Splits(*parts)

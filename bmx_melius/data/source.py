@@ -7,17 +7,16 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
-from ..arithmetic import ceil_div
+from ..arithmetic import ceil_div, seed_for
 from ..errors import UserError
-from ..seeding import seed_for
 
 DUMMY_CLASSES = 1000
 DUMMY_UPDATES = 100  # per epoch
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
-    """Datasets of the parts of a collection of images: pairs of NDArray (height, width, channels) uint8, and int.
+class Splits:
+    """Datasets of the splits of a collection of images: pairs of NDArray (height, width, channels) uint8, and int.
 
     Attributes
     ----------
@@ -37,6 +36,31 @@ class Parts:
         return self.validation if self.test is None else self.test
 
 
+@dataclasses.dataclass(frozen=True)
+class Batching:
+    """Division of the training images of each epoch into batches and among the processes that train together.
+
+    Attributes
+    ----------
+    size : int
+        Images in a batch, that is, in one update in this process.
+    seed : int
+        Seed of shuffling and augmentation.
+    part, parts : int
+        Rank of this process, and number of processes.
+    """
+
+    size: int
+    seed: int = 0
+    part: int = 0
+    parts: int = 1
+
+    @property
+    def images_per_update(self) -> int:
+        """Number of images of an update over all processes."""
+        return self.size * self.parts
+
+
 class Source(abc.ABC):
     """Base class of sources of training and validation batches.
 
@@ -49,11 +73,9 @@ class Source(abc.ABC):
     class_names : list of str or None
     train_images, validation_images : int
         Number of images.
-    batch_size : int
-        Images in a batch of `train`, that is, in one update in this process.
-    part, parts : int
-        Rank of this process, and number of processes. The training images of each epoch are distributed equally; for the validation
-        images see `validation_share`.
+    batching : Batching
+        Size of the batches. The training images of each epoch are distributed equally among the processes; for the validation images
+        see `validation_share`.
 
     Raises
     ------
@@ -61,13 +83,12 @@ class Source(abc.ABC):
         When there are fewer than two classes, or too few images.
     """
 
-    def __init__(self, origin, spec, classes, class_names, train_images, validation_images, batch_size, part, parts):
+    def __init__(self, origin, spec, classes, class_names, train_images, validation_images, batching):
         self.origin, self.spec, self.classes, self.class_names = origin, spec, classes, class_names
-        self.train_images, self.validation_images = train_images, validation_images
-        self.batch_size, self.part, self.parts = batch_size, part, parts
+        self.train_images, self.validation_images, self.batching = train_images, validation_images, batching
         if classes < 2:
             raise UserError('all images are of one class: training needs at least two')
-        self.images_per_update = batch_size * parts
+        self.images_per_update = batching.images_per_update
         self.updates_per_epoch = train_images // self.images_per_update
         if not self.updates_per_epoch:
             raise UserError(f'{train_images} training images do not fill a batch of {self.images_per_update}: lower --batch-size')
@@ -77,8 +98,8 @@ class Source(abc.ABC):
     @property
     def validation_share(self):
         """Return the `range` of validation images evaluated by this process. Shares are contiguous and equal except for the last ones."""
-        share = ceil_div(self.validation_images, self.parts)
-        return range(self.validation_images)[self.part * share : (self.part + 1) * share]
+        share, part = ceil_div(self.validation_images, self.batching.parts), self.batching.part
+        return range(self.validation_images)[part * share : (part + 1) * share]
 
     @abc.abstractmethod
     def decode_training_images(self):
@@ -101,9 +122,9 @@ class Source(abc.ABC):
 
         Yields
         ------
-        images : NDArray of shape (batch_size, channels, size, size), float32
+        images : NDArray of shape (batching.size, channels, size, size), float32
             Normalized images.
-        labels : NDArray of shape (batch_size,), float32
+        labels : NDArray of shape (batching.size,), float32
 
         Raises
         ------
@@ -125,18 +146,16 @@ class DummySource(Source):
 
     Parameters
     ----------
-    spec, batch_size, part, parts
+    spec, batching
         See `Source`.
-    seed : int
-        Seed of the numbers.
     """
 
-    def __init__(self, spec, batch_size, part, parts, seed):
-        images = batch_size * parts
-        super().__init__('random numbers', spec, DUMMY_CLASSES, None, DUMMY_UPDATES * images, images, batch_size, part, parts)
-        random = np.random.RandomState(seed_for(seed, part))
-        self._images = mx.nd.array(random.standard_normal((batch_size, *spec.shape)), dtype='float32')
-        self._labels = mx.nd.array(random.randint(0, DUMMY_CLASSES, batch_size), dtype='float32')
+    def __init__(self, spec, batching):
+        images = batching.images_per_update
+        super().__init__('random numbers', spec, DUMMY_CLASSES, None, DUMMY_UPDATES * images, images, batching)
+        random = np.random.RandomState(seed_for(batching.seed, batching.part))
+        self._images = mx.nd.array(random.standard_normal((batching.size, *spec.shape)), dtype='float32')
+        self._labels = mx.nd.array(random.randint(0, DUMMY_CLASSES, batching.size), dtype='float32')
 
     def decode_training_images(self):
         pass  # the batch is an array already

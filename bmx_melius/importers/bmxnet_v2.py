@@ -51,6 +51,22 @@ def load_reference_parameters(net: mx.gluon.HybridBlock, filename: Union[str, os
     ------
     UserError
         If the file is not a checkpoint, or that of another network; the message names the first difference.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius import load_reference_parameters
+    >>> from model_zoo import get_model
+    >>> network = {'name': 'meliusnet_flex', 'block_numbers': [1], 'transitions': [], 'classes': 10, 'initial_layers': 'thumbnail'}
+    >>> trained, x = get_model(**network), mx.nd.random.normal(shape=(1, 3, 16, 16))
+    >>> trained.initialize()
+    >>> trained.hybridize()
+    >>> y = trained(x)
+    >>> _ = trained.export('checkpoint')  # a file as BMXNet-v2 writes it
+    >>> net = get_model(**network)
+    >>> matched = load_reference_parameters(net, 'checkpoint-0000.params')
+    >>> matched.keys() == net.collect_params().keys(), bool((net(x) == y).asnumpy().all())
+    (True, True)
     """
     arrays = _read(filename)
     if all(key.startswith(('arg:', 'aux:')) for key in arrays):

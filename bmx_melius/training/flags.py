@@ -14,7 +14,7 @@ from .network import INITIALIZERS
 from .optimization import MODES, SCALINGS
 from .presets import DEFAULT, OPTIMIZERS, PRESETS, with_defaults
 from .recording.scalars import check_installed
-from .saving.checkpoints import Checkpoints
+from .saving.stored_checkpoints import read_last, refuse_run
 
 KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync', 'horovod')
 
@@ -84,9 +84,9 @@ def parse_flags(arguments, zoo):
     options = parser.parse_args(arguments)
     if not options.resume:
         if not options.dry_run:
-            Checkpoints.refuse_run(options.save_dir)
+            refuse_run(options.save_dir)
         return _check_availability(RunConfig.from_flags(with_defaults(vars(options))))
-    saved = Checkpoints.read(options.save_dir)
+    saved = read_last(options.save_dir)
     if not saved:
         raise UserError(f'there is no run to resume in {options.save_dir}: point --save-dir to one')
     parser.set_defaults(**saved['options'])

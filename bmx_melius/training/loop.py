@@ -7,11 +7,11 @@ import mxnet as mx
 from mxnet import autograd, gluon
 
 from ..analysis.evaluation import Accuracy
+from ..arithmetic import seed_for
 from ..distributed.lockstep import Lockstep
 from ..errors import UserError
 from ..methods.bnn import clip_latent_weights
 from ..reporting import LOG
-from ..seeding import seed_for
 from .interruption import Interruption
 from .progress_bar import Bar
 

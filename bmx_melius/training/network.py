@@ -2,12 +2,14 @@
 
 import contextlib
 import io
+import random
 
 import mxnet as mx
+import numpy as np
 from mxnet import autograd
 
+from ..arithmetic import seed_for
 from ..errors import UserError, last_line
-from ..seeding import seed_all, seed_for
 
 INITIALIZERS = {
     'gaussian': mx.init.Xavier(rnd_type='gaussian', factor_type='in', magnitude=2),
@@ -69,7 +71,8 @@ def make_network(config, get_model, model, spec, devices):
         raise UserError(
             f'--input-size {spec.size} is too small for {network.model} with initial_layers {model["initial_layers"]}: {last_line(error)}'
         ) from error
-    seed_all(seed_for(config.seed))
+    for seed in (mx.random.seed, random.seed, np.random.seed):
+        seed(seed_for(config.seed))
     if not pretrained:
         net.initialize(INITIALIZERS[network.initialization], ctx=devices)
     net.cast(network.dtype)

@@ -5,7 +5,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
-from ..seeding import seed_for
+from ..arithmetic import seed_for
 from .teacher import load_teacher
 
 LABEL_SMOOTHING = 0.1  # GluonCV's

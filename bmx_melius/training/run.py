@@ -6,6 +6,7 @@ import os
 from ..analysis.graph import Graph
 from ..analysis.summary import Summary
 from ..data.opening import open_source
+from ..data.source import Batching
 from ..exported import description_fields
 from ..files import remove_leftovers
 from ..reporting import LOG, logging_to_file
@@ -14,11 +15,13 @@ from .objective import make_objective
 from .optimization import make_trainer
 from .plan import describe_run
 from .recording.flips import FlipCounter
+from .recording.plots import Schedule
 from .recording.run_folder import LOG_FILE, RunFolder
 from .recording.scalars import Scalars
 from .saving.checkpoints import Checkpoints
 from .saving.export import export_network
 from .saving.folder_lock import locked
+from .saving.stored_checkpoints import refuse_run
 from .start import start, warn_if_disk_space_is_low
 
 
@@ -56,7 +59,7 @@ class Run:
         self.config, self.workers = config, workers
         self.devices = workers.devices(config.num_gpus)
         check_dtype(config.network.dtype, self.devices[0])
-        self.source = open_source(config.data, config.images_per_batch, config.seed, workers.rank, workers.count)
+        self.source = open_source(config.data, Batching(config.images_per_batch, config.seed, workers.rank, workers.count))
         spec = self.source.spec
         pretrained = zoo.get_pretrained_options(config.network.model, config.network.use_pretrained)
         model = model_arguments(config.network, self.source.classes, pretrained)
@@ -92,10 +95,8 @@ class Run:
         with lock, logging_to_file(log if self.is_writer else f'{log}.{self.workers.rank}'):
             LOG.info(self._plan)
             if self.is_writer:
-                if not config.resume:
-                    self._checkpoints.refuse_run(
-                        output.save_dir
-                    )  # checked again: another process may have started there since the flags were parsed
+                if not config.resume:  # checked again: another process may have started there since the flags were parsed
+                    refuse_run(output.save_dir)
                 remove_leftovers(output.save_dir)
             warn_if_disk_space_is_low(config, self.net)
             self.progress = start(config, self._checkpoints, self.net, self.trainer, self.source)
@@ -103,16 +104,8 @@ class Run:
             if output.track_flips and self.is_writer:
                 flips = FlipCounter(self.net, self.source.updates_per_epoch)
                 flips.start(self._checkpoints.load_arrays())
-            self.folder = RunFolder(
-                output.save_dir,
-                config.network.model,
-                self._counts,
-                self.trainer.optimizer.lr_scheduler,
-                self.source.updates_per_epoch,
-                config.optimizer.num_epochs,
-                flips,
-                writes=self.is_writer,
-            )
+            schedule = Schedule(self.trainer.optimizer.lr_scheduler, self.source.updates_per_epoch, config.optimizer.num_epochs)
+            self.folder = RunFolder(output.save_dir, config.network.model, self._counts, schedule, flips, writes=self.is_writer)
             self.folder.start(config.to_flags(), self._graph, self.progress, Scalars if output.tensorboard else None)
             yield
 

@@ -10,8 +10,8 @@ from ..errors import UserError, last_line
 from ..files import check_folder
 from ..reporting import LOG
 from .progress import Progress
-from .saving.checkpoints import verify_file
 from .saving.optimizer_state import load_optimizer
+from .saving.stored_checkpoints import verify_file
 
 OUTPUT_LAYER = ('output.weight', 'output.bias')  # the parameters whose shapes depend on the number of classes
 OTHER_CLASSES = 'it was trained with another number of classes: use data with as many classes, or other weights'

@@ -9,9 +9,9 @@ import gluoncv
 import mxnet as mx
 import numpy as np
 
-from ... import machine
 from ..._version import __version__
 from ...deployment.runtime import engine
+from ...process import processor, usable_cores
 
 
 def environment_fields():
@@ -28,8 +28,8 @@ def environment_fields():
         'git': checkout(__file__),
         'host': socket.gethostname(),
         'system': platform.platform(),
-        'processor': machine.processor(),
-        'usable_cores': machine.usable_cores(),
+        'processor': processor(),
+        'usable_cores': usable_cores(),
         'threads': os.environ.get('OMP_NUM_THREADS'),
         'instruction_set': isa,
     }

@@ -4,7 +4,9 @@ They are created without pyplot, which would keep references to them and may req
 figure is created, to keep the start of the program fast.
 """
 
+import dataclasses
 import math
+from typing import Callable
 
 import numpy as np
 
@@ -13,6 +15,22 @@ from .flips import ALL, STATISTICS
 VALIDATION, TRAINING, DONE, PLANNED, MOST = 'tab:blue', 'tab:orange', 'tab:blue', '0.75', '0.6'
 BANDS = (('p5', 'p95', 0.2), ('p25', 'p75', 0.4))
 POINTS = 1000  # maximum number of points of the learning-rate curve
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """Learning rates of a run.
+
+    Attributes
+    ----------
+    rate : callable int -> float
+        Learning rate of an update; updates are counted from 1.
+    updates_per_epoch, num_epochs : int
+    """
+
+    rate: Callable[[int], float]
+    updates_per_epoch: int
+    num_epochs: int
 
 
 def accuracy(history, title):
@@ -42,24 +60,22 @@ def accuracy(history, title):
     return figure
 
 
-def learning_rate(rate, updates_per_epoch, num_epochs, done, title):
+def learning_rate(schedule, done, title):
     """Plot the learning rates of a run: the planned ones, and those used so far.
 
     Parameters
     ----------
-    rate : callable int -> float
-        Learning rate of an update; updates are counted from 1.
-    updates_per_epoch, num_epochs : int
+    schedule : Schedule
     done : int
         Number of finished updates.
     title : str
     """
     figure, axes = _figure()
     axes.set_title(title)
-    total = updates_per_epoch * num_epochs
+    total = schedule.updates_per_epoch * schedule.num_epochs
     updates = np.unique(np.append(np.linspace(1, total, min(total, POINTS)).astype(int), max(1, done)))
-    rates = np.array([rate(int(update)) for update in updates])
-    epochs, over = updates / updates_per_epoch, updates <= done
+    rates = np.array([schedule.rate(int(update)) for update in updates])
+    epochs, over = updates / schedule.updates_per_epoch, updates <= done
     axes.plot(epochs, rates, color=PLANNED, label='planned')
     axes.plot(epochs[over], rates[over], color=DONE, linewidth=2, label='used')
     if done:
@@ -71,7 +87,7 @@ def learning_rate(rate, updates_per_epoch, num_epochs, done, title):
             clip_on=False,
             label=f'{rates[over][-1]:.3g} in update {done:,} of {total:,}',
         )
-    axes.set(xlabel='epoch', ylabel='learning rate', xlim=(0, num_epochs), ylim=(0, None))
+    axes.set(xlabel='epoch', ylabel='learning rate', xlim=(0, schedule.num_epochs), ylim=(0, None))
     axes.legend(loc='upper left', bbox_to_anchor=(1, 1), frameon=False)
     return figure
 

@@ -43,17 +43,14 @@ class RunFolder:
         Name of the network.
     counts : dict
         As in `Summary.counts`.
-    rate : callable int -> float
-        Learning rate of an update; updates are counted from 1.
-    updates_per_epoch, num_epochs : int
+    schedule : plots.Schedule
     flips : FlipCounter, optional
     writes : bool
         False in all workers except rank 0: no file is written.
     """
 
-    def __init__(self, folder, model, counts, rate, updates_per_epoch, num_epochs, flips=None, writes=True):
-        self._folder, self._model, self._counts, self._writes = folder, model, counts, writes
-        self._rate, self._updates_per_epoch, self._num_epochs = rate, updates_per_epoch, num_epochs
+    def __init__(self, folder, model, counts, schedule, flips=None, writes=True):
+        self._folder, self._model, self._counts, self._schedule, self._writes = folder, model, counts, schedule, writes
         self._flips, self._scalars, self._failed = flips, None, set()
         self._title = f'{model}: {counts["size_bytes"] / 2**20:.2f} MB, {counts["ops"] / 1e6:,.4g} M OPs'
 
@@ -108,7 +105,7 @@ class RunFolder:
 
     def _updates(self, progress):
         """Return the number of updates since the start of the run."""
-        return progress.epoch * self._updates_per_epoch + progress.batch
+        return progress.epoch * self._schedule.updates_per_epoch + progress.batch
 
     def _add_session(self, arguments, progress):
         sessions = []
@@ -139,7 +136,7 @@ class RunFolder:
 
     def _write_history(self, progress):
         history = progress.history
-        self._draw('lr.png', plots.learning_rate, self._rate, self._updates_per_epoch, self._num_epochs, self._updates(progress))
+        self._draw('lr.png', plots.learning_rate, self._schedule, self._updates(progress))
         if not history:
             return
         self._tabulate('metrics.csv', history)

@@ -11,8 +11,14 @@ from ..progress import is_progress
 
 FORMAT = 3
 _WITHOUT_CHECKSUMS = 2
+LAST, PREVIOUS = 'checkpoint.json', 'checkpoint-previous.json'
 FILE_NAME = re.compile(r'epoch-\d+(-\d+)?\.(params|states|npz)')
 _CHECKSUM = 'checksum'  # field with the checksum of all other fields
+
+
+def weights_name(epoch, batch=0):
+    """Return the file name of the weights before batch `batch` of `epoch`: ``epoch-0003.params`` after three epochs."""
+    return f'epoch-{epoch:04d}' + (f'-{batch:06d}' if batch else '') + '.params'
 
 
 class Damaged(UserError):

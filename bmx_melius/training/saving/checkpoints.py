@@ -11,12 +11,12 @@ import numpy as np
 
 from ...distributed.workers import Workers
 from ...errors import UserError, last_line
-from ...exported import Description
 from ...files import replacing, sha256
 from ...reporting import LOG
 from ..progress import Progress
-from .checkpoint_state import FILE_NAME, FORMAT, Damaged, files_of, read_state, verify, with_checksums, write_state
+from .checkpoint_state import FILE_NAME, FORMAT, LAST, PREVIOUS, files_of, weights_name, with_checksums, write_state
 from .optimizer_state import load_optimizer, save_optimizer
+from .stored_checkpoints import find_best, find_intact
 
 
 class Checkpoints:
@@ -42,30 +42,10 @@ class Checkpoints:
         Description of the network (see `exported.description_fields`), for programs that read only the weights.
     """
 
-    STATE, PREVIOUS = 'checkpoint.json', 'checkpoint-previous.json'
-
     def __init__(self, folder, options, keep_every=0, workers=None, description=None):
         self._folder, self._options, self._keep_every, self._workers = folder, options, keep_every, workers or Workers()
         self._description = description
         self._last = self._previous = None  # states that this process has read or written
-
-    @classmethod
-    def read(cls, folder):
-        """Return the last checkpoint's description, or the previous one's if it is damaged; None if there is no checkpoint.
-
-        Raises
-        ------
-        UserError
-            When a description is damaged and there is no other one.
-        """
-        states = _read_states(folder)
-        return states[0][1] if states else None
-
-    @classmethod
-    def refuse_run(cls, folder):
-        """Raise `UserError` if there is a checkpoint in `folder`."""
-        if cls.read(folder):
-            raise UserError(f'{folder} holds a run already: continue it with --resume, or choose another --save-dir')
 
     def save(self, net, trainer, progress, arrays=None):
         """Write a checkpoint.
@@ -91,10 +71,10 @@ class Checkpoints:
             os.makedirs(self._folder, exist_ok=True)
             new = self._write_files(net, trainer, progress, arrays)
             previous = self._last if self._last and self._last['weights'] != new['weights'] else self._previous
-            with replacing(self.path(self.STATE)) as temporary:
+            with replacing(self.path(LAST)) as temporary:
                 write_state(temporary, new)
                 if previous:
-                    write_state(self.path(self.PREVIOUS), previous)
+                    write_state(self.path(PREVIOUS), previous)
         except OSError as error:
             self._remove_others()  # incomplete new files may be what fills the disk
             hint = (
@@ -108,7 +88,7 @@ class Checkpoints:
 
     def _write_files(self, net, trainer, progress, arrays):
         """Write the files of a checkpoint; return the content of its ``checkpoint.json``."""
-        weights = self._weights(progress.epoch, progress.batch)
+        weights = weights_name(progress.epoch, progress.batch)
         states, counted = (weights[: -len('params')] + suffix for suffix in ('states', 'npz'))
         with replacing(self.path(weights)) as temporary:
             _save_parameters(net, temporary)
@@ -153,37 +133,19 @@ class Checkpoints:
         try:
             net.load_parameters(self.path(state['weights']), ctx=net.collect_params().list_ctx())
             load_optimizer(trainer, self.path(state['states']))
-            self._last = with_checksums(self.path(self.STATE), state)
+            self._last = with_checksums(self.path(LAST), state)
         except (AssertionError, OSError, ValueError, mx.MXNetError) as error:
             raise UserError(
-                f'{self.path(self.STATE)} refers to files that are missing, damaged or of another network: {last_line(error)}'
+                f'{self.path(LAST)} refers to files that are missing, damaged or of another network: {last_line(error)}'
             ) from error
         return Progress(**state['progress']).share(self._workers)
 
     def _find_intact(self):
         """Return the description of the last checkpoint whose files are intact."""
-        damages = []
-        for name, before in ((self.STATE, self.PREVIOUS), (self.PREVIOUS, None)):
-            path = self.path(name)
-            try:
-                state = read_state(path)
-                for file in filter(None, (state['weights'], state['states'], state['arrays'])) if state else ():
-                    verify(path, state, file)
-            except Damaged as error:
-                damages.append(str(error))
-                continue
-            if state is None:
-                damages += [f'{path} is missing'] if before else []  # the first checkpoint has no previous one
-                continue
-            if damages and self._workers.rank == 0:
-                place = f'epoch {state["progress"]["epoch"] + 1}, update {state["progress"]["batch"] + 1}'
-                LOG.warning('%s; continuing from the previous checkpoint, at %s', damages[0], place)
-            with contextlib.suppress(Damaged):
-                self._previous = before and read_state(self.path(before))
-            return state
-        raise UserError(
-            f'{"; ".join(damages)}: put back a copy, or start a new run, for example from intact weights (--resume-params FILE)'
-        )
+        state, self._previous, warning = find_intact(self._folder)
+        if warning and self._workers.rank == 0:
+            LOG.warning('%s', warning)
+        return state
 
     def load_arrays(self):
         """Return the `arrays` of the checkpoint that was loaded or saved last, empty if it has none. Raises like `load`."""
@@ -194,50 +156,23 @@ class Checkpoints:
             with np.load(self.path(file)) as arrays:
                 return dict(arrays)
         except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-            raise UserError(f'{self.path(self.STATE)} refers to files that are missing or damaged: {last_line(error)}') from error
+            raise UserError(f'{self.path(LAST)} refers to files that are missing or damaged: {last_line(error)}') from error
 
     def best(self, progress):
         """Return the row of the best epoch in the history of `progress` and the path of its weights. Call after `save` or `load`.
 
-        Epochs whose weights were deleted are skipped with a warning.
-
-        Raises
-        ------
-        UserError
-            When the weights are damaged.
+        Epochs whose weights were deleted are skipped with a warning. Raises `UserError` when the weights are damaged.
         """
-        missing = []
-        for row in sorted(progress.history, key=lambda row: -row['top1']):  # stable: the first of several equal epochs comes first
-            name = self._weights(row['epoch'])
-            if name not in self._last['sha256']:
-                continue
-            if not os.path.exists(self.path(name)):
-                missing.append(name)
-                continue
-            try:
-                verify(self.path(self.STATE), self._last, name)
-            except Damaged as error:
-                raise UserError(
-                    f'the best weights are not exported: {error}; put back a copy, or remove the file: '
-                    f'--resume --save-dir {self._folder} then exports the best remaining weights'
-                ) from error
-            if missing:
-                LOG.warning('%s is missing: the best remaining weights are those of epoch %d', ', '.join(missing), row['epoch'])
-            return row, self.path(name)
-        raise UserError(f'{self._folder} has no weights of a finished epoch: {", ".join(missing)} are missing')
+        return find_best(self._folder, self._last, progress.history)
 
     def path(self, file):
         """Return the path of a file in the folder."""
         return os.path.join(self._folder, file)
 
-    def _weights(self, epoch, batch=0):
-        """Return the file name of the weights before batch `batch` of `epoch`: ``epoch-0003.params`` after three epochs."""
-        return f'epoch-{epoch:04d}' + (f'-{batch:06d}' if batch else '') + '.params'
-
     def _kept(self, progress):
         """Return the names of the weights to keep: those of the best and of every `keep_every`-th epoch."""
         epochs = {row['epoch'] for row in progress.history if self._keep_every and row['epoch'] % self._keep_every == 0}
-        return sorted(map(self._weights, epochs | ({progress.best['epoch']} if progress.best else set())))
+        return sorted(map(weights_name, epochs | ({progress.best['epoch']} if progress.best else set())))
 
 
 def _save_parameters(net, path):
@@ -247,54 +182,3 @@ def _save_parameters(net, path):
         mx.nd.load(path)
     except mx.MXNetError as error:
         raise OSError(errno.ENOSPC, f'{os.strerror(errno.ENOSPC)}, or it fails ({last_line(error)})', path) from error
-
-
-def description_of(weights):
-    """Return the `Description` of the network of a file of weights, None if no checkpoint in its folder refers to the file.
-
-    Raises
-    ------
-    UserError
-        When the weights differ from those of the checkpoint, or when the checkpoint is damaged.
-    """
-    found = _find_checkpoint_of(weights)
-    if found is None:
-        return None
-    path, state = found
-    verify(path, state, os.path.basename(weights))
-    return Description(state['network'], path) if state['network'] else None
-
-
-def verify_file(file):
-    """Raise `UserError` if a file belongs to a checkpoint in its folder and differs from what was written."""
-    try:
-        found = _find_checkpoint_of(file)
-    except UserError as error:
-        LOG.warning('%s cannot be verified: %s', file, error)
-    else:
-        if found:
-            verify(*found, os.path.basename(file))
-
-
-def _find_checkpoint_of(file):
-    """Return path and content of the ``checkpoint.json`` that refers to a file in the same folder, None if there is none."""
-    folder, name = os.path.split(file)
-    return next(((path, state) for path, state in _read_states(folder) if name in files_of(state)), None)
-
-
-def _read_states(folder):
-    """Return path and content of the last and the previous ``checkpoint.json``.
-
-    Damaged ones are left out. Raises `Damaged` if there are no others.
-    """
-    states, damage = [], None
-    for path in (os.path.join(folder, name) for name in (Checkpoints.STATE, Checkpoints.PREVIOUS)):
-        try:
-            state = read_state(path)
-        except Damaged as error:
-            damage = damage or error
-        else:
-            states += [(path, state)] if state else []
-    if damage and not states:
-        raise damage
-    return states

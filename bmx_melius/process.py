@@ -1,0 +1,41 @@
+"""Facts about this process: the processor and the cores that it may use, and whether it is the command line ``bmx-melius``."""
+
+import os
+import platform
+import sys
+
+
+def processor():
+    """Return the name of the processor. Reads /proc/cpuinfo, because `platform.processor` seldom knows it."""
+    if os.path.exists('/proc/cpuinfo'):
+        with open('/proc/cpuinfo', encoding='utf-8', errors='replace') as file:
+            for line in file:
+                if line.startswith('model name'):
+                    return line.partition(':')[2].strip()
+    return platform.processor() or 'unknown'
+
+
+def usable_cores():
+    """Return the number of cores that this process may run on, which a container or taskset may limit."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+
+
+def is_command_line():
+    """Return whether this process is the command line, which imports MXNet only in the commands that need it.
+
+    Importing MXNet takes two seconds, which would delay ``bmx-melius --help``. In all other programs, importing the package registers its
+    operator and its optimizer with MXNet immediately (docs/deploy.md, Importing).
+    """
+    name = os.path.basename(''.join(sys.argv[:1]))
+    if name == '-m':  # Python is looking for the module that ``python -m`` names, which may be that of another package
+        command = _command()
+        return ('-m', __package__) in zip(command, command[1:])
+    return name == 'bmx-melius'
+
+
+def _command():
+    """Return the command line of the interpreter, its own options included: Python removes those from `sys.argv`."""
+    if hasattr(sys, 'orig_argv'):  # from Python 3.10 on
+        return sys.orig_argv
+    with open('/proc/self/cmdline', encoding='utf-8', errors='surrogateescape') as file:
+        return file.read().split('\0')
