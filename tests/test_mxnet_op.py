@@ -434,3 +434,13 @@ def test_without_compiled_libraries_what_does_not_fit_is_named(run_without_libra
     reasons = [line.partition('ProgramError: ')[2] for line in printed]
     assert 'input 0 must have the shape (batch, 5, height, width), not (2, 4, 8, 6)' in reasons
     assert 'bmx_melius_packed: the attribute structure is damaged: a program has at least 8 words, not 3: the file is cut short' in reasons
+
+
+def test_blocks_without_packed_operators_keep_the_graph_class_of_mxnet(tmp_path):
+    classes, dense = [], mx.gluon.nn.Dense(2)
+    dense.initialize()
+    for block in (load(tmp_path, make_program()), dense):
+        block.hybridize()
+        block(mx.nd.array(make_image()))
+        classes.append(type(block._cached_op))
+    assert classes[1] is mx.nd._internal.CachedOp and issubclass(classes[0], classes[1]) and classes[0] is not classes[1]
