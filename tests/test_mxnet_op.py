@@ -14,12 +14,12 @@ import threading
 import mxnet as mx
 import numpy as np
 import pytest
-from packed import make_image, make_program, write_packed
+from packed import geometry, make_image, make_program, write_packed
 
 import bmx_melius as bmx
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, ProgramError, Value
-from bmx_melius.deployment.program.packed_operator import operator_attributes, read_structure
+from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.packed_operator import operator_attributes
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import mxnet_operator
 
@@ -91,47 +91,6 @@ def test_several_inputs_and_flat_ones():
     assert_same(call(program, *map(mx.nd.array, (a, b, c))), reference.run(program, [a, b, c]))
 
 
-def window(name, kernel, stride, pad, ceil):
-    attributes = {f'{what}_{axis}': number for what, number in (('kernel', kernel), ('stride', stride), ('pad', pad)) for axis in 'hw'}
-    return Operation(name, (), {**attributes, 'ceil': ceil})
-
-
-@pytest.mark.parametrize(
-    'names',
-    [
-        ['max'],
-        ['ceil'],
-        ['max', 'ceil', 'max'],
-        ['ceil', 'ceil', 'wide'],
-        ['wide', 'global'],
-        ['max', 'flatten'],
-        ['global', 'flatten'],
-        ['wide', 'max', 'ceil', 'wide', 'max'],
-    ],
-)
-def test_shapes_are_inferred_without_the_program(names):
-    kinds = {
-        'max': window('max_pool', 3, 2, 1, 0),
-        'ceil': window('max_pool', 2, 2, 0, 1),
-        'wide': window('max_pool', 4, 3, 3, 0),
-        'global': Operation('global_avg_pool', ()),
-        'flatten': Operation('flatten', ()),
-    }
-    operations = [Operation(kinds[name].name, (number,), kinds[name].attributes) for number, name in enumerate(names)]
-    program = Program([Value(REAL_KIND, 3, 30, 31, False)], operations, [len(names)])
-    structure, compared = read_structure(operator_attributes(program))[0], 0
-    for height in range(1, 61):
-        size = (height, 61 - height)
-        try:
-            shape = program.values([size])[-1].shape
-        except ProgramError:
-            continue
-        compared += 1
-        assert reference.infer_shapes(structure, [(2, 3, *size)]) == [(2, *shape)]
-        assert call(program, mx.nd.zeros((2, 3, *size))).shape == (2, *shape)
-    assert compared >= (1 if 'flatten' in names else 10)
-
-
 def structure_text(program):
     return operator_attributes(program)['structure']
 
@@ -187,8 +146,7 @@ def test_what_does_not_fit_is_named(x, attributes, message):
 
 @compiled
 def test_a_window_that_does_not_fit_is_named_with_the_size_at_conversion():
-    program = Program([Value(REAL_KIND, 3, 9, 8, False)], [window('max_pool', 4, 3, 0, 0)], [1])
-    program.operations[0].inputs = (0,)
+    program = Program([Value(REAL_KIND, 3, 9, 8, False)], [Operation('max_pool', (0,), {**geometry(4, 3), 'ceil': 0})], [1])
     with pytest.raises(mx.MXNetError, match=r'operation 0: max_pool has a window of 4 .* map of 3; .* with inputs of \(3, 9, 8\)'):
         call(program, mx.nd.zeros((2, 3, 5, 3)))
 
@@ -212,18 +170,6 @@ def test_a_symbol_of_an_earlier_version_is_refused_by_mxnet_and_runs_in_a_sessio
         mx.sym.load(str(path))
     for output, wanted in zip(bmx.Session(tmp_path / 'net')(make_image()), reference.run(make_program(), [make_image()])):
         np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
-
-
-@compiled
-def test_more_structures_than_are_kept_are_inferred_in_turn():
-    symbols = {}
-    for channels in range(1, 101):
-        program = Program([Value(REAL_KIND, channels, 4, 4, False)], [window('max_pool', 3, 2, 1, 0)], [1])
-        program.operations[0].inputs = (0,)
-        symbols[channels] = mx.sym.bmx_melius_packed(mx.sym.var('x'), mx.sym.var('program'), **operator_attributes(program))
-    for _ in range(2):
-        for channels, symbol in symbols.items():
-            assert symbol.infer_shape(x=(2, channels, 7, 5))[1] == [(2, channels, 4, 3)]
 
 
 @HYBRIDIZED

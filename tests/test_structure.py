@@ -8,10 +8,11 @@ import zlib
 import mxnet as mx
 import numpy as np
 import pytest
+from packed import geometry
 from random_programs import Maker, describe
 
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import OPERATIONS, ProgramError
+from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value
 from bmx_melius.deployment.program.packed_operator import operator_attributes, read_structure
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import mxnet_operator
@@ -113,6 +114,18 @@ def test_mxnet_infers_the_shapes_of_the_program_for_all_operations_and_several_s
     assert names == set(OPERATIONS)
 
 
+@pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator has not been compiled')
+def test_mxnet_infers_the_shapes_of_more_programs_in_turn_than_the_operator_keeps():
+    symbols = {}
+    for channels in range(1, 101):
+        pooling = Operation('max_pool', (0,), {**geometry(3, 2, 1), 'ceil': 0})
+        program = Program([Value(REAL_KIND, channels, 4, 4, False)], [pooling], [1])
+        symbols[channels] = mx.sym.bmx_melius_packed(mx.sym.var('x'), mx.sym.var('program'), **operator_attributes(program))
+    for _ in range(2):
+        for channels, symbol in symbols.items():
+            assert symbol.infer_shape(x=(2, channels, 7, 5))[1] == [(2, channels, 4, 3)]
+
+
 def damaged(random, text):
     """A copy of a structure with some numbers changed, mostly with the right checksum, or with some characters changed."""
     if random.random() < 0.3:
@@ -146,8 +159,7 @@ def test_python_and_cpp_say_the_same_of_damaged_structures_in_one_line(infer_nat
     assert infer_natively(cases) == expected
 
 
-def test_a_structure_whose_records_have_the_length_of_their_heads_is_refused():
-    """The words of arrays count, although they are not there."""
+def test_the_length_in_the_header_of_a_structure_must_be_that_of_the_program():
     _, program = next(item for item in random_programs(100) if any(operation.arrays for operation in item[1].operations))
     structure = program.to_structure()
     structure[2] = len(structure)

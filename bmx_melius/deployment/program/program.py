@@ -29,8 +29,8 @@ program is read. `bmx_melius.deployment.program.limits` defines the limits of a 
 
 Structure
 ---------
-The *structure* of a program is the same list of words without those of the arrays. It contains all that shape inference needs. The number
-of words in its header and in its records are those of the program; the CRC-32 is that of its words 4.. .
+The *structure* of a program is the same list of words without those of the arrays. It contains everything that shape inference needs. The
+numbers of words in its header and records are those of the program; the checksum is that of the structure.
 """
 
 import dataclasses
