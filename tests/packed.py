@@ -49,7 +49,7 @@ def write_packed(prefix, program, outputs=None):
     described = {'__dtype__': '4', '__shape__': f'({len(words)},)'}
     nodes.append({'op': 'null', 'name': 'net_program', 'attrs': described, 'inputs': []})
     inputs = [[number, 0, 0] for number in range(len(nodes))]
-    nodes.append({'op': NAME, 'name': 'net', 'attrs': operator_attributes(program, words), 'inputs': inputs})
+    nodes.append({'op': NAME, 'name': 'net', 'attrs': operator_attributes(program), 'inputs': inputs})
     last = len(nodes) - 1
     graph = {
         'nodes': nodes,

@@ -384,8 +384,8 @@ def extended(tmp_path):
     project.replace('peak_loop.h', r'^double peak_binary_reference.*', r'\g<0>\ndouble peak_binary_popcnt(double seconds);')
     project.replace(
         'peak.cc',
-        r'^double peak_binary\(const char\* isa, double seconds\) \{',
-        r'\g<0>\n    if (!std::strcmp(isa, "popcnt")) return peak_binary_popcnt(seconds);',
+        r'^constexpr Peaks kPeaks\[\] = \{',
+        r'\g<0>\n    {"popcnt", peak_binary_popcnt, peak_float_reference},',
     )
     return project
 

@@ -1,6 +1,7 @@
 """The operator in MXNet: every way to run it gives what the reference gives, and what it cannot do it says."""
 
 import importlib
+import json
 import multiprocessing
 import os
 import pathlib
@@ -13,12 +14,12 @@ import threading
 import mxnet as mx
 import numpy as np
 import pytest
-from packed import make_image, make_program, write_packed
+from packed import geometry, make_image, make_program, write_packed
 
 import bmx_melius as bmx
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, ProgramError, Value
-from bmx_melius.deployment.program.packed_operator import infer_shapes, operator_attributes
+from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.packed_operator import operator_attributes
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import mxnet_operator
 
@@ -40,11 +41,10 @@ def assert_same(outputs, expected):
         np.testing.assert_allclose(output.asnumpy(), wanted, rtol=1e-5, atol=1e-4)
 
 
-def call(program, *arrays, words=None, **changes):
+def call(program, *arrays, words=None, attributes=None):
     """Run the operator imperatively."""
-    own = program.to_words()
-    words = mx.nd.array(own, dtype='int32') if words is None else words
-    return mx.nd.bmx_melius_packed(*arrays, words, **{**operator_attributes(program, own), **changes})
+    words = mx.nd.array(program.to_words(), dtype='int32') if words is None else words
+    return mx.nd.bmx_melius_packed(*arrays, words, **(operator_attributes(program) if attributes is None else attributes))
 
 
 def load(tmp_path, program, name='net'):
@@ -91,67 +91,85 @@ def test_several_inputs_with_and_without_spatial_axes_are_supported():
     assert_same(call(program, *map(mx.nd.array, (a, b, c))), reference.run(program, [a, b, c]))
 
 
-def window(name, kernel, stride, pad, ceil):
-    attributes = {f'{what}_{axis}': number for what, number in (('kernel', kernel), ('stride', stride), ('pad', pad)) for axis in 'hw'}
-    return Operation(name, (), {**attributes, 'ceil': ceil})
+def structure_text(program):
+    return operator_attributes(program)['structure']
+
+
+def pooled_otherwise():
+    """A program of as many words as `make_program()` whose second output has another size."""
+    program = make_program()
+    program.operations[2].attributes.update(stride_h=1)
+    return program
+
+
+# The attributes of make_program() as versions before the attribute `structure` wrote them.
+ATTRIBUTES_OF_EARLIER_VERSIONS = {
+    'num_inputs': '1',
+    'num_outputs': '2',
+    'program_words': '722',
+    'input_channels': '5',
+    'output_shapes': '1 7 0 0 0 1 0 0 1 0 40 0 0 2 1 0 2 1',
+}
 
 
 @pytest.mark.parametrize(
-    'names',
+    'x,attributes,message',
     [
-        ['max'],
-        ['ceil'],
-        ['max', 'ceil', 'max'],
-        ['ceil', 'ceil', 'wide'],
-        ['wide', 'global'],
-        ['max', 'flatten'],
-        ['global', 'flatten'],
-        ['wide', 'max', 'ceil', 'wide', 'max'],
-    ],
-)
-def test_shapes_are_inferred_without_the_program(names):
-    kinds = {
-        'max': window('max_pool', 3, 2, 1, 0),
-        'ceil': window('max_pool', 2, 2, 0, 1),
-        'wide': window('max_pool', 4, 3, 3, 0),
-        'global': Operation('global_avg_pool', ()),
-        'flatten': Operation('flatten', ()),
-    }
-    operations = [Operation(kinds[name].name, (number,), kinds[name].attributes) for number, name in enumerate(names)]
-    program = Program([Value(REAL_KIND, 3, 30, 31, False)], operations, [len(names)])
-    attributes, compared = operator_attributes(program, program.to_words()), 0
-    for height in range(1, 61):
-        size = (height, 61 - height)
-        try:
-            shape = program.values([size])[-1].shape
-        except ProgramError:
-            continue
-        compared += 1
-        assert infer_shapes(attributes, [(2, 3, *size)]) == [(2, *shape)]
-        assert call(program, mx.nd.zeros((2, 3, *size))).shape == (2, *shape)
-    assert compared >= (1 if 'flatten' in names else 10)
-
-
-@pytest.mark.parametrize(
-    'x,changes,message',
-    [
-        (mx.nd.zeros((1, 4, 8, 6)), {}, r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
-        (mx.nd.zeros((5, 8)), {}, r'not \(5, 8\)'),
-        (mx.nd.zeros((1, 5, 8, 6), dtype='float64'), {}, 'input 0 must be float32'),
-        (mx.nd.zeros((1, 5, 8, 6), dtype='float16'), {}, 'input 0 must be float32'),
-        (mx.nd.zeros((1, 5, 8, 6)), {'output_shapes': '1 2 3'}, 'the attribute output_shapes is damaged'),
-        (mx.nd.zeros((1, 5, 8, 6)), {'input_channels': str(-(1 << 63))}, 'the attribute input_channels is damaged'),
-        (mx.nd.zeros((1, 5, 8, 6)), {'num_outputs': 'two'}, 'the attribute num_outputs is damaged'),
-        (mx.nd.zeros((1, 5, 8, 6)), {'output_shapes': '0 7 0 0 0 1 0 0 1 0 40 0 0 2 1 0 2 1'}, 'do not belong together'),
+        (mx.nd.zeros((1, 4, 8, 6)), None, r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
+        (mx.nd.zeros((5, 8)), None, r'input 0 must have the shape \(batch, 5, height, width\), not \(5, 8\)'),
+        (mx.nd.zeros((1, 5, 8, 6), dtype='float64'), None, 'input 0 must be float32'),
+        (mx.nd.zeros((1, 5, 8, 6), dtype='float16'), None, 'input 0 must be float32'),
+        (
+            mx.nd.zeros((1, 5, 8, (1 << 16) + 1)),
+            None,
+            r'input 0: size real \(5, 8, 65537\) is not possible; the network was converted with inputs of \(5, 8, 6\)',
+        ),
+        (mx.nd.zeros((1, 5, 8, 6)), ATTRIBUTES_OF_EARLIER_VERSIONS, 'by an earlier version .* run bmx-melius convert again'),
+        (mx.nd.zeros((1, 5, 8, 6)), {'structure': '1 2 3'}, 'the attribute structure is damaged: a program has at least 8 words, not 3'),
+        (mx.nd.zeros((1, 5, 8, 6)), {'structure': 'BMXP'}, 'the attribute structure is damaged: it is not a list of numbers of 32 bits'),
+        (
+            mx.nd.zeros((1, 5, 8, 6)),
+            {'structure': structure_text(make_program()) + ' 1'},
+            'structure is damaged: the checksum does not match',
+        ),
+        (mx.nd.zeros((1, 5, 8, 6)), {'structure': structure_text(pooled_otherwise())}, 'do not belong together'),
     ],
 )
 @compiled
-def test_arguments_that_do_not_fit_are_refused_with_the_reason(x, changes, message):
+def test_arguments_that_do_not_fit_are_refused_with_the_reason(x, attributes, message):
     for _ in range(2):  # the second message must not repeat the first one
         with pytest.raises(mx.MXNetError, match=f'bmx_melius_packed: .*{message}') as caught:
-            for output in call(make_program(), x, **changes):
+            for output in call(make_program(), x, attributes=attributes):
                 output.wait_to_read()
         assert str(caught.value).count('bmx_melius_packed: ') == 1
+
+
+@compiled
+def test_a_window_that_does_not_fit_is_named_with_the_size_at_conversion():
+    program = Program([Value(REAL_KIND, 3, 9, 8, False)], [Operation('max_pool', (0,), {**geometry(4, 3), 'ceil': 0})], [1])
+    with pytest.raises(mx.MXNetError, match=r'operation 0: max_pool has a window of 4 .* map of 3; .* with inputs of \(3, 9, 8\)'):
+        call(program, mx.nd.zeros((2, 3, 5, 3)))
+
+
+@compiled
+def test_inputs_of_different_batches_are_named():
+    value = Value(REAL_KIND, 3, 4, 4, False)
+    program = Program([value, value], [Operation('add', (0, 1))], [2])
+    with pytest.raises(mx.MXNetError, match='input 1 has the batch 1, input 0 has 2'):
+        call(program, mx.nd.zeros((2, 3, 4, 4)), mx.nd.zeros((1, 3, 4, 4)))
+
+
+@compiled
+def test_a_symbol_of_an_earlier_version_is_refused_by_mxnet_and_runs_in_a_session(tmp_path):
+    write_packed(tmp_path / 'net', make_program())
+    path = tmp_path / 'net-symbol.json'
+    graph = json.loads(path.read_text())
+    graph['nodes'][-1]['attrs'] = ATTRIBUTES_OF_EARLIER_VERSIONS
+    path.write_text(json.dumps(graph))
+    with pytest.raises(mx.MXNetError, match='written by an earlier version of bmx-melius .*: run bmx-melius convert again'):
+        mx.sym.load(str(path))
+    for output, wanted in zip(bmx.Session(tmp_path / 'net')(make_image()), reference.run(make_program(), [make_image()])):
+        np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
 
 
 @HYBRIDIZED
@@ -317,22 +335,58 @@ def test_import_prints_nothing_the_second_time_neither():
     assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
 
 
-def test_without_compiled_libraries_mxnet_runs_the_network_in_numpy(tmp_path):
+@pytest.fixture()
+def run_without_libraries(tmp_path):
+    """The function that runs Python code in a copy of the package without compiled libraries, and in its folder files of a network."""
     shutil.copytree(ROOT / 'bmx_melius', tmp_path / 'bmx_melius', ignore=shutil.ignore_patterns('*.so', '__pycache__'))
-    program, x = make_program(), make_image()
-    write_packed(tmp_path / 'net', program)
-    np.save(tmp_path / 'x.npy', x)
-    done = run_python(
-        'import mxnet as mx, numpy as np, bmx_melius, warnings\n'
-        "warnings.simplefilter('always')\n"
-        "block = mx.gluon.SymbolBlock.imports('net-symbol.json', ['data0'], 'net-0000.params')\n"
-        'block.hybridize()\n'
-        "for _ in range(2): outputs = block(mx.nd.array(np.load('x.npy')))\n"
-        'for output in outputs: print(*output.asnumpy().ravel())\n',
-        tmp_path,
+    write_packed(tmp_path / 'net', make_program())
+    np.save(tmp_path / 'x.npy', make_image())
+
+    def run(program):
+        start = 'import mxnet as mx, numpy as np, bmx_melius, warnings\n'
+        load = "block = mx.gluon.SymbolBlock.imports('net-symbol.json', ['data0'], 'net-0000.params')\nblock.hybridize()\n"
+        done = run_python(start + "warnings.simplefilter('always')\n" + load + program, tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return run
+
+
+def test_without_compiled_libraries_mxnet_runs_the_network_in_numpy(run_without_libraries):
+    done = run_without_libraries(
+        "for _ in range(2): outputs = block(mx.nd.array(np.load('x.npy')))\nfor output in outputs: print(*output.asnumpy().ravel())\n"
     )
-    assert done.returncode == 0, done.stderr
     assert done.stderr.count('has not been compiled') == 1
     printed = [np.array(line.split(), dtype=np.float32) for line in done.stdout.splitlines()]
-    for output, wanted in zip(printed, reference.run(program, [x])):
+    for output, wanted in zip(printed, reference.run(make_program(), [make_image()])):
         np.testing.assert_allclose(output, wanted.ravel(), rtol=1e-4, atol=1e-4)
+
+
+def test_without_compiled_libraries_what_does_not_fit_is_named(run_without_libraries):
+    done = run_without_libraries(
+        "text = open('net-symbol.json').read()\n"
+        "for damaged in (text.replace('structure', 'program_words'), text.replace(' 40 ', ' 41 ')):\n"
+        '    try: mx.sym.load_json(damaged)\n'
+        '    except bmx_melius.UserError as error: print(error)\n'
+        'try: block(mx.nd.zeros((2, 4, 8, 6)))\n'
+        "except mx.MXNetError: print('MXNet has printed the reason')\n"
+        "try: mx.nd.bmx_melius_packed(mx.nd.zeros((2, 5, 8, 6)), mx.nd.zeros((722,), dtype='int32'), structure='1 2 3')\n"
+        "except mx.MXNetError: print('MXNet has printed the reason')\n"
+    )
+    earlier, damaged, *printed = done.stdout.splitlines()
+    assert re.fullmatch('bmx_melius_packed: the symbol was written by an earlier version .*: run bmx-melius convert again', earlier)
+    assert damaged.endswith('the attribute structure is damaged: the checksum does not match: the file is damaged')
+    assert printed.count('MXNet has printed the reason') == 2
+    reasons = [line.partition('ProgramError: ')[2] for line in printed]
+    assert 'input 0 must have the shape (batch, 5, height, width), not (2, 4, 8, 6)' in reasons
+    assert 'bmx_melius_packed: the attribute structure is damaged: a program has at least 8 words, not 3: the file is cut short' in reasons
+
+
+def test_blocks_without_packed_operators_keep_the_graph_class_of_mxnet(tmp_path):
+    classes, dense = [], mx.gluon.nn.Dense(2)
+    dense.initialize()
+    for block in (load(tmp_path, make_program()), dense):
+        block.hybridize()
+        block(mx.nd.array(make_image()))
+        classes.append(type(block._cached_op))
+    assert classes[1] is mx.nd._internal.CachedOp and issubclass(classes[0], classes[1]) and classes[0] is not classes[1]

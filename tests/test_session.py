@@ -195,7 +195,7 @@ def read_itself(graph):
         (lambda graph: graph.update(heads=[[0, 0, 0]]), 'outputs that its packed operator does not compute'),
         (lambda graph: graph.update(heads=[[2, 5, 0]]), 'not from the same conversion'),
         (lambda graph: graph['nodes'][1].update(name='other'), 'has no array arg:other'),
-        (lambda graph: graph['nodes'][2]['attrs'].update(program_words='100'), 'not from the same conversion'),
+        (lambda graph: graph['nodes'][2]['attrs'].update(structure='100'), 'not from the same conversion'),
     ],
 )
 def test_a_symbol_that_a_session_cannot_run_is_named(prefix, change, message):

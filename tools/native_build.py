@@ -1,7 +1,8 @@
 """Build of the C++ code in ``bmx_melius/csrc``: two shared libraries, compiled by setup.py if there is a compiler.
 
 ``_engine.so``    the engine, independent of Python and MXNet
-``_mxnet_op.so``  the operator for MXNet, from mxnet_op.cc and the two files of MXNet's extension interface in its wheel
+``_mxnet_op.so``  the operator for MXNet, from mxnet_op.cc, the engine's reader of programs, which also infers shapes (``program``), and
+                  the two files of MXNet's extension interface in its wheel
 """
 
 import concurrent.futures
@@ -27,6 +28,7 @@ except ImportError:  # setuptools before 70.1
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = pathlib.Path('bmx_melius', 'csrc')  # setuptools requires paths relative to setup.py
 OPERATOR_SOURCE = 'mxnet_op.cc'
+SHARED_FOLDER = 'program'  # compiled into both libraries, because the engine exports only its C interface
 ENGINE_LIBRARY = '_engine.so'
 
 FLAGS = ['-std=c++17', '-O3', '-g0', '-fPIC', '-fvisibility=hidden', '-Wall', '-Wextra', f'-I{SOURCES}']
@@ -46,9 +48,11 @@ def extensions():
     """Return the two libraries as setuptools extensions, the engine first; `BuildNative` builds them."""
     sources, headers = (sorted(path.relative_to(ROOT) for path in (ROOT / SOURCES).rglob(pattern)) for pattern in ('*.cc', '*.h'))
     depends = [*map(str, headers), 'tools/native_build.py', 'bmx_melius/_version.py']
+    engine = [str(path) for path in sources if path.name != OPERATOR_SOURCE]
+    operator = [str(path) for path in sources if path.name == OPERATOR_SOURCE or path.parent.name == SHARED_FOLDER]
     return [
-        Extension('bmx_melius._engine', [str(path) for path in sources if path.name != OPERATOR_SOURCE], depends=depends),
-        Extension('bmx_melius._mxnet_op', [str(path) for path in sources if path.name == OPERATOR_SOURCE], depends=depends),
+        Extension('bmx_melius._engine', engine, depends=depends),
+        Extension('bmx_melius._mxnet_op', operator, depends=depends),
     ]
 
 
@@ -107,18 +111,17 @@ class BuildNative(build_ext):
 
     def build_extension(self, extension):
         target = pathlib.Path(self.get_ext_fullpath(extension.name))
-        inputs = [pathlib.Path(path) for path in (*extension.sources, *extension.depends)]
-        if not self.force and not _outdated(target, inputs):
+        sources, headers = ([pathlib.Path(path) for path in paths] for paths in (extension.sources, extension.depends))
+        if not self.force and not _outdated(target, [*sources, *headers]):
             return
         compiler = find_compiler()
         objects = pathlib.Path(self.build_temp)
         objects.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         if extension.name.endswith('_mxnet_op'):
-            _build_operator(compiler, inputs, objects, target, target.with_name(ENGINE_LIBRARY))
+            _build_operator(compiler, sources, headers, objects, target)
         else:
-            headers = [pathlib.Path(path) for path in extension.depends]
-            _build_engine(compiler, extension.sources, headers, objects, target, self.distribution.get_version())
+            _build_engine(compiler, sources, headers, objects, target, self.distribution.get_version())
 
 
 COMMANDS = {'build_ext': BuildNative}
@@ -137,23 +140,23 @@ def _build_engine(compiler, sources, headers, objects, target, version):
     have = known_instruction_sets(compiler)
     common = [*FLAGS, *THREADS, f'-DBMX_VERSION="{version}"', *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
     jobs = []
-    for source in map(pathlib.Path, sources):
+    for source in sources:
         suffix = source.stem.rpartition('_')[2]
         if suffix in have or suffix not in INSTRUCTION_SETS:
             jobs.append((source, [*common, *have.get(suffix, [])]))
     _compile_and_link(compiler, jobs, headers, objects, target, [*THREADS, f'-Wl,-soname,{ENGINE_LIBRARY}', '-Wl,-z,defs'])
 
 
-def _build_operator(compiler, inputs, objects, target, engine):
+def _build_operator(compiler, sources, headers, objects, target):
     mxnet = find_mxnet()
     if mxnet is None:
         target.unlink(missing_ok=True)  # built for an MXNet that has been uninstalled
         return  # an installation only for Session
     flags = [*FLAGS, '-fvisibility=default', '-isystem', str(mxnet / 'include')]  # MXNet looks up the functions by name
-    (source,) = (path for path in inputs if path.name == OPERATOR_SOURCE)
-    headers = [path for path in inputs if path != source]
-    foreign = (mxnet / 'src' / 'lib_api.cc', [*flags, '-w'])
-    _compile_and_link(compiler, [(source, flags), foreign], headers, objects, target, [str(engine), '-Wl,-rpath,$ORIGIN'])
+    # the objects of the shared folder are those of the engine, which has been built before
+    jobs = [(source, flags if source.name == OPERATOR_SOURCE else [*FLAGS, *THREADS]) for source in sources]
+    jobs.append((mxnet / 'src' / 'lib_api.cc', [*flags, '-w']))
+    _compile_and_link(compiler, jobs, headers, objects, target, [str(target.with_name(ENGINE_LIBRARY)), '-Wl,-rpath,$ORIGIN'])
 
 
 def _compile_and_link(compiler, jobs, headers, objects, target, link_flags):

@@ -1,5 +1,6 @@
 #include "api/c_api.h"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include "peaks/peak.h"
 #include "program/container.h"
 #include "program/error.h"
+#include "program/shapes.h"
 #include "threads/thread_count.h"
 
 #define BMX_EXPORT __attribute__((visibility("default")))
@@ -41,37 +43,14 @@ Result guarded(Result failure, const Function& function) {
     return failure;
 }
 
-std::string shape_text(const int64_t* shape, int rank) {
-    std::string text;
-    for (int i = 0; i < rank; i++) {
-        text += (i ? ", " : "(") + std::to_string(shape[i]);
-    }
-    return text + ")";
-}
-
+// `shapes`: 4 numbers for each input, of which flat ones have 2.
 bmx::InputSizes sizes_of(const bmx::Program& program, const int64_t* shapes) {
-    bmx::InputSizes sizes;
-    sizes.batch = shapes[0];
-    for (size_t i = 0; i < program.inputs().size(); i++) {
-        const bmx::Value& input = program.inputs()[i];
-        const int64_t* shape = shapes + 4 * i;
-        const int rank = input.flat ? 2 : 4;
-        const std::string channels = std::to_string(input.channels);
-        if (shape[0] < 1) {
-            throw bmx::Error("input " + std::to_string(i) + " has the batch " + std::to_string(shape[0]) +
-                             "; it must be 1 or more");
-        }
-        if (shape[1] != input.channels) {
-            throw bmx::Error("input " + std::to_string(i) + " must have the shape (batch, " + channels +
-                             (input.flat ? ")" : ", height, width)") + ", not " + shape_text(shape, rank));
-        }
-        if (shape[0] != sizes.batch || sizes.batch > INT32_MAX) {
-            throw bmx::Error("input " + std::to_string(i) + " has the batch " + std::to_string(shape[0]) +
-                             ", input 0 has " + std::to_string(sizes.batch) + "; at most 2147483647 are possible");
-        }
-        sizes.maps.push_back(input.flat ? std::make_pair<int64_t, int64_t>(1, 1) : std::make_pair(shape[2], shape[3]));
+    std::vector<bmx::Shape> inputs;
+    for (const bmx::Value& input : program.inputs()) {
+        inputs.emplace_back(shapes, shapes + (input.flat ? 2 : 4));
+        shapes += 4;
     }
-    return sizes;
+    return bmx::check_shapes(program, inputs);
 }
 
 }  // namespace
@@ -135,13 +114,10 @@ BMX_EXPORT int bmx_program_infer(const bmx_program* program, const int64_t* inpu
         const bmx::InputSizes sizes = sizes_of(parsed, input_shapes);
         const std::vector<bmx::Value> values = parsed.infer(sizes.maps);
         for (size_t i = 0; i < parsed.outputs().size(); i++) {
-            const bmx::Value& value = values[parsed.outputs()[i]];
-            int64_t* shape = output_shapes + 4 * i;
-            shape[0] = sizes.batch;
-            shape[1] = value.channels;
-            shape[2] = value.flat ? 0 : value.height;
-            shape[3] = value.flat ? 0 : value.width;
-            output_ranks[i] = value.flat ? 2 : 4;
+            bmx::Shape shape = bmx::shape_of(values[parsed.outputs()[i]], sizes.batch);
+            output_ranks[i] = static_cast<int>(shape.size());
+            shape.resize(4);
+            std::copy(shape.begin(), shape.end(), output_shapes + 4 * i);
         }
         return 0;
     });

@@ -7,15 +7,10 @@
 #include "plan/layout.h"
 #include "plan/plan.h"
 #include "program/program.h"
+#include "program/shapes.h"
 #include "threads/thread_pool.h"
 
 namespace bmx {
-
-// Input shapes of a run.
-struct InputSizes {
-    int64_t batch;
-    std::vector<std::pair<int64_t, int64_t>> maps;  // height and width of each input
-};
 
 struct StepReport {
     std::string name;

@@ -1,19 +1,22 @@
 // The MXNet operator `bmx_melius_packed`, which runs a packed program. The only file that depends on MXNet.
 //
-// Its inputs are those of the program, followed by the words of the program (int32). The attributes are described in
-// deployment/program/packed_operator.py. MXNet does not distinguish repeated runs of one operator from new operators,
-// so prepared programs are cached here for the whole process and looked up by their words.
+// Its inputs are those of the program, followed by the words of the program (int32). Its attribute, from which shapes
+// are inferred, is described in deployment/program/packed_operator.py. MXNet does not distinguish repeated runs of one
+// operator from new operators, so prepared programs and decoded attributes are cached here for the whole process.
 #include <mxnet/lib_api.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <cstring>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <sstream>
 
 #include "api/c_api.h"
+#include "api/recently_used.h"
+#include "program/error.h"
+#include "program/shapes.h"
+#include "program/structure.h"
 
 namespace {
 
@@ -43,45 +46,102 @@ MXReturnValue guarded(const Body& body) {
     }
 }
 
-[[noreturn]] void refuse(const std::string& text) { throw std::runtime_error(text); }
+// --- caches ----------------------------------------------------------------------------------------------------------
 
-// --- attributes and shapes -------------------------------------------------------------------------------------------
+using Structure = std::shared_ptr<const bmx::Program>;  // without arrays
 
-constexpr int64_t kLimit = int64_t(1) << 60;  // the sum of two such numbers does not overflow
+// Cache of structures by their text, because MXNet infers shapes at every imperative call.
+class Structures {
+  public:
+    Structure find(const std::string& text) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (const Entry* found = entries_.find([&](const Entry& entry) { return entry.text == text; })) {
+            return found->structure;
+        }
+        const auto structure = std::make_shared<const bmx::Program>(bmx::read_structure(text));
+        entries_.add({text, structure});
+        return structure;
+    }
 
-std::vector<int64_t> numbers(const Attributes& attributes, const char* name, size_t count) {
-    auto found = attributes.find(name);
+  private:
+    struct Entry {
+        std::string text;
+        Structure structure;
+    };
+
+    std::mutex mutex_;
+    bmx::RecentlyUsed<Entry> entries_{32};
+};
+
+using Program = std::shared_ptr<const bmx_program>;
+
+// Cache of the most recently used programs. MXNet assigns a version to the contents of each array: an array with the
+// same address and version is unchanged, and if another array has been allocated there, its header with the checksum
+// differs (or it is a damaged copy of the same program; then the undamaged program is run). Other arrays are compared
+// in full.
+class Programs {
+  public:
+    Program find(const int32_t* words, size_t size, size_t version) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        auto equal = [&](const Entry& entry, size_t length) {
+            return entry.words->size() == size && !std::memcmp(entry.words->data(), words, length * sizeof(int32_t));
+        };
+        const Entry* found = entries_.find([&](const Entry& entry) {
+            return entry.address == words && entry.version == version && equal(entry, std::min(size, kHeaderWords));
+        });
+        if (found) {
+            return found->program;
+        }
+        found = entries_.find([&](const Entry& entry) { return equal(entry, size); });
+        Entry entry = found ? *found : prepare(words, size);
+        entry.address = words;
+        entry.version = version;
+        entries_.remove([&](const Entry& old) { return old.address == words; });
+        entries_.add(entry);
+        return entry.program;
+    }
+
+  private:
+    static constexpr size_t kHeaderWords = 8;
+    struct Entry {
+        std::shared_ptr<const std::vector<int32_t>> words;
+        Program program;
+        const int32_t* address;
+        size_t version;
+    };
+
+    static Entry prepare(const int32_t* words, size_t size) {
+        bmx_program* program = bmx_program_create(words, size);
+        if (!program) {
+            throw bmx::Error(bmx_last_error());
+        }
+        Program owned(program, bmx_program_destroy);
+        return {std::make_shared<std::vector<int32_t>>(words, words + size), owned, words, 0};
+    }
+
+    std::mutex mutex_;
+    bmx::RecentlyUsed<Entry> entries_{32};
+};
+
+struct Caches {
+    Structures structures;
+    Programs programs;
+};
+
+// A child of fork() starts with empty caches: a thread of the parent may have held a lock.
+Caches* caches = new Caches;
+const int at_fork = pthread_atfork(nullptr, nullptr, [] { caches = new Caches; });
+
+// --- shapes ----------------------------------------------------------------------------------------------------------
+
+Structure structure_of(const Attributes& attributes) {
+    auto found = attributes.find("structure");
     if (found == attributes.end()) {
-        refuse(std::string("the attribute ") + name + " is missing: convert the network again");
+        throw bmx::Error(
+            "the symbol was written by an earlier version of bmx-melius and has no attribute structure: run bmx-melius "
+            "convert again");
     }
-    std::istringstream text(found->second);
-    std::vector<int64_t> values;
-    bool bounded = true;
-    for (int64_t value; text >> value; values.push_back(value)) {
-        bounded &= std::abs(value / 2) < kLimit;
-    }
-    if (!text.eof() || values.size() != count || !bounded) {
-        refuse(std::string("the attribute ") + name + " is damaged");
-    }
-    return values;
-}
-
-int count(const Attributes& attributes, const char* name, int most = 1 << 20) {
-    int64_t value = numbers(attributes, name, 1)[0];
-    if (value < 1 || value > most) {
-        refuse(std::string("the attribute ") + name + " is damaged");
-    }
-    return int(value);
-}
-
-std::string text_of(const Shape& shape) {
-    std::ostringstream text;
-    text << '(';
-    for (size_t axis = 0; axis < shape.size(); axis++) {
-        text << (axis ? ", " : "") << shape[axis];
-    }
-    text << ')';
-    return text.str();
+    return caches->structures.find(found->second);
 }
 
 // MXNet passes an unknown size as -1, older versions as 0.
@@ -90,62 +150,45 @@ bool known(const Shape& shape) {
            std::none_of(shape.begin(), shape.end(), [](unsigned size) { return size == 0 || size == ~0u; });
 }
 
-int64_t resize(const int64_t* formula, int64_t size) {
-    int64_t shift = formula[0], step = formula[1], offset = formula[2];
-    if (step <= 0) {
-        return offset;
+std::string sizes_at_conversion(const bmx::Program& program) {
+    std::string text;
+    for (const bmx::Value& input : program.inputs()) {
+        const bmx::Shape shape = bmx::shape_of(input, 1);
+        text += (text.empty() ? "" : ", ") + bmx::to_string({shape.begin() + 1, shape.end()});
     }
-    int64_t sum = size + shift;
-    return (sum >= 0 ? sum / step : -((step - 1 - sum) / step)) + offset;
-}
-
-unsigned int dimension(int64_t size) {
-    if (size < 1 || size > INT32_MAX) {
-        refuse("the network cannot run on a map of this size: a window does not fit");
-    }
-    return unsigned(size);
+    return text;
 }
 
 void infer_shapes(const Attributes& attributes, std::vector<Shape>* inputs, std::vector<Shape>* outputs) {
-    size_t data = inputs->size() - 1;
-    inputs->back() = {unsigned(count(attributes, "program_words", INT32_MAX))};
-    std::vector<int64_t> channels = numbers(attributes, "input_channels", data);
-    for (size_t i = 0; i < data; i++) {
+    const Structure structure = structure_of(attributes);
+    inputs->back() = {unsigned(structure->length())};
+    std::vector<bmx::Shape> shapes;
+    for (size_t i = 0; i + 1 < inputs->size(); i++) {
         const Shape& shape = (*inputs)[i];
         if (!known(shape)) {
             return;  // MXNet calls again when more shapes are known
         }
-        size_t rank = channels[i] < 0 ? 2 : 4;
-        if (shape.size() != rank || shape[1] != std::abs(channels[i])) {
-            std::string needed =
-                "(batch, " + std::to_string(std::abs(channels[i])) + (rank == 2 ? ")" : ", height, width)");
-            refuse("input " + std::to_string(i) + " must have the shape " + needed + ", not " + text_of(shape));
-        }
-        if (shape[0] != inputs->front()[0]) {
-            refuse("the inputs have different batches");
-        }
+        shapes.emplace_back(shape.begin(), shape.end());
     }
-    std::vector<int64_t> formulas = numbers(attributes, "output_shapes", 9 * outputs->size());
+    const bmx::InputSizes sizes = bmx::check_shapes(*structure, shapes);
+    std::vector<bmx::Value> values;
+    try {
+        values = structure->infer(sizes.maps);
+    } catch (const bmx::Error& error) {
+        throw bmx::Error(std::string(error.what()) + "; the network was converted with inputs of " +
+                         sizes_at_conversion(*structure));
+    }
     for (size_t o = 0; o < outputs->size(); o++) {
-        const int64_t* formula = &formulas[9 * o];
-        if (formula[2] < 0 || formula[2] >= int64_t(data)) {
-            refuse("the attribute output_shapes is damaged");
-        }
-        const Shape& source = (*inputs)[formula[2]];
-        unsigned height = dimension(resize(formula + 3, source.size() == 4 ? source[2] : 1));
-        unsigned width = dimension(resize(formula + 6, source.size() == 4 ? source[3] : 1));
-        if (formula[0]) {
-            (*outputs)[o] = {source[0], dimension(formula[1])};
-        } else {
-            (*outputs)[o] = {source[0], dimension(formula[1]), height, width};
-        }
+        const bmx::Shape shape = bmx::shape_of(values[structure->outputs()[o]], sizes.batch);
+        (*outputs)[o].assign(shape.begin(), shape.end());
     }
 }
 
 MXReturnValue parse_attributes(const Attributes& attributes, int* inputs, int* outputs) {
     return guarded([&] {
-        *inputs = count(attributes, "num_inputs") + 1;
-        *outputs = count(attributes, "num_outputs");
+        const Structure structure = structure_of(attributes);
+        *inputs = int(structure->inputs().size()) + 1;
+        *outputs = int(structure->outputs().size());
     });
 }
 
@@ -172,66 +215,6 @@ MXReturnValue infer_type(const Attributes&, std::vector<int>* inputs, std::vecto
     return mxnet::ext::MX_SUCCESS;
 }
 
-// --- prepared programs -----------------------------------------------------------------------------------------------
-
-using Program = std::shared_ptr<const bmx_program>;
-
-// Cache of the most recently used programs. MXNet assigns a version to the contents of each array: an array with the
-// same address and version is unchanged, and if another array has been allocated there, its header with the checksum
-// differs (or it is a damaged copy of the same program; then the undamaged program is run). Other arrays are compared
-// in full.
-class Programs {
-  public:
-    Program find(const int32_t* words, size_t size, size_t version) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        auto equal = [&](const Entry& entry, size_t length) {
-            return entry.words->size() == size && !std::memcmp(entry.words->data(), words, length * sizeof(int32_t));
-        };
-        auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-            return entry.address == words && entry.version == version && equal(entry, std::min(size, kHeaderWords));
-        });
-        if (found != entries_.end()) {
-            entries_.splice(entries_.begin(), entries_, found);
-            return found->program;
-        }
-        found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return equal(entry, size); });
-        Entry entry = found != entries_.end() ? *found : prepare(words, size);
-        entry.address = words;
-        entry.version = version;
-        entries_.remove_if([&](const Entry& old) { return old.address == words; });
-        entries_.push_front(entry);
-        if (entries_.size() > kMost) {
-            entries_.pop_back();
-        }
-        return entry.program;
-    }
-
-  private:
-    static constexpr size_t kHeaderWords = 8, kMost = 32;
-    struct Entry {
-        std::shared_ptr<const std::vector<int32_t>> words;
-        Program program;
-        const int32_t* address;
-        size_t version;
-    };
-
-    static Entry prepare(const int32_t* words, size_t size) {
-        bmx_program* program = bmx_program_create(words, size);
-        if (!program) {
-            refuse(bmx_last_error());
-        }
-        Program owned(program, bmx_program_destroy);
-        return {std::make_shared<std::vector<int32_t>>(words, words + size), owned, words, 0};
-    }
-
-    std::mutex mutex_;
-    std::list<Entry> entries_;  // most recently used first
-};
-
-// A child of fork() starts with an empty cache: a thread of the parent may have held the lock.
-Programs* programs = new Programs;
-const int at_fork = pthread_atfork(nullptr, nullptr, [] { programs = new Programs; });
-
 // --- running ---------------------------------------------------------------------------------------------------------
 
 // Shapes in the form of the C interface, four numbers each.
@@ -239,7 +222,7 @@ std::vector<int64_t> shapes_of(const std::vector<MXTensor>& tensors, size_t numb
     std::vector<int64_t> shapes(4 * number);
     for (size_t i = 0; i < number; i++) {
         if (tensors[i].shape.size() > 4) {
-            refuse("an array of rank " + std::to_string(tensors[i].shape.size()));
+            throw bmx::Error("an array of rank " + std::to_string(tensors[i].shape.size()));
         }
         std::copy(tensors[i].shape.begin(), tensors[i].shape.end(), shapes.begin() + 4 * i);
     }
@@ -249,17 +232,17 @@ std::vector<int64_t> shapes_of(const std::vector<MXTensor>& tensors, size_t numb
 void run(std::vector<MXTensor>& inputs, std::vector<MXTensor>& outputs) {
     MXTensor& words = inputs.back();
     size_t data = inputs.size() - 1;
-    Program program = programs->find(words.data<int32_t>(), size_t(words.size()), words.verID);
+    Program program = caches->programs.find(words.data<int32_t>(), size_t(words.size()), words.verID);
     if (bmx_program_inputs(program.get()) != data || bmx_program_outputs(program.get()) != outputs.size()) {
-        refuse("symbol and parameters do not belong together: load both from one conversion");
+        throw bmx::Error("symbol and parameters do not belong together: load both from one conversion");
     }
     std::vector<int64_t> input_shapes = shapes_of(inputs, data), output_shapes(4 * outputs.size());
     std::vector<int> ranks(outputs.size());
     if (bmx_program_infer(program.get(), input_shapes.data(), output_shapes.data(), ranks.data())) {
-        refuse(bmx_last_error());
+        throw bmx::Error(bmx_last_error());
     }
     if (output_shapes != shapes_of(outputs, outputs.size())) {
-        refuse("symbol and parameters do not belong together: load both from one conversion");
+        throw bmx::Error("symbol and parameters do not belong together: load both from one conversion");
     }
     std::vector<const float*> from;
     std::vector<float*> to;
@@ -270,7 +253,7 @@ void run(std::vector<MXTensor>& inputs, std::vector<MXTensor>& outputs) {
         to.push_back(output.data<float>());
     }
     if (bmx_program_run(program.get(), input_shapes.data(), from.data(), to.data(), 0)) {
-        refuse(bmx_last_error());
+        throw bmx::Error(bmx_last_error());
     }
 }
 

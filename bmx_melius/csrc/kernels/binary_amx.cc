@@ -65,21 +65,13 @@ struct Bits {
     static void set(uint8_t* tile, int at, bool positive, int) { tile[at / 8] |= positive << at % 8; }
 };
 
-// The parts of a window that are contiguous in the map.
-struct Pieces {
-    int rows, columns;  // number of pieces down and across the window
-    int bytes;          // bytes of a piece
-    int chunks() const { return ceil_div(bytes, kChunk); }
-    int tiles() const { return rows * columns * chunks(); }  // tiles of a strip
-};
-
-Pieces pieces_of(const BinaryConv& conv) {
-    return {conv.kernel_h, taps_touch(conv) ? 1 : conv.kernel_w, piece_units(conv) * kUnitBytes};
-}
+int bytes_of(const Pieces& pieces) { return pieces.units * kUnitBytes; }
+int chunks_of(const Pieces& pieces) { return ceil_div(bytes_of(pieces), kChunk); }
+int tiles_of(const Pieces& pieces) { return pieces.rows * pieces.columns * chunks_of(pieces); }  // tiles of a strip
 
 template <typename Form>
 size_t strip_bytes(const BinaryConv& conv) {
-    return size_t(pieces_of(conv).tiles()) * Form::kTileSize;
+    return size_t(tiles_of(pieces_of(conv))) * Form::kTileSize;
 }
 
 template <typename Form>
@@ -98,7 +90,6 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
     const int units = conv.group_units();
     const int group_channels = conv.in_channels / conv.groups;
     const size_t filter_words = size_t(conv.kernel_h) * conv.kernel_w * units;
-    const int piece_words = pieces.bytes / kUnitBytes;
     const int scale = conv.offset ? 1 : 2;
     uint8_t* tiles = static_cast<uint8_t*>(prepared);
     int32_t* constants = reinterpret_cast<int32_t*>(tiles + tiles_bytes<Form>(conv));
@@ -109,10 +100,10 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
             int negative = 0;
             for (size_t i = 0; i < filter_words; ++i) {
                 const uint32_t word = words[filter * filter_words + i];
-                const size_t piece = i / piece_words, first = i % piece_words * 32;
+                const size_t piece = i / pieces.units, first = i % pieces.units * 32;
                 const int elements = least(32, group_channels - static_cast<int>(i % units) * 32);
                 for (int e = 0; e < elements; ++e) {
-                    const size_t k = first + e, chunk = piece * pieces.chunks() + k / kChunk;
+                    const size_t k = first + e, chunk = piece * chunks_of(pieces) + k / kChunk;
                     const bool positive = word >> e & 1;
                     const int at = static_cast<int>(k % kChunk / 4 * kChunk + lane * 4 + k % 4);
                     Form::set(tiles + chunk * Form::kTileSize, at, positive, scale);
@@ -293,7 +284,7 @@ class Convolution {
     explicit Convolution(const BinaryConvRun& run)
         : run_(run),
           pixel_step_(run.conv->stride_w * run.pixel_bytes),
-          pieces_(pieces_of(*run.conv)),
+          pieces_(pieces_in_map(run)),
           strip_bytes_(strip_bytes<Form>(*run.conv)),
           weights_(static_cast<const uint8_t*>(run.weights)),
           results_(run, reinterpret_cast<const int32_t*>(weights_ + tiles_bytes<Form>(*run.conv))) {
@@ -340,26 +331,24 @@ class Convolution {
 
     template <int kTiles, int kStrips>
     void compute(const Block& block) {
-        const BinaryConv& conv = *run_.conv;
-        const ptrdiff_t first_unit = block.strips[0].group * conv.group_units() * kUnitBytes;
+        const ptrdiff_t first_unit = block.strips[0].group * run_.conv->group_units() * kUnitBytes;
         const uint8_t* weights = weights_ + block.strips[0].index * strip_bytes_;
         int pixels_a_step = 0, step = 0;
         if constexpr (Form::kStrips == 1) {
-            for (; step < kAhead && step < pieces_.tiles(); ++step) {
+            for (; step < kAhead && step < tiles_of(pieces_); ++step) {
                 make_bytes(weights, step);
             }
             step = 0;
         }
         for (int y = 0; y < pieces_.rows; ++y) {
             for (int x = 0; x < pieces_.columns; ++x) {
-                const ptrdiff_t begin =
-                    first_unit + y * conv.dilation_h * run_.row_bytes + x * conv.dilation_w * run_.pixel_bytes;
-                for (ptrdiff_t at = begin; at < begin + pieces_.bytes; at += kChunk, ++step) {
+                const ptrdiff_t begin = first_unit + y * pieces_.row_step + x * pieces_.step;
+                for (ptrdiff_t at = begin; at < begin + bytes_of(pieces_); at += kChunk, ++step) {
                     load<kTiles, kStrips>(block.group->windows, at, weights, step);
                     if (pixels_a_step == 0) {
                         store_sums();
                         clear_sums();
-                        pixels_a_step = results_.left() / pieces_.tiles() + 1;
+                        pixels_a_step = results_.left() / tiles_of(pieces_) + 1;
                     } else {
                         if (step % kBunch == kBunch - 1) {
                             results_.store_pixels(kBunch * pixels_a_step);
@@ -380,7 +369,7 @@ class Convolution {
     template <int kTiles, int kStrips>
     void load(const uint8_t* const* windows, ptrdiff_t at, const uint8_t* weights, int step) {
         if constexpr (Form::kStrips == 1) {
-            if (step + kAhead < pieces_.tiles()) {
+            if (step + kAhead < tiles_of(pieces_)) {
                 make_bytes(weights, step + kAhead);
             }
             load_tile<6>(bytes_[step % kBytesTiles]);
@@ -425,8 +414,8 @@ class Convolution {
         const __m512i negative = _mm512_sub_epi8(_mm512_setzero_si512(), positive);
         const uint8_t* from = weights + step * Form::kTileSize;
         uint8_t* to = bytes_[step % kBytesTiles];
-        const int beyond = pieces_.chunks() * kChunk - pieces_.bytes;  // bytes of the last chunk beyond the piece
-        const int rows = beyond && (step + 1) % pieces_.chunks() == 0 ? kTileRows - beyond / 4 : kTileRows;
+        const int beyond = chunks_of(pieces_) * kChunk - bytes_of(pieces_);  // bytes of the last chunk beyond the piece
+        const int rows = beyond && (step + 1) % chunks_of(pieces_) == 0 ? kTileRows - beyond / 4 : kTileRows;
         if (rows == kTileRows) {
 #pragma GCC unroll 16
             for (int row = 0; row < kTileRows; ++row) {
@@ -457,7 +446,7 @@ class Convolution {
 
     const BinaryConvRun& run_;
     const ptrdiff_t pixel_step_;
-    const Pieces pieces_;
+    const PiecesInMap pieces_;
     const size_t strip_bytes_;
     const uint8_t* const weights_;
     Block computed_ = kNothing;  // the block whose sums are in the tiles

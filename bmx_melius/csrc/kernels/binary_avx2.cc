@@ -177,13 +177,13 @@ constexpr Tables kTables;
 // State shared by all pixels of a run.
 struct Work {
     const BinaryConvRun& run;
-    Runs runs;
+    PiecesInMap pieces;
     Affine affine;
     size_t strip_bytes;
 
     explicit Work(const BinaryConvRun& run)
         : run(run),
-          runs(runs_of(run)),
+          pieces(pieces_in_map(run)),
           affine(affine_of_differing(*run.conv)),
           strip_bytes(bytes_of_strip(*run.conv)) {}
 };
@@ -198,21 +198,22 @@ struct Pair {
 // Computes the table offsets for the steps of a pair, in the order of the weights, a limited number at a time.
 class TableFinder {
   public:
-    TableFinder(const Runs& runs, const Pair& pair) : runs_(runs), pair_(pair) {}
+    TableFinder(const PiecesInMap& pieces, const Pair& pair) : pieces_(pieces), pair_(pair) {}
 
     // Computes the next offsets. Returns the number of sums, 0 after the last one.
     int find() {
         int units = 0, unit = unit_, column = column_, row = row_;
-        while (row < runs_.rows && units < kMostUnits) {
-            const int left = runs_.units - unit, some = left < kMostUnits - units ? left : kMostUnits - units;
-            find(row * runs_.row_step + column * runs_.step + unit * kUnitBytes, some, offsets_ + units * kUnitSteps);
+        while (row < pieces_.rows && units < kMostUnits) {
+            const int left = pieces_.units - unit, some = left < kMostUnits - units ? left : kMostUnits - units;
+            find(row * pieces_.row_step + column * pieces_.step + unit * kUnitBytes, some,
+                 offsets_ + units * kUnitSteps);
             units += some;
             unit += some;
-            if (unit < runs_.units) {
+            if (unit < pieces_.units) {
                 break;
             }
             unit = 0;
-            if (++column < runs_.columns) {
+            if (++column < pieces_.columns) {
                 continue;
             }
             column = 0;
@@ -243,7 +244,7 @@ class TableFinder {
         }
     }
 
-    const Runs& runs_;
+    const PiecesInMap& pieces_;
     const Pair& pair_;
     int row_ = 0, column_ = 0, unit_ = 0;
     uint16_t offsets_[(kMostUnits + 2) * kUnitSteps];
@@ -389,7 +390,7 @@ void convolve_pair(const Work& work, const Strip* strips, const Pair& pair) {
         weights[s] = static_cast<const uint8_t*>(work.run.weights) + (strips[0].index + s) * work.strip_bytes;
     }
     Sums<kStrips> sums(work.affine.constant);
-    TableFinder tables(work.runs, pair);
+    TableFinder tables(work.pieces, pair);
     while (int left = tables.find()) {
         const uint16_t* offsets = tables.offsets();
         while (left > 0) {

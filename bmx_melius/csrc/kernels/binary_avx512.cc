@@ -170,13 +170,13 @@ size_t strip_words(const BinaryConv& conv) {
 size_t weights_bytes(const BinaryConv& conv) { return count_strips(conv) * strip_words(conv) * sizeof(uint32_t); }
 
 // Smaller pieces gain nothing, because each piece costs two additional operations.
-bool uses_parities(const BinaryConv& conv) { return piece_units(conv) >= 16; }
+bool uses_parities(const BinaryConv& conv) { return pieces_of(conv).units >= 16; }
 
 void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
     const size_t filter_words = strip_words(conv) / kLanes;
     for_each_strip(conv, [&](const Strip& strip) {
         uint32_t* to = static_cast<uint32_t*>(prepared) + strip.index * strip_words(conv);
-        const int piece = piece_units(conv);
+        const int piece = pieces_of(conv).units;
         const bool parities = uses_parities(conv);
         for (size_t k = 0; k < filter_words; ++k) {
             for (int lane = 0; lane < kLanes; ++lane) {
@@ -199,7 +199,7 @@ struct Block {
 
 // State shared by all blocks of a run.
 struct Shape {
-    Runs runs;
+    PiecesInMap pieces;
     ptrdiff_t pixel_step;
     size_t strip_step;
     Affine affine;
@@ -239,7 +239,7 @@ inline __attribute__((always_inline)) void store_block(const BinaryConvRun& run,
 
 template <int kStrips, int kPixels>
 void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& block) {
-    const Runs runs = shape.runs;
+    const PiecesInMap pieces = shape.pieces;
     const ptrdiff_t pixel_step = shape.pixel_step;
     const size_t strip_step = shape.strip_step;
     const uint32_t* weights = static_cast<const uint32_t*>(run.weights) + block.strips[0].index * strip_step;
@@ -252,10 +252,10 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
             sums[p][s] = _mm512_setzero_si512();
         }
     }
-    for (int y = 0; y < runs.rows; ++y) {
-        for (int x = 0; x < runs.columns; ++x) {
-            const uint8_t* from = block.window + y * runs.row_step + x * runs.step;
-            for (int unit = 0; unit < runs.units; ++unit, from += kUnitBytes, weights += kLanes) {
+    for (int y = 0; y < pieces.rows; ++y) {
+        for (int x = 0; x < pieces.columns; ++x) {
+            const uint8_t* from = block.window + y * pieces.row_step + x * pieces.step;
+            for (int unit = 0; unit < pieces.units; ++unit, from += kUnitBytes, weights += kLanes) {
                 __m512i w[kStrips];
 #pragma GCC unroll 8
                 for (int s = 0; s < kStrips; ++s) {
@@ -286,7 +286,7 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
 // parities.
 template <int kStrips, int kPixels>
 void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape, const Block& block) {
-    const Runs runs = shape.runs;
+    const PiecesInMap pieces = shape.pieces;
     const ptrdiff_t pixel_step = shape.pixel_step;
     const size_t strip_step = shape.strip_step;
     const uint32_t* weights = static_cast<const uint32_t*>(run.weights) + block.strips[0].index * strip_step;
@@ -305,9 +305,9 @@ void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape, co
             twos[p][s] = ones[p][s] = _mm512_setzero_si512();
         }
     }
-    for (int y = 0; y < runs.rows; ++y) {
-        for (int x = 0; x < runs.columns; ++x) {
-            const uint8_t* from = block.window + y * runs.row_step + x * runs.step;
+    for (int y = 0; y < pieces.rows; ++y) {
+        for (int x = 0; x < pieces.columns; ++x) {
+            const uint8_t* from = block.window + y * pieces.row_step + x * pieces.step;
             __m512i parity[kPixels][kStrips];
 #pragma GCC unroll 8
             for (int p = 0; p < kPixels; ++p) {
@@ -320,7 +320,7 @@ void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape, co
                 }
             }
             from += kUnitBytes;
-            for (int unit = 0; unit + 1 < runs.units; unit += 2, from += 2 * kUnitBytes, weights += 2 * kLanes) {
+            for (int unit = 0; unit + 1 < pieces.units; unit += 2, from += 2 * kUnitBytes, weights += 2 * kLanes) {
 #pragma GCC unroll 8
                 for (int p = 0; p < kPixels; ++p) {
                     const __m512i a = broadcast(from + p * pixel_step);
@@ -335,7 +335,7 @@ void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape, co
                     }
                 }
             }
-            const bool single = runs.units % 2;
+            const bool single = pieces.units % 2;
 #pragma GCC unroll 8
             for (int p = 0; p < kPixels; ++p) {
 #pragma GCC unroll 8
@@ -386,7 +386,8 @@ constexpr const ConvolveBlock* kParityBlocks[kMostStrips] = {kParityPixelBlocks<
 
 void convolve_blocks(const BinaryConvRun& run, const ConvolveBlock* const* blocks, int most_pixels) {
     const BinaryConv& conv = *run.conv;
-    const Shape shape = {runs_of(run), conv.stride_w * run.pixel_bytes, strip_words(conv), affine_of_differing(conv)};
+    const Shape shape = {pieces_in_map(run), conv.stride_w * run.pixel_bytes, strip_words(conv),
+                         affine_of_differing(conv)};
     const int pixel_blocks = ceil_div(run.columns, most_pixels);
     for_each_strip_block<kMostStrips>(run, [&](const Strip* strips, int count) {
         const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;

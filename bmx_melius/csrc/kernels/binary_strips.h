@@ -63,20 +63,23 @@ void for_each_strip_block(const BinaryConvRun& run, const Visit& visit) {
 
 // The parts of a window that are contiguous in both the map and the weights: rows of taps if adjacent taps are adjacent
 // in memory, otherwise single taps.
-struct Runs {
-    int rows, columns;         // pieces down and across the window
-    ptrdiff_t row_step, step;  // their strides in the map in bytes
-    int units;                 // units of a piece
+struct Pieces {
+    int rows, columns;  // pieces down and across the window
+    int units;          // units of a piece
 };
 
-inline bool taps_touch(const BinaryConv& conv) { return conv.groups == 1 && conv.dilation_w == 1; }
+inline Pieces pieces_of(const BinaryConv& conv) {
+    const bool taps_touch = conv.groups == 1 && conv.dilation_w == 1;
+    return {conv.kernel_h, taps_touch ? 1 : conv.kernel_w, conv.group_units() * (taps_touch ? conv.kernel_w : 1)};
+}
 
-inline int piece_units(const BinaryConv& conv) { return conv.group_units() * (taps_touch(conv) ? conv.kernel_w : 1); }
+struct PiecesInMap : Pieces {
+    ptrdiff_t row_step, step;  // strides in bytes
+};
 
-inline Runs runs_of(const BinaryConvRun& run) {
+inline PiecesInMap pieces_in_map(const BinaryConvRun& run) {
     const BinaryConv& conv = *run.conv;
-    return {conv.kernel_h, taps_touch(conv) ? 1 : conv.kernel_w, conv.dilation_h * run.row_bytes,
-            conv.dilation_w * run.pixel_bytes, piece_units(conv)};
+    return {pieces_of(conv), conv.dilation_h * run.row_bytes, conv.dilation_w * run.pixel_bytes};
 }
 
 // Coefficients of a result: constant - scale * (number of differing elements).

@@ -10,6 +10,33 @@ namespace {
 
 constexpr int kChains = 16;  // independent sums, to hide the latency
 
+// Measurements of an instruction set. amx has the registers of avx512.
+struct Peaks {
+    const char* isa;
+    double (*binary_rate)(double seconds);
+    double (*float_rate)(double seconds);
+};
+
+constexpr Peaks kPeaks[] = {
+    {"reference", peak_binary_reference, peak_float_reference},
+#ifdef BMX_HAVE_AVX2
+    {"avx2", peak_binary_avx2, peak_float_avx2},
+#endif
+#ifdef BMX_HAVE_AVX512
+    {"avx512", peak_binary_avx512, peak_float_avx512},
+    {"amx", peak_binary_avx512, peak_float_avx512},
+#endif
+};
+
+const Peaks* peaks_of(const char* isa) {
+    for (const Peaks& peaks : kPeaks) {
+        if (!std::strcmp(isa, peaks.isa)) {
+            return &peaks;
+        }
+    }
+    return nullptr;
+}
+
 }  // namespace
 
 double peak_binary_reference(double seconds) {
@@ -50,20 +77,13 @@ double peak_float_reference(double seconds) {
 }
 
 double peak_binary(const char* isa, double seconds) {
-    if (!std::strcmp(isa, "reference")) {
-        return peak_binary_reference(seconds);
-    }
-#ifdef BMX_HAVE_AVX2
-    if (!std::strcmp(isa, "avx2")) {
-        return peak_binary_avx2(seconds);
-    }
-#endif
-#ifdef BMX_HAVE_AVX512
-    if (!std::strcmp(isa, "avx512") || !std::strcmp(isa, "amx")) {
-        return peak_binary_avx512(seconds);
-    }
-#endif
-    return 0;
+    const Peaks* peaks = peaks_of(isa);
+    return peaks ? peaks->binary_rate(seconds) : 0;
+}
+
+double peak_float(const char* isa, double seconds) {
+    const Peaks* peaks = peaks_of(isa);
+    return peaks ? peaks->float_rate(seconds) : 0;
 }
 
 double peak_tiles(double seconds) {
@@ -71,23 +91,6 @@ double peak_tiles(double seconds) {
     return peak_tiles_amx(seconds);
 #endif
     return 0 * seconds;
-}
-
-double peak_float(const char* isa, double seconds) {
-    if (!std::strcmp(isa, "reference")) {
-        return peak_float_reference(seconds);
-    }
-#ifdef BMX_HAVE_AVX2
-    if (!std::strcmp(isa, "avx2")) {
-        return peak_float_avx2(seconds);
-    }
-#endif
-#ifdef BMX_HAVE_AVX512
-    if (!std::strcmp(isa, "avx512") || !std::strcmp(isa, "amx")) {
-        return peak_float_avx512(seconds);
-    }
-#endif
-    return 0;
 }
 
 }  // namespace bmx

@@ -40,20 +40,8 @@ double peak_binary_avx2(double seconds) {
 
 double peak_float_avx2(double seconds) {
     volatile float seed = 1e-3f;
-    volatile float sink = 0;
-    return fastest_rate(seconds, kChains * 8., [&](long iterations) {
-        __m256 sums[kChains];
-        const __m256 x = _mm256_set1_ps(seed);
-        for (auto& sum : sums) {
-            sum = x;
-        }
-        for (long i = 0; i < iterations; ++i) {
-#pragma GCC unroll 12
-            for (int c = 0; c < kChains; ++c) sums[c] = _mm256_fmadd_ps(sums[c], x, x);
-        }
-        for (int c = 1; c < kChains; ++c) sums[0] = _mm256_add_ps(sums[0], sums[c]);
-        sink = _mm256_cvtss_f32(sums[0]);
-    });
+    const __m256 x = _mm256_set1_ps(seed);
+    return fastest_rate_of_chains<kChains>(seconds, 8, x, [&](__m256& sum) { sum = _mm256_fmadd_ps(sum, x, x); });
 }
 
 }  // namespace bmx

@@ -23,6 +23,30 @@ double fastest_rate(double seconds, double macs, const Body& body) {
     return best;
 }
 
+// The same for a step on each of `chains` independent sums, which hide its latency. step(sum) performs `macs`
+// multiply-accumulates. (Loops that need all registers, or that the compiler vectorizes, are slower in this form.)
+template <int chains, typename Sum, typename Step>
+double fastest_rate_of_chains(double seconds, double macs, const Sum& start, const Step& step) {
+    return fastest_rate(seconds, chains * macs, [&](long iterations) {
+        Sum sums[chains];
+        for (Sum& sum : sums) {
+            Sum unknown = start;
+            asm("" : "+m"(unknown));  // otherwise the compiler merges equal chains
+            sum = unknown;
+        }
+        for (long i = 0; i < iterations; ++i) {
+#pragma GCC unroll 16
+            for (int c = 0; c < chains; ++c) {
+                step(sums[c]);
+            }
+        }
+        for (const Sum& sum : sums) {
+            const Sum used = sum;
+            asm volatile("" : : "m"(used));  // otherwise the compiler omits chains
+        }
+    });
+}
+
 }  // namespace
 
 double peak_binary_reference(double seconds);

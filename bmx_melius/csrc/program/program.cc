@@ -83,12 +83,14 @@ class Totals {
     int64_t operands_ = 0, groups_ = 0, weights_ = 0;
 };
 
-// Sequential reader of words with bounds checks.
+// Sequential reader of the words of a program or a structure with bounds checks.
 class Reader {
   public:
-    Reader(const int32_t* words, size_t count) : words_(words), count_(count) {}
+    Reader(const int32_t* words, size_t count, bool has_arrays)
+        : words_(words), count_(count), has_arrays_(has_arrays) {}
 
-    size_t position() const { return position_; }
+    // Number of words of the program up to the current position, including those that a structure omits.
+    int64_t length() const { return static_cast<int64_t>(position_) + omitted_; }
     size_t left() const { return count_ - position_; }
 
     // Takes `count` words and returns their position. Messages call them `what`, or `what` of `place`.
@@ -139,6 +141,7 @@ class Reader {
     // Reads an operation and appends its result to `values`.
     Operation operation(size_t number, std::vector<Value>& values) {
         Place place = {number};
+        const int64_t length_before = length();
         const size_t start = take(kRecordWords, "the head", &place);
         const int32_t code = words_[start], length = words_[start + 1], inputs = words_[start + 2];
         if (code < 1 || static_cast<size_t>(code) > rules().size()) {
@@ -158,9 +161,10 @@ class Reader {
         const int64_t channels = values[operation.inputs[0]].channels;
         totals_.add(place, operation, channels);
         arrays(operation, channels, place);
-        if (position_ - start != static_cast<size_t>(static_cast<int64_t>(length))) {
-            throw Error("word " + std::to_string(start) + ": " + place.text() + " takes " +
-                        std::to_string(position_ - start) + " words, its record says " + str(length));
+        const int64_t found = this->length() - length_before;
+        if (found != length) {
+            throw Error("word " + std::to_string(start) + ": " + place.text() + " takes " + str(found) +
+                        " words, its record says " + str(length));
         }
         values.push_back(result);
         return operation;
@@ -189,9 +193,9 @@ class Reader {
         switch (operation.op) {
             case Op::conv: {
                 const int64_t elements = int64_t(a.out_channels) * (channels / a.groups) * a.taps();
-                operation.first = a.half ? halves(elements, "weight", place) : take(elements, "weight", &place);
+                operation.first = a.half ? halves(elements, "weight", place) : array(elements, "weight", place);
                 if (a.has_bias) {
-                    operation.second = take(a.out_channels, "bias", &place);
+                    operation.second = array(a.out_channels, "bias", place);
                 }
                 break;
             }
@@ -199,28 +203,41 @@ class Reader {
                 operation.first = bits(int64_t(a.out_channels) * a.taps(), channels / a.groups, "weight", place);
                 break;
             case Op::threshold:
-                operation.first = take(channels, "threshold", &place);
+                operation.first = array(channels, "threshold", place);
                 operation.second = bits(1, channels, "flip", place);
-                for (int64_t i = 0; i < channels; i++) {
-                    float threshold;
-                    std::memcpy(&threshold, words_ + operation.first + i, sizeof threshold);
-                    if (std::isnan(threshold)) {
-                        throw Error(place.text() + " has a threshold that is not a number");
-                    }
-                }
+                check_thresholds(operation.first, channels, place);
                 break;
             case Op::affine:
-                operation.first = take(channels, "scale", &place);
-                operation.second = take(channels, "shift", &place);
+                operation.first = array(channels, "scale", place);
+                operation.second = array(channels, "shift", place);
                 break;
             default:
                 break;
         }
     }
 
+    // Takes the words of an array and returns their position; 0 for a structure, which omits them.
+    size_t array(int64_t count, const char* what, const Place& place) {
+        if (has_arrays_) {
+            return take(count, what, &place);
+        }
+        omitted_ += count;
+        return 0;
+    }
+
+    void check_thresholds(size_t start, int64_t channels, const Place& place) const {
+        for (int64_t i = 0; has_arrays_ && i < channels; i++) {
+            float threshold;
+            std::memcpy(&threshold, words_ + start + i, sizeof threshold);
+            if (std::isnan(threshold)) {
+                throw Error(place.text() + " has a threshold that is not a number");
+            }
+        }
+    }
+
     size_t halves(int64_t elements, const char* what, const Place& place) {
-        const size_t start = take((elements + 1) / 2, what, &place);
-        if (elements % 2 && static_cast<uint32_t>(words_[position_ - 1]) >> 16) {
+        const size_t start = array((elements + 1) / 2, what, place);
+        if (has_arrays_ && elements % 2 && static_cast<uint32_t>(words_[position_ - 1]) >> 16) {
             throw Error(text(what, &place) + " is not padded with 0");
         }
         return start;
@@ -228,12 +245,10 @@ class Reader {
 
     size_t bits(int64_t rows, int64_t elements, const char* what, const Place& place) {
         const int64_t words = (elements + 31) / 32;
-        const size_t start = take(rows * words, what, &place);
-        if (elements % 32) {
-            for (int64_t row = 0; row < rows; row++) {
-                if (static_cast<uint32_t>(words_[start + (row + 1) * words - 1]) >> elements % 32) {
-                    throw Error(text(what, &place) + " has bits set beyond its last element");
-                }
+        const size_t start = array(rows * words, what, place);
+        for (int64_t row = 0; has_arrays_ && elements % 32 && row < rows; row++) {
+            if (static_cast<uint32_t>(words_[start + (row + 1) * words - 1]) >> elements % 32) {
+                throw Error(text(what, &place) + " has bits set beyond its last element");
             }
         }
         return start;
@@ -241,11 +256,20 @@ class Reader {
 
     const int32_t* words_;
     size_t count_;
+    bool has_arrays_;
     size_t position_ = kHeaderWords;
+    int64_t omitted_ = 0;
     Totals totals_;
 };
 
-void check_header(const int32_t* words, size_t count) {
+void check_length(const int32_t* words, int64_t length) {
+    if (words[2] != length) {
+        throw Error("the header says " + str(words[2]) + " words, there are " + str(length) + ": the file is damaged");
+    }
+}
+
+// Checks the header, except for the length of a structure.
+void check_header(const int32_t* words, size_t count, bool has_arrays) {
     if (count < kHeaderWords) {
         throw Error("a program has at least " + std::to_string(kHeaderWords) + " words, not " + std::to_string(count) +
                     ": the file is cut short");
@@ -257,9 +281,8 @@ void check_header(const int32_t* words, size_t count) {
         throw Error("format version " + str(words[1]) + "; this release reads version " + str(kVersion) +
                     ": convert the network again");
     }
-    if (words[2] < 0 || static_cast<size_t>(words[2]) != count) {
-        throw Error("the header says " + str(words[2]) + " words, there are " + std::to_string(count) +
-                    ": the file is damaged");
+    if (has_arrays) {
+        check_length(words, static_cast<int64_t>(count));
     }
     if (static_cast<uint32_t>(words[3]) != checksum(words + 4, count - 4)) {
         throw Error("the checksum does not match: the file is damaged");
@@ -279,9 +302,9 @@ void check_header(const int32_t* words, size_t count) {
 
 }  // namespace
 
-Program::Program(const int32_t* words, size_t count) {
-    check_header(words, count);
-    Reader reader(words, count);
+Program::Program(const int32_t* words, size_t count, bool has_arrays) {
+    check_header(words, count, has_arrays);
+    Reader reader(words, count, has_arrays);
     for (int32_t i = reader.count(words[4], kInputWords, "inputs"); i > 0; i--) {
         inputs_.push_back(reader.input());
     }
@@ -297,6 +320,8 @@ Program::Program(const int32_t* words, size_t count) {
     if (reader.left() != 0) {
         throw Error(std::to_string(reader.left()) + " words follow the last output");
     }
+    length_ = reader.length();
+    check_length(words, length_);
     for (int output : outputs_) {
         if (values_[output].kind == Kind::bits) {
             throw Error("output value " + str(output) + " holds bits");

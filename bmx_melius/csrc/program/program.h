@@ -12,8 +12,12 @@ namespace bmx {
 class Program {
   public:
     // Throws Error with the position and the reason if the program is invalid. Does not reference `words` afterwards.
-    Program(const int32_t* words, size_t count);
+    Program(const int32_t* words, size_t count) : Program(words, count, true) {}
 
+    // Reads the words of a structure: a program without arrays, which cannot run.
+    static Program from_structure(const int32_t* words, size_t count) { return Program(words, count, false); }
+
+    int64_t length() const { return length_; }  // number of words, including those that a structure omits
     const std::vector<Value>& inputs() const { return inputs_; }  // with height and width at conversion
     const std::vector<Operation>& operations() const { return operations_; }
     const std::vector<int>& outputs() const { return outputs_; }
@@ -24,6 +28,9 @@ class Program {
     std::vector<Value> infer(const std::vector<std::pair<int64_t, int64_t>>& sizes) const;
 
   private:
+    Program(const int32_t* words, size_t count, bool has_arrays);
+
+    int64_t length_;
     std::vector<Value> inputs_, values_;
     std::vector<Operation> operations_;
     std::vector<int> outputs_;

@@ -45,7 +45,7 @@ def assemble(network, partition, programs, words):
         attributes = {'__dtype__': '4', '__shape__': f'({len(vector)},)'}  # 4: int32
         inputs.append([symbol.add(VARIABLE, f'{name}_program', attributes=attributes), 0, 0])
         arrays[f'arg:{name}_program'] = vector
-        position[item] = symbol.add(NAME, name, inputs, operator_attributes(lowered.program, vector))
+        position[item] = symbol.add(NAME, name, inputs, operator_attributes(lowered.program))
 
     def reference(entry):
         region = partition.region_of.get(entry.node)

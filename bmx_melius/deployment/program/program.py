@@ -26,6 +26,11 @@ program is read. `bmx_melius.deployment.program.limits` defines the limits of a 
 
 * float arrays: one element per word; float16 arrays (``half`` = 1): two elements per word, the first in the low half, padded with 0.
 * bit arrays: 32 elements of the last axis per word, the first in the lowest bit; bits beyond the last element are 0.
+
+Structure
+---------
+The *structure* of a program is the same list of words without those of the arrays. It contains everything that shape inference needs. The
+numbers of words in its header and records are those of the program; the checksum is that of the structure.
 """
 
 import dataclasses
@@ -57,7 +62,10 @@ _NAMES = {rule.opcode: name for name, rule in OPERATIONS.items()}
 
 @dataclasses.dataclass
 class Program:
-    """A packed network: the `Value` of each input (height and width are examples), operations, and numbers of the output values."""
+    """A packed network: the `Value` of each input (height and width are examples), operations, and numbers of the output values.
+
+    The operations of a program that `from_structure` returns have no arrays: it has shapes, but cannot run.
+    """
 
     inputs: list
     operations: list
@@ -93,25 +101,43 @@ class Program:
 
     def to_words(self):
         """Return the program as an int32 array of shape (words,), validated by reading it back."""
-        values = self.values()
-        parts = []
-        for value in self.inputs:
-            parts.append(words_of([2 if value.flat else 4, value.channels, value.height, value.width]))
-        for operation in self.operations:
-            rule = OPERATIONS[operation.name]
-            body = [words_of([*operation.inputs, *(operation.attributes[name] for name in rule.attributes)])]
-            for name, (dtype, shape) in array_shapes(operation, values[operation.inputs[0]].channels).items():
+        parts = [self._input_words()]
+        for operation, head, arrays in self._records():
+            parts.append(words_of(head))
+            for name, (dtype, shape) in arrays.items():
                 array = np.asarray(operation.arrays[name])
                 if array.shape != shape or array.dtype != dtype:
                     raise ValueError(f'{operation.name}: {name} must be {dtype} {shape}, not {array.dtype} {array.shape}')
-                body.append(encode(array))
-            length = RECORD_WORDS + sum(map(len, body))
-            parts += [words_of([rule.opcode, length, len(operation.inputs)]), *body]
+                parts.append(encode(array))
         parts.append(words_of(self.outputs))
-        rest = np.concatenate([words_of([len(self.inputs), len(self.operations), len(self.outputs), 0]), *parts])
-        words = np.concatenate([words_of([MAGIC, VERSION, len(rest) + 4, checksum_of(rest)]), rest])
+        words = self._with_header(np.concatenate(parts))
         Program.from_words(words)
         return words
+
+    def to_structure(self):
+        """Return the structure of the program as an int32 array of shape (words,)."""
+        records = list(self._records())
+        parts = [self._input_words(), *(words_of(head) for _, head, _ in records), words_of(self.outputs)]
+        omitted = sum(word_count(*array) for _, _, arrays in records for array in arrays.values())
+        return self._with_header(np.concatenate(parts), omitted)
+
+    def _input_words(self):
+        return words_of([number for x in self.inputs for number in (2 if x.flat else 4, x.channels, x.height, x.width)])
+
+    def _records(self):
+        """Yield for each operation the operation, the words of its record before its arrays, and its `array_shapes`."""
+        values = self.values()
+        for operation in self.operations:
+            rule = OPERATIONS[operation.name]
+            body = [*operation.inputs, *(operation.attributes[name] for name in rule.attributes)]
+            arrays = array_shapes(operation, values[operation.inputs[0]].channels)
+            length = RECORD_WORDS + len(body) + sum(word_count(*array) for array in arrays.values())
+            yield operation, [rule.opcode, length, len(operation.inputs), *body], arrays
+
+    def _with_header(self, body, omitted=0):
+        """Return the header and the body of a program, or of a structure, from which `omitted` words were left out."""
+        rest = np.concatenate([words_of([len(self.inputs), len(self.operations), len(self.outputs), 0]), body])
+        return np.concatenate([words_of([MAGIC, VERSION, len(rest) + 4 + omitted, checksum_of(rest)]), rest])
 
     @classmethod
     def from_words(cls, words):
@@ -126,9 +152,18 @@ class Program:
         ProgramError
             If the program is invalid; the message gives the position and the reason.
         """
+        return cls._read(words, has_arrays=True)
+
+    @classmethod
+    def from_structure(cls, words):
+        """Read and validate a structure as `from_words` does a program. The operations of the result have no arrays."""
+        return cls._read(words, has_arrays=False)
+
+    @classmethod
+    def _read(cls, words, has_arrays):
         words = np.asarray(words)
-        inputs, operations, outputs = _read_header(words)
-        reader = _Reader(words)
+        inputs, operations, outputs = _read_header(words, has_arrays)
+        reader = _Reader(words, has_arrays)
         program = cls([reader.input() for _ in range(reader.count(inputs, INPUT_WORDS, 'inputs'))], [], [])
         values = program.values()
         for number in range(reader.count(operations, RECORD_WORDS + 1, 'operations')):
@@ -136,6 +171,7 @@ class Program:
         program.outputs += reader.sources(reader.count(outputs, 1, 'outputs'), len(values), 'the list of outputs', 'an output')
         if reader.left:
             raise ProgramError(f'{reader.left} words follow the last output')
+        _check_length(words, reader.position + reader.omitted)
         for number in program.outputs:
             if values[number].kind != REAL_KIND:
                 raise ProgramError(f'output value {number} holds bits')
@@ -155,19 +191,24 @@ def _named_result(number, operation, values):
         raise ProgramError(f'operation {number}: {error}') from error
 
 
-def _read_header(words):
-    """Validate the header; return the numbers of inputs, operations and outputs."""
+def _check_length(words, length):
+    if words[2] != length:
+        raise ProgramError(f'the header says {words[2]} words, there are {length}: the file is damaged')
+
+
+def _read_header(words, has_arrays):
+    """Validate the header, except for the length of a structure; return the numbers of inputs, operations and outputs."""
     if words.dtype != WORD or words.ndim != 1:
         raise ProgramError(f'a program is a vector of int32, not {words.dtype} of shape {words.shape}')
     if len(words) < HEADER_WORDS:
         raise ProgramError(f'a program has at least {HEADER_WORDS} words, not {len(words)}: the file is cut short')
-    magic, version, length, checksum, inputs, operations, outputs, zero = words[:HEADER_WORDS].tolist()
+    magic, version, _, checksum, inputs, operations, outputs, zero = words[:HEADER_WORDS].tolist()
     if magic != MAGIC:
         raise ProgramError('no packed program: the magic word is missing')
     if version != VERSION:
         raise ProgramError(f'format version {version}; this release reads version {VERSION}: convert the network again')
-    if length != len(words):
-        raise ProgramError(f'the header says {length} words, there are {len(words)}: the file is damaged')
+    if has_arrays:
+        _check_length(words, len(words))
     if checksum != checksum_of(words[4:]):
         raise ProgramError('the checksum does not match: the file is damaged')
     if zero != 0:
@@ -221,10 +262,11 @@ class _Totals:
 
 
 class _Reader:
-    """Sequential reader of words with bounds checks. Descriptions for messages are formatted only when an error is raised."""
+    """Sequential reader of the words of a program or a structure with bounds checks. Messages are formatted only for errors."""
 
-    def __init__(self, words):
-        self.words, self.position, self.totals = words, HEADER_WORDS, _Totals()
+    def __init__(self, words, has_arrays):
+        self.words, self.has_arrays, self.totals = words, has_arrays, _Totals()
+        self.position, self.omitted = HEADER_WORDS, 0  # of the next word; number of words of arrays that a structure omits
 
     @property
     def left(self):
@@ -261,7 +303,7 @@ class _Reader:
 
     def operation(self, number, values):
         """Read an operation and append its result to `values`."""
-        start = self.position
+        start, omitted = self.position, self.omitted
         opcode, length, inputs = self.take(RECORD_WORDS, _Place(number, what='the head')).tolist()
         if opcode not in _NAMES:
             raise ProgramError(f'word {start}: operation {number} has the unknown code {opcode}')
@@ -274,15 +316,22 @@ class _Reader:
         result = _named_result(number, operation, values)  # before sizes are computed from it
         channels = values[sources[0]].channels
         self.totals.add(place, operation, channels)
-        for array, (dtype, shape) in array_shapes(operation, channels).items():
-            what = place.of(array)
-            operation.arrays[array] = decode(self.take(word_count(dtype, shape), what), dtype, shape, what)
-        if name == 'threshold' and np.isnan(operation.arrays['threshold']).any():
-            raise ProgramError(f'{place} has a threshold that is not a number')
-        if self.position - start != length:
-            raise ProgramError(f'word {start}: {place} takes {self.position - start} words, its record says {length}')
+        self._arrays(operation, array_shapes(operation, channels), place)
+        words = self.position - start + self.omitted - omitted
+        if words != length:
+            raise ProgramError(f'word {start}: {place} takes {words} words, its record says {length}')
         values.append(result)
         return operation
+
+    def _arrays(self, operation, arrays, place):
+        if not self.has_arrays:
+            self.omitted += sum(word_count(*array) for array in arrays.values())
+            return
+        for array, (dtype, shape) in arrays.items():
+            what = place.of(array)
+            operation.arrays[array] = decode(self.take(word_count(dtype, shape), what), dtype, shape, what)
+        if operation.name == 'threshold' and np.isnan(operation.arrays['threshold']).any():
+            raise ProgramError(f'{place} has a threshold that is not a number')
 
     def _attributes(self, rule, place):
         start = self.position

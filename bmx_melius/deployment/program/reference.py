@@ -93,18 +93,37 @@ def check_memory(size, what='working memory'):
 
 def check_inputs(program, inputs):
     """Raise `ProgramError` unless the arrays fit the inputs of the program. Does not check whether the windows fit the maps."""
-    if len(inputs) != len(program.inputs):
-        raise ProgramError(f'the network has {len(program.inputs)} inputs, {len(inputs)} are given')
-    for number, (array, value) in enumerate(zip(inputs, program.inputs)):
+    check_shapes(program, [array.shape for array in inputs])
+    for number, array in enumerate(inputs):
         if array.dtype != np.float32:
             raise ProgramError(f'input {number} must be float32, not {array.dtype}: use astype')
-        if array.ndim != (2 if value.flat else 4) or array.shape[1] != value.channels:
+
+
+def check_shapes(program, shapes):
+    """Raise `ProgramError` unless arrays of these shapes fit the inputs of the program, like `check_inputs`."""
+    if len(shapes) != len(program.inputs):
+        raise ProgramError(f'the network has {len(program.inputs)} inputs, {len(shapes)} are given')
+    for number, (shape, value) in enumerate(zip(shapes, program.inputs)):
+        if len(shape) != (2 if value.flat else 4) or shape[1] != value.channels:
             expected = f'(batch, {value.channels})' if value.flat else f'(batch, {value.channels}, height, width)'
-            raise ProgramError(f'input {number} must have the shape {expected}, not {array.shape}')
-        if array.shape[0] < 1:
-            raise ProgramError(f'input {number} has the batch 0; it must be 1 or more')
-        if array.shape[0] != inputs[0].shape[0]:
-            raise ProgramError(f'input {number} has the batch {array.shape[0]}, input 0 has {inputs[0].shape[0]}')
+            raise ProgramError(f'input {number} must have the shape {expected}, not {tuple(shape)}')
+        if shape[0] < 1:
+            raise ProgramError(f'input {number} has the batch {shape[0]}; it must be 1 or more')
+        if shape[0] != shapes[0][0]:
+            raise ProgramError(f'input {number} has the batch {shape[0]}, input 0 has {shapes[0][0]}')
+
+
+def infer_shapes(program, shapes):
+    """Return the shapes of the outputs for inputs of the given shapes, batch included.
+
+    Raises
+    ------
+    ProgramError
+        If they do not fit the program.
+    """
+    check_shapes(program, shapes)
+    values = program.values([shape[2:] for shape in shapes])
+    return [(shapes[0][0], *values[number].shape) for number in program.outputs]
 
 
 def apply(operation, inputs):

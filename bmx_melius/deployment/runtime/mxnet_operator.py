@@ -33,27 +33,25 @@ def register():
             setattr(place, NAME, function)
 
 
-class _CachedOp(mx.nd.CachedOp):
-    """CachedOp of a hybridized block that rejects arrays without axes or elements if its graph has packed operators.
+class _CachedOp(mx.nd._internal.CachedOp):
+    """CachedOp of a hybridized block with packed operators that rejects arrays without axes or elements; for others, MXNet's CachedOp.
 
     In MXNet a size of 0 and a rank of 0 mean unknown. MXNet then does not infer shapes, and for an unknown rank writes past the end of a
     buffer before it calls the extension operator, so the operator cannot reject such arrays.
     """
 
-    __slots__ = ['_has_packed']
+    __slots__ = []
 
-    def __init__(self, sym, flags=()):
-        super().__init__(sym, flags)
-        self._has_packed = NAME in sym.tojson()
+    def __new__(cls, sym, flags=()):
+        return super().__new__(cls) if NAME in sym.tojson() else mx.nd._internal.CachedOp(sym, flags)
 
     def __call__(self, *args, **kwargs):
-        if self._has_packed:
-            for array in args:
-                if not array.shape or 0 in array.shape:
-                    raise UserError(
-                        f'{NAME}: an input has the shape {array.shape}; (batch, channels, height, width) or (batch, channels) is needed, '
-                        'with a batch of 1 or more'
-                    )
+        for array in args:
+            if not array.shape or 0 in array.shape:
+                raise UserError(
+                    f'{NAME}: an input has the shape {array.shape}; (batch, channels, height, width) or (batch, channels) is needed, '
+                    'with a batch of 1 or more'
+                )
         return super().__call__(*args, **kwargs)
 
 

@@ -15,8 +15,10 @@ import numpy as np
 
 from ...errors import UserError
 from ...symbol_json import SymbolJson
-from ..program.packed_operator import NAME, infer_shapes
+from ..program.operations import ProgramError
+from ..program.packed_operator import NAME, read_structure
 from ..program.program import Program
+from ..program.reference import infer_shapes
 from .engine import Runner
 
 
@@ -40,11 +42,19 @@ class _Operator(mx.operator.CustomOp):
 
 
 class _Properties(mx.operator.CustomOpProp):
+    """Names and shapes of the inputs and outputs.
+
+    An error of the attributes is raised in `infer_shape`, which MXNet calls next: raised in `__init__`, it would crash MXNet.
+    """
+
     def __init__(self, **attributes):
         super().__init__(need_top_grad=True)
-        self._attributes = attributes
-        # an exception here would crash MXNet; a missing attribute raises in infer_shape, which is called next
-        self._inputs, self._outputs = int(attributes.get('num_inputs', 1)), int(attributes.get('num_outputs', 1))
+        self._error, self._inputs, self._outputs = None, 1, 1
+        try:
+            self._program, self._length = read_structure(attributes)
+            self._inputs, self._outputs = len(self._program.inputs), len(self._program.outputs)
+        except ProgramError as error:
+            self._error = error
 
     def list_arguments(self):
         return [*(f'data{number}' for number in range(self._inputs)), 'program']
@@ -53,8 +63,9 @@ class _Properties(mx.operator.CustomOpProp):
         return [f'output{number}' for number in range(self._outputs)]
 
     def infer_shape(self, in_shape):
-        words = [int(self._attributes['program_words'])]
-        return [*in_shape[:-1], words], infer_shapes(self._attributes, in_shape[:-1]), []
+        if self._error:
+            raise self._error
+        return [*in_shape[:-1], [self._length]], infer_shapes(self._program, in_shape[:-1]), []
 
     def infer_type(self, in_type):
         return [*[np.float32] * self._inputs, np.int32], [np.float32] * self._outputs, []
@@ -80,6 +91,7 @@ def _renaming(load_json):
             symbol = SymbolJson.parse(json_str, 'the text')
             for index, node in enumerate(symbol.nodes):
                 if node['op'] == NAME:
+                    read_structure(node['attrs'])  # raises a better error than MXNet does while it loads the symbol
                     symbol.replace(index, 'Custom', node['inputs'], {**node['attrs'], 'op_type': NAME})
             json_str = symbol.text()
         return load_json(json_str)

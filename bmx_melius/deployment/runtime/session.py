@@ -10,7 +10,7 @@ from ...errors import UserError
 from ...exported import Exported
 from ...symbol_json import VARIABLE, SymbolJson
 from ..program.operations import ProgramError
-from ..program.packed_operator import NAME
+from ..program.packed_operator import NAME, STRUCTURE, operator_attributes
 from ..program.program import Program
 from ..program.reference import check_inputs
 from .engine import Runner, check_threads
@@ -154,14 +154,16 @@ def read_packed(prefix):
     """
     files = Exported(prefix)
     symbol_file, params_file = files.symbol_file, files.parameter_file(0)
-    input_names, words_name, words_count, output_order = _read_symbol(symbol_file)
+    input_names, words_name, structure, output_order = _read_symbol(symbol_file)
     words = _read_words(params_file, words_name)
     try:
         program = Program.from_words(words)
     except UserError as error:
         raise UserError(f'{params_file}: {error}') from error
     inputs_fit, outputs_fit = len(program.inputs) == len(input_names), max(output_order) < len(program.outputs)
-    if words_count != str(len(words)) or not inputs_fit or not outputs_fit:
+    # symbols of earlier versions have no structure, and only MXNet needs it
+    same = structure is None or structure == operator_attributes(program)[STRUCTURE]
+    if not same or not inputs_fit or not outputs_fit:
         raise UserError(f'{symbol_file} and {params_file} are not from the same conversion: convert the network again')
     return program, words, input_names, output_order
 
@@ -181,7 +183,7 @@ def _array(number, given):
 
 
 def _read_symbol(path):
-    """Return the names of the inputs, name and length of the words, and the operator output for each output of the network."""
+    """Return the names of the inputs and the words, the structure or None, and the operator output for each output of the network."""
     symbol = SymbolJson.read(path)
     operators = [node for node in symbol.nodes if node['op'] != VARIABLE]
     packed = [node for node in operators if node['op'] == NAME]
@@ -197,7 +199,7 @@ def _read_symbol(path):
     if not all(symbol.nodes[source] is packed[0] for source, *_ in symbol.heads):
         raise UserError(f'{path} has outputs that its packed operator does not compute: load it with MXNet')
     *inputs, words = [symbol.nodes[source]['name'] for source, *_ in packed[0]['inputs']] or ['']
-    return inputs, words, packed[0]['attrs'].get('program_words'), [slot for _, slot, *_ in symbol.heads]
+    return inputs, words, packed[0]['attrs'].get(STRUCTURE), [slot for _, slot, *_ in symbol.heads]
 
 
 def _read_words(path, name):
