@@ -36,7 +36,7 @@ setup(
     packages=find_packages(include=['bmx_melius', 'bmx_melius.*', 'model_zoo', 'model_zoo.*']),
     package_data={
         'bmx_melius': ['csrc/api/c_api.h', 'py.typed'],  # c_api.h is for programs that use the engine without Python
-        'model_zoo': ['py.typed'],
+        'model_zoo': ['published.json', 'py.typed'],
     },
     ext_modules=extensions(),
     cmdclass=COMMANDS,

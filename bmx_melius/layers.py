@@ -36,7 +36,7 @@ class QActivation(HybridBlock):
     method : str
         ``sign`` (default), ``approx_sign``, ``round``, ``dorefa``, ``clip``, ``identity``.
     threshold : float or None
-        The gradient is cancelled where |x| exceeds this; 1.3 in MeliusNet (section 4.1). None: it is never cancelled.
+        The gradient is cancelled where |x| exceeds this; 1.3 in MeliusNet (section 3.3). None: it is never cancelled.
     encoding : str
         ``sign``: the output is q(x), the value of the quantizer. ``bit``: it is (q(x) + 1) / 2 in {0, 1}, only for a binary quantizer and
         followed by a convolution or dense layer with the same encoding.

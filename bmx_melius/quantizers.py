@@ -22,7 +22,7 @@ from .errors import UserError
 Array = Any  # NDArray or Symbol, for which MXNet has no type annotations; functions return the kind that they are given
 
 FULL_PRECISION = 32  # number of bits that means "not quantized"
-CLIP_THRESHOLD = 1.3  # the gradient of a sign is cancelled where its input's magnitude exceeds this (MeliusNet, section 4.1)
+CLIP_THRESHOLD = 1.3  # the gradient of a sign is cancelled where its input's magnitude exceeds this (MeliusNet, section 3.3)
 TINY = 1e-6  # smaller than the mean magnitude of any trained filter, and not zero in float16
 FINITE = 6e4  # replaces infinity: quantizers give the same result for all larger inputs, and float16 can represent it
 
@@ -58,7 +58,7 @@ def cancel_gradient(F: Any, x: Array, threshold: Optional[float]) -> Array:
 
 
 def sign(F: Any, x: Array) -> Array:
-    """Return sign(x) in {-1, +1}, without a gradient (MeliusNet, section 3.1)."""
+    """Return sign(x) in {-1, +1}, without a gradient (MeliusNet, section 3.3)."""
     return (x >= 0) * 2 - 1
 
 

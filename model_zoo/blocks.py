@@ -30,7 +30,7 @@ class DenseBlock(HybridBlock):
 
 
 class MeliusBlock(HybridBlock):
-    """A Dense Block followed by an Improvement Block (paper, figure 2 and section 3.1).
+    """A Dense Block followed by an Improvement Block (paper, section 3.1 and figure 1).
 
     y = conv(BN(x)) are the new channels, z = conv(BN([x, y])) their improvement; the output is [x, y + z]. This is the paper's
     [x, y] + [0, z] with one concatenation less.
@@ -51,7 +51,8 @@ class MeliusBlock(HybridBlock):
 class NaiveBlock(HybridBlock):
     """A Dense Block and a residual connection for all channels: d + conv(BN(d)) with d = [x, conv(BN(x))].
 
-    The naive combination to which the paper compares its block: all channels are improved, so the cost grows with their number.
+    The naive combination to which the paper compares its block (section 3.1, supplement B): all channels are improved, so the cost grows
+    with their number.
     """
 
     def __init__(self, channels: int, growth_rate: int, layers: LayerOptions, dilation: int = 1, **kwargs: Any) -> None:

@@ -16,7 +16,7 @@ class LayerOptions:
     Attributes
     ----------
     clip_threshold : float or None
-        The gradient of a sign is cancelled where the magnitude of its input exceeds this (MeliusNet, section 4.1); None: never.
+        The gradient of a sign is cancelled where the magnitude of its input exceeds this (MeliusNet, section 3.3); None: never.
     bits : int
         1, or 32 for the float twin of the network: the same layers without quantization.
     weight_bits : int or None

@@ -25,7 +25,7 @@ WIDTH_MULTIPLE = 32
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """Architecture of a named network: a row of the paper's tables 2 and 4.
+    """Architecture of a named network: for MeliusNet a row of table 1 of the paper.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ ARCHITECTURES = {
     'meliusneta': Architecture((4, 5, 5, 6), (160, 256, 288), groups=4),
     'meliusnetb': Architecture((4, 6, 8, 6), (160, 224, 320), groups=2),
     'meliusnetc': Architecture((3, 5, 10, 6), (128, 192, 288), groups=4),
-    # With as many operations as meliusnet22:
+    # The naive combination of supplement B, with as many operations as meliusnet22:
     'naivenet17': Architecture((3, 3, 3, 3), (128, 160, 192), block='naive'),
     # Bethge et al. 2019, arXiv:1906.08637, table 2: reductions of 2.7, 2.7, 2.2; of 3.3, 3.3, 4; of 2.7, 3.3, 4.
     'binary_densenet28': Architecture((6, 6, 6, 5), (160, 192, 256), block='dense'),
@@ -91,7 +91,7 @@ ARCHITECTURES = {
     'binary_densenet45': Architecture((6, 12, 14, 8), (160, 288, 288), block='dense'),
     # From Larq Zoo (https://docs.larq.dev/zoo/api/literature/#binarydensenet37dilated): the last two stages keep the size of the map.
     'binary_densenet37_dilated': Architecture((6, 8, 12, 6), (128, 192, 256), block='dense'),
-    # 32-bit networks of the paper's comparison (supplement): of a depth that trains well, transitions as in DenseNet.
+    # 32-bit networks of the paper's comparison (section 4.2): of a depth that trains well, transitions as in DenseNet.
     'meliusnet_32bit': Architecture((4, 4, 4, 3), (160, 192, 224), pool_first=False),
     'densenet_32bit': Architecture((6, 6, 6, 5), (160, 192, 256), block='dense', pool_first=False),
 }
@@ -176,7 +176,7 @@ def _transition_width(width_or_fraction, channels):
 def _transition(channels, width, groups, norm, pool):
     """Return the layers of a transition, for `pool` in ``max``, ``avg`` and None (no pooling).
 
-    ``max``: BN, 2x2 max pooling, ReLU and a 1x1 convolution (paper, section 3.3); pooling before the ReLU saves three quarters of its
+    ``max``: BN, 2x2 max pooling, ReLU and a 1x1 convolution (paper, section 3.1); pooling before the ReLU saves three quarters of its
     operations. ``avg``: BN, ReLU, a 1x1 convolution and 2x2 average pooling, as in DenseNet.
     """
     layers = nn.HybridSequential(prefix='')

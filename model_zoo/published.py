@@ -1,126 +1,43 @@
-"""Published figures of the networks of this zoo, as printed; `bmx-melius tables` compares them with the counts of this project."""
+"""Published figures of networks, and the networks of this zoo that have them; `bmx-melius tables` prints both.
 
-import dataclasses
-from typing import Tuple
+All of them are in ``published.json``, once: tables 1 to 4 of the MeliusNet paper as printed, the authors' training logs, and the
+contradictions between figures. Figures are strings, so that no digit is lost. Keys that are not of the paper:
 
-PAPER = 'Bethge et al. 2020, arXiv:2001.05936, tables 2 and 4'
-LOGS = "the authors' training logs, github.com/hpi-xnor/BMXNet-v2-wiki, CurrentBestResults"
-MOBILENET = 'Howard et al. 2017, arXiv:1704.04861, tables 6 and 7'
+``get_model`` of a row
+    Arguments of `model_zoo.get_model` for its network; in table 3 one set of arguments for each size class. The network may be missing.
+``contradictions`` of a row
+    Column -> ``id`` in the list of contradictions, for figures that differ from the counts or from other figures.
+``others``
+    Networks that no table has, with arguments that differ from the defaults.
+"""
 
+import json
+import pathlib
+from typing import Any, Dict, List
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A network and its published figures, as strings; empty if not published.
+import gluoncv
 
-    Attributes
-    ----------
-    network, initial_layers : str
-        Arguments of `model_zoo.get_model`; an empty `initial_layers` is not passed on.
-    bops, flops, ops : str
-        In units of 10^9, 10^8 and 10^8.
-    size : str
-        In MB of 2^20 bytes.
-    top1, top5 : str
-        Accuracy on the validation set of ImageNet in percent.
-    note : str
-        Contradictions between the figures, or to the network.
-    """
+from .registry import get_model_list, listed_name
 
-    network: str
-    initial_layers: str
-    bops: str = ''
-    flops: str = ''
-    ops: str = ''
-    size: str = ''
-    top1: str = ''
-    top5: str = ''
-    note: str = ''
+_FILE = pathlib.Path(__file__).with_name('published.json')
+_WITHOUT_SIZE = ('meliusnet_flex',)  # the caller determines its architecture
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """Rows from one source."""
-
-    title: str
-    source: str
-    rows: Tuple[Row, ...]
-
-
-def _stems(network, *figures):
-    return tuple(
-        Row(network, stem, ops=ops, size=size, top1=top1, top5=top5, note=note)
-        for stem, (ops, size, top1, top5, note) in zip(('imagenet', 'grouped_stem'), figures)
-    )
+def read_published() -> Dict[str, Any]:
+    """Return the content of ``published.json``, with all networks that it does not name added to ``others``."""
+    content = json.loads(_FILE.read_text(encoding='utf-8'))
+    rows = [row for table in (*content['tables'], content['logs']) for row in table['rows']] + content['others']
+    named = {network['name'] for row in rows for network in networks_of(row)}
+    content['others'] += [{'get_model': {'name': name}} for name in get_model_list() if name not in named and name not in _WITHOUT_SIZE]
+    return content
 
 
-TABLES = (
-    Table(
-        'The networks of the paper',
-        PAPER,
-        (
-            Row('meliusnet22', 'grouped_stem', '4.62', '1.35', '2.08', '3.9', '63.6', '84.7'),
-            Row('meliusnet29', 'grouped_stem', '5.47', '1.29', '2.14', '5.1', '65.8', '86.2'),
-            Row('meliusnet42', 'grouped_stem', '9.69', '1.74', '3.25', '10.1', '69.2', '88.3'),
-            Row(
-                'meliusnet59',
-                'grouped_stem',
-                '18.3',
-                '2.45',
-                '5.25',
-                '17.4',
-                '71.0',
-                '89.7',
-                '5.25 is a misprint: its own figures give 18.3 / 64 + 2.45 = 5.31',
-            ),
-            Row('meliusneta', 'grouped_stem', '4.85', '0.86', '1.62', '4.0', '63.4', '84.2'),
-            Row('meliusnetb', 'grouped_stem', '5.72', '1.06', '1.96', '5.0', '65.7', '85.9'),
-            Row('meliusnetc', 'grouped_stem', '4.35', '0.82', '1.50', '4.5', '64.1', '85.0'),
-        ),
-    ),
-    Table(
-        'One 7x7 convolution or a grouped stem',
-        LOGS,
-        (
-            *_stems('resnet_e18', ('1.63', '4.0', '60.0', '81.9', ''), ('1.14', '3.98', '60.6', '82.4', '')),
-            *_stems('resnet_e34', ('1.92', '5.23', '63.2', '84.7', 'the paper prints 1.93'), ('1.43', '5.21', '63.7', '84.9', '')),
-            *_stems('binary_densenet28', ('2.58', '4.04', '61.7', '83.3', ''), ('2.09', '4.03', '62.6', '84.0', '')),
-            *_stems('binary_densenet37', ('2.70', '5.13', '63.3', '84.4', 'the paper prints 2.71'), ('2.20', '5.12', '64.2', '85.1', '')),
-            *_stems(
-                'meliusnet22', ('2.58', '3.89', '62.9', '84.3', 'the paper prints 2.57, cut off'), ('2.08', '3.88', '63.6', '84.7', '')
-            ),
-            *_stems(
-                'meliusnet29', ('2.64', '5.08', '64.9', '85.7', 'the paper prints 2.63, cut off'), ('2.14', '5.07', '65.8', '86.2', '')
-            ),
-        ),
-    ),
-    Table(
-        'Compact float networks',
-        MOBILENET,
-        (
-            Row('mobilenet0.5', '', flops='1.49', ops='1.49', top1='63.7'),
-            Row('mobilenet0.75', '', flops='3.25', ops='3.25', top1='68.4'),
-            Row(
-                'mobilenet1.0',
-                '',
-                flops='5.69',
-                ops='5.69',
-                top1='70.6',
-                note='569 million includes the last layer, 1 million; here only convolutions are counted',
-            ),
-        ),
-    ),
-    Table(
-        'Other networks of the zoo',
-        '',
-        (
-            Row('binary_densenet45', 'grouped_stem'),
-            Row('naivenet17', 'grouped_stem'),
-            Row('birealnet18', 'imagenet'),
-            Row('birealnet34', 'imagenet'),
-            Row('meliusnet_32bit', 'imagenet'),
-            Row('densenet_32bit', 'imagenet'),
-            Row('resnet18_v1', ''),
-            Row('resnet34_v1', ''),
-        ),
-    ),
-)
+def networks_of(row: Dict[str, Any]) -> List[Dict[str, str]]:
+    """Return the arguments of `model_zoo.get_model` for the networks of a row: one set, in table 3 one for each size class."""
+    arguments = row['get_model']
+    return [arguments] if 'name' in arguments else list(arguments.values())
+
+
+def is_available(name: str) -> bool:
+    """Return whether `model_zoo.get_model` builds a network of this name, from this zoo or from GluonCV."""
+    return listed_name(name) is not None or name in gluoncv.model_zoo.get_model_list()

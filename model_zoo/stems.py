@@ -1,4 +1,4 @@
-"""Stems: the layers of a network from the image to the first binary layer (MeliusNet, section 3.3).
+"""Stems: the layers of a network from the image to the first binary layer (MeliusNet, section 3.2 and figure 2).
 
 Each function adds the layers of a stem to a HybridSequential and returns their total stride. Names and order of the parameters are those of
 BMXNet-v2, so that its checkpoints can be loaded.
@@ -41,7 +41,7 @@ def _norm_relu_pool(features, options, relu, pool):
 
 @_stem
 def grouped_stem(features, options, relu, pool):
-    """Add three 3x3 convolutions, two of them grouped: 59 % fewer operations than the 7x7 convolution. Total stride 4."""
+    """Add three 3x3 convolutions, two of them grouped: 41.8 % fewer operations than the 7x7 convolution. Total stride 4."""
     half, norm = options.init_features // 2, options.norm
     convolutions = nn.HybridSequential(prefix='stem_')
     with convolutions.name_scope():

@@ -119,14 +119,21 @@ def test_what_changed_is_built_again_and_nothing_else(source, tmp_path):
     assert set(compile_with(source, tmp_path)) > {'mxnet_op.o', 'program.o'}
 
 
+def test_an_installation_has_the_published_figures(source, tmp_path):
+    done = set_up(source, 'build_py', '--build-lib', str(tmp_path / 'built'))
+    assert done.returncode == 0, done.stderr
+    shipped = 'model_zoo/published.json'
+    assert (tmp_path / 'built' / shipped).read_bytes() == (ROOT / shipped).read_bytes()
+
+
 def test_a_source_distribution_has_all_that_a_build_needs(source):
     done = set_up(source, 'sdist')
     assert done.returncode == 0, done.stderr
     (archive,) = (source / 'dist').glob('*.tar.gz')
     with tarfile.open(archive) as tar:
         names = {name.partition('/')[2] for name in tar.getnames()}
-    for folder in ('bmx_melius', 'tools'):
-        sources = (path for path in (source / folder).rglob('*') if path.suffix in ('.py', '.cc', '.h', '.sh'))
+    for folder in ('bmx_melius', 'model_zoo', 'tools'):
+        sources = (path for path in (source / folder).rglob('*') if path.suffix in ('.py', '.cc', '.h', '.json', '.sh'))
         assert {path.relative_to(source).as_posix() for path in sources} - names == set()
 
 
@@ -180,7 +187,8 @@ def test_a_wheel_holds_the_libraries_if_there_is_a_compiler(source, tmp_path, co
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / 'installed')
-    assert 'bmx_melius/csrc/api/c_api.h' in names and not [name for name in names if name.endswith('.cc')]
+    assert {'bmx_melius/csrc/api/c_api.h', 'model_zoo/published.json'} <= set(names)
+    assert not [name for name in names if name.endswith('.cc')]
     assert ('bmx_melius/_engine.so' in names, 'bmx_melius/_mxnet_op.so' in names) == (compiler, compiler)
     shown = subprocess.run(
         [sys.executable, '-W', 'ignore', '-m', 'bmx_melius', 'info'],

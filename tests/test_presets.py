@@ -21,7 +21,8 @@ from bmx_melius.training.presets import PRESETS, describe_preset
 from bmx_melius.training.saving.optimizer_state import load_optimizer
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet
-# The paper's experiments, as its section 4 and its supplement have them (weight decay and momentum of nag: GluonCV's).
+# The paper's experiments, as its sections 4.1 and 4.2 and supplement B have them (weight decay and momentum of nag: GluonCV's), and the
+# authors' training log of MeliusNet59.
 PAPER = {
     'meliusnet': dict(
         optimizer='radam',

@@ -210,6 +210,33 @@ def test_a_weight_shared_by_two_layers_is_stored_once_and_multiplied_twice():
     assert (counted.flops, counted.float_params) == (2 * 16 * 9, 9)
 
 
+class Bases(mx.gluon.HybridBlock):
+    """A convolution with several binary bases of its weights, which all binary bases of its input share (ABC-Net)."""
+
+    def __init__(self, thresholds, weights):
+        super().__init__()
+        self.thresholds = thresholds
+        with self.name_scope():
+            self.sign = QActivation()
+            self.convolutions = nn.HybridSequential(prefix='')
+            self.convolutions.add(*(QConv2D(8, 3, padding=1, in_channels=4) for _ in range(weights)))
+
+    def hybrid_forward(self, F, x):
+        bases = [self.sign(x - threshold) for threshold in self.thresholds]
+        return sum(convolution(base) for base in bases for convolution in self.convolutions)
+
+
+def test_five_bases_of_weights_and_of_activations_count_25_binary_convolutions_and_five_weights():
+    one, many = (
+        summary(sequential(nn.Conv2D(4, 1, use_bias=False), Bases(thresholds, weights)), IMAGE)
+        for thresholds, weights in (([0.0], 1), ([-1.0, -0.5, 0.0, 0.5, 1.0], 5))
+    )
+    assert one.bops == 8 * IMAGE[2] * IMAGE[3] * 4 * 3 * 3 and one.binary_params == 8 * 4 * 3 * 3
+    assert (many.bops, many.binary_params) == (25 * one.bops, 5 * one.binary_params)
+    assert (many.flops, many.float_params) == (one.flops, one.float_params)
+    assert sum(layer.kind == 'binary layer' for layer in many.layers) == 25
+
+
 def test_networks_with_several_inputs_take_their_shapes_by_name_and_labels_are_no_parameters():
     a, b = mx.sym.var('a'), mx.sym.var('b')
     joined = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.concat(a, b, dim=1), num_hidden=2, name='fc'), name='out')

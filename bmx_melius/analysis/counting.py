@@ -5,7 +5,9 @@ BOPs, all others FLOPs, and ``OPs = BOPs / 64 + FLOPs``. Dense layers, normaliza
 parameter takes the bits of its quantizer, or 32 without one; running means and variances are not counted.
 
 Extensions to the paper: a MAC of k-bit weights and m-bit activations counts as k * m binary operations (DoReFa-Net, Zhou et al. 2016,
-equation 3), and a convolution of quantized weights with float activations as float.
+equation 3), and a convolution of quantized weights with float activations as float. A layer with several binary bases consists of several
+binary convolutions, and each of them counts: 5 bases of the weights and 5 of the activations count 25 times. Bases of weights that several
+convolutions share are stored once. docs/tables.md compares these rules with the figures that the paper prints for other methods.
 """
 
 import dataclasses

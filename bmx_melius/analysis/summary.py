@@ -103,7 +103,7 @@ class Summary:
         }
 
     def by_kind(self) -> List[Kind]:
-        """Return the totals of each kind of layer (paper, section 3.2): a list of `Kind`, in the order of `KINDS`."""
+        """Return the totals of each kind of layer (MeliusNet, section 3.2): a list of `Kind`, in the order of `KINDS`."""
         rows = []
         for kind in KINDS:
             layers = [layer for layer in self.layers if layer.kind == kind]

@@ -1,102 +1,97 @@
-"""``bmx-melius tables``: published figures of the networks compared with the counts of this project."""
+"""``bmx-melius tables``: tables 1 to 4 of the MeliusNet paper compared with the counts of this project."""
 
+import functools
 import json
 
 from .options import add_json_flag
+from .tables_markdown import to_markdown
 
 _EXAMPLES = """\
 examples:
-  bmx-melius tables                 # all tables, as Markdown
+  bmx-melius tables                 # all tables and the contradictions between them, as Markdown
+  bmx-melius tables --table 3       # the comparison with other methods
   bmx-melius tables --json
 
-A multiply-accumulate of a convolution is one operation; OPs = BOPs / 64 + FLOPs. A binary weight counts one bit; 1 MB is 2^20 bytes.
-Accuracies are the published ones: this project has not trained on ImageNet.
+A multiply-accumulate of a convolution is one operation; OPs = BOPs / 64 + FLOPs. A k-bit weight counts k bits; 1 MB is 2^20 bytes.
+Accuracies are the published ones: this project has not trained on ImageNet. A dash: not published, or not in the model zoo.
 """
-_HEAD = (
-    'network',
-    'stem',
-    'BOPs (10⁹)',
-    'FLOPs (10⁸)',
-    'OPs (10⁸)',
-    'size (MB)',
-    'published: BOPs / FLOPs / OPs / MB',
-    'ImageNet top-1 / top-5 (published)',
-)
-_MARKS = '¹²³⁴⁵⁶⁷⁸⁹'
+_PARTS = ('1', '2', '3', '4', 'logs', 'others')
 
 
 def add_parser(commands):
     """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'tables',
-        help='compare the published figures of all networks with the counts of this project',
+        help="compare the paper's tables with the counts of this project",
         epilog=_EXAMPLES,
-        description="Print the paper's tables: the published figures and the counts of this project's networks.",
+        description="Print the paper's tables as published, with the counts of this project's networks.",
     )
+    help = "print only a table of the paper (1 to 4), the authors' training logs, or the other networks of the zoo (default: all)"
+    parser.add_argument('--table', choices=_PARTS, help=help)
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
     """Print the tables or a JSON object."""
-    from model_zoo.published import TABLES
+    from model_zoo.published import read_published
 
+    content = _selected(read_published(), arguments.table)
+    count_once = functools.lru_cache(maxsize=None)(count)  # many networks are in several tables
+    for row in _rows(content):
+        row['counted'] = {size: count_once(**network) for size, network in _by_size(row['get_model']).items()}
     if arguments.json:
-        json.dump(
-            [
-                {
-                    'title': table.title,
-                    'source': table.source,
-                    'rows': [{'published': vars(row), 'counted': count(row)} for row in table.rows],
-                }
-                for table in TABLES
-            ],
-            output,
-            indent=1,
-        )
+        json.dump(_to_json(content), output, indent=1)
         print(file=output)
     else:
-        print('\n\n'.join(to_markdown(table) for table in TABLES), file=output)
+        print(to_markdown(content), file=output)
 
 
-def count(row):
-    """Return the totals of `bmx_melius.summary` for the network of a row."""
+def count(name, **arguments):
+    """Return the totals of `bmx_melius.summary` for a network, with its arguments of `get_model`; None if there is no such network."""
     from model_zoo import get_model
+    from model_zoo.published import is_available
 
     from ..analysis.summary import summary
 
-    stem = {'initial_layers': row.initial_layers} if row.initial_layers else {}
-    return summary(get_model(row.network, **stem)).counts
+    if not is_available(name):
+        return None
+    return {'network': name, **arguments, **summary(get_model(name, **arguments)).counts}
 
 
-def to_markdown(table):
-    """Return a table in Markdown, with title, source and notes. Columns of stems and accuracies are omitted if they would be empty."""
-    stems = len({row.initial_layers for row in table.rows}) > 1
-    published = any(row.ops for row in table.rows)
-    shown = [True, stems, True, True, True, True, published, published]
-    lines, notes = [_HEAD], []
-    for row in table.rows:
-        counted = count(row)
-        mark = ''
-        if row.note:
-            mark = ' ' + _MARKS[len(notes)]
-            notes.append(f'{mark.strip()} {row.note}.')
-        figures = [row.bops, row.flops, row.ops and row.ops + mark, row.size]
-        lines.append(
-            (
-                row.network,
-                row.initial_layers,
-                f'{counted["bops"] / 1e9:.3f}',
-                f'{counted["flops"] / 1e8:.3f}',
-                f'{counted["ops"] / 1e8:.3f}',
-                f'{counted["size_bytes"] / 2**20:.2f}',
-                ' / '.join(figure or '-' for figure in figures),
-                f'{row.top1 or "-"} / {row.top5 or "-"}',
-            )
-        )
-    lines = [[cell for cell, is_shown in zip(line, shown) if is_shown] for line in lines]
-    lines.insert(1, ['-'] * len(lines[0]))
-    text = '\n'.join('|' + '|'.join(f' {cell} ' if number != 1 else cell for cell in line) + '|' for number, line in enumerate(lines))
-    if table.source:
-        notes.append(f'Published: {table.source}.')
-    return '\n\n'.join(filter(None, (f'### {table.title}', text, ' '.join(notes))))
+def _selected(content, part):
+    """Return the content with only one of `_PARTS` and the contradictions that concern it; everything if `part` is None."""
+    for number, contradiction in enumerate(content['contradictions'], start=1):
+        contradiction['number'] = number
+    if part is None:
+        return content
+    number = int(part) if part.isdigit() else None
+    return {
+        **content,
+        'tables': [table for table in content['tables'] if table['number'] == number],
+        'logs': content['logs'] if part == 'logs' else {**content['logs'], 'rows': []},
+        'others': content['others'] if part == 'others' else [],
+        'contradictions': [contradiction for contradiction in content['contradictions'] if number in contradiction['tables']],
+    }
+
+
+def _rows(content):
+    return [row for table in (*content['tables'], content['logs']) for row in table['rows']] + content['others']
+
+
+def _by_size(networks):
+    """Return the networks of a row by size class; a row without classes has the class ''."""
+    return {'': networks} if 'name' in networks else networks
+
+
+def _to_json(content):
+    """Return the content for programs: the rows of the paper with only ``counted`` added; contradictions list their figures."""
+    contradictions = {one['id']: {**one, 'figures': []} for one in content['contradictions']}
+    for table in content['tables']:
+        for index, row in enumerate(table['rows']):
+            for column, name in row.pop('contradictions', {}).items():
+                contradictions[name]['figures'].append({'table': table['number'], 'row': index, 'column': column})
+    for row in _rows(content):
+        del row['get_model']
+        row['counted'] = row['counted'].get('', row['counted'])
+    return {**content, 'contradictions': list(contradictions.values())}

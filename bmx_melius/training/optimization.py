@@ -8,7 +8,7 @@ from ..errors import UserError
 from .presets import OPTIMIZERS
 
 MODES = ('cosine', 'step', 'poly')
-BATCH = 64  # images per update in the paper's protocol, for which default learning rates are meant
+BATCH = 64  # images per update in the authors' training logs, for which default learning rates are meant
 SCALINGS = {'none': lambda ratio: 1.0, 'linear': lambda ratio: ratio, 'sqrt': math.sqrt}
 POWER = 2  # exponent of mode poly, as in GluonCV's script
 

@@ -19,7 +19,8 @@ class OptimizerDefaults:
     arguments: dict = dataclasses.field(default_factory=dict)
 
 
-# radam: protocol of the MeliusNet paper, section 4.1, which also gives the 5 epochs of warm-up for adam and sgd.
+# radam: learning rate of the MeliusNet paper, section 4.1, which also gives the 5 epochs of warm-up for adam; those for sgd are in
+# supplement C. Not in the paper but in the authors' code: weight decay and betas.
 OPTIMIZERS = {
     'radam': OptimizerDefaults(lr=0.002, wd=0.0, warmup_epochs=0, arguments={'beta1': 0.95, 'beta2': 0.999, 'epsilon': 1e-5}),
     'adam': OptimizerDefaults(lr=0.001, wd=0.0, warmup_epochs=5),
@@ -28,7 +29,8 @@ OPTIMIZERS = {
 }
 OPTIMIZER_FLAGS = ('lr', 'wd', 'warmup_epochs', 'momentum')  # a preset's values of these apply only to the preset's optimizer
 
-# MeliusNet, section 4.1. Defaults of the optimizer are in `OPTIMIZERS`; the clipping threshold is a default of the network.
+# MeliusNet, section 4.1; batch size and augmentation level: the authors' code and training logs. Defaults of the optimizer are in
+# `OPTIMIZERS`; the clipping threshold is a default of the network.
 PROTOCOL = {
     'optimizer': 'radam',
     'num_epochs': DATASETS['imagenet'].num_epochs,
@@ -44,7 +46,7 @@ PROTOCOL = {
 
 PRESETS = {
     'meliusnet': PROTOCOL,
-    # The paper's comparison with naive networks. Not in the paper but in the authors' code: adam, no weight decay, no warm-up.
+    # The paper's comparison with naive networks, supplement B. Not in the paper but in the authors' code: adam, no weight decay or warm-up.
     'naive': {
         **PROTOCOL,
         'optimizer': 'adam',
@@ -55,9 +57,9 @@ PRESETS = {
         'lr_mode': 'step',
         'lr_decay_epoch': [35, 37],
     },
-    # The paper's comparison with 32-bit networks. Not in the paper but as in GluonCV: weight decay 0.0001, momentum 0.9.
+    # The paper's comparison with 32-bit networks (section 4.2). Not in the paper but as in GluonCV: nag, weight decay 0.0001, momentum 0.9.
     'full-precision': {**PROTOCOL, 'bits': 32, 'optimizer': 'nag', 'lr': 0.1, 'warmup_epochs': 5, 'num_epochs': 90, 'augmentation': 'high'},
-    # The largest network. These are the first 150 of its 150 + 20 epochs; see docs/training.md.
+    # The first 150 of the 150 + 20 epochs of the authors' training log, see docs/training.md; the paper has 120 epochs and a rate of 0.002.
     'meliusnet59': {**PROTOCOL, 'lr': 0.003, 'num_epochs': 150},
 }
 DEFAULT = 'meliusnet'

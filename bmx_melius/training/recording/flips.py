@@ -1,4 +1,4 @@
-"""Sign changes (flips) of binary weights during training (MeliusNet, supplementary material, Optimizer Comparison)."""
+"""Sign changes (flips) of binary weights during training (MeliusNet, supplement C)."""
 
 import math
 
