@@ -8,6 +8,7 @@ import signal
 import sys
 
 from jobs import Run, run_all
+from measurements import measure_accuracy, measure_latency
 from results import write_results
 from study import HERE, known_studies, read_study
 
@@ -87,6 +88,9 @@ def run(options, further):
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     run_all(runs, options.jobs)
     for study, of_study in studies:
+        measure_accuracy(of_study)
+        if study.latency:
+            measure_latency(of_study, out / study.name)
         print(write_results(study, of_study, out / study.name))
     return int(any(one.failure for one in runs))
 

@@ -12,6 +12,8 @@ The keys of a file are, for a study on ImageNet:
     earlier ones; mappings are merged.
 ``compare``
     Name of an axis. The baseline of a row has the first value of this axis and the same values of all other axes.
+``latency``
+    Whether the networks are also packed and timed.
 ``seeds``
     Seeds; each row is trained once with each of them.
 ``quick``
@@ -30,7 +32,8 @@ import yaml
 from bmx_melius import UserError
 
 HERE = pathlib.Path(__file__).resolve().parent
-KEYS = {'title': str, 'flags': dict, 'axes': dict, 'compare': str, 'seeds': list}
+REQUIRED = {'title': str, 'flags': dict, 'axes': dict, 'compare': str, 'seeds': list}
+KEYS = {**REQUIRED, 'latency': bool}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +56,13 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """Study: rows to be compared, each trained once with each seed."""
+    """Study: rows to be compared, each trained once with each seed; with `latency` their packed networks are timed."""
 
     name: str
     title: str
     rows: Tuple[Row, ...]
     seeds: Tuple[int, ...]
+    latency: bool = False
 
 
 def known_studies():
@@ -88,7 +92,7 @@ def read_study(name, quick=False):
         raise UserError(f'there is no study {name}; known: {", ".join(known_studies())}, or give the path of a .yaml file') from error
     except yaml.YAMLError as error:
         raise UserError(f'{path} is not a valid YAML file: {" ".join(str(error).split())}') from error
-    _check(path, content, {**KEYS, 'quick': dict}, required=KEYS)
+    _check(path, content, {**KEYS, 'quick': dict}, required=REQUIRED)
     if quick:
         if 'quick' not in content:
             raise UserError(f'{path} has no key `quick`: run it without --quick, or add one')
@@ -107,7 +111,7 @@ def read_study(name, quick=False):
         alike = [next(iter(axes[axis])) if axis == compared else label for axis, label in zip(axes, labels)]
         row, baseline = _name(axes, labels), _name(axes, alike)
         rows.append(Row(row, flags, baseline if baseline != row else None))
-    return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']))
+    return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']), content.get('latency', False))
 
 
 def _check(path, content, keys, required=()):

@@ -12,6 +12,7 @@ import sys
 import time
 
 import jobs
+import mxnet as mx
 import numpy as np
 import pytest
 import run as runner
@@ -21,6 +22,7 @@ from study import HERE, known_studies, read_study
 
 import model_zoo
 import train_imagenet
+from bmx_melius.data.small_images import open_digits
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import model_arguments
 
@@ -29,6 +31,7 @@ NETWORK = {'model': 'meliusnet_flex', 'model-options': {'block_numbers': [1], 't
 TINY = {
     'title': 'Rates',
     'compare': 'rate',
+    'latency': True,
     'flags': {'dataset': 'digits', 'num-epochs': 2, 'batch-size': 64, 'save-frequency': 0, 'track-flips': True, **NETWORK},
     'axes': {'rate': {'low': {'lr': 0.001}, 'high': {'lr': 0.03}, 'broken': {'model-options': {'block': 'brick'}}}},
     'seeds': [3, 4],
@@ -63,7 +66,8 @@ def test_every_command_of_a_study_is_one_that_can_be_trained(name, quick, tmp_pa
     for _, script, *words in commands:
         assert script == train_imagenet.__file__
         config = parse_flags(words, model_zoo)
-        assert (config.data.dataset, config.data.use_rec) == (('digits', False) if quick else ('imagenet', True))
+        small = 'glyphs' if name == 'methods' else 'digits'
+        assert (config.data.dataset, config.data.use_rec) == ((small, False) if quick else ('imagenet', True))
         model_zoo.get_model(**model_arguments(config.network, classes=10))
         folders.add(config.output.save_dir)
     assert len(folders) == len(commands)
@@ -126,6 +130,15 @@ def test_mistakes_in_the_arguments_are_named(arguments, words, tmp_path, capsys)
     assert runner.main([str(paths.get(word, word)) for word in arguments]) == 2
     error = capsys.readouterr().err.strip()
     assert error.startswith('error: ') and words in error and len(error.splitlines()) == 1
+
+
+def accuracy_on_test_digits(folder):
+    """Accuracy of the exported network of a run on the test digits, computed with only MXNet."""
+    prefix = folder / 'meliusnet_flex'
+    net = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
+    pixels, labels = zip(*open_digits().test)
+    inputs = (np.stack([image.asnumpy()[1:-1, 1:-1, 0] for image in pixels])[:, None] - 77.9) / 95.9
+    return np.mean(net(mx.nd.array(inputs)).asnumpy().argmax(axis=1) == labels)
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------------------------
@@ -195,7 +208,9 @@ def test_table_holds_the_numbers_of_the_runs(finished):
         }
         for row in ('low', 'high')
     }
-    expected['high']['difference'] = np.subtract(expected['high']['best_top1'], expected['low']['best_top1'])
+    for row in expected:
+        expected[row]['test_top1'] = [accuracy_on_test_digits(folder / 'tiny' / row / f'seed{seed}') for seed in (3, 4)]
+    expected['high']['difference'] = np.subtract(expected['high']['test_top1'], expected['low']['test_top1'])
 
     rows = {row['name']: row for row in json.loads((folder / 'tiny' / 'summary.json').read_text())['rows']}
     with open(folder / 'tiny' / 'summary.csv', newline='') as file:
@@ -208,11 +223,25 @@ def test_table_holds_the_numbers_of_the_runs(finished):
             numbers = np.mean(values), np.std(values, ddof=1)
             assert [rows[name][key]['mean'], rows[name][key]['spread']] == pytest.approx(numbers)
             assert [float(flat[name][f'{key}_mean']), float(flat[name][f'{key}_spread'])] == pytest.approx(numbers)
-        mean, spread = 100 * np.mean(columns['best_top1']), 100 * np.std(columns['best_top1'], ddof=1)
+        mean, spread = 100 * np.mean(columns['test_top1']), 100 * np.std(columns['test_top1'], ddof=1)
         assert f'| {name} | 2 | {mean:.1f} ± {spread:.1f} |' in printed
     assert rows['low']['difference'] is None and rows['high']['baseline'] == 'low'
     assert (folder / 'tiny' / 'summary.md').read_text() in printed
-    assert (folder / 'tiny' / 'comparison.png').stat().st_size > 5000
+    assert (folder / 'tiny' / 'comparison.png').stat().st_size > 5000 and (folder / 'tiny' / 'tradeoff.png').stat().st_size > 5000
+    differences = 100 * expected['high']['difference']
+    half = 12.7062 * np.std(differences, ddof=1) / np.sqrt(2)  # the 97.5 % quantile of Student's t with one degree of freedom
+    assert f'({np.mean(differences) - half:+.1f} to {np.mean(differences) + half:+.1f})' in printed
+
+
+def test_packed_networks_are_timed_and_the_processor_is_named(finished):
+    folder, printed = finished
+    latency = json.loads((folder / 'tiny' / 'latency.json').read_text())
+    rows = {row['name']: row for row in json.loads((folder / 'tiny' / 'summary.json').read_text())['rows']}
+    assert set(latency['rows']) == {'low', 'high'} and all(0 < row['seconds'] < 1 for row in latency['rows'].values())
+    assert {name: row['latency'] for name, row in rows.items() if row['latency']} == {
+        name: row['seconds'] for name, row in latency['rows'].items()
+    }
+    assert latency['processor'] in printed
 
 
 def test_finished_runs_are_not_trained_again_and_the_rest_of_a_study_can_be_chosen_by_seeds(copied_study):

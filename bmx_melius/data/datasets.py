@@ -34,6 +34,8 @@ class Dataset:
         Open the datasets of pairs (image, label) in a folder. None: `opening.open_source` handles the dataset.
     class_names : sequence of str or None
         Names of the classes of the datasets that `open` returns.
+    has_test_images : bool
+        Whether `open` returns test images beside the validation images.
     """
 
     input: InputSpec
@@ -46,6 +48,7 @@ class Dataset:
     data_dir: Optional[str] = None
     open: Optional[Callable] = None
     class_names: Optional[Sequence[str]] = None
+    has_test_images: bool = False
 
     def input_spec(self, size: Optional[int] = None, crop_ratio: Optional[float] = None):
         """Return the `InputSpec` for another input size or crop ratio; None keeps the dataset's value."""
@@ -101,6 +104,7 @@ DATASETS = {
         num_workers=0,
         open=lambda _: small_images.open_digits(),
         class_names=small_images.DIGITS,
+        has_test_images=True,
     ),
     # Gray characters of 32x32 pixels, of random contrast and distorted when they are rendered.
     'glyphs': Dataset(
@@ -113,6 +117,7 @@ DATASETS = {
         num_epochs=20,
         open=lambda _: glyphs.open_glyphs(),
         class_names=glyphs.CHARACTERS,
+        has_test_images=True,
         **SMALL,
     ),
     'mnist': Dataset(

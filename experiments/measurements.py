@@ -1,0 +1,72 @@
+"""Measurements of trained networks, made after the training: accuracy on test images, and run time of the packed network."""
+
+import contextlib
+import json
+import subprocess
+import sys
+
+from results import LATENCY_FILE, TEST_FILE, is_finished, network_prefix
+from tqdm import tqdm
+
+from bmx_melius import UserError
+from bmx_melius.bench.comparison import compare
+from bmx_melius.bench.peers import session
+from bmx_melius.bench.rows import Row
+from bmx_melius.data.datasets import DATASETS
+from bmx_melius.exported import Exported
+from bmx_melius.files import replacing
+from bmx_melius.machine import processor
+
+PACKED = 'packed'  # prefix of the packed network in the folder of a row
+REPETITIONS, ROUNDS = 100, 10  # of the timing, in one thread
+
+
+def measure_accuracy(runs):
+    """Evaluate the best network of each finished run on the test images of its dataset, if it has any and this was not done before."""
+    waiting = [run for run in runs if is_finished(run.folder) and _test_images(run) and not (run.folder / TEST_FILE).exists()]
+    for run in tqdm(waiting, desc='test images', disable=None, dynamic_ncols=True):
+        found = _bmx_melius('evaluate', network_prefix(run.folder), run.row.flags['dataset'], '--json')
+        _write(run.folder / TEST_FILE, json.loads(found))
+
+
+def measure_latency(runs, folder):
+    """Pack the network of the first finished run of each row and time all of them in turns, if this was not done with these runs before.
+
+    The result, in `LATENCY_FILE`, names the processor; rows that are not packed as a whole have an ``error`` instead of a time.
+    """
+    first = {}
+    for run in runs:
+        if is_finished(run.folder):
+            first.setdefault(run.row.name, run)
+    measured = {name: str(run.folder) for name, run in first.items()}
+    path = folder / LATENCY_FILE
+    if path.exists() and json.loads(path.read_text())['runs'] == measured:
+        return
+    rows = []
+    for name, run in tqdm(first.items(), desc='packing', disable=None, dynamic_ncols=True):
+        shape = (1, *Exported(network_prefix(run.folder)).description().input_spec().shape)
+        with contextlib.suppress(UserError):  # what is not packed has no files, and the comparison below says so
+            _bmx_melius('convert', network_prefix(run.folder), run.folder.parent / PACKED)
+        rows.append(Row(name, name, 'packed', session, shape, 1, {'prefix': str(run.folder.parent / PACKED)}))
+    results = compare(rows, REPETITIONS, ROUNDS, lambda items, title: tqdm(items, desc=title, disable=None, dynamic_ncols=True))
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(path, {'processor': processor(), 'threads': 1, 'runs': measured, 'rows': results})
+
+
+def _test_images(run):
+    dataset = DATASETS.get(run.row.flags.get('dataset'))
+    return dataset is not None and dataset.has_test_images
+
+
+def _bmx_melius(*arguments):
+    """Run the command line in a separate process and return its standard output. Raises `UserError` with its last line if it fails."""
+    command = [sys.executable, '-m', 'bmx_melius', *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f'{" ".join(map(str, arguments))}: {(done.stderr.strip().splitlines() or ["failed"])[-1]}')
+    return done.stdout
+
+
+def _write(path, content):
+    with replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
+        json.dump(content, file, indent=1)
