@@ -15,7 +15,7 @@ from bmx_melius.bench.rows import Row
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.exported import Exported
 from bmx_melius.files import replacing
-from bmx_melius.machine import processor
+from bmx_melius.process import processor
 
 PACKED = 'packed'  # prefix of the packed network in the folder of a row
 REPETITIONS, ROUNDS = 100, 10  # of the timing, in one thread
