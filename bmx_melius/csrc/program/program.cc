@@ -201,20 +201,38 @@ class Reader {
             case Op::threshold:
                 operation.first = take(channels, "threshold", &place);
                 operation.second = bits(1, channels, "flip", place);
-                for (int64_t i = 0; i < channels; i++) {
-                    float threshold;
-                    std::memcpy(&threshold, words_ + operation.first + i, sizeof threshold);
-                    if (std::isnan(threshold)) {
-                        throw Error(place.text() + " has a threshold that is not a number");
-                    }
-                }
+                require_numbers(operation.first, channels, "threshold", place);
                 break;
             case Op::affine:
                 operation.first = take(channels, "scale", &place);
                 operation.second = take(channels, "shift", &place);
                 break;
+            case Op::prelu:
+                operation.first = take(channels, "slope", &place);
+                break;
+            case Op::clip:
+                operation.first = take(channels, "low", &place);
+                operation.second = take(channels, "high", &place);
+                require_numbers(operation.first, channels, "low", place);
+                require_numbers(operation.second, channels, "high", place);
+                break;
+            case Op::scale_map:
+            case Op::shift_map:
+                operation.first = take((a.by_channel ? channels : 1) * a.height * a.width,
+                                       operation.op == Op::scale_map ? "factor" : "summand", &place);
+                break;
             default:
                 break;
+        }
+    }
+
+    void require_numbers(size_t position, int64_t count, const char* what, const Place& place) const {
+        for (int64_t i = 0; i < count; i++) {
+            float number;
+            std::memcpy(&number, words_ + position + i, sizeof number);
+            if (std::isnan(number)) {
+                throw Error(place.text() + " has a " + what + " that is not a number");
+            }
         }
     }
 

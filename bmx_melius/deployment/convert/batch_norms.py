@@ -1,4 +1,4 @@
-"""Threshold folding of the batch normalizations that precede sign activations."""
+"""Threshold folding of the batch normalizations and learned shifts that precede sign activations."""
 
 from ... import marks
 from ...errors import UserError
@@ -7,7 +7,7 @@ from .traced_network import Entry
 
 
 class FoldedBatchNorms:
-    """Fold batch normalizations into thresholds, each with the rounding that MXNet applies to it in this network.
+    """Fold batch normalizations and learned shifts into thresholds, with the rounding that MXNet applies to them in this network.
 
     Attributes
     ----------
@@ -17,13 +17,12 @@ class FoldedBatchNorms:
 
     def __init__(self, network, sample):
         self.unclear = []
-        self._network, self._folded = network, {}
+        self._network, self._layouts, self._folded = network, {}, {}
         nodes = {}
         for node in network.graph.nodes:
             if node.marks.get(marks.ROLE) == marks.ACTIVATION and network.encoding(Entry(node, 0)):
-                batch_norm = network.batch_norm_before(network.activation_input(node))
-                if batch_norm:
-                    nodes[batch_norm] = None
+                _, folded = network.before_comparison(network.activation_input(node))
+                nodes.update(dict.fromkeys(each for each in folded if each.operator == 'BatchNorm'))
         entries = [entry for node in nodes for entry in (network.sources(node)[0], Entry(node, 0))]
         values = dict(zip(entries, network.compute(entries, sample))) if entries else {}
         for node in nodes:
@@ -31,13 +30,19 @@ class FoldedBatchNorms:
             layout = thresholds.layout_in_use(network.batch_norm(node), x, y)
             if layout is None:
                 self.unclear.append(node.name)
-            self._folded[node] = layout or thresholds.PLAIN
+            self._layouts[node] = layout or thresholds.PLAIN
 
-    def __call__(self, node):
-        if isinstance(self._folded[node], str):
+    def __call__(self, nodes):
+        """Return threshold and flip for the nodes of `Network.before_comparison`."""
+        if nodes not in self._folded:
+            first, last = nodes[0], nodes[-1]
+            batch_norm = self._network.batch_norm(first) if first.operator == 'BatchNorm' else None
+            shifts = [self._network.shift(node) for node in nodes[batch_norm is not None :]]
             try:
-                folded = thresholds.fold(self._network.batch_norm(node), len(node.shape), self._folded[node])
+                if batch_norm is None:
+                    self._folded[nodes] = thresholds.fold_shifts(shifts, last.shape[1])
+                else:
+                    self._folded[nodes] = thresholds.fold(batch_norm, len(first.shape), self._layouts[first], shifts)
             except thresholds.NotMonotoneError as error:
-                raise UserError(f'the batch normalization {node.name} overflows, its statistics are damaged: {error}') from error
-            self._folded[node] = folded
-        return self._folded[node]
+                raise UserError(f'the batch normalization {first.name} overflows, its statistics are damaged: {error}') from error
+        return self._folded[nodes]

@@ -15,6 +15,13 @@ class UnsupportedError(Exception):
     """A node cannot be converted; the message gives the reason."""
 
 
+def _float32(array, infinite=False):
+    """Return an array as float32. Raise `UnsupportedError` unless all elements are representable, with `infinite` also infinities."""
+    if not ((np.abs(array) <= _FLOAT32.max) | (infinite & np.isinf(array))).all():
+        raise UnsupportedError('its factors or summands are too large for float32')
+    return array.astype(np.float32)
+
+
 @dataclasses.dataclass
 class Lowered:
     """A part of a network, converted to a program.
@@ -36,6 +43,8 @@ class Lowered:
 
 class Builder:
     """Collect the operations of a program; the conversion rules add them.
+
+    `thresholds` is a callable (nodes) -> (threshold, flip) that folds the nodes before a comparison, see `batch_norms`.
 
     Values have provisional numbers until `finish`, because the number of inputs is not known before.
     """
@@ -103,14 +112,21 @@ class Builder:
         self._operations.append((number, operation))
         return number
 
-    def affine(self, node, x, scale, shift):
-        """Set the result of `node` to x * scale + shift, where scale and shift are scalars or arrays (channels,)."""
+    def add_channelwise(self, name, x, **arrays):
+        """Add an operation with one constant per channel, given as scalars or arrays (channels,); return the number of its result."""
         channels = self._values[x].channels
-        arrays = {'scale': np.broadcast_to(scale, channels), 'shift': np.broadcast_to(shift, channels)}
-        if any(not (np.abs(array) <= _FLOAT32.max).all() for array in arrays.values()):
-            raise UnsupportedError('its factors or summands are too large for float32')
-        arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
-        self.set(node, self.add('affine', [x], arrays))
+        infinite = name == 'clip'  # bounds may be infinite
+        return self.add(name, [x], {key: _float32(np.broadcast_to(array, channels), infinite) for key, array in arrays.items()})
+
+    def affine(self, x, scale, shift):
+        """Add x * scale + shift, where scale and shift are scalars or arrays (channels,); return the number of the result."""
+        return self.add_channelwise('affine', x, scale=scale, shift=shift)
+
+    def add_positionwise(self, name, x, constants):
+        """Add ``scale_map`` or ``shift_map`` with `constants` (channels, height, width), or 1 for axes along which they are repeated."""
+        by_channel, height, width = constants.shape
+        array = 'factor' if name == 'scale_map' else 'summand'
+        return self.add(name, [x], {array: _float32(constants)}, by_channel=int(by_channel > 1), height=height, width=width)
 
     def move(self, node, name, sources, **attributes):
         """Add an operation that only moves elements, on bits where the values are signs. `name` None adds none and returns the source."""

@@ -37,8 +37,8 @@ def lower(network, nodes, outputs, thresholds):
     nodes : list of Node
         Convertible nodes in topological order.
     outputs : list of Entry
-    thresholds : callable (node) -> (threshold, flip)
-        Function that folds a BatchNorm node.
+    thresholds : callable (nodes) -> (threshold, flip)
+        Function that folds the nodes before a comparison, see `batch_norms`.
 
     Returns
     -------

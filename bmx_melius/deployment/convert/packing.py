@@ -4,7 +4,7 @@ The steps are:
 
 ============  ====================================================================================================================
 network       read the symbol and check the parameters and the input shapes against it (`traced_network`)
-thresholds    fold each batch normalization before a sign, with MXNet's rounding, into a comparison (`batch_norms`, `thresholds`)
+thresholds    fold the normalization and the shifts before each sign, with MXNet's rounding, into a comparison (`batch_norms`, `thresholds`)
 partition     choose the nodes that become packed operators (`lowering.requirements`, `partition`)
 programs      lower these nodes to programs (`lowering.lower`, `folding`)
 verification  compare the programs with MXNet (`verification`)

@@ -49,8 +49,8 @@ def divide(network, thresholds):
     Parameters
     ----------
     network : Network
-    thresholds : callable (node) -> (threshold, flip)
-        Function that folds a BatchNorm node.
+    thresholds : callable (nodes) -> (threshold, flip)
+        Function that folds the nodes before a comparison, see `batch_norms`.
 
     Returns
     -------

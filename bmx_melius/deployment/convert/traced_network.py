@@ -14,6 +14,10 @@ from .thresholds import BatchNorm
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
 
+SUMS = ('elemwise_add', '_plus', '_Plus', 'broadcast_add', 'broadcast_plus')  # of two values
+DIFFERENCES = ('elemwise_sub', '_minus', '_Minus', 'broadcast_sub', 'broadcast_minus')
+PRODUCTS = ('elemwise_mul', '_mul', '_Mul', 'broadcast_mul')
+
 _IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
 _MOVES = (
     *(*_IDENTITIES, 'Dropout', 'Reshape', 'reshape', 'Flatten', 'SwapAxis', 'transpose', 'slice_axis', 'SliceChannel', 'Concat'),
@@ -196,10 +200,45 @@ class Network:
             entry = self.sources(entry.node)[0]
         return entry
 
-    def batch_norm_before(self, entry):
-        """Return the BatchNorm node that computes `entry`, if it can be folded into a comparison, otherwise None."""
-        entry = self.before_identities(entry)
-        return entry.node if entry.slot == 0 and is_channelwise_batch_norm(entry.node) else None
+    def before_comparison(self, entry):
+        """Return what precedes the comparison of `entry` with 0 and can be folded into it: a batch normalization and learned shifts.
+
+        Returns
+        -------
+        entry : Entry
+            The value from which `entry` is computed.
+        nodes : tuple of Node
+            The nodes that compute it, the first one first: a BatchNorm or none, then sums and differences with constants per channel.
+        """
+        nodes, start = (), self.before_identities(entry)
+        while start.slot == 0 and self._is_channelwise_shift(start.node):
+            nodes = (start.node, *nodes)
+            data = next(source for source in self.sources(start.node) if source.node.depends_on_data)
+            entry, start = data, self.before_identities(data)
+        if start.slot == 0 and is_channelwise_batch_norm(start.node):
+            nodes = (start.node, *nodes)
+            entry = self.sources(start.node)[0]
+        return entry, nodes
+
+    def _is_channelwise_shift(self, node):
+        """Return whether a node adds or subtracts a constant for each channel."""
+        if node.operator not in SUMS + DIFFERENCES or len(node.shape) not in (2, 4):
+            return False
+        data = [source for source in node.inputs if source.depends_on_data]
+        if len(data) != 1 or data[0].shape != node.shape:
+            return False
+        (constant,) = (source for source in node.inputs if not source.depends_on_data)
+        shape = (1,) * (len(node.shape) - len(constant.shape)) + constant.shape
+        return all(size == 1 for axis, size in enumerate(shape) if axis != 1)
+
+    def shift(self, node):
+        """Return the function of a sum or difference with constants per channel: MXNet's operator on arrays (N, channels, H, W)."""
+        arrays = [
+            None if source.node.depends_on_data else mx.nd.array(self.constant(source).reshape(1, -1, 1, 1))
+            for source in self.sources(node)
+        ]
+        operator = mx.nd.broadcast_add if node.operator in SUMS else mx.nd.broadcast_sub
+        return lambda x: operator(*(x if array is None else array for array in arrays))
 
     def batch_norm(self, node):
         """Return the `BatchNorm` of a node with constant parameters."""

@@ -52,6 +52,7 @@ VERSION = 1
 HEADER_WORDS = 8
 INPUT_WORDS = 4
 RECORD_WORDS = 3  # opcode, length, number of inputs
+_COMPARED = ('threshold', 'low', 'high')  # arrays that must not contain NaN
 _NAMES = {rule.opcode: name for name, rule in OPERATIONS.items()}
 
 
@@ -277,8 +278,9 @@ class _Reader:
         for array, (dtype, shape) in array_shapes(operation, channels).items():
             what = place.of(array)
             operation.arrays[array] = decode(self.take(word_count(dtype, shape), what), dtype, shape, what)
-        if name == 'threshold' and np.isnan(operation.arrays['threshold']).any():
-            raise ProgramError(f'{place} has a threshold that is not a number')
+        for array in _COMPARED:
+            if array in operation.arrays and np.isnan(operation.arrays[array]).any():
+                raise ProgramError(f'{place} has a {array} that is not a number')
         if self.position - start != length:
             raise ProgramError(f'word {start}: {place} takes {self.position - start} words, its record says {length}')
         values.append(result)

@@ -10,20 +10,17 @@ from ..traced_network import is_sign
 
 
 def quantized_activation(builder, node):
-    """Convert a marked activation (`node` is its last node), with the batch normalization before it, to a threshold."""
+    """Convert a marked activation (`node` is its last node), with the batch normalization and shifts before it, to a threshold."""
     network = builder.network
     if not is_sign(node):
         raise UnsupportedError(f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed')
     x = network.activation_input(node)
     if x is None:
         raise UnsupportedError('the start of the activation is not marked')
-    batch_norm = network.batch_norm_before(x)
-    if batch_norm is None:
-        number = builder.real(x)
-        threshold, flip = np.zeros(builder.value(number).channels, dtype=np.float32), np.zeros(builder.value(number).channels, dtype=bool)
-    else:
-        number = builder.real(network.sources(batch_norm)[0])
-        threshold, flip = builder.thresholds(batch_norm)
+    x, folded = network.before_comparison(x)
+    number = builder.real(x)
+    channels = builder.value(number).channels
+    threshold, flip = builder.thresholds(folded) if folded else (np.zeros(channels, dtype=np.float32), np.zeros(channels, dtype=bool))
     builder.set(node, builder.add('threshold', [number], {'threshold': threshold, 'flip': flip}))
 
 

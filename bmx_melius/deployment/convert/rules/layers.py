@@ -1,4 +1,4 @@
-"""Rules for convolutions and dense layers (binary and float), batch normalization, ReLU and pooling."""
+"""Rules for convolutions and dense layers (binary and float), batch normalization and pooling."""
 
 from .... import marks
 from ....symbol_json import truth
@@ -42,19 +42,8 @@ def _float_layer(builder, node, **attributes):
 def _batch_norm(builder, node):
     if not is_channelwise_batch_norm(node):
         raise UnsupportedError('it does not normalize the channels (axis 1) with constant parameters')
-    builder.affine(node, builder.real(builder.network.sources(node)[0]), *builder.network.batch_norm(node).affine())
-
-
-@rule('Activation')
-def _activation(builder, node):
-    if node.attributes['act_type'] != 'relu':
-        raise UnsupportedError(f'the activation {node.attributes["act_type"]} has no packed form')
-    _relu(builder, node)
-
-
-@rule('relu')
-def _relu(builder, node):
-    builder.set(node, builder.add('relu', [builder.real(builder.network.sources(node)[0])]))
+    x = builder.real(builder.network.sources(node)[0])
+    builder.set(node, builder.affine(x, *builder.network.batch_norm(node).affine()))
 
 
 @rule('Pooling')

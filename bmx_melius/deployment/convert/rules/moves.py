@@ -52,7 +52,10 @@ def _slice_channel(builder, node):
         builder.set(node, piece, slot)
 
 
-@rule('Reshape', 'reshape', 'Flatten')
+_RESHAPES = ('Reshape', 'reshape', 'Flatten', 'expand_dims', 'squeeze')
+
+
+@rule(*_RESHAPES)
 def _reshape(builder, node):
     x = builder.network.sources(node)[0]
     before, after = builder.network.shape(x), node.shape
@@ -65,9 +68,18 @@ def _reshape(builder, node):
         source, groups = shuffled
         return builder.set(node, builder.move(node, 'shuffle', [source], groups=groups))
     joined = _joined(builder.network, node)
-    if joined is None:
-        raise UnsupportedError(f'it reshapes {before} to {after}; flattening, channel shuffles and `channels.concat` can be packed')
-    return builder.set(node, builder.move(node, 'concat', joined))
+    if joined is not None:
+        return builder.set(node, builder.move(node, 'concat', joined))
+    while len(before) not in (2, 4) and x.node.operator in _RESHAPES:  # several in sequence are like one
+        x = builder.network.sources(x.node)[0]
+        before = builder.network.shape(x)
+    if after == (*before, 1, 1):
+        return builder.set(node, builder.move(node, 'unflatten', [x]))
+    if len(before) == 4 and len(after) == 2:
+        return builder.set(node, builder.move(node, 'flatten', [x]))
+    if before == after:
+        return builder.set(node, builder.move(node, None, [x]))
+    raise UnsupportedError(f'it reshapes {before} to {after}; flattening, channel shuffles and `channels.concat` can be packed')
 
 
 def _shuffled(network, node):

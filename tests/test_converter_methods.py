@@ -1,0 +1,207 @@
+"""Conversion of the operators of other binary methods: their layers become one packed operator with MXNet's results."""
+
+import mxnet as mx
+import numpy as np
+import pytest
+from method_layers import BLOCKS, Constants, Gate, LearnedScales, MapScale, Residual, Shift, binary_conv, sequence
+from mxnet import nd
+from mxnet.gluon import nn
+
+import bmx_melius as bmx
+from bmx_melius import UserError
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.runtime.session import read_packed
+
+CHANNELS, SIZE = 32, 8
+SHAPE = (2, CHANNELS, SIZE, SIZE)
+
+
+@pytest.fixture
+def pack(tmp_path):
+    """Convert a block with random parameters; return the block, the prefix of the packed files, and the report."""
+
+    def call(net, shape=SHAPE):
+        net.initialize(mx.init.Normal(0.5))
+        for name, parameter in net.collect_params().items():
+            if name.endswith(('running_mean', 'running_var', 'gamma', 'beta')):
+                parameter.shape = parameter.shape if 0 not in parameter.shape else (shape[1],)
+        net.hybridize()
+        net(nd.zeros(shape))
+        for name, parameter in net.collect_params().items():
+            if name.endswith('running_var'):
+                parameter.set_data(nd.random.uniform(0.5, 2, parameter.shape))
+            elif name.endswith(('running_mean', 'gamma', 'beta')):
+                parameter.set_data(nd.random.normal(shape=parameter.shape))
+        net.export(str(tmp_path / 'net'))
+        files = tmp_path / 'net-symbol.json', tmp_path / 'net-0000.params'
+        return net, tmp_path / 'packed', bmx.convert(*files, tmp_path / 'packed', shape)
+
+    return call
+
+
+def check(packed, shape=SHAPE, x=None):
+    """Compare the packed network, which must be one operator, with MXNet's; return its program."""
+    net, prefix, report = packed
+    assert report.packed_operators == 1 and not report.left
+    x = nd.random.normal(shape=(3, *shape[1:])) if x is None else x
+    expected, program = net(x).asnumpy(), read_packed(prefix)[0]
+    tolerance = dict(rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, **tolerance)
+    np.testing.assert_allclose(reference.run(program, [x.asnumpy()])[0], expected, **tolerance)
+    np.testing.assert_allclose(
+        mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')(x).asnumpy(), expected, **tolerance
+    )
+    return program
+
+
+def names(program):
+    return [operation.name for operation in program.operations]
+
+
+@pytest.mark.parametrize('method', BLOCKS)
+def test_a_layer_of_another_method_becomes_one_operator_with_mxnets_results(method, pack):
+    packed = pack(BLOCKS[method](CHANNELS, SIZE))
+    assert packed[2].verification.binary_layers == packed[2].binary_layers == 1
+    check(packed)
+
+
+@pytest.mark.parametrize('form', ['map', 'reshape', 'expand'])
+@pytest.mark.parametrize('shape', [SHAPE, (2, CHANNELS, 1, 1)])
+def test_gates_scale_the_channels(form, shape, pack):
+    check(pack(sequence(binary_conv(CHANNELS), Gate(CHANNELS, form)), shape), shape)
+
+
+FUNCTIONS = {
+    'prelu': nn.PReLU,
+    'prelu of each channel': lambda: nn.PReLU(in_channels=CHANNELS),
+    'leaky': lambda: nn.LeakyReLU(0.3),
+    'sigmoid': lambda: nn.Activation('sigmoid'),
+    'swish': nn.Swish,
+    'hard sigmoid': lambda: nn.HybridLambda(lambda F, x: F.hard_sigmoid(x, alpha=0.3, beta=0.25)),
+    'hard swish': lambda: nn.HybridLambda(lambda F, x: x * F.clip(x + 3, 0, 6) / 6),
+    'relu6': lambda: nn.HybridLambda(lambda F, x: F.minimum(F.relu(x), 6)),
+    'hard tanh': lambda: nn.HybridLambda(lambda F, x: F.clip(x, -1, 1)),
+    'maximum': lambda: nn.HybridLambda(lambda F, x: F.maximum(x, -0.5)),
+    'abs and square': lambda: nn.HybridLambda(lambda F, x: F.abs(-x) + F.square(x)),
+    'differences': lambda: nn.HybridLambda(lambda F, x: (x - F.relu(x)) * (F.sigmoid(x) - x)),
+    'means': lambda: nn.HybridLambda(
+        lambda F, x: F.broadcast_mul(
+            F.broadcast_mul(F.mean(x, axis=1, keepdims=True), x), F.mean(x, axis=(0, 1), exclude=True, keepdims=True)
+        )
+    ),
+    'spatial mean': lambda: nn.HybridLambda(lambda F, x: F.mean(x, axis=(2, 3))),
+}
+
+
+@pytest.mark.parametrize('name', FUNCTIONS)
+def test_functions_after_a_binary_convolution_are_packed(name, pack):
+    net = sequence(nn.BatchNorm(), binary_conv(CHANNELS, no_offset=True), nn.BatchNorm(), FUNCTIONS[name]())
+    check(pack(net))
+
+
+@pytest.mark.parametrize('name', ['prelu', 'sigmoid', 'swish', 'hard sigmoid', 'maximum', 'abs and square'])
+def test_functions_of_vectors_are_packed(name, pack):
+    check(pack(sequence(nn.Dense(8), FUNCTIONS[name](), bmx.QActivation(), bmx.QDense(5)), (2, 6)), (2, 6))
+
+
+# --- constants for positions ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('together', [True, False])
+def test_factors_of_channels_rows_and_columns_are_not_multiplied_out(together, pack):
+    net = sequence(nn.BatchNorm(), binary_conv(CHANNELS, no_offset=True), LearnedScales(CHANNELS, SIZE, SIZE, together))
+    program = check(pack(net))
+    assert names(program) == ['threshold', 'binary_conv', 'affine', 'scale_map']
+    assert program.operations[-1].arrays['factor'].shape == (1, SIZE, SIZE)
+
+
+@pytest.mark.parametrize('adds', [False, True])
+@pytest.mark.parametrize('shape', [(1, CHANNELS, SIZE, SIZE), (1, 1, SIZE, SIZE), (1, 1, SIZE, 1), (1, 1, 1, SIZE), (1, CHANNELS, 1, SIZE)])
+def test_constants_for_positions_are_packed(shape, adds, pack):
+    program = check(pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), MapScale(shape, adds))))
+    constants = program.operations[-1].arrays['summand' if adds else 'factor']
+    assert constants.shape == shape[1:]
+
+
+def test_constants_for_positions_bind_the_size_of_the_input(pack, monkeypatch):
+    _, prefix, _ = pack(sequence(binary_conv(CHANNELS), MapScale((1, 1, SIZE, 1))))
+    session = bmx.Session(prefix)
+    session(np.zeros((1, CHANNELS, SIZE, 5), np.float32))  # columns share their constants
+    words = r'operation \d: scale_map has constants for a map of 8 x 1, not of 9 x 8: give inputs of the size at conversion'
+    x = np.zeros((1, CHANNELS, 9, 8), np.float32)
+    with pytest.raises(UserError, match=words):
+        session(x)
+    with pytest.raises(UserError, match=words):
+        reference.run(read_packed(prefix)[0], [x])
+
+
+# --- thresholds -----------------------------------------------------------------------------------------------------------------------
+
+
+class Scalar(Constants):
+    """The same learned number added to everything, on the other side of a difference."""
+
+    def __init__(self):
+        super().__init__(number=(1,))
+
+    def hybrid_forward(self, F, x, number):
+        return F.broadcast_sub(F.reshape(number, shape=(1, 1, 1, 1)), x)
+
+
+@pytest.mark.parametrize(
+    'before',
+    [
+        [lambda: Shift(CHANNELS)],
+        [nn.BatchNorm, lambda: Shift(CHANNELS)],
+        [nn.BatchNorm, lambda: Shift(CHANNELS), lambda: Shift(CHANNELS)],
+        [nn.BatchNorm, Scalar],
+    ],
+)
+def test_inputs_next_to_a_shifted_threshold_get_mxnets_sign(before, pack):
+    shape = (1, CHANNELS, 16, 16)
+    net, prefix, _ = pack(sequence(*(make() for make in before), binary_conv(CHANNELS)), shape)
+    program = read_packed(prefix)[0]
+    assert names(program) == ['threshold', 'binary_conv']
+    threshold = program.operations[0].arrays['threshold'][None, :, None, None]
+    steps = np.arange(-128, 128, dtype=np.float32).reshape(1, 1, 16, 16)
+    x = (threshold + steps * np.spacing(np.abs(threshold))).astype(np.float32)
+    bits = np.zeros(x.shape, bool)
+
+    signs = sequence(*net._children.values())[: len(before)](nd.array(x)).asnumpy() >= 0
+    bits = reference.apply(program.operations[0], [x])
+    np.testing.assert_array_equal(bits, signs)
+    assert 0 < bits.mean() < 1
+    np.testing.assert_array_equal(bmx.Session(prefix)(x), net(nd.array(x)).asnumpy())
+
+
+# --- several bases --------------------------------------------------------------------------------------------------------------------
+
+
+class Bases(Constants):
+    """ABC-Net: sums of scaled binary convolutions of several thresholds of the same input (arXiv:1711.11294)."""
+
+    def __init__(self, channels, bases, stacked):
+        super().__init__(
+            **{f'shift{i}': (1, channels, 1, 1) for i in range(bases)}, **{f'scale{i}': (1, channels, 1, 1) for i in range(bases)}
+        )
+        self.stacked = stacked
+        self.convs = nn.HybridSequential()
+        self.convs.add(*(binary_conv(channels, no_offset=True) for _ in range(bases)))
+
+    def hybrid_forward(self, F, x, **parameters):
+        results = []
+        for i, conv in enumerate(self.convs):
+            y = conv(F.broadcast_add(x, parameters[f'shift{i}']))
+            results.append(F.broadcast_mul(y, parameters[f'scale{i}']))
+        if not self.stacked:
+            return F.add_n(*results)
+        joined = F.concat(*results, dim=1)
+        parts = F.split(joined, num_outputs=len(results), axis=1)
+        return parts[0] + F.slice_axis(joined, axis=1, begin=CHANNELS, end=2 * CHANNELS)
+
+
+@pytest.mark.parametrize('stacked', [False, True])
+def test_sums_of_several_binary_bases_are_packed(stacked, pack):
+    packed = pack(sequence(nn.BatchNorm(), Residual(Bases(CHANNELS, 2, stacked))))
+    assert packed[2].binary_layers == 2
+    check(packed)
