@@ -174,6 +174,13 @@ def test_inputs_next_to_a_shifted_threshold_get_mxnets_sign(before, pack):
     np.testing.assert_array_equal(bmx.Session(prefix)(x), net(nd.array(x)).asnumpy())
 
 
+def test_a_shifted_value_that_is_read_elsewhere_too_is_compared_itself(pack):
+    shifts = nn.PReLU(in_channels=CHANNELS), Shift(CHANNELS), Residual(sequence(Shift(CHANNELS), binary_conv(CHANNELS)))
+    program = check(pack(sequence(*shifts)))
+    assert names(program) == ['prelu', 'affine', 'threshold', 'binary_conv', 'add']
+    assert program.operations[2].inputs == program.operations[4].inputs[1:]
+
+
 # --- several bases --------------------------------------------------------------------------------------------------------------------
 
 

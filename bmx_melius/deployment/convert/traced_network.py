@@ -55,6 +55,8 @@ class Network:
         known = {name: dtype for name, dtype in known.items() if name in symbol.list_arguments()}
         self._dtypes = self._infer_types(known)
         self._constants = {}
+        self._readers = collections.Counter(source for node in self.graph.nodes for source in node.inputs)
+        self._readers.update(self.graph.outputs)
         self._check_batch_norms()
         self._encodings = self._find_encodings()
 
@@ -203,6 +205,8 @@ class Network:
     def before_comparison(self, entry):
         """Return what precedes the comparison of `entry` with 0 and can be folded into it: a batch normalization and learned shifts.
 
+        Shifts that follow no batch normalization are exact in a program, too. Of these only those are folded that nothing else reads.
+
         Returns
         -------
         entry : Entry
@@ -216,8 +220,10 @@ class Network:
             data = next(source for source in self.sources(start.node) if source.node.depends_on_data)
             entry, start = data, self.before_identities(data)
         if start.slot == 0 and is_channelwise_batch_norm(start.node):
-            nodes = (start.node, *nodes)
-            entry = self.sources(start.node)[0]
+            return self.sources(start.node)[0], (start.node, *nodes)
+        shared = [position for position, node in enumerate(nodes[:-1]) if self._readers[node] > 1]
+        if shared:
+            entry, nodes = Entry(nodes[shared[-1]], 0), nodes[shared[-1] + 1 :]
         return entry, nodes
 
     def _is_channelwise_shift(self, node):
