@@ -241,6 +241,8 @@ def test_inputs_at_the_tie_fall_on_the_side_of_mxnets_layer(layout, convert):
         (lambda: bmx.QConv2D(8, 3, strides=2, padding=1, pad_value=1, no_offset=True), (1, 33, 6, 7)),
         (lambda: bmx.QConv2D(20, (3, 2), strides=(1, 2), padding=(1, 0), dilation=2, groups=4), (2, 20, 9, 8)),
         (lambda: bmx.QConv2D(8, 3, apply_scaling=True, use_bias=True, activation='relu'), (1, 16, 5, 5)),
+        (lambda: bmx.QConv1D(40, 5, strides=2, padding=3, dilation=2, groups=2), (2, 36, 30)),
+        (lambda: bmx.QConv1D(8, 3, padding=1, pad_value=0, no_offset=True, use_bias=True), (1, 64, 5)),
         (lambda: bmx.QDense(10), (3, 50)),
         (lambda: bmx.QDense(10, no_offset=True, use_bias=True), (2, 5, 3, 3)),
         (lambda: bmx.BinaryConv2D(16, 3, padding=1), (2, 8, 5, 5)),
@@ -272,8 +274,7 @@ def test_weights_of_zero_count_as_positive():
 @pytest.mark.parametrize(
     'layer, shape, words',
     [
-        (lambda: bmx.QConv1D(4, 3), (1, 3, 8), 'maps and vectors can be packed'),
-        (lambda: bmx.QConv3D(4, 3), (1, 3, 8, 8, 8), 'maps and vectors can be packed'),
+        (lambda: bmx.QConv3D(4, 3), (1, 3, 8, 8, 8), 'maps of one or two axes and vectors can be packed'),
         (lambda: bmx.QConv2D(4, 3, bits=2, quantization='dorefa'), (1, 3, 8, 8), 'its weights have 2 bits'),
         (lambda: bmx.BinaryConv2D(4, 3, padding=1, in_channels=3, weight_bits=32), (1, 3, 8, 8), 'its weights have 32 bits'),
         (lambda: bmx.QConv2D(4, 3, padding=1, pad_value=0.5), (1, 3, 8, 8), 'it pads with 0.5'),

@@ -22,9 +22,6 @@ def pack(tmp_path):
 
     def call(net, shape=SHAPE):
         net.initialize(mx.init.Normal(0.5))
-        for name, parameter in net.collect_params().items():
-            if name.endswith(('running_mean', 'running_var', 'gamma', 'beta')):
-                parameter.shape = parameter.shape if 0 not in parameter.shape else (shape[1],)
         net.hybridize()
         net(nd.zeros(shape))
         for name, parameter in net.collect_params().items():
@@ -212,3 +209,46 @@ def test_sums_of_several_binary_bases_are_packed(stacked, pack):
     packed = pack(sequence(nn.BatchNorm(), Residual(Bases(CHANNELS, 2, stacked))))
     assert packed[2].binary_layers == 2
     check(packed)
+
+
+# --- maps with one axis ---------------------------------------------------------------------------------------------------------------
+
+
+def line_network(classes=5):
+    """A network of 1-D convolutions with the layers of several methods."""
+
+    class Pooled(nn.HybridBlock):
+        def hybrid_forward(self, F, x):
+            y = F.Pooling(x, kernel=(3,), stride=(2,), pad=(1,), pool_type='max')
+            return F.broadcast_mul(y, F.sigmoid(F.mean(y, axis=1, keepdims=True)))
+
+    block = sequence(nn.BatchNorm(), bmx.QActivation(), bmx.QConv1D(CHANNELS, 3, padding=1), nn.BatchNorm(), nn.PReLU(in_channels=CHANNELS))
+    net = sequence(nn.Conv1D(CHANNELS, 5, padding=2), Residual(block), Pooled(), nn.AvgPool1D(2))
+    if classes:
+        net.add(nn.GlobalAvgPool1D(), nn.Dense(classes))
+    return net
+
+
+@pytest.mark.parametrize('classes', [0, 5])
+def test_networks_of_one_dimensional_convolutions_are_packed_as_maps_of_height_1(classes, pack):
+    shape = (2, 7, 40)
+    net, prefix, report = pack(line_network(classes), shape)
+    assert report.packed_operators == report.binary_layers == 1 and not report.left
+    x = nd.random.normal(shape=(3, 7, 52))
+    expected, session = net(x).asnumpy(), bmx.Session(prefix)
+    assert session.input_shapes == [(None, 7, 40)]
+    imported = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
+    for found in (session(x.asnumpy()), imported(x).asnumpy()):
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    with pytest.raises(UserError, match=r'input 0 must have the shape \(batch, 7, width\), not \(3, 7, 1, 52\)'):
+        session(x.asnumpy()[:, :, None])
+
+
+def test_signs_of_normalized_lines_are_those_of_mxnet_next_to_the_threshold(pack):
+    shape = (1, CHANNELS, 256)
+    net, prefix, _ = pack(sequence(nn.BatchNorm(), bmx.QActivation(), bmx.QConv1D(8, 3)), shape)
+    program = read_packed(prefix)[0]
+    threshold = program.operations[0].arrays['threshold'][None, :, None]
+    x = (threshold + np.arange(-128, 128, dtype=np.float32) * np.spacing(np.abs(threshold))).astype(np.float32)
+    np.testing.assert_array_equal(bmx.Session(prefix)(x), net(nd.array(x)).asnumpy())

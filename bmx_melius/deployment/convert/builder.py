@@ -22,6 +22,11 @@ def _float32(array, infinite=False):
     return array.astype(np.float32)
 
 
+def map_shape(shape):
+    """Return (channels, height, width) in a program of a value with a shape (N, C), (N, C, W) or (N, C, H, W) in the network."""
+    return shape[1], *(1,) * (4 - len(shape)), *shape[2:]
+
+
 @dataclasses.dataclass
 class Lowered:
     """A part of a network, converted to a program.
@@ -90,10 +95,10 @@ class Builder:
         shape = self.network.shape(entry)
         if not entry.node.depends_on_data:
             raise UnsupportedError('it combines data with a parameter in a way that has no packed form')
-        if len(shape) not in (2, 4) or not self.network.is_float32(entry):
+        if len(shape) not in (2, 3, 4) or not self.network.is_float32(entry):
             raise UnsupportedError(f'it reads a value of shape {shape} that is not a float32 map or vector')
         self.inputs.append(entry)
-        self._input_numbers.append(self._new(Value(REAL_KIND, *shape[1:], *(1,) * (4 - len(shape)), flat=len(shape) == 2)))
+        self._input_numbers.append(self._new(Value(REAL_KIND, *map_shape(shape), flat=len(shape) == 2)))
         return self._input_numbers[-1]
 
     def _new(self, value):

@@ -228,7 +228,7 @@ class Network:
 
     def _is_channelwise_shift(self, node):
         """Return whether a node adds or subtracts a constant for each channel."""
-        if node.operator not in SUMS + DIFFERENCES or len(node.shape) not in (2, 4):
+        if node.operator not in SUMS + DIFFERENCES or len(node.shape) not in (2, 3, 4):
             return False
         data = [source for source in node.inputs if source.depends_on_data]
         if len(data) != 1 or data[0].shape != node.shape:
@@ -279,7 +279,7 @@ def is_channelwise_batch_norm(node):
     return (
         node.operator == 'BatchNorm'
         and node.attributes.get('axis', '1') == '1'
-        and len(node.shape) in (2, 4)
+        and len(node.shape) in (2, 3, 4)
         and not any(source.depends_on_data for source in node.inputs[1:])
         and not truth(node.attributes.get('output_mean_var', 'False'))
     )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ....symbol_json import integers, truth
-from ..builder import UnsupportedError
+from ..builder import UnsupportedError, map_shape
 from ..traced_network import DIFFERENCES, PRODUCTS, SUMS
 from .table import rule
 
@@ -67,7 +67,7 @@ def _mean(builder, node):
     keeps = truth(node.attributes.get('keepdims', 'False'))
     if axes == {1} and keeps:
         builder.set(node, builder.add('channel_mean', [builder.real(source)]))
-    elif axes == {2, 3}:
+    elif axes == set(range(2, rank)) and axes:
         mean = builder.add('global_avg_pool', [builder.real(source)])
         builder.set(node, mean if keeps else builder.add('flatten', [mean]))
     else:
@@ -101,7 +101,7 @@ def _constants(network, node, entry):
     constant = constant.reshape((1,) * (len(node.shape) - constant.ndim) + constant.shape)
     if constant.shape[0] != 1:
         raise UnsupportedError('it combines data with a parameter that differs between the images of a batch')
-    return constant.reshape(-1) if constant.size == constant.shape[1] else constant[0]
+    return constant.reshape(-1) if constant.size == constant.shape[1] else constant.reshape(map_shape(constant.shape))
 
 
 def _data_and_constants(builder, node):

@@ -7,6 +7,7 @@ from ....analysis.counting import marked_bits
 from ....errors import UserError
 from ..builder import UnsupportedError
 from ..traced_network import is_sign
+from .attributes import of_maps
 
 
 def quantized_activation(builder, node):
@@ -43,7 +44,7 @@ def binary_layer(builder, node, role, **attributes):
     weight = network.only_variable_above(weight_entry)
     if weight is None or weight.shape != network.shape(weight_entry):
         raise UnsupportedError('its weight is not computed from one variable of its shape')
-    bits = weight.reshape(*weight.shape[:2], *weight.shape[2:] or (1, 1)).transpose(0, 2, 3, 1) >= 0
+    bits = of_maps(weight).transpose(0, 2, 3, 1) >= 0
     number = flat_if_dense(builder, node, builder.bits(x, node.marks['encoding']))
     attributes.update(out_channels=len(bits), pad_value=int(pad_value), offset=int(node.marks.get('offset', 0)))
     builder.set(node, builder.add('binary_conv', [number], {'weight': np.ascontiguousarray(bits)}, **attributes))

@@ -4,7 +4,7 @@ from .... import marks
 from ....symbol_json import truth
 from ..builder import UnsupportedError
 from ..traced_network import is_channelwise_batch_norm
-from .attributes import POINT, geometry_of, require_channels_second
+from .attributes import POINT, geometry_of, of_maps, require_channels_second
 from .binary import binary_layer, flat_if_dense
 from .table import rule
 
@@ -32,8 +32,7 @@ def _float_layer(builder, node, **attributes):
     if any(parameter.node.depends_on_data for parameter in parameters):
         raise UnsupportedError('its weight or bias is computed from data')
     weight, *bias = [network.constant(parameter) for parameter in parameters]
-    weight = weight.reshape(*weight.shape[:2], *weight.shape[2:] or (1, 1))
-    arrays = {'weight': weight, **({'bias': bias[0]} if bias else {})}
+    arrays = {'weight': of_maps(weight), **({'bias': bias[0]} if bias else {})}
     number = flat_if_dense(builder, node, builder.real(x))
     builder.set(node, builder.add('conv', [number], arrays, out_channels=len(weight), has_bias=len(bias), half=0, **attributes))
 
