@@ -679,11 +679,10 @@ def test_networks_exported_before_marks_said_what_rounds_to_the_sign_are_packed_
         assert (tmp_path / f'old{suffix}').read_bytes() == (tmp_path / f'packed{suffix}').read_bytes()
 
 
-@pytest.mark.parametrize('method', ['round', 'dorefa'])
-def test_one_bit_that_is_not_the_sign_stays(method, convert):
-    layers = bmx.BinaryConv2D(8, 3), bmx.QActivation(1, method), bmx.QConv2D(8, 3, no_offset=True)
+def test_one_bit_that_is_not_the_sign_stays(convert):
+    layers = bmx.BinaryConv2D(8, 3), bmx.QActivation(1, 'dorefa'), bmx.QConv2D(8, 3, no_offset=True)
     report, _ = convert(initialized(sequence(*layers), (1, 3, 8, 8)), (1, 3, 8, 8))
-    assert f'quantizes to 1 bits by {method}; the sign can be packed' in str(report)
+    assert 'quantizes to 1 bits by dorefa; the sign can be packed, and one or two bits by round' in str(report)
 
 
 def test_activation_without_a_beginning_stays(small, tmp_path):

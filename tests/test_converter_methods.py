@@ -44,7 +44,8 @@ def check(packed, shape=SHAPE, x=None):
     expected, program = net(x).asnumpy(), read_packed(prefix)[0]
     tolerance = dict(rtol=1e-5, atol=1e-5 * np.abs(expected).max())
     np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, **tolerance)
-    np.testing.assert_allclose(reference.run(program, [x.asnumpy()])[0], expected, **tolerance)
+    as_map = (lambda array: array[:, :, None]) if len(shape) == 3 else (lambda array: array)
+    np.testing.assert_allclose(reference.run(program, [as_map(x.asnumpy())])[0], as_map(expected), **tolerance)
     np.testing.assert_allclose(
         mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')(x).asnumpy(), expected, **tolerance
     )
@@ -209,6 +210,70 @@ def test_sums_of_several_binary_bases_are_packed(stacked, pack):
     packed = pack(sequence(nn.BatchNorm(), Residual(Bases(CHANNELS, 2, stacked))))
     assert packed[2].binary_layers == 2
     check(packed)
+
+
+# --- two bits -------------------------------------------------------------------------------------------------------------------------
+
+
+def low_bit_net(activation_bits, layer, norm=True):
+    """A normalization, an activation rounded to few levels, and a layer."""
+    activation = bmx.QActivation(activation_bits, 'round') if activation_bits else bmx.QActivation()
+    return sequence(*[nn.BatchNorm()] * norm, activation, layer)
+
+
+@pytest.mark.parametrize(
+    'activation_bits, layer, shape',
+    [
+        (2, lambda: bmx.QConv2D(16, 3, padding=1, bits=2, quantization='dorefa', pad_value=0), SHAPE),
+        (2, lambda: bmx.QConv2D(16, 3, padding=1, bits=2, quantization='dorefa'), SHAPE),
+        (2, lambda: bmx.QConv2D(16, 5, strides=2, padding=3, bits=2, quantization='dorefa', pad_value=1, use_bias=True), (1, 5, 9, 6)),
+        (2, lambda: bmx.QConv2D(8, 3, padding=1), (1, 7, 9, 6)),
+        (2, lambda: bmx.QConv2D(8, 3, pad_value=0, no_offset=True), SHAPE),
+        (1, lambda: bmx.QConv2D(8, 3, groups=2, bits=2, quantization='dorefa'), SHAPE),
+        (0, lambda: bmx.QConv2D(8, 3, padding=1, groups=4, bits=2, quantization='dorefa'), SHAPE),
+        (0, lambda: bmx.QConv2D(8, 3, padding=1, bits=1, quantization='dorefa', pad_value=0), SHAPE),
+        (2, lambda: bmx.QDense(9, bits=2, quantization='dorefa'), (3, 70)),
+        (2, lambda: bmx.QDense(9, bits=2, quantization='dorefa', no_offset=True), (3, 10, 2, 3)),
+        (2, lambda: bmx.QConv1D(16, 3, padding=1, bits=2, quantization='dorefa', pad_value=0), (1, 40, 9)),
+    ],
+)
+def test_layers_of_two_bits_become_sums_of_binary_convolutions(activation_bits, layer, shape, pack):
+    program = check(pack(low_bit_net(activation_bits, layer()), shape), shape)
+    assert 'conv' not in names(program) and 'binary_conv' in names(program)
+
+
+def test_a_value_of_two_bits_may_be_read_by_other_operators(pack):
+    activation, conv = bmx.QActivation(2, 'round'), bmx.QConv2D(CHANNELS, 3, padding=1, bits=2, quantization='dorefa', pad_value=0)
+    check(pack(sequence(nn.BatchNorm(), activation, Residual(conv))))
+
+
+@pytest.mark.parametrize('before', [[], [nn.BatchNorm], [nn.BatchNorm, lambda: Shift(CHANNELS)]])
+def test_inputs_next_to_a_level_are_rounded_as_in_mxnet(before, pack):
+    shape = (1, CHANNELS, 16, 16)
+    net, prefix, report = pack(
+        sequence(*(make() for make in before), bmx.QActivation(2, 'round'), bmx.QConv2D(8, 1, no_offset=True)), shape
+    )
+    (threshold,) = (operation for operation in read_packed(prefix)[0].operations if operation.name == 'threshold')
+    activation = sequence(*net._children.values())[: len(before) + 1]
+    for level, numbers in enumerate(threshold.arrays['threshold'].reshape(3, 1, CHANNELS, 1, 1), 1):
+        steps = np.arange(-128, 128, dtype=np.float32).reshape(1, 1, 16, 16)
+        x = (numbers + steps * np.spacing(np.abs(numbers))).astype(np.float32)
+        bits = reference.apply(threshold, [np.concatenate([x] * 3, axis=1)]).reshape(1, 3, *shape[1:])
+        np.testing.assert_array_equal(bits.sum(axis=1), np.rint(activation(nd.array(x)).asnumpy() * 3))
+        assert 0 < bits[:, level - 1].mean() < 1
+
+
+@pytest.mark.parametrize(
+    'layer, words',
+    [
+        (lambda: bmx.QConv2D(8, 3, bits=3, quantization='dorefa'), 'its weights have 3 bits by dorefa'),
+        (lambda: bmx.QConv2D(8, 3, bits=2, quantization='round'), 'its weights have 2 bits by round'),
+        (lambda: bmx.QConv2D(8, 3, groups=2, bits=2, quantization='dorefa'), 'it reads numbers of several bits in groups'),
+    ],
+)
+def test_layers_of_few_bits_that_have_no_planes_stay_with_the_reason(layer, words, pack):
+    _, _, report = pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), bmx.QActivation(2, 'round'), layer()))
+    assert words in str(report)
 
 
 # --- maps with one axis ---------------------------------------------------------------------------------------------------------------

@@ -126,9 +126,12 @@ void mean_channels(const float* x, int pixels, int channels, float* means) {
             for (int j = 0; c < end; ++c, ++j) {
                 lanes[j] += x[c];
             }
-            for (int j = 0; j < kLanes; ++j) {
-                sum += lanes[j];
+            for (int width = kLanes / 2; width > 0; width /= 2) {
+                for (int j = 0; j < width; ++j) {
+                    lanes[j] += lanes[j + width];
+                }
             }
+            sum += lanes[0];
         }
         means[i] = static_cast<float>(sum / channels);
     }

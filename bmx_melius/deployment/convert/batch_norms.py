@@ -1,7 +1,10 @@
 """Threshold folding of the batch normalizations and learned shifts that precede sign activations."""
 
+import mxnet as mx
+
 from ... import marks
 from ...errors import UserError
+from ...quantizers import quantize
 from . import thresholds
 from .traced_network import Entry
 
@@ -20,7 +23,8 @@ class FoldedBatchNorms:
         self._network, self._layouts, self._folded = network, {}, {}
         nodes = {}
         for node in network.graph.nodes:
-            if node.marks.get(marks.ROLE) == marks.ACTIVATION and network.encoding(Entry(node, 0)):
+            entry = Entry(node, 0)
+            if node.marks.get(marks.ROLE) == marks.ACTIVATION and (network.encoding(entry) or network.steps(entry)):
                 _, folded = network.before_comparison(network.activation_input(node))
                 nodes.update(dict.fromkeys(each for each in folded if each.operator == 'BatchNorm'))
         entries = [entry for node in nodes for entry in (network.sources(node)[0], Entry(node, 0))]
@@ -32,17 +36,33 @@ class FoldedBatchNorms:
                 self.unclear.append(node.name)
             self._layouts[node] = layout or thresholds.PLAIN
 
-    def __call__(self, nodes):
-        """Return threshold and flip for the nodes of `Network.before_comparison`."""
-        if nodes not in self._folded:
-            first, last = nodes[0], nodes[-1]
-            batch_norm = self._network.batch_norm(first) if first.operator == 'BatchNorm' else None
-            shifts = [self._network.shift(node) for node in nodes[batch_norm is not None :]]
+    def __call__(self, nodes, channels, level=None):
+        """Return threshold and flip of a comparison.
+
+        Parameters
+        ----------
+        nodes : tuple of Node
+            What precedes the comparison, from `Network.before_comparison`.
+        channels : int
+        level : tuple (bits, number) or None
+            Whether the quantizer ``round`` with that number of bits gives that level, from 1 on, or a higher one; None: x >= 0.
+        """
+        key = nodes, channels, level
+        if key not in self._folded:
+            batch_norm = self._network.batch_norm(nodes[0]) if nodes and nodes[0].operator == 'BatchNorm' else None
+            functions = [self._network.shift(node) for node in nodes[batch_norm is not None :]]
+            if level:
+                functions.append(_above(*level))
             try:
                 if batch_norm is None:
-                    self._folded[nodes] = thresholds.fold_shifts(shifts, last.shape[1])
+                    self._folded[key] = thresholds.fold_shifts(functions, channels)
                 else:
-                    self._folded[nodes] = thresholds.fold(batch_norm, len(first.shape), self._layouts[first], shifts)
+                    self._folded[key] = thresholds.fold(batch_norm, len(nodes[0].shape), self._layouts[nodes[0]], functions)
             except thresholds.NotMonotoneError as error:
-                raise UserError(f'the batch normalization {first.name} overflows, its statistics are damaged: {error}') from error
-        return self._folded[nodes]
+                raise UserError(f'the batch normalization {nodes[0].name} overflows, its statistics are damaged: {error}') from error
+        return self._folded[key]
+
+
+def _above(bits, number):
+    """Return the function whose sign tells whether the quantizer ``round`` gives level `number` or a higher one."""
+    return lambda x: quantize(mx.nd, x, 'round', bits) - (number - 0.5) / (2**bits - 1)

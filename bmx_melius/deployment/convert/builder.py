@@ -38,12 +38,20 @@ class Lowered:
         The values of the network that the program reads and computes.
     origins : dict of int to Entry
         Value of the program -> the equal value of the network. Bits represent it by its encoding.
+    middles : dict of int to list of float
+        Bit planes of the program (`Builder.planes`) -> the numbers that the value exceeds where the bits of each plane are set.
     """
 
     program: Program
     inputs: list
     outputs: list
     origins: dict
+    middles: dict = dataclasses.field(default_factory=dict)
+
+
+def _middles(steps):
+    """Return the numbers in the middle between the levels 0, 1/steps ... 1."""
+    return [(level - 0.5) / steps for level in range(1, steps + 1)]
 
 
 class Builder:
@@ -60,6 +68,7 @@ class Builder:
         self._operations = []  # (number of the result, Operation)
         self._values = []  # number -> Value
         self._real, self._bits = {}, {}  # Entry -> number
+        self._planes = {}  # Entry -> what `planes` returns
         self._input_numbers = []
 
     # --- values ---------------------------------------------------------------------------------------------------------------------
@@ -67,7 +76,9 @@ class Builder:
     def real(self, entry):
         """Return the number of the float32 program value for `entry`; expand bits or add a program input where necessary."""
         if entry not in self._real:
-            if entry in self._bits:
+            if entry in self._planes:
+                self._real[entry] = self._levels(*self._planes[entry])
+            elif entry in self._bits:
                 self._real[entry] = self.add('expand', [self._bits[entry]], low=-1 if self.network.encoding(entry) == 'sign' else 0)
             else:
                 self._real[entry] = self._input(entry)
@@ -81,6 +92,39 @@ class Builder:
             middle = np.full(channels, 0 if encoding == 'sign' else 0.5, dtype=np.float32)
             self._bits[entry] = self.add('threshold', [x], {'threshold': middle, 'flip': np.zeros(channels, dtype=bool)})
         return self._bits[entry]
+
+    def planes(self, entry, steps):
+        """Return bit planes of `entry`, whose elements are in {0, 1/steps, ..., 1}, and add them where necessary.
+
+        Returns
+        -------
+        bits : int
+            Number of a value with steps times the channels: which elements are at least 1/steps, which ones 2/steps, and so on.
+        x : int
+            Number of the float32 value from which they are computed.
+        """
+        if entry not in self._planes:
+            x = self.real(entry)
+            shape = self._values[x].channels
+            levels = [(np.full(shape, middle, dtype=np.float32), np.zeros(shape, dtype=bool)) for middle in _middles(steps)]
+            self.set_planes(entry, x, levels)
+        return self._planes[entry]
+
+    def set_planes(self, entry, x, levels):
+        """Add the bit planes of `entry`: comparisons of value `x` with thresholds, for each level (threshold, flip)."""
+        thresholds, flips = (np.concatenate(arrays) for arrays in zip(*levels))
+        repeated = self.add('concat', [x] * len(levels)) if len(levels) > 1 else x
+        self._planes[entry] = self.add('threshold', [repeated], {'threshold': thresholds, 'flip': flips}), x
+
+    def _levels(self, bits, x):
+        """Add the float32 value of bit planes."""
+        channels = self._values[x].channels
+        steps = self._values[bits].channels // channels
+        slices = (self.add('slice', [bits], begin=step * channels, end=(step + 1) * channels) for step in range(steps))
+        total, *others = [self.add('expand', [plane], low=0) for plane in slices]
+        for other in others:
+            total = self.add('add', [total, other])
+        return self.affine(total, 1 / steps, 0)
 
     def set(self, node, number, slot=0):
         """Record `number` as the program value of output `slot` of `node`."""
@@ -152,4 +196,7 @@ class Builder:
         origins = {}
         for entry, number in [*self._bits.items(), *self._real.items()]:
             origins.setdefault(final[number], entry)
-        return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins)
+        middles = {}
+        for entry, (bits, x) in self._planes.items():
+            origins[final[bits]], middles[final[bits]] = entry, _middles(self._values[bits].channels // self._values[x].channels)
+        return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins, middles)

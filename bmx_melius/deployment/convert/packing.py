@@ -95,7 +95,8 @@ def _pack(symbol, arrays, shapes, verification, half):
         program, number_of = folding.fold_affines(lowered.program, into_convolutions=not half)
         words[region] = (folding.halve(program) if half else program).to_words()
         origins = {number_of[number]: entry for number, entry in lowered.origins.items() if number in number_of}
-        programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins)
+        middles = {number_of[number]: middle for number, middle in lowered.middles.items()}  # of bits, which are never merged
+        programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins, middles=middles)
     checked = verify(network, list(programs.values()), sample, half) if verification else None
     symbol_json, packed_arrays, kept = assemble(network, partition, programs, words)
     report = Report(

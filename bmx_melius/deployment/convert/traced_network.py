@@ -18,6 +18,8 @@ SUMS = ('elemwise_add', '_plus', '_Plus', 'broadcast_add', 'broadcast_plus')  # 
 DIFFERENCES = ('elemwise_sub', '_minus', '_Minus', 'broadcast_sub', 'broadcast_minus')
 PRODUCTS = ('elemwise_mul', '_mul', '_Mul', 'broadcast_mul')
 
+MOST_BITS = 2  # of activations and weights of layers that are packed as bit planes
+
 _IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
 _MOVES = (
     *(*_IDENTITIES, 'Dropout', 'Reshape', 'reshape', 'Flatten', 'SwapAxis', 'transpose', 'slice_axis', 'SliceChannel', 'Concat'),
@@ -171,6 +173,14 @@ class Network:
     def encoding(self, entry):
         """Return ``sign`` for a value marked as {-1, +1}, ``bit`` for one marked as {0, 1}, otherwise None."""
         return self._encodings.get(entry.node)
+
+    def steps(self, entry):
+        """Return the number of steps between the levels of a value that a marked activation rounds to 0, 1/steps ... 1, otherwise None."""
+        node = self.before_identities(entry).node
+        facts = node.marks
+        if facts.get(marks.ROLE) != marks.ACTIVATION or facts.get('method') != 'round' or not self.activation_input(node):
+            return None
+        return 2 ** marked_bits(node) - 1 if marked_bits(node) <= MOST_BITS else None
 
     def _find_encodings(self):
         encodings = {}

@@ -87,7 +87,7 @@ def _verify_program(network, lowered, values, result, tolerance):
             continue
         expected = _as_map(values[entry])
         if kinds[number].kind == BITS_KIND:
-            expected = expected > 0  # of {-1, 1} or {0, 1}
+            expected = np.concatenate([expected > middle for middle in lowered.middles.get(number, [0])], axis=1)  # 0: of signs
             _require_equal(entry.node, computed, expected)
             result.bits += expected.size
         elif operation.name == 'binary_conv':

@@ -6,6 +6,7 @@ from ..builder import UnsupportedError
 from ..traced_network import is_channelwise_batch_norm
 from .attributes import POINT, geometry_of, of_maps, require_channels_second
 from .binary import binary_layer, flat_if_dense
+from .low_bit import low_bit_layer
 from .table import rule
 
 
@@ -14,7 +15,7 @@ def _convolution(builder, node):
     require_channels_second(node)
     geometry = geometry_of(node)
     groups = int(node.attributes.get('num_group', 1))
-    if not binary_layer(builder, node, marks.CONVOLUTION, groups=groups, **geometry):
+    if not any(layer(builder, node, marks.CONVOLUTION, groups=groups, **geometry) for layer in (binary_layer, low_bit_layer)):
         _float_layer(builder, node, groups=groups, **geometry)
 
 
@@ -22,7 +23,7 @@ def _convolution(builder, node):
 def _fully_connected(builder, node):
     if not truth(node.attributes.get('flatten', 'True')) and len(node.inputs[0].shape) != 2:
         raise UnsupportedError('it is applied along the last axis of a map (flatten=False)')
-    if not binary_layer(builder, node, marks.DENSE, groups=1, **POINT):
+    if not any(layer(builder, node, marks.DENSE, groups=1, **POINT) for layer in (binary_layer, low_bit_layer)):
         _float_layer(builder, node, groups=1, **POINT)
 
 
