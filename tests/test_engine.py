@@ -566,6 +566,23 @@ def test_both_validators_know_the_same_limits(reference_library, limit):
     assert reference_library.bmx_last_error().decode() == message
 
 
+@pytest.mark.parametrize('array', ['threshold', 'low', 'high'])
+def test_both_validators_refuse_bounds_that_are_no_numbers(reference_library, array):
+    names = {'threshold': 'threshold', 'low': 'clip', 'high': 'clip'}
+    arrays = {
+        'clip': {'low': np.zeros(3, 'f'), 'high': np.ones(3, 'f')},
+        'threshold': {'threshold': np.zeros(3, 'f'), 'flip': np.zeros(3, bool)},
+    }
+    operation = Operation(names[array], (0,), {}, arrays[names[array]])
+    program = Program([Value(REAL_KIND, 3, 2, 2, False)], [operation], [0])
+    words = program.to_words()
+    words[-1 - {'threshold': 4, 'low': 6, 'high': 3}[array]] = np.float32(np.nan).view(np.int32)  # before the number of the output
+    words[3] = np.array(zlib.crc32(words[4:].tobytes()), np.uint32).view(np.int32)
+    assert refusal(words) == f'operation 0 ({operation.name}) has a {array} that is not a number'
+    assert not create(reference_library, words)
+    assert reference_library.bmx_last_error().decode() == refusal(words)
+
+
 def test_a_program_of_as_many_operations_as_are_possible_is_read_planned_and_run(reference_library):
     words, library = chain(MAX_OPERATIONS), reference_library
     program = Program.from_words(words)
