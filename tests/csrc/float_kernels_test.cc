@@ -433,8 +433,8 @@ void check_transform(const FloatKernels& kernels) {
         for (int i = 0; i < x.pixels; ++i) {
             for (int c = 0; c < x.channels; ++c) {
                 const double expected = transformed(kind, x.at(i, c), a[c], b[c]);
-                const double magnitude = kind == Elementwise::affine ? std::fabs(x.at(i, c) * a[c]) + std::fabs(b[c])
-                                                                     : std::fabs(expected);
+                const double magnitude =
+                    kind == Elementwise::affine ? std::fabs(x.at(i, c) * a[c]) + std::fabs(b[c]) : std::fabs(expected);
                 expect_close(kernels.name, "transform", y.at(i, c), expected, magnitude + 1e-30, 4e-7);
                 y.at(i, c) = x.at(i, c);
             }

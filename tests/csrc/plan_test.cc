@@ -117,8 +117,8 @@ void elementwise_operations_after_a_convolution_are_part_of_it() {
     const int y = b.add(b.prelu(b.affine(b.binary_conv(b.threshold(x), 64))), x);
     const int z = b.binary_conv(b.threshold(y), 64);
     const Planned p = plan("residual with prelu", b, {b.add(y, z)});
-    CHECK((kinds_of(p) == Kinds{StepKind::input, StepKind::pack, StepKind::binary_conv, StepKind::binary_conv,
-                                StepKind::output}));
+    CHECK((kinds_of(p) ==
+           Kinds{StepKind::input, StepKind::pack, StepKind::binary_conv, StepKind::binary_conv, StepKind::output}));
     CHECK((ops_of(p, y) == std::vector<Op>{Op::threshold, Op::binary_conv, Op::affine, Op::prelu, Op::add}));
     CHECK(maker(p, y).sums == bmx::Number::i16 && maker(p, y).number == bmx::Number::f32);
 }
