@@ -18,8 +18,8 @@ class NetworkConfig:
     model: str
     initial_layers: Optional[str] = None  # None: the network's default, or that of the pretrained weights
     clip_threshold: Optional[float] = None
-    bits: int = 1
-    weight_bits: int = 1
+    bits: Optional[int] = 1  # None: the network has no such option, as those of GluonCV
+    weight_bits: Optional[int] = 1
     last_gamma: bool = False
     model_options: Dict[str, Any] = dataclasses.field(default_factory=dict)
     use_pretrained: Union[bool, str] = False
@@ -29,7 +29,7 @@ class NetworkConfig:
 
     def __post_init__(self):
         require(
-            self.bits <= self.weight_bits,
+            self.bits is None or self.bits <= self.weight_bits,
             f'--weight-bits {self.weight_bits} with --bits {self.bits}: binary weights need binary activations',
         )
 

@@ -85,13 +85,13 @@ def parse_flags(arguments, zoo):
     if not options.resume:
         if not options.dry_run:
             Checkpoints.refuse_run(options.save_dir)
-        return _check_availability(RunConfig.from_flags(with_defaults(vars(options))))
+        return _check_availability(RunConfig.from_flags(with_defaults(vars(options), zoo)))
     saved = Checkpoints.read(options.save_dir)
     if not saved:
         raise UserError(f'there is no run to resume in {options.save_dir}: point --save-dir to one')
     parser.set_defaults(**saved['options'])
     options, before = vars(parser.parse_args(arguments)), vars(parser.parse_args([]))
-    config = RunConfig.from_flags(with_defaults(options))
+    config = RunConfig.from_flags(with_defaults(options, zoo))
     chosen = config.to_flags()
     changed = [name for name in saved['options'] if name in chosen and name not in CHANGEABLE and chosen[name] != before[name]]
     if changed:
@@ -122,7 +122,14 @@ def make_parser(zoo):
 
 
 def _add_network_flags(group, zoo):
-    group.add_argument('--model', type=_network_of(zoo), help='one of ' + ', '.join(zoo.get_model_list()))
+    group.add_argument(
+        '--model',
+        type=_network_of(zoo),
+        help='one of '
+        + ', '.join(zoo.get_model_list())
+        + ', or a float network of GluonCV that classifies images, such as mobilenet0.5 and '
+        'resnet18_v1; GluonCV networks take none of --initial-layers, --clip-threshold, --bits and --weight-bits',
+    )
     group.add_argument(
         '--initial-layers', metavar='STEM', help='grouped_stem, imagenet or thumbnail (default: grouped_stem; thumbnail for small images)'
     )
@@ -162,7 +169,7 @@ def _add_network_flags(group, zoo):
         zoo,
         '--use-pretrained',
         'start from published weights of SOURCE, which define options of the network (see docs/zoo.md); without SOURCE from '
-        'those of this project, which has published none',
+        'those of GluonCV for its networks of 1000 classes (this project has published none); downloaded',
     )
     group.add_argument(
         '--initialization',
@@ -385,12 +392,12 @@ def _by_optimizer(name):
 
 
 def _network_of(zoo):
-    """Return the argument type of --model, which converts names to those listed by the zoo, 'MeliusNet_22' -> 'meliusnet22'."""
+    """Return the argument type of --model, which converts names to those listed by zoo or GluonCV, 'MeliusNet_22' -> 'meliusnet22'."""
 
     def listed(name):
         found = zoo.listed_name(name)
         if found is None:
-            raise argparse.ArgumentTypeError(f'unknown network {name!r}; known: {", ".join(zoo.get_model_list())}')
+            raise argparse.ArgumentTypeError(zoo.unknown_network(name))
         return found
 
     return listed

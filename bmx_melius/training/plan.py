@@ -25,8 +25,8 @@ def describe_run(config, model, source, counts, schedule):
     return '\n'.join(
         (
             f'preset     {describe_preset(config)}',
-            f'network    {network.model}, {model["initial_layers"]}, {source.classes} classes: {counts["ops"]:,.0f} OPs, '
-            f'{counts["size_bytes"] / 2**20:.2f} MB; activations of {network.bits}, weights of {network.weight_bits} bits',
+            f'network    {", ".join(filter(None, (network.model, model.get("initial_layers"))))}, {source.classes} classes: '
+            f'{counts["ops"]:,.0f} OPs, {counts["size_bytes"] / 2**20:.2f} MB; {_describe_bits(network)}',
             f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
             f'augmentation {config.data.augmentation}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
@@ -38,6 +38,12 @@ def describe_run(config, model, source, counts, schedule):
             f'results    {config.output.save_dir}',
         )
     )
+
+
+def _describe_bits(network):
+    if network.bits is None:
+        return 'float network of GluonCV'
+    return f'activations of {network.bits}, weights of {network.weight_bits} bits'
 
 
 def _describe_objective(objective):

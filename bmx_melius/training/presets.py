@@ -62,6 +62,9 @@ PRESETS = {
 }
 DEFAULT = 'meliusnet'
 
+# Flags that are arguments of the network; networks without such an argument are trained without the flag.
+NETWORK_OPTIONS = ('initial_layers', 'clip_threshold', 'bits', 'weight_bits')
+
 # Flag -> flags that require it, with their defaults (those of GluonCV).
 DEPENDENT = {
     'mixup': {'mixup_alpha': 0.2, 'mixup_off_epoch': 0},
@@ -106,19 +109,25 @@ def preset_values(preset, dataset, optimizer=None, num_epochs=None):
     return values
 
 
-def with_defaults(options):
+def with_defaults(options, zoo):
     """Return the values of all flags, with None replaced by defaults that depend on other flags.
 
-    `options` and the result are dicts whose keys are flag names with underscores. Raises `UserError` for a flag that has no effect in
+    `options` and the result are dicts whose keys are flag names with underscores. `zoo` has the interface of `model_zoo`; the value of
+    an option that the network does not take (see `NETWORK_OPTIONS`) stays None. Raises `UserError` for a flag that has no effect in
     combination with the others.
     """
     values = dict(options)
+    require(values['model'], 'no network is given: use --model, for example --model meliusnet22')
+    without = {name for name in NETWORK_OPTIONS if not zoo.takes_option(values['model'], name)}
+    for name in sorted(without):
+        require(
+            values[name] is None, f'{flag_of(name)} {values[name]}: the network {values["model"]} has no such option; leave the flag out'
+        )
 
     def fill_in(name, value):
-        if values[name] is None:
+        if values[name] is None and name not in without:
             values[name] = value
 
-    require(values['model'], 'no network is given: use --model, for example --model meliusnet22')
     values['use_rec'] = bool(values['use_rec'] or values['rec_train'] or values['rec_val'])
     dataset = DATASETS[values['dataset']]
     fill_in('data_dir', dataset.data_dir)
@@ -153,6 +162,8 @@ def describe_preset(config):
         if name.startswith('lr_decay') and config.optimizer.lr_mode != 'step':
             continue
         chosen, flag = chosen_values[name], flag_of(name)
+        if chosen is None and name in NETWORK_OPTIONS:
+            continue
         if chosen == value:
             kept += [f'{flag} {_format(value)}'] if value is not None else []
         else:

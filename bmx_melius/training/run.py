@@ -69,6 +69,7 @@ class Run:
         self._plan = describe_run(config, model, self.source, self._counts, self.trainer.optimizer.lr_scheduler)
         output = config.output
         self._checkpoints = Checkpoints(output.save_dir, config.to_flags(), output.save_frequency, workers, self._description)
+        self._flips = FlipCounter(self.net, self.source.updates_per_epoch) if output.track_flips and self.is_writer else None
         self.progress = self.folder = None
 
     @property
@@ -99,10 +100,8 @@ class Run:
                 remove_leftovers(output.save_dir)
             warn_if_disk_space_is_low(config, self.net)
             self.progress = start(config, self._checkpoints, self.net, self.trainer, self.source)
-            flips = None
-            if output.track_flips and self.is_writer:
-                flips = FlipCounter(self.net, self.source.updates_per_epoch)
-                flips.start(self._checkpoints.load_arrays())
+            if self._flips:
+                self._flips.start(self._checkpoints.load_arrays())
             self.folder = RunFolder(
                 output.save_dir,
                 config.network.model,
@@ -110,7 +109,7 @@ class Run:
                 self.trainer.optimizer.lr_scheduler,
                 self.source.updates_per_epoch,
                 config.optimizer.num_epochs,
-                flips,
+                self._flips,
                 writes=self.is_writer,
             )
             self.folder.start(config.to_flags(), self._graph, self.progress, Scalars if output.tensorboard else None)
