@@ -21,7 +21,7 @@ from bmx_melius.training.presets import PRESETS, describe_preset
 from bmx_melius.training.saving.optimizer_state import load_optimizer
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet
-# The paper's experiments, as its section 4 and its supplement have them (weight decay and momentum of nag: GluonCV's).
+# The experiments of the paper's section 4 and supplement (weight decay and momentum of sgd: GluonCV's), and those of docs/training.md.
 PAPER = {
     'meliusnet': dict(
         optimizer='radam',
@@ -49,7 +49,7 @@ PAPER = {
         bits=1,
     ),
     'full-precision': dict(
-        optimizer='nag',
+        optimizer='sgd',
         lr=0.1,
         wd=1e-4,
         momentum=0.9,
@@ -62,6 +62,41 @@ PAPER = {
     ),
     'meliusnet59': dict(
         optimizer='radam', lr=0.003, wd=0, lr_mode='cosine', num_epochs=150, warmup_epochs=0, augmentation='medium', bits=1
+    ),
+    'resnet-e': dict(
+        optimizer='adam',
+        lr=0.001,
+        wd=0,
+        lr_mode='step',
+        lr_decay=0.1,
+        lr_decay_epoch=[34, 37],
+        num_epochs=40,
+        warmup_epochs=0,
+        batch_size=128,
+    ),
+    'binary-densenet': dict(
+        optimizer='adam',
+        lr=0.001,
+        wd=0,
+        lr_mode='step',
+        lr_decay=0.1,
+        lr_decay_epoch=[40, 45],
+        num_epochs=50,
+        warmup_epochs=0,
+        batch_size=128,
+    ),
+    'birealnet': dict(
+        optimizer='sgd',
+        lr=0.08,
+        wd=0,
+        momentum=0.9,
+        lr_mode='step',
+        lr_decay=0.1,
+        lr_decay_epoch=[20, 30],
+        num_epochs=40,
+        warmup_epochs=0,
+        batch_size=1024,
+        augmentation='low',
     ),
 }
 
@@ -128,7 +163,8 @@ def test_all_that_a_preset_sets_can_be_overridden_here():
 
 @pytest.mark.parametrize('preset', PAPER)
 def test_another_optimizer_brings_its_own_rate_decay_and_warm_up(preset, tmp_path):
-    options = parsed(tmp_path, '--preset', preset, '--optimizer', 'sgd', '--num-epochs', PAPER[preset]['num_epochs'])
+    other = 'nag' if PAPER[preset]['optimizer'] == 'sgd' else 'sgd'
+    options = parsed(tmp_path, '--preset', preset, '--optimizer', other, '--num-epochs', PAPER[preset]['num_epochs'])
     assert (options.lr, options.wd, options.momentum, options.warmup_epochs) == (0.1, 1e-4, 0.9, 5)
 
 

@@ -42,9 +42,11 @@ PROTOCOL = {
     'bits': 1,
 }
 
+LOGGED = {**PROTOCOL, 'optimizer': 'adam', 'lr': 0.001, 'wd': 0.0, 'warmup_epochs': 0, 'batch_size': 128, 'lr_mode': 'step'}
+
 PRESETS = {
     'meliusnet': PROTOCOL,
-    # The paper's comparison with naive networks. Not in the paper but in the authors' code: adam, no weight decay, no warm-up.
+    # MeliusNet, supplement B. Not in the paper but in the authors' code: adam, no weight decay, no warm-up.
     'naive': {
         **PROTOCOL,
         'optimizer': 'adam',
@@ -55,10 +57,27 @@ PRESETS = {
         'lr_mode': 'step',
         'lr_decay_epoch': [35, 37],
     },
-    # The paper's comparison with 32-bit networks. Not in the paper but as in GluonCV: weight decay 0.0001, momentum 0.9.
-    'full-precision': {**PROTOCOL, 'bits': 32, 'optimizer': 'nag', 'lr': 0.1, 'warmup_epochs': 5, 'num_epochs': 90, 'augmentation': 'high'},
+    # MeliusNet, section 4.2 (32-bit networks). Not in the paper but as in GluonCV: weight decay 0.0001, momentum 0.9.
+    'full-precision': {**PROTOCOL, 'bits': 32, 'optimizer': 'sgd', 'lr': 0.1, 'warmup_epochs': 5, 'num_epochs': 90, 'augmentation': 'high'},
     # The largest network. These are the first 150 of its 150 + 20 epochs; see docs/training.md.
     'meliusnet59': {**PROTOCOL, 'lr': 0.003, 'num_epochs': 150},
+    # The rows "Original" of MeliusNet's table 2; docs/training.md says what is not known of them. The first two are settings of the
+    # authors' logs (github.com/hpi-xnor/BMXNet-v2-wiki, Binary-Network-Results) for Bethge et al. 2019, arXiv:1906.08637, the third one is
+    # that of the network of 34 layers in Liu et al. 2018, arXiv:1808.00278 (README of github.com/liuzechun/Bi-Real-net).
+    'resnet-e': {**LOGGED, 'num_epochs': 40, 'lr_decay_epoch': [34, 37]},
+    'binary-densenet': {**LOGGED, 'num_epochs': 50, 'lr_decay_epoch': [40, 45]},
+    'birealnet': {
+        **PROTOCOL,
+        'optimizer': 'sgd',
+        'lr': 0.08,
+        'wd': 0.0,
+        'warmup_epochs': 0,
+        'num_epochs': 40,
+        'batch_size': 1024,
+        'lr_mode': 'step',
+        'lr_decay_epoch': [20, 30],
+        'augmentation': 'low',
+    },
 }
 DEFAULT = 'meliusnet'
 
