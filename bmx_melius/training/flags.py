@@ -301,6 +301,13 @@ def _add_objective_flags(group, zoo):
     group.add_argument(
         '--hard-weight', type=float, metavar='W', help='weight of the labels in the distillation loss, 0 to 1 (default: 0.5)'
     )
+    group.add_argument(
+        '--attention-weight',
+        type=float,
+        metavar='W',
+        help='attention transfer from the teacher: add W times the distances between the normalized spatial attention maps of both '
+        'networks at each size of the feature maps; 0: off (default: 0)',
+    )
 
 
 def _add_output_flags(group):

@@ -87,7 +87,14 @@ NETWORK_OPTIONS = ('initial_layers', 'clip_threshold', 'bits', 'weight_bits')
 # Flag -> flags that require it, with their defaults (those of GluonCV).
 DEPENDENT = {
     'mixup': {'mixup_alpha': 0.2, 'mixup_off_epoch': 0},
-    'teacher': {'temperature': 20.0, 'hard_weight': 0.5, 'teacher_params': None, 'teacher_pretrained': False, 'teacher_options': None},
+    'teacher': {
+        'temperature': 20.0,
+        'hard_weight': 0.5,
+        'attention_weight': 0.0,
+        'teacher_params': None,
+        'teacher_pretrained': False,
+        'teacher_options': None,
+    },
 }
 
 

@@ -61,12 +61,13 @@ class Run:
         pretrained = zoo.get_pretrained_options(config.network.model, config.network.use_pretrained)
         model = model_arguments(config.network, self.source.classes, pretrained)
         self.net = make_network(config, zoo.get_model, model, spec, self.devices)
-        self.objective = make_objective(config, zoo.get_model, self.source.classes, spec.shape, self.devices)
+        self.objective = make_objective(config, zoo.get_model, self.net, self.source.classes, spec.shape, self.devices)
         self.trainer = make_trainer(config, self.net, self.source.updates_per_epoch, self.source.images_per_update, workers)
         self._graph = Graph.read(self.net, (1, *spec.shape))
         self._counts = Summary.of(self._graph).counts
         self._description = description_fields(model, spec, self._counts, self.source.class_names)
-        self._plan = describe_run(config, model, self.source, self._counts, self.trainer.optimizer.lr_scheduler)
+        schedule = self.trainer.optimizer.lr_scheduler
+        self._plan = describe_run(config, model, self.source, self._counts, schedule, self.objective.attention)
         output = config.output
         self._checkpoints = Checkpoints(output.save_dir, config.to_flags(), output.save_frequency, workers, self._description)
         self._flips = FlipCounter(self.net, self.source.updates_per_epoch) if output.track_flips and self.is_writer else None
@@ -118,6 +119,13 @@ class Run:
     def forward(self, images):
         """Return the logits of a batch of images, in the data type of the network."""
         return self.net(images.astype(self.config.network.dtype, copy=False))
+
+    def forward_in_training(self, images):
+        """Return the logits, as `forward` does, and a list of the feature maps that the objective compares; empty if it compares none."""
+        if not self.objective.attention:
+            return self.forward(images), []
+        logits, *maps = self.objective.attention.student(images.astype(self.config.network.dtype, copy=False))
+        return logits, maps
 
     def save(self):
         """Write a checkpoint. All workers must call this."""
