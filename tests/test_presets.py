@@ -98,6 +98,18 @@ PAPER = {
         batch_size=1024,
         augmentation='low',
     ),
+    'real-to-binary': dict(
+        optimizer='adam',
+        lr=0.001,
+        wd=0,
+        lr_mode='step',
+        lr_decay=0.3,
+        lr_decay_epoch=[40, 60, 70],
+        num_epochs=75,
+        warmup_epochs=5,
+        batch_size=256,
+        augmentation='medium',
+    ),
 }
 
 
@@ -208,7 +220,7 @@ def formula(options, update):
     if update < warmup:
         return options['lr'] * (update + 1) / warmup
     if options['lr_mode'] == 'step':
-        return options['lr'] * 0.1 ** sum(update >= epoch * UPDATES for epoch in options['lr_decay_epoch'])
+        return options['lr'] * options['lr_decay'] ** sum(update >= epoch * UPDATES for epoch in options['lr_decay_epoch'])
     return options['lr'] * (1 + math.cos(math.pi * (update - warmup) / (total - warmup))) / 2
 
 

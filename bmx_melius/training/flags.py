@@ -85,22 +85,43 @@ def parse_flags(arguments, zoo):
     if not options.resume:
         if not options.dry_run:
             Checkpoints.refuse_run(options.save_dir)
-        return _check_availability(RunConfig.from_flags(with_defaults(vars(options), zoo)))
+        return configure(vars(options), zoo)
     saved = Checkpoints.read(options.save_dir)
     if not saved:
         raise UserError(f'there is no run to resume in {options.save_dir}: point --save-dir to one')
     parser.set_defaults(**saved['options'])
     options, before = vars(parser.parse_args(arguments)), vars(parser.parse_args([]))
-    config = RunConfig.from_flags(with_defaults(options, zoo))
+    config = configure(options, zoo)
     chosen = config.to_flags()
-    changed = [name for name in saved['options'] if name in chosen and name not in CHANGEABLE and chosen[name] != before[name]]
+    _require_unchanged(saved['options'], before, chosen)
+    return config
+
+
+def configure(options, zoo):
+    """Return the `RunConfig` for a dict of the values of all flags, and check that this machine can run it. Raises `UserError`."""
+    return _check_availability(RunConfig.from_flags(with_defaults(options, zoo)))
+
+
+def chosen_values(parser, saved, arguments):
+    """Return the values of all flags of a resumed training: the `saved` ones, a dict, changed by `arguments`.
+
+    Raises `UserError` when a flag that affects the result is changed.
+    """
+    parser.set_defaults(**saved)
+    options = parser.parse_args(arguments)
+    _require_unchanged(saved, vars(parser.parse_args([])), vars(options))
+    return options
+
+
+def _require_unchanged(saved, before, chosen):
+    """Raise `UserError` if a flag that affects the result and is among the `saved` ones has been changed from `before` to `chosen`."""
+    changed = [name for name in saved if name in chosen and name not in CHANGEABLE and chosen[name] != before[name]]
     if changed:
         flags = ', '.join(f'{flag_of(name)} {before[name]}' for name in changed)
         raise UserError(
-            f'the run in {options["save_dir"]} was started with {flags}; leave these unchanged, or start a new run from its weights '
+            f'the run in {chosen["save_dir"]} was started with {flags}; leave these unchanged, or start a new run from its weights '
             'with --resume-params and another --save-dir'
         )
-    return _check_availability(config)
 
 
 def make_parser(zoo):

@@ -78,8 +78,47 @@ PRESETS = {
         'lr_decay_epoch': [20, 30],
         'augmentation': 'low',
     },
+    # The stages of Martinez et al. 2020, arXiv:2003.11535, with the schedule of their replication in Larq Zoo; see docs/training.md.
+    'real-to-binary': {
+        **PROTOCOL,
+        'optimizer': 'adam',
+        'lr': 0.001,
+        'wd': 0.0,
+        'warmup_epochs': 5,
+        'num_epochs': 75,
+        'batch_size': 256,
+        'lr_mode': 'step',
+        'lr_decay': 0.3,
+        'lr_decay_epoch': [40, 60, 70],
+    },
 }
 DEFAULT = 'meliusnet'
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """Stage of a preset: name of its folder, and values of flags, which flags of the user override except for False (see `stages.py`)."""
+
+    name: str
+    flags: dict
+
+
+PREVIOUS_WEIGHTS, PREVIOUS_NETWORK = '{weights}', '{network}'  # of the stage before: the weights of its best epoch, the exported network
+TAUGHT = {
+    'resume_params': PREVIOUS_WEIGHTS,
+    'teacher': PREVIOUS_NETWORK,
+    'temperature': 1.0,
+    'hard_weight': 0.5,
+    'attention_weight': 1.0,
+}
+# Presets that are trained in several runs, one after the other (see `stages.py`).
+STAGES = {
+    'real-to-binary': (
+        Stage('float', {'bits': 32, 'track_flips': False}),
+        Stage('binary-activations', {'bits': 1, 'weight_bits': 32, 'track_flips': False, **TAUGHT}),
+        Stage('binary', {'bits': 1, 'weight_bits': 1, 'lr': 0.0002, **TAUGHT}),
+    ),
+}
 
 # Flags that are arguments of the network; networks without such an argument are trained without the flag.
 NETWORK_OPTIONS = ('initial_layers', 'clip_threshold', 'bits', 'weight_bits')

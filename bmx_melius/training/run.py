@@ -78,11 +78,12 @@ class Run:
         """Whether this worker writes the files of the run."""
         return self.workers.rank == 0
 
-    def check(self):
-        """Log the plan, load the initial state and decode all images, without writing files (--dry-run)."""
+    def check(self, decode=True):
+        """Log the plan, load the initial state and, with `decode`, decode all images, without writing files (--dry-run)."""
         LOG.info(self._plan)
         start(self.config, self._checkpoints, self.net, self.trainer, self.source)
-        self.source.decode_training_images()
+        if decode:
+            self.source.decode_training_images()
         LOG.info('nothing was trained (--dry-run)')
 
     @contextlib.contextmanager
