@@ -181,7 +181,7 @@ def test_a_row_is_a_protocol_once_its_numbers_stand_in_the_documentation_and_in_
     project.add_rows('tests/test_presets.py', paper)
     table = project.folder / 'docs' / 'training.md'
     assert all(f'`{path}`' in SECTIONS[section] for path in ('tests/test_presets.py', 'docs/training.md'))
-    table.write_text(re.sub(r'(\n\| `meliusnet59` .*\n)', lambda last: last.group() + line, table.read_text()))
+    table.write_text(re.sub(r'(\n\| `real-to-binary` .*\n)', lambda last: last.group() + line, table.read_text()))
     project.run(USE_PROTOCOL, 'long')
 
 
