@@ -23,6 +23,7 @@ import train_imagenet
 from bmx_melius import summary
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import model_arguments
+from bmx_melius.training.recording.flips import binary_weights
 
 SCRIPT = HERE / 'run.py'
 NETWORK = {'model': 'meliusnet_flex', 'model-options': {'block_numbers': [1], 'transitions': [], 'growth_rate': 8, 'init_features': 8}}
@@ -171,6 +172,8 @@ def test_the_study_of_optimizers_trains_resnet_e18_by_three_optimizers_and_count
     }
     for config in configs.values():
         assert config.network.model == 'resnet_e18' and config.output.track_flips and config.optimizer.num_epochs == 120
+    weights = list(binary_weights(model_zoo.get_model('resnet_e18')).values())
+    assert 'stage1' in weights[0].name and 'stage4' in weights[-1].name, 'the plot shows the first and the last layer'
 
 
 @pytest.mark.parametrize(

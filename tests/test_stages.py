@@ -162,6 +162,7 @@ def test_a_dry_run_shows_all_stages_and_writes_nothing(tmp_path, capsys):
     printed = capsys.readouterr().out
     for number, folder in enumerate(FOLDERS, start=1):
         assert f'stage {number} of 3' in printed and f'results    {tmp_path / "run" / folder}' in printed
+    assert printed.count('--temperature 3.0 --hard-weight 0.5 --attention-weight 1.0; starts from') == 2
     assert 'weights of 32 bits' in printed and 'activations of 1, weights of 1 bits' in printed
     assert f'starts from the best weights of {tmp_path / "run" / FOLDERS[1]}, its teacher' in printed
     assert not (tmp_path / 'run').exists()

@@ -103,7 +103,7 @@ def configure(options, zoo):
 
 
 def chosen_values(parser, saved, arguments):
-    """Return the values of all flags of a resumed training: the `saved` ones, a dict, changed by `arguments`.
+    """Return the values of all flags of a resumed training, a namespace: the `saved` ones, a dict, changed by `arguments`.
 
     Raises `UserError` when a flag that affects the result is changed.
     """

@@ -73,7 +73,7 @@ class StagedTraining:
         """
         for number, stage in enumerate(self._stages):
             folder, before = self._stage_folder(number), self._stage_folder(number - 1) if number else None
-            LOG.info('stage %d of %d, %s: %s', number + 1, len(self._stages), stage.name, _describe(stage, before))
+            LOG.info('stage %d of %d, %s: %s', number + 1, len(self._stages), stage.name, self._describe(stage, before))
             config = self._configure(stage, folder, before)
             if self._is_finished(folder):
                 LOG.info('%s is finished', folder)
@@ -112,6 +112,14 @@ class StagedTraining:
             return os.path.abspath(exported.prefix)
         epoch = json.loads(read_text(exported.description_file))['metrics']['epoch']
         return os.path.join(before, f'epoch-{epoch:04d}.params')
+
+    def _describe(self, stage, before):
+        values = {name: value for name, value in stage.flags.items() if value not in (*PREDECESSOR, False)}
+        chosen = {name: self._options[name] for name in values if self._options[name] is not None}
+        flags = ' '.join(f'{flag_of(name)} {value}' for name, value in {**values, **chosen}.items())
+        if before is None:
+            return flags
+        return f'{flags}; starts from the best weights of {before}' + (', its teacher' if PREVIOUS_NETWORK in stage.flags.values() else '')
 
     def _stage_folder(self, number):
         return os.path.join(self._folder, f'{number + 1}-{self._stages[number].name}')
@@ -157,10 +165,3 @@ def _check(options, defaults):
     )
     if not options['dry_run']:
         Checkpoints.refuse_run(options['save_dir'])
-
-
-def _describe(stage, before):
-    flags = ' '.join(f'{flag_of(name)} {value}' for name, value in stage.flags.items() if value not in (*PREDECESSOR, False))
-    if before is None:
-        return flags
-    return f'{flags}; starts from the best weights of {before}' + (', its teacher' if PREVIOUS_NETWORK in stage.flags.values() else '')
