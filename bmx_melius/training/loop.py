@@ -82,8 +82,8 @@ def update(run, images, labels):
     images, targets = run.objective.prepare(images, labels, progress.epoch, progress.batch)
     images, targets = (gluon.utils.split_and_load(array, run.devices) for array in (images, targets))
     with autograd.record():
-        outputs = [run.forward(x) for x in images]
-        losses = [run.objective.loss(x, output, target) for x, output, target in zip(images, outputs, targets)]
+        outputs, maps = zip(*map(run.forward_in_training, images))
+        losses = list(map(run.objective.loss, images, outputs, targets, maps))
     autograd.backward(losses)
     run.trainer.step(run.source.images_per_update)
     clip_latent_weights(run.net)
