@@ -21,8 +21,13 @@ from typing import Any, Callable, Optional, Tuple, Type
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.layers import BinaryConv2D
+from bmx_melius.methods.bwn import BWNConv2D
+from bmx_melius.methods.dorefa import DoReFaConv2D
+from bmx_melius.methods.hwgq import HWGQConv2D
 from bmx_melius.methods.reactnet import RPReLU, Shift
 from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
+from bmx_melius.methods.syq import SYQConv2D
+from bmx_melius.methods.ttq import TTQConv2D
 from bmx_melius.methods.xnor_net import XNORConv2D
 from bmx_melius.methods.xnor_net_plus import LearnedScale
 
@@ -32,7 +37,7 @@ from .registry import register
 from .sized import SizedNetwork
 from .stems import add_stem
 
-CHANNELS = (64, 128, 256, 512)  # per stage
+WIDTHS = (1, 2, 4, 8)  # channels per stage / channels after the stem
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # depth -> blocks of two layers per stage
 
 
@@ -147,6 +152,21 @@ def reactnet_unit(place: Place, options: Options) -> HybridBlock:
     return chain(Shift(place.in_channels), place.binary_conv(options, **arguments), options.norm())
 
 
+def convolution_and_norm(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
+    """Return the function of the unit with a convolution of the class `layer`, which begins with its activation, and a BN."""
+    return lambda place, options: chain(place.binary_conv(options, layer), options.norm())
+
+
+def norm_and_convolution(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
+    """Return the function of the unit with a BN and a convolution of the class `layer`, which begins with its activation."""
+    return lambda place, options: chain(options.norm(), place.binary_conv(options, layer))
+
+
+def relu(place: Place, options: Options) -> HybridBlock:
+    """Return the ReLU that follows an addition of ResNet."""
+    return nn.Activation('relu')
+
+
 def norm_and_relu(options: Options) -> HybridBlock:
     """Return BN and ReLU, which follow the last addition where units begin with a BN."""
     return chain(options.norm(), nn.Activation('relu'))
@@ -189,7 +209,24 @@ class Method:
     options: Options = Options()
 
 
+def low_bit(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
+    """Return the method with activations of few bits in the order of ResNet with pre-activation, and float projections in shortcuts."""
+    options = Options(bits=bits, clip_threshold=None)
+    return Method(norm_and_convolution(layer), shortcut_span=2, shortcut=projected_shortcut, tail=norm_and_relu, options=options)
+
+
+def few_bit_weights(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
+    """Return the method with float activations and weights of few bits in the order of ResNet: convolution, BN, ReLU."""
+    options = Options(bits=bits)
+    return Method(convolution_and_norm(layer), shortcut_span=2, shortcut=projected_shortcut, after_sum=relu, options=options)
+
+
 METHODS = {
+    'resnet{}_bwn': few_bit_weights(BWNConv2D),
+    'resnet{}_ttq': few_bit_weights(TTQConv2D, bits=2),
+    'resnet{}_dorefa_w2a2': low_bit(DoReFaConv2D, bits=2),
+    'resnet{}_hwgq': low_bit(HWGQConv2D),
+    'resnet{}_syq_w1a2': low_bit(SYQConv2D),
     'resnet{}_bnn': Method(bnn_unit, shortcut_span=2, shortcut=projected_shortcut, stem_norm=True, options=Options(clip_threshold=1.0)),
     'resnet{}_xnor': Method(
         xnor_unit, shortcut_span=2, shortcut=projected_shortcut, tail=norm_and_relu, options=Options(clip_threshold=1.0)
@@ -272,7 +309,8 @@ class MethodResNet(SizedNetwork):
             if method.stem_norm:
                 features.add(options.norm())
             channels = options.init_features
-            for number, (blocks, width) in enumerate(zip(architecture.blocks, CHANNELS), start=1):
+            for number, (blocks, width) in enumerate(zip(architecture.blocks, WIDTHS), start=1):
+                width *= options.init_features
                 stage = nn.HybridSequential(prefix=f'stage{number}_')
                 places = []
                 for index in range(2 * blocks):
