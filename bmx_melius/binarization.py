@@ -174,7 +174,7 @@ class QuantizedConvolution:
             y = F.broadcast_add(y, self._per_channel(F, bias))
         return y if self.act is None else self.act(y)
 
-    def _convolve(self, F, x, quantized):
+    def _convolve(self, F, x, quantized, name='fwd'):
         """Return (h + n) / 2 or h, in the notation of `QConv2D`, for the quantized weight w."""
         settings, pad_value = self.binarization, self.binarization.pad_value
         offset = settings.bits == 1 and not settings.no_offset and not settings.apply_scaling
@@ -187,7 +187,7 @@ class QuantizedConvolution:
             x = plain_layout(F, x)
         arguments = dict(self._kwargs, no_bias=constant is None)
         with mark(CONVOLUTION, **self.facts, pad_value=pad_value, offset=int(offset)):
-            y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name='fwd', **arguments)
+            y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name=name, **arguments)
         return plain_layout(F, y) if grouped else y
 
     def _per_channel(self, F, vector):

@@ -9,7 +9,7 @@ from mxnet import autograd, gluon
 from ..analysis.evaluation import Accuracy
 from ..distributed.lockstep import Lockstep
 from ..errors import UserError
-from ..methods.bnn import clip_latent_weights
+from ..methods.updates import finish_update
 from ..reporting import LOG
 from ..seeding import seed_for
 from .interruption import Interruption
@@ -76,7 +76,7 @@ def train(run):
 
 
 def update(run, images, labels):
-    """Perform one update: forward and backward pass on all devices, the step of the optimizer, and clipping of latent weights."""
+    """Perform one update: forward and backward pass on all devices, the step of the optimizer, and what methods add to it."""
     progress = run.progress
     mx.random.seed(seed_for(run.config.seed, progress.epoch, progress.batch))  # for layers with random numbers, such as dropout
     images, targets = run.objective.prepare(images, labels, progress.epoch, progress.batch)
@@ -86,7 +86,7 @@ def update(run, images, labels):
         losses = [run.objective.loss(x, output, target) for x, output, target in zip(images, outputs, targets)]
     autograd.backward(losses)
     run.trainer.step(run.source.images_per_update)
-    clip_latent_weights(run.net)
+    finish_update(run.net)
     progress.add(outputs, [run.objective.labels(target) for target in targets], losses)
     run.folder.end_update()
 
