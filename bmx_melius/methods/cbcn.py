@@ -9,8 +9,10 @@ Backward ("circulant back propagation"): the gradients of the four filters, rota
     dW = dW_0 + R^-1 dW_1 + R^-2 dW_2 + R^-3 dW_3
 
 with the straight-through estimator for the signs of weights, and that of Bi-Real Net (arXiv:1808.00278) for the signs of activations. Only
-W is stored. In the zoo, these networks have twice the channels of ResNet, hence as many learned weights, and four times the binary
-operations, the "x4" of the MeliusNet paper, table 3; these widths are a choice of this project. The center loss and the filter loss of the paper are a matter of the training loop, and not part of this project.
+W is stored. The center loss and the filter loss of the paper are a matter of the training loop, and not part of this project.
+
+In the zoo, these networks have twice the channels of ResNet, hence as many learned weights, and four times the binary operations, the "x4"
+of the MeliusNet paper, table 3. These widths are a choice of this project.
 """
 
 from typing import Any, Dict
