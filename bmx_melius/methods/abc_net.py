@@ -26,11 +26,12 @@ import numpy as np
 
 from ..errors import UserError
 from ..layers import BinaryConv2D, QActivation, QConv2D
-from ..quantizers import TINY, Array, sign
+from ..quantizers import Array, sign
 from ..signatures import hands_on
 
 BASES = 5  # of the weights, and of the activations
 SHIFTS = np.linspace(-1, 1, BASES)
+RIDGE = 1e-5  # of the least-squares problem, relative to its diagonal: few weights can give equal bases
 
 
 def shifted(F: Any, weight: Array) -> Array:
@@ -46,9 +47,9 @@ def scales(F: Any, weight: Array) -> Array:
     gram = F.batch_dot(bases, bases, transpose_b=True)
     products = F.batch_dot(bases, F.reshape(weight, shape=(1, 1, -1)), transpose_b=True)
     gram, products = (F.broadcast_div(sums, F.max(gram, axis=(1, 2), keepdims=True)) for sums in (gram, products))  # by number of weights
-    ridge = F.linalg.makediag(F.ones(shape=(1, BASES))) * TINY  # of constant shape, because makediag fails for unknown shapes
-    alpha = F.batch_dot(F.linalg.inverse(gram + ridge), products)
-    return F.BlockGrad(alpha)
+    ridge = F.diag(F.reshape(F.max(gram, axis=2), shape=(BASES,))) * RIDGE  # the diagonal of gram; linalg.makediag fails for unknown shapes
+    inverse = F.linalg.inverse(F.broadcast_add(gram, F.reshape(ridge, shape=(1, BASES, BASES))))
+    return F.BlockGrad(F.batch_dot(inverse, products))
 
 
 def _everywhere(F, value, array):

@@ -50,9 +50,8 @@ class SoftConnection(HybridBlock):
             self.gate = self.params.get('gate', shape=(BASES,), init='zeros')
 
     def hybrid_forward(self, F, *maps, gate):
-        total = self.total(*maps)
-        gates = [_element(F, F.sigmoid(gate), i) for i in range(BASES)]
-        return [total + F.broadcast_mul(x - total, g) for x, g in zip(maps, gates)]
+        total, gates = self.total(*maps), F.sigmoid(gate)
+        return [total + F.broadcast_mul(x - total, _element(F, gates, i)) for i, x in enumerate(maps)]
 
 
 def _element(F, vector, index):

@@ -7,7 +7,7 @@ from ..signatures import hands_on
 
 
 class LowBitConv2D(BinaryConv2D):
-    """`BinaryConv2D` for activations that are not negative: 2-bit activations by default, padding with 0, no offset.
+    """`BinaryConv2D` for activations that are not negative: by default 2-bit activations, padding with 0, no threshold, no offset.
 
     Parameters
     ----------
@@ -32,6 +32,7 @@ class LowBitConv2D(BinaryConv2D):
         *geometry: Any,
         activation_method: str = 'round',
         activation_bits: Optional[int] = 2,
+        threshold: Optional[float] = None,
         pad_value: float = 0,
         no_offset: bool = True,
         **arguments: Any,
@@ -40,6 +41,7 @@ class LowBitConv2D(BinaryConv2D):
             *geometry,
             activation_method=activation_method,
             activation_bits=activation_bits,
+            threshold=threshold,
             pad_value=pad_value,
             no_offset=no_offset,
             **arguments,
