@@ -257,7 +257,8 @@ class GroupBlock(HybridBlock):
             self.connection = GroupSum() if last.ends_stage else SoftConnection()
 
     def hybrid_forward(self, F, x):
-        maps = x if isinstance(x, (list, tuple)) else [x] * BASES
+        # copies, because MXNet fails to add more than 8 gradients in some cases, and each base uses its input twice
+        maps = x if isinstance(x, (list, tuple)) else [F.identity(x) for _ in range(BASES)]
         shortcuts = [self.shortcut(maps[0])] * BASES if self.shortcut else maps
         return self.connection(*map(self._base, self.bases, maps, shortcuts))
 

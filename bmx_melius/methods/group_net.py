@@ -51,7 +51,9 @@ class SoftConnection(HybridBlock):
 
     def hybrid_forward(self, F, *maps, gate):
         total, gates = self.total(*maps), F.sigmoid(gate)
-        return [total + F.broadcast_mul(x - total, _element(F, gates, i)) for i, x in enumerate(maps)]
+        # each map is used at most 8 times: MXNet's graph fails to add more than 8 gradients in some cases
+        shares = [_element(F, gates, i) for i in range(BASES)]
+        return [F.broadcast_mul(x, share) + F.broadcast_mul(total, 1 - share) for x, share in zip(maps, shares)]
 
 
 def _element(F, vector, index):
