@@ -5,7 +5,7 @@ the size of the map, so that the network accepts one size of images.
 """
 
 import dataclasses
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 import mxnet as mx
 from mxnet.gluon import nn
@@ -49,7 +49,7 @@ class Convolution:
 class Architecture:
     """Architecture of the network: its binary layers, each with a normalization before its sign."""
 
-    layers: tuple = (
+    layers: Tuple[Convolution, ...] = (
         Convolution(256, 5, 2, pool=True),
         Convolution(384, 3, 1),
         Convolution(384, 3, 1),

@@ -1,4 +1,4 @@
-"""QuickNet: Bannink et al. 2021, *Larq Compute Engine*, arXiv:2011.09398, section 4; layers as in Larq Zoo 2.
+"""QuickNet: Bannink et al. 2021, *Larq Compute Engine*, arXiv:2011.09398; layers as in Larq Zoo 2.
 
 A float stem without pooling, four stages of residual blocks with one binary convolution, and transitions in which the map is halved by
 anti-aliased pooling and the channels are changed by a float 1x1 convolution. The ReLU directly after the convolution and the padding with

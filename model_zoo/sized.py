@@ -29,13 +29,21 @@ class SizedNetwork(HybridBlock):
         self._input_size = input_size
 
     def forward(self, x, *args):
-        if self._input_size and isinstance(x, mx.nd.NDArray) and x.shape[2:] != (self._input_size,) * 2:
-            size = self._input_size
+        self._check_size(x)
+        return super().forward(x, *args)
+
+    def infer_shape(self, *args):
+        self._check_size(args[0])
+        super().infer_shape(*args)
+
+    def _check_size(self, x):
+        size = self._input_size
+        if size and isinstance(x, mx.nd.NDArray) and x.shape[2:] != (size, size):
             raise UserError(
                 f'this network has parameters for each position of a map and was built for images of {size} x {size}, not '
-                f'{" x ".join(map(str, x.shape[2:]))}: get_model(..., input_size=...) sets the size of square images'
+                f'{" x ".join(map(str, x.shape[2:]))}: build it with input_size, an argument of get_model (--model-options in training), '
+                'for other square images'
             )
-        return super().forward(x, *args)
 
     def hybrid_forward(self, F, x):
         return self.output(self.features(x))

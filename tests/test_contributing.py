@@ -120,7 +120,7 @@ net(x)
 net.export('net')
 report = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(1, 3, 64, 64), verify=True)
 assert bmx.Session('packed')(x.asnumpy()).shape == (4, 5)
-assert passed('tests/test_zoo.py', name + ' and thumbnail') == 1
+assert passed('tests/test_zoo.py', name + ' and same_logits') == 1
 """
 )
 

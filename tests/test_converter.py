@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from mxnet import nd
 from mxnet.gluon import nn
+from networks import OF_ONE_DEPTH, of_size
 from reference_network import read_reference_network
 
 import bmx_melius as bmx
@@ -32,10 +33,14 @@ from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Value
 from bmx_melius.deployment.program.packed_operator import NAME
 from bmx_melius.deployment.program.program import Program
-from model_zoo import get_model, get_model_list
+from model_zoo import get_model
+from model_zoo.method_resnets import MethodResNet
+from model_zoo.quicknet import QuickNet
 from model_zoo.resnet import BinaryResNet
 
 DENORMAL = 1e-40
+# Networks with operators that have no packed form, such as PReLU and products of two maps.
+PARTLY_PACKED = ('alexnet_xnor', 'resnet18_xnor', 'resnet18_xnorpp', 'resnet18_strong_baseline', 'real_to_binary18', 'reactnet18')
 
 
 @pytest.fixture
@@ -96,7 +101,7 @@ def signs(*shape):
 def make_statistics_hostile(net):
     """Usual statistics for all batch normalizations, and for every third channel of those before a sign one unusual number.
 
-    ResNetE and Bi-Real Net have none before a sign, and what one of theirs makes is added up to the end of the network.
+    Residual networks have none before a sign, or others on the way of a sum to the end of the network, where infinities would spread.
     """
     unusual = {
         'gamma': [0, -0.0, DENORMAL, -DENORMAL, 1e20, -1e20, -1, 1e-20],
@@ -110,7 +115,7 @@ def make_statistics_hostile(net):
         if kind is None:
             continue
         values = np.random.uniform(*usual[kind], size=parameter.shape).astype(np.float32)
-        if '_stage' in name and not isinstance(net, BinaryResNet):
+        if '_stage' in name and not isinstance(net, (BinaryResNet, MethodResNet, QuickNet)):
             values *= np.random.choice([-1, 1], size=parameter.shape) if kind == 'gamma' else 1
             places = np.arange(np.random.randint(3), len(values), 3)
             values[places] = np.resize(np.random.permutation(unusual[kind]), len(places))
@@ -149,14 +154,15 @@ def in_the_engine(threshold, convolution, x):
 @pytest.mark.parametrize(
     'name, initial_layers',
     [
-        *((name, 'grouped_stem') for name in get_model_list() if not name.endswith('_32bit')),
+        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in PARTLY_PACKED),
         ('meliusneta', 'imagenet'),
         ('meliusnetb', 'thumbnail'),
     ],
 )
 def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, convert, tmp_path):
     shape = (1, 3, 64, 64) if initial_layers != 'thumbnail' else (1, 3, 16, 16)
-    net = initialized(get_model(name, classes=10, initial_layers=initial_layers), shape)
+    stem = {'initial_layers': initial_layers} if initial_layers else {}
+    net = initialized(get_model(name, classes=10, **stem), shape)
     make_statistics_hostile(net)
     report, prefix = convert(net, shape, verify=False)
     assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left and not report.unclear_thresholds
@@ -180,11 +186,22 @@ def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, conve
         assert compared.mean() > 0.5
 
 
-@pytest.mark.parametrize('name', get_model_list())
+@pytest.mark.parametrize('name', PARTLY_PACKED)
+def test_binary_layers_between_operators_that_cannot_be_packed_are_packed(name, convert):
+    size = 64 if name == 'alexnet_xnor' else 16
+    stem = {} if name == 'alexnet_xnor' else {'initial_layers': 'thumbnail'}
+    net = initialized(get_model(name, classes=10, **stem, **of_size(name, size)), (1, 3, size, size), mx.init.Xavier())
+    report, _ = convert(net, (1, 3, size, size))  # with the comparison of each operator with MXNet
+    assert report.binary_layers == (6 if name == 'alexnet_xnor' else 16)
+
+
+@pytest.mark.parametrize('name', [name for name in OF_ONE_DEPTH if name != 'alexnet_xnor'])  # it would have 58 million float weights
 def test_every_network_of_the_zoo_with_32_bits_becomes_one_operator_that_gives_mxnets_logits(name, convert):
     bits = {} if name.endswith('_32bit') else {'bits': 32}
-    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **bits), (1, 3, 16, 16), mx.init.Xavier())
-    if name.startswith('birealnet'):  # its activation with 32 bits is a polynomial
+    net = get_model(name, classes=10, initial_layers='thumbnail', **bits, **of_size(name, 16))
+    net = initialized(net, (1, 3, 16, 16), mx.init.Xavier())
+    # the activations of Bi-Real Net and ReActNet with 32 bits are polynomials; the float twin of XNOR-Net has no scales
+    if name.startswith('birealnet') or name in set(PARTLY_PACKED) - {'resnet18_xnor'}:
         with pytest.raises(UserError, match='no binary layers, and .* cannot be packed'):
             convert(net, (1, 3, 16, 16))
         return

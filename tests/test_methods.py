@@ -285,7 +285,6 @@ def test_quicknets_have_the_parameters_that_larq_zoo_publishes(name, published, 
 
 def test_alexnet_has_the_layers_of_its_table_and_accepts_one_size_of_images():
     net = get_model('alexnet_xnor', classes=5)
-    net.initialize()
     shapes = [layer.qconv.weight.shape for layer in net.features if isinstance(layer, XNORConv2D)]
     assert shapes == [(256, 96, 5, 5), (384, 256, 3, 3), (384, 384, 3, 3), (256, 384, 3, 3), (4096, 256, 6, 6), (4096, 4096, 1, 1)]
     with pytest.raises(UserError, match='built for images of 224 x 224, not 64 x 64'):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from mxnet import nd
 from mxnet.gluon import nn
+from networks import of_size
 
 from bmx_melius import UserError
 from model_zoo import get_model, get_model_list
@@ -37,11 +38,20 @@ def in_stock_mxnet(prefix, x, folder):
     return np.load(folder / 'y.npy')
 
 
-@pytest.mark.parametrize('initial_layers', STEMS)
-@pytest.mark.parametrize('name', get_model_list())
+@pytest.mark.parametrize(
+    'name, initial_layers',
+    [
+        *((name, None) for name in get_model_list()),  # None: the default of the network
+        *(('resnet_e18', stem) for stem in STEMS),
+        ('meliusneta', 'imagenet'),
+        ('meliusneta', 'thumbnail'),
+    ],
+)
 def test_network_gives_the_same_logits_imperatively_hybridized_and_imported(name, initial_layers, tmp_path):
-    x = nd.random.normal(shape=SMALL if initial_layers != 'thumbnail' else (1, 3, 16, 16))
-    net = get_model(name, classes=7, initial_layers=initial_layers)
+    size = 16 if initial_layers == 'thumbnail' else 64
+    x = nd.random.normal(shape=(1, 3, size, size))
+    stem = {'initial_layers': initial_layers} if initial_layers else {}
+    net = get_model(name, classes=7, **stem, **of_size(name, size))
     net.initialize()
     imperative = net(x).asnumpy()
     assert imperative.shape == (1, 7)

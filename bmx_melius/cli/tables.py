@@ -72,8 +72,7 @@ def count(row):
 def to_markdown(table):
     """Return a table in Markdown, with title, source and notes. Columns of stems and accuracies are omitted if they would be empty."""
     stems = len({row.initial_layers for row in table.rows}) > 1
-    published = any(row.ops for row in table.rows)
-    shown = [True, stems, True, True, True, True, published, published]
+    shown = [True, stems, True, True, True, True, any(row.ops or row.note for row in table.rows), any(row.top1 for row in table.rows)]
     lines, notes = [_HEAD], []
     for row in table.rows:
         counted = count(row)
@@ -81,7 +80,7 @@ def to_markdown(table):
         if row.note:
             mark = ' ' + _MARKS[len(notes)]
             notes.append(f'{mark.strip()} {row.note}.')
-        figures = [row.bops, row.flops, row.ops and row.ops + mark, row.size]
+        figures = [row.bops, row.flops, (row.ops or '-') + mark, row.size]
         lines.append(
             (
                 row.network,

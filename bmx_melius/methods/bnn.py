@@ -1,4 +1,4 @@
-"""BNN: Hubara, Courbariaux et al. 2016, *Binarized Neural Networks*, arXiv:1602.02830.
+"""BNN: Courbariaux, Hubara et al. 2016, *Binarized Neural Networks*, arXiv:1602.02830.
 
 Forward (equation 1), with sign(0) = +1::
 

@@ -8,8 +8,8 @@ where mean(x) is the average over the positions, W1 reduces the C input channels
 Backward: dx = d sign(x) 1[|x| <= 1] plus the gradient through the gate, dw = d sign(w) 1[|w| <= 1].
 
 The Strong Baseline of the same paper (section 4.1) has a learned number per channel in place of g: `BinaryConv2D` without offset and
-`bmx_melius.methods.xnor_net_plus.LearnedScale`. Larq Zoo scales its rows and columns, too. Both train in two stages, binary activations
-first, then binary weights, too: ``weight_bits=32`` in the first.
+`bmx_melius.methods.xnor_net_plus.LearnedScale`; Larq Zoo's version also scales rows and columns. Both are trained in two stages: first
+with binary activations and real weights (``weight_bits=32``), then with binary weights.
 """
 
 from typing import Any

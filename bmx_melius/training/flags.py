@@ -124,7 +124,9 @@ def make_parser(zoo):
 def _add_network_flags(group, zoo):
     group.add_argument('--model', type=_network_of(zoo), help='one of ' + ', '.join(zoo.get_model_list()))
     group.add_argument(
-        '--initial-layers', metavar='STEM', help='grouped_stem, imagenet or thumbnail (default: grouped_stem; thumbnail for small images)'
+        '--initial-layers',
+        metavar='STEM',
+        help='grouped_stem, imagenet, thumbnail, alexnet or quicknet (default: that of the network; thumbnail for small images)',
     )
     group.add_argument(
         '--clip-threshold',
