@@ -5,6 +5,7 @@ from typing import Tuple
 
 PAPER = 'Bethge et al. 2020, arXiv:2001.05936, tables 2 and 4'
 LOGS = "the authors' training logs, github.com/hpi-xnor/BMXNet-v2-wiki, CurrentBestResults"
+ABOUT_2_4 = 'table 3 prints about 2.4 OPs, which 2-bit weights and activations would have'
 MOBILENET = 'Howard et al. 2017, arXiv:1704.04861, tables 6 and 7'
 
 
@@ -129,6 +130,31 @@ TABLES = (
         ),
     ),
     Table(
+        'Low-bit quantization, and several binary bases',
+        'Bethge et al. 2020, arXiv:2001.05936, table 3',
+        (
+            Row('resnet18_bwn', 'imagenet', ops='18.1', size='4.0', top1='60.8'),
+            Row('resnet18_ttq', 'imagenet', ops='18.1', size='5.3', top1='66.6'),
+            Row('resnet18_hwgq', 'imagenet', size='4.0', top1='59.6', note=ABOUT_2_4),
+            Row('resnet34_hwgq', 'imagenet', top1='64.3', note='table 3 prints about 3.4 OPs and 5.1 MB'),
+            Row('resnet18_lqnet_w1a2', 'imagenet', size='4.0', top1='62.6', note='about 2.4 OPs, likewise'),
+            Row('resnet34_lqnet_w1a2', 'imagenet', top1='66.6', note='about 3.4 OPs and 5.1 MB, likewise'),
+            Row('resnet18_syq_w1a2', 'imagenet', size='4.0', top1='55.4', note='about 2.4 OPs, likewise'),
+            Row('resnet18_dorefa_w2a2', 'imagenet', ops='2.4', size='5.3', top1='62.6'),
+            Row('resnet18_benn', 'imagenet', top1='61.0'),
+            Row('resnet18_cbcn', 'imagenet', top1='61.4'),
+            Row('resnet18_abcnet', 'imagenet', ops='7.8', size='8.7', top1='65.0'),
+            Row(
+                'groupnet18',
+                'imagenet',
+                ops='2.68',
+                top1='67.0',
+                note='published are 9.2 MB, the size with one BN for all bases of a layer',
+            ),
+            Row('groupnet34', 'imagenet', ops='4.13', top1='70.5', note='published are 15.3 MB, likewise'),
+        ),
+    ),
+    Table(
         'Other networks of the zoo',
         '',
         (
@@ -145,6 +171,13 @@ TABLES = (
             Row('reactnet18', 'imagenet'),
             Row('reactnet34', 'imagenet'),
             Row('quicknet_small', 'quicknet'),
+            Row('resnet34_bwn', 'imagenet'),
+            Row('resnet34_ttq', 'imagenet'),
+            Row('resnet34_dorefa_w2a2', 'imagenet'),
+            Row('resnet34_syq_w1a2', 'imagenet'),
+            Row('resnet34_abcnet', 'imagenet'),
+            Row('resnet34_cbcn', 'imagenet'),
+            Row('resnet34_benn', 'imagenet'),
             Row('meliusnet_32bit', 'imagenet'),
             Row('densenet_32bit', 'imagenet'),
             Row('resnet18_v1', ''),

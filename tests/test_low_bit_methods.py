@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from equations import assert_equals, conv, filter_mean, within_one
 from mxnet import autograd, nd
-from mxnet.gluon import nn
 
 import bmx_melius as bmx
 from bmx_melius.methods.bwn import BWNConv2D
@@ -279,14 +278,3 @@ def test_shapes_are_inferred_and_float_twins_have_only_a_weight(layer, hybridize
         assert net(nd.ones((1, 3, 5, 5))).shape == (1, 4, 5, 5)
     twin = layer(4, 3, padding=1, bits=32, in_channels=3)
     assert [parameter.shape for parameter in twin.collect_params().values()] == [(4, 3, 3, 3)]
-
-
-@pytest.mark.parametrize('layer', [SYQConv2D, LQConv2D])
-def test_networks_with_learned_scales_are_deployed_with_equal_outputs(layer):
-    net = nn.HybridSequential()
-    net.add(nn.BatchNorm(), layer(8, 3, padding=1), nn.BatchNorm())
-    net.initialize(mx.init.Normal(1))
-    x = nd.random.normal(shape=(1, 3, 6, 6))
-    expected = net(x).asnumpy()
-    assert expected.std() > 0.1
-    np.testing.assert_allclose(bmx.deploy(net, x.shape)(x).asnumpy(), expected, rtol=1e-4, atol=1e-4)
