@@ -210,7 +210,7 @@ def test_every_convolution_of_several_binary_bases_is_packed(name, convert):
 
 @pytest.mark.parametrize('name', LOW_BIT)
 def test_networks_with_more_bits_have_nothing_to_convert_except_float_layers(name, convert):
-    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', init_features=8), (1, 3, 16, 16), mx.init.Xavier())
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), (1, 3, 16, 16), mx.init.Xavier())
     if name == 'resnet18_bwn':  # its activations are float, and its signs part of float weights
         _, prefix = convert(net, (1, 3, 16, 16))
         assert [operation.name for operation in programs(prefix)[0].operations].count('binary_conv') == 0

@@ -7,6 +7,7 @@ from equations import assert_equals, conv, filter_mean, within_one
 from mxnet import autograd, nd
 
 import bmx_melius as bmx
+from bmx_melius import UserError
 from bmx_melius.methods.bwn import BWNConv2D
 from bmx_melius.methods.dorefa import DoReFaConv2D
 from bmx_melius.methods.hwgq import HWGQConv2D
@@ -210,6 +211,12 @@ def test_bases_of_weights_approach_their_mean_magnitudes():
 def test_a_code_that_does_not_occur_keeps_its_basis():
     gram, before = np.diag([4.0, 0.0]), np.array([0.5, 1.0])
     np.testing.assert_allclose(best_basis(gram, np.array([2.4, 0.0]), before), [0.6, 1.0], rtol=1e-4)
+
+
+def test_statistics_that_are_not_finite_are_refused():
+    layer = LQActivation(2, 'round')
+    with pytest.raises(UserError, match='not finite: training diverged, or .* float16'):
+        trained(layer, nd.array([[[[np.inf, 1]]]]), 1)
 
 
 def test_bases_do_not_change_without_a_backward_pass_or_through_the_optimizer():

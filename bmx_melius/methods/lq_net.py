@@ -27,6 +27,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon import Block
 
+from ..errors import UserError
 from ..layers import QActivation, QConv2D
 from ..quantizers import FULL_PRECISION, Array, zero_with_gradient
 from .low_bit import LowBitConv2D
@@ -71,11 +72,19 @@ class LQActivation(QActivation):
         return quantized, zero_with_gradient(F, surrogate) + _zero_with_moments(F, [*codes, x], moments)
 
     def update_basis(self) -> None:
-        """Move the basis towards v* of the last batch. Has no effect before the first backward pass."""
+        """Move the basis towards v* of the last batch. Has no effect before the first backward pass.
+
+        Raises `UserError` if the statistics of the batch are not finite.
+        """
         if self.bits == FULL_PRECISION:
             return
         for basis, gradient in zip(self.basis.list_data(), self.moments.list_grad()):
             moments, before = gradient.asnumpy()[0].astype(np.float64), np.sort(basis.asnumpy().astype(np.float64))
+            if not np.isfinite(moments).all():
+                raise UserError(
+                    f'the statistics of {self.prefix.rstrip("_")} are not finite: training diverged, or the sums exceed the range of '
+                    'float16; train LQ-Net in float32'
+                )
             if moments.any():
                 best = best_basis(moments[:2, :2], moments[:2, 2], before)
                 basis[:] = MOMENTUM * before + (1 - MOMENTUM) * best
