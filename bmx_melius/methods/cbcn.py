@@ -1,6 +1,6 @@
 """CBCN: Liu et al. 2019, *Circulant Binary Convolutional Networks*, arXiv:1910.10853.
 
-A circulant filter consists of a learned filter W and its rotations by 90, 180 and 270 degrees; each rotation is a filter of its own::
+A circulant filter consists of a learned filter W and its rotations by 90, 180 and 270 degrees; each rotation is a separate filter::
 
     y = conv(sign(x), [sign(W), sign(R W), sign(R^2 W), sign(R^3 W)]),    R: rotation of the kernel by 90 degrees
 
