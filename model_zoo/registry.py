@@ -268,7 +268,14 @@ def get_model(
 
 
 def unknown_network(name: str) -> str:
-    """Return the error message for an unknown name, which lists the networks of this zoo and those of GluonCV."""
+    """Return the error message for an unknown name, which lists the networks of this zoo and those of GluonCV.
+
+    Examples
+    --------
+    >>> from model_zoo import unknown_network
+    >>> unknown_network('meliusnet99')[:34]
+    "unknown network 'meliusnet99'; kno"
+    """
     return f'unknown network {name!r}; known: {", ".join(get_model_list())}; and of GluonCV: {", ".join(get_gluoncv_list())}'
 
 

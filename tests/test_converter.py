@@ -40,6 +40,10 @@ from model_zoo.resnet import BinaryResNet
 DENORMAL = 1e-40
 # Networks with operators that have no packed form, such as PReLU and products of two maps.
 PARTLY_PACKED = ('alexnet_xnor', 'resnet18_xnor', 'resnet18_xnorpp', 'resnet18_strong_baseline', 'real_to_binary18', 'reactnet18')
+# Networks without binary layers in the engine: their activations or weights have more bits.
+LOW_BIT = ('resnet18_bwn', 'resnet18_ttq', 'resnet18_dorefa_w2a2', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2')
+BASES = {'resnet18_abcnet': 5 * 19, 'groupnet18': 5 * 16, 'resnet18_cbcn': 16, 'resnet18_benn': 6 * 16}  # and their binary layers
+CLIPPED = ('resnet18_dorefa_w2a2', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2', 'resnet18_cbcn', 'groupnet18')
 
 
 @pytest.fixture
@@ -135,7 +139,7 @@ def in_the_engine(threshold, convolution, x):
 @pytest.mark.parametrize(
     'name, initial_layers',
     [
-        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in PARTLY_PACKED),
+        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in (*PARTLY_PACKED, *LOW_BIT, *BASES)),
         ('meliusneta', 'imagenet'),
         ('meliusnetb', 'thumbnail'),
     ],
@@ -176,13 +180,33 @@ def test_binary_layers_between_operators_that_cannot_be_packed_are_packed(name, 
     assert report.binary_layers == (6 if name == 'alexnet_xnor' else 16)
 
 
+@pytest.mark.parametrize('name', BASES)
+def test_every_convolution_of_several_binary_bases_is_packed(name, convert):
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), (1, 3, 16, 16), mx.init.Xavier())
+    report, prefix = convert(net, (1, 3, 16, 16))
+    assert report.binary_layers == BASES[name]
+    if name != 'resnet18_benn':  # its members have the scales of XNOR-Net
+        assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left
+
+
+@pytest.mark.parametrize('name', LOW_BIT)
+def test_networks_with_more_bits_have_nothing_to_convert_except_float_layers(name, convert):
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), (1, 3, 16, 16), mx.init.Xavier())
+    if name == 'resnet18_bwn':  # its activations are float, and its signs part of float weights
+        _, prefix = convert(net, (1, 3, 16, 16))
+        assert [operation.name for operation in programs(prefix)[0].operations].count('binary_conv') == 0
+        return
+    with pytest.raises(UserError, match='nothing to convert: .* cannot be packed'):
+        convert(net, (1, 3, 16, 16))
+
+
 @pytest.mark.parametrize('name', [name for name in OF_ONE_DEPTH if name != 'alexnet_xnor'])  # it would have 58 million float weights
 def test_every_network_of_the_zoo_with_32_bits_becomes_one_operator_that_gives_mxnets_logits(name, convert):
     bits = {} if name.endswith('_32bit') else {'bits': 32}
     net = get_model(name, classes=10, initial_layers='thumbnail', **bits, **of_size(name, 16))
     net = initialized(net, (1, 3, 16, 16), mx.init.Xavier())
-    # the activations of Bi-Real Net and ReActNet with 32 bits are polynomials; the float twin of XNOR-Net has no scales
-    if name.startswith('birealnet') or name in set(PARTLY_PACKED) - {'resnet18_xnor'}:
+    # activations with 32 bits are polynomials or clipped; the float twin of XNOR-Net has no scales
+    if name.startswith('birealnet') or name in {*PARTLY_PACKED, *CLIPPED} - {'resnet18_xnor'}:
         with pytest.raises(UserError, match='no binary layers, and .* cannot be packed'):
             convert(net, (1, 3, 16, 16))
         return

@@ -10,7 +10,7 @@ from ..analysis.evaluation import Accuracy
 from ..arithmetic import seed_for
 from ..distributed.lockstep import Lockstep
 from ..errors import UserError
-from ..methods.bnn import clip_latent_weights
+from ..methods.updates import finish_update
 from ..reporting import LOG
 from .interruption import Interruption
 from .progress_bar import Bar
@@ -76,7 +76,7 @@ def train(run):
 
 
 def update(run, images, labels):
-    """Perform one update: forward and backward pass on all devices, the step of the optimizer, and clipping of latent weights."""
+    """Perform one update: forward and backward pass on all devices, the step of the optimizer, and what methods add to it."""
     progress = run.progress
     mx.random.seed(seed_for(run.config.seed, progress.epoch, progress.batch))  # for layers with random numbers, such as dropout
     images, targets = run.objective.prepare(images, labels, progress.epoch, progress.batch)
@@ -86,7 +86,7 @@ def update(run, images, labels):
         losses = list(map(run.objective.loss, images, outputs, targets, maps))
     autograd.backward(losses)
     run.trainer.step(run.source.images_per_update)
-    clip_latent_weights(run.net)
+    finish_update(run.net)
     progress.add(outputs, [run.objective.labels(target) for target in targets], losses)
     run.folder.end_update()
 

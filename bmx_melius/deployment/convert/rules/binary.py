@@ -43,10 +43,11 @@ def binary_layer(builder, node, role, **attributes):
     if pad_value not in (-1, 0, 1):
         raise UnsupportedError(f'it pads with {pad_value:g}; -1, 0 and 1 can be packed')
     weight_entry = network.sources(node)[1]
-    variable = network.only_variable_above(weight_entry)
-    if variable is None or variable.shape != network.shape(weight_entry):
-        raise UnsupportedError('its weight is not computed from one variable of its shape')
-    weight = network.constant(weight_entry)  # not the variable, whose signs differ if it is centred before it is rounded
+    if weight_entry.node.depends_on_data:
+        raise UnsupportedError('its weight is computed from data')
+    weight = network.constant(weight_entry)  # signs, times a positive number
+    if (np.abs(weight) != abs(weight.flat[0])).any():
+        raise UnsupportedError('its weights are not signs')
     bits = weight.reshape(*weight.shape[:2], *weight.shape[2:] or (1, 1)).transpose(0, 2, 3, 1) >= 0
     number = flat_if_dense(builder, node, builder.bits(x, node.marks['encoding']))
     attributes.update(out_channels=len(bits), pad_value=int(pad_value), offset=int(node.marks.get('offset', 0)))
