@@ -28,14 +28,18 @@ from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.interruption import STOPPED_AT_ONCE
 from bmx_melius.training.loop import train
 from bmx_melius.training.run import Run
+from bmx_melius.training.stages import StagedTraining
 
 ROLE = os.environ.pop('BMX_MELIUS_ROLE')
 if ROLE:
     os.environ['DMLC_ROLE'] = ROLE
 
 
-def run(config):
-    """Train the run that a configuration describes and export the best weights; return the exit status."""
+def run(config, decode=True):
+    """Train the run that a configuration describes and export the best weights; return the exit status.
+
+    A dry run only checks it, and decodes all images if `decode` is True.
+    """
     save_dir = config.output.save_dir
     check_folder(save_dir)
     with join_workers(config.kvstore, f'Continue with --resume --save-dir {save_dir}') as workers:
@@ -43,7 +47,7 @@ def run(config):
             keep_screen_for_warnings()
         prepared = Run(config, model_zoo, workers)
         if config.dry_run:
-            prepared.check()
+            prepared.check(decode)
             return 0
         with prepared.start():
             status = train(prepared)
@@ -57,9 +61,10 @@ def main(arguments=None):
     try:
         if ROLE in ('server', 'scheduler'):
             return serve(ROLE)
-        config = parse_flags(arguments, model_zoo)
+        staged = StagedTraining.parse(arguments, model_zoo)
+        config = None if staged else parse_flags(arguments, model_zoo)
         with logging_to_screen():
-            return run(config)
+            return staged.run(run) if staged else run(config)
     except KeyboardInterrupt:
         print(STOPPED_AT_ONCE, file=sys.stderr)
         return 128 + signal.SIGINT

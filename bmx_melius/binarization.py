@@ -84,13 +84,17 @@ class Binarization:
         """Facts for the marks of a layer, a dict (`bmx_melius.marks`)."""
         return {**quantizer_facts(self.quantization, self.bits), 'encoding': self.encoding}
 
-    def weight_and_constant(self, F: Any, weight: Array, filters: int, shift: float, offset: bool) -> Tuple[Array, Optional[Array]]:
+    def quantized(self, F: Any, weight: Array) -> Array:
+        """Return the quantized weight for the latent weight `weight`, of the same shape."""
+        return quantize(F, weight, self.quantization, self.bits, self.weight_threshold)
+
+    def weight_and_constant(self, F: Any, quantized: Array, filters: int, shift: float, offset: bool) -> Tuple[Array, Optional[Array]]:
         """Return the weight that multiplies x - p and the constant added to each filter (identity in the module docstring).
 
         Parameters
         ----------
-        weight : NDArray or Symbol
-            The latent weight, of shape (filters, ...).
+        quantized : NDArray or Symbol
+            The quantized weight, of shape (filters, ...).
         filters : int
         shift : float
             The padding value p.
@@ -104,7 +108,6 @@ class Binarization:
         constant : NDArray or Symbol or None
             p sum(w), or (n + p sum(w)) / 2 if `offset`, of shape (filters,). None if it is 0.
         """
-        quantized = quantize(F, weight, self.quantization, self.bits, self.weight_threshold)
         constant = None
         if offset:
             constant = _sum_per_filter(F, quantized * (shift / 2) + 0.5, filters)
@@ -151,10 +154,19 @@ class QuantizedConvolution:
         if self.binarization.stored_bits != FULL_PRECISION:
             self.weight.wd_mult = 0.0
 
-    def hybrid_forward(self, F, x, weight, bias=None):
+    @property
+    def facts(self) -> Dict[str, object]:
+        """Facts for the mark of this layer, a dict (`bmx_melius.marks`)."""
+        return self.binarization.facts
+
+    def quantized_weight(self, F: Any, weight: Array) -> Array:
+        """Return the quantized weight. Subclasses with other parameters, such as scales, take them as further arguments."""
+        return self.binarization.quantized(F, weight)
+
+    def hybrid_forward(self, F, x, weight, bias=None, **learned):
         if self.binarization.is_float:
             return super().hybrid_forward(F, x, weight, bias)
-        y = self._convolve(F, x, weight)
+        y = self._convolve(F, x, self.quantized_weight(F, weight, **learned))
         if self.binarization.apply_scaling:
             scale = F.mean(F.abs(weight), axis=0, exclude=True)
             y = F.broadcast_mul(y, self._per_channel(F, scale if self.binarization.scaling_gradient else F.BlockGrad(scale)))
@@ -162,11 +174,11 @@ class QuantizedConvolution:
             y = F.broadcast_add(y, self._per_channel(F, bias))
         return y if self.act is None else self.act(y)
 
-    def _convolve(self, F, x, weight):
-        """Return (h + n) / 2 or h, in the notation of `QConv2D`."""
+    def _convolve(self, F, x, quantized, name='fwd'):
+        """Return (h + n) / 2 or h, in the notation of `QConv2D`, for the quantized weight w."""
         settings, pad_value = self.binarization, self.binarization.pad_value
         offset = settings.bits == 1 and not settings.no_offset and not settings.apply_scaling
-        scaled, constant = settings.weight_and_constant(F, weight, self._channels, pad_value, offset)
+        scaled, constant = settings.weight_and_constant(F, quantized, self._channels, pad_value, offset)
         if settings.encoding == 'sign' and pad_value:
             with mark(CONVOLUTION_INPUT, pad_value=pad_value):
                 x = x - pad_value
@@ -174,8 +186,8 @@ class QuantizedConvolution:
         if grouped:
             x = plain_layout(F, x)
         arguments = dict(self._kwargs, no_bias=constant is None)
-        with mark(CONVOLUTION, **settings.facts, pad_value=pad_value, offset=int(offset)):
-            y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name='fwd', **arguments)
+        with mark(CONVOLUTION, **self.facts, pad_value=pad_value, offset=int(offset)):
+            y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name=name, **arguments)
         return plain_layout(F, y) if grouped else y
 
     def _per_channel(self, F, vector):

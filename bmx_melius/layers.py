@@ -4,7 +4,7 @@ Every layer is an ordinary HybridBlock: imperative and hybridized execution give
 channels is inferred. Layers are configured by their arguments only. The arithmetic is defined in `bmx_melius.binarization`.
 """
 
-from typing import Any, Optional, Type
+from typing import Any, Dict, Optional, Tuple, Type
 
 from mxnet.gluon import HybridBlock, nn
 
@@ -15,6 +15,7 @@ from .quantizers import (
     CLIP_THRESHOLD,
     FULL_PRECISION,
     UNIT_MAGNITUDE,
+    Array,
     check_quantizer,
     quantize,
     quantize_in_parts,
@@ -74,14 +75,23 @@ class QActivation(HybridBlock):
         check_encoding(encoding, method, bits, rounds_to_sign(method, bits))
         self.bits, self.method, self.threshold, self.encoding = bits, method, threshold, encoding
 
-    def hybrid_forward(self, F, x):
+    @property
+    def facts(self) -> Dict[str, object]:
+        """Facts for the mark of this layer, a dict (`bmx_melius.marks`)."""
+        return quantizer_facts(self.method, self.bits)
+
+    def quantized_in_parts(self, F: Any, x: Array) -> Tuple[Array, Array]:
+        """Return two terms whose sum is the output. Subclasses with parameters take them as further arguments."""
+        return quantize_in_parts(F, x, self.method, self.bits, self.threshold, self.encoding)
+
+    def hybrid_forward(self, F, x, **learned):
         if self.bits == FULL_PRECISION:
             return quantize(F, x, self.method, self.bits)
         # This reshape only changes the memory layout, once, instead of in each of the elementwise operators below.
         with mark(ACTIVATION_INPUT):
             x = F.reshape(x, shape=(-2,))
-        terms = quantize_in_parts(F, x, self.method, self.bits, self.threshold, self.encoding)
-        with mark(ACTIVATION, **quantizer_facts(self.method, self.bits), encoding=self.encoding, threshold=self.threshold):
+        terms = self.quantized_in_parts(F, x, **learned)
+        with mark(ACTIVATION, **self.facts, encoding=self.encoding, threshold=self.threshold):
             return terms[0] + terms[1]
 
     def __repr__(self):
@@ -245,7 +255,7 @@ class QDense(nn.Dense):
         if settings.is_float:
             return super().hybrid_forward(F, x, weight, bias)
         offset = not settings.no_offset
-        scaled, constant = settings.weight_and_constant(F, weight, self._units, settings.pad_value, offset)
+        scaled, constant = settings.weight_and_constant(F, settings.quantized(F, weight), self._units, settings.pad_value, offset)
         inputs = [v for v in (x, scaled, constant) if v is not None]
         with mark(DENSE, **settings.facts, offset=int(offset)):
             y = F.FullyConnected(*inputs, no_bias=constant is None, num_hidden=self._units, flatten=self._flatten, name='fwd')
@@ -274,6 +284,9 @@ class BinaryConv2D(HybridBlock):
         The gradient of the activation is cancelled where the magnitude of its input exceeds this; None: it is never cancelled.
     activation_method : str
         Quantizer of the activation.
+    activation_bits : int or None
+        Bits of the activations if they differ from `bits`: 32 for binary weights with float activations, 2 with
+        ``activation_method='hwgq'``. Has no effect with ``bits=32``.
     weight_bits : int or None
         Bits of the weights if they differ from `bits`. 32 with binary activations is the first stage of two-stage training (Bulat et al.
         2019, arXiv:1904.05868; Martinez et al. 2020, arXiv:2003.11535), with ``quantization='unit_magnitude'``. Names and shapes of the
@@ -297,7 +310,8 @@ class BinaryConv2D(HybridBlock):
     (1, 64, 8, 8)
     """
 
-    convolution: Type[QConv2D] = QConv2D  # subclasses may replace it
+    activation: Type[QActivation] = QActivation  # subclasses may replace these two
+    convolution: Type[QConv2D] = QConv2D
 
     @hands_on(QConv2D, without=['encoding'])
     def __init__(
@@ -307,6 +321,7 @@ class BinaryConv2D(HybridBlock):
         *geometry: Any,
         threshold: Optional[float] = CLIP_THRESHOLD,
         activation_method: str = 'sign',
+        activation_bits: Optional[int] = None,
         weight_bits: Optional[int] = None,
         prefix: Optional[str] = None,
         params: Any = None,
@@ -320,9 +335,12 @@ class BinaryConv2D(HybridBlock):
                     f'weight_bits={weight_bits} with bits={bits} is not supported: weight_bits must equal bits, or be 32 with bits=1'
                 )
             convolution['quantization'] = UNIT_MAGNITUDE
-        encoding = 'bit' if rounds_to_sign(activation_method, bits) and pad_value == -1 else 'sign'
+        if activation_bits is None or bits == FULL_PRECISION:
+            activation_bits = bits
+        check_quantizer(activation_method, activation_bits)
+        encoding = 'bit' if rounds_to_sign(activation_method, activation_bits) and pad_value == -1 else 'sign'
         with self.name_scope():
-            self.qact = QActivation(bits, activation_method, threshold, encoding)
+            self.qact = self.activation(activation_bits, activation_method, threshold, encoding)
             self.qconv = self.convolution(channels, kernel_size, *geometry, encoding=encoding, **convolution)
 
     def hybrid_forward(self, F, x):

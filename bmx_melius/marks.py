@@ -13,8 +13,9 @@ convolution         the Convolution node of a quantized convolution        bits,
 dense               the FullyConnected node of a quantized dense layer     bits, method, sign, encoding, offset
 ==================  =====================================================  ============================================================
 
-The weight of ``convolution`` and ``dense`` is the only variable from which input 1 of the anchor node is computed; ``method`` and ``bits``
-are its quantizer. ``sign`` is 1 if the quantizer rounds to the sign, else 0.
+The weight of ``convolution`` and ``dense`` is the largest of the variables from which input 1 of the anchor node is computed; others are
+float scales. ``method`` and ``bits`` are its quantizer. ``sign`` is 1 if the quantizer rounds to the sign, else 0. The optional fact
+``stored_bits`` is the number of bits per value of the variable if several quantized weights are computed from it.
 """
 
 from typing import Dict, Mapping

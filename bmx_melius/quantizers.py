@@ -23,6 +23,8 @@ Array = Any  # NDArray or Symbol, for which MXNet has no type annotations; funct
 
 FULL_PRECISION = 32  # number of bits that means "not quantized"
 CLIP_THRESHOLD = 1.3  # the gradient of a sign is cancelled where its input's magnitude exceeds this (MeliusNet, section 3.3)
+HWGQ_STEP = 0.538  # distance of the levels of the 2-bit half-wave Gaussian quantizer (HWGQ, arXiv:1702.00953)
+TERNARY_THRESHOLD = 0.05  # of the largest magnitude (TTQ, arXiv:1612.01064)
 TINY = 1e-6  # smaller than the mean magnitude of any trained filter, and not zero in float16
 FINITE = 6e4  # replaces infinity: quantizers give the same result for all larger inputs, and float16 can represent it
 
@@ -84,8 +86,18 @@ def unit_magnitude(F: Any, weight: Array) -> Array:
     sign(w) is the best least-squares approximation of the result by a multiple of sign(w), because that of w is alpha sign(w) with
     alpha = mean |w| (Rastegari et al. 2016, arXiv:1603.05279, eq. 6). A filter of zeros remains zero.
     """
-    magnitude = F.maximum(F.mean(F.abs(weight), axis=0, exclude=True, keepdims=True), TINY)
-    return weight / F.broadcast_mul(magnitude, F.ones_like(weight))  # with other broadcasts shape inference fails
+    return weight / F.maximum(filter_magnitude(F, weight), TINY)
+
+
+def filter_magnitude(F: Any, weight: Array) -> Array:
+    """Return the mean magnitude of each filter, in an array of the shape of `weight`."""
+    magnitude = F.mean(F.abs(weight), axis=0, exclude=True, keepdims=True)
+    return F.broadcast_mul(magnitude, F.ones_like(weight))  # with other broadcasts shape inference fails
+
+
+def scaled_sign(F: Any, weight: Array) -> Array:
+    """Return alpha sign(w) with alpha = mean |w| of the filter, without a gradient (arXiv:1603.05279, equation 6)."""
+    return filter_magnitude(F, weight) * sign(F, weight)
 
 
 # --- k bits ---------------------------------------------------------------------------------------------------------------------------
@@ -110,6 +122,26 @@ def normalized_tanh(F: Any, x: Array) -> Array:
     squashed = F.tanh(x)
     largest = F.max(F.abs(squashed), keepdims=True)
     return squashed / F.broadcast_like(largest, squashed)  # with broadcast_div shape inference fails
+
+
+def half_wave(F: Any, x: Array) -> Array:
+    """Return clip(x, 0, 3 s) with s = 0.538. Gradient: 1[0 < x <= 3 s] (clipped ReLU of HWGQ, Cai et al. 2017, arXiv:1702.00953)."""
+    return F.minimum(F.relu(x), 3 * HWGQ_STEP)
+
+
+def half_wave_levels(F: Any, x: Array) -> Array:
+    """Return the nearest of s, 2 s, 3 s for x > 0, halves downwards, and 0 for x <= 0; without a gradient.
+
+    The levels with s = 0.538 are the best for the positive part of a standard normal distribution, so put a BatchNorm before.
+    """
+    return ((x > 0) + (x > 1.5 * HWGQ_STEP) + (x > 2.5 * HWGQ_STEP)) * HWGQ_STEP
+
+
+def ternary(F: Any, x: Array) -> Array:
+    """Return 1 where x > d, -1 where x < -d, else 0, with d = 0.05 max |x|, without a gradient (TTQ, arXiv:1612.01064)."""
+    largest = F.max(F.abs(x), keepdims=True) * TERNARY_THRESHOLD
+    threshold = F.broadcast_like(largest, x)  # with broadcast comparisons shape inference fails
+    return (x > threshold) - (x < -threshold)
 
 
 # --- the quantizers by name -----------------------------------------------------------------------------------------------------------
@@ -171,6 +203,24 @@ QUANTIZERS = {
         surrogate=lambda F, x, threshold, scale: normalized_tanh(F, cancel_gradient(F, x, threshold)) * scale,
         rounded=lambda F, x, surrogate, bits: 2 * round_to_levels(F, surrogate / 2 + 0.5, bits) - 1,
         full_precision=normalized_tanh,
+    ),
+    'hwgq': Quantizer(
+        bits=(2, FULL_PRECISION),
+        surrogate=lambda F, x, threshold, scale: half_wave(F, cancel_gradient(F, x, threshold)) * scale,
+        rounded=lambda F, x, surrogate, bits: half_wave_levels(F, x),
+        full_precision=half_wave,
+    ),
+    'scaled_sign': Quantizer(
+        bits=BINARY,
+        surrogate=cancelled,
+        rounded=lambda F, x, surrogate, bits: scaled_sign(F, x),
+        full_precision=lambda F, x: x,
+    ),
+    'ternary': Quantizer(
+        bits=(2, FULL_PRECISION),
+        surrogate=cancelled,
+        rounded=lambda F, x, surrogate, bits: ternary(F, x),
+        full_precision=lambda F, x: x,
     ),
     'clip': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: clip(F, x, -1, 1)),
     'leaky_clip': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=leaky_clip),
@@ -236,16 +286,18 @@ def quantize(F: Any, x: Array, method: str, bits: int, threshold: Optional[float
         Any shape; finite if there is no threshold.
     method : str
         A key of `QUANTIZERS`: ``sign``, ``approx_sign`` (also called ``sign_approx_sign``), ``round``, ``dorefa``, ``clip``,
-        ``leaky_clip``, ``relu``, ``identity``, ``unit_magnitude`` (weights only).
+        ``hwgq``, ``scaled_sign``, ``ternary``, ``leaky_clip``, ``relu``, ``identity``, ``unit_magnitude`` (weights only).
     bits : int
-        1 for the binary quantizers and ``unit_magnitude``, 1 to 16 for ``round`` and ``dorefa``, 32 for no rounding.
+        1 for the binary quantizers, ``scaled_sign`` and ``unit_magnitude``, 1 to 16 for ``round`` and ``dorefa``, 2 for ``hwgq`` and
+        ``ternary``, 32 for no rounding.
     threshold : float or None
         The gradient is cancelled where |x| > threshold; None: never, as for weights. Has no effect for 32 bits.
 
     Returns
     -------
     NDArray or Symbol of the same shape and dtype: ``sign`` and ``approx_sign`` give {-1, +1}, ``round`` 2^bits levels of [0, 1],
-    ``dorefa`` 2^bits levels of [-1, 1], ``unit_magnitude`` real numbers.
+    ``dorefa`` 2^bits levels of [-1, 1], ``hwgq`` {0, s, 2 s, 3 s} with s = 0.538, ``scaled_sign`` {-alpha, +alpha} with the mean
+    magnitude alpha of each filter, ``ternary`` {-1, 0, 1}, ``unit_magnitude`` real numbers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Results of a study: a table as Markdown, CSV and JSON, and a plot of the accuracies."""
+"""Results of a study: a table as Markdown, CSV and JSON, a plot of the accuracies, and one of the flips of binary weights."""
 
 import csv
 import json
@@ -9,7 +9,7 @@ from scipy import stats
 
 from bmx_melius.files import replacing
 from bmx_melius.training.recording.flips import ALL
-from bmx_melius.training.saving.checkpoints import Checkpoints
+from bmx_melius.training.saving.stored_checkpoints import read_last
 
 TEST_FILE = 'test.json'  # in the folder of a run: result of `bmx-melius evaluate` on the test images
 LATENCY_FILE = 'latency.json'  # in the folder of a study
@@ -49,6 +49,11 @@ ORDER = (
 )
 
 
+# Percentiles in the plot of flips, column of flips.csv -> style of its line.
+PERCENTILES = {'p100': ':', 'p99': '-.', 'p95': '-', 'p75': '--', 'p50': '-'}
+LAYERS = {'first': 'first binary layer', 'last': 'last binary layer'}
+
+
 def is_finished(folder):
     """Return whether the run in this folder is finished: the description of the network is the last file that it writes."""
     return any(folder.glob('*-summary.json'))
@@ -67,7 +72,7 @@ def read_run(folder):
     """
     epochs = _read_csv(folder / 'metrics.csv')
     counts = _read_json(f'{network_prefix(folder)}-summary.json')['counts']
-    batch_size = Checkpoints.read(folder)['options']['batch_size']
+    batch_size = read_last(folder)['options']['batch_size']
     test = {'test_top1': _read_json(folder / TEST_FILE)['top1']} if (folder / TEST_FILE).exists() else {}
     curve = [float(epoch['top1']) for epoch in epochs]
     return {
@@ -85,11 +90,27 @@ def read_run(folder):
 
 
 def _read_flips(path):
-    """Return the mean number of flips per weight in the whole run, and the share of weights that flipped in the last epoch."""
+    """Return the results of a run from its flips.csv, empty if there is none.
+
+    They are the mean number of flips per weight in the whole run, the share of weights that flipped in the last epoch, and `flip_curves`:
+    for each of `LAYERS` its name and, for each of `PERCENTILES`, the number of flips of a weight after each epoch.
+    """
     if not path.exists():
         return {}
-    epochs = [row for row in _read_csv(path) if row['layer'] == ALL]
-    return {'flips': sum(float(row['mean']) for row in epochs), 'flipped_last': float(epochs[-1]['flipped'])}
+    layers = {}
+    for row in _read_csv(path):
+        layers.setdefault(row['layer'], []).append(row)
+    together = layers.pop(ALL)
+    names = list(layers)  # from the input to the output
+    curves = {
+        key: {'layer': name, **{column: [float(row[column]) for row in layers[name]] for column in PERCENTILES}}
+        for key, name in zip(LAYERS, (names[0], names[-1]))
+    }
+    return {
+        'flips': sum(float(row['mean']) for row in together),
+        'flipped_last': float(together[-1]['flipped']),
+        'flip_curves': curves,
+    }
 
 
 def _read_json(path):
@@ -148,10 +169,10 @@ def _mean_and_spread(values):
 
 
 def write_results(study, runs, folder):
-    """Write ``summary.md``, ``summary.csv``, ``summary.json`` and the plots to a folder; return the text of ``summary.md``.
+    """Write the results to a folder; return the text of ``summary.md``.
 
-    The plots are ``comparison.png``, the accuracy after each epoch, and ``tradeoff.png``, the accuracy against operations and, where it was
-    measured, against run time.
+    The files are ``summary.md``, ``summary.csv``, ``summary.json``, the plots ``comparison.png``, the accuracy after each epoch, and
+    ``tradeoff.png``, the accuracy against operations and, where it was measured, run time; and ``flips.png`` if flips were counted.
     """
     folder.mkdir(parents=True, exist_ok=True)
     latency = _read_json(folder / LATENCY_FILE) if (folder / LATENCY_FILE).exists() else None
@@ -173,6 +194,9 @@ def write_results(study, runs, folder):
             plot(study, rows, temporary)
         with replacing(folder / 'tradeoff.png') as temporary:
             plot_tradeoff(study, rows, temporary)
+    if any('flip_curves' in result for row in rows for result in row['seeds'].values()):
+        with replacing(folder / 'flips.png') as temporary:
+            draw_flips(study, rows).savefig(temporary, dpi=110)
     return text
 
 
@@ -259,3 +283,32 @@ def plot_tradeoff(study, rows, path):
         axes.grid(alpha=0.3, which='both')
     figure.axes[0].set_ylabel(f'{MEASURED[measured][0]}; mean and range of the seeds')
     figure.savefig(path, dpi=110)
+
+
+def draw_flips(study, rows):
+    """Draw the percentiles of the flips of a weight in each epoch, the mean over the seeds (MeliusNet, supplement C, figures a and b).
+
+    Returns a figure with a row of axes for the first and for the last binary layer, and a column for each row of the study with flips. The
+    line ``95 %`` is the number of flips that 95 % of the weights do not exceed.
+    """
+    shown = {row['name']: [result['flip_curves'] for result in row['seeds'].values() if 'flip_curves' in result] for row in rows}
+    shown = {name: runs for name, runs in shown.items() if runs}
+    figure = Figure(figsize=(1 + 3.2 * len(shown), 6), layout='constrained')
+    figure.suptitle(f'{study.title}: flips of a weight in an epoch')
+    grid = figure.subplots(len(LAYERS), len(shown), sharex=True, sharey='row', squeeze=False)
+    for (layer, title), line in zip(LAYERS.items(), grid):
+        for (name, runs), axes in zip(shown.items(), line):
+            for column, style in PERCENTILES.items():
+                values = [statistics.fmean(flips) for flips in zip(*(run[layer][column] for run in runs))]
+                colour = '0.6' if column == 'p100' else f'C{list(PERCENTILES).index(column)}'
+                label = 'maximum' if column == 'p100' else f'{column[1:]} %'
+                axes.plot(range(1, len(values) + 1), values, style, color=colour, label=label)
+            axes.set_yscale('symlog', linthresh=1)
+            axes.set_ylim(0, None)
+            axes.set_title(f'{name}: {title}\n({runs[0][layer]["layer"]})', fontsize='medium')
+            axes.grid(alpha=0.3)
+            axes.xaxis.get_major_locator().set_params(integer=True)
+    for axes in grid[-1]:
+        axes.set_xlabel('epoch')
+    grid[0, 0].legend(fontsize='small')
+    return figure

@@ -13,7 +13,9 @@ The keys of a file are, for a study on ImageNet:
 ``compare``
     Name of an axis. The baseline of a row has the first value of this axis and the same values of all other axes.
 ``latency``
-    Whether the networks are also packed and timed.
+    Optional. Whether the networks are also packed and timed.
+``rows``
+    Optional. Names of rows -> flags that are merged last, or ``false`` to leave out the row.
 ``seeds``
     Seeds; each row is trained once with each of them.
 ``quick``
@@ -32,8 +34,8 @@ import yaml
 from bmx_melius import UserError
 
 HERE = pathlib.Path(__file__).resolve().parent
-REQUIRED = {'title': str, 'flags': dict, 'axes': dict, 'compare': str, 'seeds': list}
-KEYS = {**REQUIRED, 'latency': bool}
+KEYS = {'title': str, 'flags': dict, 'axes': dict, 'compare': str, 'seeds': list}
+OPTIONAL_KEYS = {'rows': dict, 'latency': bool}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,16 +94,16 @@ def read_study(name, quick=False):
         raise UserError(f'there is no study {name}; known: {", ".join(known_studies())}, or give the path of a .yaml file') from error
     except yaml.YAMLError as error:
         raise UserError(f'{path} is not a valid YAML file: {" ".join(str(error).split())}') from error
-    _check(path, content, {**KEYS, 'quick': dict}, required=REQUIRED)
+    _check(path, content, {**KEYS, **OPTIONAL_KEYS, 'quick': dict}, required=KEYS)
     if quick:
         if 'quick' not in content:
             raise UserError(f'{path} has no key `quick`: run it without --quick, or add one')
-        _check(path, content['quick'], KEYS)
+        _check(path, content['quick'], {**KEYS, **OPTIONAL_KEYS})
         content = {**content, **content['quick'], 'axes': {**content['axes'], **content['quick'].get('axes', {})}}
     axes, compared = content['axes'], content['compare']
     if compared not in axes:
         raise UserError(f'{path}: `compare` must be one of the axes {", ".join(axes)}, not {compared}')
-    rows = []
+    rows, exceptions = [], dict(content.get('rows', {}))
     for labels in itertools.product(*axes.values()):
         flags = content['flags']
         for axis, label in zip(axes, labels):
@@ -110,7 +112,12 @@ def read_study(name, quick=False):
             flags = _merged(flags, axes[axis][label])
         alike = [next(iter(axes[axis])) if axis == compared else label for axis, label in zip(axes, labels)]
         row, baseline = _name(axes, labels), _name(axes, alike)
-        rows.append(Row(row, flags, baseline if baseline != row else None))
+        exception = exceptions.pop(row, {})
+        if exception is not False:
+            if not isinstance(exception, dict):
+                raise UserError(f'{path}: rows: {row} must be a mapping of flags, or false')
+            rows.append(Row(row, _merged(flags, exception), baseline if baseline != row else None))
+    _check_exceptions(path, rows, exceptions)
     return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']), content.get('latency', False))
 
 
@@ -125,6 +132,16 @@ def _check(path, content, keys, required=()):
     missing = [key for key in required if key not in content]
     if missing:
         raise UserError(f'{path} lacks {", ".join(missing)}')
+
+
+def _check_exceptions(path, rows, exceptions):
+    """Raise `UserError` for `exceptions` that name no row, and for rows whose baseline is left out."""
+    names = [row.name for row in rows]
+    if exceptions:
+        raise UserError(f'{path}: rows: there is no row {", ".join(exceptions)}; known: {"; ".join(names)}')
+    for row in rows:
+        if row.baseline and row.baseline not in names:
+            raise UserError(f'{path}: rows: {row.baseline} is left out, but {row.name} is compared with it')
 
 
 def _name(axes, labels):

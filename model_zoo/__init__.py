@@ -1,15 +1,27 @@
 """Model zoo of binary networks with the interface of GluonCV. Importing it also registers them with ``gluoncv.model_zoo.get_model``."""
 
-from . import alexnet, larq, meliusnet, method_resnets, quicknet, resnet
+from . import alexnet, ensemble, larq, meliusnet, method_resnets, quicknet, resnet
 from .larq import from_larq, load_larq_parameters
-from .registry import get_model, get_model_list, get_pretrained_list, get_pretrained_options, listed_name
+from .registry import (
+    get_gluoncv_list,
+    get_model,
+    get_model_list,
+    get_pretrained_list,
+    get_pretrained_options,
+    listed_name,
+    takes_option,
+    unknown_network,
+)
 
 __all__ = [
     'from_larq',
+    'get_gluoncv_list',
     'get_model',
     'get_model_list',
     'get_pretrained_list',
     'get_pretrained_options',
     'listed_name',
     'load_larq_parameters',
+    'takes_option',
+    'unknown_network',
 ]

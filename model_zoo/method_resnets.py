@@ -21,8 +21,17 @@ from typing import Any, Callable, Optional, Tuple, Type
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.layers import BinaryConv2D
+from bmx_melius.methods.abc_net import ABCConv2D
+from bmx_melius.methods.bwn import BWNConv2D
+from bmx_melius.methods.cbcn import CirculantConv2D
+from bmx_melius.methods.dorefa import DoReFaConv2D
+from bmx_melius.methods.group_net import BASES, GroupSum, SoftConnection
+from bmx_melius.methods.hwgq import HWGQConv2D
+from bmx_melius.methods.lq_net import LQConv2D
 from bmx_melius.methods.reactnet import RPReLU, Shift
 from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
+from bmx_melius.methods.syq import SYQConv2D
+from bmx_melius.methods.ttq import TTQConv2D
 from bmx_melius.methods.xnor_net import XNORConv2D
 from bmx_melius.methods.xnor_net_plus import LearnedScale
 
@@ -32,7 +41,7 @@ from .registry import register
 from .sized import SizedNetwork
 from .stems import add_stem
 
-CHANNELS = (64, 128, 256, 512)  # per stage
+WIDTHS = (1, 2, 4, 8)  # channels per stage / channels after the stem
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # depth -> blocks of two layers per stage
 
 
@@ -69,6 +78,8 @@ class Place:
         Size of the image / size of the output, rounded up.
     kernel_size : int
         3, or 1 in a shortcut.
+    ends_stage : bool
+        Whether it is the last unit before the size of the maps changes.
     """
 
     channels: int
@@ -76,6 +87,7 @@ class Place:
     stride: int
     total_stride: int
     kernel_size: int = 3
+    ends_stage: bool = False
 
     @property
     def changes_shape(self) -> bool:
@@ -147,6 +159,34 @@ def reactnet_unit(place: Place, options: Options) -> HybridBlock:
     return chain(Shift(place.in_channels), place.binary_conv(options, **arguments), options.norm())
 
 
+def convolution_and_norm(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
+    """Return the function of the unit with a convolution of the class `layer`, which begins with its activation, and a BN."""
+    return lambda place, options: chain(place.binary_conv(options, layer), options.norm())
+
+
+def norm_and_convolution(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
+    """Return the function of the unit with a BN and a convolution of the class `layer`, which begins with its activation."""
+    return lambda place, options: chain(options.norm(), place.binary_conv(options, layer))
+
+
+def group_net_unit(place: Place, options: Options) -> HybridBlock:
+    """Return sign, convolution, ReLU and BN (`bmx_melius.methods.group_net`)."""
+    return chain(place.binary_conv(options, activation_method='approx_sign', no_offset=True), nn.Activation('relu'), options.norm())
+
+
+def circulant_unit(place: Place, options: Options) -> HybridBlock:
+    """Return sign, convolution with circulant filters and BN (`bmx_melius.methods.cbcn`)."""
+    return chain(place.binary_conv(options, CirculantConv2D, no_offset=True), options.norm())
+
+
+abc_unit = norm_and_convolution(ABCConv2D)
+
+
+def relu(place: Place, options: Options) -> HybridBlock:
+    """Return the ReLU that follows an addition of ResNet."""
+    return nn.Activation('relu')
+
+
 def norm_and_relu(options: Options) -> HybridBlock:
     """Return BN and ReLU, which follow the last addition where units begin with a BN."""
     return chain(options.norm(), nn.Activation('relu'))
@@ -177,6 +217,8 @@ class Method:
         Layers before the last pooling.
     options : Options
         Default options.
+    block : callable (places, method, options, prefix=...) -> HybridBlock, or None
+        Replaces `Residual`, the units between two additions.
     """
 
     unit: Callable[[Place, Options], HybridBlock]
@@ -187,9 +229,75 @@ class Method:
     stem_norm: bool = False
     tail: Optional[Callable[[Options], HybridBlock]] = None
     options: Options = Options()
+    block: Optional[Callable[..., HybridBlock]] = None
+
+
+class GroupBlock(HybridBlock):
+    """BASES residual blocks, which are added or connected to those of the next block by soft gates (`bmx_melius.methods.group_net`).
+
+    Parameters
+    ----------
+    places : sequence of Place
+        Of the units of a block, one after the other, each with a shortcut.
+    method : Method
+    options : Options
+
+    Input: one map (N, in_channels, H, W), or a list with one for each base. Output: one map (N, channels, H / stride, W / stride) if the
+    places end a stage, otherwise a list with one for each base. Where the shape changes, all bases share the shortcut.
+    """
+
+    def __init__(self, places: Tuple[Place, ...], method: Method, options: Options, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        first, last = places[0], places[-1]
+        with self.name_scope():
+            self.shortcut = method.shortcut(dataclasses.replace(first, kernel_size=1), options) if first.changes_shape else None
+            self.bases = nn.HybridSequential(prefix='')
+            for _ in range(BASES):
+                self.bases.add(chain(*(method.unit(place, options) for place in places)))
+            self.connection = GroupSum() if last.ends_stage else SoftConnection()
+
+    def hybrid_forward(self, F, x):
+        # copies, because MXNet fails to add more than 8 gradients in some cases, and each base uses its input twice
+        maps = x if isinstance(x, (list, tuple)) else [F.identity(x) for _ in range(BASES)]
+        shortcuts = [self.shortcut(maps[0])] * BASES if self.shortcut else maps
+        return self.connection(*map(self._base, self.bases, maps, shortcuts))
+
+    @staticmethod
+    def _base(units, x, shortcut):
+        for unit in units:
+            x = shortcut = unit(x) + shortcut
+        return x
+
+
+def low_bit(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
+    """Return the method with activations of few bits in the order of ResNet with pre-activation, and float projections in shortcuts."""
+    options = Options(bits=bits, clip_threshold=None)
+    return Method(norm_and_convolution(layer), shortcut_span=2, shortcut=projected_shortcut, tail=norm_and_relu, options=options)
+
+
+def few_bit_weights(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
+    """Return the method with float activations and weights of few bits in the order of ResNet: convolution, BN, ReLU."""
+    options = Options(bits=bits)
+    return Method(convolution_and_norm(layer), shortcut_span=2, shortcut=projected_shortcut, after_sum=relu, options=options)
 
 
 METHODS = {
+    'resnet{}_bwn': few_bit_weights(BWNConv2D),
+    'resnet{}_ttq': few_bit_weights(TTQConv2D, bits=2),
+    'resnet{}_dorefa_w2a2': low_bit(DoReFaConv2D, bits=2),
+    'resnet{}_hwgq': low_bit(HWGQConv2D),
+    'resnet{}_lqnet_w1a2': low_bit(LQConv2D),
+    'resnet{}_syq_w1a2': low_bit(SYQConv2D),
+    'resnet{}_cbcn': Method(circulant_unit, options=Options(clip_threshold=1.0, init_features=128)),
+    'groupnet{}': Method(
+        group_net_unit,
+        shortcut_span=2,
+        shortcut=projected_shortcut,
+        stem_relu=False,
+        options=Options(clip_threshold=1.0),
+        block=GroupBlock,
+    ),
+    'resnet{}_abcnet': Method(abc_unit, shortcut_span=2, shortcut=abc_unit, tail=norm_and_relu, options=Options(clip_threshold=0.5)),
     'resnet{}_bnn': Method(bnn_unit, shortcut_span=2, shortcut=projected_shortcut, stem_norm=True, options=Options(clip_threshold=1.0)),
     'resnet{}_xnor': Method(
         xnor_unit, shortcut_span=2, shortcut=projected_shortcut, tail=norm_and_relu, options=Options(clip_threshold=1.0)
@@ -272,17 +380,19 @@ class MethodResNet(SizedNetwork):
             if method.stem_norm:
                 features.add(options.norm())
             channels = options.init_features
-            for number, (blocks, width) in enumerate(zip(architecture.blocks, CHANNELS), start=1):
+            for number, (blocks, width) in enumerate(zip(architecture.blocks, WIDTHS), start=1):
+                width *= options.init_features
                 stage = nn.HybridSequential(prefix=f'stage{number}_')
                 places = []
                 for index in range(2 * blocks):
                     halving = 2 if number > 1 and index == 0 else 1
                     stride *= halving
-                    places.append(Place(width, channels, halving, stride))
+                    places.append(Place(width, channels, halving, stride, ends_stage=index == 2 * blocks - 1))
                     channels = width
                 with stage.name_scope():
                     for start in range(0, len(places), method.shortcut_span):
-                        stage.add(Residual(tuple(places[start : start + method.shortcut_span]), method, options, prefix=''))
+                        block = method.block or Residual
+                        stage.add(block(tuple(places[start : start + method.shortcut_span]), method, options, prefix=''))
                 features.add(stage)
             if method.tail:
                 features.add(method.tail(options))

@@ -61,6 +61,11 @@ class Network:
 
 
 _NETWORKS: Dict[str, Network] = {}  # `_key` of a name or alias -> network
+# Modules of GluonCV whose networks classify images and take the arguments `classes` and `prefix`.
+_GLUONCV_MODULES = (
+    'alexnet', 'cifarresnet', 'cifarresnext', 'cifarwideresnet', 'densenet', 'googlenet', 'inception', 'mobilenet', 'residual_attentionnet',
+    'resnet', 'resnetv1b', 'resnext', 'senet', 'squeezenet', 'vgg',
+)  # fmt: skip
 
 
 def _key(name):
@@ -143,8 +148,23 @@ def get_model_list() -> List[str]:
     return sorted({network.name for network in _NETWORKS.values()})
 
 
+def get_gluoncv_list() -> List[str]:
+    """Return the names of GluonCV's networks that classify images, sorted, without int8 networks and those with group normalization.
+
+    Examples
+    --------
+    >>> from model_zoo import get_gluoncv_list
+    >>> [name for name in get_gluoncv_list() if name.startswith('mobilenet1')]
+    ['mobilenet1.0']
+    """
+    modules = {f'gluoncv.model_zoo.{module}' for module in _GLUONCV_MODULES}
+    networks = gluoncv.model_zoo.model_zoo._models
+    excluded = ('_int8', '_gn')
+    return sorted(name for name, build in networks.items() if getattr(build, '__module__', '') in modules and not name.endswith(excluded))
+
+
 def listed_name(name: str) -> Optional[str]:
-    """Return the name in `get_model_list` for any spelling or alias of a network; None if it is unknown.
+    """Return the name in `get_model_list` or `get_gluoncv_list` for any spelling or alias of a network; None if it is unknown.
 
     Examples
     --------
@@ -153,7 +173,22 @@ def listed_name(name: str) -> Optional[str]:
     ('meliusnet22', 'resnet_e18')
     """
     network = _NETWORKS.get(_key(name))
-    return network.name if network else None
+    if network:
+        return network.name
+    return name.lower() if name.lower() in get_gluoncv_list() else None
+
+
+def takes_option(name: str, option: str) -> bool:
+    """Return whether `get_model` accepts the keyword argument `option` for a network of this zoo; False for any network of GluonCV.
+
+    Examples
+    --------
+    >>> from model_zoo import takes_option
+    >>> takes_option('meliusnet22', 'initial_layers'), takes_option('mobilenet0.5', 'initial_layers')
+    (True, False)
+    """
+    network = _NETWORKS.get(_key(name))
+    return network is not None and option in network.arguments
 
 
 def get_model(
@@ -222,7 +257,7 @@ def get_model(
     if network is None and name.lower() in gluoncv.model_zoo.get_model_list():
         return _of_gluoncv(name, pretrained=pretrained, classes=classes, ctx=ctx, root=root, **kwargs)
     if network is None:
-        raise UserError(f'unknown network {name!r}; known: {", ".join(get_model_list())}, and those of GluonCV')
+        raise UserError(unknown_network(name))
     if pretrained:
         raise UserError(
             f'this project publishes no weights of {network.name}: use those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, '
@@ -230,6 +265,18 @@ def get_model(
             'bmx_melius.load_reference_parameters(net, file)'
         )
     return network.make(classes, kwargs)
+
+
+def unknown_network(name: str) -> str:
+    """Return the error message for an unknown name, which lists the networks of this zoo and those of GluonCV.
+
+    Examples
+    --------
+    >>> from model_zoo import unknown_network
+    >>> unknown_network('meliusnet99')[:34]
+    "unknown network 'meliusnet99'; kno"
+    """
+    return f'unknown network {name!r}; known: {", ".join(get_model_list())}; and of GluonCV: {", ".join(get_gluoncv_list())}'
 
 
 def _of_gluoncv(name, **kwargs):

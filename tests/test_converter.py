@@ -38,6 +38,10 @@ from model_zoo.quicknet import QuickNet
 from model_zoo.resnet import BinaryResNet
 
 DENORMAL = 1e-40
+# Networks with float layers whose weights or activations have more bits, and no form as bit planes.
+LOW_BIT = ('resnet18_bwn', 'resnet18_ttq', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2')
+PLANES = ('resnet18_dorefa_w2a2',)  # layers of 2 bits, packed as sums of binary convolutions
+BASES = {'resnet18_abcnet': 5 * 19, 'groupnet18': 5 * 16, 'resnet18_cbcn': 16, 'resnet18_benn': 6 * 16}  # and their binary layers
 
 
 @pytest.fixture
@@ -133,7 +137,7 @@ def in_the_engine(threshold, convolution, x):
 @pytest.mark.parametrize(
     'name, initial_layers',
     [
-        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit')),
+        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in (*LOW_BIT, *BASES, *PLANES)),
         ('meliusneta', 'imagenet'),
         ('meliusnetb', 'thumbnail'),
     ],
@@ -163,6 +167,34 @@ def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, conve
         np.testing.assert_array_equal(result[compared], y[compared])
         np.testing.assert_array_equal(in_the_engine(threshold, convolution, x)[compared], y[compared])
         assert compared.mean() > 0.5
+
+
+@pytest.mark.parametrize('name', BASES)
+def test_every_convolution_of_several_binary_bases_is_packed(name, convert):
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), (1, 3, 16, 16), mx.init.Xavier())
+    report, prefix = convert(net, (1, 3, 16, 16))
+    assert report.binary_layers == BASES[name]
+    assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left
+
+
+@pytest.mark.parametrize('name', PLANES)
+def test_networks_of_two_bits_become_one_operator(name, convert):
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', init_features=32), (1, 3, 16, 16), mx.init.Xavier())
+    report, prefix = convert(net, (1, 3, 16, 16))
+    assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left
+    names = [operation.name for operation in programs(prefix)[0].operations]
+    assert names.count('binary_conv') == 2 * 16 and names.count('conv') == 1 + 3 + 1  # stem, shortcuts, output
+
+
+@pytest.mark.parametrize('name', LOW_BIT)
+def test_networks_with_more_bits_have_nothing_to_convert_except_float_layers(name, convert):
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), (1, 3, 16, 16), mx.init.Xavier())
+    if name == 'resnet18_bwn':  # its activations are float, and its signs part of float weights
+        _, prefix = convert(net, (1, 3, 16, 16))
+        assert [operation.name for operation in programs(prefix)[0].operations].count('binary_conv') == 0
+        return
+    with pytest.raises(UserError, match='nothing to convert: .* cannot be packed'):
+        convert(net, (1, 3, 16, 16))
 
 
 @pytest.mark.parametrize('name', [name for name in OF_ONE_DEPTH if name != 'alexnet_xnor'])  # it would have 58 million float weights

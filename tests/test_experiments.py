@@ -17,14 +17,16 @@ import numpy as np
 import pytest
 import run as runner
 import yaml
-from results import is_finished
+from results import draw_flips, is_finished, summarize
 from study import HERE, known_studies, read_study
 
 import model_zoo
 import train_imagenet
+from bmx_melius import summary
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import model_arguments
+from bmx_melius.training.recording.flips import binary_weights
 
 SCRIPT = HERE / 'run.py'
 NETWORK = {'model': 'meliusnet_flex', 'model-options': {'block_numbers': [1], 'transitions': [], 'growth_rate': 8, 'init_features': 8}}
@@ -98,6 +100,87 @@ def test_rows_are_all_combinations_each_with_a_baseline(tmp_path):
     assert study.rows[2].arguments(7) == ['--wd', '0', '--model-options', '{"groups": 1, "bits": 1}', '--seed', '7']
 
 
+def test_rows_may_have_flags_that_belong_to_no_axis_or_be_left_out(tmp_path):
+    study = read_study(str(write_study(tmp_path, {**TINY, 'rows': {'high': {'lr': 3, 'model-options': {'bits': 32}}, 'broken': False}})))
+    assert [(row.name, row.baseline) for row in study.rows] == [('low', None), ('high', 'low')]
+    assert study.rows[1].flags['lr'] == 3 and study.rows[1].flags['model-options'] == {**NETWORK['model-options'], 'bits': 32}
+
+
+def full_size(study):
+    """The operations and the size of the network of each row on images of 224x224, and its configuration, by the name of the row."""
+    found = {}
+    for row in read_study(study).rows:
+        config = parse_flags([*row.arguments(1), '--save-dir', '/nowhere'], model_zoo)
+        counts = summary(model_zoo.get_model(**model_arguments(config.network, classes=1000))).counts
+        found[row.name] = counts['ops'], counts['size_bytes'] / 2**20, config
+    return found
+
+
+# Operations in the paper's table 2 with the 7x7 and with the grouped stem, in units of 10^8. It prints 1.93, 2.57, 2.71 and 2.63 where
+# counting gives 1.92, 2.575, 2.695 and 2.635.
+TABLE_2 = {
+    'resnet_e18': (1.63, 1.14),
+    'binary_densenet28': (2.58, 2.09),
+    'meliusnet22': (2.57, 2.08),
+    'resnet_e34': (1.93, 1.43),
+    'binary_densenet37': (2.71, 2.20),
+    'meliusnet29': (2.63, 2.14),
+}
+
+
+def test_the_study_of_stems_has_the_rows_of_table_2():
+    rows = full_size('stems')
+    for network, (imagenet, grouped) in TABLE_2.items():
+        assert rows[f'{network}, 7x7'][0] == pytest.approx(imagenet * 1e8, abs=0.016e8)
+        assert rows[f'{network}, grouped'][0] == pytest.approx(grouped * 1e8, abs=0.016e8)
+        assert {rows[f'{network}, {method}'][2].optimizer.preset for method in ('7x7', 'grouped')} == {'meliusnet'}
+    original = {name: row for name, row in rows.items() if name.endswith('original')}
+    presets = {name.split(',')[0]: row[2].optimizer.preset for name, row in original.items()}
+    assert presets == {
+        'resnet_e18': 'resnet-e',
+        'resnet_e34': 'birealnet',
+        'binary_densenet28': 'binary-densenet',
+        'binary_densenet37': 'binary-densenet',
+    }
+    for name, (ops, _, config) in original.items():
+        assert config.network.initial_layers == 'imagenet'
+        assert ops == pytest.approx(TABLE_2[name.split(',')[0]][0] * 1e8, abs=0.016e8)
+    assert len(rows) == 16
+
+
+def test_the_study_of_bits_has_the_float_networks_of_section_4_2():
+    rows = full_size('bits')
+    for name, ops, size in (('meliusnet', 4.5e9, 20.87), ('densenet', 4.0e9, 19.58)):
+        counted_ops, counted_size, config = rows[f'{name}, 32 bit']
+        assert counted_ops == pytest.approx(ops, abs=0.05e9) and counted_size == pytest.approx(size, abs=0.005)
+        options = config.optimizer
+        assert (options.optimizer, options.lr, options.num_epochs, options.warmup_epochs) == ('sgd', 0.1, 90, 5)
+        assert options.momentum and options.lr_mode == 'cosine' and config.data.augmentation == 'high'
+        assert rows[f'{name}, binary'][2].network.bits == 1
+
+
+def test_the_study_of_blocks_has_the_networks_of_supplement_b():
+    rows = full_size('blocks')
+    for name, size in (('none', 4.0), ('naive', 3.3), ('improvement', 3.9)):
+        ops, counted_size, config = rows[name]
+        assert ops == pytest.approx(2.58e8, abs=0.01e8) and counted_size == pytest.approx(size, abs=0.05)
+        options = config.optimizer
+        assert (options.num_epochs, options.lr, options.lr_decay, options.lr_decay_epoch) == (40, 0.001, 0.1, [35, 37])
+
+
+def test_the_study_of_optimizers_trains_resnet_e18_by_three_optimizers_and_counts_flips():
+    configs = {name: config for name, (_, _, config) in full_size('optimizers').items()}
+    assert {(name, config.optimizer.optimizer, config.optimizer.warmup_epochs) for name, config in configs.items()} == {
+        ('radam', 'radam', 0),
+        ('adam', 'adam', 5),
+        ('sgd', 'sgd', 5),
+    }
+    for config in configs.values():
+        assert config.network.model == 'resnet_e18' and config.output.track_flips and config.optimizer.num_epochs == 120
+    weights = list(binary_weights(model_zoo.get_model('resnet_e18')).values())
+    assert 'stage1' in weights[0].name and 'stage4' in weights[-1].name, 'the plot shows the first and the last layer'
+
+
 @pytest.mark.parametrize(
     'change, words',
     [
@@ -105,6 +188,9 @@ def test_rows_are_all_combinations_each_with_a_baseline(tmp_path):
         ({'axis': {}}, 'unknown key axis; known: title'),
         ({'compare': 'lr'}, '`compare` must be one of the axes rate, not lr'),
         ({'axes': {'rate': {'low': 0.1}}}, 'rate low must be a mapping'),
+        ({'rows': {'lower': {}}}, 'there is no row lower; known: low; high; broken'),
+        ({'rows': {'high': 0.1}}, 'rows: high must be a mapping of flags, or false'),
+        ({'rows': {'low': False}}, 'low is left out, but high is compared with it'),
     ],
 )
 def test_mistakes_in_a_study_are_named(change, words, tmp_path, capsys):
@@ -231,6 +317,27 @@ def test_table_holds_the_numbers_of_the_runs(finished):
     differences = 100 * expected['high']['difference']
     half = 12.7062 * np.std(differences, ddof=1) / np.sqrt(2)  # the 97.5 % quantile of Student's t with one degree of freedom
     assert f'({np.mean(differences) - half:+.1f} to {np.mean(differences) + half:+.1f})' in printed
+    assert (folder / 'tiny' / 'flips.png').stat().st_size > 5000
+
+
+def test_the_plot_of_flips_shows_the_percentiles_of_the_first_and_the_last_binary_layer(finished):
+    folder, _ = finished
+    study = read_study(str(folder / 'tiny.yaml'))
+    runs = [jobs.Run(row, seed, folder / 'tiny' / row.folder / f'seed{seed}', []) for row in study.rows for seed in study.seeds]
+    figure = draw_flips(study, summarize(study, runs))
+    axes = np.array(figure.axes).reshape(2, 2)  # layers, rows with results
+    for name, column in zip(('low', 'high'), axes.T):
+        tables = []
+        for seed in study.seeds:
+            with open(folder / 'tiny' / name / f'seed{seed}' / 'flips.csv', newline='') as file:
+                tables.append([row for row in csv.DictReader(file) if row['layer'] != 'all'])
+        layers = list(dict.fromkeys(row['layer'] for row in tables[0]))
+        for layer, part in zip((layers[0], layers[-1]), column):
+            assert name in part.get_title() and layer in part.get_title()
+            lines = {line.get_label(): list(line.get_ydata()) for line in part.lines}
+            for label, percentile in (('95 %', 'p95'), ('50 %', 'p50'), ('maximum', 'p100')):
+                values = [[float(row[percentile]) for row in table if row['layer'] == layer] for table in tables]
+                assert lines[label] == pytest.approx(np.mean(values, axis=0))
 
 
 def test_packed_networks_are_timed_and_the_processor_is_named(finished):

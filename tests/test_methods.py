@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import mxnet as mx
 import numpy as np
 import pytest
+from equations import BOUNDARY, assert_equals, batch_norm, conv, filter_mean, inputs, prelu, triangle, within_one
 from mxnet import autograd, nd
 from mxnet.gluon import nn
 
@@ -21,131 +22,6 @@ from model_zoo import get_model
 from model_zoo.method_resnets import METHODS, Architecture, Method, MethodResNet, Place, chain
 from model_zoo.quicknet import Options as QuickNetOptions
 from model_zoo.quicknet import ResidualBlock, transition
-
-ABOVE_ONE = np.nextafter(1, 2)
-BOUNDARY = np.array([0, -0.0, 1, -1, ABOVE_ONE, -ABOVE_ONE, 1e-300, -1e-300])
-
-
-# --- equations in NumPy, and their gradients by differences ----------------------------------------------------------------------------
-
-
-class Statement:
-    """An equation with straight-through estimators, evaluated near the point of its first evaluation, the base.
-
-    Values that are not differentiable are replaced by the linear function with the value at the base and the slope that the method
-    states, so that differences of any step give the gradient of the method.
-    """
-
-    def __init__(self, equation):
-        self.equation, self.bases, self.position = equation, [], None
-
-    def __call__(self, arrays):
-        self.position = None if not self.bases else 0
-        return self.equation(self, **arrays)
-
-    def estimate(self, value, x, slope):
-        """value at the base, with the derivative `slope` at the base with respect to x."""
-        if self.position is None:
-            self.bases.append((value, x, slope))
-            return value
-        value, base, slope = self.bases[self.position]
-        self.position += 1
-        return value + slope * (x - base)
-
-    def sign(self, x, slope):
-        return self.estimate(np.where(x >= 0, 1.0, -1.0), x, slope(x))
-
-    def constant(self, value):
-        return self.estimate(value, value, np.zeros_like(value))
-
-
-def within_one(x):
-    return (np.abs(x) <= 1) * 1.0
-
-
-def triangle(x):
-    return (2 - 2 * np.abs(x)) * within_one(x)
-
-
-def conv(x, weight, stride=1, pad=1, value=-1):
-    """The convolution of x, padded with a constant, by a loop."""
-    x = np.pad(x, [(0, 0), (0, 0), (pad, pad), (pad, pad)], constant_values=value)
-    size = weight.shape[2]
-    height, width = ((n - size) // stride + 1 for n in x.shape[2:])
-    y = np.zeros((len(x), len(weight), height, width))
-    for row, column in np.ndindex(height, width):
-        window = x[:, :, row * stride : row * stride + size, column * stride : column * stride + size]
-        y[:, :, row, column] = np.einsum('nchw,ochw->no', window, weight)
-    return y
-
-
-def filter_mean(weight):
-    return np.abs(weight).mean(axis=(1, 2, 3))[:, None, None]
-
-
-def batch_norm(x, gamma, beta, epsilon=1e-5):
-    """BN with running statistics 0 and 1."""
-    return x / np.sqrt(1 + epsilon) * gamma[:, None, None] + beta[:, None, None]
-
-
-def prelu(s, x, slope):
-    positive = s.constant((x > 0) * 1.0)  # also where x is exactly 0, as sums of signs are
-    return (positive + (1 - positive) * slope[:, None, None]) * x
-
-
-def assert_equals(layer, equation, x, names, boundary=True):
-    """Compare a layer with an equation: its value and the gradients of x and of all parameters, imperative and hybridized.
-
-    `names` are the names of the parameters in the equation, in the order of the layer; None for running statistics.
-    """
-    rng = np.random.RandomState(0)
-    layer.cast('float64')
-    layer.initialize(mx.init.Normal(0.7))
-    layer(nd.array(x, dtype='float64'))
-    parameters = list(layer.collect_params().values())
-    assert len(parameters) == len(names), [(parameter.name, parameter.shape) for parameter in parameters]
-    known = {name: parameter for name, parameter in zip(names, parameters) if name}
-    for name, parameter in known.items():
-        values = rng.randn(*parameter.shape) * 0.7 + (0 if name.startswith('w') else 1)
-        if boundary and name == 'w':
-            values.reshape(-1)[: len(BOUNDARY)] = BOUNDARY
-        parameter.set_data(nd.array(values, dtype='float64'))
-    arrays = {'x': x, **{name: parameter.data().asnumpy() for name, parameter in known.items()}}
-    statement = Statement(equation)
-    expected = statement(arrays)
-    dy = rng.randn(*expected.shape)
-    differences = {name: difference(statement, arrays, name, dy) for name in arrays}
-    for hybridize in (False, True):
-        layer.hybridize(hybridize)
-        data = nd.array(x, dtype='float64')
-        data.attach_grad()
-        with autograd.record(train_mode=False):
-            y = layer(data)
-        y.backward(nd.array(dy, dtype='float64'), train_mode=False)
-        np.testing.assert_allclose(y.asnumpy(), expected, rtol=1e-6, atol=1e-9)  # MXNet rounds slopes of a PReLU to float32
-        for name in arrays:
-            gradient = data.grad if name == 'x' else known[name].grad()
-            np.testing.assert_allclose(gradient.asnumpy(), differences[name], rtol=1e-5, atol=1e-5, err_msg=f'gradient of {name}')
-
-
-def difference(statement, arrays, name, dy, step=1e-6):
-    """Central differences of sum(dy * statement) for one of the arrays."""
-    gradient = np.zeros_like(arrays[name])
-    for index in np.ndindex(*gradient.shape):
-        results = []
-        for sign in (1, -1):
-            shifted = arrays[name].copy()
-            shifted[index] += sign * step
-            results.append((statement({**arrays, name: shifted}) * dy).sum())
-        gradient[index] = (results[0] - results[1]) / (2 * step)
-    return gradient
-
-
-def inputs(channels=3, boundary=True):
-    x = np.random.RandomState(1).randn(2, channels, 4, 5)
-    if boundary:
-        x.reshape(-1)[: len(BOUNDARY)] = BOUNDARY
-    return x
 
 
 def unit(name, channels, in_channels, stride=1, **options):

@@ -197,7 +197,7 @@ def test_flags_make_their_objective(trained, batch):
         ],
         model_zoo,
     )
-    objective = make_objective(config, get_model, CLASSES, (3, 8, 8), [mx.cpu()])
+    objective = make_objective(config, get_model, trained[0], CLASSES, (3, 8, 8), [mx.cpu()])
     images = nd.random.normal(shape=(IMAGES, 3, 8, 8))
     for epoch, mixed in ((0, True), (1, False), (2, False)):
         prepared, targets = objective.prepare(images, batch[1], epoch, 0)

@@ -21,8 +21,8 @@ from bmx_melius.training.presets import PRESETS, describe_preset
 from bmx_melius.training.saving.optimizer_state import load_optimizer
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet
-# The paper's experiments, as its sections 4.1 and 4.2 and supplement B have them (weight decay and momentum of nag: GluonCV's), and the
-# authors' training log of MeliusNet59.
+# The paper's experiments, as its sections 4.1 and 4.2 and supplement B have them (weight decay and momentum of sgd: GluonCV's), the
+# authors' training log of MeliusNet59, and those of docs/training.md.
 PAPER = {
     'meliusnet': dict(
         optimizer='radam',
@@ -50,7 +50,7 @@ PAPER = {
         bits=1,
     ),
     'full-precision': dict(
-        optimizer='nag',
+        optimizer='sgd',
         lr=0.1,
         wd=1e-4,
         momentum=0.9,
@@ -63,6 +63,53 @@ PAPER = {
     ),
     'meliusnet59': dict(
         optimizer='radam', lr=0.003, wd=0, lr_mode='cosine', num_epochs=150, warmup_epochs=0, augmentation='medium', bits=1
+    ),
+    'resnet-e': dict(
+        optimizer='adam',
+        lr=0.001,
+        wd=0,
+        lr_mode='step',
+        lr_decay=0.1,
+        lr_decay_epoch=[34, 37],
+        num_epochs=40,
+        warmup_epochs=0,
+        batch_size=128,
+    ),
+    'binary-densenet': dict(
+        optimizer='adam',
+        lr=0.001,
+        wd=0,
+        lr_mode='step',
+        lr_decay=0.1,
+        lr_decay_epoch=[40, 45],
+        num_epochs=50,
+        warmup_epochs=0,
+        batch_size=128,
+    ),
+    'birealnet': dict(
+        optimizer='sgd',
+        lr=0.08,
+        wd=0,
+        momentum=0.9,
+        lr_mode='step',
+        lr_decay=0.1,
+        lr_decay_epoch=[20, 30],
+        num_epochs=40,
+        warmup_epochs=0,
+        batch_size=1024,
+        augmentation='low',
+    ),
+    'real-to-binary': dict(
+        optimizer='adam',
+        lr=0.001,
+        wd=0,
+        lr_mode='step',
+        lr_decay=0.3,
+        lr_decay_epoch=[40, 60, 70],
+        num_epochs=75,
+        warmup_epochs=5,
+        batch_size=256,
+        augmentation='medium',
     ),
 }
 
@@ -129,7 +176,8 @@ def test_all_that_a_preset_sets_can_be_overridden_here():
 
 @pytest.mark.parametrize('preset', PAPER)
 def test_another_optimizer_has_its_default_rate_decay_and_warm_up(preset, tmp_path):
-    options = parsed(tmp_path, '--preset', preset, '--optimizer', 'sgd', '--num-epochs', PAPER[preset]['num_epochs'])
+    other = 'nag' if PAPER[preset]['optimizer'] == 'sgd' else 'sgd'
+    options = parsed(tmp_path, '--preset', preset, '--optimizer', other, '--num-epochs', PAPER[preset]['num_epochs'])
     assert (options.lr, options.wd, options.momentum, options.warmup_epochs) == (0.1, 1e-4, 0.9, 5)
 
 
@@ -173,7 +221,7 @@ def formula(options, update):
     if update < warmup:
         return options['lr'] * (update + 1) / warmup
     if options['lr_mode'] == 'step':
-        return options['lr'] * 0.1 ** sum(update >= epoch * UPDATES for epoch in options['lr_decay_epoch'])
+        return options['lr'] * options['lr_decay'] ** sum(update >= epoch * UPDATES for epoch in options['lr_decay_epoch'])
     return options['lr'] * (1 + math.cos(math.pi * (update - warmup) / (total - warmup))) / 2
 
 
@@ -254,6 +302,9 @@ def test_a_trainer_with_the_saved_state_of_another_continues_with_the_next_rate(
         (['--mixup', '--batch-size', '1'], '--batch-size'),
         (['--temperature', '3'], '--temperature has no effect without --teacher'),
         (['--hard-weight', '0'], '--hard-weight has no effect without --teacher'),
+        (['--attention-weight', '1'], '--attention-weight has no effect without --teacher'),
+        (['--teacher', 'resnet18_v1', '--attention-weight', '-1'], '--attention-weight must not be negative'),
+        (['--teacher', 'resnet18_v1', '--attention-weight', '1', '--dtype', 'float16'], '--attention-weight requires --dtype float32'),
         (['--teacher-params', 'x'], '--teacher-params has no effect without --teacher'),
         (['--teacher', 'resnet18_v1', '--hard-weight', '1'], '--hard-weight'),
         (['--teacher', 'resnet18_v1', '--temperature', '0'], '--temperature'),

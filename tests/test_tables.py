@@ -90,7 +90,7 @@ def test_every_printed_figure_is_in_the_markdown(markdown):
 
 def test_the_best_rows_are_bold_and_contradicted_figures_have_the_number_of_the_contradiction(markdown):
     assert '| TTQ | 2/32 | **66.6** | 5.3MB | 18.1 |' in markdown
-    assert re.search(r'\| \*\*67\.0\*\* \| 9\.2MB \| 2\.68 \| \*\*70\.5\*\* \| 15\.3MB \|', markdown)
+    assert re.search(r'\| \*\*67\.0\*\* \| 9\.2MB \[\d+\] \| 2\.68 \| \*\*70\.5\*\* \| 15\.3MB \[\d+\] \|', markdown)
     assert '| 5.25 [1] |' in markdown and '- [1] **MeliusNet59, operations**' in markdown
 
 

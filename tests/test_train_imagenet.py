@@ -357,6 +357,15 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
     [
         ([], '--model'),
         (['--model', 'meliusnet23'], 'meliusnet22'),
+        (['--model', 'mobilenet0.3'], 'mobilenet0.25, mobilenet0.5'),
+        (['--model', 'ssd_512_resnet50_v1_voc'], 'unknown network'),  # of GluonCV, but no classifier
+        (['--model', 'mobilenet0.5', '--dataset', 'digits', '--initial-layers', 'thumbnail'], '--initial-layers thumbnail: the network'),
+        (['--model', 'mobilenet0.5', '--dataset', 'digits', '--bits', '32'], 'mobilenet0.5 has no such option'),
+        (['--model', 'mobilenet0.5', '--dataset', 'digits', '--weight-bits', '1'], '--weight-bits 1'),
+        (['--model', 'mobilenet0.5', '--dataset', 'digits', '--clip-threshold', '1'], '--clip-threshold 1.0'),
+        (['--model', 'mobilenet0.5', '--dataset', 'digits', '--last-gamma'], 'last_gamma'),
+        (['--model', 'mobilenet0.25', '--dataset', 'digits', '--track-flips'], 'no binary weights'),
+        (['--model', 'alexnet', '--dataset', 'digits'], 'images of 1 x 8 x 8 (--input-size 8) do not fit alexnet'),
         (['--model', 'meliusnetA'], '--data-dir'),
         (['--model', 'resnet18_e1'], '--data-dir'),  # an alias is known
         (['--model', 'meliusnetA', '--use-rec'], 'pack-images'),
@@ -581,6 +590,47 @@ def test_float_network_teaches_the_first_stage_and_this_one_starts_the_second(da
     for name in described:  # whose parameters have the same names and shapes
         found = evaluated('meliusnet_flex', 'digits', tmp_path / name, 1, capsys)
         assert found['top1'] == pytest.approx(history_of(tmp_path / name)[0]['top1'])
+
+
+def test_a_float_network_of_gluoncv_is_trained_resumed_exported_evaluated_and_packed(tmp_path, capsys):
+    run = tmp_path / 'run'
+    train(
+        '--model',
+        'MobileNet0.25',
+        '--dataset',
+        'digits',
+        '--num-epochs',
+        '1',
+        '--batch-size',
+        '256',
+        '--save-dir',
+        run,
+        '--optimizer',
+        'sgd',
+    )
+    printed = capsys.readouterr().out
+    assert 'mobilenet0.25, 10 classes: ' in printed and 'float network of GluonCV' in printed and '--bits' not in printed
+    train('--resume', '--save-dir', run)
+    assert 'continuing at epoch 2' in capsys.readouterr().out
+    description = json.loads((run / 'mobilenet0.25-summary.json').read_text())
+    assert description['model'] == {'name': 'mobilenet0.25', 'classes': 10} and description['counts']['bops'] == 0
+    prefix = str(run / 'mobilenet0.25')
+    assert bmx_melius.__main__.main(['convert', prefix, str(tmp_path / 'packed')]) == 0
+    capsys.readouterr()
+    accuracies = [evaluated('mobilenet0.25', 'digits', run, 1, capsys)['top1']]
+    for name in (prefix, str(tmp_path / 'packed')):
+        assert bmx_melius.__main__.main(['evaluate', name, 'digits', '--json']) == 0
+        accuracies.append(json.loads(capsys.readouterr().out)['top1'])
+    assert accuracies == pytest.approx([description['metrics']['top1']] * 3)
+    start = ['--resume-params', run / 'epoch-0001.params', '--dry-run', '--save-dir', tmp_path / 'other']
+    train('--model', 'mobilenet0.25', '--dataset', 'digits', *start)
+
+
+@pytest.mark.parametrize('name', ['mobilenet0.5', 'mobilenet0.75', 'mobilenet1.0', 'resnet18_v1', 'resnet34_v1'])
+def test_the_float_baselines_of_the_paper_are_trained_by_any_preset(name, tmp_path):
+    for preset in ('meliusnet', 'full-precision'):
+        config = parse_flags(['--model', name, '--preset', preset, '--save-dir', str(tmp_path)], model_zoo)
+        assert model_arguments(config.network, 1000) == {'name': name, 'classes': 1000}
 
 
 def evaluated(network, data, run, epoch, capsys):

@@ -14,7 +14,7 @@ from mxnet.gluon.parameter import DeferredInitializationError
 
 from ..errors import UserError, last_line
 from ..marks import ACTIVATION, ROLE
-from ..quantizers import quantize
+from ..quantizers import QUANTIZERS, quantize
 from ..reporting import table
 from .graph import Graph, Node, activation_input, symbol_of
 
@@ -147,7 +147,8 @@ def check(net: mx.gluon.Block, *inputs: mx.nd.NDArray) -> Check:
     graph = Graph.read(symbol, {name: x.shape for name, x in zip(names, inputs)})
     activations = {}  # first node of an activation -> its last node
     for node in graph.nodes:
-        first = activation_input(node) if node.marks.get(ROLE) == ACTIVATION else None
+        known = node.marks.get(ROLE) == ACTIVATION and node.marks.get('method') in QUANTIZERS  # others have parameters
+        first = activation_input(node) if known else None
         if first is not None:
             activations[first] = node
     values, gradients = _training_pass(symbol, dict(zip(names, inputs)), parameters, list(activations))

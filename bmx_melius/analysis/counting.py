@@ -139,9 +139,9 @@ def _weight_bits(node):
     return marked_bits(node) if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE) else FLOAT_BITS
 
 
-def marked_bits(node: Node) -> int:
+def marked_bits(node: Node, fact: str = 'bits') -> int:
     """Return the number of bits in the marks of a node, of its weights or activations. Raises `UserError` if malformed."""
-    bits = node.marks.get('bits', '')
+    bits = node.marks.get(fact, '')
     if not bits.isdigit() or not 1 <= int(bits) <= FLOAT_BITS:
         raise UserError(f'node {node.name} is marked with {bits!r} bits; expected 1 to {FLOAT_BITS}')
     return int(bits)
@@ -179,16 +179,19 @@ def _parameters_behind(graph):
 
 
 def _quantized_weights(graph, behind):
-    """Map the weights of quantized layers to their bits."""
+    """Map the latent weights of quantized layers to their stored bits."""
     bits = {}
     for node in graph.nodes:
         if _multiplies(node) and _weight_bits(node) < FLOAT_BITS:
-            weights = behind.get(node.inputs[_WEIGHT_INPUT[node.operator]], ())
+            parameters = behind.get(node.inputs[_WEIGHT_INPUT[node.operator]], ())
+            sizes = {parameter: math.prod(parameter.shape) for parameter in parameters}
+            weights = [parameter for parameter, size in sizes.items() if size == max(sizes.values())]
             if len(weights) != 1:
                 raise UserError(
-                    f'node {node.name} is marked as a quantized layer, but its weight is computed from {len(weights)} parameters, not one'
+                    f'node {node.name} is marked as a quantized layer, but its weight is computed from {len(parameters)} parameters, '
+                    f'{len(weights)} of which are the largest, not one'
                 )
-            bits.update({weight: _weight_bits(node) for weight in weights})
+            bits[weights[0]] = marked_bits(node, 'stored_bits') if 'stored_bits' in node.marks else _weight_bits(node)
     return bits
 
 

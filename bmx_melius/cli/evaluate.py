@@ -176,29 +176,31 @@ def _of_zoo(arguments, description, images, spec):
     """Build a network of the zoo, from the options, else the description, else the defaults of the data, and load its weights."""
     import mxnet as mx
 
-    from model_zoo import get_model
+    from model_zoo import get_model, takes_option
 
     from ..analysis.graph import Graph
     from ..data.datasets import DATASETS
     from ..errors import last_line
     from .classifier import Classifier
 
-    usual = {'classes': images.classes, 'initial_layers': DATASETS[_dataset(arguments)].initial_layers}
+    usual = {'classes': images.classes}
+    if takes_option(arguments.network, 'initial_layers'):
+        usual['initial_layers'] = DATASETS[_dataset(arguments)].initial_layers
     given = {'name': arguments.network, 'classes': arguments.classes, 'initial_layers': arguments.initial_layers}
     written = description.model() if description else {}
     model = {**usual, **written, **{name: value for name, value in given.items() if value is not None}}
     network = get_model(**model)
+    stem = f' and --initial-layers {model["initial_layers"]}' if 'initial_layers' in model else ''
     try:
         network.load_parameters(arguments.params)
     except (AssertionError, ValueError, mx.MXNetError) as error:
         raise UserError(
-            f'{arguments.params} is damaged, or not of the network {arguments.network} with {model["classes"]} classes (--classes) '
-            f'and --initial-layers {model["initial_layers"]}: {last_line(error)}'
+            f'{arguments.params} is damaged, or not of the network {arguments.network} with {model["classes"]} classes (--classes)'
+            f'{stem}: {last_line(error)}'
         ) from error
     if not written:
         print(
-            f'note: no checkpoint beside {arguments.params} describes its network; assuming {model["classes"]} '
-            f'classes and --initial-layers {model["initial_layers"]}',
+            f'note: no checkpoint beside {arguments.params} describes its network; assuming {model["classes"]} classes{stem}',
             file=sys.stderr,
         )
     network.hybridize(static_alloc=True, static_shape=True)

@@ -18,8 +18,8 @@ class NetworkConfig:
     model: str
     initial_layers: Optional[str] = None  # None: the network's default, or that of the pretrained weights
     clip_threshold: Optional[float] = None
-    bits: int = 1
-    weight_bits: int = 1
+    bits: Optional[int] = 1  # None: the network has no such option, as those of GluonCV
+    weight_bits: Optional[int] = 1
     last_gamma: bool = False
     model_options: Dict[str, Any] = dataclasses.field(default_factory=dict)
     use_pretrained: Union[bool, str] = False
@@ -29,7 +29,7 @@ class NetworkConfig:
 
     def __post_init__(self):
         require(
-            self.bits <= self.weight_bits,
+            self.bits is None or self.bits <= self.weight_bits,
             f'--weight-bits {self.weight_bits} with --bits {self.bits}: binary weights need binary activations',
         )
 
@@ -72,6 +72,7 @@ class ObjectiveConfig:
     teacher_options: Optional[Dict[str, Any]] = None
     temperature: Optional[float] = None
     hard_weight: Optional[float] = None
+    attention_weight: Optional[float] = None
 
     def __post_init__(self):
         if self.mixup:
@@ -82,6 +83,7 @@ class ObjectiveConfig:
                 0 <= self.hard_weight < 1,
                 f'--hard-weight must be at least 0 and below 1 (at 1 the teacher would have no influence), not {self.hard_weight:g}',
             )
+            require_not_negative(self, 'attention_weight')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +128,10 @@ class RunConfig:
 
     def __post_init__(self):
         require_not_negative(self, 'num_gpus', 'seed', 'resume_epoch')
+        require(
+            not self.objective.attention_weight or self.network.dtype == 'float32',
+            f'--attention-weight requires --dtype float32, not {self.network.dtype}',
+        )
         epochs = self.optimizer.num_epochs
         if self.objective.mixup:
             require(

@@ -85,22 +85,43 @@ def parse_flags(arguments, zoo):
     if not options.resume:
         if not options.dry_run:
             refuse_run(options.save_dir)
-        return _check_availability(RunConfig.from_flags(with_defaults(vars(options))))
+        return configure(vars(options), zoo)
     saved = read_last(options.save_dir)
     if not saved:
         raise UserError(f'there is no run to resume in {options.save_dir}: point --save-dir to one')
     parser.set_defaults(**saved['options'])
     options, before = vars(parser.parse_args(arguments)), vars(parser.parse_args([]))
-    config = RunConfig.from_flags(with_defaults(options))
+    config = configure(options, zoo)
     chosen = config.to_flags()
-    changed = [name for name in saved['options'] if name in chosen and name not in CHANGEABLE and chosen[name] != before[name]]
+    _require_unchanged(saved['options'], before, chosen)
+    return config
+
+
+def configure(options, zoo):
+    """Return the `RunConfig` for a dict of the values of all flags, and check that this machine can run it. Raises `UserError`."""
+    return _check_availability(RunConfig.from_flags(with_defaults(options, zoo)))
+
+
+def chosen_values(parser, saved, arguments):
+    """Return the values of all flags of a resumed training, a namespace: the `saved` ones, a dict, changed by `arguments`.
+
+    Raises `UserError` when a flag that affects the result is changed.
+    """
+    parser.set_defaults(**saved)
+    options = parser.parse_args(arguments)
+    _require_unchanged(saved, vars(parser.parse_args([])), vars(options))
+    return options
+
+
+def _require_unchanged(saved, before, chosen):
+    """Raise `UserError` if a flag that affects the result and is among the `saved` ones has been changed from `before` to `chosen`."""
+    changed = [name for name in saved if name in chosen and name not in CHANGEABLE and chosen[name] != before[name]]
     if changed:
         flags = ', '.join(f'{flag_of(name)} {before[name]}' for name in changed)
         raise UserError(
-            f'the run in {options["save_dir"]} was started with {flags}; leave these unchanged, or start a new run from its weights '
+            f'the run in {chosen["save_dir"]} was started with {flags}; leave these unchanged, or start a new run from its weights '
             'with --resume-params and another --save-dir'
         )
-    return _check_availability(config)
 
 
 def make_parser(zoo):
@@ -122,7 +143,14 @@ def make_parser(zoo):
 
 
 def _add_network_flags(group, zoo):
-    group.add_argument('--model', type=_network_of(zoo), help='one of ' + ', '.join(zoo.get_model_list()))
+    group.add_argument(
+        '--model',
+        type=_network_of(zoo),
+        help='one of '
+        + ', '.join(zoo.get_model_list())
+        + ', or a float network of GluonCV that classifies images, such as mobilenet0.5 and '
+        'resnet18_v1; GluonCV networks take none of --initial-layers, --clip-threshold, --bits and --weight-bits',
+    )
     group.add_argument(
         '--initial-layers',
         metavar='STEM',
@@ -164,7 +192,7 @@ def _add_network_flags(group, zoo):
         zoo,
         '--use-pretrained',
         'start from published weights of SOURCE, which define options of the network (see docs/zoo.md); without SOURCE from '
-        'those of this project, which has published none',
+        'those of GluonCV for its networks of 1000 classes (this project has published none); downloaded',
     )
     group.add_argument(
         '--initialization',
@@ -296,6 +324,13 @@ def _add_objective_flags(group, zoo):
     group.add_argument(
         '--hard-weight', type=float, metavar='W', help='weight of the labels in the distillation loss, 0 to 1 (default: 0.5)'
     )
+    group.add_argument(
+        '--attention-weight',
+        type=float,
+        metavar='W',
+        help='attention transfer from the teacher: add W times the distances between the normalized spatial attention maps of both '
+        'networks at each size of the feature maps; 0: off (default: 0)',
+    )
 
 
 def _add_output_flags(group):
@@ -387,12 +422,12 @@ def _by_optimizer(name):
 
 
 def _network_of(zoo):
-    """Return the argument type of --model, which converts names to those listed by the zoo, 'MeliusNet_22' -> 'meliusnet22'."""
+    """Return the argument type of --model, which converts names to those listed by zoo or GluonCV, 'MeliusNet_22' -> 'meliusnet22'."""
 
     def listed(name):
         found = zoo.listed_name(name)
         if found is None:
-            raise argparse.ArgumentTypeError(f'unknown network {name!r}; known: {", ".join(zoo.get_model_list())}')
+            raise argparse.ArgumentTypeError(zoo.unknown_network(name))
         return found
 
     return listed

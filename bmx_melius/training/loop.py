@@ -10,7 +10,7 @@ from ..analysis.evaluation import Accuracy
 from ..arithmetic import seed_for
 from ..distributed.lockstep import Lockstep
 from ..errors import UserError
-from ..methods.bnn import clip_latent_weights
+from ..methods.updates import finish_update
 from ..reporting import LOG
 from .interruption import Interruption
 from .progress_bar import Bar
@@ -76,17 +76,17 @@ def train(run):
 
 
 def update(run, images, labels):
-    """Perform one update: forward and backward pass on all devices, the step of the optimizer, and clipping of latent weights."""
+    """Perform one update: forward and backward pass on all devices, the step of the optimizer, and what methods add to it."""
     progress = run.progress
     mx.random.seed(seed_for(run.config.seed, progress.epoch, progress.batch))  # for layers with random numbers, such as dropout
     images, targets = run.objective.prepare(images, labels, progress.epoch, progress.batch)
     images, targets = (gluon.utils.split_and_load(array, run.devices) for array in (images, targets))
     with autograd.record():
-        outputs = [run.forward(x) for x in images]
-        losses = [run.objective.loss(x, output, target) for x, output, target in zip(images, outputs, targets)]
+        outputs, maps = zip(*map(run.forward_in_training, images))
+        losses = list(map(run.objective.loss, images, outputs, targets, maps))
     autograd.backward(losses)
     run.trainer.step(run.source.images_per_update)
-    clip_latent_weights(run.net)
+    finish_update(run.net)
     progress.add(outputs, [run.objective.labels(target) for target in targets], losses)
     run.folder.end_update()
 

@@ -28,7 +28,7 @@ def model_arguments(config, classes, of_weights=()):
         model['initial_layers'] = config.initial_layers
     if config.clip_threshold is not None:
         model['clip_threshold'] = config.clip_threshold
-    if config.bits != 1:
+    if config.bits not in (1, None):
         model['bits'] = config.bits
     if config.weight_bits != config.bits:
         model['weight_bits'] = config.weight_bits
@@ -57,20 +57,25 @@ def make_network(config, get_model, model, spec, devices):
     """
     network = config.network
     pretrained = False if config.resume else network.use_pretrained  # a resumed run loads its weights from the checkpoint
-    prefix = network.model.replace('_', '') + '_'  # of parameter names, whose part up to the first underscore names the network
+    # Of parameter names, whose part up to the first underscore names the network; names with dots would be taken for structural names.
+    prefix = network.model.replace('_', '').replace('.', '') + '_'
     try:
         net = get_model(pretrained=pretrained, ctx=devices, prefix=prefix, **model)
     except TypeError as error:
         if not network.model_options:
             raise
         raise UserError(f'--model-options do not fit {network.model}: {error}') from error
+    except (AssertionError, OSError, RuntimeError) as error:
+        if not pretrained:
+            raise
+        raise UserError(f'--use-pretrained: no weights of {network.model} for {model["classes"]} classes: {last_line(error)}') from error
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # MXNet prints the arguments when this fails
             net.infer_shape(mx.nd.zeros((1, *spec.shape)))
-    except mx.MXNetError as error:
-        raise UserError(
-            f'--input-size {spec.size} is too small for {network.model} with initial_layers {model["initial_layers"]}: {last_line(error)}'
-        ) from error
+    except (AssertionError, mx.MXNetError) as error:
+        stem = f' with initial_layers {model["initial_layers"]}' if 'initial_layers' in model else ''
+        shape = ' x '.join(map(str, spec.shape))
+        raise UserError(f'images of {shape} (--input-size {spec.size}) do not fit {network.model}{stem}: {last_line(error)}') from error
     for seed in (mx.random.seed, random.seed, np.random.seed):
         seed(seed_for(config.seed))
     if not pretrained:

@@ -1,4 +1,4 @@
-"""Training objective: loss of each image with label smoothing, mixup and distillation, as in GluonCV; all can be combined."""
+"""Training objective: loss of each image with label smoothing, mixup and distillation, as in GluonCV, and attention transfer."""
 
 import gluoncv
 import mxnet as mx
@@ -6,6 +6,7 @@ import numpy as np
 from mxnet import autograd, gluon
 
 from ..arithmetic import seed_for
+from .attention import AttentionTransfer
 from .teacher import load_teacher
 
 LABEL_SMOOTHING = 0.1  # GluonCV's
@@ -49,21 +50,25 @@ class Teacher:
         T; values above 1 soften the probabilities.
     hard_weight : float
         Weight of the labels, 0 to 1.
+    attention : AttentionTransfer or None
+        Its loss is added.
     """
 
-    def __init__(self, net, temperature, hard_weight):
-        self.net, self.temperature, self.hard_weight = net, temperature, hard_weight
+    def __init__(self, net, temperature, hard_weight, attention=None):
+        self.net, self.temperature, self.hard_weight, self.attention = net, temperature, hard_weight, attention
 
     def answers(self, images):
-        """Return the teacher's softened probabilities, (N, classes) float32, which are not differentiated."""
+        """Return the softened probabilities, (N, classes) float32, and the compared feature maps; both are not differentiated."""
+        images = images.astype('float32', copy=False)
         with autograd.pause(train_mode=False):
-            return mx.nd.softmax(self.net(images.astype('float32', copy=False)), temperature=self.temperature)
+            logits, *maps = self.attention.teacher(images) if self.attention else (self.net(images),)
+            return mx.nd.softmax(logits, temperature=self.temperature), maps
 
 
 class Objective:
     """Softmax cross-entropy, optionally with label smoothing, mixup and distillation.
 
-    Training calls `prepare` on every batch before the forward pass, and `loss` on the output of the network.
+    Training calls `prepare` on every batch before the forward pass, and `loss` on the outputs of the network.
 
     Parameters
     ----------
@@ -72,10 +77,16 @@ class Objective:
         Probability that is distributed evenly over all classes (Szegedy et al. 2016, arXiv:1512.00567, section 7).
     mixup : Mixup or None
     teacher : Teacher or None
+
+    Attributes
+    ----------
+    attention : AttentionTransfer or None
+        If not None, `loss` requires the outputs of ``attention.student`` instead of those of the network.
     """
 
     def __init__(self, classes, smoothing=0.0, mixup=None, teacher=None):
         self._classes, self._smoothing, self._mixup, self._teacher = classes, smoothing, mixup, teacher
+        self.attention = teacher.attention if teacher else None
         self._distributions = bool(smoothing or mixup)  # whether targets are probabilities instead of class numbers
         if teacher:
             self._loss = gluoncv.loss.DistillationSoftmaxCrossEntropyLoss(
@@ -109,18 +120,22 @@ class Objective:
             images, targets = (share * array + (1 - share) * array.flip(axis=0) for array in (images, targets))
         return images, targets
 
-    def loss(self, images, outputs, targets):
-        """Return the loss of each image, (N,) float32; `outputs` are the logits (N, classes) of `images`."""
+    def loss(self, images, outputs, targets, maps=()):
+        """Return the loss of each image, (N,) float32, for logits `outputs`, (N, classes), and with attention transfer feature `maps`."""
         outputs = outputs.astype('float32', copy=False)
-        return self._loss(outputs, targets, self._teacher.answers(images)) if self._teacher else self._loss(outputs, targets)
+        if not self._teacher:
+            return self._loss(outputs, targets)
+        answers, teacher_maps = self._teacher.answers(images)
+        loss = self._loss(outputs, targets, answers)
+        return loss + self.attention.loss(maps, teacher_maps) if self.attention else loss
 
     def labels(self, targets):
         """Return the class of each image, (N,), for the training accuracy; for a mixture, the class with the larger weight."""
         return targets.argmax(axis=1) if self._distributions else targets
 
 
-def make_objective(config, get_model, classes, input_shape, devices):
-    """Return the objective that a `RunConfig` describes. Raises `UserError` when the teacher cannot be used.
+def make_objective(config, get_model, net, classes, input_shape, devices):
+    """Return the objective that a `RunConfig` describes, for the network `net`. Raises `UserError` when the teacher cannot be used.
 
     `get_model` has the interface of `model_zoo.get_model`.
     """
@@ -129,7 +144,7 @@ def make_objective(config, get_model, classes, input_shape, devices):
         mixup = Mixup(options.mixup_alpha, config.seed, config.optimizer.num_epochs - options.mixup_off_epoch)
     teacher = None
     if options.teacher:
-        net = load_teacher(
+        other = load_teacher(
             get_model,
             options.teacher,
             classes,
@@ -139,5 +154,6 @@ def make_objective(config, get_model, classes, input_shape, devices):
             options.teacher_pretrained,
             options.teacher_options,
         )
-        teacher = Teacher(net, options.temperature, options.hard_weight)
+        attention = AttentionTransfer(net, other, input_shape, options.attention_weight) if options.attention_weight else None
+        teacher = Teacher(other, options.temperature, options.hard_weight, attention)
     return Objective(classes, LABEL_SMOOTHING if options.label_smoothing else 0.0, mixup, teacher)

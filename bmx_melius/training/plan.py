@@ -5,7 +5,7 @@ from .optimization import BATCH
 from .presets import describe_preset
 
 
-def describe_run(config, model, source, counts, schedule):
+def describe_run(config, model, source, counts, schedule, attention=None):
     """Return the plan of a run as text.
 
     Parameters
@@ -18,6 +18,7 @@ def describe_run(config, model, source, counts, schedule):
         Counts of the network, as in `Summary.counts`.
     schedule : callable int -> float
         Learning rate of an update; updates are counted from 1.
+    attention : AttentionTransfer, optional
     """
     network, optimizer, spec, updates = config.network, config.optimizer, source.spec, source.updates_per_epoch
     total = updates * optimizer.num_epochs
@@ -25,14 +26,14 @@ def describe_run(config, model, source, counts, schedule):
     return '\n'.join(
         (
             f'preset     {describe_preset(config)}',
-            f'network    {network.model}, {model["initial_layers"]}, {source.classes} classes: {counts["ops"]:,.0f} OPs, '
-            f'{counts["size_bytes"] / 2**20:.2f} MB; activations of {network.bits}, weights of {network.weight_bits} bits',
+            f'network    {", ".join(filter(None, (network.model, model.get("initial_layers"))))}, {source.classes} classes: '
+            f'{counts["ops"]:,.0f} OPs, {counts["size_bytes"] / 2**20:.2f} MB; {_describe_bits(network)}',
             f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
             f'augmentation {config.data.augmentation}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
             f'updates    {optimizer.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
             f'optimizer  {optimizer.optimizer}, weight decay {optimizer.wd:g}, seed {config.seed}',
-            f'objective  {_describe_objective(config.objective)}',
+            f'objective  {_describe_objective(config.objective, attention)}',
             f'rate       {optimizer.lr_mode}, {optimizer.warmup_epochs} epochs of warm-up: {rates}; scaling {optimizer.lr_scaling} by '
             f'{source.images_per_update} / {BATCH} images',
             f'results    {config.output.save_dir}',
@@ -40,7 +41,13 @@ def describe_run(config, model, source, counts, schedule):
     )
 
 
-def _describe_objective(objective):
+def _describe_bits(network):
+    if network.bits is None:
+        return 'float network of GluonCV'
+    return f'activations of {network.bits}, weights of {network.weight_bits} bits'
+
+
+def _describe_objective(objective, attention):
     parts = ['cross-entropy with the labels']
     if objective.label_smoothing:
         parts.append(f'smoothed by {LABEL_SMOOTHING:g}')
@@ -50,4 +57,6 @@ def _describe_objective(objective):
         parts.append(
             f'and with the answers of {objective.teacher} (temperature {objective.temperature:g}, hard-weight {objective.hard_weight:g})'
         )
+    if attention:
+        parts.append(f'and its {attention}')
     return ' '.join(parts)

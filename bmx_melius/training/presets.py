@@ -44,9 +44,11 @@ PROTOCOL = {
     'bits': 1,
 }
 
+LOGGED = {**PROTOCOL, 'optimizer': 'adam', 'lr': 0.001, 'wd': 0.0, 'warmup_epochs': 0, 'batch_size': 128, 'lr_mode': 'step'}
+
 PRESETS = {
     'meliusnet': PROTOCOL,
-    # The paper's comparison with naive networks, supplement B. Not in the paper but in the authors' code: adam, no weight decay or warm-up.
+    # MeliusNet, supplement B. Not in the paper but in the authors' code: adam, no weight decay, no warm-up.
     'naive': {
         **PROTOCOL,
         'optimizer': 'adam',
@@ -57,17 +59,83 @@ PRESETS = {
         'lr_mode': 'step',
         'lr_decay_epoch': [35, 37],
     },
-    # The paper's comparison with 32-bit networks (section 4.2). Not in the paper but as in GluonCV: nag, weight decay 0.0001, momentum 0.9.
-    'full-precision': {**PROTOCOL, 'bits': 32, 'optimizer': 'nag', 'lr': 0.1, 'warmup_epochs': 5, 'num_epochs': 90, 'augmentation': 'high'},
+    # MeliusNet, section 4.2 (32-bit networks). Not in the paper but as in GluonCV: weight decay 0.0001, momentum 0.9.
+    'full-precision': {**PROTOCOL, 'bits': 32, 'optimizer': 'sgd', 'lr': 0.1, 'warmup_epochs': 5, 'num_epochs': 90, 'augmentation': 'high'},
     # The first 150 of the 150 + 20 epochs of the authors' training log, see docs/training.md; the paper has 120 epochs and a rate of 0.002.
     'meliusnet59': {**PROTOCOL, 'lr': 0.003, 'num_epochs': 150},
+    # The rows "Original" of MeliusNet's table 2; docs/training.md says what is not known of them. The first two are settings of the
+    # authors' logs (github.com/hpi-xnor/BMXNet-v2-wiki, Binary-Network-Results) for Bethge et al. 2019, arXiv:1906.08637, the third one is
+    # that of the network of 34 layers in Liu et al. 2018, arXiv:1808.00278 (README of github.com/liuzechun/Bi-Real-net).
+    'resnet-e': {**LOGGED, 'num_epochs': 40, 'lr_decay_epoch': [34, 37]},
+    'binary-densenet': {**LOGGED, 'num_epochs': 50, 'lr_decay_epoch': [40, 45]},
+    'birealnet': {
+        **PROTOCOL,
+        'optimizer': 'sgd',
+        'lr': 0.08,
+        'wd': 0.0,
+        'warmup_epochs': 0,
+        'num_epochs': 40,
+        'batch_size': 1024,
+        'lr_mode': 'step',
+        'lr_decay_epoch': [20, 30],
+        'augmentation': 'low',
+    },
+    # The stages of Martinez et al. 2020, arXiv:2003.11535, with the schedule of their replication in Larq Zoo; see docs/training.md.
+    'real-to-binary': {
+        **PROTOCOL,
+        'optimizer': 'adam',
+        'lr': 0.001,
+        'wd': 0.0,
+        'warmup_epochs': 5,
+        'num_epochs': 75,
+        'batch_size': 256,
+        'lr_mode': 'step',
+        'lr_decay': 0.3,
+        'lr_decay_epoch': [40, 60, 70],
+    },
 }
 DEFAULT = 'meliusnet'
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """Stage of a preset: name of its folder, and values of flags, which flags of the user override except for False (see `stages.py`)."""
+
+    name: str
+    flags: dict
+
+
+PREVIOUS_WEIGHTS, PREVIOUS_NETWORK = '{weights}', '{network}'  # of the stage before: the weights of its best epoch, the exported network
+TAUGHT = {
+    'resume_params': PREVIOUS_WEIGHTS,
+    'teacher': PREVIOUS_NETWORK,
+    'temperature': 1.0,
+    'hard_weight': 0.5,
+    'attention_weight': 1.0,
+}
+# Presets that are trained in several runs, one after the other (see `stages.py`).
+STAGES = {
+    'real-to-binary': (
+        Stage('float', {'bits': 32, 'track_flips': False}),
+        Stage('binary-activations', {'bits': 1, 'weight_bits': 32, 'track_flips': False, **TAUGHT}),
+        Stage('binary', {'bits': 1, 'weight_bits': 1, 'lr': 0.0002, **TAUGHT}),
+    ),
+}
+
+# Flags that are arguments of the network; networks without such an argument are trained without the flag.
+NETWORK_OPTIONS = ('initial_layers', 'clip_threshold', 'bits', 'weight_bits')
 
 # Flag -> flags that require it, with their defaults (those of GluonCV).
 DEPENDENT = {
     'mixup': {'mixup_alpha': 0.2, 'mixup_off_epoch': 0},
-    'teacher': {'temperature': 20.0, 'hard_weight': 0.5, 'teacher_params': None, 'teacher_pretrained': False, 'teacher_options': None},
+    'teacher': {
+        'temperature': 20.0,
+        'hard_weight': 0.5,
+        'attention_weight': 0.0,
+        'teacher_params': None,
+        'teacher_pretrained': False,
+        'teacher_options': None,
+    },
 }
 
 
@@ -108,19 +176,25 @@ def preset_values(preset, dataset, optimizer=None, num_epochs=None):
     return values
 
 
-def with_defaults(options):
+def with_defaults(options, zoo):
     """Return the values of all flags, with None replaced by defaults that depend on other flags.
 
-    `options` and the result are dicts whose keys are flag names with underscores. Raises `UserError` for a flag that has no effect in
+    `options` and the result are dicts whose keys are flag names with underscores. `zoo` has the interface of `model_zoo`; the value of
+    an option that the network does not take (see `NETWORK_OPTIONS`) stays None. Raises `UserError` for a flag that has no effect in
     combination with the others.
     """
     values = dict(options)
+    require(values['model'], 'no network is given: use --model, for example --model meliusnet22')
+    without = {name for name in NETWORK_OPTIONS if not zoo.takes_option(values['model'], name)}
+    for name in sorted(without):
+        require(
+            values[name] is None, f'{flag_of(name)} {values[name]}: the network {values["model"]} has no such option; leave the flag out'
+        )
 
     def fill_in(name, value):
-        if values[name] is None:
+        if values[name] is None and name not in without:
             values[name] = value
 
-    require(values['model'], 'no network is given: use --model, for example --model meliusnet22')
     values['use_rec'] = bool(values['use_rec'] or values['rec_train'] or values['rec_val'])
     dataset = DATASETS[values['dataset']]
     fill_in('data_dir', dataset.data_dir)
@@ -155,6 +229,8 @@ def describe_preset(config):
         if name.startswith('lr_decay') and config.optimizer.lr_mode != 'step':
             continue
         chosen, flag = chosen_values[name], flag_of(name)
+        if chosen is None and name in NETWORK_OPTIONS:
+            continue
         if chosen == value:
             kept += [f'{flag} {_format(value)}'] if value is not None else []
         else:

@@ -64,14 +64,16 @@ class Run:
         pretrained = zoo.get_pretrained_options(config.network.model, config.network.use_pretrained)
         model = model_arguments(config.network, self.source.classes, pretrained)
         self.net = make_network(config, zoo.get_model, model, spec, self.devices)
-        self.objective = make_objective(config, zoo.get_model, self.source.classes, spec.shape, self.devices)
+        self.objective = make_objective(config, zoo.get_model, self.net, self.source.classes, spec.shape, self.devices)
         self.trainer = make_trainer(config, self.net, self.source.updates_per_epoch, self.source.images_per_update, workers)
         self._graph = Graph.read(self.net, (1, *spec.shape))
         self._counts = Summary.of(self._graph).counts
         self._description = description_fields(model, spec, self._counts, self.source.class_names)
-        self._plan = describe_run(config, model, self.source, self._counts, self.trainer.optimizer.lr_scheduler)
+        schedule = self.trainer.optimizer.lr_scheduler
+        self._plan = describe_run(config, model, self.source, self._counts, schedule, self.objective.attention)
         output = config.output
         self._checkpoints = Checkpoints(output.save_dir, config.to_flags(), output.save_frequency, workers, self._description)
+        self._flips = FlipCounter(self.net, self.source.updates_per_epoch) if output.track_flips and self.is_writer else None
         self.progress = self.folder = None
 
     @property
@@ -79,11 +81,12 @@ class Run:
         """Whether this worker writes the files of the run."""
         return self.workers.rank == 0
 
-    def check(self):
-        """Log the plan, load the initial state and decode all images, without writing files (--dry-run)."""
+    def check(self, decode=True):
+        """Log the plan, load the initial state and, with `decode`, decode all images, without writing files (--dry-run)."""
         LOG.info(self._plan)
         start(self.config, self._checkpoints, self.net, self.trainer, self.source)
-        self.source.decode_training_images()
+        if decode:
+            self.source.decode_training_images()
         LOG.info('nothing was trained (--dry-run)')
 
     @contextlib.contextmanager
@@ -100,18 +103,23 @@ class Run:
                 remove_leftovers(output.save_dir)
             warn_if_disk_space_is_low(config, self.net)
             self.progress = start(config, self._checkpoints, self.net, self.trainer, self.source)
-            flips = None
-            if output.track_flips and self.is_writer:
-                flips = FlipCounter(self.net, self.source.updates_per_epoch)
-                flips.start(self._checkpoints.load_arrays())
+            if self._flips:
+                self._flips.start(self._checkpoints.load_arrays())
             schedule = Schedule(self.trainer.optimizer.lr_scheduler, self.source.updates_per_epoch, config.optimizer.num_epochs)
-            self.folder = RunFolder(output.save_dir, config.network.model, self._counts, schedule, flips, writes=self.is_writer)
+            self.folder = RunFolder(output.save_dir, config.network.model, self._counts, schedule, self._flips, writes=self.is_writer)
             self.folder.start(config.to_flags(), self._graph, self.progress, Scalars if output.tensorboard else None)
             yield
 
     def forward(self, images):
         """Return the logits of a batch of images, in the data type of the network."""
         return self.net(images.astype(self.config.network.dtype, copy=False))
+
+    def forward_in_training(self, images):
+        """Return the logits, as `forward` does, and a list of the feature maps that the objective compares; empty if it compares none."""
+        if not self.objective.attention:
+            return self.forward(images), []
+        logits, *maps = self.objective.attention.student(images.astype(self.config.network.dtype, copy=False))
+        return logits, maps
 
     def save(self):
         """Write a checkpoint. All workers must call this."""

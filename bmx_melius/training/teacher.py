@@ -1,6 +1,7 @@
 """Loading of the teacher network of a distillation."""
 
 import os
+import warnings
 
 import mxnet as mx
 from mxnet import gluon
@@ -53,7 +54,9 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
         )
     try:
         if exported:
-            net = gluon.SymbolBlock.imports(files.symbol_file, ['data'], files.parameter_file(0), ctx=devices)
+            with warnings.catch_warnings():
+                warnings.filterwarnings('ignore', message='Cannot decide type')  # of the input, which is float32
+                net = gluon.SymbolBlock.imports(files.symbol_file, ['data'], files.parameter_file(0), ctx=devices)
         else:
             net = get_model(name, pretrained=pretrained, classes=classes, ctx=devices, **(arguments or {}))
             if params:

@@ -6,7 +6,7 @@ from ... import marks
 from ...analysis.counting import marked_bits
 from .builder import UnsupportedError
 from .lowering import requirements
-from .traced_network import MOST_BITS, Entry
+from .traced_network import MOST_BITS, Entry, is_sign
 
 NOT_CONNECTED = 'no binary layer is connected to it'  # reason for leaving a convertible node to MXNet
 _BINARY_LAYERS = (marks.CONVOLUTION, marks.DENSE)
@@ -75,8 +75,8 @@ def divide(network, thresholds):
 
 
 def is_binary_layer(node):
-    """Return whether a node is marked as a layer with 1-bit weights."""
-    return node.marks.get(marks.ROLE) in _BINARY_LAYERS and node.marks.get('bits') == '1'
+    """Return whether a node is marked as a layer whose weights are signs."""
+    return node.marks.get(marks.ROLE) in _BINARY_LAYERS and is_sign(node)
 
 
 def _is_low_bit_layer(node):

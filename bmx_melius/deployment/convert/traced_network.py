@@ -261,18 +261,6 @@ class Network:
         parameters = [self.constant(source) for source in self.sources(node)[1:]]
         return BatchNorm(*parameters, _eps(node), truth(node.attributes.get('fix_gamma', 'True')))
 
-    def only_variable_above(self, entry):
-        """Return the array of the only variable from which a constant is computed, or None if there are several."""
-        found, seen, waiting = set(), set(), [entry.node]
-        while waiting:
-            node = waiting.pop()
-            if node not in seen:
-                seen.add(node)
-                waiting.extend(node.inputs)
-                if node.operator is None:
-                    found.add(node)
-        return self.arrays[found.pop().name] if len(found) == 1 else None
-
 
 def _eps(node):
     """Return the eps of a BatchNorm node."""

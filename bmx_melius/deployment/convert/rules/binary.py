@@ -44,12 +44,7 @@ def binary_layer(builder, node, role, **attributes):
         return False
     if pad_value not in (-1, 0, 1):
         raise UnsupportedError(f'it pads with {pad_value:g}; -1, 0 and 1 can be packed')
-    weight_entry = network.sources(node)[1]
-    variable = network.only_variable_above(weight_entry)
-    if variable is None or variable.shape != network.shape(weight_entry):
-        raise UnsupportedError('its weight is not computed from one variable of its shape')
-    weight = network.constant(weight_entry)  # not the variable, whose signs differ if it is centred before it is rounded
-    bits = of_maps(weight).transpose(0, 2, 3, 1) >= 0
+    bits = signs_of_weights(network, node)
     number = flat_if_dense(builder, node, builder.bits(x, node.marks['encoding']))
     attributes.update(out_channels=len(bits), pad_value=int(pad_value), offset=int(node.marks.get('offset', 0)))
     builder.set(node, builder.add('binary_conv', [number], {'weight': np.ascontiguousarray(bits)}, **attributes))
@@ -99,3 +94,14 @@ def inputs_meant_as_signs(network):
 def flat_if_dense(builder, node, x):
     """Return value `x`, flattened if `node` is a dense layer and `x` is a map."""
     return builder.add('flatten', [x]) if node.operator == 'FullyConnected' and not builder.value(x).flat else x
+
+
+def signs_of_weights(network, node):
+    """Return which weights of a marked layer with binary weights are positive: bool, (out_channels, kernel_h, kernel_w, in_channels)."""
+    entry = network.sources(node)[1]
+    if entry.node.depends_on_data:
+        raise UnsupportedError('its weight is computed from data')
+    weight = network.constant(entry)  # signs, times a positive number
+    if (np.abs(weight) != abs(weight.flat[0])).any():
+        raise UnsupportedError('its weights are not signs')
+    return of_maps(weight).transpose(0, 2, 3, 1) >= 0

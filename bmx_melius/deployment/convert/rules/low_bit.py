@@ -19,7 +19,7 @@ from ....analysis.counting import marked_bits
 from ..builder import UnsupportedError
 from ..traced_network import MOST_BITS, is_sign
 from .attributes import of_maps
-from .binary import flat_if_dense, pad_value_of, value_read_by
+from .binary import flat_if_dense, pad_value_of, signs_of_weights, value_read_by
 
 
 def low_bit_layer(builder, node, role, **attributes):
@@ -90,11 +90,10 @@ class _Layer:
 
     def __init__(self, builder, node, attributes):
         self._builder, self._attributes = builder, attributes
-        entry = builder.network.sources(node)[1]
-        constant = of_maps(builder.network.constant(entry)).transpose(0, 2, 3, 1)
         if is_sign(node):
-            self.divisor, self.weights = 1, [constant >= 0]
+            self.divisor, self.weights = 1, [signs_of_weights(builder.network, node)]
         else:
+            constant = of_maps(builder.network.constant(builder.network.sources(node)[1])).transpose(0, 2, 3, 1)
             bits = marked_bits(node)
             self.divisor = 2**bits - 1
             factor = 0.5 if int(node.marks.get('offset', 0)) else 1  # of the weights that MXNet multiplies
