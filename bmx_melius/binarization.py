@@ -14,7 +14,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from mxnet.gluon import HybridBlock, nn
 
-from .channels import plain_layout
+from .channels import plain_layout, repeated_per_channel
 from .errors import UserError
 from .marks import CONVOLUTION, CONVOLUTION_INPUT, mark
 from .quantizers import FULL_PRECISION, Array, check_quantizer, quantize, rounds_to_sign, stored_bits
@@ -169,7 +169,7 @@ class QuantizedConvolution:
         y = self._convolve(F, x, self.quantized_weight(F, weight, **learned))
         if self.binarization.apply_scaling:
             scale = F.mean(F.abs(weight), axis=0, exclude=True)
-            y = F.broadcast_mul(y, self._per_channel(F, scale if self.binarization.scaling_gradient else F.BlockGrad(scale)))
+            y = y * repeated_per_channel(F, self._per_channel(F, scale), y, self.binarization.scaling_gradient)
         if bias is not None:
             y = F.broadcast_add(y, self._per_channel(F, bias))
         return y if self.act is None else self.act(y)

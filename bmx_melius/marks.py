@@ -11,6 +11,14 @@ activation          last node of a quantized activation                    metho
 convolution_input   node that subtracts the padding value from the input   pad_value
 convolution         the Convolution node of a quantized convolution        bits, method, sign, encoding, pad_value, offset
 dense               the FullyConnected node of a quantized dense layer     bits, method, sign, encoding, offset
+scale               BatchNorm that multiplies channels by input 1          none
+shift               BatchNorm that adds input 2 to channels                none
+prelu               sum of relu(x), whose input 0 is x, and a ``scale``    none
+                    of min(x, 0) by the slopes
+repetition_input    node whose input 0 is the value that is repeated       none
+repetition          last node of a repetition along some axes              none
+mean_input          node whose input 0 is the value that is averaged       none
+mean                last node of a mean                                    over (``channels`` or ``positions``)
 ==================  =====================================================  ============================================================
 
 The weight of ``convolution`` and ``dense`` is the largest of the variables from which input 1 of the anchor node is computed; others are
@@ -28,6 +36,13 @@ ACTIVATION = 'activation'
 CONVOLUTION_INPUT = 'convolution_input'
 CONVOLUTION = 'convolution'
 DENSE = 'dense'
+SCALE = 'scale'
+SHIFT = 'shift'
+PRELU = 'prelu'
+REPETITION_INPUT = 'repetition_input'
+REPETITION = 'repetition'
+MEAN_INPUT = 'mean_input'
+MEAN = 'mean'
 
 _SIGN_METHODS = ('sign', 'approx_sign')  # for networks exported without the fact ``sign``
 

@@ -20,6 +20,7 @@ from typing import Any, Callable, Optional, Tuple, Type
 
 from mxnet.gluon import HybridBlock, nn
 
+from bmx_melius.channelwise import PReLU, Scale, Shift
 from bmx_melius.layers import BinaryConv2D
 from bmx_melius.methods.abc_net import ABCConv2D
 from bmx_melius.methods.bwn import BWNConv2D
@@ -28,12 +29,13 @@ from bmx_melius.methods.dorefa import DoReFaConv2D
 from bmx_melius.methods.group_net import BASES, GroupSum, SoftConnection
 from bmx_melius.methods.hwgq import HWGQConv2D
 from bmx_melius.methods.lq_net import LQConv2D
-from bmx_melius.methods.reactnet import RPReLU, Shift
+from bmx_melius.methods.reactnet import RPReLU
 from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
 from bmx_melius.methods.syq import SYQConv2D
 from bmx_melius.methods.ttq import TTQConv2D
 from bmx_melius.methods.xnor_net import XNORConv2D
 from bmx_melius.methods.xnor_net_plus import LearnedScale
+from bmx_melius.quantizers import FULL_PRECISION
 
 from .layer_options import NetworkOptions
 from .padding import SamePadded, padded
@@ -94,6 +96,13 @@ class Place:
         """Whether input and output differ in size or channels, so that a shortcut cannot be the identity."""
         return self.stride > 1 or self.in_channels != self.channels
 
+    def initial_scale(self, options: Options) -> float:
+        """Return the factor that gives the results of the convolution about unit variance at the start of training.
+
+        Sums of n signs have the variance n. The float weights of a float twin are initialized accordingly.
+        """
+        return 1.0 if options.bits == FULL_PRECISION else (self.in_channels * self.kernel_size**2) ** -0.5
+
     def binary_conv(self, options: Options, layer: Type[BinaryConv2D] = BinaryConv2D, **arguments: Any) -> HybridBlock:
         """Return the convolution of a unit: `layer` with the geometry of this place, the options and `arguments`."""
         conv = functools.partial(options.binary_conv, self.channels, layer, self.kernel_size, strides=self.stride, **arguments)
@@ -138,19 +147,19 @@ def xnor_plus_unit(place: Place, options: SizedOptions) -> HybridBlock:
     """Return the unit of XNOR-Net with learned scales for channels, rows and columns (`bmx_melius.methods.xnor_net_plus`)."""
     size = -(-options.input_size // place.total_stride)
     conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
-    return chain(options.norm(), conv, LearnedScale(place.channels, size))
+    return chain(options.norm(), conv, LearnedScale(place.channels, size, place.initial_scale(options)))
 
 
 def strong_baseline_unit(place: Place, options: Options) -> HybridBlock:
     """Return BN, sign, convolution, learned scale and PReLU (`bmx_melius.methods.real_to_binary`)."""
     conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
-    return chain(options.norm(), conv, LearnedScale(place.channels), nn.PReLU(in_channels=place.channels))
+    return chain(options.norm(), conv, Scale(place.channels, place.initial_scale(options)), PReLU(place.channels))
 
 
 def real_to_binary_unit(place: Place, options: Options) -> HybridBlock:
     """Return BN, sign, convolution, gate and PReLU (`bmx_melius.methods.real_to_binary`)."""
     conv = place.binary_conv(options, GatedBinaryConv2D, weight_threshold=1)
-    return chain(options.norm(), conv, nn.PReLU(in_channels=place.channels))
+    return chain(options.norm(), conv, PReLU(place.channels))
 
 
 def reactnet_unit(place: Place, options: Options) -> HybridBlock:

@@ -12,8 +12,9 @@ from mxnet.gluon import nn
 
 import bmx_melius as bmx
 from bmx_melius import BinaryConv2D, QActivation, QConv2D, UserError
+from bmx_melius.channelwise import Shift
 from bmx_melius.methods.bnn import clip_latent_weights
-from bmx_melius.methods.reactnet import RPReLU, Shift
+from bmx_melius.methods.reactnet import RPReLU
 from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
 from bmx_melius.methods.xnor_net import ScaledBinaryConv2D, XNORConv2D
 from bmx_melius.methods.xnor_net_plus import LearnedScale
@@ -159,7 +160,6 @@ def test_learned_scales_are_a_product_of_three_vectors_with_its_derivatives():
 
     x = np.random.RandomState(1).randn(2, 3, 4, 4)
     assert_equals(LearnedScale(3, 4), equation, x, ['w_alpha', 'w_beta', 'w_gamma'])
-    assert_equals(LearnedScale(3), lambda s, x, w_alpha: x * w_alpha, x, ['w_alpha'])
 
 
 def test_learned_scales_are_initially_one_and_refuse_maps_of_another_size():
@@ -181,15 +181,15 @@ def test_unit_of_xnor_net_plus_scales_by_channel_row_and_column():
 
 def test_unit_of_the_strong_baseline_scales_channels_before_its_prelu():
     def equation(s, x, gamma, beta, w, scale, slope):
-        return prelu(s, bnn(s, batch_norm(x, gamma, beta), w, 2) * scale[0], slope)
+        return prelu(s, bnn(s, batch_norm(x, gamma, beta), w, 2) * scale[:, None, None], slope)
 
-    names = ['gamma', 'beta', None, None, 'w', 'scale', 'slope']
+    names = ['gamma', 'beta', None, None, 'w', 'scale', None, 'slope', None]
     assert_equals(unit('resnet{}_strong_baseline', 4, 3, stride=2), equation, inputs(boundary=False), names)
 
 
 def gated(s, x, w, w1, w2):
     hidden = np.maximum(np.einsum('nc,oc->no', x.mean(axis=(2, 3)), w1[:, :, 0, 0]), 0)
-    gate = 1 / (1 + np.exp(-np.einsum('nc,oc->no', hidden, w2[:, :, 0, 0])))
+    gate = 1 / (1 + np.exp(-np.einsum('nc,oc->no', hidden, w2[:, :, 0, 0]))) / np.sqrt(w[0].size)
     return bnn(s, x, w) * gate[:, :, None, None]
 
 
@@ -202,7 +202,7 @@ def test_unit_of_real_to_binary_applies_gate_and_prelu():
     def equation(s, x, gamma, beta, w, w1, w2, slope):
         return prelu(s, gated(s, batch_norm(x, gamma, beta), w, w1, w2), slope)
 
-    names = ['gamma', 'beta', None, None, 'w', 'w1', 'w2', 'slope']
+    names = ['gamma', 'beta', None, None, 'w', 'w1', 'w2', 'slope', None]
     assert_equals(unit('real_to_binary{}', 3, 8), equation, inputs(8, boundary=False), names)
 
 
@@ -216,10 +216,10 @@ def test_a_gate_needs_the_number_of_input_channels():
 
 def test_unit_of_reactnet_shifts_before_the_sign():
     def equation(s, x, w_shift, w, gamma, beta):
-        y = conv(s.sign(x + w_shift, triangle), s.sign(w, within_one))
+        y = conv(s.sign(x + w_shift[:, None, None], triangle), s.sign(w, within_one))
         return batch_norm(y * s.constant(filter_mean(w)), gamma, beta)
 
-    names = ['w_shift', 'w', 'gamma', 'beta', None, None]
+    names = ['w_shift', None, 'w', 'gamma', 'beta', None, None]
     assert_equals(unit('reactnet{}', 4, 3), equation, inputs(), names)
 
 
@@ -238,10 +238,10 @@ def test_sign_of_reactnet_has_the_triangular_gradient_with_its_bounds():
 
 def test_rprelu_is_the_equation_of_the_paper():
     def equation(s, x, minus_gamma, beta, zeta):
-        gamma = -minus_gamma
-        return np.where(x > gamma, x - gamma + zeta, beta[:, None, None] * (x - gamma) + zeta)
+        gamma, beta, zeta = (vector[:, None, None] for vector in (-minus_gamma, beta, zeta))
+        return np.where(x > gamma, x - gamma + zeta, beta * (x - gamma) + zeta)
 
-    assert_equals(RPReLU(3), equation, inputs(), ['minus_gamma', 'beta', 'zeta'])
+    assert_equals(RPReLU(3), equation, inputs(), ['minus_gamma', None, 'beta', None, 'zeta', None])
 
 
 # --- QuickNet --------------------------------------------------------------------------------------------------------------------------

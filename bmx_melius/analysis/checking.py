@@ -13,10 +13,10 @@ import numpy as np
 from mxnet.gluon.parameter import DeferredInitializationError
 
 from ..errors import UserError, last_line
-from ..marks import ACTIVATION, ROLE
+from ..marks import ACTIVATION, ACTIVATION_INPUT, ROLE
 from ..quantizers import QUANTIZERS, quantize
 from ..reporting import table
-from .graph import Graph, Node, activation_input, symbol_of
+from .graph import Graph, Node, first_node, symbol_of
 
 NEARLY_ALL = 0.99  # fraction of the inputs or channels of a quantizer from which they are reported as a problem
 _FEWEST_VALUES = 8  # per channel; fewer values may have equal signs by chance
@@ -148,7 +148,7 @@ def check(net: mx.gluon.Block, *inputs: mx.nd.NDArray) -> Check:
     activations = {}  # first node of an activation -> its last node
     for node in graph.nodes:
         known = node.marks.get(ROLE) == ACTIVATION and node.marks.get('method') in QUANTIZERS  # others have parameters
-        first = activation_input(node) if known else None
+        first = first_node(node, ACTIVATION_INPUT) if known else None
         if first is not None:
             activations[first] = node
     values, gradients = _training_pass(symbol, dict(zip(names, inputs)), parameters, list(activations))

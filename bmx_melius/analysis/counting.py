@@ -134,6 +134,11 @@ def _multiplies(node):
     return node.operator in _WEIGHT_INPUT and node.depends_on_data
 
 
+def _normalizes(node):
+    """Return whether a node is a normalization, not a learned scale or shift that is computed by the same operator."""
+    return node.operator in _NORMALIZATIONS and node.marks.get(marks.ROLE) not in (marks.SCALE, marks.SHIFT)
+
+
 def _weight_bits(node):
     """Return the bits per weight of a multiplying node, from its mark; 32 if it has none."""
     return marked_bits(node) if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE) else FLOAT_BITS
@@ -162,7 +167,7 @@ def _activation_bits(node):
             found.append(marked_bits(source))
         elif source.operator is None:
             found.append(_weight_bits(node))
-        elif source.operator in _WEIGHT_INPUT or source.operator in _NORMALIZATIONS:
+        elif source.operator in _WEIGHT_INPUT or _normalizes(source):
             found.append(FLOAT_BITS)
         else:
             waiting.extend(source.inputs)
@@ -219,7 +224,7 @@ def _last(graph, multiplying):
 
 def _kind(node, is_first, is_last):
     if node.operator not in _WEIGHT_INPUT:
-        return NORMALIZATION if node.operator in _NORMALIZATIONS else OTHER
+        return NORMALIZATION if _normalizes(node) else OTHER
     bits = _weight_bits(node)
     if bits < FLOAT_BITS:
         return BINARY if bits == 1 else QUANTIZED

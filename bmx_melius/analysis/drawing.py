@@ -42,6 +42,7 @@ _WORDS = {
     'mean': 'mean',
     '_contrib_AdaptiveAvgPooling2D': 'average',
 }
+_MARKED_WORDS = {marks.SCALE: 'scale', marks.SHIFT: 'shift', marks.PRELU: 'prelu', marks.MEAN: 'mean'}
 _JOINS = {
     'Concat': 'concat',
     'elemwise_add': '+',
@@ -114,7 +115,9 @@ def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
     for node in graph.nodes:
         if not node.depends_on_data:
             continue
-        arrivals = [origin[source] for source in node.inputs if source in origin]
+        arrivals = [origin[source] for source in node.sources if source in origin]
+        if node.operator is not None and not arrivals:
+            continue  # it does not depend on the values of data
         if _is_box(node, arrivals, layers):
             _add_box(drawing, node, layers.get(node))
             for box, words in dict.fromkeys(arrivals):
@@ -172,6 +175,8 @@ def _window(node):
 def _word(node):
     if node.marks.get(marks.ROLE) == marks.ACTIVATION:
         return node.marks['method'] if counting.marked_bits(node) < counting.FLOAT_BITS else None
+    if node.marks.get(marks.ROLE) in _MARKED_WORDS:
+        return _MARKED_WORDS[node.marks[marks.ROLE]]
     if node.operator in ('Activation', 'LeakyReLU'):
         return node.attributes.get('act_type', 'leaky')
     if node.operator in ('slice_axis', 'slice') and node.shape == node.inputs[0].shape:

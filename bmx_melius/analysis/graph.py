@@ -16,11 +16,14 @@ import mxnet as mx
 
 from ..errors import UserError, last_line
 from ..files import read_text
-from ..marks import ACTIVATION_INPUT, ROLE, read_marks
+from ..marks import ROLE, read_marks
 from ..symbol_json import SymbolJson, require_different_names
 
 Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a Gluon block, a symbol, or the path of an exported symbol
 InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]  # shape of the only input, or shapes of all inputs by name
+
+# Operators that read only the shapes of some inputs -> the number of inputs before these.
+_VALUES_READ = {'ones_like': 0, 'zeros_like': 0, 'reshape_like': 1}
 
 _MOST_ELEMENTS = (1 << 31) - 1  # per array, the limit of MXNet
 
@@ -63,6 +66,11 @@ class Node:
     def shape(self) -> Tuple[int, ...]:
         """Shape of the first output."""
         return self.shapes[0]
+
+    @property
+    def sources(self) -> List['Node']:
+        """Inputs whose values the node reads, without those of which it reads only the shape."""
+        return self.inputs[: _VALUES_READ.get(self.operator)]
 
 
 @dataclasses.dataclass(eq=False)
@@ -157,19 +165,22 @@ class Graph:
         return graph
 
 
-def activation_input(node: Node) -> Optional[Node]:
-    """Return the first node of the marked activation whose last node is `node`; None if the marks do not determine one."""
+def first_node(node: Node, role: str) -> Optional[Node]:
+    """Return the node marked with `role`, such as ``activation_input``, with which the computation of `node` begins.
+
+    Returns None if the marks do not determine one.
+    """
     found, seen, waiting = set(), set(), [node]
     while waiting:
         inner = waiting.pop()
-        if inner in seen or not inner.depends_on_data:
+        if inner in seen:
             continue
         seen.add(inner)
-        if inner.marks.get(ROLE) == ACTIVATION_INPUT:
+        if inner.marks.get(ROLE) == role:
             found.add(inner)
-        elif inner.inputs:
-            waiting.extend(inner.inputs)
-        else:
+        elif inner.operator is not None:
+            waiting.extend(inner.sources)
+        elif inner.depends_on_data:
             return None
     return found.pop() if len(found) == 1 else None
 

@@ -121,6 +121,8 @@ class _Graph:
             if norm['op'] != 'BatchNorm' or truth(norm['attrs'].get('fix_gamma', 'True')) or uses[source] > 1:
                 continue
             variables = [number for number, *_ in norm['inputs'][1:]]
+            if any(nodes[number]['op'] != VARIABLE for number in variables):
+                continue  # a learned scale (`bmx_melius.channelwise`)
             gamma, beta, mean, variance = (self.parameters[nodes[number]['name']].asnumpy().astype('f8') for number in variables)
             if gamma.min() <= 0:
                 continue

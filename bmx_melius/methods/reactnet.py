@@ -9,34 +9,15 @@ Backward: the derivatives of these functions, with the gradient (2 - 2|x|) 1[|x|
 5). The weights are alpha sign(w) with alpha = mean |w| of the filter, a constant for the gradient, and dw = d(alpha sign(w)) alpha
 1[|w| <= 1]; the authors' code omits the factor alpha in dw.
 
-`Shift` adds a learned number, as in the authors' code: -alpha before a `BinaryConv2D` with ``activation_method='approx_sign'``, which
-together are RSign, and -gamma and zeta in `RPReLU`. sign(0) is +1, in the paper -1.
+`bmx_melius.channelwise.Shift` adds a learned number, as in the authors' code: -alpha before a `BinaryConv2D` with
+``activation_method='approx_sign'``, which together are RSign, and -gamma and zeta in `RPReLU`. sign(0) is +1, in the paper -1.
 """
 
 from typing import Any, Optional
 
-from mxnet.gluon import HybridBlock, nn
+from mxnet.gluon import nn
 
-
-class Shift(HybridBlock):
-    """Add a learned number to each channel: ``x + shift``, initially 0.
-
-    Parameters
-    ----------
-    channels : int
-    prefix, params
-        As in every Gluon block.
-
-    Input and output (N, channels, H, W). The parameter ``shift`` has shape (1, channels, 1, 1).
-    """
-
-    def __init__(self, channels: int, prefix: Optional[str] = None, params: Any = None) -> None:
-        super().__init__(prefix=prefix, params=params)
-        with self.name_scope():
-            self.shift = self.params.get('shift', shape=(1, channels, 1, 1), init='zeros')
-
-    def hybrid_forward(self, F, x, shift):
-        return F.broadcast_add(x, shift)
+from ..channelwise import PReLU, Shift
 
 
 class RPReLU(nn.HybridSequential):
@@ -54,4 +35,4 @@ class RPReLU(nn.HybridSequential):
     def __init__(self, channels: int, prefix: Optional[str] = None, params: Any = None) -> None:
         super().__init__(prefix=prefix, params=params)
         with self.name_scope():
-            self.add(Shift(channels), nn.PReLU(in_channels=channels), Shift(channels))
+            self.add(Shift(channels), PReLU(channels), Shift(channels))

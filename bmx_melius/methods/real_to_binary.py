@@ -2,20 +2,26 @@
 
 Forward, with a gate g per image and channel, computed from the real input before its sign (section 4.3, figure 1)::
 
-    y = conv(sign(x), sign(w)) g,    g = sigmoid(W2 relu(W1 mean(x)))
+    y = conv(sign(x), sign(w)) g / sqrt(n),    g = sigmoid(W2 relu(W1 mean(x)))
 
-where mean(x) is the average over the positions, W1 reduces the C input channels to C / 8 and W2 expands them to those of the output.
-Backward: dx = d sign(x) 1[|x| <= 1] plus the gradient through the gate, dw = d sign(w) 1[|w| <= 1].
+where n is the number of weights per filter, mean(x) is the average over the positions, W1 reduces the C input channels to C / 8 and W2
+expands them to those of the output. Backward: dx = d sign(x) 1[|x| <= 1] plus the gradient through the gate, dw = d sign(w) 1[|w| <= 1].
+
+The factor 1 / sqrt(n), which gives the sums of n signs about unit variance, is in neither the paper nor Larq Zoo. Without it the sums of
+the residual connections are so large that training begins with a loss of more than a hundred. A float twin, whose weights are small, has
+no such factor.
 
 The Strong Baseline of the same paper (section 4.1) has a learned number per channel in place of g: `BinaryConv2D` without offset and
-`bmx_melius.methods.xnor_net_plus.LearnedScale`; Larq Zoo's version also scales rows and columns. Both are trained in two stages: first
-with binary activations and real weights (``weight_bits=32``), then with binary weights.
+`bmx_melius.channelwise.Scale`, initially 1 / sqrt(n) for the same reason. Larq Zoo's version also scales rows and columns, and starts with
+1. Both networks are trained in two stages: first with binary activations and real weights (``weight_bits=32``), then with binary weights.
 """
 
+import math
 from typing import Any
 
 from mxnet.gluon import nn
 
+from ..channels import POSITIONS, mean, repeated
 from ..errors import UserError
 from ..layers import BinaryConv2D
 from ..signatures import hands_on
@@ -49,14 +55,15 @@ class GatedBinaryConv2D(BinaryConv2D):
         super().__init__(channels, *geometry, in_channels=in_channels, no_offset=True, **arguments)
         if in_channels < REDUCTION:
             raise UserError(f'GatedBinaryConv2D needs in_channels, at least {REDUCTION}, for the size of its gate (got {in_channels})')
+        self._factor = 1 if self.qconv.binarization.is_float else math.prod(self.qconv.weight.shape[1:]) ** -0.5
         with self.name_scope():
             self.gate = nn.HybridSequential(prefix='')
             self.gate.add(
-                nn.GlobalAvgPool2D(),
                 nn.Conv2D(in_channels // REDUCTION, 1, use_bias=False, in_channels=in_channels),
                 nn.Activation('relu'),
                 nn.Conv2D(channels, 1, use_bias=False, in_channels=in_channels // REDUCTION),
             )
 
     def hybrid_forward(self, F, x):
-        return F.broadcast_mul(super().hybrid_forward(F, x), F.sigmoid(self.gate(x)))
+        y, gate = super().hybrid_forward(F, x), F.sigmoid(self.gate(mean(F, x, POSITIONS))) * self._factor
+        return y * repeated(F, gate, y, POSITIONS)

@@ -15,6 +15,7 @@ pass and the gradient dW = dW~ alpha.
 
 from typing import Any
 
+from ..channels import CHANNELS, mean, repeated
 from ..errors import UserError
 from ..layers import BinaryConv2D, QConv2D
 from ..quantizers import FULL_PRECISION, TINY, Array, clip, zero_with_gradient
@@ -54,9 +55,10 @@ class ScaledBinaryConv2D(BinaryConv2D):
         y = super().hybrid_forward(F, x)
         if not self.input_scale:
             return y
-        magnitude = F.mean(F.abs(F.BlockGrad(x)), axis=1, keepdims=True)
+        magnitude = mean(F, F.abs(F.BlockGrad(x)), CHANNELS)
         window = {key: self.qconv._kwargs[key] for key in ('kernel', 'stride', 'pad')}
-        return F.broadcast_mul(y, F.Pooling(magnitude, pool_type='avg', count_include_pad=True, **window))
+        scale = F.Pooling(magnitude, pool_type='avg', count_include_pad=True, **window)
+        return y * repeated(F, scale, y, CHANNELS, gradient=False)
 
 
 def with_paper_gradient(F: Any, weight: Array) -> Array:
@@ -71,8 +73,8 @@ def with_paper_gradient(F: Any, weight: Array) -> Array:
 
 def centred(F: Any, weight: Array) -> Array:
     """Return weight (O, I, H, W) minus its mean over the inputs I, clipped to [-1, 1]. The gradient also flows through the mean."""
-    mean = F.mean(weight, axis=1, keepdims=True)
-    return clip(F, weight - F.broadcast_mul(mean, F.ones_like(weight)), -1, 1)
+    average = F.mean(weight, axis=1, keepdims=True)
+    return clip(F, weight - F.broadcast_mul(average, F.ones_like(weight)), -1, 1)
 
 
 class XNORWeights(QConv2D):

@@ -6,7 +6,7 @@ from ... import marks
 from ...errors import UserError
 from ...quantizers import quantize
 from . import thresholds
-from .traced_network import Entry
+from .traced_network import Entry, is_marked_shift
 
 
 class FoldedBatchNorms:
@@ -26,7 +26,7 @@ class FoldedBatchNorms:
             entry = Entry(node, 0)
             if node.marks.get(marks.ROLE) == marks.ACTIVATION and (network.encoding(entry) or network.steps(entry)):
                 _, folded = network.before_comparison(network.activation_input(node))
-                nodes.update(dict.fromkeys(each for each in folded if each.operator == 'BatchNorm'))
+                nodes.update(dict.fromkeys(each for each in folded if _normalizes(each)))
         entries = [entry for node in nodes for entry in (network.sources(node)[0], Entry(node, 0))]
         values = dict(zip(entries, network.compute(entries, sample))) if entries else {}
         for node in nodes:
@@ -49,7 +49,7 @@ class FoldedBatchNorms:
         """
         key = nodes, channels, level
         if key not in self._folded:
-            batch_norm = self._network.batch_norm(nodes[0]) if nodes and nodes[0].operator == 'BatchNorm' else None
+            batch_norm = self._network.batch_norm(nodes[0]) if nodes and _normalizes(nodes[0]) else None
             functions = [self._network.shift(node) for node in nodes[batch_norm is not None :]]
             if level:
                 functions.append(_above(*level))
@@ -61,6 +61,11 @@ class FoldedBatchNorms:
             except thresholds.NotMonotoneError as error:
                 raise UserError(f'the batch normalization {nodes[0].name} overflows, its statistics are damaged: {error}') from error
         return self._folded[key]
+
+
+def _normalizes(node):
+    """Return whether a folded node is a batch normalization, not a shift."""
+    return node.operator == 'BatchNorm' and not is_marked_shift(node)
 
 
 def _above(bits, number):

@@ -11,7 +11,7 @@ from ... import marks
 from ...errors import UserError
 from ..program.operations import ProgramError
 from .builder import Builder, UnsupportedError
-from .rules import RULES, quantized_activation
+from .rules import MARKED_RULES, RULES
 from .traced_network import Entry
 
 
@@ -59,7 +59,7 @@ def _add(builder, node):
             raise UnsupportedError(f'it makes a value of shape {network.shape(entry)}; maps of one or two axes and vectors can be packed')
         if not network.is_float32(entry):
             raise UnsupportedError('it does not compute in float32')
-    rule = quantized_activation if node.marks.get(marks.ROLE) == marks.ACTIVATION else RULES.get(node.operator)
+    rule = MARKED_RULES.get(node.marks.get(marks.ROLE)) or RULES.get(node.operator)
     if rule is None:
         raise UnsupportedError(f'the operator {node.operator} has no packed form')
     try:

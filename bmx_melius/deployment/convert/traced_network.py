@@ -7,7 +7,7 @@ import numpy as np
 
 from ... import marks
 from ...analysis.counting import marked_bits
-from ...analysis.graph import Graph, activation_input
+from ...analysis.graph import Graph, first_node
 from ...errors import UserError, last_line
 from ...symbol_json import SymbolJson, truth
 from .thresholds import BatchNorm
@@ -156,8 +156,25 @@ class Network:
 
     def activation_input(self, node):
         """Return the input of a marked activation whose last node is `node`, or None if its marks are inconsistent."""
-        first = activation_input(node)
+        return self.marked_input(node, marks.ACTIVATION_INPUT)
+
+    def marked_input(self, node, role):
+        """Return input 0 of the node marked with `role` with which the computation of `node` begins, or None (`graph.first_node`)."""
+        first = first_node(node, role)
         return self.sources(first)[0] if first else None
+
+    def operands(self, node):
+        """Return the inputs of a node that combines them elementwise, each before it is repeated to the shape of the others."""
+        return [self._before_repetition(source) for source in self.sources(node)]
+
+    def _before_repetition(self, entry):
+        entry = self.before_identities(entry)
+        while entry.node.marks.get(marks.ROLE) == marks.REPETITION:
+            value = self.marked_input(entry.node, marks.REPETITION_INPUT)
+            if value is None:
+                break
+            entry = self.before_identities(value)
+        return entry
 
     def activation_interior(self, node):
         """Return the nodes of the marked activation whose last node is `node`, except `node`."""
@@ -238,6 +255,8 @@ class Network:
 
     def _is_channelwise_shift(self, node):
         """Return whether a node adds or subtracts a constant for each channel."""
+        if is_marked_shift(node):
+            return is_channelwise_batch_norm(node)
         if node.operator not in SUMS + DIFFERENCES or len(node.shape) not in (2, 3, 4):
             return False
         data = [source for source in node.inputs if source.depends_on_data]
@@ -248,7 +267,10 @@ class Network:
         return all(size == 1 for axis, size in enumerate(shape) if axis != 1)
 
     def shift(self, node):
-        """Return the function of a sum or difference with constants per channel: MXNet's operator on arrays (N, channels, H, W)."""
+        """Return the function of a node that adds or subtracts constants per channel: MXNet's operator on arrays (N, channels, H, W)."""
+        if is_marked_shift(node):
+            shift = mx.nd.array(self.constant(self.sources(node)[2]).reshape(1, -1, 1, 1))
+            return lambda x: mx.nd.broadcast_add(x, shift)  # with the rounding of the node
         arrays = [
             None if source.node.depends_on_data else mx.nd.array(self.constant(source).reshape(1, -1, 1, 1))
             for source in self.sources(node)
@@ -270,6 +292,11 @@ def _eps(node):
 def is_sign(node):
     """Return whether a node is marked with a quantizer that is the sign."""
     return marked_bits(node) == 1 and marks.is_sign(node.marks)
+
+
+def is_marked_shift(node):
+    """Return whether a node is marked as learned shifts of channels."""
+    return node.marks.get(marks.ROLE) == marks.SHIFT
 
 
 def is_channelwise_batch_norm(node):

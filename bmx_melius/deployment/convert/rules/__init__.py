@@ -1,5 +1,5 @@
 """Conversion rules, one for each supported MXNet operator; see `bmx_melius.deployment.convert.lowering`."""
 
 from . import activations, arithmetic, layers, moves
-from .binary import inputs_meant_as_signs, quantized_activation
-from .table import RULES
+from .binary import inputs_meant_as_signs
+from .table import MARKED_RULES, RULES

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from .... import marks
 from ..builder import UnsupportedError
-from .table import rule
+from .table import marked_rule, rule
 
 
 def _input(builder, node):
@@ -41,6 +42,17 @@ def _leaky_relu(builder, node):
         slope = builder.network.constant(parameters[0]).reshape(-1)
     else:
         raise UnsupportedError(f'the activation {kind} has no packed form')
+    builder.set(node, builder.add_channelwise('prelu', builder.real(x), slope=slope))
+
+
+@marked_rule(marks.PRELU)
+def _marked_prelu(builder, node):
+    """Convert relu(x) + slope * min(x, 0)."""
+    network = builder.network
+    positive, scaled = (source.node for source in network.sources(node))
+    if scaled.marks.get(marks.ROLE) != marks.SCALE or scaled.inputs[1].depends_on_data:
+        raise UnsupportedError('it is marked as a PReLU, but its second summand is not a product with constants')
+    x, slope = network.sources(positive)[0], network.constant(network.sources(scaled)[1])
     builder.set(node, builder.add_channelwise('prelu', builder.real(x), slope=slope))
 
 

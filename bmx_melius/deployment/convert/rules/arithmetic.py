@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from .... import marks
 from ....symbol_json import integers, truth
 from ..builder import UnsupportedError, map_shape
 from ..traced_network import DIFFERENCES, PRODUCTS, SUMS
-from .table import rule
+from .table import marked_rule, rule
 
 
 @rule(*SUMS)
@@ -41,7 +42,7 @@ def _difference(builder, node):
 @rule(*PRODUCTS)
 def _product(builder, node):
     if _has_data_only(builder, node):
-        sources = builder.network.sources(node)
+        sources = builder.network.operands(node)
         sources.sort(key=lambda source: builder.network.shape(source) != node.shape)  # one that need not be repeated comes first
         builder.set(node, builder.add('multiply', [builder.real(source) for source in sources]))
         return
@@ -74,8 +75,17 @@ def _mean(builder, node):
         raise UnsupportedError(f'it is the mean over the axes {sorted(axes)}; that over the channels (keepdims) or the map can be packed')
 
 
+@marked_rule(marks.MEAN)
+def _marked_mean(builder, node):
+    x = builder.network.marked_input(node, marks.MEAN_INPUT)
+    if x is None:
+        raise UnsupportedError('the start of the mean is not marked')
+    operation = {'channels': 'channel_mean', 'positions': 'global_avg_pool'}[node.marks['over']]
+    builder.set(node, builder.add(operation, [builder.real(x)]))
+
+
 def _has_data_only(builder, node):
-    return all(source.node.depends_on_data for source in builder.network.sources(node))
+    return all(source.node.depends_on_data for source in builder.network.operands(node))
 
 
 def _shifted(builder, x, constants):
@@ -85,7 +95,7 @@ def _shifted(builder, x, constants):
 
 def _split(builder, node):
     """Return the data input and the constant input of a node, and whether data is the first one."""
-    first, second = builder.network.sources(node)
+    first, second = builder.network.operands(node)
     data, constant = (first, second) if first.node.depends_on_data else (second, first)
     if builder.network.shape(data) != node.shape:
         raise UnsupportedError('it repeats data to the shape of a parameter')
@@ -125,7 +135,7 @@ def _data_and_factors(builder, node):
     while waiting:
         entry = waiting.pop()
         if entry.node.operator in PRODUCTS:
-            waiting.extend(network.sources(entry.node))
+            waiting.extend(network.operands(entry.node))
         else:
             factors.append(_constants(network, node, entry))
     products = {}  # kind -> the product of its factors

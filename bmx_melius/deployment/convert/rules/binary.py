@@ -8,9 +8,11 @@ from ....errors import UserError
 from ..builder import UnsupportedError
 from ..traced_network import Entry, is_sign
 from .attributes import of_maps
+from .table import marked_rule
 
 
-def quantized_activation(builder, node):
+@marked_rule(marks.ACTIVATION)
+def _quantized_activation(builder, node):
     """Convert a marked activation (`node` is its last node), with the batch normalization and shifts before it, to a threshold."""
     network = builder.network
     steps = network.steps(Entry(node, 0))
