@@ -68,14 +68,16 @@ def test_training_clips_latent_weights_after_each_update():
     net.initialize(mx.init.Constant(0.5))
     progress = SimpleNamespace(epoch=0, batch=0, add=lambda *results: None)
     objective = SimpleNamespace(
-        prepare=lambda images, labels, epoch, batch: (images, labels), loss=lambda x, output, target: output, labels=lambda target: target
+        prepare=lambda images, labels, epoch, batch: (images, labels),
+        loss=lambda x, output, target, maps: output,
+        labels=lambda target: target,
     )
     run = SimpleNamespace(
         config=SimpleNamespace(seed=0),
         progress=progress,
         objective=objective,
         devices=[mx.cpu()],
-        forward=net,
+        forward_in_training=lambda images: (net(images), []),
         net=net,
         trainer=mx.gluon.Trainer(net.collect_params(), 'sgd', {'learning_rate': 3}),
         source=SimpleNamespace(images_per_update=1),
