@@ -220,6 +220,12 @@ def test_statistics_that_are_not_finite_are_refused():
         trained(layer, nd.array([[[[np.inf, 1]]]]), 1)
 
 
+@pytest.mark.parametrize('bits, method', [(3, 'round'), (1, 'sign')])
+def test_activations_of_lq_net_have_two_bits(bits, method):
+    with pytest.raises(UserError, match=f'2 bits, or 32 for the float twin, not {bits}'):
+        LQConv2D(4, 3, activation_bits=bits, activation_method=method)
+
+
 def test_bases_do_not_change_without_a_backward_pass_or_through_the_optimizer():
     layer, x = LQConv2D(4, 3, in_channels=3), nd.random.normal(shape=(2, 3, 6, 6))
     layer.initialize()
