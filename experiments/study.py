@@ -19,7 +19,7 @@ The keys of a file are, for a study on ImageNet:
 ``seeds``
     Seeds; each row is trained once with each of them.
 ``quick``
-    Replacements for these keys, for a run of minutes on handwritten digits; axes that are not given are kept.
+    Replacements for these keys, for small networks on a dataset that needs no download; axes that are not given are kept.
 """
 
 import dataclasses
