@@ -103,6 +103,9 @@ def read_study(name, quick=False):
     axes, compared = content['axes'], content['compare']
     if compared not in axes:
         raise UserError(f'{path}: `compare` must be one of the axes {", ".join(axes)}, not {compared}')
+    for axis, values in axes.items():
+        if not isinstance(values, dict) or not values:
+            raise UserError(f'{path}: the axis {axis} must be a mapping of its values to flags, not {values!r}')
     rows, exceptions = [], dict(content.get('rows', {}))
     for labels in itertools.product(*axes.values()):
         flags = content['flags']
