@@ -6,14 +6,20 @@ from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Oper
 from bmx_melius.deployment.program.program import Program
 
 CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
-EXACT = 2.0**22  # sums of multiples of 1/4 below it are exact in float32, in any order
+EXACT = 2.0**24  # sums of multiples of q below q times this number are exact in float32, in any order
+ROUNDED = 64.0  # magnitudes up to which the rounding errors of a value are far below 1e-5
 
 
 class Maker:
     """Generator of a random program, operation by operation.
 
-    With `exact`, all numbers are small multiples of 1/2, so that all results are exact and engine and interpreter must agree bit for bit.
-    Otherwise weights are random numbers, and there are no thresholds, because these could amplify rounding errors.
+    With `exact`, all numbers are multiples of a power of two, and so small that all results are exact and engine and interpreter must agree
+    bit for bit. Otherwise weights are random numbers, and there are no thresholds, because these could amplify rounding errors.
+
+    Attributes
+    ----------
+    bounds : list of tuple (float, float)
+        For each value the largest possible magnitude, and the number of which it is a multiple if `exact`.
     """
 
     def __init__(self, random, exact):
@@ -24,7 +30,7 @@ class Maker:
             flat = random.random() < 0.2
             size = (1, 1) if flat else (random.randint(1, 12), random.randint(1, 12))
             self.inputs.append(Value(REAL_KIND, random.choice(CHANNELS), *size, flat))
-            self.bounds.append(8.0)
+            self.bounds.append((8.0, 0.5))
         self.values += self.inputs
 
     def program(self, operations):
@@ -41,6 +47,8 @@ class Maker:
             kinds = OPERATIONS[name].kinds
             count = 2 if name == 'add' else self.random.randint(1, 4) if name == 'concat' else 1
             inputs = tuple(self.any_value(kinds) for _ in range(count))
+            if name == 'multiply' and None not in inputs:
+                inputs += (self.factor_of(inputs[0]),)
             if None in inputs:
                 continue
             operation = Operation(name, inputs, self.attributes(name, self.values[inputs[0]]))
@@ -65,6 +73,18 @@ class Maker:
             return None
         return numbers[-1] if self.random.random() < 0.6 else self.random.choice(numbers[-6:])
 
+    def factor_of(self, x):
+        """Return the number of a value by which value `x` can be multiplied; if possible one that is smaller."""
+        product = Operation('multiply', ())
+        fitting, smaller = [], []
+        for number, value in enumerate(self.values):
+            try:
+                result_of(product, [self.values[x], value])
+            except ProgramError:
+                continue
+            (fitting if value.shape == self.values[x].shape else smaller).append(number)
+        return self.random.choice(smaller if smaller and self.random.random() < 0.7 else fitting)
+
     def attributes(self, name, value):
         choice = self.random.choice
         attributes = {}
@@ -79,6 +99,8 @@ class Maker:
                 attributes[attribute] = choice([g for g in (1, 1, 2, 3, 4, 8) if value.channels % g == 0])
             elif attribute == 'out_channels':
                 attributes[attribute] = attributes.get('groups', 1) * choice((1, 3, 8, 16, 32, 64))
+            elif attribute in ('height', 'width'):
+                attributes[attribute] = choice((1, getattr(value, attribute)))
             elif attribute == 'begin':
                 attributes[attribute] = self.random.randrange(value.channels)
             elif attribute == 'end':
@@ -91,21 +113,34 @@ class Maker:
         return attributes
 
     def bound(self, operation):
-        """Return the largest possible magnitude of an element of the result, or None if the operation must not be added."""
-        name, a = operation.name, operation.attributes
-        inputs = [self.bounds[number] for number in operation.inputs]
-        if name == 'threshold' and not self.exact:
+        """Return the entry of `bounds` for the result, or None if the operation must not be added."""
+        name, a, x = operation.name, operation.attributes, self.values[operation.inputs[0]]
+        inputs, units = zip(*(self.bounds[number] for number in operation.inputs))
+        unit = min(1, *units)
+        if name in ('avg_pool', 'global_avg_pool', 'sigmoid') and self.exact:
             return None
-        if name in ('avg_pool', 'global_avg_pool') and self.exact:
+        if name == 'threshold' and not self.exact or name in ('sigmoid', 'clip') and not self.exact and inputs[0] > ROUNDED:
             return None
         if 'kernel_h' in a and name.endswith('conv'):
-            weights = a['kernel_h'] * a['kernel_w'] * (self.values[operation.inputs[0]].channels // a['groups'])
+            weights = a['kernel_h'] * a['kernel_w'] * (x.channels // a['groups'])
             bound = weights if name == 'binary_conv' else 2 * weights * inputs[0] + 8
+            unit = 0.5 if name == 'binary_conv' else unit
         elif name == 'affine':
             bound = 2 * inputs[0] + 8
+        elif name in ('scale_map', 'shift_map'):
+            bound = 2 * inputs[0] if name == 'scale_map' else inputs[0] + 2
+        elif name == 'multiply':
+            bound, unit = inputs[0] * inputs[1], min(1, units[0] * units[1])
+        elif name == 'clip':
+            bound, unit = max(inputs[0], 10), min(unit, 0.5)
+        elif name == 'channel_mean':
+            if x.channels & (x.channels - 1) and self.exact:
+                return None
+            bound, unit = inputs[0], unit / x.channels
         else:
             bound = sum(inputs) if name == 'add' else max([1, *inputs])
-        return bound if bound < EXACT else None
+            unit = unit / 2 if name == 'prelu' else unit
+        return (bound, unit) if bound < EXACT * (unit if self.exact else 0.25) else None
 
     def arrays(self, operation):
         channels = self.values[operation.inputs[0]].channels
@@ -115,6 +150,11 @@ class Maker:
             elif name == 'threshold':
                 array = self.numpy.randint(-20, 21, shape) / 2 * self.numpy.choice((1, 1, 10), shape)
                 array[self.numpy.rand(*shape) < 0.1] = self.numpy.choice((-np.inf, np.inf, 1e30, -1e9, 40000, -0.0))
+            elif name in ('low', 'high'):
+                array = self.numpy.randint(0, 21, shape) / (2 if name == 'high' else -2)
+                array[self.numpy.rand(*shape) < 0.1] = np.inf if name == 'high' else -np.inf
+            elif name == 'slope':
+                array = self.numpy.randint(-2, 3, shape) / 2
             elif not self.exact:
                 array = self.numpy.randn(*shape)
             else:

@@ -29,7 +29,7 @@ from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.deployment.convert.conversion import convert
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.limits import MAX_OPERATIONS
-from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value
+from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, result_of
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
 from model_zoo import get_model
@@ -166,6 +166,62 @@ def test_float_results_differ_only_by_rounding_and_not_by_threads(library, rando
     for image in range(len(inputs[0])):
         for y, one in zip(engine.run([array[image : image + 1] for array in inputs]), single):
             np.testing.assert_array_equal(y[0], one[image], f'image {image} alone')
+
+
+@given(
+    random=st.randoms(use_true_random=False),
+    channels=st.sampled_from((3, 32, 64, 80)),
+    size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    kernel=st.sampled_from((1, 3)),
+    stride=st.integers(1, 2),
+    pad_value=st.integers(-1, 1),
+    chain=st.lists(st.sampled_from(('affine', 'relu', 'prelu', 'clip', 'abs', 'add', 'gate', 'map', 'multiply', 'scale_map', 'shift_map'))),
+)
+@settings(max_examples=settings().max_examples * 2, suppress_health_check=list(HealthCheck))
+def test_elementwise_operations_after_a_binary_convolution_equal_the_interpreter(
+    library, random, channels, size, kernel, stride, pad_value, chain
+):
+    maker = Maker(random, exact=True)
+    maker.inputs = [Value(REAL_KIND, channels, *size, False)]
+    result = ((size[0] - 1) // stride + 1, (size[1] - 1) // stride + 1)
+    maker.inputs += [
+        Value(REAL_KIND, channels, *result, False),
+        Value(REAL_KIND, channels, 1, 1, False),
+        Value(REAL_KIND, 1, *result, False),
+    ]
+    maker.values, maker.bounds = list(maker.inputs), [(8.0, 0.5)] * 4
+
+    def add(name, *inputs, **attributes):
+        operation = Operation(name, inputs, attributes)
+        maker.arrays(operation)
+        maker.operations.append(operation)
+        maker.values.append(result_of(operation, [maker.values[number] for number in inputs]))
+        return len(maker.values) - 1
+
+    pads = dict(pad_h=kernel // 2, pad_w=kernel // 2)
+    window = dict(kernel_h=kernel, kernel_w=kernel, stride_h=stride, stride_w=stride, **pads)
+    x = add('binary_conv', add('threshold', 0), **attributes_of('binary_conv', out_channels=channels, pad_value=pad_value, **window))
+    others = {'add': 1, 'multiply': 1, 'gate': 2, 'map': 3}
+    for name in chain[:5]:
+        operands = (x, others[name]) if name in others else (x,)
+        heights, widths = ((1, extent) for extent in result)
+        positions = {'by_channel': random.randint(0, 1), 'height': random.choice(heights), 'width': random.choice(widths)}
+        name = 'multiply' if name in ('gate', 'map') else name
+        x = add(name, *operands, **positions if name in ('scale_map', 'shift_map') else {})
+    program = Program(maker.inputs, maker.operations, [x])
+    inputs = [maker.numpy.randint(-2, 3, (2, *value.shape)).astype(np.float32) for value in maker.inputs]
+    (expected,) = reference.run(program, inputs)
+    engine = Engine.of(library, program)
+    for threads in (1, 2, 3):
+        np.testing.assert_array_equal(engine.run(inputs, threads)[0], expected, f'{threads} threads\n{describe(program)}')
+
+
+def test_sigmoids_are_within_4e_7_of_their_value(library):
+    x = np.concatenate([np.linspace(-87, 90, 5000), [0, -0.0, 1e-40, -1e4, 1e4, -3e38, 3e38, 1e-3]]).astype(np.float32)[None]
+    program = Program([Value(REAL_KIND, x.shape[1], 1, 1, True)], [Operation('sigmoid', (0,))], [1])
+    with np.errstate(over='ignore'):
+        expected = 1 / (1 + np.exp(-x.astype(np.longdouble)))
+    np.testing.assert_allclose(Engine.of(library, program).run([x])[0], expected, rtol=4e-7, atol=2e-38)
 
 
 def attributes_of(name, **others):
@@ -499,6 +555,23 @@ def test_both_validators_know_the_same_limits(reference_library, limit):
     assert refusal(words) == message
     assert not create(reference_library, words)
     assert reference_library.bmx_last_error().decode() == message
+
+
+@pytest.mark.parametrize('array', ['threshold', 'low', 'high'])
+def test_both_validators_refuse_bounds_that_are_no_numbers(reference_library, array):
+    names = {'threshold': 'threshold', 'low': 'clip', 'high': 'clip'}
+    arrays = {
+        'clip': {'low': np.zeros(3, 'f'), 'high': np.ones(3, 'f')},
+        'threshold': {'threshold': np.zeros(3, 'f'), 'flip': np.zeros(3, bool)},
+    }
+    operation = Operation(names[array], (0,), {}, arrays[names[array]])
+    program = Program([Value(REAL_KIND, 3, 2, 2, False)], [operation], [0])
+    words = program.to_words()
+    words[-1 - {'threshold': 4, 'low': 6, 'high': 3}[array]] = np.float32(np.nan).view(np.int32)  # before the number of the output
+    words[3] = np.array(zlib.crc32(words[4:].tobytes()), np.uint32).view(np.int32)
+    assert refusal(words) == f'operation 0 ({operation.name}) has a {array} that is not a number'
+    assert not create(reference_library, words)
+    assert reference_library.bmx_last_error().decode() == refusal(words)
 
 
 def test_a_program_of_as_many_operations_as_are_possible_is_read_planned_and_run(reference_library):

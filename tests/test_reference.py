@@ -220,6 +220,56 @@ def test_elementwise_operations_follow_their_definitions():
     np.testing.assert_array_equal(y, 2 * x)
 
 
+CHANNELWISE = np.array([0.5, -1, 0, 2, 0.25, -0.5], np.float32)
+POSITIONS = np.arange(12, dtype=np.float32).reshape(1, 3, 4) - 5
+ELEMENTWISE = {  # operation -> attributes, arrays, and MXNet's function
+    'prelu': ({}, {'slope': CHANNELWISE}, lambda x: mx.nd.LeakyReLU(x, mx.nd.array(CHANNELWISE), act_type='prelu')),
+    'clip': ({}, {'low': np.full(6, -0.5, np.float32), 'high': np.full(6, 1, np.float32)}, lambda x: mx.nd.clip(x, -0.5, 1)),
+    'sigmoid': ({}, {}, mx.nd.sigmoid),
+    'abs': ({}, {}, mx.nd.abs),
+    'channel_mean': ({}, {}, lambda x: mx.nd.mean(x, axis=1, keepdims=True)),
+    'scale_map': (
+        {'by_channel': 0, 'height': 3, 'width': 4},
+        {'factor': POSITIONS},
+        lambda x: mx.nd.broadcast_mul(x, mx.nd.array(POSITIONS[None])),
+    ),
+    'shift_map': (
+        {'by_channel': 1, 'height': 3, 'width': 1},
+        {'summand': CHANNELWISE[:, None, None] * POSITIONS[:, :, :1]},
+        lambda x: mx.nd.broadcast_add(x, mx.nd.array((CHANNELWISE[:, None, None] * POSITIONS[:, :, :1])[None])),
+    ),
+}
+
+
+@pytest.mark.parametrize('name', ELEMENTWISE)
+def test_elementwise_operations_are_those_of_mxnet(name):
+    attributes, arrays, function = ELEMENTWISE[name]
+    x, y = run_one((6, 3, 4), Operation(name, (), attributes, arrays))
+    np.testing.assert_allclose(y, function(mx.nd.array(x)).asnumpy(), rtol=1e-6, atol=1e-7)
+    if not attributes:
+        x, y = run_one((6,), Operation(name, (), attributes, arrays))
+        np.testing.assert_allclose(y, function(mx.nd.array(x)).asnumpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize('factor', [(6, 3, 4), (6, 1, 1), (1, 3, 4), (1, 1, 4), (1, 1, 1)])
+def test_factors_are_repeated_as_in_mxnet(factor):
+    inputs = [Value(REAL_KIND, 6, 3, 4, False), Value(REAL_KIND, *factor, False)]
+    program = Program.from_words(Program(inputs, [Operation('multiply', (0, 1))], [2]).to_words())
+    x, y = (np.random.randn(2, *value.shape).astype(np.float32) for value in inputs)
+    expected = mx.nd.broadcast_mul(mx.nd.array(x), mx.nd.array(y)).asnumpy()
+    np.testing.assert_array_equal(reference.run(program, [x, y])[0], expected)
+    for wrong in ((5, 1, 1), (6, 2, 4), (6, 3, 5)):
+        with pytest.raises(ProgramError, match=r'operation 0: multiply of real \(6, 3, 4\) and real'):
+            Program([inputs[0], Value(REAL_KIND, *wrong, False)], [Operation('multiply', (0, 1))], [2]).values()
+
+
+def test_vectors_become_maps_of_one_position():
+    x, y = run_one((6,), Operation('unflatten', ()))
+    np.testing.assert_array_equal(y, x[:, :, None, None])
+    with pytest.raises(ProgramError, match=r'unflatten of real \(6, 1, 1\)'):
+        make((6, 1, 1), Operation('unflatten', ()))
+
+
 def test_channels_are_joined_cut_shuffled_and_flattened_in_order():
     x, y = run_one((6, 3, 4), Operation('slice', (0,), {'begin': 1, 'end': 3}), Operation('concat', (1, 0, 1)))
     np.testing.assert_array_equal(y, np.concatenate([x[:, 1:3], x, x[:, 1:3]], axis=1))

@@ -54,7 +54,7 @@ def run(arguments, output):
     source = Exported(arguments.prefix)
     with tempfile.TemporaryDirectory() as folder:
         packed = _packed_prefix(source, arguments.input_shape, folder)
-        program, _, input_names, output_order = read_packed(packed)
+        program, _, input_names, output_order, _ = read_packed(packed)
     model = to_onnx(program, input_names, output_order)
     deviation = _verify(model, program) if arguments.verify else None
     with replacing(arguments.model) as temporary, open(temporary, 'wb') as file:

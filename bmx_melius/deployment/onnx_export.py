@@ -260,6 +260,33 @@ class _Model:
     def expand(self, _, b, low):
         return self._affine(b, 2, -1) if low == -1 else b
 
+    def prelu(self, value, x, slope):
+        return self._add('PRelu', x, self._of_channels('slope', slope, value))
+
+    def clip(self, value, x, low, high):
+        return self._add('Min', self._add('Max', x, self._of_channels('low', low, value)), self._of_channels('high', high, value))
+
+    def sigmoid(self, _, x):
+        return self._add('Sigmoid', x)
+
+    def abs(self, _, x):
+        return self._add('Abs', x)
+
+    def multiply(self, _, x, y):
+        return self._add('Mul', x, y)
+
+    def channel_mean(self, _, x):
+        return self._add('ReduceMean', x, axes=[1], keepdims=1)
+
+    def scale_map(self, value, x, factor, **_):
+        return self._add('Mul', x, self._of_positions('factor', factor, value))
+
+    def shift_map(self, value, x, summand, **_):
+        return self._add('Add', x, self._of_positions('summand', summand, value))
+
+    def unflatten(self, _, x):
+        return self._add('Unsqueeze', x, self._constant('axes', np.array([2, 3])))
+
     def _affine(self, x, factor, shift):
         return self._add(
             'Add', self._add('Mul', x, self._constant('factor', np.float32(factor))), self._constant('shift', np.float32(shift))
@@ -268,6 +295,10 @@ class _Model:
     def _of_channels(self, name, numbers, value):
         """Add a constant with one number per channel, in a shape that broadcasts to the value."""
         return self._constant(name, numbers if value.flat else numbers.reshape(-1, 1, 1))
+
+    def _of_positions(self, name, numbers, value):
+        """Add a constant (channels, height, width), in a shape that broadcasts to the value."""
+        return self._constant(name, numbers.reshape(-1) if value.flat else numbers)
 
 
 def _windows(geometry):

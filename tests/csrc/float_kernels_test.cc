@@ -385,6 +385,105 @@ void check_planar_max_pool(const FloatKernels& kernels) {
     expect_equal(kernels.name, "planar_max_pool", output, expected);
 }
 
+// Pixels of floats, with gaps between them unless they are contiguous.
+struct Grid {
+    int pixels, channels;
+    ptrdiff_t pixel;
+    Reals numbers;
+
+    Grid(int pixels, int channels)
+        : pixels(pixels), channels(channels), pixel(channels + pick({0, 0, 3})), numbers(pixel * pixels, kGap) {
+        for (int i = 0; i < pixels; ++i) {
+            const Reals reals = random_reals(channels);
+            std::copy(reals.begin(), reals.end(), numbers.begin() + i * pixel);
+        }
+        numbers.resize(pixel * (pixels - 1) + channels);
+    }
+    float& at(int i, int c) { return numbers[i * pixel + c]; }
+};
+
+double transformed(Elementwise kind, double x, double a, double b) {
+    switch (kind) {
+        case Elementwise::affine:
+            return x * a + b;
+        case Elementwise::relu:
+            return std::fmax(x, 0);
+        case Elementwise::prelu:
+            return x > 0 ? x : x * a;
+        case Elementwise::clip:
+            return std::fmin(std::fmax(x, a), b);
+        case Elementwise::abs:
+            return std::fabs(x);
+        case Elementwise::sigmoid:
+            return 1 / (1 + std::exp(-x));
+    }
+    std::abort();
+}
+
+void check_transform(const FloatKernels& kernels) {
+    Grid x(pick(1, 9), pick({1, 3, 8, 16, 17, 40, 100}));
+    for (float& number : x.numbers) {
+        number = number == kGap ? kGap : number * std::ldexp(1.0f, pick(-3, 7));
+    }
+    const Reals a = random_reals(x.channels), b = random_reals(x.channels);
+    for (const Elementwise kind : {Elementwise::affine, Elementwise::relu, Elementwise::prelu, Elementwise::clip,
+                                   Elementwise::abs, Elementwise::sigmoid}) {
+        Grid y = x;
+        kernels.transform({kind, y.numbers.data(), y.pixel, y.pixels, y.channels, a.data(), b.data()});
+        for (int i = 0; i < x.pixels; ++i) {
+            for (int c = 0; c < x.channels; ++c) {
+                const double expected = transformed(kind, x.at(i, c), a[c], b[c]);
+                const double magnitude =
+                    kind == Elementwise::affine ? std::fabs(x.at(i, c) * a[c]) + std::fabs(b[c]) : std::fabs(expected);
+                expect_close(kernels.name, "transform", y.at(i, c), expected, magnitude + 1e-30, 4e-7);
+                y.at(i, c) = x.at(i, c);
+            }
+        }
+        expect_equal(kernels.name, "transform, gaps", y.numbers, x.numbers);
+    }
+}
+
+template <class T>
+void check_combine(const FloatKernels& kernels, Number number) {
+    Grid x(pick(1, 9), pick({1, 3, 16, 17, 40}));
+    const bool shared = toss();
+    const int width = shared ? 1 : x.channels;
+    const ptrdiff_t y_pixel = pick({0, width, width + 2});
+    std::vector<T> y(y_pixel * (x.pixels - 1) + width);
+    for (T& element : y) {
+        element = T(pick(-300, 300));
+    }
+    for (const Combination kind : {Combination::copy, Combination::add, Combination::multiply}) {
+        Grid found = x, expected = x;
+        kernels.combine({kind, found.numbers.data(), x.pixel, x.pixels, x.channels, number, y.data(), y_pixel, shared});
+        for (int i = 0; i < x.pixels; ++i) {
+            for (int c = 0; c < x.channels; ++c) {
+                const float operand = float(y[i * y_pixel + (shared ? 0 : c)]);
+                float& result = expected.at(i, c);
+                result = kind == Combination::copy  ? operand
+                         : kind == Combination::add ? result + operand
+                                                    : result * operand;
+            }
+        }
+        expect_equal(kernels.name, "combine", found.numbers, expected.numbers);
+    }
+}
+
+void check_mean_channels(const FloatKernels& kernels) {
+    const int pixels = pick(1, 5), channels = pick({1, 3, 16, 17, 64, 1100, 3000});
+    const Reals x = random_reals(size_t(pixels) * channels);
+    Reals means(pixels);
+    kernels.mean_channels(x.data(), pixels, channels, means.data());
+    for (int i = 0; i < pixels; ++i) {
+        double sum = 0, magnitude = 0;
+        for (int c = 0; c < channels; ++c) {
+            sum += x[size_t(i) * channels + c];
+            magnitude += std::fabs(x[size_t(i) * channels + c]);
+        }
+        expect_close(kernels.name, "mean_channels", means[i], sum / channels, magnitude / channels, 4e-6);
+    }
+}
+
 // NaN must propagate through ReLU and through weights of 0.
 void check_nan(const FloatKernels& kernels) {
     const float x[] = {NAN, -1, 1}, scale[] = {1, 1, 1}, shift[] = {0, 0, 0};
@@ -451,6 +550,10 @@ int main(int, char** arguments) {
         check_pixels_to_planar<float>(kernels, Number::f32);
         check_pixels_to_planar<int16_t>(kernels, Number::i16);
         check_planar_max_pool(kernels);
+        check_transform(kernels);
+        check_combine<float>(kernels, Number::f32);
+        check_combine<int16_t>(kernels, Number::i16);
+        check_mean_channels(kernels);
     }
     std::printf("%s: ok\n", kernels.name);
 }

@@ -111,6 +111,43 @@ void an_input_that_is_only_compared_is_packed_at_once() {
     CHECK((kinds_of(p) == Kinds{StepKind::input_pack, StepKind::binary_conv, StepKind::output}));
 }
 
+void elementwise_operations_after_a_convolution_are_part_of_it() {
+    ProgramBuilder b;
+    const int x = b.input(64, 8, 8);
+    const int y = b.add(b.prelu(b.affine(b.binary_conv(b.threshold(x), 64))), x);
+    const int z = b.binary_conv(b.threshold(y), 64);
+    const Planned p = plan("residual with prelu", b, {b.add(y, z)});
+    CHECK((kinds_of(p) ==
+           Kinds{StepKind::input, StepKind::pack, StepKind::binary_conv, StepKind::binary_conv, StepKind::output}));
+    CHECK((ops_of(p, y) == std::vector<Op>{Op::threshold, Op::binary_conv, Op::affine, Op::prelu, Op::add}));
+    CHECK(maker(p, y).sums == bmx::Number::i16 && maker(p, y).number == bmx::Number::f32);
+}
+
+void elementwise_operations_are_one_step_and_pack() {
+    ProgramBuilder b;
+    const int x = b.input(64, 8, 8), y = b.prelu(b.affine(b.add(x, x))), z = b.binary_conv(b.threshold(y), 64);
+    const Planned p = plan("elementwise", b, {b.max_pool(z), y});
+    CHECK((ops_of(p, y) == std::vector<Op>{Op::add, Op::affine, Op::prelu}));
+    const Kinds kinds = kinds_of(p);
+    CHECK(std::count(kinds.begin(), kinds.end(), StepKind::pack) == 0);
+}
+
+void an_operand_that_is_computed_later_ends_a_chain() {
+    ProgramBuilder b;
+    const int x = b.input(64, 8, 8), y = b.prelu(x), gate = b.sigmoid(b.global_avg_pool(b.max_pool(x)));
+    const int z = b.prelu(b.multiply(y, gate));
+    const Planned p = plan("gate", b, {z});
+    CHECK((ops_of(p, y) == std::vector<Op>{Op::prelu}));
+    CHECK((ops_of(p, z) == std::vector<Op>{Op::multiply, Op::prelu}));
+}
+
+void the_mean_of_channels_ends_a_chain() {
+    ProgramBuilder b;
+    const int x = b.input(64, 8, 8), mean = b.channel_mean(b.relu(x)), y = b.multiply(x, mean);
+    const Planned p = plan("mean of channels", b, {y});
+    CHECK((ops_of(p, mean) == std::vector<Op>{Op::relu, Op::channel_mean}));
+}
+
 // --- views
 
 void concat_and_slice_make_no_step() {
@@ -284,6 +321,10 @@ int main(int argc, char** argv) {
     an_output_is_not_swallowed();
     a_convolution_compares_and_adds();
     an_input_that_is_only_compared_is_packed_at_once();
+    elementwise_operations_after_a_convolution_are_part_of_it();
+    elementwise_operations_are_one_step_and_pack();
+    an_operand_that_is_computed_later_ends_a_chain();
+    the_mean_of_channels_ends_a_chain();
     concat_and_slice_make_no_step();
     neighbouring_slices_are_one_slab();
     views_that_break_words_of_bits_are_copied();

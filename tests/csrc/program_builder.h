@@ -32,6 +32,10 @@ class ProgramBuilder {
     int max_pool(int x) { return add(bmx::Op::max_pool, {x}, {2, 2, 2, 2, 0, 0, 0}, 0, channels_[x]); }
     int global_avg_pool(int x) { return add(bmx::Op::global_avg_pool, {x}, {}, 0, channels_[x]); }
     int add(int x, int y) { return add(bmx::Op::add, {x, y}, {}, 0, channels_[x]); }
+    int prelu(int x) { return add(bmx::Op::prelu, {x}, {}, channels_[x], channels_[x]); }
+    int sigmoid(int x) { return add(bmx::Op::sigmoid, {x}, {}, 0, channels_[x]); }
+    int multiply(int x, int y) { return add(bmx::Op::multiply, {x, y}, {}, 0, channels_[x]); }
+    int channel_mean(int x) { return add(bmx::Op::channel_mean, {x}, {}, 0, 1); }
     int shuffle(int x, int groups) { return add(bmx::Op::shuffle, {x}, {groups}, 0, channels_[x]); }
     int slice(int x, int begin, int end) { return add(bmx::Op::slice, {x}, {begin, end}, 0, end - begin); }
     int concat(const std::vector<int>& inputs) {

@@ -69,6 +69,39 @@ struct PoolRow {
     ptrdiff_t output_pixel;  // elements between neighbouring output pixels
 };
 
+// An operation on every element x[c] of pixels, in place, with constants a[c] and b[c].
+enum class Elementwise {
+    affine,  // x a + b
+    relu,    // max(x, 0)
+    prelu,   // x if x > 0, else x a
+    clip,    // min(max(x, a), b)
+    abs,
+    sigmoid,
+};
+
+struct Transform {
+    Elementwise kind;
+    float* x;
+    ptrdiff_t x_pixel;  // elements between neighbouring pixels
+    int pixels, channels;
+    const float* a;
+    const float* b;
+};
+
+// x = y, x + y or x y for every element.
+enum class Combination { copy, add, multiply };
+
+struct Combine {
+    Combination kind;
+    float* x;
+    ptrdiff_t x_pixel;
+    int pixels, channels;
+    Number number;  // type of y
+    const void* y;
+    ptrdiff_t y_pixel;  // 0 if all pixels have the same y
+    bool shared;        // all channels of a pixel have the same y
+};
+
 // The rows that planar_row and planar_max_pool read must be followed by at least this many bytes that may be read;
 // their values do not matter. Kernels access no other memory outside their operands.
 constexpr size_t kFloatReadAhead = 256;
@@ -106,6 +139,12 @@ struct FloatKernels {
     // sums[c] += act(x[c] * scale[c] + shift[c]) for each pixel in order, for global average pooling.
     void (*sum_pixels)(Number number, const void* x, ptrdiff_t stride, int pixels, int channels,
                        const Epilogue& epilogue, float* sums);
+
+    void (*transform)(const Transform& transform);
+    void (*combine)(const Combine& combine);
+
+    // Computes the mean of the channels of each of the contiguous pixels of x.
+    void (*mean_channels)(const float* x, int pixels, int channels, float* means);
 };
 
 const FloatKernels& float_kernels_reference();

@@ -2,6 +2,7 @@
 // contiguous memory, so that a compiler can vectorize them for its target.
 #include <cstring>
 
+#include "kernels/elementwise_loops.h"
 #include "kernels/float_kernels.h"
 
 namespace bmx {
@@ -168,8 +169,21 @@ void sum_pixels(Number number, const void* x, ptrdiff_t stride, int pixels, int 
 
 const FloatKernels& float_kernels_reference() {
     static const FloatKernels kernels = {
-        "reference", planar_weights_bytes, planar_prepare,   planar_row,      gemm_weights_bytes, gemm_prepare, gemm,
-        pool_row,    planar_to_pixels,     pixels_to_planar, planar_max_pool, sum_pixels,
+        "reference",
+        planar_weights_bytes,
+        planar_prepare,
+        planar_row,
+        gemm_weights_bytes,
+        gemm_prepare,
+        gemm,
+        pool_row,
+        planar_to_pixels,
+        pixels_to_planar,
+        planar_max_pool,
+        sum_pixels,
+        transform,
+        combine,
+        mean_channels,
     };
     return kernels;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/arithmetic.h"
+#include "kernels/elementwise_loops.h"
 #include "kernels/float_kernels.h"
 
 namespace bmx {
@@ -543,8 +544,21 @@ void planar_max_pool(const float* const* rows, int window_h, ptrdiff_t input_cha
 
 FloatKernels table(const char* name) {
     return {
-        name,     planar_weights_bytes, planar_prepare,   planar_row,      gemm_weights_bytes, gemm_prepare, gemm,
-        pool_row, planar_to_pixels,     pixels_to_planar, planar_max_pool, sum_pixels,
+        name,
+        planar_weights_bytes,
+        planar_prepare,
+        planar_row,
+        gemm_weights_bytes,
+        gemm_prepare,
+        gemm,
+        pool_row,
+        planar_to_pixels,
+        pixels_to_planar,
+        planar_max_pool,
+        sum_pixels,
+        transform,
+        combine,
+        mean_channels,
     };
 }
 

@@ -35,6 +35,7 @@ Range range_of(const Program& program, const Operation& operation, const std::ve
         case Op::slice:
         case Op::shuffle:
         case Op::flatten:
+        case Op::unflatten:
             return x;
         default:
             return {};  // floats
@@ -104,7 +105,7 @@ Facts find_facts(const Program& program) {
 bool is_renaming(const Program& program, int operation) {
     const Operation& o = program.operations()[operation];
     const Value& x = program.values()[o.inputs[0]];
-    return o.op == Op::flatten && x.height * x.width == 1;
+    return o.op == Op::unflatten || (o.op == Op::flatten && x.height * x.width == 1);
 }
 
 }  // namespace bmx

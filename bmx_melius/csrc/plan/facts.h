@@ -30,7 +30,7 @@ struct Facts {
 
 Facts find_facts(const Program& program);
 
-// Returns whether an operation is a flatten that moves no data.
+// Returns whether an operation is a flatten that moves no data, or its inverse.
 bool is_renaming(const Program& program, int operation);
 
 }  // namespace bmx

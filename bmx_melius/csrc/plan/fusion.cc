@@ -3,8 +3,9 @@
 namespace bmx {
 namespace {
 
-constexpr int kMostStemInputs = 16;  // channels per group up to which planar kernels are faster
-constexpr int kMostStemLayers = 16;  // layers are evaluated recursively, which limits their number by the stack
+constexpr int kMostStemInputs = 16;      // channels per group up to which planar kernels are faster
+constexpr int kMostStemLayers = 16;      // layers are evaluated recursively, which limits their number by the stack
+constexpr size_t kMostElementwise = 32;  // operations of a chain; those of a long one are looked at many times
 
 class Fuser {
   public:
@@ -73,7 +74,7 @@ class Fuser {
 
     static bool packs(StepKind kind) {
         return kind == StepKind::input_pack || kind == StepKind::stem || kind == StepKind::conv ||
-               kind == StepKind::binary_conv;
+               kind == StepKind::binary_conv || kind == StepKind::elementwise;
     }
 
     // --- operations
@@ -91,10 +92,22 @@ class Fuser {
                 break;
             case Op::affine:
             case Op::relu:
+                starts_elementwise(i) ? fuse_elementwise(i) : fuse_chain(i);
+                break;
             case Op::max_pool:
             case Op::global_avg_pool:
             case Op::shuffle:
                 fuse_chain(i);
+                break;
+            case Op::prelu:
+            case Op::clip:
+            case Op::sigmoid:
+            case Op::abs:
+            case Op::multiply:
+            case Op::channel_mean:
+            case Op::scale_map:
+            case Op::shift_map:
+                fuse_elementwise(i);
                 break;
             case Op::binary_conv:
                 fuse_binary_conv(i);
@@ -108,7 +121,11 @@ class Fuser {
                 add_single(StepKind::average_pool, i, Number::f32);
                 break;
             case Op::add:
-                add_single(StepKind::add, i, facts_.ranges[value_of(i)].number());
+                if (facts_.ranges[value_of(i)].number() == Number::i16) {
+                    add_single(StepKind::add, i, Number::i16);
+                } else {
+                    fuse_elementwise(i);
+                }
                 break;
             case Op::expand:
                 add_single(StepKind::expand, i, Number::i16);
@@ -118,6 +135,7 @@ class Fuser {
                 break;
             case Op::concat:
             case Op::slice:
+            case Op::unflatten:
                 break;  // views
         }
     }
@@ -248,6 +266,97 @@ class Fuser {
         add({kind, std::move(operations), {std::move(reading)}, result, number});
     }
 
+    // --- elementwise operations
+
+    // Returns whether operation `i` changes every element of value `x` separately, and its other operand, if it has
+    // one, is already computed. Sums of small integers are computed as such instead.
+    bool is_elementwise(int i, int x) const {
+        const Operation& o = operation(i);
+        switch (o.op) {
+            case Op::affine:
+            case Op::relu:
+            case Op::prelu:
+            case Op::clip:
+            case Op::sigmoid:
+            case Op::abs:
+            case Op::scale_map:
+            case Op::shift_map:
+                return true;
+            case Op::add:
+                return facts_.ranges[value_of(i)].number() == Number::f32 && is_computed(other_operand(o, x));
+            case Op::multiply:
+                return (o.inputs[0] == x || program_.values()[x] == program_.values()[o.inputs[0]]) &&
+                       is_computed(other_operand(o, x));
+            default:
+                return false;
+        }
+    }
+
+    bool is_computed(int value) const {
+        for (const Part& part : views_.parts[value]) {
+            if (!is_input(part.value) && fusion_.maker[part.value] < 0) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    // Returns the elementwise operations that follow one another from operation `i` on, which reads value `x`.
+    std::vector<int> elementwise_from(int i, int x) const {
+        std::vector<int> chain;
+        for (; i >= 0 && chain.size() < kMostElementwise && is_elementwise(i, x); i = facts_.only_consumer(x)) {
+            chain.push_back(i);
+            x = value_of(i);
+        }
+        return chain;
+    }
+
+    // Returns whether a chain has an operation that only an elementwise step computes, or is not followed by a step
+    // that normalizes its input.
+    bool is_worth_a_step(const std::vector<int>& chain, bool after_convolution) const {
+        for (int i : chain) {
+            if (operation(i).op != Op::affine && operation(i).op != Op::relu) {
+                return true;
+            }
+        }
+        const int next = facts_.only_consumer(value_of(chain.back()));
+        if (next >= 0 && operation(next).op == Op::channel_mean) {
+            return true;
+        }
+        const bool absorbs = next >= 0 && (operation(next).op == Op::max_pool || operation(next).op == Op::shuffle ||
+                                           operation(next).op == Op::global_avg_pool || is_pointwise(next));
+        return after_convolution && !absorbs;
+    }
+
+    bool starts_elementwise(int i) const { return is_worth_a_step(elementwise_from(i, operation(i).inputs[0]), false); }
+
+    // Appends elementwise operations to a group whose result so far is `x`.
+    void append_elementwise(const std::vector<int>& chain, int x, Group& group) {
+        for (int i : chain) {
+            const int other = other_operand(operation(i), x);
+            if (other >= 0) {
+                group.reads.push_back(read(other));
+            }
+            x = value_of(i);
+        }
+        group.operations.insert(group.operations.end(), chain.begin(), chain.end());
+        group.elementwise = chain.size();
+        group.result = x;
+        group.number = Number::f32;
+    }
+
+    void fuse_elementwise(int i) {
+        const int x = operation(i).inputs[0];
+        Group group = {StepKind::elementwise, {}, {read(x)}, x};
+        append_elementwise(elementwise_from(i, x), x, group);
+        const int next = group.operations.empty() ? i : facts_.only_consumer(group.result);
+        if (next >= 0 && operation(next).op == Op::channel_mean) {
+            group.operations.push_back(next);
+            group.result = value_of(next);
+        }
+        add(std::move(group));
+    }
+
     // --- binary convolutions
 
     void fuse_binary_conv(int i) {
@@ -259,7 +368,23 @@ class Fuser {
         }
         group.operations.push_back(i);
         take_addition(i, group);
+        if (group.result == value_of(i)) {
+            take_elementwise(i, group);
+        }
         add(std::move(group));
+    }
+
+    // Fuses the elementwise operations that follow binary convolution `i`.
+    void take_elementwise(int i, Group& group) {
+        const int x = value_of(i), next = facts_.only_consumer(x);
+        if (next < 0) {
+            return;
+        }
+        const std::vector<int> chain = elementwise_from(next, x);
+        if (!chain.empty() && is_worth_a_step(chain, true)) {
+            group.sums = group.number;
+            append_elementwise(chain, x, group);
+        }
     }
 
     // Fuses an addition into binary convolution `i` if its other operand is already computed, as a map in the form of
@@ -300,6 +425,11 @@ class Fuser {
 };
 
 }  // namespace
+
+int other_operand(const Operation& operation, int x) {
+    const std::vector<int>& inputs = operation.inputs;
+    return inputs.size() < 2 ? -1 : inputs[0] == x ? inputs[1] : inputs[0];
+}
 
 Fusion fuse(const Program& program, const Facts& facts, const Views& views) {
     return Fuser(program, facts, views).run();

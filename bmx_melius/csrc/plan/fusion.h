@@ -21,7 +21,8 @@ enum class StepKind {
     threshold,
     expand,
     copy,         // copies a view to a map
-    binary_conv,  // [threshold] binary_conv [add]
+    elementwise,  // one or more elementwise operations, [channel_mean]
+    binary_conv,  // [threshold] binary_conv ([add] or elementwise operations)
     pack,         // packs the result of a step that cannot pack it
     output,
 };
@@ -35,10 +36,17 @@ struct Reading {
 struct Group {
     StepKind kind;
     std::vector<int> operations;  // in order of computation
-    std::vector<Reading> reads;   // maps; for a binary convolution its packed input and its addend
+    // Maps: for a binary convolution its packed input and its addend; then the other operands of the elementwise
+    // operations, in the order of these.
+    std::vector<Reading> reads;
     int result = -1;              // the value whose map it computes
     Number number = Number::f32;  // type of that map
+    size_t elementwise = 0;       // number of elementwise operations, at the end or before the mean of the channels
+    Number sums = Number::f32;    // type of the sums of a binary convolution before the elementwise operations
 };
+
+// Returns the operand of an elementwise operation that is read in addition to `x`, or -1 if there is none.
+int other_operand(const Operation& operation, int x);
 
 struct Fusion {
     std::vector<Group> groups;  // in topological order, which is the order of execution

@@ -5,6 +5,7 @@
 
 #include "steps/binary_step.h"
 #include "steps/conv_step.h"
+#include "steps/elementwise.h"
 #include "steps/map_steps.h"
 #include "steps/stem_step.h"
 
@@ -114,6 +115,8 @@ class Lowering {
             case StepKind::expand:
                 return std::make_unique<ExpandStep>(source(group), operation(group.operations[0]).attributes.low,
                                                     output(group));
+            case StepKind::elementwise:
+                return elementwise(group);
             case StepKind::copy:
                 return std::make_unique<CopyStep>(std::vector<Source>{source(group)}, output(group));
             case StepKind::pack:
@@ -132,6 +135,94 @@ class Lowering {
         return std::make_unique<ThresholdStep>(source(group), vector(operation(i).first, channels),
                                                std::vector<uint32_t>(flips, flips + (channels + 31) / 32),
                                                output(group));
+    }
+
+    // --- elementwise operations
+
+    // Returns the chain of the elementwise operations of a group.
+    ElementwiseChain chain_of(const Group& group) const {
+        std::vector<ElementwiseStage> stages;
+        size_t read = 1;  // reads[0] is the first operand of the group
+        const size_t first = first_elementwise(group);
+        for (size_t k = first; k < first + group.elementwise; k++) {
+            const int i = group.operations[k];
+            ElementwiseStage stage = stage_of(i);
+            if (stage.what == ElementwiseStage::with_value) {
+                stage.operand = source(group, static_cast<int>(read++));
+            }
+            stages.push_back(std::move(stage));
+        }
+        return {kernels_.floats, std::move(stages)};
+    }
+
+    // Returns the position of the first elementwise operation among those of a group.
+    size_t first_elementwise(const Group& group) const {
+        const bool mean = operation(group.operations.back()).op == Op::channel_mean;
+        return group.operations.size() - group.elementwise - (mean ? 1 : 0);
+    }
+
+    ElementwiseStage stage_of(int i) const {
+        ElementwiseStage stage;
+        stage.what = ElementwiseStage::transform;
+        switch (operation(i).op) {
+            case Op::affine:
+                stage.kind = Elementwise::affine;
+                stage.a = channel_numbers(i, operation(i).first);
+                stage.b = channel_numbers(i, operation(i).second);
+                break;
+            case Op::prelu:
+                stage.kind = Elementwise::prelu;
+                stage.a = channel_numbers(i, operation(i).first);
+                break;
+            case Op::clip:
+                stage.kind = Elementwise::clip;
+                stage.a = channel_numbers(i, operation(i).first);
+                stage.b = channel_numbers(i, operation(i).second);
+                break;
+            case Op::relu:
+                stage.kind = Elementwise::relu;
+                break;
+            case Op::abs:
+                stage.kind = Elementwise::abs;
+                break;
+            case Op::sigmoid:
+                stage.kind = Elementwise::sigmoid;
+                break;
+            case Op::add:
+            case Op::multiply:
+                stage.what = ElementwiseStage::with_value;
+                stage.combination = operation(i).op == Op::add ? Combination::add : Combination::multiply;
+                break;
+            default:
+                stage.what = ElementwiseStage::with_constants;
+                stage.combination = operation(i).op == Op::shift_map ? Combination::add : Combination::multiply;
+                stage.constants = map_constants(i);
+        }
+        return stage;
+    }
+
+    Constants<float> channel_numbers(int i, size_t position) const {
+        return Constants<float>(vector(position, channels_into(i)));
+    }
+
+    MapConstants map_constants(int i) const {
+        const Attributes& a = operation(i).attributes;
+        const int channels = a.by_channel ? channels_into(i) : 1;
+        const int64_t pixels = int64_t(a.height) * a.width;
+        const std::vector<float> planes = vector(operation(i).first, channels * pixels);
+        MapConstants constants = {a.height, a.width, channels, Constants<float>(planes.size())};
+        for (int64_t c = 0; c < channels; c++) {
+            for (int64_t pixel = 0; pixel < pixels; pixel++) {
+                constants.numbers[pixel * channels + c] = planes[c * pixels + pixel];
+            }
+        }
+        return constants;
+    }
+
+    Made elementwise(const Group& group) const {
+        const bool mean = operation(group.operations.back()).op == Op::channel_mean;
+        return std::make_unique<ElementwiseStep>(kernels_.floats, kernels_.binary, source(group), chain_of(group), mean,
+                                                 output(group));
     }
 
     // --- operations fused with convolutions and means
@@ -288,7 +379,9 @@ class Lowering {
         spec.channels = channels_into(i);
         spec.result = group.result;
         spec.output = output(group);
-        if (group.reads.size() > 1) {
+        spec.sums = group.sums;
+        spec.floats = kernels_.floats;
+        if (group.reads.size() > 1 && !group.elementwise) {
             spec.addend = source(group, 1).slabs[0].buffer;
         }
         std::vector<BinaryStep::Segment> segments;
@@ -296,7 +389,7 @@ class Lowering {
             have_packed(slab, thresholds);
             segments.push_back({slab.bits, slab.unit});
         }
-        return std::make_unique<BinaryStep>(spec, segments);
+        return std::make_unique<BinaryStep>(spec, segments, chain_of(group));
     }
 
     void have_packed(const PackedSlab& packed, const Thresholds& thresholds) {

@@ -49,8 +49,8 @@ class Placer {
             return;
         }
         int& buffer = placement_.buffer_of[group.result];
-        const int addend =
-            group.reads.size() > 1 && group.kind == StepKind::binary_conv ? group.reads[1].parts[0].value : -1;
+        const bool adds = group.kind == StepKind::binary_conv && group.reads.size() > 1 && !group.elementwise;
+        const int addend = adds ? group.reads[1].parts[0].value : -1;
         if (addend >= 0 && last_reader_[addend] == number) {  // in place
             buffer = placement_.buffer_of[addend];
             placement_.buffers[buffer].value = group.result;

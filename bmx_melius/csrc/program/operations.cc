@@ -100,6 +100,23 @@ void cut(const Attributes& a, Value& value) {
     value.channels = a.end - a.begin;
 }
 
+void check_factor(const Inputs& inputs) {
+    const Value &x = *inputs[0], &y = *inputs[1];
+    const auto fits = [](int64_t size, int64_t of_x) { return size == 1 || size == of_x; };
+    if (!fits(y.channels, x.channels) || !fits(y.height, x.height) || !fits(y.width, x.width)) {
+        throw Error("multiply of " + to_string(x) + " and " + to_string(y));
+    }
+}
+
+void check_positions(const Operation& operation, const Value& x) {
+    const Attributes& a = operation.attributes;
+    if ((a.height != 1 && a.height != x.height) || (a.width != 1 && a.width != x.width)) {
+        throw Error(std::string(name_of(operation.op)) + " has constants for a map of " + str(a.height) + " x " +
+                    str(a.width) + ", not of " + str(x.height) + " x " + str(x.width) +
+                    ": give inputs of the size at conversion");
+    }
+}
+
 void check_size(const char* name, const Value& value) {
     if (value.channels > kMaxChannels) {
         throw Error(std::string(name) + " makes " + str(value.channels) + " channels; at most " + str(kMaxChannels) +
@@ -156,10 +173,30 @@ Value result_of(const Operation& operation, const std::vector<Value>& values) {
         case Op::flatten:
             result = {x.kind, x.elements(), 1, 1, true};
             break;
+        case Op::multiply:
+            check_factor(inputs);
+            break;
+        case Op::channel_mean:
+            result.channels = 1;
+            break;
+        case Op::scale_map:
+        case Op::shift_map:
+            check_positions(operation, x);
+            break;
+        case Op::unflatten:
+            if (!x.flat) {
+                throw Error("unflatten of " + to_string(x));
+            }
+            result.flat = false;
+            break;
         case Op::threshold:
         case Op::affine:
         case Op::relu:
         case Op::expand:
+        case Op::prelu:
+        case Op::clip:
+        case Op::sigmoid:
+        case Op::abs:
             break;
     }
     if (rule.result != Rule::same) {
@@ -187,6 +224,8 @@ const std::vector<Rule>& rules() {
         join({{"out_channels", &A::out_channels, 1, kMaxChannels}}, window), {{"dilation_h", &A::dilation_h, 1, 255},
                                                                               {"dilation_w", &A::dilation_w, 1, 255},
                                                                               {"groups", &A::groups, 1, kMaxChannels}});
+    static const std::vector<AttributeRule> positions = {
+        {"by_channel", &A::by_channel, 0, 1}, {"height", &A::height, 1, kMaxSize}, {"width", &A::width, 1, kMaxSize}};
     static const std::vector<Rule> table = {
         {"conv", 1, 1, true, false, Rule::real,
          join(convolution, {{"has_bias", &A::has_bias, 0, 1}, {"half", &A::half, 0, 1}})},
@@ -211,6 +250,15 @@ const std::vector<Rule>& rules() {
         {"shuffle", 1, 1, true, true, Rule::same, {{"groups", &A::groups, 1, kMaxChannels}}},
         {"flatten", 1, 1, true, true, Rule::same, {}},
         {"expand", 1, 1, false, true, Rule::real, {{"low", &A::low, -1, 0}}},
+        {"prelu", 1, 1, true, false, Rule::real, {}},
+        {"clip", 1, 1, true, false, Rule::real, {}},
+        {"sigmoid", 1, 1, true, false, Rule::real, {}},
+        {"abs", 1, 1, true, false, Rule::real, {}},
+        {"multiply", 2, 2, true, false, Rule::real, {}},
+        {"channel_mean", 1, 1, true, false, Rule::real, {}},
+        {"scale_map", 1, 1, true, false, Rule::real, positions},
+        {"shift_map", 1, 1, true, false, Rule::real, positions},
+        {"unflatten", 1, 1, true, true, Rule::same, {}},
     };
     return table;
 }

@@ -40,6 +40,15 @@ enum class Op {  // values are the opcodes of the format
     shuffle,
     flatten,
     expand,
+    prelu,
+    clip,
+    sigmoid,
+    abs,
+    multiply,
+    channel_mean,
+    scale_map,
+    shift_map,
+    unflatten,
 };
 
 // Attributes of an operation. Those that it does not have are neutral.
@@ -52,6 +61,7 @@ struct Attributes {
     int ceil = 0, count_pad = 0;
     int begin = 0, end = 0;
     int low = 0;
+    int by_channel = 0, height = 1, width = 1;
 
     int extent_h() const { return dilation_h * (kernel_h - 1) + 1; }
     int extent_w() const { return dilation_w * (kernel_w - 1) + 1; }
@@ -62,7 +72,7 @@ struct Operation {
     Op op;
     std::vector<int> inputs;
     Attributes attributes;
-    // Offsets of its arrays in the words, 0 if it has none: weight, threshold or scale; bias, flip or shift.
+    // Offsets of its arrays in the words, in the order of the file; 0 if it has none.
     size_t first = 0, second = 0;
 };
 

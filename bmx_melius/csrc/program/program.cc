@@ -205,11 +205,25 @@ class Reader {
             case Op::threshold:
                 operation.first = array(channels, "threshold", place);
                 operation.second = bits(1, channels, "flip", place);
-                check_thresholds(operation.first, channels, place);
+                require_numbers(operation.first, channels, "threshold", place);
                 break;
             case Op::affine:
                 operation.first = array(channels, "scale", place);
                 operation.second = array(channels, "shift", place);
+                break;
+            case Op::prelu:
+                operation.first = array(channels, "slope", place);
+                break;
+            case Op::clip:
+                operation.first = array(channels, "low", place);
+                operation.second = array(channels, "high", place);
+                require_numbers(operation.first, channels, "low", place);
+                require_numbers(operation.second, channels, "high", place);
+                break;
+            case Op::scale_map:
+            case Op::shift_map:
+                operation.first = array(int64_t(a.by_channel ? channels : 1) * a.height * a.width,
+                                        operation.op == Op::scale_map ? "factor" : "summand", place);
                 break;
             default:
                 break;
@@ -225,12 +239,12 @@ class Reader {
         return 0;
     }
 
-    void check_thresholds(size_t start, int64_t channels, const Place& place) const {
-        for (int64_t i = 0; has_arrays_ && i < channels; i++) {
-            float threshold;
-            std::memcpy(&threshold, words_ + start + i, sizeof threshold);
-            if (std::isnan(threshold)) {
-                throw Error(place.text() + " has a threshold that is not a number");
+    void require_numbers(size_t position, int64_t count, const char* what, const Place& place) const {
+        for (int64_t i = 0; has_arrays_ && i < count; i++) {
+            float number;
+            std::memcpy(&number, words_ + position + i, sizeof number);
+            if (std::isnan(number)) {
+                throw Error(place.text() + " has a " + what + " that is not a number");
             }
         }
     }

@@ -18,8 +18,9 @@ BinaryConv geometry(const Attributes& a, int channels) {
 
 }  // namespace
 
-BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments)
+BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments, ElementwiseChain chain)
     : spec_(spec),
+      chain_(std::move(chain)),
       conv_(geometry(spec.attributes, spec.channels)),
       segments_(std::move(segments)),
       packer_(spec.kernels, spec.output.buffer) {
@@ -82,7 +83,9 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     map.band = std::min(most, std::max(kLeastBandRows, kBandPixels / static_cast<int>(result.width)));
     const int kept = std::min(map.rows, (map.band - 1) * a.stride_h + a.extent_h());
     map.kept = round_up(static_cast<size_t>(map.row) * kept + a.pad_w * padding_.size() + kReadAhead, 64);
-    map.bytes = map.kept + round_up(spec_.kernels->scratch_bytes(conv_, map.band, static_cast<int>(result.width)), 64);
+    map.work = round_up(spec_.kernels->scratch_bytes(conv_, map.band, static_cast<int>(result.width)), 64);
+    const size_t sums = chain_.empty() ? 0 : size_of(spec_.sums) * map.band * result.width * a.out_channels;
+    map.bytes = map.kept + map.work + round_up(sums, 64);
     return map;
 }
 
@@ -165,7 +168,14 @@ void BinaryStep::expand(const Memory& memory, const Map& map, uint8_t* scratch, 
 
 // Convolves a part. `scratch` begins with the expanded row under the first row of the part.
 void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const {
-    const View output = memory.view(spec_.output);
+    // The results of the convolution, beginning with those of the first row.
+    View sums = memory.view(spec_.output);
+    if (chain_.empty()) {
+        sums.data = sums.at(part.row_begin * sums.row);
+    } else {
+        sums.number = spec_.sums;
+        sums.data = scratch + map.kept + map.work;
+    }
     BinaryConvRun run;
     run.conv = &conv_;
     run.weights = weights_.data();
@@ -177,32 +187,44 @@ void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch
     run.columns = static_cast<int>(memory.value(spec_.result).width);
     run.filter_begin = part.filter_begin;
     run.filter_end = part.filter_end;
-    run.number = output.number;
-    run.output = output.at(part.row_begin * output.row);
-    run.output_row = output.row;
-    run.output_pixel = output.pixel;
+    run.number = sums.number;
+    run.output = sums.data;
+    run.output_row = sums.row;
+    run.output_pixel = sums.pixel;
     run.addend = nullptr;
     if (spec_.addend >= 0) {
         const View addend = memory.view({spec_.addend, 0, spec_.attributes.out_channels});
         run.addend = addend.at(part.row_begin * addend.row);
     }
     spec_.kernels->convolve(run);
-    if (tap_sums_.empty()) {
-        return;
+    if (!tap_sums_.empty()) {
+        sums.number == Number::f32 ? correct_zero_padding<float>(memory, part, sums)
+                                   : correct_zero_padding<int16_t>(memory, part, sums);
     }
-    if (output.number == Number::f32) {
-        correct_zero_padding<float>(memory, part);
-    } else {
-        correct_zero_padding<int16_t>(memory, part);
+    if (!chain_.empty()) {
+        finish(memory, part, sums);
+    }
+}
+
+// Applies the elementwise operations to the sums of a part, which is in the cache.
+void BinaryStep::finish(const Memory& memory, const Part& part, const View& sums) const {
+    const View output = memory.view(spec_.output);
+    const int columns = static_cast<int>(memory.value(spec_.result).width);
+    const int filters = part.filter_end - part.filter_begin;
+    for (int y = part.row_begin; y < part.row_end; y++) {
+        float* x = reinterpret_cast<float*>(output.at(y * output.row + part.filter_begin));
+        const uint8_t* from = sums.at((y - part.row_begin) * sums.row + part.filter_begin);
+        spec_.floats->combine(
+            {Combination::copy, x, output.pixel, columns, filters, sums.number, from, sums.pixel, false});
+        chain_.apply(memory, {y, 0, columns, part.filter_begin, filters, x, output.pixel});
     }
 }
 
 // Corrects the results of a map padded with -1 to padding with 0: adds the weights of all taps outside the map.
 template <class T>
-void BinaryStep::correct_zero_padding(const Memory& memory, const Part& part) const {
+void BinaryStep::correct_zero_padding(const Memory& memory, const Part& part, const View& sums) const {
     const Attributes& a = spec_.attributes;
     const Value& input = memory.value(spec_.input);
-    const View output = memory.view(spec_.output);
     const int columns = static_cast<int>(memory.value(spec_.result).width);
     const int extent_h = a.extent_h(), extent_w = a.extent_w();
     for (int y = part.row_begin; y < part.row_end; y++) {
@@ -213,15 +235,15 @@ void BinaryStep::correct_zero_padding(const Memory& memory, const Part& part) co
             if (rows_inside && left >= 0 && left + extent_w <= input.width) {
                 continue;
             }
-            T* pixel = reinterpret_cast<T*>(output.at(y * output.row + x * output.pixel));
+            T* pixel = reinterpret_cast<T*>(sums.at((y - part.row_begin) * sums.row + x * sums.pixel));
             for (int tap = 0; tap < a.taps(); tap++) {
                 const int tap_y = top + tap / a.kernel_w * a.dilation_h, tap_x = left + tap % a.kernel_w * a.dilation_w;
                 if (tap_y >= 0 && tap_y < input.height && tap_x >= 0 && tap_x < input.width) {
                     continue;
                 }
-                const float* sums = tap_sums_.data() + static_cast<size_t>(tap) * a.out_channels;
+                const float* of_tap = tap_sums_.data() + static_cast<size_t>(tap) * a.out_channels;
                 for (int filter = part.filter_begin; filter < part.filter_end; filter++) {
-                    pixel[filter] = static_cast<T>(static_cast<float>(pixel[filter]) + sums[filter]);
+                    pixel[filter] = static_cast<T>(static_cast<float>(pixel[filter]) + of_tap[filter]);
                 }
             }
         }

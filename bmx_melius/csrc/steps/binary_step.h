@@ -1,10 +1,10 @@
-// Binary convolution of the concatenation of maps of bits, with a fused addition.
+// Binary convolution of the concatenation of maps of bits, with a fused addition or a chain of elementwise operations.
 //
 // A thread expands a band of rows, convolves it while it is in the cache, and packs the result for later convolutions.
 // It also expands the rows at the border of its part, which neighbouring threads expand as well, instead of waiting for
 // them.
 #pragma once
-#include "steps/packer.h"
+#include "steps/elementwise.h"
 
 namespace bmx {
 
@@ -17,6 +17,8 @@ struct BinaryStepSpec {
     int result;               // number of the value
     Slab output;              // a whole buffer
     int addend = -1;  // buffer added to the result, with the layout of the output's and possibly the same; -1: none
+    Number sums = Number::f32;  // type of the sums before a chain of elementwise operations
+    const FloatKernels* floats;
 };
 
 class BinaryStep : public Step {
@@ -27,7 +29,8 @@ class BinaryStep : public Step {
         int unit;  // the first unit in the pixel
     };
 
-    BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments);
+    // The operations of `chain` are applied to the result; with an addend there are none.
+    BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments, ElementwiseChain chain);
 
     int phases(const std::vector<Value>& values, int threads) const override;
     size_t scratch_bytes(const std::vector<Value>& values, int threads) const override;
@@ -42,7 +45,8 @@ class BinaryStep : public Step {
         int band;         // rows of the output computed at a time
         ptrdiff_t row;
         size_t kept;   // bytes of the rows kept at a time
-        size_t bytes;  // kept + the kernel's working memory after it
+        size_t work;   // bytes of the kernel's working memory after them
+        size_t bytes;  // kept + work + the sums of a band before the elementwise operations
     };
     // A part of the output: ranges of rows and filters.
     struct Part {
@@ -57,9 +61,11 @@ class BinaryStep : public Step {
     void expand(const Memory& memory, const Map& map, uint8_t* scratch, int first, int begin, int end) const;
     void convolve(const Memory& memory, const Map& map, uint8_t* scratch, const Part& part) const;
     template <class T>
-    void correct_zero_padding(const Memory& memory, const Part& part) const;
+    void correct_zero_padding(const Memory& memory, const Part& part, const View& sums) const;
+    void finish(const Memory& memory, const Part& part, const View& sums) const;
 
     BinaryStepSpec spec_;
+    ElementwiseChain chain_;
     BinaryConv conv_;
     std::vector<Segment> segments_;
     Packer packer_;

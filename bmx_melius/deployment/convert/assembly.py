@@ -28,6 +28,7 @@ def assemble(network, partition, programs, words):
     """
     symbol = SymbolJson(attributes={'mxnet_version': _MXNET_VERSION})
     arrays, position, kept = {}, {}, set()
+    lines, maps = {}, {}  # Entry -> node that removes or adds the height 1 of a value (N, C, W)
 
     def finish(item):
         """Append an item (a region or a node) whose inputs have all been appended."""
@@ -41,7 +42,7 @@ def assemble(network, partition, programs, words):
             return
         lowered, vector = programs[item], words[item]
         name = lowered.outputs[-1].node.name
-        inputs = [reference(entry) for entry in lowered.inputs]
+        inputs = [map_of(entry) for entry in lowered.inputs]
         attributes = {'__dtype__': '4', '__shape__': f'({len(vector)},)'}  # 4: int32
         inputs.append([symbol.add(VARIABLE, f'{name}_program', attributes=attributes), 0, 0])
         arrays[f'arg:{name}_program'] = vector
@@ -51,7 +52,23 @@ def assemble(network, partition, programs, words):
         region = partition.region_of.get(entry.node)
         if region is None:
             return [position[entry.node], entry.slot, 0]
-        return [position[region], programs[region].outputs.index(entry), 0]
+        number = programs[region].outputs.index(entry)
+        if len(network.shape(entry)) == 3:
+            if entry not in lines:
+                lines[entry] = symbol.add('squeeze', f'{entry.node.name}_line{number}', [[position[region], number, 0]], {'axis': '2'})
+            return [lines[entry], 0, 0]
+        return [position[region], number, 0]
+
+    def map_of(entry):
+        """Return the reference to a value as an input of a packed operator, whose inputs (N, C, W) are maps of height 1."""
+        if len(network.shape(entry)) != 3:
+            return reference(entry)
+        region = partition.region_of.get(entry.node)
+        if region is not None:
+            return [position[region], programs[region].outputs.index(entry), 0]
+        if entry not in maps:
+            maps[entry] = symbol.add('expand_dims', f'{entry.node.name}_map{entry.slot}', [reference(entry)], {'axis': '2'})
+        return [maps[entry], 0, 0]
 
     def item_of(entry):
         return partition.region_of.get(entry.node, entry.node)

@@ -1,13 +1,16 @@
-"""Threshold folding of the batch normalizations that precede sign activations."""
+"""Threshold folding of the batch normalizations and learned shifts that precede sign activations."""
+
+import mxnet as mx
 
 from ... import marks
 from ...errors import UserError
+from ...quantizers import quantize
 from . import thresholds
 from .traced_network import Entry
 
 
 class FoldedBatchNorms:
-    """Fold batch normalizations into thresholds, each with the rounding that MXNet applies to it in this network.
+    """Fold batch normalizations and learned shifts into thresholds, with the rounding that MXNet applies to them in this network.
 
     Attributes
     ----------
@@ -17,13 +20,13 @@ class FoldedBatchNorms:
 
     def __init__(self, network, sample):
         self.unclear = []
-        self._network, self._folded = network, {}
+        self._network, self._layouts, self._folded = network, {}, {}
         nodes = {}
         for node in network.graph.nodes:
-            if node.marks.get(marks.ROLE) == marks.ACTIVATION and network.encoding(Entry(node, 0)):
-                batch_norm = network.batch_norm_before(network.activation_input(node))
-                if batch_norm:
-                    nodes[batch_norm] = None
+            entry = Entry(node, 0)
+            if node.marks.get(marks.ROLE) == marks.ACTIVATION and (network.encoding(entry) or network.steps(entry)):
+                _, folded = network.before_comparison(network.activation_input(node))
+                nodes.update(dict.fromkeys(each for each in folded if each.operator == 'BatchNorm'))
         entries = [entry for node in nodes for entry in (network.sources(node)[0], Entry(node, 0))]
         values = dict(zip(entries, network.compute(entries, sample))) if entries else {}
         for node in nodes:
@@ -31,13 +34,35 @@ class FoldedBatchNorms:
             layout = thresholds.layout_in_use(network.batch_norm(node), x, y)
             if layout is None:
                 self.unclear.append(node.name)
-            self._folded[node] = layout or thresholds.PLAIN
+            self._layouts[node] = layout or thresholds.PLAIN
 
-    def __call__(self, node):
-        if isinstance(self._folded[node], str):
+    def __call__(self, nodes, channels, level=None):
+        """Return threshold and flip of a comparison.
+
+        Parameters
+        ----------
+        nodes : tuple of Node
+            What precedes the comparison, from `Network.before_comparison`.
+        channels : int
+        level : tuple (bits, number) or None
+            Whether the quantizer ``round`` with that number of bits gives that level, from 1 on, or a higher one; None: x >= 0.
+        """
+        key = nodes, channels, level
+        if key not in self._folded:
+            batch_norm = self._network.batch_norm(nodes[0]) if nodes and nodes[0].operator == 'BatchNorm' else None
+            functions = [self._network.shift(node) for node in nodes[batch_norm is not None :]]
+            if level:
+                functions.append(_above(*level))
             try:
-                folded = thresholds.fold(self._network.batch_norm(node), len(node.shape), self._folded[node])
+                if batch_norm is None:
+                    self._folded[key] = thresholds.fold_shifts(functions, channels)
+                else:
+                    self._folded[key] = thresholds.fold(batch_norm, len(nodes[0].shape), self._layouts[nodes[0]], functions)
             except thresholds.NotMonotoneError as error:
-                raise UserError(f'the batch normalization {node.name} overflows, its statistics are damaged: {error}') from error
-            self._folded[node] = folded
-        return self._folded[node]
+                raise UserError(f'the batch normalization {nodes[0].name} overflows, its statistics are damaged: {error}') from error
+        return self._folded[key]
+
+
+def _above(bits, number):
+    """Return the function whose sign tells whether the quantizer ``round`` gives level `number` or a higher one."""
+    return lambda x: quantize(mx.nd, x, 'round', bits) - (number - 0.5) / (2**bits - 1)

@@ -1,4 +1,4 @@
-"""Optimizations of a program: merging affine operations into the preceding affine or convolution, and half-precision weights."""
+"""Optimizations of a program: merging constant factors and summands into the operation before, and half-precision weights."""
 
 import collections
 import dataclasses
@@ -9,7 +9,7 @@ from ..program.program import Program
 
 
 def fold_affines(program, into_convolutions=True):
-    """Merge each ``affine`` into the ``affine`` or ``conv`` before it if nothing else reads that result.
+    """Merge each ``affine`` into the ``affine`` or ``conv`` before it if nothing else reads that result, ``scale_map`` into ``scale_map``.
 
     Parameters
     ----------
@@ -31,8 +31,8 @@ def fold_affines(program, into_convolutions=True):
         source = operation.inputs[0]
         operation = dataclasses.replace(operation, inputs=tuple(number_of[read] for read in operation.inputs))
         before = number_of[source] - first
-        if operation.name == 'affine' and before >= 0 and readers[source] == 1:
-            merged = _merged(operations[before], operation, into_convolutions)
+        if operation.name in _MERGING and before >= 0 and readers[source] == 1:
+            merged = _MERGING[operation.name](operations[before], operation, into_convolutions)
             if merged is not None:
                 operations[before] = merged
                 number_of[number] = number_of.pop(source)
@@ -53,10 +53,27 @@ def _merged(before, affine, into_convolutions):
         attributes = {**attributes, 'has_bias': 1}
     else:
         return None
+    return _replaced(before, attributes, arrays)
+
+
+def _merged_scales(before, scale, _):
+    """Merge factors of rows with those of columns, but not those of channels with those of positions, which have far fewer elements."""
+    if before.name != 'scale_map' or before.attributes['by_channel'] != scale.attributes['by_channel']:
+        return None
+    factor = before.arrays['factor'].astype(np.float64) * scale.arrays['factor'].astype(np.float64)
+    _, height, width = factor.shape
+    return _replaced(before, {**before.attributes, 'height': height, 'width': width}, {'factor': factor})
+
+
+_MERGING = {'affine': _merged, 'scale_map': _merged_scales}
+
+
+def _replaced(operation, attributes, arrays):
+    """Return the operation with other attributes and arrays, or None if these overflow in float32."""
     if any(np.abs(array).max() > np.finfo(np.float32).max for array in arrays.values()):
         return None
     arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
-    return dataclasses.replace(before, attributes=attributes, arrays=arrays)
+    return dataclasses.replace(operation, attributes=attributes, arrays=arrays)
 
 
 def halve(program):

@@ -37,8 +37,8 @@ def lower(network, nodes, outputs, thresholds):
     nodes : list of Node
         Convertible nodes in topological order.
     outputs : list of Entry
-    thresholds : callable (node) -> (threshold, flip)
-        Function that folds a BatchNorm node.
+    thresholds : callable (nodes) -> (threshold, flip)
+        Function that folds the nodes before a comparison, see `batch_norms`.
 
     Returns
     -------
@@ -55,8 +55,8 @@ def _add(builder, node):
     """Add the operations of a node, or raise `UnsupportedError`."""
     network = builder.network
     for entry in [Entry(node, slot) for slot in range(len(node.shapes))]:
-        if len(network.shape(entry)) not in (2, 4):
-            raise UnsupportedError(f'it makes a value of shape {network.shape(entry)}; maps and vectors can be packed')
+        if len(network.shape(entry)) not in (2, 3, 4):
+            raise UnsupportedError(f'it makes a value of shape {network.shape(entry)}; maps of one or two axes and vectors can be packed')
         if not network.is_float32(entry):
             raise UnsupportedError('it does not compute in float32')
     rule = quantized_activation if node.marks.get(marks.ROLE) == marks.ACTIVATION else RULES.get(node.operator)

@@ -4,7 +4,7 @@ The steps are:
 
 ============  ====================================================================================================================
 network       read the symbol and check the parameters and the input shapes against it (`traced_network`)
-thresholds    fold each batch normalization before a sign, with MXNet's rounding, into a comparison (`batch_norms`, `thresholds`)
+thresholds    fold the normalization and the shifts before each sign, with MXNet's rounding, into a comparison (`batch_norms`, `thresholds`)
 partition     choose the nodes that become packed operators (`lowering.requirements`, `partition`)
 programs      lower these nodes to programs (`lowering.lower`, `folding`)
 verification  compare the programs with MXNet (`verification`)
@@ -95,7 +95,8 @@ def _pack(symbol, arrays, shapes, verification, half):
         program, number_of = folding.fold_affines(lowered.program, into_convolutions=not half)
         words[region] = (folding.halve(program) if half else program).to_words()
         origins = {number_of[number]: entry for number, entry in lowered.origins.items() if number in number_of}
-        programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins)
+        middles = {number_of[number]: middle for number, middle in lowered.middles.items()}  # of bits, which are never merged
+        programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins, middles=middles)
     checked = verify(network, list(programs.values()), sample, half) if verification else None
     symbol_json, packed_arrays, kept = assemble(network, partition, programs, words)
     report = Report(

@@ -3,9 +3,10 @@
 import dataclasses
 
 from ... import marks
+from ...analysis.counting import marked_bits
 from .builder import UnsupportedError
 from .lowering import requirements
-from .traced_network import Entry, is_sign
+from .traced_network import MOST_BITS, Entry, is_sign
 
 NOT_CONNECTED = 'no binary layer is connected to it'  # reason for leaving a convertible node to MXNet
 _BINARY_LAYERS = (marks.CONVOLUTION, marks.DENSE)
@@ -49,8 +50,8 @@ def divide(network, thresholds):
     Parameters
     ----------
     network : Network
-    thresholds : callable (node) -> (threshold, flip)
-        Function that folds a BatchNorm node.
+    thresholds : callable (nodes) -> (threshold, flip)
+        Function that folds the nodes before a comparison, see `batch_norms`.
 
     Returns
     -------
@@ -59,9 +60,9 @@ def divide(network, thresholds):
     needs, reasons = _needs(network, thresholds)
     levels = _levels(network, needs, reasons)
     regions, region_of = {}, {}
-    all_of_it = not reasons and not any(map(is_binary_layer, levels))
+    all_of_it = not reasons and not any(map(_is_low_bit_layer, levels))
     for nodes in _connected(levels, needs):
-        if all_of_it or any(map(is_binary_layer, nodes)):
+        if all_of_it or any(map(_is_low_bit_layer, nodes)):
             key = levels[nodes[0]], nodes[0].shape[0]  # all values of an operator have the same batch size
             region = regions.setdefault(key, Region([]))
             region.nodes = sorted([*region.nodes, *nodes], key=lambda node: node.index)
@@ -76,6 +77,11 @@ def divide(network, thresholds):
 def is_binary_layer(node):
     """Return whether a node is marked as a layer whose weights are signs."""
     return node.marks.get(marks.ROLE) in _BINARY_LAYERS and is_sign(node)
+
+
+def _is_low_bit_layer(node):
+    """Return whether a node is marked as a layer with weights of few bits."""
+    return node.marks.get(marks.ROLE) in _BINARY_LAYERS and marked_bits(node) <= MOST_BITS
 
 
 def _needs(network, thresholds):

@@ -1,4 +1,4 @@
-"""Exact folding of batch normalization followed by sign into a comparison with one threshold per channel.
+"""Exact folding of batch normalization and learned shifts followed by sign into a comparison with one threshold per channel.
 
 The sign of a normalized value depends on how MXNet rounds. So the threshold is not computed from the statistics but found by a search
 with MXNet's operator: float32 numbers are ordered, the operator is monotone, and eight steps of 16 numbers each find where the sign
@@ -81,7 +81,7 @@ def layout_in_use(batch_norm, x, y):
     Parameters
     ----------
     batch_norm : BatchNorm
-    x, y : numpy.ndarray of float32, shape (N, channels, H, W) or (N, channels)
+    x, y : numpy.ndarray of float32, shape (N, channels, H, W), (N, channels, W) or (N, channels)
 
     Returns
     -------
@@ -97,16 +97,18 @@ def layout_in_use(batch_norm, x, y):
     return None
 
 
-def fold(batch_norm, rank, layout=PLAIN):
+def fold(batch_norm, rank, layout=PLAIN, shifts=()):
     """Find threshold and flip such that (x >= threshold) != flip equals batch_norm(x) >= 0 for all finite float32 x.
 
     Parameters
     ----------
     batch_norm : BatchNorm
     rank : int
-        Rank of its input: 2 or 4.
+        Rank of its input: 2, 3 or 4.
     layout : str
         `PLAIN` or `BLOCKED`.
+    shifts : sequence of callable
+        Monotone functions of MXNet arrays (1, channels, n, 1) that are applied to the normalized values before the comparison.
 
     Returns
     -------
@@ -121,11 +123,30 @@ def fold(batch_norm, rank, layout=PLAIN):
 
     def is_set(x):
         x = x.reshape(batch_norm.channels, -1)
-        if rank == 2:
-            return batch_norm(x.T).T >= 0
-        return (batch_norm(x.reshape(1, batch_norm.channels, _SIDE, _SIDE), layout) >= 0).reshape(x.shape)
+        maps = (1, batch_norm.channels, _TRIED) if rank == 3 else (1, batch_norm.channels, _SIDE, _SIDE)
+        y = batch_norm(x.T).T if rank == 2 else batch_norm(x.reshape(maps), layout).reshape(x.shape)
+        return _shifted(y, shifts) >= 0
 
     return switching_points(is_set, batch_norm.channels)
+
+
+def fold_shifts(shifts, channels):
+    """Find threshold and flip such that (x >= threshold) != flip equals shift(x) >= 0 for all finite float32 x; see `fold`.
+
+    Parameters
+    ----------
+    shifts : sequence of callable
+        As in `fold`, applied one after the other.
+    channels : int
+    """
+    return switching_points(lambda x: _shifted(x.reshape(channels, -1), shifts) >= 0, channels)
+
+
+def _shifted(x, shifts):
+    y = mx.nd.array(x[None, :, :, None], dtype=np.float32)
+    for shift in shifts:
+        y = shift(y)
+    return y.asnumpy().reshape(x.shape)
 
 
 def switching_points(is_set, channels):

@@ -14,6 +14,12 @@ from .thresholds import BatchNorm
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
 
+SUMS = ('elemwise_add', '_plus', '_Plus', 'broadcast_add', 'broadcast_plus')  # of two values
+DIFFERENCES = ('elemwise_sub', '_minus', '_Minus', 'broadcast_sub', 'broadcast_minus')
+PRODUCTS = ('elemwise_mul', '_mul', '_Mul', 'broadcast_mul')
+
+MOST_BITS = 2  # of activations and weights of layers that are packed as bit planes
+
 _IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
 _MOVES = (
     *(*_IDENTITIES, 'Dropout', 'Reshape', 'reshape', 'Flatten', 'SwapAxis', 'transpose', 'slice_axis', 'SliceChannel', 'Concat'),
@@ -51,6 +57,8 @@ class Network:
         known = {name: dtype for name, dtype in known.items() if name in symbol.list_arguments()}
         self._dtypes = self._infer_types(known)
         self._constants = {}
+        self._readers = collections.Counter(source for node in self.graph.nodes for source in node.inputs)
+        self._readers.update(self.graph.outputs)
         self._check_batch_norms()
         self._encodings = self._find_encodings()
 
@@ -166,6 +174,14 @@ class Network:
         """Return ``sign`` for a value marked as {-1, +1}, ``bit`` for one marked as {0, 1}, otherwise None."""
         return self._encodings.get(entry.node)
 
+    def steps(self, entry):
+        """Return the number of steps between the levels of a value that a marked activation rounds to 0, 1/steps ... 1, otherwise None."""
+        node = self.before_identities(entry).node
+        facts = node.marks
+        if facts.get(marks.ROLE) != marks.ACTIVATION or facts.get('method') != 'round' or not self.activation_input(node):
+            return None
+        return 2 ** marked_bits(node) - 1 if marked_bits(node) <= MOST_BITS else None
+
     def _find_encodings(self):
         encodings = {}
         for node in self.graph.nodes:
@@ -196,10 +212,49 @@ class Network:
             entry = self.sources(entry.node)[0]
         return entry
 
-    def batch_norm_before(self, entry):
-        """Return the BatchNorm node that computes `entry`, if it can be folded into a comparison, otherwise None."""
-        entry = self.before_identities(entry)
-        return entry.node if entry.slot == 0 and is_channelwise_batch_norm(entry.node) else None
+    def before_comparison(self, entry):
+        """Return what precedes the comparison of `entry` with 0 and can be folded into it: a batch normalization and learned shifts.
+
+        Shifts that follow no batch normalization are exact in a program, too. Of these only those are folded that nothing else reads.
+
+        Returns
+        -------
+        entry : Entry
+            The value from which `entry` is computed.
+        nodes : tuple of Node
+            The nodes that compute it, the first one first: a BatchNorm or none, then sums and differences with constants per channel.
+        """
+        nodes, start = (), self.before_identities(entry)
+        while start.slot == 0 and self._is_channelwise_shift(start.node):
+            nodes = (start.node, *nodes)
+            data = next(source for source in self.sources(start.node) if source.node.depends_on_data)
+            entry, start = data, self.before_identities(data)
+        if start.slot == 0 and is_channelwise_batch_norm(start.node):
+            return self.sources(start.node)[0], (start.node, *nodes)
+        shared = [position for position, node in enumerate(nodes[:-1]) if self._readers[node] > 1]
+        if shared:
+            entry, nodes = Entry(nodes[shared[-1]], 0), nodes[shared[-1] + 1 :]
+        return entry, nodes
+
+    def _is_channelwise_shift(self, node):
+        """Return whether a node adds or subtracts a constant for each channel."""
+        if node.operator not in SUMS + DIFFERENCES or len(node.shape) not in (2, 3, 4):
+            return False
+        data = [source for source in node.inputs if source.depends_on_data]
+        if len(data) != 1 or data[0].shape != node.shape:
+            return False
+        (constant,) = (source for source in node.inputs if not source.depends_on_data)
+        shape = (1,) * (len(node.shape) - len(constant.shape)) + constant.shape
+        return all(size == 1 for axis, size in enumerate(shape) if axis != 1)
+
+    def shift(self, node):
+        """Return the function of a sum or difference with constants per channel: MXNet's operator on arrays (N, channels, H, W)."""
+        arrays = [
+            None if source.node.depends_on_data else mx.nd.array(self.constant(source).reshape(1, -1, 1, 1))
+            for source in self.sources(node)
+        ]
+        operator = mx.nd.broadcast_add if node.operator in SUMS else mx.nd.broadcast_sub
+        return lambda x: operator(*(x if array is None else array for array in arrays))
 
     def batch_norm(self, node):
         """Return the `BatchNorm` of a node with constant parameters."""
@@ -222,7 +277,7 @@ def is_channelwise_batch_norm(node):
     return (
         node.operator == 'BatchNorm'
         and node.attributes.get('axis', '1') == '1'
-        and len(node.shape) in (2, 4)
+        and len(node.shape) in (2, 3, 4)
         and not any(source.depends_on_data for source in node.inputs[1:])
         and not truth(node.attributes.get('output_mean_var', 'False'))
     )

@@ -78,16 +78,16 @@ def verify(network, lowered, inputs, half=False):
 def _verify_program(network, lowered, values, result, tolerance):
     first = len(lowered.program.inputs)
     kinds = lowered.program.values()
-    known = {number: values[lowered.inputs[number]] for number in range(first)}
+    known = {number: _as_map(values[lowered.inputs[number]]) for number in range(first)}
     for number, operation in enumerate(lowered.program.operations, first):
         computed = apply(operation, [known[source] for source in operation.inputs])
         known[number] = computed
         entry = lowered.origins.get(number)
         if entry is None:
             continue
-        expected = values[entry]
+        expected = _as_map(values[entry])
         if kinds[number].kind == BITS_KIND:
-            expected = expected > 0  # of {-1, 1} or {0, 1}
+            expected = np.concatenate([expected > middle for middle in lowered.middles.get(number, [0])], axis=1)  # 0: of signs
             _require_equal(entry.node, computed, expected)
             result.bits += expected.size
         elif operation.name == 'binary_conv':
@@ -97,6 +97,11 @@ def _verify_program(network, lowered, values, result, tolerance):
         else:
             _compare_floats(entry.node, operation, computed, expected, result, tolerance)
         known[number] = expected
+
+
+def _as_map(array):
+    """Return an array (N, C, W) as (N, C, 1, W), others as they are."""
+    return array[:, :, None] if array.ndim == 3 else array
 
 
 def _require_finite(values):

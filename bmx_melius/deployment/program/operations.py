@@ -27,6 +27,22 @@ C is the number of input channels; *geometry* is kernel, stride, pad and dilatio
     Channel i C/groups + j becomes channel j groups + i.
 ``expand`` b
     Real: +1 where the bit is set, ``low`` (-1 or 0) elsewhere.
+``prelu`` x
+    x where x > 0, x slope[c] elsewhere.
+``clip`` x
+    min(max(x, low[c]), high[c]). The bounds may be infinite.
+``sigmoid`` x; ``abs`` x
+    1 / (1 + exp(-x)); the magnitude.
+``multiply`` x y
+    Elementwise product. Channels, height and width of y are each that of x, or 1: y is repeated along such an axis.
+``channel_mean`` x
+    Mean over the channels, of which one remains.
+``scale_map``, ``shift_map`` x
+    x factor, x + summand, with a constant for each position: an array of shape (C, ``height``, ``width``), or (1, ``height``, ``width``)
+    without ``by_channel``. A height or width of 1 means that rows or columns share their constants; otherwise it must be that of x, so
+    that the program accepts only inputs of one size.
+``unflatten`` x
+    A flat value as a map of height and width 1. Also accepts bits.
 """
 
 import dataclasses
@@ -54,6 +70,7 @@ _STEPS = {'stride_h': (1, 255), 'stride_w': (1, 255), 'pad_h': (0, 255), 'pad_w'
 _DILATION = {'dilation_h': (1, 255), 'dilation_w': (1, 255)}
 _CONVOLUTION = {'out_channels': (1, MAX_CHANNELS), **_KERNEL, **_STEPS, **_DILATION, 'groups': (1, MAX_CHANNELS)}
 _FLAG = (0, 1)
+_POSITIONS = {'by_channel': _FLAG, 'height': (1, MAX_SIZE), 'width': (1, MAX_SIZE)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +112,15 @@ OPERATIONS = {
     'shuffle': Rule(12, (1, 1), (REAL_KIND, BITS_KIND), None, {'groups': (1, MAX_CHANNELS)}),
     'flatten': Rule(13, (1, 1), (REAL_KIND, BITS_KIND), None),
     'expand': Rule(14, (1, 1), (BITS_KIND,), REAL_KIND, {'low': (-1, 0)}),
+    'prelu': Rule(15, (1, 1), (REAL_KIND,), REAL_KIND),
+    'clip': Rule(16, (1, 1), (REAL_KIND,), REAL_KIND),
+    'sigmoid': Rule(17, (1, 1), (REAL_KIND,), REAL_KIND),
+    'abs': Rule(18, (1, 1), (REAL_KIND,), REAL_KIND),
+    'multiply': Rule(19, (2, 2), (REAL_KIND,), REAL_KIND),
+    'channel_mean': Rule(20, (1, 1), (REAL_KIND,), REAL_KIND),
+    'scale_map': Rule(21, (1, 1), (REAL_KIND,), REAL_KIND, _POSITIONS),
+    'shift_map': Rule(22, (1, 1), (REAL_KIND,), REAL_KIND, _POSITIONS),
+    'unflatten': Rule(23, (1, 1), (REAL_KIND, BITS_KIND), None),
 }
 
 
@@ -122,13 +148,17 @@ class Operation:
     """One operation: its name in `OPERATIONS`, the numbers of its input values, its attributes and its arrays.
 
     Arrays: ``weight`` and ``bias`` of ``conv`` float32 (the weight float16 with half = 1), ``weight`` of ``binary_conv`` bool,
-    ``threshold`` float32 and ``flip`` bool, ``scale`` and ``shift`` float32; shapes as in the module's docstring.
+    ``threshold`` float32 and ``flip`` bool, all others float32; shapes as in the module's docstring.
     """
 
     name: str
     inputs: tuple
     attributes: dict = dataclasses.field(default_factory=dict)
     arrays: dict = dataclasses.field(default_factory=dict)
+
+
+_CHANNEL_ARRAYS = {'affine': ('scale', 'shift'), 'prelu': ('slope',), 'clip': ('low', 'high')}
+_POSITION_ARRAYS = {'scale_map': 'factor', 'shift_map': 'summand'}
 
 
 def array_shapes(operation, channels):
@@ -145,9 +175,10 @@ def array_shapes(operation, channels):
         return arrays
     if operation.name == 'threshold':
         return {'threshold': (FLOAT, (channels,)), 'flip': (np.dtype(bool), (channels,))}
-    if operation.name == 'affine':
-        return {'scale': (FLOAT, (channels,)), 'shift': (FLOAT, (channels,))}
-    return {}
+    if operation.name in _POSITION_ARRAYS:
+        shape = (channels if attributes['by_channel'] else 1, attributes['height'], attributes['width'])
+        return {_POSITION_ARRAYS[operation.name]: (FLOAT, shape)}
+    return {name: (FLOAT, (channels,)) for name in _CHANNEL_ARRAYS.get(operation.name, ())}
 
 
 # --- shapes ---------------------------------------------------------------------------------------------------------------------------
@@ -179,6 +210,18 @@ def result_of(operation, inputs):
     elif name == 'add':
         if x != inputs[1]:
             raise ProgramError(f'add of {x} and {inputs[1]}')
+    elif name == 'multiply':
+        y = inputs[1]
+        if y.channels not in (1, channels) or y.height not in (1, height) or y.width not in (1, width):
+            raise ProgramError(f'multiply of {x} and {y}')
+    elif name == 'channel_mean':
+        channels = 1
+    elif name in _POSITION_ARRAYS:
+        if attributes['height'] not in (1, height) or attributes['width'] not in (1, width):
+            raise ProgramError(
+                f'{name} has constants for a map of {attributes["height"]} x {attributes["width"]}, not of {height} x {width}: '
+                'give inputs of the size at conversion'
+            )
     elif name == 'concat':
         for value in inputs:
             if value.height != height or value.width != width:
@@ -194,6 +237,10 @@ def result_of(operation, inputs):
             raise ProgramError(f'shuffle of {channels} channels in {attributes["groups"]} groups')
     elif name == 'flatten':
         channels, height, width, flat = channels * height * width, 1, 1, True
+    elif name == 'unflatten':
+        if not flat:
+            raise ProgramError(f'unflatten of {x}')
+        flat = False
     if channels > MAX_CHANNELS:
         raise ProgramError(f'{name} makes {channels} channels; at most {MAX_CHANNELS} are possible')
     if height > MAX_SIZE or width > MAX_SIZE:

@@ -57,6 +57,7 @@ VERSION = 1
 HEADER_WORDS = 8
 INPUT_WORDS = 4
 RECORD_WORDS = 3  # opcode, length, number of inputs
+_COMPARED = ('threshold', 'low', 'high')  # arrays that must not contain NaN
 _NAMES = {rule.opcode: name for name, rule in OPERATIONS.items()}
 
 
@@ -330,8 +331,9 @@ class _Reader:
         for array, (dtype, shape) in arrays.items():
             what = place.of(array)
             operation.arrays[array] = decode(self.take(word_count(dtype, shape), what), dtype, shape, what)
-        if operation.name == 'threshold' and np.isnan(operation.arrays['threshold']).any():
-            raise ProgramError(f'{place} has a threshold that is not a number')
+        for array in _COMPARED:
+            if array in operation.arrays and np.isnan(operation.arrays[array]).any():
+                raise ProgramError(f'{place} has a {array} that is not a number')
 
     def _attributes(self, rule, place):
         start = self.position

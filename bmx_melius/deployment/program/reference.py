@@ -267,6 +267,24 @@ def _affine(x, scale, shift):
     return x * _of_channels(scale, x) + _of_channels(shift, x)
 
 
+def _prelu(x, slope):
+    return np.where(x > 0, x, x * _of_channels(slope, x))
+
+
+def _clip(x, low, high):
+    return np.minimum(np.maximum(x, _of_channels(low, x)), _of_channels(high, x))
+
+
+def _sigmoid(x):
+    decay = np.exp(-np.abs(x.astype(np.float64)))
+    return (np.where(x >= 0, 1, decay) / (1 + decay)).astype(np.float32)
+
+
+def _of_positions(numbers, x):
+    """Reshape `numbers`, (channels, height, width), to broadcast to `x`."""
+    return numbers.reshape(-1) if x.ndim == 2 else numbers
+
+
 def _shuffle(x, groups):
     return x.reshape(len(x), groups, -1, *x.shape[2:]).swapaxes(1, 2).reshape(x.shape)
 
@@ -286,5 +304,14 @@ _FUNCTIONS = {
     'shuffle': _shuffle,
     'flatten': lambda x: x.reshape(len(x), -1),
     'expand': lambda bits, low: np.where(bits, np.float32(1), np.float32(low)),
+    'prelu': _prelu,
+    'clip': _clip,
+    'sigmoid': _sigmoid,
+    'abs': np.abs,
+    'multiply': np.multiply,
+    'channel_mean': lambda x: x.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32),
+    'scale_map': lambda x, factor, **_: x * _of_positions(factor, x),
+    'shift_map': lambda x, summand, **_: x + _of_positions(summand, x),
+    'unflatten': lambda x: x[:, :, None, None],
 }
 ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool')

@@ -1,5 +1,6 @@
 """Execution of packed networks without MXNet."""
 
+import dataclasses
 import os
 from typing import List, Union
 
@@ -66,10 +67,13 @@ class Session:
         if isinstance(network, Program):
             program, words = network, network.to_words()
             self.input_names = [f'data{number}' for number in range(len(program.inputs))]
-            self._output_order = range(len(program.outputs))
+            self._output_order, self._lines = range(len(program.outputs)), Lines()
         else:
-            program, words, self.input_names, self._output_order = read_packed(network)
-        self.input_shapes = [(None, *value.shape) for value in program.inputs]
+            program, words, self.input_names, self._output_order, self._lines = read_packed(network)
+        self.input_shapes = [
+            (None, value.channels, value.width) if number in self._lines.inputs else (None, *value.shape)
+            for number, value in enumerate(program.inputs)
+        ]
         self._runner = Runner(program, words)
 
     def __call__(self, *inputs: np.ndarray) -> Union[np.ndarray, List[np.ndarray]]:
@@ -78,8 +82,8 @@ class Session:
         Parameters
         ----------
         *inputs : numpy.ndarray
-            One float32 array (batch, channels, height, width) or (batch, channels) for each input, with a batch of 1 or more. Results are
-            undefined unless all values are finite and no layer computes a sum of magnitudes beyond 3e38.
+            One float32 array (batch, channels, height, width), (batch, channels, width) or (batch, channels) for each input, with a batch
+            of 1 or more. Results are undefined unless all values are finite and no layer computes a sum of magnitudes beyond 3e38.
 
         Returns
         -------
@@ -91,7 +95,7 @@ class Session:
         UserError
             If the inputs do not fit or, with `check_finite`, are not finite.
         """
-        arrays = _arrays(inputs)
+        arrays = self._maps(inputs)
         if self._check_finite:
             check_inputs(self._runner.program, arrays)
             self._require_finite(arrays)
@@ -101,7 +105,18 @@ class Session:
             check_inputs(self._runner.program, arrays)  # raises the better message if more than their size is wrong
             raise ProgramError(f'{error}{self._other_sizes(arrays)}') from error
         outputs = [outputs[number] for number in self._output_order]
+        outputs = [array[:, :, 0] if number in self._lines.outputs else array for number, array in enumerate(outputs)]
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def _maps(self, inputs):
+        """Return the inputs as arrays of the ranks of the program's inputs."""
+        arrays = _arrays(inputs)
+        for number in self._lines.inputs & set(range(len(arrays))):
+            if arrays[number].ndim != 3:
+                expected = f'(batch, {self.input_shapes[number][1]}, width)'
+                raise ProgramError(f'input {number} must have the shape {expected}, not {arrays[number].shape}')
+            arrays[number] = arrays[number][:, :, None]
+        return arrays
 
     def _require_finite(self, arrays):
         for number, array in enumerate(arrays):
@@ -123,11 +138,19 @@ class Session:
 
     def profile(self, *inputs):
         """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step. Requires the compiled engine."""
-        return self._runner.profile(_arrays(inputs), self._threads)
+        return self._runner.profile(self._maps(inputs), self._threads)
 
     def working_memory(self, *inputs):
         """Return the bytes that a run needs in addition to weights, inputs and outputs. Requires the compiled engine."""
-        return self._runner.working_memory(_arrays(inputs), self._threads)
+        return self._runner.working_memory(self._maps(inputs), self._threads)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """Numbers of the inputs and outputs of a network that are (batch, channels, width), which the program has as maps of height 1."""
+
+    inputs: frozenset = frozenset()
+    outputs: frozenset = frozenset()
 
 
 def read_packed(prefix):
@@ -146,6 +169,7 @@ def read_packed(prefix):
     input_names : list of str
     output_order : list of int
         The number of the program output for each output of the network.
+    lines : Lines
 
     Raises
     ------
@@ -154,7 +178,7 @@ def read_packed(prefix):
     """
     files = Exported(prefix)
     symbol_file, params_file = files.symbol_file, files.parameter_file(0)
-    input_names, words_name, structure, output_order = _read_symbol(symbol_file)
+    input_names, words_name, structure, output_order, lines = _read_symbol(symbol_file)
     words = _read_words(params_file, words_name)
     try:
         program = Program.from_words(words)
@@ -165,7 +189,7 @@ def read_packed(prefix):
     same = structure is None or structure == operator_attributes(program)[STRUCTURE]
     if not same or not inputs_fit or not outputs_fit:
         raise UserError(f'{symbol_file} and {params_file} are not from the same conversion: convert the network again')
-    return program, words, input_names, output_order
+    return program, words, input_names, output_order, lines
 
 
 def _arrays(inputs):
@@ -183,9 +207,10 @@ def _array(number, given):
 
 
 def _read_symbol(path):
-    """Return the names of the inputs and the words, the structure or None, and the operator output for each output of the network."""
+    """Return the names of the inputs and the words, the structure or None, the operator output for each network output, and `Lines`."""
     symbol = SymbolJson.read(path)
-    operators = [node for node in symbol.nodes if node['op'] != VARIABLE]
+    lines, borders = _bypass_line_borders(symbol)
+    operators = [node for position, node in enumerate(symbol.nodes) if node['op'] != VARIABLE and position not in borders]
     packed = [node for node in operators if node['op'] == NAME]
     foreign = sorted({node['op'] for node in operators if node['op'] != NAME})
     if foreign:
@@ -199,7 +224,37 @@ def _read_symbol(path):
     if not all(symbol.nodes[source] is packed[0] for source, *_ in symbol.heads):
         raise UserError(f'{path} has outputs that its packed operator does not compute: load it with MXNet')
     *inputs, words = [symbol.nodes[source]['name'] for source, *_ in packed[0]['inputs']] or ['']
-    return inputs, words, packed[0]['attrs'].get(STRUCTURE), [slot for _, slot, *_ in symbol.heads]
+    return inputs, words, packed[0]['attrs'].get(STRUCTURE), [slot for _, slot, *_ in symbol.heads], lines
+
+
+def _bypass_line_borders(symbol):
+    """Bypass the nodes with which conversion makes maps of inputs (batch, channels, width), and the reverse for outputs.
+
+    Returns
+    -------
+    lines : Lines
+    borders : set of int
+        Positions of these nodes.
+    """
+    borders = set()
+
+    def before(reference, operator):
+        """Return the reference to the input of such a node, or None if it is another node."""
+        node = symbol.nodes[reference[0]]
+        if node['op'] != operator or node['attrs'].get('axis') != '2':
+            return None
+        borders.add(reference[0])
+        return node['inputs'][0]
+
+    outputs = {number: before(head, 'squeeze') for number, head in enumerate(symbol.heads)}
+    symbol.heads = [outputs[number] or head for number, head in enumerate(symbol.heads)]
+    inputs = {}
+    for node in symbol.nodes:
+        if node['op'] == NAME:
+            inputs = {number: before(source, 'expand_dims') for number, source in enumerate(node['inputs'])}
+            node['inputs'] = [inputs[number] or source for number, source in enumerate(node['inputs'])]
+    lines = (frozenset(number for number, source in found.items() if source) for found in (inputs, outputs))
+    return Lines(*lines), borders
 
 
 def _read_words(path, name):

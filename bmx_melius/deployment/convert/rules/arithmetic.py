@@ -1,19 +1,20 @@
-"""Rules for sums of values, and for scaling and shifting by one constant per channel."""
+"""Rules for sums, differences, products and means of values, and for scaling and shifting by constants."""
 
 import numpy as np
 
-from ..builder import UnsupportedError
+from ....symbol_json import integers, truth
+from ..builder import UnsupportedError, map_shape
+from ..traced_network import DIFFERENCES, PRODUCTS, SUMS
 from .table import rule
 
 
-@rule('elemwise_add', '_plus', '_Plus', 'broadcast_add', 'broadcast_plus')
+@rule(*SUMS)
 def _sum(builder, node):
-    sources = builder.network.sources(node)
-    if all(source.node.depends_on_data for source in sources):
-        builder.set(node, builder.add('add', [builder.real(source) for source in sources]))
+    if _has_data_only(builder, node):
+        builder.set(node, builder.add('add', [builder.real(source) for source in builder.network.sources(node)]))
     else:
-        x, constant, _ = _data_and_constant(builder, node)
-        builder.affine(node, x, 1, constant)
+        x, constants, _ = _data_and_constants(builder, node)
+        builder.set(node, _shifted(builder, x, constants))
 
 
 @rule('add_n', 'ElementWiseSum')
@@ -24,29 +25,114 @@ def _sum_of_many(builder, node):
     builder.set(node, first)
 
 
-@rule('elemwise_sub', '_minus', '_Minus', 'broadcast_sub', 'broadcast_minus')
+@rule(*DIFFERENCES)
 def _difference(builder, node):
-    x, constant, data_is_first = _data_and_constant(builder, node)
-    builder.affine(node, x, *((1, -constant) if data_is_first else (-1, constant)))
+    if _has_data_only(builder, node):
+        first, second = [builder.real(source) for source in builder.network.sources(node)]
+        builder.set(node, builder.add('add', [first, builder.affine(second, -1, 0)]))
+        return
+    x, constants, data_is_first = _data_and_constants(builder, node)
+    if constants.ndim == 1:
+        builder.set(node, builder.affine(x, *((1, -constants) if data_is_first else (-1, constants))))
+    else:
+        builder.set(node, _shifted(builder, x, -constants) if data_is_first else _shifted(builder, builder.affine(x, -1, 0), constants))
 
 
-@rule('elemwise_mul', '_mul', '_Mul', 'broadcast_mul')
+@rule(*PRODUCTS)
 def _product(builder, node):
-    x, constant, _ = _data_and_constant(builder, node)
-    builder.affine(node, x, constant, 0)
+    if _has_data_only(builder, node):
+        sources = builder.network.sources(node)
+        sources.sort(key=lambda source: builder.network.shape(source) != node.shape)  # one that need not be repeated comes first
+        builder.set(node, builder.add('multiply', [builder.real(source) for source in sources]))
+        return
+    x, factors = _data_and_factors(builder, node)
+    for factor in factors:
+        x = builder.affine(x, factor, 0) if factor.ndim == 1 else builder.add_positionwise('scale_map', x, factor)
+    builder.set(node, x)
 
 
-def _data_and_constant(builder, node):
-    """Return the number of the data input, the constant as a float64 array (channels,) or (1,), and whether data is the first input."""
+@rule('square')
+def _square(builder, node):
+    x = builder.real(builder.network.sources(node)[0])
+    builder.set(node, builder.add('multiply', [x, x]))
+
+
+@rule('mean')
+def _mean(builder, node):
+    source = builder.network.sources(node)[0]
+    rank = len(builder.network.shape(source))
+    axes = {axis % rank for axis in integers(node.attributes.get('axis', 'None')) if axis is not None}
+    if truth(node.attributes.get('exclude', 'False')):
+        axes = set(range(rank)) - axes
+    keeps = truth(node.attributes.get('keepdims', 'False'))
+    if axes == {1} and keeps:
+        builder.set(node, builder.add('channel_mean', [builder.real(source)]))
+    elif axes == set(range(2, rank)) and axes:
+        mean = builder.add('global_avg_pool', [builder.real(source)])
+        builder.set(node, mean if keeps else builder.add('flatten', [mean]))
+    else:
+        raise UnsupportedError(f'it is the mean over the axes {sorted(axes)}; that over the channels (keepdims) or the map can be packed')
+
+
+def _has_data_only(builder, node):
+    return all(source.node.depends_on_data for source in builder.network.sources(node))
+
+
+def _shifted(builder, x, constants):
+    """Add constants per channel or per position to value `x`; return the number of the result."""
+    return builder.affine(x, 1, constants) if constants.ndim == 1 else builder.add_positionwise('shift_map', x, constants)
+
+
+def _split(builder, node):
+    """Return the data input and the constant input of a node, and whether data is the first one."""
     first, second = builder.network.sources(node)
-    if first.node.depends_on_data and second.node.depends_on_data:
-        raise UnsupportedError(f'the operator {node.operator} of two data inputs has no packed form')
-    data, other = (first, second) if first.node.depends_on_data else (second, first)
-    constant = builder.network.constant(other).astype(np.float64)
+    data, constant = (first, second) if first.node.depends_on_data else (second, first)
+    if builder.network.shape(data) != node.shape:
+        raise UnsupportedError('it repeats data to the shape of a parameter')
+    return data, constant, data is first
+
+
+def _constants(network, node, entry):
+    """Return a constant input of a node as a float64 array (channels,) or (1,), or (channels, height, width) if it depends on positions.
+
+    The axes of the latter are 1 where all elements have the same constant.
+    """
+    constant = network.constant(entry).astype(np.float64)
     constant = constant.reshape((1,) * (len(node.shape) - constant.ndim) + constant.shape)
-    if builder.network.shape(data) != node.shape or constant.size != constant.shape[1]:
-        raise UnsupportedError('it combines data with a parameter that is not one number for each channel')
-    return builder.real(data), constant.reshape(-1), data is first
+    if constant.shape[0] != 1:
+        raise UnsupportedError('it combines data with a parameter that differs between the images of a batch')
+    return constant.reshape(-1) if constant.size == constant.shape[1] else constant.reshape(map_shape(constant.shape))
+
+
+def _data_and_constants(builder, node):
+    """Return the number of the data input, the constants (`_constants`), and whether data is the first input."""
+    data, constant, data_is_first = _split(builder, node)
+    return builder.real(data), _constants(builder.network, node, constant), data_is_first
+
+
+def _data_and_factors(builder, node):
+    """Return the number of the data input and the factors by which it is multiplied, one after the other (`_constants`).
+
+    If a constant that depends on positions is itself a product, the factors of channels and those of positions stay apart, because their
+    product has many more elements (XNOR-Net++, arXiv:1909.13863: a vector for each axis).
+    """
+    network = builder.network
+    data, constant, _ = _split(builder, node)
+    whole = _constants(network, node, constant)
+    if whole.ndim == 1:
+        return builder.real(data), [whole]
+    factors, waiting = [], [constant]
+    while waiting:
+        entry = waiting.pop()
+        if entry.node.operator in PRODUCTS:
+            waiting.extend(network.sources(entry.node))
+        else:
+            factors.append(_constants(network, node, entry))
+    products = {}  # kind -> the product of its factors
+    for factor in factors:
+        kind = 'channels' if factor.ndim == 1 else 'positions' if len(factor) == 1 else 'both'
+        products[kind] = products.get(kind, 1) * factor
+    return builder.real(data), [products[kind] for kind in ('channels', 'positions', 'both') if kind in products]
 
 
 def _scalar_rule(operator, of_scalar):
@@ -54,7 +140,8 @@ def _scalar_rule(operator, of_scalar):
 
     @rule(operator)
     def scaled_and_shifted(builder, node):
-        builder.affine(node, builder.real(builder.network.sources(node)[0]), *of_scalar(float(node.attributes['scalar'])))
+        x = builder.real(builder.network.sources(node)[0])
+        builder.set(node, builder.affine(x, *of_scalar(float(node.attributes.get('scalar', 0)))))
 
 
 _scalar_rule('_plus_scalar', lambda scalar: (1, scalar))
@@ -62,3 +149,4 @@ _scalar_rule('_minus_scalar', lambda scalar: (1, -scalar))
 _scalar_rule('_rminus_scalar', lambda scalar: (-1, scalar))
 _scalar_rule('_mul_scalar', lambda scalar: (scalar, 0))
 _scalar_rule('_div_scalar', lambda scalar: (1 / scalar if scalar else np.inf, 0))
+_scalar_rule('negative', lambda _: (-1, 0))

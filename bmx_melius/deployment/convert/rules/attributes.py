@@ -5,10 +5,12 @@ from ..builder import UnsupportedError
 
 
 def _pair(node, name, default):
-    """Return the (height, width) attribute `name` of a node."""
+    """Return the (height, width) attribute `name` of a node. Maps with one axis (N, C, W) have the height 1."""
     numbers = integers(node.attributes.get(name, ''))
+    if len(numbers) == 1:
+        return (default, *numbers)
     if len(numbers) not in (0, 2):
-        raise UnsupportedError(f'its {name} has {len(numbers)} axes; maps of height and width can be packed')
+        raise UnsupportedError(f'its {name} has {len(numbers)} axes; maps of height and width, or of width only, can be packed')
     return numbers or (default, default)
 
 
@@ -26,9 +28,14 @@ POINT = {f'{name}_{axis}': value for name, value in (('kernel', 1), ('stride', 1
 
 
 def require_channels_second(node):
-    """Raise `UnsupportedError` unless the layout is NCHW."""
-    if node.attributes.get('layout', 'None') not in ('None', 'NCHW'):
-        raise UnsupportedError(f'its layout is {node.attributes["layout"]}; NCHW can be packed')
+    """Raise `UnsupportedError` unless the layout is NCHW or NCW."""
+    if node.attributes.get('layout', 'None') not in ('None', 'NCHW', 'NCW'):
+        raise UnsupportedError(f'its layout is {node.attributes["layout"]}; NCHW and NCW can be packed')
+
+
+def of_maps(weight):
+    """Return the weight of a dense layer (units, inputs) or of a convolution of lines (out, in, width) as that of a convolution of maps."""
+    return weight.reshape(*weight.shape[:2], *(1,) * (4 - weight.ndim), *weight.shape[2:])
 
 
 def axis_of(node, name, default=None):

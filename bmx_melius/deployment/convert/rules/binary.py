@@ -6,37 +6,39 @@ from .... import marks
 from ....analysis.counting import marked_bits
 from ....errors import UserError
 from ..builder import UnsupportedError
-from ..traced_network import is_sign
+from ..traced_network import Entry, is_sign
+from .attributes import of_maps
 
 
 def quantized_activation(builder, node):
-    """Convert a marked activation (`node` is its last node), with the batch normalization before it, to a threshold."""
+    """Convert a marked activation (`node` is its last node), with the batch normalization and shifts before it, to a threshold."""
     network = builder.network
-    if not is_sign(node):
-        raise UnsupportedError(f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed')
+    steps = network.steps(Entry(node, 0))
+    if not is_sign(node) and not steps:
+        raise UnsupportedError(
+            f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed, and one or two bits by round'
+        )
     x = network.activation_input(node)
     if x is None:
         raise UnsupportedError('the start of the activation is not marked')
-    batch_norm = network.batch_norm_before(x)
-    if batch_norm is None:
-        number = builder.real(x)
-        threshold, flip = np.zeros(builder.value(number).channels, dtype=np.float32), np.zeros(builder.value(number).channels, dtype=bool)
-    else:
-        number = builder.real(network.sources(batch_norm)[0])
-        threshold, flip = builder.thresholds(batch_norm)
+    x, folded = network.before_comparison(x)
+    number = builder.real(x)
+    channels = builder.value(number).channels
+    if steps:
+        levels = [builder.thresholds(folded, channels, (marked_bits(node), level)) for level in range(1, steps + 1)]
+        builder.set_planes(Entry(node, 0), number, levels)
+        return
+    zeros = np.zeros(channels, dtype=np.float32), np.zeros(channels, dtype=bool)
+    threshold, flip = builder.thresholds(folded, channels) if folded else zeros
     builder.set(node, builder.add('threshold', [number], {'threshold': threshold, 'flip': flip}))
 
 
 def binary_layer(builder, node, role, **attributes):
     """Add `node` if it is a marked layer with binary weights and sign inputs. Return whether it is one."""
-    if node.marks.get(marks.ROLE) != role:
-        return False
-    if marked_bits(node) > 1:
-        raise UnsupportedError(f'its weights have {marked_bits(node)} bits; one bit can be packed')
-    if not is_sign(node):
+    if node.marks.get(marks.ROLE) != role or not is_sign(node):
         return False
     network = builder.network
-    pad_value = _pad_value(node)
+    pad_value = pad_value_of(node)
     x = _signs_read_by(network, node)
     if x is None:
         return False
@@ -48,7 +50,7 @@ def binary_layer(builder, node, role, **attributes):
     weight = network.constant(weight_entry)  # signs, times a positive number
     if (np.abs(weight) != abs(weight.flat[0])).any():
         raise UnsupportedError('its weights are not signs')
-    bits = weight.reshape(*weight.shape[:2], *weight.shape[2:] or (1, 1)).transpose(0, 2, 3, 1) >= 0
+    bits = of_maps(weight).transpose(0, 2, 3, 1) >= 0
     number = flat_if_dense(builder, node, builder.bits(x, node.marks['encoding']))
     attributes.update(out_channels=len(bits), pad_value=int(pad_value), offset=int(node.marks.get('offset', 0)))
     builder.set(node, builder.add('binary_conv', [number], {'weight': np.ascontiguousarray(bits)}, **attributes))
@@ -60,16 +62,22 @@ def _signs_read_by(network, node):
 
     A network input that a binary layer reads directly is assumed to hold signs.
     """
-    encoding, pad_value = node.marks.get('encoding'), _pad_value(node)
+    encoding, x = node.marks.get('encoding'), value_read_by(network, node)
+    return x if x and encoding and (network.encoding(x) == encoding or network.is_input(x)) else None
+
+
+def value_read_by(network, node):
+    """Return the value that a marked layer reads, before the padding value is subtracted, or None if its marks are inconsistent."""
+    pad_value = pad_value_of(node)
     x = network.before_identities(network.sources(node)[0])
-    if encoding == 'sign' and pad_value:
-        if x.node.marks.get(marks.ROLE) != marks.CONVOLUTION_INPUT or _pad_value(x.node) != pad_value:
+    if node.marks.get('encoding') == 'sign' and pad_value:
+        if x.node.marks.get(marks.ROLE) != marks.CONVOLUTION_INPUT or pad_value_of(x.node) != pad_value:
             return None
         x = network.before_identities(network.sources(x.node)[0])
-    return x if encoding and (network.encoding(x) == encoding or network.is_input(x)) else None
+    return x
 
 
-def _pad_value(node):
+def pad_value_of(node):
     """Return the padding value in the mark of a convolution."""
     text = node.marks.get('pad_value', '0')
     try:

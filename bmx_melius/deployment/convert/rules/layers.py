@@ -1,11 +1,12 @@
-"""Rules for convolutions and dense layers (binary and float), batch normalization, ReLU and pooling."""
+"""Rules for convolutions and dense layers (binary and float), batch normalization and pooling."""
 
 from .... import marks
 from ....symbol_json import truth
 from ..builder import UnsupportedError
 from ..traced_network import is_channelwise_batch_norm
-from .attributes import POINT, geometry_of, require_channels_second
+from .attributes import POINT, geometry_of, of_maps, require_channels_second
 from .binary import binary_layer, flat_if_dense
+from .low_bit import low_bit_layer
 from .table import rule
 
 
@@ -14,7 +15,7 @@ def _convolution(builder, node):
     require_channels_second(node)
     geometry = geometry_of(node)
     groups = int(node.attributes.get('num_group', 1))
-    if not binary_layer(builder, node, marks.CONVOLUTION, groups=groups, **geometry):
+    if not any(layer(builder, node, marks.CONVOLUTION, groups=groups, **geometry) for layer in (binary_layer, low_bit_layer)):
         _float_layer(builder, node, groups=groups, **geometry)
 
 
@@ -22,7 +23,7 @@ def _convolution(builder, node):
 def _fully_connected(builder, node):
     if not truth(node.attributes.get('flatten', 'True')) and len(node.inputs[0].shape) != 2:
         raise UnsupportedError('it is applied along the last axis of a map (flatten=False)')
-    if not binary_layer(builder, node, marks.DENSE, groups=1, **POINT):
+    if not any(layer(builder, node, marks.DENSE, groups=1, **POINT) for layer in (binary_layer, low_bit_layer)):
         _float_layer(builder, node, groups=1, **POINT)
 
 
@@ -32,8 +33,7 @@ def _float_layer(builder, node, **attributes):
     if any(parameter.node.depends_on_data for parameter in parameters):
         raise UnsupportedError('its weight or bias is computed from data')
     weight, *bias = [network.constant(parameter) for parameter in parameters]
-    weight = weight.reshape(*weight.shape[:2], *weight.shape[2:] or (1, 1))
-    arrays = {'weight': weight, **({'bias': bias[0]} if bias else {})}
+    arrays = {'weight': of_maps(weight), **({'bias': bias[0]} if bias else {})}
     number = flat_if_dense(builder, node, builder.real(x))
     builder.set(node, builder.add('conv', [number], arrays, out_channels=len(weight), has_bias=len(bias), half=0, **attributes))
 
@@ -42,19 +42,8 @@ def _float_layer(builder, node, **attributes):
 def _batch_norm(builder, node):
     if not is_channelwise_batch_norm(node):
         raise UnsupportedError('it does not normalize the channels (axis 1) with constant parameters')
-    builder.affine(node, builder.real(builder.network.sources(node)[0]), *builder.network.batch_norm(node).affine())
-
-
-@rule('Activation')
-def _activation(builder, node):
-    if node.attributes['act_type'] != 'relu':
-        raise UnsupportedError(f'the activation {node.attributes["act_type"]} has no packed form')
-    _relu(builder, node)
-
-
-@rule('relu')
-def _relu(builder, node):
-    builder.set(node, builder.add('relu', [builder.real(builder.network.sources(node)[0])]))
+    x = builder.real(builder.network.sources(node)[0])
+    builder.set(node, builder.affine(x, *builder.network.batch_norm(node).affine()))
 
 
 @rule('Pooling')

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ....symbol_json import integers, truth
-from ..builder import UnsupportedError
+from ..builder import UnsupportedError, map_shape
 from .attributes import POINT, axis_of, require_channel_axis
 from .table import rule
 
@@ -52,22 +52,39 @@ def _slice_channel(builder, node):
         builder.set(node, piece, slot)
 
 
-@rule('Reshape', 'reshape', 'Flatten')
+_RESHAPES = ('Reshape', 'reshape', 'Flatten', 'expand_dims', 'squeeze')
+
+
+@rule(*_RESHAPES)
 def _reshape(builder, node):
     x = builder.network.sources(node)[0]
     before, after = builder.network.shape(x), node.shape
     if before == after:
         return _identity(builder, node)
-    if len(before) == 4 and after == (before[0], before[1] * before[2] * before[3]):
-        return builder.set(node, builder.move(node, 'flatten', [x]))
     shuffled = _shuffled(builder.network, node)
     if shuffled is not None:
         source, groups = shuffled
         return builder.set(node, builder.move(node, 'shuffle', [source], groups=groups))
     joined = _joined(builder.network, node)
-    if joined is None:
-        raise UnsupportedError(f'it reshapes {before} to {after}; flattening, channel shuffles and `channels.concat` can be packed')
-    return builder.set(node, builder.move(node, 'concat', joined))
+    if joined is not None:
+        return builder.set(node, builder.move(node, 'concat', joined))
+    while True:
+        move = _move_between(builder.network.shape(x), after)
+        if move is not None:
+            return builder.set(node, builder.move(node, move or None, [x]))
+        if x.node.operator not in _RESHAPES:
+            break
+        x = builder.network.sources(x.node)[0]  # several in sequence are like one
+    raise UnsupportedError(f'it reshapes {before} to {after}; flattening, channel shuffles and `channels.concat` can be packed')
+
+
+def _move_between(before, after):
+    """Return the name of the operation that reshapes a value, '' if it needs none, or None if there is none."""
+    if before[0] != after[0] or not {len(before), len(after)} <= {2, 3, 4}:
+        return None
+    if len(after) == 2:
+        return '' if len(before) == 2 else 'flatten'
+    return None if map_shape(before) != map_shape(after) else 'unflatten' if len(before) == 2 else ''
 
 
 def _shuffled(network, node):

@@ -1,0 +1,141 @@
+// Elementwise kernels as plain loops over contiguous memory, which a compiler vectorizes for its target. Every table of
+// float kernels includes its own copy.
+#pragma once
+#include <cstring>
+
+#include "kernels/float_kernels.h"
+
+namespace bmx {
+namespace {  // each instruction set compiles its own copy with its own flags
+
+// Returns 1 / (1 + exp(-x)) with a relative error below 3e-7; below x = -87, where the result is less than 2e-38, an
+// absolute one. exp(-|x|) = 2^n exp(r) with |r| <= ln(2) / 2 and the polynomial of Cephes for exp(r).
+inline float sigmoid_of(float x) {
+    constexpr float kRounding = 12582912.0f;  // 1.5 * 2^23: adding it rounds to integers
+    const float magnitude = x < 0 ? x : -x;
+    const float y = magnitude > -87.0f ? magnitude : -87.0f;
+    const float n = (y * 1.44269504f + kRounding) - kRounding;
+    const float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
+    float power;
+    std::memcpy(&power, &bits, sizeof power);
+    const float decay = p * power, share = 1.0f / (1.0f + decay);
+    return x < 0 ? decay * share : share;
+}
+
+// x[c] = change(x[c]) for all elements.
+template <class Change>
+void change_each(const Transform& t, const Change& change) {
+    const bool contiguous = t.x_pixel == t.channels;
+    const int64_t rows = contiguous ? 1 : t.pixels, length = contiguous ? int64_t(t.pixels) * t.channels : t.channels;
+    for (int64_t i = 0; i < rows; ++i) {
+        float* __restrict x = t.x + i * t.x_pixel;
+        for (int64_t c = 0; c < length; ++c) {
+            x[c] = change(x[c]);
+        }
+    }
+}
+
+// x[c] = change(x[c], a[c], b[c]).
+template <class Change>
+void change_channels(const Transform& t, const float* second, const Change& change) {
+    const float* __restrict a = t.a;
+    const float* __restrict b = second;
+    for (int64_t i = 0; i < t.pixels; ++i) {
+        float* __restrict x = t.x + i * t.x_pixel;
+        for (int c = 0; c < t.channels; ++c) {
+            x[c] = change(x[c], a[c], b[c]);
+        }
+    }
+}
+
+void transform(const Transform& t) {
+    switch (t.kind) {
+        case Elementwise::affine:
+            return change_channels(t, t.b, [](float x, float a, float b) { return x * a + b; });
+        case Elementwise::prelu:
+            return change_channels(t, t.a, [](float x, float a, float) { return x > 0 ? x : x * a; });
+        case Elementwise::clip:
+            return change_channels(t, t.b, [](float x, float a, float b) {
+                const float y = x < a ? a : x;
+                return y > b ? b : y;
+            });
+        case Elementwise::relu:
+            return change_each(t, [](float x) { return 0 > x ? 0 : x; });
+        case Elementwise::abs:
+            return change_each(t, [](float x) { return __builtin_fabsf(x); });
+        case Elementwise::sigmoid:
+            return change_each(t, sigmoid_of);
+    }
+}
+
+template <class T, class Change>
+void combine_each(const Combine& k, const T* from, const Change& change) {
+    const bool shared = k.shared && k.channels > 1;
+    const bool contiguous = !shared && k.x_pixel == k.channels && k.y_pixel == k.channels;
+    const int64_t rows = contiguous ? 1 : k.pixels, length = contiguous ? int64_t(k.pixels) * k.channels : k.channels;
+    for (int64_t i = 0; i < rows; ++i) {
+        float* __restrict x = k.x + i * k.x_pixel;
+        const T* __restrict y = from + i * k.y_pixel;
+        if (shared) {
+            const float number = static_cast<float>(*y);
+            for (int64_t c = 0; c < length; ++c) {
+                x[c] = change(x[c], number);
+            }
+        } else {
+            for (int64_t c = 0; c < length; ++c) {
+                x[c] = change(x[c], static_cast<float>(y[c]));
+            }
+        }
+    }
+}
+
+void combine(const Combine& k) {
+    visit_numbers(k.number, k.y, [&](const auto* y) {
+        switch (k.kind) {
+            case Combination::copy:
+                return combine_each(k, y, [](float, float number) { return number; });
+            case Combination::add:
+                return combine_each(k, y, [](float x, float number) { return x + number; });
+            case Combination::multiply:
+                return combine_each(k, y, [](float x, float number) { return x * number; });
+        }
+    });
+}
+
+void mean_channels(const float* x, int pixels, int channels, float* means) {
+    constexpr int kLanes = 16, kBlock = 64 * kLanes;  // blocks are summed in float32, and their sums in float64
+    for (int i = 0; i < pixels; ++i, x += channels) {
+        double sum = 0;
+        for (int begin = 0; begin < channels; begin += kBlock) {
+            const int end = channels - begin < kBlock ? channels : begin + kBlock;
+            float lanes[kLanes] = {};
+            int c = begin;
+            for (; c + kLanes <= end; c += kLanes) {
+                for (int j = 0; j < kLanes; ++j) {
+                    lanes[j] += x[c + j];
+                }
+            }
+            for (int j = 0; c < end; ++c, ++j) {
+                lanes[j] += x[c];
+            }
+            for (int width = kLanes / 2; width > 0; width /= 2) {
+                for (int j = 0; j < width; ++j) {
+                    lanes[j] += lanes[j + width];
+                }
+            }
+            sum += lanes[0];
+        }
+        means[i] = static_cast<float>(sum / channels);
+    }
+}
+
+}  // namespace
+}  // namespace bmx
