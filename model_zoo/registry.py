@@ -14,9 +14,8 @@ from bmx_melius.errors import UserError
 Context = Union[mx.Context, List[mx.Context]]
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
 _BLOCK_ARGUMENTS = ('prefix', 'params')  # accepted by every Gluon block
-_PROVIDERS: Dict[
-    Any, Any
-] = {}  # value of get_model's `pretrained` -> (function that gives the arguments the weights need, one that gives the network)
+# Value of get_model's `pretrained` -> (function that returns the arguments that the weights need, function that returns the network)
+_PROVIDERS: Dict[Any, Any] = {}
 
 
 @dataclasses.dataclass(frozen=True)
