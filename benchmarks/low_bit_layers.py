@@ -55,8 +55,8 @@ def forms(layer, shape, folder):
     x = nd.random.normal(shape=shape)
     net(x)
     random_parameters(net)
-    files = net.export(str(folder / 'layer'))
-    bmx.convert(*files, folder / 'packed', shape)
+    net.export(str(folder / 'layer'))
+    bmx.convert(folder / 'layer-symbol.json', folder / 'layer-0000.params', folder / 'packed', shape)
     session, array = bmx.Session(folder / 'packed', threads=1), x.asnumpy()
     return (lambda: net(x).wait_to_read()), (lambda: session(array)), read_packed(folder / 'packed')[0]
 
