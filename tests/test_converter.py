@@ -38,8 +38,9 @@ from model_zoo.quicknet import QuickNet
 from model_zoo.resnet import BinaryResNet
 
 DENORMAL = 1e-40
-# Networks without binary layers in the engine: their activations or weights have more bits, of quantizers that have no packed form.
-LOW_BIT = ('resnet18_bwn', 'resnet18_ttq', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2')
+FLOAT_ACTIVATIONS = ('resnet18_bwn', 'resnet18_ttq')  # networks with weights of one or two bits, but no binary layers in the engine
+TWO_BITS = ('resnet18_dorefa_w2a2', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2')  # of activations
+LOW_BIT = FLOAT_ACTIVATIONS + TWO_BITS
 BASES = {'resnet18_abcnet': 5 * 19, 'groupnet18': 5 * 16, 'resnet18_cbcn': 16, 'resnet18_benn': 6 * 16}  # and their binary layers
 
 
@@ -136,7 +137,7 @@ def in_the_engine(threshold, convolution, x):
 @pytest.mark.parametrize(
     'name, initial_layers',
     [
-        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in (*LOW_BIT, *BASES, 'resnet18_dorefa_w2a2')),
+        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in (*LOW_BIT, *BASES)),
         ('meliusneta', 'imagenet'),
         ('meliusnetb', 'thumbnail'),
     ],
@@ -176,10 +177,16 @@ def test_every_convolution_of_several_binary_bases_is_packed(name, convert):
     assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left
 
 
-def test_dorefa_net_with_two_bits_becomes_one_operator_that_gives_mxnets_logits(convert):
-    net = initialized(
-        get_model('resnet18_dorefa_w2a2', classes=10, initial_layers='thumbnail', init_features=16), (1, 3, 16, 16), mx.init.Xavier()
-    )
+@pytest.mark.parametrize('name', TWO_BITS)
+def test_networks_with_two_bits_become_one_operator_that_gives_mxnets_logits(name, convert):
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', init_features=16), (1, 3, 16, 16), mx.init.Xavier())
+    for key, parameter in net.collect_params().items():
+        if key.endswith(('running_mean', 'beta')):  # otherwise thresholds are 0, and so are exact sums before them
+            parameter.set_data(nd.random.normal(scale=0.3, shape=parameter.shape))
+        elif key.endswith('_scale'):  # of SYQ
+            parameter.set_data(nd.random.uniform(0.5, 2, parameter.shape))
+        elif key.endswith('_basis') and parameter.shape == (2,):  # of the activations of LQ-Net
+            parameter.set_data(nd.array([0.5, 0.8]))
     report, prefix = convert(net, (1, 3, 16, 16))
     assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left
     x = nd.random.normal(shape=(2, 3, 16, 16))
@@ -187,7 +194,7 @@ def test_dorefa_net_with_two_bits_becomes_one_operator_that_gives_mxnets_logits(
     np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize('name', LOW_BIT)
+@pytest.mark.parametrize('name', FLOAT_ACTIVATIONS)
 def test_networks_with_more_bits_have_nothing_to_convert_except_float_layers(name, convert):
     net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), (1, 3, 16, 16), mx.init.Xavier())
     if name == 'resnet18_bwn':  # its activations are float, and its signs part of float weights

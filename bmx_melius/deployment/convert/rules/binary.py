@@ -13,10 +13,11 @@ from .attributes import of_maps
 def quantized_activation(builder, node):
     """Convert a marked activation (`node` is its last node), with the batch normalization and shifts before it, to a threshold."""
     network = builder.network
-    steps = network.steps(Entry(node, 0))
-    if not is_sign(node) and not steps:
+    levels = network.levels(Entry(node, 0))
+    if not is_sign(node) and not levels:
         raise UnsupportedError(
-            f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed, and one or two bits by round'
+            f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed, and one or two bits by '
+            'round, hwgq and lq_net, if the levels rise from 0'
         )
     x = network.activation_input(node)
     if x is None:
@@ -24,9 +25,9 @@ def quantized_activation(builder, node):
     x, folded = network.before_comparison(x)
     number = builder.real(x)
     channels = builder.value(number).channels
-    if steps:
-        levels = [builder.thresholds(folded, channels, (marked_bits(node), level)) for level in range(1, steps + 1)]
-        builder.set_planes(Entry(node, 0), number, levels)
+    if levels:
+        comparisons = [builder.thresholds(folded, channels, node, level) for level in levels[1:]]
+        builder.set_planes(Entry(node, 0), number, levels, comparisons)
         return
     zeros = np.zeros(channels, dtype=np.float32), np.zeros(channels, dtype=bool)
     threshold, flip = builder.thresholds(folded, channels) if folded else zeros
