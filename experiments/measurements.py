@@ -50,7 +50,7 @@ def measure_latency(runs, folder):
         for file in (packed.symbol_file, packed.parameter_file(0)):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(file)
-        with contextlib.suppress(UserError):  # what is not packed has no files, and the comparison below says so
+        with contextlib.suppress(UserError):  # a network that is not packed has no files: an error in the comparison below
             _bmx_melius('convert', network_prefix(run.folder), run.folder.parent / PACKED)
         rows.append(Row(name, name, 'packed', session, shape, 1, {'prefix': str(run.folder.parent / PACKED)}))
     results = compare(rows, REPETITIONS, ROUNDS, lambda items, title: tqdm(items, desc=title, disable=None, dynamic_ncols=True))

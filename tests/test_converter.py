@@ -1,7 +1,7 @@
 """Conversion: every network of the zoo, single layers, foreign operators, verification, the command.
 
 Whole networks are compared layer by layer on equal inputs, by the interpreter and by the engine, because a value close to a
-threshold may fall on either side of it by the order of a sum; the reference network alone has no such value.
+threshold may fall on either side of it by the order of a sum; only the reference network has no such value.
 """
 
 import dataclasses
@@ -129,7 +129,7 @@ def binary_layers_of(symbol):
 
 
 def in_the_engine(threshold, convolution, x):
-    """What a binary layer alone gives in the engine, or without a compiler in the interpreter."""
+    """The result of a single binary layer in the engine, or without a compiler in the interpreter."""
     layer = [dataclasses.replace(threshold, inputs=(0,)), dataclasses.replace(convolution, inputs=(1,))]
     return bmx.Session(Program([Value(REAL_KIND, *x.shape[1:], False)], layer, [2]))(x)
 
@@ -255,7 +255,7 @@ def test_inputs_at_the_tie_fall_on_the_side_of_mxnets_layer(layout, convert):
     np.testing.assert_array_equal(imported(prefix)(nd.array(x)).asnumpy(), net(nd.array(x)).asnumpy())
 
 
-# --- layers alone ---------------------------------------------------------------------------------------------------------------------
+# --- single layers -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def write_study(folder, content, name='tiny'):
 
 
 def run_apart(*arguments, status=0):
-    """Run the program in a process of its own; return what it printed."""
+    """Run the program in a separate process; return what it printed."""
     done = subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout

@@ -75,7 +75,7 @@ def test_flips_are_those_of_the_recorded_weights_and_a_zero_is_positive(updates)
     for epoch in (3, 4):
         recorded = [before]
         for update in range(updates):
-            if update == updates // 2:  # the run is stopped, and another process goes on
+            if update == updates // 2:  # the run is stopped, and another process continues
                 arrays = counter.arrays()
                 counter = FlipCounter(net, updates)
                 counter.start(arrays)

@@ -73,7 +73,7 @@ def train(*arguments, status=0):
 
 
 def train_apart(*arguments, status=0):
-    """Run the program in a process of its own, as runs that are compared bit for bit must be: it decides on the number of threads.
+    """Run the program in a separate process, as runs that are compared bit for bit must be: it decides on the number of threads.
 
     Return what it printed.
     """
@@ -83,7 +83,7 @@ def train_apart(*arguments, status=0):
 
 
 def train_until(line, number, *arguments):
-    """Run the program in a process of its own; when it prints a line that begins so, send it a signal. Return (status, output)."""
+    """Run the program in a separate process; when it prints a line that begins so, send it a signal. Return (status, output)."""
     command = [sys.executable, SCRIPT, *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         output = []

@@ -46,7 +46,7 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None)
 
 
 def _describe_bits(network, graph):
-    """Return the bits of activations and weights as the layers have marked them: ``--bits 1`` stands for more in low-bit networks."""
+    """Return the bits of activations and weights as the layers have marked them: ``--bits 1`` denotes more in low-bit networks."""
     if network.bits is None:
         return 'float network of GluonCV'
     activations, weights = _bits(graph, ACTIVATION), _bits(graph, CONVOLUTION, DENSE)
