@@ -127,7 +127,8 @@ class QConv2D(QuantizedConvolution, nn.Conv2D):
         y = alpha h          if apply_scaling: alpha = mean |weight| of the filter
 
     Backward, for ``sign``: the gradient of w with respect to weight is 1 (straight-through estimator), or with `weight_threshold` t
-    1[|weight| <= t]. Weight decay does not apply to quantized weights (``wd_mult = 0``), because only the signs of latent weights matter.
+    1[|weight| <= t]. Weight decay does not apply to quantized weights (``wd_mult = 0``): it does not change
+    the sign of a latent weight.
 
     The input is not quantized here: put a `QActivation` before this layer, or use `BinaryConv2D`, which contains both.
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from bmx_melius.bench.peers import session
 from bmx_melius.bench.rows import Row
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.exported import Exported
-from bmx_melius.files import replacing
+from bmx_melius.files import replacing, sha256
 from bmx_melius.process import processor
 
 PACKED = 'packed'  # prefix of the packed network in the folder of a row
@@ -30,7 +31,7 @@ def measure_accuracy(runs):
 
 
 def measure_latency(runs, folder):
-    """Pack the network of the first finished run of each row and time all of them in turns, if this was not done with these runs before.
+    """Pack the network of the first finished run of each row and time all of them in turns, unless this was done with the same files.
 
     The result, in `LATENCY_FILE`, names the processor; rows that are not packed as a whole have an ``error`` instead of a time.
     """
@@ -38,19 +39,23 @@ def measure_latency(runs, folder):
     for run in runs:
         if is_finished(run.folder):
             first.setdefault(run.row.name, run)
-    measured = {name: str(run.folder) for name, run in first.items()}
+    measured = {name: sha256(Exported(network_prefix(run.folder)).parameter_file(0)) for name, run in first.items()}
     path = folder / LATENCY_FILE
-    if path.exists() and json.loads(path.read_text())['runs'] == measured:
+    if path.exists() and json.loads(path.read_text())['parameters'] == measured:
         return
     rows = []
     for name, run in tqdm(first.items(), desc='packing', disable=None, dynamic_ncols=True):
         shape = (1, *Exported(network_prefix(run.folder)).description().input_spec().shape)
-        with contextlib.suppress(UserError):  # what is not packed has no files, and the comparison below says so
+        packed = Exported(run.folder.parent / PACKED)
+        for file in (packed.symbol_file, packed.parameter_file(0)):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(file)
+        with contextlib.suppress(UserError):  # a network that is not packed has no files: an error in the comparison below
             _bmx_melius('convert', network_prefix(run.folder), run.folder.parent / PACKED)
         rows.append(Row(name, name, 'packed', session, shape, 1, {'prefix': str(run.folder.parent / PACKED)}))
     results = compare(rows, REPETITIONS, ROUNDS, lambda items, title: tqdm(items, desc=title, disable=None, dynamic_ncols=True))
     folder.mkdir(parents=True, exist_ok=True)
-    _write(path, {'processor': processor(), 'threads': 1, 'runs': measured, 'rows': results})
+    _write(path, {'processor': processor(), 'threads': 1, 'parameters': measured, 'rows': results})
 
 
 def _test_images(run):

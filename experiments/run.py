@@ -32,7 +32,7 @@ def make_parser():
     parser.add_argument('studies', nargs='*', metavar='STUDY', help=f'{", ".join(known_studies())}, all, or the path of a .yaml file')
     parser.add_argument('--list', action='store_true', help='list the studies')
     parser.add_argument('--dry-run', action='store_true', help='print the commands without training')
-    parser.add_argument('--quick', action='store_true', help='small networks on handwritten digits instead of ImageNet')
+    parser.add_argument('--quick', action='store_true', help='small networks on handwritten digits or rendered glyphs instead of ImageNet')
     parser.add_argument('--seeds', type=seeds, metavar='N,N', help='random seeds (default: those of the study)')
     parser.add_argument(
         '--jobs', type=positive_int, default=1, metavar='N', help='number of concurrent runs, which share the cores (default: %(default)s)'

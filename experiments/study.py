@@ -19,7 +19,7 @@ The keys of a file are, for a study on ImageNet:
 ``seeds``
     Seeds; each row is trained once with each of them.
 ``quick``
-    Replacements for these keys, for a run of minutes on handwritten digits; axes that are not given are kept.
+    Replacements for these keys, for small networks on a dataset that needs no download; axes that are not given are kept.
 """
 
 import dataclasses
@@ -103,6 +103,9 @@ def read_study(name, quick=False):
     axes, compared = content['axes'], content['compare']
     if compared not in axes:
         raise UserError(f'{path}: `compare` must be one of the axes {", ".join(axes)}, not {compared}')
+    for axis, values in axes.items():
+        if not isinstance(values, dict) or not values:
+            raise UserError(f'{path}: the axis {axis} must be a mapping of its values to flags, not {values!r}')
     rows, exceptions = [], dict(content.get('rows', {}))
     for labels in itertools.product(*axes.values()):
         flags = content['flags']

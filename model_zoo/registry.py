@@ -1,6 +1,7 @@
 """Registry of networks by name, and `get_model`."""
 
 import dataclasses
+import difflib
 import functools
 import os
 from typing import Any, Callable, Dict, List, Optional, Union
@@ -14,9 +15,8 @@ from bmx_melius.errors import UserError
 Context = Union[mx.Context, List[mx.Context]]
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
 _BLOCK_ARGUMENTS = ('prefix', 'params')  # accepted by every Gluon block
-_PROVIDERS: Dict[
-    Any, Any
-] = {}  # value of get_model's `pretrained` -> (function that gives the arguments the weights need, one that gives the network)
+# Value of get_model's `pretrained` -> (function that returns the arguments that the weights need, function that returns the network)
+_PROVIDERS: Dict[Any, Any] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,15 +268,17 @@ def get_model(
 
 
 def unknown_network(name: str) -> str:
-    """Return the error message for an unknown name, which lists the networks of this zoo and those of GluonCV.
+    """Return the error message for an unknown name, which suggests similar names and lists the networks of this zoo and those of GluonCV.
 
     Examples
     --------
     >>> from model_zoo import unknown_network
     >>> unknown_network('meliusnet99')[:34]
-    "unknown network 'meliusnet99'; kno"
+    "unknown network 'meliusnet99'; did"
     """
-    return f'unknown network {name!r}; known: {", ".join(get_model_list())}; and of GluonCV: {", ".join(get_gluoncv_list())}'
+    similar = difflib.get_close_matches(name.lower(), [*get_model_list(), *get_gluoncv_list()])
+    suggestion = f'; did you mean {" or ".join(similar)}?' if similar else ''
+    return f'unknown network {name!r}{suggestion}; known: {", ".join(get_model_list())}; and of GluonCV: {", ".join(get_gluoncv_list())}'
 
 
 def _of_gluoncv(name, **kwargs):

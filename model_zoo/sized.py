@@ -41,8 +41,8 @@ class SizedNetwork(HybridBlock):
         if size and isinstance(x, mx.nd.NDArray) and x.shape[2:] != (size, size):
             raise UserError(
                 f'this network has parameters for each position of a map and was built for images of {size} x {size}, not '
-                f'{" x ".join(map(str, x.shape[2:]))}: build it with input_size, an argument of get_model (--model-options in training), '
-                'for other square images'
+                f'{" x ".join(map(str, x.shape[2:]))}: for other square images build it with input_size=N, an argument of get_model '
+                '(in training --model-options \'{"input_size": N}\')'
             )
 
     def hybrid_forward(self, F, x):

@@ -1,7 +1,7 @@
 """Configuration of all tests: short or full counts, fixed seeds, and MXNet's delayed errors raised where they belong.
 
 `make test-long` sets BMX_MELIUS_TEST_LONG=1: tests marked `long` run, and hypothesis tries many more and other examples.
-A test that has cheap and full counts of its own asks the fixture `long_run`.
+A test that has cheap and full separate counts uses the fixture `long_run`.
 
 `make test` runs pytest-xdist with a worker process for each core. Any test may run in any worker, so a module's fixture may be made in
 several: what takes long is made with `make_once`, whose result all workers share.

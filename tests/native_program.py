@@ -25,7 +25,7 @@ def build_program(folder, source, parts, flags):
     Parameters
     ----------
     folder : path
-        Where everything is written. Objects and programs that are there already are used again: give each set of flags its own folder.
+        Where everything is written. Existing objects and programs are used again: give each set of flags its own folder.
     source : path
         Main program, relative to the root of the project. BMX_HAVE_AVX2 etc. are defined for the instruction sets that are included.
     parts : list of str or None

@@ -149,7 +149,7 @@ def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_complete
         np.testing.assert_equal(weights(resumed.net), run.saved[epoch])
         resumed.net.load_parameters(resumed.checkpoints.best(resumed.progress)[1])
         np.testing.assert_equal(weights(resumed.net), run.saved[epoch], 'the best weights are there, too')
-        resumed.train_and_save(4)  # and the run can go on
+        resumed.train_and_save(4)  # and the run can continue
         assert read_last(tmp_path / str(moment))['progress']['epoch'] == epoch + 1
     assert moment >= 4
 

@@ -1,4 +1,4 @@
-"""Parameter files: what MXNet writes is read, what is written MXNet reads, and no damaged file does more than say so."""
+"""Parameter files: files of MXNet are read, MXNet reads the files written here, and damaged files give one error."""
 
 import pathlib
 

@@ -1,7 +1,7 @@
 """Conversion: every network of the zoo, single layers, foreign operators, verification, the command.
 
 Whole networks are compared layer by layer on equal inputs, by the interpreter and by the engine, because a value close to a
-threshold may fall on either side of it by the order of a sum; the reference network alone has no such value.
+threshold may fall on either side of it by the order of a sum; only the reference network has no such value.
 """
 
 import dataclasses
@@ -38,8 +38,9 @@ from model_zoo.quicknet import QuickNet
 from model_zoo.resnet import BinaryResNet
 
 DENORMAL = 1e-40
-# Networks without binary layers in the engine: their activations or weights have more bits, of quantizers that have no packed form.
-LOW_BIT = ('resnet18_bwn', 'resnet18_ttq', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2')
+FLOAT_ACTIVATIONS = ('resnet18_bwn', 'resnet18_ttq')  # networks with weights of one or two bits, but no binary layers in the engine
+TWO_BITS = ('resnet18_dorefa_w2a2', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2')  # of activations
+LOW_BIT = FLOAT_ACTIVATIONS + TWO_BITS
 BASES = {'resnet18_abcnet': 5 * 19, 'groupnet18': 5 * 16, 'resnet18_cbcn': 16, 'resnet18_benn': 6 * 16}  # and their binary layers
 
 
@@ -128,7 +129,7 @@ def binary_layers_of(symbol):
 
 
 def in_the_engine(threshold, convolution, x):
-    """What a binary layer alone gives in the engine, or without a compiler in the interpreter."""
+    """The result of a single binary layer in the engine, or without a compiler in the interpreter."""
     layer = [dataclasses.replace(threshold, inputs=(0,)), dataclasses.replace(convolution, inputs=(1,))]
     return bmx.Session(Program([Value(REAL_KIND, *x.shape[1:], False)], layer, [2]))(x)
 
@@ -136,7 +137,7 @@ def in_the_engine(threshold, convolution, x):
 @pytest.mark.parametrize(
     'name, initial_layers',
     [
-        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in (*LOW_BIT, *BASES, 'resnet18_dorefa_w2a2')),
+        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in (*LOW_BIT, *BASES)),
         ('meliusneta', 'imagenet'),
         ('meliusnetb', 'thumbnail'),
     ],
@@ -176,10 +177,16 @@ def test_every_convolution_of_several_binary_bases_is_packed(name, convert):
     assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left
 
 
-def test_dorefa_net_with_two_bits_becomes_one_operator_that_gives_mxnets_logits(convert):
-    net = initialized(
-        get_model('resnet18_dorefa_w2a2', classes=10, initial_layers='thumbnail', init_features=16), (1, 3, 16, 16), mx.init.Xavier()
-    )
+@pytest.mark.parametrize('name', TWO_BITS)
+def test_networks_with_two_bits_become_one_operator_that_gives_mxnets_logits(name, convert):
+    net = initialized(get_model(name, classes=10, initial_layers='thumbnail', init_features=16), (1, 3, 16, 16), mx.init.Xavier())
+    for key, parameter in net.collect_params().items():
+        if key.endswith(('running_mean', 'beta')):  # otherwise thresholds are 0, and so are exact sums before them
+            parameter.set_data(nd.random.normal(scale=0.3, shape=parameter.shape))
+        elif key.endswith('_scale'):  # of SYQ
+            parameter.set_data(nd.random.uniform(0.5, 2, parameter.shape))
+        elif key.endswith('_basis') and parameter.shape == (2,):  # of the activations of LQ-Net
+            parameter.set_data(nd.array([0.5, 0.8]))
     report, prefix = convert(net, (1, 3, 16, 16))
     assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left
     x = nd.random.normal(shape=(2, 3, 16, 16))
@@ -187,7 +194,7 @@ def test_dorefa_net_with_two_bits_becomes_one_operator_that_gives_mxnets_logits(
     np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize('name', LOW_BIT)
+@pytest.mark.parametrize('name', FLOAT_ACTIVATIONS)
 def test_networks_with_more_bits_have_nothing_to_convert_except_float_layers(name, convert):
     net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), (1, 3, 16, 16), mx.init.Xavier())
     if name == 'resnet18_bwn':  # its activations are float, and its signs part of float weights
@@ -248,7 +255,7 @@ def test_inputs_at_the_tie_fall_on_the_side_of_mxnets_layer(layout, convert):
     np.testing.assert_array_equal(imported(prefix)(nd.array(x)).asnumpy(), net(nd.array(x)).asnumpy())
 
 
-# --- layers alone ---------------------------------------------------------------------------------------------------------------------
+# --- single layers -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

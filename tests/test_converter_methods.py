@@ -11,16 +11,21 @@ import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.runtime.session import read_packed
+from bmx_melius.methods.hwgq import HWGQConv2D
+from bmx_melius.methods.lq_net import LQActivation, LQConv2D
+from bmx_melius.methods.syq import SYQConv2D
 
 CHANNELS, SIZE = 32, 8
 SHAPE = (2, CHANNELS, SIZE, SIZE)
+BASIS = [0.9, 0.4]  # of activations of LQ-Net: the levels 0, 0.4, 0.9 and 1.3
 
 
 @pytest.fixture
 def pack(tmp_path):
     """Convert a block with random parameters; return the block, the prefix of the packed files, and the report."""
 
-    def call(net, shape=SHAPE):
+    def call(net, shape=SHAPE, **values):
+        """`values`: what is assigned to the parameters whose names end with these keys."""
         net.initialize(mx.init.Normal(0.5))
         net.hybridize()
         net(nd.zeros(shape))
@@ -29,6 +34,9 @@ def pack(tmp_path):
                 parameter.set_data(nd.random.uniform(0.5, 2, parameter.shape))
             elif name.endswith(('running_mean', 'gamma', 'beta')):
                 parameter.set_data(nd.random.normal(shape=parameter.shape))
+            for suffix in values:
+                if name.endswith(suffix):
+                    parameter.set_data(nd.array(values[suffix]))
         net.export(str(tmp_path / 'net'))
         files = tmp_path / 'net-symbol.json', tmp_path / 'net-0000.params'
         return net, tmp_path / 'packed', bmx.convert(*files, tmp_path / 'packed', shape)
@@ -215,6 +223,11 @@ def test_sums_of_several_binary_bases_are_packed(stacked, pack):
 # --- two bits -------------------------------------------------------------------------------------------------------------------------
 
 
+def lq_activation():
+    """Return an activation whose parameter is called lqactivation0_basis."""
+    return LQActivation(2, 'round', prefix='lqactivation0_')
+
+
 def low_bit_net(activation_bits, layer, norm=True):
     """A normalization, an activation rounded to few levels, and a layer."""
     activation = bmx.QActivation(activation_bits, 'round') if activation_bits else bmx.QActivation()
@@ -235,6 +248,10 @@ def low_bit_net(activation_bits, layer, norm=True):
         (2, lambda: bmx.QDense(9, bits=2, quantization='dorefa'), (3, 70)),
         (2, lambda: bmx.QDense(9, bits=2, quantization='dorefa', no_offset=True), (3, 10, 2, 3)),
         (2, lambda: bmx.QConv1D(16, 3, padding=1, bits=2, quantization='dorefa', pad_value=0), (1, 40, 9)),
+        (2, lambda: bmx.QConv2D(8, 3, padding=1, quantization='scaled_sign'), (1, 7, 9, 6)),
+        (2, lambda: bmx.QDense(9, quantization='scaled_sign'), (3, 70)),
+        (0, lambda: bmx.QConv2D(8, 3, padding=1, groups=4, quantization='scaled_sign', pad_value=1, no_offset=True), SHAPE),
+        (0, lambda: bmx.QDense(9, quantization='scaled_sign'), (3, 70)),
     ],
 )
 def test_layers_of_two_bits_become_sums_of_binary_convolutions(activation_bits, layer, shape, pack):
@@ -242,25 +259,75 @@ def test_layers_of_two_bits_become_sums_of_binary_convolutions(activation_bits, 
     assert 'conv' not in names(program) and 'binary_conv' in names(program)
 
 
-def test_a_value_of_two_bits_may_be_read_by_other_operators(pack):
-    activation, conv = bmx.QActivation(2, 'round'), bmx.QConv2D(CHANNELS, 3, padding=1, bits=2, quantization='dorefa', pad_value=0)
-    check(pack(sequence(nn.BatchNorm(), activation, Residual(conv))))
+@pytest.mark.parametrize(
+    'layer, convolutions',
+    [
+        (lambda: HWGQConv2D(16, 3, 1, 1), 1),
+        (lambda: HWGQConv2D(16, (3, 1), 2, 1, pad_value=-1, no_offset=False), 2),
+        (lambda: LQConv2D(16, 3, 2, 1), 2),
+        (lambda: LQConv2D(16, 3, 1, 1, pad_value=0.5), 3),
+        (lambda: SYQConv2D(16, 1), 1),
+        (lambda: SYQConv2D(16, 3, 1, 1), 9),
+        (lambda: SYQConv2D(16, 3, 2, (2, 3), (1, 2)), 9),
+        (lambda: SYQConv2D(16, (2, 3), 1, 1, pad_value=-1, no_offset=False), 2 * 6),
+        (lambda: SYQConv2D(16, (1, 5), 1, (0, 2)), 5),
+        (lambda: SYQConv2D(16, 3, 1, 1, activation_method='sign', activation_bits=1, groups=2), 9),
+        (lambda: bmx.BinaryConv2D(16, 3, padding=1, quantization='scaled_sign'), 1),
+    ],
+)
+def test_layers_of_low_bit_methods_become_sums_of_binary_convolutions(layer, convolutions, pack):
+    layer = layer()
+    scales = {}
+    if isinstance(layer, SYQConv2D):
+        kernel = layer.qconv._kwargs['kernel']
+        scales['scale'] = np.random.uniform(-2, 2, (1, 1, *kernel))
+    packed = pack(sequence(nn.BatchNorm(), layer), lqactivation0_basis=BASIS, **scales)
+    program = check(packed)
+    assert names(program).count('binary_conv') == convolutions and 'conv' not in names(program)
+    assert packed[2].verification.largest_deviation < 1e-6
+
+
+def test_equal_scales_of_mirrored_positions_need_fewer_convolutions(pack):
+    scale = np.array([[1, 2, 1], [3, 4, 3], [1, 2, 1]]).reshape(1, 1, 3, 3)
+    program = check(pack(sequence(nn.BatchNorm(), SYQConv2D(16, 3, 1, 1)), scale=scale))
+    assert names(program).count('binary_conv') == 4
+
+
+@pytest.mark.parametrize('activation', [lambda: bmx.QActivation(2, 'round'), lq_activation])
+def test_a_value_of_two_bits_may_be_read_by_other_operators(activation, pack):
+    conv = bmx.QConv2D(CHANNELS, 3, padding=1, bits=2, quantization='dorefa', pad_value=0)
+    check(pack(sequence(nn.BatchNorm(), activation(), Residual(conv)), lqactivation0_basis=BASIS))
 
 
 @pytest.mark.parametrize('before', [[], [nn.BatchNorm], [nn.BatchNorm, lambda: Shift(CHANNELS)]])
-def test_inputs_next_to_a_level_are_rounded_as_in_mxnet(before, pack):
+@pytest.mark.parametrize(
+    'activation, planes',
+    [(lambda: bmx.QActivation(2, 'round'), [3]), (lambda: bmx.QActivation(2, 'hwgq'), [3]), (lq_activation, [2, 1])],
+)
+def test_inputs_next_to_a_level_are_rounded_as_in_mxnet(activation, planes, before, pack):
     shape = (1, CHANNELS, 16, 16)
+    layers = *(make() for make in before), activation()
     net, prefix, report = pack(
-        sequence(*(make() for make in before), bmx.QActivation(2, 'round'), bmx.QConv2D(8, 1, no_offset=True)), shape
+        sequence(*layers, bmx.QConv2D(8, 3, padding=1, pad_value=0, no_offset=True)), shape, lqactivation0_basis=BASIS
     )
-    (threshold,) = (operation for operation in read_packed(prefix)[0].operations if operation.name == 'threshold')
-    activation = sequence(*net._children.values())[: len(before) + 1]
-    for level, numbers in enumerate(threshold.arrays['threshold'].reshape(3, 1, CHANNELS, 1, 1), 1):
+    assert report.verification.bits == 3 * np.prod(shape)
+    thresholds = [operation for operation in read_packed(prefix)[0].operations if operation.name == 'threshold']
+    assert [len(threshold.arrays['threshold']) // CHANNELS for threshold in thresholds] == planes
+    quantized = sequence(*net._children.values())[: len(layers)]
+    levels = np.unique(quantized(nd.random.normal(shape=shape) * 3).asnumpy())
+    assert len(levels) == 4
+    for numbers in np.concatenate([threshold.arrays['threshold'] for threshold in thresholds]).reshape(3, 1, CHANNELS, 1, 1):
         steps = np.arange(-128, 128, dtype=np.float32).reshape(1, 1, 16, 16)
-        x = (numbers + steps * np.spacing(np.abs(numbers))).astype(np.float32)
-        bits = reference.apply(threshold, [np.concatenate([x] * 3, axis=1)]).reshape(1, 3, *shape[1:])
-        np.testing.assert_array_equal(bits.sum(axis=1), np.rint(activation(nd.array(x)).asnumpy() * 3))
-        assert 0 < bits[:, level - 1].mean() < 1
+        x = (numbers + steps * np.maximum(np.spacing(np.abs(numbers)), np.finfo(np.float32).tiny)).astype(np.float32)
+        found = np.concatenate(
+            [
+                reference.apply(threshold, [np.concatenate([x] * count, axis=1)]).reshape(count, *shape)
+                for threshold, count in zip(thresholds, planes)
+            ]
+        )
+        expected = np.searchsorted(levels, quantized(nd.array(x)).asnumpy())
+        np.testing.assert_array_equal(found.sum(axis=0), expected)
+        assert len(np.unique(expected)) > 1
 
 
 @pytest.mark.parametrize(
@@ -269,10 +336,24 @@ def test_inputs_next_to_a_level_are_rounded_as_in_mxnet(before, pack):
         (lambda: bmx.QConv2D(8, 3, bits=3, quantization='dorefa'), 'its weights have 3 bits by dorefa'),
         (lambda: bmx.QConv2D(8, 3, bits=2, quantization='round'), 'its weights have 2 bits by round'),
         (lambda: bmx.QConv2D(8, 3, groups=2, bits=2, quantization='dorefa'), 'it reads numbers of several bits in groups'),
+        (lambda: bmx.QConv2D(8, 3, bits=2, quantization='ternary'), 'its weights have 2 bits by ternary'),
     ],
 )
 def test_layers_of_few_bits_that_have_no_planes_stay_with_the_reason(layer, words, pack):
     _, _, report = pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), bmx.QActivation(2, 'round'), layer()))
+    assert words in str(report)
+
+
+@pytest.mark.parametrize(
+    'layer, values, words',
+    [
+        (lambda: SYQConv2D(8, 3), {'scale': np.arange(9).reshape(1, 1, 3, 3)}, 'with a padding of half the kernel it can be packed'),
+        (lambda: LQConv2D(8, 3, 1, 1), {'lqactivation0_basis': [-0.5, 1]}, 'if the levels rise from 0'),
+        (lambda: LQConv2D(8, 3, 1, 1), {'lqactivation0_basis': [1e16, 1e17]}, 'if the levels rise from 0'),
+    ],
+)
+def test_parameters_that_have_no_planes_leave_the_layer_with_the_reason(layer, values, words, pack):
+    _, _, report = pack(sequence(nn.BatchNorm(), binary_conv(CHANNELS), nn.BatchNorm(), layer()), **values)
     assert words in str(report)
 
 

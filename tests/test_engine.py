@@ -517,7 +517,7 @@ def binary_dense(channels, count, out_channels=1, groups=1):
     return words_of([(2, channels, 1, 1)], [record('threshold', [0], channels + -(-channels // 32)), *[layer] * count], [2])
 
 
-# A program just beyond each limit, and what is said of it.
+# A program just beyond each limit, and its error message.
 BEYOND = {
     'inputs': (lambda: words_of([(2, 1, 1, 1)] * 4097, [record('relu', [0])], [0]), '4097 inputs; at most 4096 are possible'),
     'operations': (lambda: chain(65537), '65537 operations; at most 65536 are possible'),

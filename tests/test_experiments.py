@@ -47,7 +47,7 @@ def write_study(folder, content, name='tiny'):
 
 
 def run_apart(*arguments, status=0):
-    """Run the program in a process of its own; return what it printed."""
+    """Run the program in a separate process; return what it printed."""
     done = subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
@@ -188,6 +188,7 @@ def test_the_study_of_optimizers_trains_resnet_e18_by_three_optimizers_and_count
         ({'axis': {}}, 'unknown key axis; known: title'),
         ({'compare': 'lr'}, '`compare` must be one of the axes rate, not lr'),
         ({'axes': {'rate': {'low': 0.1}}}, 'rate low must be a mapping'),
+        ({'axes': {'rate': None}}, 'the axis rate must be a mapping of its values to flags, not None'),
         ({'rows': {'lower': {}}}, 'there is no row lower; known: low; high; broken'),
         ({'rows': {'high': 0.1}}, 'rows: high must be a mapping of flags, or false'),
         ({'rows': {'low': False}}, 'low is left out, but high is compared with it'),

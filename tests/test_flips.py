@@ -42,6 +42,11 @@ def test_binary_weights_are_those_of_quantized_layers_with_one_bit():
         assert not binary_weights(get_model('meliusnet22', **real))
 
 
+@pytest.mark.parametrize('name', ['resnet18_hwgq', 'resnet18_bwn', 'resnet18_syq_w1a2', 'resnet18_lqnet_w1a2'])
+def test_scaled_signs_are_binary_weights(name):
+    assert len(binary_weights(get_model(name))) == 16
+
+
 def expected_rows(signs, layers):
     """The rows of one epoch, from the signs of all layers after each update, by NumPy's own percentiles."""
     counts = {name: np.abs(np.diff([step[name] for step in signs], axis=0) / 2).sum(axis=0).ravel() for name in layers}
@@ -70,7 +75,7 @@ def test_flips_are_those_of_the_recorded_weights_and_a_zero_is_positive(updates)
     for epoch in (3, 4):
         recorded = [before]
         for update in range(updates):
-            if update == updates // 2:  # the run is stopped, and another process goes on
+            if update == updates // 2:  # the run is stopped, and another process continues
                 arrays = counter.arrays()
                 counter = FlipCounter(net, updates)
                 counter.start(arrays)

@@ -1,4 +1,4 @@
-"""The lock on the folder of a run: one process has it, others are told which, and it ends with its process."""
+"""Lock on the folder of a run: one process holds it, others get an error that names this process, and it ends with the process."""
 
 import errno
 import fcntl
@@ -28,7 +28,7 @@ with locked(sys.argv[1]):
 
 @pytest.fixture
 def holder(tmp_path):
-    """Another process that holds the lock on the folder `run`, until it is told to end."""
+    """Another process that holds the lock on the folder `run`, until it receives a signal to end."""
     command = [sys.executable, '-c', HOLDER, str(tmp_path / 'run')]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == 'locked\n'

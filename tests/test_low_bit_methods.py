@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from equations import assert_equals, conv, filter_mean, within_one
 from mxnet import autograd, nd
+from test_train_imagenet import train
 
 import bmx_melius as bmx
 from bmx_melius import UserError
@@ -219,6 +220,12 @@ def test_statistics_that_are_not_finite_are_refused():
         trained(layer, nd.array([[[[np.inf, 1]]]]), 1)
 
 
+@pytest.mark.parametrize('bits, method', [(3, 'round'), (1, 'sign')])
+def test_activations_of_lq_net_have_two_bits(bits, method):
+    with pytest.raises(UserError, match=f'2 bits, or 32 for the float twin, not {bits}'):
+        LQConv2D(4, 3, activation_bits=bits, activation_method=method)
+
+
 def test_bases_do_not_change_without_a_backward_pass_or_through_the_optimizer():
     layer, x = LQConv2D(4, 3, in_channels=3), nd.random.normal(shape=(2, 3, 6, 6))
     layer.initialize()
@@ -273,6 +280,22 @@ def test_counts_follow_from_the_bits(name, ops, size):
     counted = bmx.summary(get_model(name))
     assert counted.ops / 1e8 == pytest.approx(ops, abs=0.005) and counted.size_bytes / 2**20 == pytest.approx(size, abs=0.006)
     assert {layer.bits for layer in counted.layers if layer.kind == 'k-bit layer'} <= {2}
+
+
+@pytest.mark.parametrize(
+    'name, flags, bits',
+    [
+        ('resnet18_bwn', [], (32, 1)),
+        ('resnet18_ttq', [], (32, 2)),
+        ('resnet18_dorefa_w2a2', [], (2, 2)),
+        ('resnet18_dorefa_w2a2', ['--model-options', '{"bits": 4}'], (4, 4)),
+        ('resnet18_hwgq', ['--weight-bits', '32'], (2, 32)),
+        ('resnet18_syq_w1a2', ['--bits', '32'], (32, 32)),
+    ],
+)
+def test_the_plan_of_a_training_shows_the_bits_of_the_layers(name, flags, bits, tmp_path, capsys):
+    train('--model', name, '--dataset', 'digits', *flags, '--dry-run', '--save-dir', tmp_path / 'run')
+    assert '; activations of {}, weights of {} bits\n'.format(*bits) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('layer', [BWNConv2D, DoReFaConv2D, HWGQConv2D, LQConv2D, SYQConv2D, TTQConv2D])

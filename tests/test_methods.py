@@ -64,19 +64,28 @@ def test_latent_weights_beyond_the_threshold_are_clipped_and_others_kept():
     assert all(np.array_equal(weight, values) for weight in kept)
 
 
+def test_real_weights_of_the_first_stage_are_not_clipped():
+    layer = BinaryConv2D(1, 1, in_channels=2, weight_threshold=1, no_offset=True, weight_bits=32)
+    layer.initialize(mx.init.Constant(3))
+    clip_latent_weights(layer)
+    np.testing.assert_array_equal(layer.qconv.weight.data().asnumpy().ravel(), [3, 3])
+
+
 def test_training_clips_latent_weights_after_each_update():
     net = QConv2D(1, 1, in_channels=2, weight_threshold=1, no_offset=True)
     net.initialize(mx.init.Constant(0.5))
     progress = SimpleNamespace(epoch=0, batch=0, add=lambda *results: None)
     objective = SimpleNamespace(
-        prepare=lambda images, labels, epoch, batch: (images, labels), loss=lambda x, output, target: output, labels=lambda target: target
+        prepare=lambda images, labels, epoch, batch: (images, labels),
+        loss=lambda x, output, target, maps: output,
+        labels=lambda target: target,
     )
     run = SimpleNamespace(
         config=SimpleNamespace(seed=0),
         progress=progress,
         objective=objective,
         devices=[mx.cpu()],
-        forward=net,
+        forward_in_training=lambda images: (net(images), []),
         net=net,
         trainer=mx.gluon.Trainer(net.collect_params(), 'sgd', {'learning_rate': 3}),
         source=SimpleNamespace(images_per_update=1),

@@ -87,6 +87,20 @@ def test_abc_net_refuses_real_weights():
         ABCConv2D(4, 3, weight_bits=32)
 
 
+@pytest.mark.parametrize(
+    'arguments, words',
+    [
+        ({'groups': 2}, 'no grouped convolutions'),
+        ({'activation_method': 'round', 'activation_bits': 2}, "'round' with 2 bits is not supported"),
+        ({'bits': 2, 'quantization': 'dorefa', 'activation_method': 'round'}, "'round' with 2 bits is not supported"),
+        ({'quantization': 'scaled_sign'}, "'scaled_sign' with 1 bits is not supported"),
+    ],
+)
+def test_abc_net_refuses_groups_and_bases_that_are_not_signs(arguments, words):
+    with pytest.raises(UserError, match=words):
+        ABCConv2D(4, 3, **arguments)
+
+
 # --- circulant filters -----------------------------------------------------------------------------------------------------------------
 
 
@@ -105,6 +119,13 @@ def test_circulant_filters_are_the_four_rotations_of_one(stride):
 def test_filters_that_cannot_be_rotated_are_refused(channels, kernel_size, words):
     with pytest.raises(UserError, match=words):
         CirculantConv2D(channels, kernel_size)
+
+
+def test_circulant_filters_refuse_groups_and_bias():
+    with pytest.raises(UserError, match='no grouped convolutions'):
+        CirculantConv2D(8, 3, groups=2)
+    with pytest.raises(TypeError, match="CirculantConv2D: got an unexpected keyword argument 'use_bias'"):
+        CirculantConv2D(8, 3, use_bias=True)
 
 
 # --- GroupNet --------------------------------------------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def test_sizes_that_are_not_known_yet_stay_unknown(tmp_path):
 
 @compiled
 def test_words_that_are_no_program_are_refused():
-    # of a program that has not run: at the address of one that has, a damaged copy with its header stands for the program itself
+    # of a program that has not run: at the address of one that has, a damaged copy with its header replaces the program itself
     program, x = make_program(seed=1234), mx.nd.array(make_image())
     words = program.to_words()
     damaged = words.copy()

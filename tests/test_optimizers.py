@@ -196,7 +196,7 @@ def test_multipliers_of_parameters_are_honoured():
 @pytest.mark.parametrize('update_on_kvstore', [False, True])
 @pytest.mark.parametrize('first_steps', [3, 15])
 def test_a_resumed_trainer_continues_identically(tmp_path, first_steps, update_on_kvstore, arguments):
-    """Saved among the momentum steps and among the rectified ones; the schedule goes on where it was."""
+    """Saved among the momentum steps and among the rectified ones; the schedule continues where it was."""
     dtype, options = arguments.get('dtype', 'float32'), {k: v for k, v in arguments.items() if k != 'dtype'}
 
     def begin():

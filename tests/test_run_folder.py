@@ -206,7 +206,7 @@ def test_the_title_has_the_name_the_size_and_the_operations(tmp_path, monkeypatc
 
 
 def test_a_kill_while_files_are_written_leaves_complete_files(tmp_path, monkeypatch):
-    """Whatever the moment: tables and plots of the last epoch or of this one, and nothing else once the run goes on."""
+    """Whatever the moment: tables and plots of the last epoch or of this one, and nothing else once the run continues."""
 
     class Killed(BaseException):
         pass

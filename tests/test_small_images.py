@@ -1,4 +1,4 @@
-"""MNIST, Fashion-MNIST and CIFAR from small files in their formats, and the dummy: what is read, and what is said where files are not."""
+"""MNIST, Fashion-MNIST and CIFAR from small files in their formats, and dummy data: images read, and errors for missing files."""
 
 import gzip
 import struct

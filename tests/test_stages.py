@@ -123,7 +123,14 @@ def test_training_is_not_overwritten_and_not_resumed_with_other_flags(whole, cap
         (['--teacher', 'resnet18_v1'], '--teacher is set by the stages'),
         (['--resume-params', 'x'], '--resume-params is set by the stages'),
         (['--kvstore', 'horovod'], '--kvstore horovod: the stages of'),
-        (['--model', 'mobilenet0.25', '--dry-run'], '--bits 32: the network mobilenet0.25 has no such option'),
+        (
+            ['--model', 'mobilenet0.25', '--dry-run'],
+            '--model mobilenet0.25: the stages of --preset real-to-binary end with a binary network',
+        ),
+        (
+            ['--model', 'resnet18_abcnet', '--model-options', '{}'],
+            'resnet18_abcnet has no network for stage 2 of --preset real-to-binary, binary-activations: ABC-Net approximates real weights',
+        ),
     ],
 )
 def test_flags_that_do_not_fit_are_refused_before_any_work(flags, words, tmp_path, capsys):
@@ -163,6 +170,7 @@ def test_a_dry_run_shows_all_stages_and_writes_nothing(tmp_path, capsys):
     for number, folder in enumerate(FOLDERS, start=1):
         assert f'stage {number} of 3' in printed and f'results    {tmp_path / "run" / folder}' in printed
     assert printed.count('--temperature 3.0 --hard-weight 0.5 --attention-weight 1.0; starts from') == 2
+    assert '--bits 1 --weight-bits 1 --lr 0.0008 ' in printed, 'the rate for digits'
     assert 'weights of 32 bits' in printed and 'activations of 1, weights of 1 bits' in printed
     assert f'starts from the best weights of {tmp_path / "run" / FOLDERS[1]}, its teacher' in printed
     assert not (tmp_path / 'run').exists()

@@ -47,7 +47,9 @@ def in_stock_mxnet(prefix, x, folder):
         ('meliusneta', 'thumbnail'),
     ],
 )
-def test_network_gives_the_same_logits_imperatively_hybridized_and_imported(name, initial_layers, tmp_path):
+def test_network_gives_the_same_logits_imperatively_hybridized_and_imported(name, initial_layers, tmp_path, long_run):
+    if name == 'resnet34_abcnet' and not long_run:
+        pytest.skip('825 binary convolutions take a minute; resnet18_abcnet has the same layers (make test-long)')
     size = 16 if initial_layers == 'thumbnail' else 64
     x = nd.random.normal(shape=(1, 3, size, size))
     stem = {'initial_layers': initial_layers} if initial_layers else {}

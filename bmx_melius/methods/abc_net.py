@@ -26,7 +26,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..layers import BinaryConv2D, QActivation, QConv2D
-from ..quantizers import Array, sign
+from ..quantizers import FULL_PRECISION, Array, rounds_to_sign, sign
 from ..signatures import hands_on
 
 BASES = 5  # of the weights, and of the activations
@@ -79,11 +79,13 @@ class ABCWeights(QConv2D):
     """Weighted sum of convolutions of binary activations with binary weights that are computed from one latent weight.
 
     Inputs: BASES maps (N, C, H, W). Output (N, channels, H', W'). The weight has `channels` filters, and the parameter ``beta`` the shape
-    (BASES,). Arguments as in `QConv2D`, without scaling.
+    (BASES,). Arguments as in `QConv2D`, without scaling and groups.
     """
 
     def __init__(self, channels: int, *geometry: Any, **arguments: Any) -> None:
         super().__init__(channels, *geometry, **arguments)
+        if self._kwargs['num_group'] > 1:
+            raise UserError('ABC-Net has no grouped convolutions: use groups=1')
         if not self.binarization.is_float:
             self._channels = self._kwargs['num_filter'] = BASES * channels  # after the shape of the weight has been determined
         with self.name_scope():
@@ -111,12 +113,12 @@ class ABCWeights(QConv2D):
 class ABCConv2D(BinaryConv2D):
     """Convolution with 5 binary bases of the weights and 5 of the activations. Put a BatchNorm before.
 
-    Parameters, input and output as in `BinaryConv2D`, without offset and scaling.
+    Parameters, input and output as in `BinaryConv2D`, without groups, offset and scaling.
 
     Raises
     ------
     UserError
-        As `BinaryConv2D`, and for real weights with binary activations.
+        As `BinaryConv2D`, and for groups, for real weights with binary activations, and for quantizers that do not round to the sign.
     """
 
     activation = ABCActivations
@@ -125,6 +127,9 @@ class ABCConv2D(BinaryConv2D):
     @hands_on(BinaryConv2D, without=['no_offset', 'apply_scaling', 'scaling_gradient', 'use_bias', 'activation', 'bias_initializer'])
     def __init__(self, *geometry: Any, threshold: Optional[float] = 0.5, weight_bits: Optional[int] = None, **arguments: Any) -> None:
         super().__init__(*geometry, threshold=threshold, no_offset=True, **arguments)
+        for method, bits in ((self.qact.method, self.qact.bits), (self.qconv.binarization.quantization, self.qconv.binarization.bits)):
+            if bits != FULL_PRECISION and not rounds_to_sign(method, bits):
+                raise UserError(f'the bases of ABC-Net are signs: the quantizer {method!r} with {bits} bits is not supported')
         if weight_bits not in (None, self.qact.bits):
             raise UserError(f'ABC-Net approximates real weights by binary ones: weight_bits={weight_bits} is not supported')
 

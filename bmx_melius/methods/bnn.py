@@ -17,13 +17,14 @@ stops at the bound and can return.
 from mxnet.gluon import Block
 
 from ..binarization import QuantizedConvolution
+from ..quantizers import FULL_PRECISION
 
 
 def clip_latent_weights(net: Block) -> None:
     """Clip the latent weights of all quantized convolutions with a `weight_threshold` t to [-t, t]. Call it after ``Trainer.step``.
 
-    Layers without a `weight_threshold` and float layers are not changed. Copies of the weights that parameter servers or an optimizer with
-    ``multi_precision`` hold are not clipped.
+    Layers without a `weight_threshold` and layers with real weights (``weight_bits=32``) are not changed. Copies of the
+    weights that parameter servers or an optimizer with ``multi_precision`` hold are not clipped.
 
     Examples
     --------
@@ -44,6 +45,6 @@ def _clip_own(block):
     if not isinstance(block, QuantizedConvolution):
         return
     threshold = block.binarization.weight_threshold
-    if threshold is not None and not block.binarization.is_float:
+    if threshold is not None and block.binarization.stored_bits != FULL_PRECISION:
         for weight in block.weight.list_data():
             weight.clip(-threshold, threshold, out=weight)

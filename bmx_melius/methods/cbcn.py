@@ -28,7 +28,7 @@ class CirculantWeights(QConv2D):
     """Convolution with binary filters and their rotations.
 
     The weight has channels / 4 filters. The output has `channels` channels, those of one orientation after those of another. Arguments as
-    in `QConv2D`; the kernel must be square and `channels` a multiple of 4.
+    in `QConv2D`, without groups and bias; the kernel must be square and `channels` a multiple of 4.
     """
 
     def __init__(self, channels: int, *geometry: Any, **arguments: Any) -> None:
@@ -37,27 +37,30 @@ class CirculantWeights(QConv2D):
         super().__init__(channels // ORIENTATIONS, *geometry, **arguments)
         if len(set(self._kwargs['kernel'])) > 1:
             raise UserError(f'a kernel of size {self._kwargs["kernel"]} cannot be rotated by 90 degrees; use a square kernel')
+        if self._kwargs['num_group'] > 1:
+            raise UserError('circulant filters have no grouped convolutions: use groups=1')
         self._channels = self._kwargs['num_filter'] = channels  # after the shape of the weight has been determined
 
     @property
     def facts(self) -> Dict[str, object]:
         return {**super().facts, 'method': 'cbcn'}
 
-    def hybrid_forward(self, F, x, weight, bias=None):
+    def hybrid_forward(self, F, x, weight):
         filters = [weight]
         for _ in range(1, ORIENTATIONS):
             filters.append(F.reverse(F.swapaxes(filters[-1], 2, 3), axis=2))
-        return super().hybrid_forward(F, x, F.concat(*filters, dim=0), bias)
+        return super().hybrid_forward(F, x, F.concat(*filters, dim=0))
 
 
 class CirculantConv2D(BinaryConv2D):
-    """Sign and convolution with binary circulant filters. Parameters, input, output and errors as in `BinaryConv2D`.
+    """Sign and convolution with binary circulant filters.
 
-    The kernel must be square and `channels` a multiple of 4.
+    Parameters, input, output and errors as in `BinaryConv2D`, without groups and bias. The kernel must be square and `channels` a multiple
+    of 4.
     """
 
     convolution = CirculantWeights
 
-    @hands_on(BinaryConv2D)
+    @hands_on(BinaryConv2D, without=['use_bias', 'bias_initializer'])
     def __init__(self, *geometry: Any, activation_method: str = 'approx_sign', **arguments: Any) -> None:
         super().__init__(*geometry, activation_method=activation_method, **arguments)

@@ -43,13 +43,20 @@ class LQActivation(QActivation):
     Parameters
     ----------
     bits, method, threshold, encoding, prefix, params
-        As in `QActivation`, which is used unless ``bits=2``.
+        As in `QActivation`; `bits` is 2, or 32 for no quantization.
 
     The parameter ``basis`` has shape (2,). The order of v1 and v2 does not matter. Input and output (N, C, H, W).
+
+    Raises
+    ------
+    UserError
+        As `QActivation`, and for another number of bits.
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
+        if self.bits not in (2, FULL_PRECISION):
+            raise UserError(f'activations of LQ-Net have 2 bits, or 32 for the float twin, not {self.bits}')
         if self.bits != FULL_PRECISION:
             initial = mx.init.Constant(mx.nd.array([QUARTILE * 2 / 3, QUARTILE * 4 / 3]))
             with self.name_scope():

@@ -18,8 +18,8 @@ class AttentionTransfer:
 
     The maps of a network are found in its graph: of each height and width, that of the last layer with this size through which all data
     flow, so that no shortcut bypasses it. In a network of stages these are the outputs of the stem and of the stages; if a normalization or
-    an activation function follows the last block of a stage, its output. Values that are quantized to signs are not used, because their
-    squares are constant. Maps of student and teacher with equal height and width are compared; their channels may differ.
+    an activation function follows the last block of a stage, its output. Quantized activations are not used: the
+    squares of signs are constant. Maps of student and teacher with equal height and width are compared; their channels may differ.
 
     Parameters
     ----------

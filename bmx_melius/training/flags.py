@@ -166,7 +166,8 @@ def _add_network_flags(group, zoo):
         '--bits',
         type=int,
         choices=(1, 32),
-        help=f'bits of activations and weights; 32 trains the float twin of the network{_default("bits")}',
+        help='1: quantized activations and weights, with 2 bits where the network has 2; 32: the float twin of the network'
+        f'{_default("bits")}',
     )
     group.add_argument(
         '--weight-bits',

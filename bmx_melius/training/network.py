@@ -37,6 +37,19 @@ def model_arguments(config, classes, of_weights=()):
     return {**model, **config.model_options}
 
 
+def create_network(config, get_model, model, **arguments):
+    """Return the network of a `NetworkConfig`, not initialized without pretrained weights.
+
+    `model` and `arguments` are arguments of `get_model`. Raises `UserError` when the flags do not fit the network.
+    """
+    try:
+        return get_model(**arguments, **model)
+    except TypeError as error:
+        if not config.model_options:
+            raise
+        raise UserError(f'--model-options do not fit {config.model}: {error}') from error
+
+
 def make_network(config, get_model, model, spec, devices):
     """Return the initialized network.
 
@@ -60,11 +73,7 @@ def make_network(config, get_model, model, spec, devices):
     # Of parameter names, whose part up to the first underscore names the network; names with dots would be taken for structural names.
     prefix = network.model.replace('_', '').replace('.', '') + '_'
     try:
-        net = get_model(pretrained=pretrained, ctx=devices, prefix=prefix, **model)
-    except TypeError as error:
-        if not network.model_options:
-            raise
-        raise UserError(f'--model-options do not fit {network.model}: {error}') from error
+        net = create_network(network, get_model, model, pretrained=pretrained, ctx=devices, prefix=prefix)
     except (AssertionError, OSError, RuntimeError) as error:
         if not pretrained:
             raise

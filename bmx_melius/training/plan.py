@@ -1,11 +1,13 @@
 """Plan of a run as text: logged before training, and by --dry-run instead of training."""
 
+from ..marks import ACTIVATION, CONVOLUTION, DENSE, ROLE
+from ..quantizers import FULL_PRECISION
 from .objective import LABEL_SMOOTHING
 from .optimization import BATCH
 from .presets import describe_preset
 
 
-def describe_run(config, model, source, counts, schedule, attention=None):
+def describe_run(config, model, source, graph, counts, schedule, attention=None):
     """Return the plan of a run as text.
 
     Parameters
@@ -14,6 +16,8 @@ def describe_run(config, model, source, counts, schedule, attention=None):
     model : dict
         Arguments of `get_model`.
     source : Source
+    graph : Graph
+        Graph of the network.
     counts : dict
         Counts of the network, as in `Summary.counts`.
     schedule : callable int -> float
@@ -27,7 +31,7 @@ def describe_run(config, model, source, counts, schedule, attention=None):
         (
             f'preset     {describe_preset(config)}',
             f'network    {", ".join(filter(None, (network.model, model.get("initial_layers"))))}, {source.classes} classes: '
-            f'{counts["ops"]:,.0f} OPs, {counts["size_bytes"] / 2**20:.2f} MB; {_describe_bits(network)}',
+            f'{counts["ops"]:,.0f} OPs, {counts["size_bytes"] / 2**20:.2f} MB; {_describe_bits(network, graph)}',
             f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
             f'augmentation {config.data.augmentation}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
@@ -41,10 +45,17 @@ def describe_run(config, model, source, counts, schedule, attention=None):
     )
 
 
-def _describe_bits(network):
+def _describe_bits(network, graph):
+    """Return the bits of activations and weights as the layers have marked them: ``--bits 1`` denotes more in low-bit networks."""
     if network.bits is None:
         return 'float network of GluonCV'
-    return f'activations of {network.bits}, weights of {network.weight_bits} bits'
+    activations, weights = _bits(graph, ACTIVATION), _bits(graph, CONVOLUTION, DENSE)
+    return f'activations of {activations}, weights of {weights} bits'
+
+
+def _bits(graph, *roles):
+    found = sorted({int(node.marks['bits']) for node in graph.nodes if node.marks.get(ROLE) in roles})
+    return ' and '.join(map(str, found or [FULL_PRECISION]))
 
 
 def _describe_objective(objective, attention):

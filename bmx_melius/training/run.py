@@ -70,7 +70,7 @@ class Run:
         self._counts = Summary.of(self._graph).counts
         self._description = description_fields(model, spec, self._counts, self.source.class_names)
         schedule = self.trainer.optimizer.lr_scheduler
-        self._plan = describe_run(config, model, self.source, self._counts, schedule, self.objective.attention)
+        self._plan = describe_run(config, model, self.source, self._graph, self._counts, schedule, self.objective.attention)
         output = config.output
         self._checkpoints = Checkpoints(output.save_dir, config.to_flags(), output.save_frequency, workers, self._description)
         self._flips = FlipCounter(self.net, self.source.updates_per_epoch) if output.track_flips and self.is_writer else None

@@ -16,6 +16,7 @@ from ..exported import Exported
 from ..files import check_folder, read_text, replacing
 from ..reporting import LOG
 from .flags import chosen_values, configure, make_parser, parse_flags
+from .network import create_network, model_arguments
 from .presets import DEPENDENT, PREVIOUS_NETWORK, PREVIOUS_WEIGHTS, STAGES
 from .saving.stored_checkpoints import read_last, refuse_run
 
@@ -58,7 +59,7 @@ class StagedTraining:
             )
             if options.preset not in STAGES:
                 return None
-            _check(vars(options), parser.parse_args([]))
+            _check(vars(options), parser.parse_args([]), zoo)
         elif not saved:
             return None
         else:
@@ -71,8 +72,9 @@ class StagedTraining:
         `run` is a function ``(config, decode)`` that trains and exports the run of a `RunConfig` and returns its exit status; `decode` is
         whether a dry run decodes the images. After a status other than 0, the following stages are not started.
         """
+        self._check_networks()
         for number, stage in enumerate(self._stages):
-            folder, before = self._stage_folder(number), self._stage_folder(number - 1) if number else None
+            folder, before = self._stage_folder(number), self._folder_before(number)
             LOG.info('stage %d of %d, %s: %s', number + 1, len(self._stages), stage.name, self._describe(stage, before))
             config = self._configure(stage, folder, before)
             if self._is_finished(folder):
@@ -86,17 +88,26 @@ class StagedTraining:
                 return status
         return 0
 
+    def _check_networks(self):
+        """Raise `UserError` if the network of a stage does not exist, which otherwise only the end of the stage before would show."""
+        for number, stage in enumerate(self._stages):
+            config = self._configure(stage, self._stage_folder(number), self._folder_before(number)).network
+            try:
+                create_network(config, self._zoo.get_model, model_arguments(config, classes=2))
+            except UserError as error:
+                raise UserError(
+                    f'{config.model} has no network for stage {number + 1} of --preset {self._options["preset"]}, {stage.name}: {error}'
+                ) from error
+
     def _configure(self, stage, folder, before):
         """Return the configuration of a stage, which continues from its checkpoint if it has one."""
         if read_last(folder):
             changes = self._arguments if self._options['resume'] else []
             return parse_flags([*changes, '--resume', '--save-dir', folder], self._zoo)
         values = {**self._options, 'resume': False, 'save_dir': folder}
-        for name, value in stage.flags.items():
+        for name, value in self._flags(stage).items():
             if value in PREDECESSOR:
                 value = self._of_predecessor(value, before)
-            elif name == 'lr':
-                value *= DATASETS[values['dataset']].lr_factor
             if values[name] is None or value is False:
                 values[name] = value
         if values['teacher'] is None:
@@ -114,12 +125,20 @@ class StagedTraining:
         return os.path.join(before, f'epoch-{epoch:04d}.params')
 
     def _describe(self, stage, before):
-        values = {name: value for name, value in stage.flags.items() if value not in (*PREDECESSOR, False)}
+        values = {name: value for name, value in self._flags(stage).items() if value not in (*PREDECESSOR, False)}
         chosen = {name: self._options[name] for name in values if self._options[name] is not None}
         flags = ' '.join(f'{flag_of(name)} {value}' for name, value in {**values, **chosen}.items())
         if before is None:
             return flags
         return f'{flags}; starts from the best weights of {before}' + (', its teacher' if PREVIOUS_NETWORK in stage.flags.values() else '')
+
+    def _flags(self, stage):
+        """Return the values of the flags of a stage, with the learning rate for the dataset."""
+        factor = DATASETS[self._options['dataset']].lr_factor
+        return {name: value * factor if name == 'lr' else value for name, value in stage.flags.items()}
+
+    def _folder_before(self, number):
+        return self._stage_folder(number - 1) if number else None
 
     def _stage_folder(self, number):
         return os.path.join(self._folder, f'{number + 1}-{self._stages[number].name}')
@@ -152,7 +171,7 @@ def _read(folder):
     return options if read_last(os.path.join(folder, f'1-{stages[0].name}')) else None
 
 
-def _check(options, defaults):
+def _check(options, defaults, zoo):
     """Raise `UserError` for flags that stages set themselves, or that they do not support."""
     for name in SET_BY_STAGES:
         require(
@@ -162,6 +181,12 @@ def _check(options, defaults):
         options['kvstore'] in ('device', 'local', 'nccl'),
         f'--kvstore {options["kvstore"]}: the stages of --preset {options["preset"]} are trained by one process; '
         'train them one by one, with the flags that --dry-run shows',
+    )
+    model = options['model']
+    require(
+        not model or zoo.takes_option(model, 'bits'),
+        f'--model {model}: the stages of --preset {options["preset"]} end with a binary network, and this is a float network of GluonCV; '
+        'choose a network of this project',
     )
     if not options['dry_run']:
         refuse_run(options['save_dir'])

@@ -1,10 +1,7 @@
 """Threshold folding of the batch normalizations and learned shifts that precede sign activations."""
 
-import mxnet as mx
-
 from ... import marks
 from ...errors import UserError
-from ...quantizers import quantize
 from . import thresholds
 from .traced_network import Entry, is_marked_shift
 
@@ -24,7 +21,7 @@ class FoldedBatchNorms:
         nodes = {}
         for node in network.graph.nodes:
             entry = Entry(node, 0)
-            if node.marks.get(marks.ROLE) == marks.ACTIVATION and (network.encoding(entry) or network.steps(entry)):
+            if node.marks.get(marks.ROLE) == marks.ACTIVATION and (network.encoding(entry) or network.levels(entry)):
                 _, folded = network.before_comparison(network.activation_input(node))
                 nodes.update(dict.fromkeys(each for each in folded if _normalizes(each)))
         entries = [entry for node in nodes for entry in (network.sources(node)[0], Entry(node, 0))]
@@ -36,7 +33,7 @@ class FoldedBatchNorms:
                 self.unclear.append(node.name)
             self._layouts[node] = layout or thresholds.PLAIN
 
-    def __call__(self, nodes, channels, level=None):
+    def __call__(self, nodes, channels, activation=None, level=0):
         """Return threshold and flip of a comparison.
 
         Parameters
@@ -44,15 +41,18 @@ class FoldedBatchNorms:
         nodes : tuple of Node
             What precedes the comparison, from `Network.before_comparison`.
         channels : int
-        level : tuple (bits, number) or None
-            Whether the quantizer ``round`` with that number of bits gives that level, from 1 on, or a higher one; None: x >= 0.
+        activation : Node or None
+            The last node of the activation that is applied to the number before the comparison; None: none.
+        level : float
+            With what the number is compared: x >= level.
         """
-        key = nodes, channels, level
+        key = nodes, channels, activation, level
         if key not in self._folded:
             batch_norm = self._network.batch_norm(nodes[0]) if nodes and _normalizes(nodes[0]) else None
             functions = [self._network.shift(node) for node in nodes[batch_norm is not None :]]
-            if level:
-                functions.append(_above(*level))
+            if activation:
+                function = self._network.activation_function(activation)
+                functions.append(lambda x: function(x) - level)
             try:
                 if batch_norm is None:
                     self._folded[key] = thresholds.fold_shifts(functions, channels)
@@ -66,8 +66,3 @@ class FoldedBatchNorms:
 def _normalizes(node):
     """Return whether a folded node is a batch normalization, not a shift."""
     return node.operator == 'BatchNorm' and not is_marked_shift(node)
-
-
-def _above(bits, number):
-    """Return the function whose sign tells whether the quantizer ``round`` gives level `number` or a higher one."""
-    return lambda x: quantize(mx.nd, x, 'round', bits) - (number - 0.5) / (2**bits - 1)

@@ -9,6 +9,7 @@ from ..program.program import Program
 from .traced_network import Entry
 
 _FLOAT32 = np.finfo(np.float32)
+_EQUAL = 1e-6  # relative to the highest level: differences of levels that differ by less are equal up to rounding
 
 
 class UnsupportedError(Exception):
@@ -39,7 +40,7 @@ class Lowered:
     origins : dict of int to Entry
         Value of the program -> the equal value of the network. Bits represent it by its encoding.
     middles : dict of int to list of float
-        Bit planes of the program (`Builder.planes`) -> the numbers that the value exceeds where the bits of each plane are set.
+        Bit planes of the program (`Planes`) -> the numbers that the value exceeds where the bits of each plane are set.
     """
 
     program: Program
@@ -49,9 +50,42 @@ class Lowered:
     middles: dict = dataclasses.field(default_factory=dict)
 
 
-def _middles(steps):
-    """Return the numbers in the middle between the levels 0, 1/steps ... 1."""
-    return [(level - 0.5) / steps for level in range(1, steps + 1)]
+@dataclasses.dataclass
+class Planes:
+    """Bit planes of a value that has few levels: which elements have certain levels or higher ones.
+
+    Attributes
+    ----------
+    bits : int
+        Number of a value with the planes one after the other, each with the channels of the value.
+    step : float
+        Difference between each of these levels and the one below, so that the value is the sum of step times the set bits, over all planes.
+    middles : list of float
+        For each plane the number in the middle between its level and the one below.
+    """
+
+    bits: int
+    step: float
+    middles: list
+
+    @property
+    def count(self):
+        """The number of planes."""
+        return len(self.middles)
+
+
+def _by_step(levels):
+    """Group the levels, except the first one, by their difference from the one below; return (difference, [index from 0 on]) of each."""
+    groups = []
+    for index, step in enumerate(np.diff(levels)):
+        for steps, indices in groups:
+            if abs(steps[0] - step) <= _EQUAL * levels[-1]:
+                steps.append(step)
+                indices.append(index)
+                break
+        else:
+            groups.append(([step], [index]))
+    return [(float(np.mean(steps)), indices) for steps, indices in groups]
 
 
 class Builder:
@@ -77,7 +111,7 @@ class Builder:
         """Return the number of the float32 program value for `entry`; expand bits or add a program input where necessary."""
         if entry not in self._real:
             if entry in self._planes:
-                self._real[entry] = self._levels(*self._planes[entry])
+                self._real[entry] = self._sum_of_planes(*self._planes[entry])
             elif entry in self._bits:
                 self._real[entry] = self.add('expand', [self._bits[entry]], low=-1 if self.network.encoding(entry) == 'sign' else 0)
             else:
@@ -93,38 +127,60 @@ class Builder:
             self._bits[entry] = self.add('threshold', [x], {'threshold': middle, 'flip': np.zeros(channels, dtype=bool)})
         return self._bits[entry]
 
-    def planes(self, entry, steps):
-        """Return bit planes of `entry`, whose elements are in {0, 1/steps, ..., 1}, and add them where necessary.
+    def planes(self, entry, levels):
+        """Return bit planes of `entry`, whose elements are among `levels`, ascending from 0, and add them where necessary.
 
         Returns
         -------
-        bits : int
-            Number of a value with steps times the channels: which elements are at least 1/steps, which ones 2/steps, and so on.
+        planes : list of Planes
+            A value of bits for each distance between two levels; one if all distances are equal.
         x : int
             Number of the float32 value from which they are computed.
         """
         if entry not in self._planes:
             x = self.real(entry)
             shape = self._values[x].channels
-            levels = [(np.full(shape, middle, dtype=np.float32), np.zeros(shape, dtype=bool)) for middle in _middles(steps)]
-            self.set_planes(entry, x, levels)
+            middles = (np.array(levels[1:]) + levels[:-1]) / 2
+            comparisons = [(np.full(shape, middle, dtype=np.float32), np.zeros(shape, dtype=bool)) for middle in middles]
+            self.set_planes(entry, x, levels, comparisons)
         return self._planes[entry]
 
-    def set_planes(self, entry, x, levels):
-        """Add the bit planes of `entry`: comparisons of value `x` with thresholds, for each level (threshold, flip)."""
-        thresholds, flips = (np.concatenate(arrays) for arrays in zip(*levels))
-        repeated = self.add('concat', [x] * len(levels)) if len(levels) > 1 else x
-        self._planes[entry] = self.add('threshold', [repeated], {'threshold': thresholds, 'flip': flips}), x
+    def set_planes(self, entry, x, levels, comparisons):
+        """Add the bit planes of `entry`: for each of its levels except the first one, a comparison (threshold, flip) of value `x`."""
+        planes = []
+        for step, indices in _by_step(levels):
+            thresholds, flips = (np.concatenate(arrays) for arrays in zip(*(comparisons[index] for index in indices)))
+            repeated = self.add('concat', [x] * len(indices)) if len(indices) > 1 else x
+            bits = self.add('threshold', [repeated], {'threshold': thresholds, 'flip': flips})
+            planes.append(Planes(bits, step, [(levels[index] + levels[index + 1]) / 2 for index in indices]))
+        self._planes[entry] = planes, x
 
-    def _levels(self, bits, x):
-        """Add the float32 value of bit planes."""
-        channels = self._values[x].channels
-        steps = self._values[bits].channels // channels
-        slices = (self.add('slice', [bits], begin=step * channels, end=(step + 1) * channels) for step in range(steps))
-        total, *others = [self.add('expand', [plane], low=0) for plane in slices]
-        for other in others:
-            total = self.add('add', [total, other])
-        return self.affine(total, 1 / steps, 0)
+    def _sum_of_planes(self, planes, x):
+        """Add the float32 value of bit planes that are computed from value `x`."""
+        channels, terms = self._values[x].channels, []
+        for plane in planes:
+            slices = (self.add('slice', [plane.bits], begin=i * channels, end=(i + 1) * channels) for i in range(plane.count))
+            terms.extend((self.add('expand', [bits], low=0), plane.step) for bits in slices)
+        return self.weighted_sum(terms)
+
+    def weighted_sum(self, terms, shift=0):
+        """Add the sum of values times factors, plus `shift`; return the number of the result.
+
+        Parameters
+        ----------
+        terms : list of tuple (int, float or numpy.ndarray)
+            Number and factor of each value; factors and shift are scalars or arrays (channels,). Values with one factor are added first.
+        """
+        by_factor = []
+        for number, factor in terms:
+            if by_factor and np.array_equal(by_factor[-1][1], factor):
+                number = self.add('add', [by_factor.pop()[0], number])
+            by_factor.append((number, factor))
+        total = None
+        for number, factor in by_factor:
+            scaled = self.affine(number, factor, shift if total is None else 0)
+            total = scaled if total is None else self.add('add', [scaled, total])
+        return total
 
     def set(self, node, number, slot=0):
         """Record `number` as the program value of output `slot` of `node`."""
@@ -197,6 +253,7 @@ class Builder:
         for entry, number in [*self._bits.items(), *self._real.items()]:
             origins.setdefault(final[number], entry)
         middles = {}
-        for entry, (bits, x) in self._planes.items():
-            origins[final[bits]], middles[final[bits]] = entry, _middles(self._values[bits].channels // self._values[x].channels)
+        for entry, (planes, _) in self._planes.items():
+            for plane in planes:
+                origins[final[plane.bits]], middles[final[plane.bits]] = entry, plane.middles
         return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins, middles)

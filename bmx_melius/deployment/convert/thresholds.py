@@ -24,6 +24,7 @@ from ...errors import UserError
 
 PLAIN, BLOCKED = 'plain', 'blocked'
 
+_FINITE = np.finfo(np.float32)
 _LARGEST = 0x7F7FFFFF  # the bits of the largest finite float32
 _SIDE = 4
 _TRIED = _SIDE**2  # numbers per channel evaluated at once, as a map of _SIDE x _SIDE
@@ -182,10 +183,49 @@ def switching_points(is_set, channels):
     threshold = np.where(constant, np.float32(-np.inf), _float(position)) + np.float32(0)  # -0.0 becomes 0.0
     neighbours = np.nextafter(threshold, np.float32(-np.inf)), threshold, np.where(threshold == 0, -threshold, threshold)
     x = np.concatenate(neighbours, axis=1)
-    x = np.where(np.isfinite(x), x, np.finfo(np.float32).max)
+    x = np.where(np.isfinite(x), x, _FINITE.max)
     found = is_set(np.pad(x, ((0, 0), (0, _TRIED - x.shape[1])), mode='edge'))[:, : x.shape[1]]
     _require(np.all(found == ((x >= threshold) != flip), axis=1))
     return threshold[:, 0], flip[:, 0]
+
+
+def rising_levels(function, most):
+    """Find the levels of a step function of float32 numbers that is 0 for the lowest ones and rises.
+
+    Parameters
+    ----------
+    function : callable
+        Maps MXNet arrays (1, 1, n, 1) element by element.
+    most : int
+        Largest number of levels.
+
+    Returns
+    -------
+    tuple of float or None
+        The levels, 0 first; None for other functions.
+    """
+
+    def values(x):
+        return function(mx.nd.array(x.reshape(1, 1, -1, 1), dtype=np.float32)).asnumpy().reshape(x.shape)
+
+    def end_of(level, start):
+        return switching_points(lambda x: (x >= start) & (values(x) != level), 1)[0][:, None]
+
+    start, levels = np.full((1, 1), -_FINITE.max), [0.0]
+    if values(start) != 0:
+        return None
+    while len(levels) <= most:
+        try:
+            start = end_of(levels[-1], start)
+        except NotMonotoneError:
+            return None  # it returns to the level
+        if start == -np.inf:
+            return tuple(levels) if len(levels) > 1 else None
+        level = float(values(start))
+        if not level > levels[-1]:
+            return None
+        levels.append(level)
+    return None
 
 
 def _require(monotone):

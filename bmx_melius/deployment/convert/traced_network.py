@@ -9,8 +9,8 @@ from ... import marks
 from ...analysis.counting import marked_bits
 from ...analysis.graph import Graph, first_node
 from ...errors import UserError, last_line
-from ...symbol_json import SymbolJson, truth
-from .thresholds import BatchNorm
+from ...symbol_json import VARIABLE, SymbolJson, truth
+from .thresholds import BatchNorm, rising_levels
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network
 
@@ -19,6 +19,8 @@ DIFFERENCES = ('elemwise_sub', '_minus', '_Minus', 'broadcast_sub', 'broadcast_m
 PRODUCTS = ('elemwise_mul', '_mul', '_Mul', 'broadcast_mul')
 
 MOST_BITS = 2  # of activations and weights of layers that are packed as bit planes
+_STEP_FUNCTIONS = ('round', 'hwgq', 'lq_net')  # quantizers of activations that map each element to a level, whatever the others are
+_MOST_COMPARED = 1e15  # magnitude to which arguments of step functions are limited: lq_net is NaN where the sum of squares overflows
 
 _IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
 _MOVES = (
@@ -56,7 +58,7 @@ class Network:
         known = {**{name: np.dtype(np.float32) for name in shapes}, **{name: array.dtype for name, array in arrays.items()}}
         known = {name: dtype for name, dtype in known.items() if name in symbol.list_arguments()}
         self._dtypes = self._infer_types(known)
-        self._constants = {}
+        self._constants, self._levels = {}, {}
         self._readers = collections.Counter(source for node in self.graph.nodes for source in node.inputs)
         self._readers.update(self.graph.outputs)
         self._check_batch_norms()
@@ -191,13 +193,29 @@ class Network:
         """Return ``sign`` for a value marked as {-1, +1}, ``bit`` for one marked as {0, 1}, otherwise None."""
         return self._encodings.get(entry.node)
 
-    def steps(self, entry):
-        """Return the number of steps between the levels of a value that a marked activation rounds to 0, 1/steps ... 1, otherwise None."""
+    def activation_function(self, node):
+        """Return the function that the marked activation with the last node `node` computes, on MXNet arrays (N, channels, H, W)."""
+        cut = SymbolJson.of(self._internals)
+        first = first_node(node, marks.ACTIVATION_INPUT).index  # a reshape that changes no shape
+        cut.replace(first, VARIABLE, name='x')
+        cut.heads = [[node.index, 0, 0]]
+        cut.drop_unused()
+        function = mx.nd.CachedOp(mx.sym.load_json(cut.text()))
+        names = [variable['name'] for variable in cut.nodes if variable['op'] == VARIABLE]
+        constants = {name: mx.nd.array(self.arrays[name], dtype=self.arrays[name].dtype) for name in names if name != 'x'}
+        return lambda x: function(*(constants.get(name, mx.nd.clip(x, -_MOST_COMPARED, _MOST_COMPARED)) for name in names))
+
+    def levels(self, entry):
+        """Return the levels to which a marked activation of up to `MOST_BITS` bits rounds a value: 0 and positive numbers, ascending.
+
+        None for other values, and for activations whose levels do not rise with the input or depend on other elements.
+        """
         node = self.before_identities(entry).node
-        facts = node.marks
-        if facts.get(marks.ROLE) != marks.ACTIVATION or facts.get('method') != 'round' or not self.activation_input(node):
-            return None
-        return 2 ** marked_bits(node) - 1 if marked_bits(node) <= MOST_BITS else None
+        if node not in self._levels:
+            is_step_function = node.marks.get(marks.ROLE) == marks.ACTIVATION and node.marks.get('method') in _STEP_FUNCTIONS
+            has_planes = is_step_function and self.activation_input(node) and marked_bits(node) <= MOST_BITS
+            self._levels[node] = rising_levels(self.activation_function(node), 2 ** marked_bits(node)) if has_planes else None
+        return self._levels[node]
 
     def _find_encodings(self):
         encodings = {}

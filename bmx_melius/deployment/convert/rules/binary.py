@@ -15,10 +15,11 @@ from .table import marked_rule
 def _quantized_activation(builder, node):
     """Convert a marked activation (`node` is its last node), with the batch normalization and shifts before it, to a threshold."""
     network = builder.network
-    steps = network.steps(Entry(node, 0))
-    if not is_sign(node) and not steps:
+    levels = network.levels(Entry(node, 0))
+    if not is_sign(node) and not levels:
         raise UnsupportedError(
-            f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed, and one or two bits by round'
+            f'it quantizes to {marked_bits(node)} bits by {node.marks.get("method")}; the sign can be packed, and one or two bits by '
+            'round, hwgq and lq_net, if the levels rise from 0'
         )
     x = network.activation_input(node)
     if x is None:
@@ -26,9 +27,9 @@ def _quantized_activation(builder, node):
     x, folded = network.before_comparison(x)
     number = builder.real(x)
     channels = builder.value(number).channels
-    if steps:
-        levels = [builder.thresholds(folded, channels, (marked_bits(node), level)) for level in range(1, steps + 1)]
-        builder.set_planes(Entry(node, 0), number, levels)
+    if levels:
+        comparisons = [builder.thresholds(folded, channels, node, level) for level in levels[1:]]
+        builder.set_planes(Entry(node, 0), number, levels, comparisons)
         return
     zeros = np.zeros(channels, dtype=np.float32), np.zeros(channels, dtype=bool)
     threshold, flip = builder.thresholds(folded, channels) if folded else zeros
@@ -46,7 +47,13 @@ def binary_layer(builder, node, role, **attributes):
         return False
     if pad_value not in (-1, 0, 1):
         raise UnsupportedError(f'it pads with {pad_value:g}; -1, 0 and 1 can be packed')
-    bits = signs_of_weights(network, node)
+    weight_entry = network.sources(node)[1]
+    if weight_entry.node.depends_on_data:
+        raise UnsupportedError('its weight is computed from data')
+    weight = network.constant(weight_entry)  # signs, times a positive number
+    if (np.abs(weight) != abs(weight.flat[0])).any():
+        raise UnsupportedError('its weights are not signs')
+    bits = of_maps(weight).transpose(0, 2, 3, 1) >= 0
     number = flat_if_dense(builder, node, builder.bits(x, node.marks['encoding']))
     attributes.update(out_channels=len(bits), pad_value=int(pad_value), offset=int(node.marks.get('offset', 0)))
     builder.set(node, builder.add('binary_conv', [number], {'weight': np.ascontiguousarray(bits)}, **attributes))
@@ -96,14 +103,3 @@ def inputs_meant_as_signs(network):
 def flat_if_dense(builder, node, x):
     """Return value `x`, flattened if `node` is a dense layer and `x` is a map."""
     return builder.add('flatten', [x]) if node.operator == 'FullyConnected' and not builder.value(x).flat else x
-
-
-def signs_of_weights(network, node):
-    """Return which weights of a marked layer with binary weights are positive: bool, (out_channels, kernel_h, kernel_w, in_channels)."""
-    entry = network.sources(node)[1]
-    if entry.node.depends_on_data:
-        raise UnsupportedError('its weight is computed from data')
-    weight = network.constant(entry)  # signs, times a positive number
-    if (np.abs(weight) != abs(weight.flat[0])).any():
-        raise UnsupportedError('its weights are not signs')
-    return of_maps(weight).transpose(0, 2, 3, 1) >= 0
