@@ -6,200 +6,38 @@ arXiv:1512.03385). The methods differ in the rows of `METHODS`.
 To add a method:
 
 1. Write its layers in ``bmx_melius/methods/NAME.py``, with equation, gradient and source.
-2. Write a function ``(place, options) -> HybridBlock`` here that composes its *unit*: everything between two additions or, with
-   `shortcut_span` 2, half of it. That is the quantized convolution with its normalization, activation and scales in the order of the
-   method, from `place.in_channels` to `place.channels` channels with `place.stride`. `Place.binary_conv` creates the convolution with the
-   options of `get_model`.
+2. Write a function ``(place, options) -> HybridBlock`` in `model_zoo.method_units` that composes its *unit*: everything between two
+   additions or, with `shortcut_span` 2, half of it. That is the quantized convolution with its normalization, activation and scales in the
+   order of the method, from `place.in_channels` to `place.channels` channels with `place.stride`. `Place.binary_conv` creates the
+   convolution with the options of `get_model`.
 3. Add a row to `METHODS` under the name of its networks, in which ``{}`` is the depth. The fields of `Method` describe what else differs:
    the span and form of the shortcuts, layers after the additions, before the first stage and after the last, and default options.
 """
 
 import dataclasses
-import functools
 from typing import Any, Callable, Optional, Tuple, Type
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius.channelwise import PReLU, Scale, Shift
 from bmx_melius.layers import BinaryConv2D
-from bmx_melius.methods.abc_net import ABCConv2D
 from bmx_melius.methods.bwn import BWNConv2D
-from bmx_melius.methods.cbcn import CirculantConv2D
 from bmx_melius.methods.dorefa import DoReFaConv2D
 from bmx_melius.methods.group_net import BASES, GroupSum, SoftConnection
 from bmx_melius.methods.hwgq import HWGQConv2D
 from bmx_melius.methods.lq_net import LQConv2D
 from bmx_melius.methods.reactnet import RPReLU
-from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
 from bmx_melius.methods.syq import SYQConv2D
 from bmx_melius.methods.ttq import TTQConv2D
-from bmx_melius.methods.xnor_net import XNORConv2D
-from bmx_melius.methods.xnor_net_plus import LearnedScale
-from bmx_melius.quantizers import FULL_PRECISION
 
-from .layer_options import NetworkOptions
-from .padding import SamePadded, padded
+from . import method_units as units
+from .method_units import Options, Place, SizedOptions, chain
+from .padding import SamePadded
 from .registry import register
 from .sized import SizedNetwork
 from .stems import add_stem
 
 WIDTHS = (1, 2, 4, 8)  # channels per stage / channels after the stem
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # depth -> blocks of two layers per stage
-
-
-@dataclasses.dataclass(frozen=True)
-class Options(NetworkOptions):
-    """Arguments of `model_zoo.get_model` for all networks of this family; the stem is that of ResNet, as in the cited papers."""
-
-    initial_layers: str = 'imagenet'
-
-
-@dataclasses.dataclass(frozen=True)
-class SizedOptions(Options):
-    """Arguments of `model_zoo.get_model` for networks with parameters for each position of a map, which accept one size of images.
-
-    Attributes
-    ----------
-    input_size : int
-        Height and width of the images.
-    """
-
-    input_size: int = 224
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """Place of a unit in the network.
-
-    Attributes
-    ----------
-    channels, in_channels : int
-        Channels of its output and of its input.
-    stride : {1, 2}
-    total_stride : int
-        Size of the image / size of the output, rounded up.
-    kernel_size : int
-        3, or 1 in a shortcut.
-    ends_stage : bool
-        Whether it is the last unit before the size of the maps changes.
-    """
-
-    channels: int
-    in_channels: int
-    stride: int
-    total_stride: int
-    kernel_size: int = 3
-    ends_stage: bool = False
-
-    @property
-    def changes_shape(self) -> bool:
-        """Whether input and output differ in size or channels, so that a shortcut cannot be the identity."""
-        return self.stride > 1 or self.in_channels != self.channels
-
-    def initial_scale(self, options: Options) -> float:
-        """Return the factor that gives the results of the convolution about unit variance at the start of training.
-
-        Sums of n signs have the variance n. The float weights of a float twin are initialized accordingly.
-        """
-        return 1.0 if options.bits == FULL_PRECISION else (self.in_channels * self.kernel_size**2) ** -0.5
-
-    def binary_conv(self, options: Options, layer: Type[BinaryConv2D] = BinaryConv2D, **arguments: Any) -> HybridBlock:
-        """Return the convolution of a unit: `layer` with the geometry of this place, the options and `arguments`."""
-        conv = functools.partial(options.binary_conv, self.channels, layer, self.kernel_size, strides=self.stride, **arguments)
-        return padded(functools.partial(conv, in_channels=self.in_channels), self.kernel_size, self.stride, options.same_padding)
-
-
-def chain(*layers: Optional[HybridBlock]) -> nn.HybridSequential:
-    """Return the layers in sequence, without those that are None."""
-    sequence = nn.HybridSequential(prefix='')
-    sequence.add(*(layer for layer in layers if layer is not None))
-    return sequence
-
-
-# --- shortcuts where size or channels change ------------------------------------------------------------------------------------------
-
-
-def pooled_shortcut(place: Place, options: Options) -> HybridBlock:
-    """Return 2x2 average pooling, a float 1x1 convolution and a BN (Bi-Real Net, arXiv:1808.00278, section 3.2)."""
-    pool = nn.AvgPool2D(place.stride, place.stride, ceil_mode=True, count_include_pad=False) if place.stride > 1 else None
-    return chain(pool, nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm())
-
-
-def projected_shortcut(place: Place, options: Options) -> HybridBlock:
-    """Return a float 1x1 convolution with the stride of the place, and a BN (ResNet, option B)."""
-    return chain(nn.Conv2D(place.channels, 1, place.stride, use_bias=False, in_channels=place.in_channels), options.norm())
-
-
-# --- units ----------------------------------------------------------------------------------------------------------------------------
-
-
-def bnn_unit(place: Place, options: Options) -> HybridBlock:
-    """Return sign, convolution and BN (`bmx_melius.methods.bnn`). The gradient of sign is that of the paper's hard tanh."""
-    return chain(place.binary_conv(options, no_offset=True, weight_threshold=1), options.norm())
-
-
-def xnor_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign and scaled convolution (`bmx_melius.methods.xnor_net`; its figure 3)."""
-    return chain(options.norm(), place.binary_conv(options, XNORConv2D))
-
-
-def xnor_plus_unit(place: Place, options: SizedOptions) -> HybridBlock:
-    """Return the unit of XNOR-Net with learned scales for channels, rows and columns (`bmx_melius.methods.xnor_net_plus`)."""
-    size = -(-options.input_size // place.total_stride)
-    conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
-    return chain(options.norm(), conv, LearnedScale(place.channels, size, place.initial_scale(options)))
-
-
-def strong_baseline_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign, convolution, learned scale and PReLU (`bmx_melius.methods.real_to_binary`)."""
-    conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
-    return chain(options.norm(), conv, Scale(place.channels, place.initial_scale(options)), PReLU(place.channels))
-
-
-def real_to_binary_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign, convolution, gate and PReLU (`bmx_melius.methods.real_to_binary`)."""
-    conv = place.binary_conv(options, GatedBinaryConv2D, weight_threshold=1)
-    return chain(options.norm(), conv, PReLU(place.channels))
-
-
-def reactnet_unit(place: Place, options: Options) -> HybridBlock:
-    """Return RSign, convolution and BN (`bmx_melius.methods.reactnet`); RPReLU follows the addition."""
-    arguments = {'activation_method': 'approx_sign', 'apply_scaling': True, 'scaling_gradient': False, 'weight_threshold': 1}
-    return chain(Shift(place.in_channels), place.binary_conv(options, **arguments), options.norm())
-
-
-def convolution_and_norm(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
-    """Return the function of the unit with a convolution of the class `layer`, which begins with its activation, and a BN."""
-    return lambda place, options: chain(place.binary_conv(options, layer), options.norm())
-
-
-def norm_and_convolution(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
-    """Return the function of the unit with a BN and a convolution of the class `layer`, which begins with its activation."""
-    return lambda place, options: chain(options.norm(), place.binary_conv(options, layer))
-
-
-def group_net_unit(place: Place, options: Options) -> HybridBlock:
-    """Return sign, convolution, ReLU and BN (`bmx_melius.methods.group_net`)."""
-    return chain(place.binary_conv(options, activation_method='approx_sign', no_offset=True), nn.Activation('relu'), options.norm())
-
-
-def circulant_unit(place: Place, options: Options) -> HybridBlock:
-    """Return sign, convolution with circulant filters and BN (`bmx_melius.methods.cbcn`)."""
-    return chain(place.binary_conv(options, CirculantConv2D, no_offset=True), options.norm())
-
-
-abc_unit = norm_and_convolution(ABCConv2D)
-
-
-def relu(place: Place, options: Options) -> HybridBlock:
-    """Return the ReLU that follows an addition of ResNet."""
-    return nn.Activation('relu')
-
-
-def norm_and_relu(options: Options) -> HybridBlock:
-    """Return BN and ReLU, which follow the last addition where units begin with a BN."""
-    return chain(options.norm(), nn.Activation('relu'))
-
 
 # --- the table ------------------------------------------------------------------------------------------------------------------------
 
@@ -232,7 +70,7 @@ class Method:
 
     unit: Callable[[Place, Options], HybridBlock]
     shortcut_span: int = 1
-    shortcut: Callable[[Place, Options], HybridBlock] = pooled_shortcut
+    shortcut: Callable[[Place, Options], HybridBlock] = units.pooled_shortcut
     after_sum: Optional[Callable[[Place, Options], HybridBlock]] = None
     stem_relu: bool = True
     stem_norm: bool = False
@@ -281,13 +119,17 @@ class GroupBlock(HybridBlock):
 def low_bit(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
     """Return the method with activations of few bits in the order of ResNet with pre-activation, and float projections in shortcuts."""
     options = Options(bits=bits, clip_threshold=None)
-    return Method(norm_and_convolution(layer), shortcut_span=2, shortcut=projected_shortcut, tail=norm_and_relu, options=options)
+    return Method(
+        units.norm_and_convolution(layer), shortcut_span=2, shortcut=units.projected_shortcut, tail=units.norm_and_relu, options=options
+    )
 
 
 def few_bit_weights(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
     """Return the method with float activations and weights of few bits in the order of ResNet: convolution, BN, ReLU."""
     options = Options(bits=bits)
-    return Method(convolution_and_norm(layer), shortcut_span=2, shortcut=projected_shortcut, after_sum=relu, options=options)
+    return Method(
+        units.convolution_and_norm(layer), shortcut_span=2, shortcut=units.projected_shortcut, after_sum=units.relu, options=options
+    )
 
 
 METHODS = {
@@ -297,27 +139,35 @@ METHODS = {
     'resnet{}_hwgq': low_bit(HWGQConv2D),
     'resnet{}_lqnet_w1a2': low_bit(LQConv2D),
     'resnet{}_syq_w1a2': low_bit(SYQConv2D),
-    'resnet{}_cbcn': Method(circulant_unit, options=Options(clip_threshold=1.0, init_features=128)),
+    'resnet{}_cbcn': Method(units.circulant_unit, options=Options(clip_threshold=1.0, init_features=128)),
     'groupnet{}': Method(
-        group_net_unit,
+        units.group_net_unit,
         shortcut_span=2,
-        shortcut=projected_shortcut,
+        shortcut=units.projected_shortcut,
         stem_relu=False,
         options=Options(clip_threshold=1.0),
         block=GroupBlock,
     ),
-    'resnet{}_abcnet': Method(abc_unit, shortcut_span=2, shortcut=abc_unit, tail=norm_and_relu, options=Options(clip_threshold=0.5)),
-    'resnet{}_bnn': Method(bnn_unit, shortcut_span=2, shortcut=projected_shortcut, stem_norm=True, options=Options(clip_threshold=1.0)),
+    'resnet{}_abcnet': Method(
+        units.abc_unit, shortcut_span=2, shortcut=units.abc_unit, tail=units.norm_and_relu, options=Options(clip_threshold=0.5)
+    ),
+    'resnet{}_bnn': Method(
+        units.bnn_unit, shortcut_span=2, shortcut=units.projected_shortcut, stem_norm=True, options=Options(clip_threshold=1.0)
+    ),
     'resnet{}_xnor': Method(
-        xnor_unit, shortcut_span=2, shortcut=projected_shortcut, tail=norm_and_relu, options=Options(clip_threshold=1.0)
+        units.xnor_unit, shortcut_span=2, shortcut=units.projected_shortcut, tail=units.norm_and_relu, options=Options(clip_threshold=1.0)
     ),
     'resnet{}_xnorpp': Method(
-        xnor_plus_unit, shortcut_span=2, shortcut=projected_shortcut, tail=norm_and_relu, options=SizedOptions(clip_threshold=1.0)
+        units.xnor_plus_unit,
+        shortcut_span=2,
+        shortcut=units.projected_shortcut,
+        tail=units.norm_and_relu,
+        options=SizedOptions(clip_threshold=1.0),
     ),
-    'resnet{}_strong_baseline': Method(strong_baseline_unit, options=Options(clip_threshold=1.0)),
-    'real_to_binary{}': Method(real_to_binary_unit, options=Options(clip_threshold=1.0)),
+    'resnet{}_strong_baseline': Method(units.strong_baseline_unit, options=Options(clip_threshold=1.0)),
+    'real_to_binary{}': Method(units.real_to_binary_unit, options=Options(clip_threshold=1.0)),
     'reactnet{}': Method(
-        reactnet_unit, after_sum=lambda place, options: RPReLU(place.channels), stem_relu=False, options=Options(clip_threshold=1.0)
+        units.reactnet_unit, after_sum=lambda place, options: RPReLU(place.channels), stem_relu=False, options=Options(clip_threshold=1.0)
     ),
 }
 

@@ -20,7 +20,8 @@ from bmx_melius.methods.xnor_net import ScaledBinaryConv2D, XNORConv2D
 from bmx_melius.methods.xnor_net_plus import LearnedScale
 from bmx_melius.training.loop import update
 from model_zoo import get_model
-from model_zoo.method_resnets import METHODS, Architecture, Method, MethodResNet, Place, chain
+from model_zoo.method_resnets import METHODS, Architecture, Method, MethodResNet
+from model_zoo.method_units import Place, chain
 from model_zoo.quicknet import Options as QuickNetOptions
 from model_zoo.quicknet import ResidualBlock, transition
 

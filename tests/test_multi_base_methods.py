@@ -14,7 +14,8 @@ from bmx_melius.methods.cbcn import CirculantConv2D
 from bmx_melius.methods.group_net import BASES, GroupSum, SoftConnection
 from model_zoo import get_model
 from model_zoo.ensemble import MEMBERS
-from model_zoo.method_resnets import METHODS, GroupBlock, Place
+from model_zoo.method_resnets import METHODS, GroupBlock
+from model_zoo.method_units import Place
 
 
 def signs(x):

@@ -1,0 +1,177 @@
+"""Units of ResNets with the layers of other methods: convolution, normalization, activation and scales in the order of the method.
+
+A unit is everything between two additions, or half of it if a shortcut goes around two units. `model_zoo.method_resnets` composes
+networks of units and explains how to add a method.
+"""
+
+import dataclasses
+import functools
+from typing import Any, Callable, Optional, Type
+
+from mxnet.gluon import HybridBlock, nn
+
+from bmx_melius.channelwise import PReLU, Scale, Shift
+from bmx_melius.layers import BinaryConv2D
+from bmx_melius.methods.abc_net import ABCConv2D
+from bmx_melius.methods.cbcn import CirculantConv2D
+from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
+from bmx_melius.methods.xnor_net import XNORConv2D
+from bmx_melius.methods.xnor_net_plus import LearnedScale
+from bmx_melius.quantizers import FULL_PRECISION
+
+from .layer_options import NetworkOptions
+from .padding import padded
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(NetworkOptions):
+    """Arguments of `model_zoo.get_model` for all networks of this family; the stem is that of ResNet, as in the cited papers."""
+
+    initial_layers: str = 'imagenet'
+
+
+@dataclasses.dataclass(frozen=True)
+class SizedOptions(Options):
+    """Arguments of `model_zoo.get_model` for networks with parameters for each position of a map, which accept one size of images.
+
+    Attributes
+    ----------
+    input_size : int
+        Height and width of the images.
+    """
+
+    input_size: int = 224
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Place of a unit in the network.
+
+    Attributes
+    ----------
+    channels, in_channels : int
+        Channels of its output and of its input.
+    stride : {1, 2}
+    total_stride : int
+        Size of the image / size of the output, rounded up.
+    kernel_size : int
+        3, or 1 in a shortcut.
+    ends_stage : bool
+        Whether it is the last unit before the size of the maps changes.
+    """
+
+    channels: int
+    in_channels: int
+    stride: int
+    total_stride: int
+    kernel_size: int = 3
+    ends_stage: bool = False
+
+    @property
+    def changes_shape(self) -> bool:
+        """Whether input and output differ in size or channels, so that a shortcut cannot be the identity."""
+        return self.stride > 1 or self.in_channels != self.channels
+
+    def initial_scale(self, options: Options) -> float:
+        """Return the factor that gives the results of the convolution about unit variance at the start of training.
+
+        Sums of n signs have the variance n. The float weights of a float twin are initialized accordingly.
+        """
+        return 1.0 if options.bits == FULL_PRECISION else (self.in_channels * self.kernel_size**2) ** -0.5
+
+    def binary_conv(self, options: Options, layer: Type[BinaryConv2D] = BinaryConv2D, **arguments: Any) -> HybridBlock:
+        """Return the convolution of a unit: `layer` with the geometry of this place, the options and `arguments`."""
+        conv = functools.partial(options.binary_conv, self.channels, layer, self.kernel_size, strides=self.stride, **arguments)
+        return padded(functools.partial(conv, in_channels=self.in_channels), self.kernel_size, self.stride, options.same_padding)
+
+
+def chain(*layers: Optional[HybridBlock]) -> nn.HybridSequential:
+    """Return the layers in sequence, without those that are None."""
+    sequence = nn.HybridSequential(prefix='')
+    sequence.add(*(layer for layer in layers if layer is not None))
+    return sequence
+
+
+# --- shortcuts where size or channels change ------------------------------------------------------------------------------------------
+
+
+def pooled_shortcut(place: Place, options: Options) -> HybridBlock:
+    """Return 2x2 average pooling, a float 1x1 convolution and a BN (Bi-Real Net, arXiv:1808.00278, section 3.2)."""
+    pool = nn.AvgPool2D(place.stride, place.stride, ceil_mode=True, count_include_pad=False) if place.stride > 1 else None
+    return chain(pool, nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm())
+
+
+def projected_shortcut(place: Place, options: Options) -> HybridBlock:
+    """Return a float 1x1 convolution with the stride of the place, and a BN (ResNet, option B)."""
+    return chain(nn.Conv2D(place.channels, 1, place.stride, use_bias=False, in_channels=place.in_channels), options.norm())
+
+
+# --- units ----------------------------------------------------------------------------------------------------------------------------
+
+
+def bnn_unit(place: Place, options: Options) -> HybridBlock:
+    """Return sign, convolution and BN (`bmx_melius.methods.bnn`). The gradient of sign is that of the paper's hard tanh."""
+    return chain(place.binary_conv(options, no_offset=True, weight_threshold=1), options.norm())
+
+
+def xnor_unit(place: Place, options: Options) -> HybridBlock:
+    """Return BN, sign and scaled convolution (`bmx_melius.methods.xnor_net`; its figure 3)."""
+    return chain(options.norm(), place.binary_conv(options, XNORConv2D))
+
+
+def xnor_plus_unit(place: Place, options: SizedOptions) -> HybridBlock:
+    """Return the unit of XNOR-Net with learned scales for channels, rows and columns (`bmx_melius.methods.xnor_net_plus`)."""
+    size = -(-options.input_size // place.total_stride)
+    conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
+    return chain(options.norm(), conv, LearnedScale(place.channels, size, place.initial_scale(options)))
+
+
+def strong_baseline_unit(place: Place, options: Options) -> HybridBlock:
+    """Return BN, sign, convolution, learned scale and PReLU (`bmx_melius.methods.real_to_binary`)."""
+    conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
+    return chain(options.norm(), conv, Scale(place.channels, place.initial_scale(options)), PReLU(place.channels))
+
+
+def real_to_binary_unit(place: Place, options: Options) -> HybridBlock:
+    """Return BN, sign, convolution, gate and PReLU (`bmx_melius.methods.real_to_binary`)."""
+    conv = place.binary_conv(options, GatedBinaryConv2D, weight_threshold=1)
+    return chain(options.norm(), conv, PReLU(place.channels))
+
+
+def reactnet_unit(place: Place, options: Options) -> HybridBlock:
+    """Return RSign, convolution and BN (`bmx_melius.methods.reactnet`); RPReLU follows the addition."""
+    arguments = {'activation_method': 'approx_sign', 'apply_scaling': True, 'scaling_gradient': False, 'weight_threshold': 1}
+    return chain(Shift(place.in_channels), place.binary_conv(options, **arguments), options.norm())
+
+
+def convolution_and_norm(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
+    """Return the function of the unit with a convolution of the class `layer`, which begins with its activation, and a BN."""
+    return lambda place, options: chain(place.binary_conv(options, layer), options.norm())
+
+
+def norm_and_convolution(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
+    """Return the function of the unit with a BN and a convolution of the class `layer`, which begins with its activation."""
+    return lambda place, options: chain(options.norm(), place.binary_conv(options, layer))
+
+
+def group_net_unit(place: Place, options: Options) -> HybridBlock:
+    """Return sign, convolution, ReLU and BN (`bmx_melius.methods.group_net`)."""
+    return chain(place.binary_conv(options, activation_method='approx_sign', no_offset=True), nn.Activation('relu'), options.norm())
+
+
+def circulant_unit(place: Place, options: Options) -> HybridBlock:
+    """Return sign, convolution with circulant filters and BN (`bmx_melius.methods.cbcn`)."""
+    return chain(place.binary_conv(options, CirculantConv2D, no_offset=True), options.norm())
+
+
+abc_unit = norm_and_convolution(ABCConv2D)
+
+
+def relu(place: Place, options: Options) -> HybridBlock:
+    """Return the ReLU that follows an addition of ResNet."""
+    return nn.Activation('relu')
+
+
+def norm_and_relu(options: Options) -> HybridBlock:
+    """Return BN and ReLU, which follow the last addition where units begin with a BN."""
+    return chain(options.norm(), nn.Activation('relu'))
