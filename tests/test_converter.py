@@ -188,7 +188,7 @@ def test_networks_with_two_bits_become_one_operator_that_gives_mxnets_logits(nam
         elif key.endswith('_basis') and parameter.shape == (2,):  # of the activations of LQ-Net
             parameter.set_data(nd.array([0.5, 0.8]))
     report, prefix = convert(net, (1, 3, 16, 16))
-    assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left
+    assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left and report.binary_layers == 16
     x = nd.random.normal(shape=(2, 3, 16, 16))
     expected = net(x).asnumpy()
     np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
@@ -198,7 +198,8 @@ def test_networks_with_two_bits_become_one_operator_that_gives_mxnets_logits(nam
 def test_networks_with_more_bits_have_nothing_to_convert_except_float_layers(name, convert):
     net = initialized(get_model(name, classes=10, initial_layers='thumbnail', **of_size(name, 16)), (1, 3, 16, 16), mx.init.Xavier())
     if name == 'resnet18_bwn':  # its activations are float, and its signs part of float weights
-        _, prefix = convert(net, (1, 3, 16, 16))
+        report, prefix = convert(net, (1, 3, 16, 16))
+        assert report.binary_layers == 0
         assert [operation.name for operation in programs(prefix)[0].operations].count('binary_conv') == 0
         return
     with pytest.raises(UserError, match='nothing to convert: .* cannot be packed'):

@@ -41,6 +41,8 @@ class Lowered:
         Value of the program -> the equal value of the network. Bits represent it by its encoding.
     middles : dict of int to list of float
         Bit planes of the program (`Planes`) -> the numbers that the value exceeds where the bits of each plane are set.
+    binary_layers : list of Node
+        The layers whose products are computed by bit operations.
     """
 
     program: Program
@@ -48,6 +50,7 @@ class Lowered:
     outputs: list
     origins: dict
     middles: dict = dataclasses.field(default_factory=dict)
+    binary_layers: list = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -99,6 +102,7 @@ class Builder:
     def __init__(self, network, thresholds):
         self.network, self.thresholds = network, thresholds
         self.inputs = []  # Entry
+        self.binary_layers = []  # Node
         self._operations = []  # (number of the result, Operation)
         self._values = []  # number -> Value
         self._real, self._bits = {}, {}  # Entry -> number
@@ -256,4 +260,4 @@ class Builder:
         for entry, (planes, _) in self._planes.items():
             for plane in planes:
                 origins[final[plane.bits]], middles[final[plane.bits]] = entry, plane.middles
-        return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins, middles)
+        return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins, middles, self.binary_layers)

@@ -24,7 +24,7 @@ class Report:
     packed_operators : int
         Number of packed operators in the new symbol.
     binary_layers : int
-        Number of binary layers in them.
+        Number of layers in them that are computed by bit operations: those of signs, and those of two bits.
     converted : dict of str to int
         MXNet operator name -> number of its nodes that were converted.
     left : list of Left
@@ -80,11 +80,8 @@ class Report:
         if self.verification is None:
             return 'not verified'
         found = self.verification
-        binary = (
-            f'{found.bits:,} signs and {found.integers:,} results of {found.binary_layers} binary layers equal those of MXNet; other '
-            if self.binary_layers
-            else ''
-        )
+        results = f' and {found.integers:,} results of {found.binary_layers} binary layers' if found.binary_layers else ''
+        binary = f'{found.bits:,} signs{results} equal those of MXNet; other ' if found.bits else ''
         return (
             f'verified on a sample: {binary}values, {found.floats:,}, within {found.largest_deviation:.1e} of the largest one '
             f'(most at {found.deviating_node or "none"})'

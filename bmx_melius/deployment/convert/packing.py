@@ -26,7 +26,7 @@ from .assembly import assemble
 from .batch_norms import FoldedBatchNorms
 from .conversion_report import Left, Report
 from .lowering import lower
-from .partition import NOT_CONNECTED, divide, is_binary_layer
+from .partition import NOT_CONNECTED, divide
 from .rules import inputs_meant_as_signs
 from .traced_network import Network
 from .verification import verify
@@ -101,7 +101,7 @@ def _pack(symbol, arrays, shapes, verification, half):
     symbol_json, packed_arrays, kept = assemble(network, partition, programs, words)
     report = Report(
         packed_operators=len(programs),
-        binary_layers=sum(is_binary_layer(node) for node in partition.region_of),
+        binary_layers=sum(len(lowered.binary_layers) for lowered in lowered_regions.values()),
         converted=dict(
             collections.Counter(node.operator for node in network.graph.nodes if node.operator is not None and node not in kept)
         ),

@@ -71,6 +71,7 @@ def low_bit_layer(builder, node, role, **attributes):
         terms = [(number, factor / 2) for number, factor in terms]
         shift = (shift + weight[0].size) / 2
     builder.set(node, builder.weighted_sum(terms, shift))
+    builder.binary_layers.append(node)
     return True
 
 
