@@ -558,7 +558,7 @@ def test_activation_without_a_marked_start_is_not_packed(small, tmp_path):
     symbol, params = small
     symbol.write_text(symbol.read_text().replace('"activation_input"', '"other"'))
     report = bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
-    assert 'the start of the activation is not marked' in str(report) and report.binary_layers == 1
+    assert 'the start of the activation is not marked' in str(report) and report.binary_layers == 0
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------------------
