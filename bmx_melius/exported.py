@@ -18,7 +18,7 @@ import shutil
 
 from .container import write_parameters
 from .errors import FileError, UserError
-from .files import read_bytes, replacing, require_writable, scratch_folder
+from .files import read_bytes, replacing, require_writable, scratch_folder, write_json
 
 _SYMBOL = '-symbol.json'
 
@@ -129,8 +129,7 @@ class Exported:
             for file, own in ((written.parameter_file(0), self.parameter_file(0)), (written.symbol_file, self.symbol_file)):
                 with replacing(own) as temporary:
                     shutil.copyfile(file, temporary)
-        with replacing(self.description_file) as temporary, open(temporary, 'w', encoding='utf-8') as file:
-            json.dump(fields, file, indent=1)
+        write_json(self.description_file, fields)
 
     def write_symbol(self, symbol, arrays):
         """Write a symbol (JSON text) and its arrays (a dict). An older pair is replaced after both new files are complete."""

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -64,6 +65,12 @@ def replacing(path):
         if isinstance(error, OSError) and (error.filename == temporary or error.filename is None and error.errno in _NO_ROOM):
             error.filename = path  # when the disk is full, the error has no file name
         raise
+
+
+def write_json(path, content):
+    """Write a JSON file, which replaces an older one atomically; see `replacing`."""
+    with replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
+        json.dump(content, file, indent=1)
 
 
 def scratch_folder(folder):

@@ -15,7 +15,7 @@ from bmx_melius.bench.peers import session
 from bmx_melius.bench.rows import Row
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.exported import Exported
-from bmx_melius.files import replacing, sha256
+from bmx_melius.files import sha256, write_json
 from bmx_melius.process import processor
 
 PACKED = 'packed'  # prefix of the packed network in the folder of a row
@@ -27,7 +27,7 @@ def measure_accuracy(runs):
     waiting = [run for run in runs if is_finished(run.folder) and _test_images(run) and not (run.folder / TEST_FILE).exists()]
     for run in tqdm(waiting, desc='test images', disable=None, dynamic_ncols=True):
         found = _bmx_melius('evaluate', network_prefix(run.folder), run.row.flags['dataset'], '--json')
-        _write(run.folder / TEST_FILE, json.loads(found))
+        write_json(run.folder / TEST_FILE, json.loads(found))
 
 
 def measure_latency(runs, folder):
@@ -55,7 +55,7 @@ def measure_latency(runs, folder):
         rows.append(Row(name, name, 'packed', session, shape, 1, {'prefix': str(run.folder.parent / PACKED)}))
     results = compare(rows, REPETITIONS, ROUNDS, lambda items, title: tqdm(items, desc=title, disable=None, dynamic_ncols=True))
     folder.mkdir(parents=True, exist_ok=True)
-    _write(path, {'processor': processor(), 'threads': 1, 'parameters': measured, 'rows': results})
+    write_json(path, {'processor': processor(), 'threads': 1, 'parameters': measured, 'rows': results})
 
 
 def _test_images(run):
@@ -70,8 +70,3 @@ def _bmx_melius(*arguments):
     if done.returncode:
         raise UserError(f'{" ".join(map(str, arguments))}: {(done.stderr.strip().splitlines() or ["failed"])[-1]}')
     return done.stdout
-
-
-def _write(path, content):
-    with replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
-        json.dump(content, file, indent=1)

@@ -7,7 +7,7 @@ import statistics
 from matplotlib.figure import Figure
 from scipy import stats
 
-from bmx_melius.files import replacing
+from bmx_melius.files import replacing, write_json
 from bmx_melius.training.recording.flips import ALL
 from bmx_melius.training.saving.stored_checkpoints import read_last
 
@@ -182,8 +182,7 @@ def write_results(study, runs, folder):
         text += f'\nPacked: median time of one image in one thread on {latency["processor"]}, all networks timed in turns.\n'
     with replacing(folder / 'summary.md') as temporary, open(temporary, 'w', encoding='utf-8') as file:
         file.write(text)
-    with replacing(folder / 'summary.json') as temporary, open(temporary, 'w', encoding='utf-8') as file:
-        json.dump({'study': study.name, 'title': study.title, 'rows': rows}, file, indent=1)
+    write_json(folder / 'summary.json', {'study': study.name, 'title': study.title, 'rows': rows})
     with replacing(folder / 'summary.csv') as temporary, open(temporary, 'w', newline='', encoding='utf-8') as file:
         flat = [_flat(row) for row in rows]
         table = csv.DictWriter(file, list(flat[0]))

@@ -13,7 +13,7 @@ from ..arguments import flag_of, require
 from ..data.datasets import DATASETS
 from ..errors import UserError, last_line
 from ..exported import Exported
-from ..files import check_folder, read_text, replacing
+from ..files import check_folder, read_text, write_json
 from ..reporting import LOG
 from .flags import chosen_values, configure, make_parser, parse_flags
 from .network import create_network, model_arguments
@@ -152,8 +152,7 @@ class StagedTraining:
     def _save(self):
         check_folder(self._folder)
         os.makedirs(self._folder, exist_ok=True)
-        with replacing(os.path.join(self._folder, FILE)) as temporary, open(temporary, 'w', encoding='utf-8') as file:
-            json.dump({**self._options, 'resume': False, 'dry_run': False}, file, indent=1)
+        write_json(os.path.join(self._folder, FILE), {**self._options, 'resume': False, 'dry_run': False})
 
 
 def _read(folder):

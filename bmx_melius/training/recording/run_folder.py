@@ -9,7 +9,7 @@ import shutil
 import sys
 
 from ...analysis import drawing
-from ...files import replacing
+from ...files import replacing, write_json
 from ...reporting import LOG
 from . import environment, plots
 
@@ -120,8 +120,7 @@ class RunFolder:
             'arguments': arguments,
             **environment.environment_fields(),
         }
-        with replacing(self._path(CONFIG)) as temporary, open(temporary, 'w', encoding='utf-8') as file:
-            json.dump({'model': self._model, 'counts': self._counts, 'sessions': [*sessions, session]}, file, indent=1)
+        write_json(self._path(CONFIG), {'model': self._model, 'counts': self._counts, 'sessions': [*sessions, session]})
 
     def _draw_network(self, graph):
         if os.path.exists(self._path(DRAWING)):

@@ -6,7 +6,7 @@ import os
 import re
 
 from ...errors import UserError, last_line
-from ...files import replacing, sha256
+from ...files import sha256, write_json
 from ..progress import is_progress
 
 FORMAT = 3
@@ -35,8 +35,7 @@ def write_state(path, state):
         Fields: ``format``, ``options``, ``network``, the file names ``weights``, ``states``, ``arrays`` (or None) and ``kept`` (a list),
         ``sha256`` (a dict of these file names to checksums) and ``progress``.
     """
-    with replacing(path) as temporary, open(temporary, 'w', encoding='utf-8') as file:
-        json.dump({**state, _CHECKSUM: _checksum(state)}, file, indent=1)
+    write_json(path, {**state, _CHECKSUM: _checksum(state)})
 
 
 def read_state(path):
