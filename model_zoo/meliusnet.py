@@ -15,7 +15,7 @@ from bmx_melius.errors import UserError
 
 from .blocks import BLOCKS
 from .layer_options import NetworkOptions
-from .padding import SamePadded
+from .padding import padded_features
 from .registry import register
 from .stems import add_stem
 
@@ -157,7 +157,7 @@ class MeliusNet(HybridBlock):
                     features.add(_transition(channels, width, architecture.groups, options.norm, pool))
                     channels, stride = width, stride * (2 if pool else 1)
             features.add(options.norm(), nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
-            self.features = SamePadded(features, stride, prefix='') if options.same_padding else features
+            self.features = padded_features(features, stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=channels)
 
     def hybrid_forward(self, F, x):

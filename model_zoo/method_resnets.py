@@ -31,12 +31,12 @@ from bmx_melius.methods.ttq import TTQConv2D
 
 from . import method_units as units
 from .method_units import Options, Place, SizedOptions, chain
-from .padding import SamePadded
+from .padding import padded_features
 from .registry import register
+from .resnet import WIDTHS
 from .sized import SizedNetwork
 from .stems import add_stem
 
-WIDTHS = (1, 2, 4, 8)  # channels per stage / channels after the stem
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # depth -> blocks of two layers per stage
 
 # --- the table ------------------------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class MethodResNet(SizedNetwork):
             if method.tail:
                 features.add(method.tail(options))
             features.add(nn.GlobalAvgPool2D(), nn.Flatten())
-            self.features = SamePadded(features, stride, prefix='') if options.same_padding else features
+            self.features = padded_features(features, stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=channels)
 
 

@@ -45,6 +45,11 @@ def padded(layer: Callable[..., HybridBlock], kernel_size: int, strides: int, sa
     return layers
 
 
+def padded_features(features: nn.HybridSequential, stride: int, same_padding: bool) -> nn.HybridSequential:
+    """Return the layers from an image to a vector, as `SamePadded` if they pad as TensorFlow does."""
+    return SamePadded(features, stride, prefix='') if same_padding else features
+
+
 class SamePadded(nn.HybridSequential):
     """Layers from an image to a vector, with the padding of TensorFlow, and a check of the image size.
 

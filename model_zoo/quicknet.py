@@ -11,7 +11,7 @@ from typing import Any, Optional, Tuple
 from mxnet.gluon import HybridBlock, nn
 
 from .layer_options import NetworkOptions
-from .padding import SamePadded
+from .padding import padded_features
 from .registry import register
 from .stems import add_stem
 
@@ -101,7 +101,7 @@ class QuickNet(HybridBlock):
                 features.add(stage)
                 channels = width
             features.add(nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
-            self.features = SamePadded(features, stride, prefix='') if options.same_padding else features
+            self.features = padded_features(features, stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=channels)
 
     def hybrid_forward(self, F, x):

@@ -13,7 +13,7 @@ from mxnet.gluon import HybridBlock, nn
 from bmx_melius.errors import UserError
 
 from .layer_options import NetworkOptions
-from .padding import SamePadded, padded
+from .padding import padded, padded_features
 from .registry import register
 from .stems import THUMBNAIL, add_stem
 
@@ -164,7 +164,7 @@ class BinaryResNet(HybridBlock):
             if variant.relus:
                 features.add(nn.Activation('relu'))
             features.add(nn.GlobalAvgPool2D(), nn.Flatten())
-            self.features = SamePadded(features, stride, prefix='') if options.same_padding else features
+            self.features = padded_features(features, stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=channels)
 
     def hybrid_forward(self, F, x):
