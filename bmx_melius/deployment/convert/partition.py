@@ -6,7 +6,7 @@ from ... import marks
 from ...analysis.counting import marked_bits
 from .builder import UnsupportedError
 from .lowering import requirements
-from .traced_network import MOST_BITS, Entry, is_sign
+from .traced_network import MOST_BITS, Entry
 
 NOT_CONNECTED = 'no binary layer is connected to it'  # reason for leaving a convertible node to MXNet
 _BINARY_LAYERS = (marks.CONVOLUTION, marks.DENSE)
@@ -72,11 +72,6 @@ def divide(network, thresholds):
     partition = Partition(region_of, reasons)
     _find_outputs(network, partition, needs)
     return partition
-
-
-def is_binary_layer(node):
-    """Return whether a node is marked as a layer whose weights are signs."""
-    return node.marks.get(marks.ROLE) in _BINARY_LAYERS and is_sign(node)
 
 
 def _is_low_bit_layer(node):
