@@ -21,9 +21,8 @@ of two terms 9 + 8; product with a gate 1 - 2 + 19 - 42, with a repeated gate 4 
 
 import argparse
 import json
-import os
-import statistics
-import time
+
+from training_step import median_seconds, set_environment
 
 REFERENCE = 'resnet_e18'
 MODELS = ('resnet18_bnn', 'resnet18_xnor', 'resnet18_xnorpp', 'resnet18_strong_baseline', 'real_to_binary18', 'reactnet18')
@@ -71,21 +70,9 @@ def make_step(name, args):
 
 def main():
     args = parse_arguments()
-    # Settings of train_imagenet.py. MXNet reads them during its import, so it is imported later.
-    os.environ['OMP_NUM_THREADS'] = str(args.threads)
-    os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
-    os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
+    set_environment(args.threads)
     steps = {name: make_step(name, args) for name in (REFERENCE, *args.models)}
-    seconds = {name: [] for name in steps}
-    for step in steps.values():  # warm-up: memory is planned in the first step
-        step()
-        step()
-    for _ in range(args.repetitions):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            seconds[name].append(time.perf_counter() - start)
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    medians = median_seconds(steps, args.repetitions)
     if args.json:
         print(json.dumps({name: {'ms': value * 1e3, 'ratio': value / medians[REFERENCE]} for name, value in medians.items()}))
         return

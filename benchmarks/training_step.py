@@ -64,23 +64,32 @@ def make_step(model, batch_size, input_size, bits):
     return step
 
 
-def main():
-    args = parse_arguments()
-    # Settings of train_imagenet.py. MXNet reads them during its import, so it is imported later.
-    os.environ['OMP_NUM_THREADS'] = str(args.threads)
+def set_environment(threads):
+    """Set the environment of train_imagenet.py. MXNet reads it during its import, so call this before."""
+    os.environ['OMP_NUM_THREADS'] = str(threads)
     os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
-    steps = {name: make_step(args.model, args.batch_size, args.input_size, bits) for name, bits in (('binary', 1), ('twin', 32))}
+
+
+def median_seconds(steps, repetitions):
+    """Call the functions of a dict in turns; return a dict of their median times. Two untimed calls before plan the memory."""
     seconds = {name: [] for name in steps}
-    for _ in range(2):  # warm-up: memory is planned in the first step
+    for _ in range(2):
         for step in steps.values():
             step()
-    for _ in range(args.repetitions):
+    for _ in range(repetitions):
         for name, step in steps.items():
             start = time.perf_counter()
             step()
             seconds[name].append(time.perf_counter() - start)
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def main():
+    args = parse_arguments()
+    set_environment(args.threads)
+    steps = {name: make_step(args.model, args.batch_size, args.input_size, bits) for name, bits in (('binary', 1), ('twin', 32))}
+    medians = median_seconds(steps, args.repetitions)
     result = {
         'model': args.model,
         'batch_size': args.batch_size,
