@@ -109,6 +109,8 @@ class InputSpec:
 
     def crop(self, image: mx.nd.NDArray) -> mx.nd.NDArray:
         """Resize an image and crop its centre: (height, width, channels) uint8 -> (size, size, channels) uint8."""
+        if image.shape[:2] == (self.size, self.size) and self.resize in (None, self.size):
+            return image
         if self.resize is None:
             return mx.image.imresize(image, self.size, self.size, interp=_BILINEAR)
         return mx.image.center_crop(mx.image.resize_short(image, self.resize, interp=_BILINEAR), (self.size, self.size))[0]

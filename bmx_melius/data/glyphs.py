@@ -58,7 +58,7 @@ class GlyphImages(gluon.data.Dataset):
         self._typefaces = TYPEFACES[part]
         self._images = IMAGES_PER_CLASS[part] * len(CHARACTERS)
         self._part = list(TYPEFACES).index(part)
-        self._rendered = {}  # index -> image, 1 KB each
+        self._rendered = {}  # index -> NDArray of 1 KB
 
     def __len__(self):
         return self._images
@@ -70,8 +70,8 @@ class GlyphImages(gluon.data.Dataset):
         if index not in self._rendered:
             typeface = self._typefaces[index // len(CHARACTERS) % len(self._typefaces)]
             random = np.random.default_rng(seed_for(_SEED, index, 1 + self._part))
-            self._rendered[index] = _render(_mask(typeface, CHARACTERS[label]), random)
-        return mx.nd.array(self._rendered[index], dtype='uint8'), label
+            self._rendered[index] = mx.nd.from_numpy(_render(_mask(typeface, CHARACTERS[label]), random))
+        return self._rendered[index], label
 
 
 def open_glyphs():
