@@ -19,11 +19,11 @@ import run as runner
 import yaml
 from results import draw_flips, is_finished, summarize
 from study import HERE, known_studies, read_study
+from training_runs import accuracy_on_test_digits
 
 import model_zoo
 import train_imagenet
 from bmx_melius import summary
-from bmx_melius.data.small_images import open_digits
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import model_arguments
 from bmx_melius.training.recording.flips import binary_weights
@@ -219,13 +219,10 @@ def test_mistakes_in_the_arguments_are_named(arguments, words, tmp_path, capsys)
     assert error.startswith('error: ') and words in error and len(error.splitlines()) == 1
 
 
-def accuracy_on_test_digits(folder):
+def accuracy_of_export(folder):
     """Accuracy of the exported network of a run on the test digits, computed with only MXNet."""
     prefix = folder / 'meliusnet_flex'
-    net = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
-    pixels, labels = zip(*open_digits().test)
-    inputs = (np.stack([image.asnumpy()[1:-1, 1:-1, 0] for image in pixels])[:, None] - 77.9) / 95.9
-    return np.mean(net(mx.nd.array(inputs)).asnumpy().argmax(axis=1) == labels)
+    return accuracy_on_test_digits(mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params'))
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------------------------
@@ -296,7 +293,7 @@ def test_table_holds_the_numbers_of_the_runs(finished):
         for row in ('low', 'high')
     }
     for row in expected:
-        expected[row]['test_top1'] = [accuracy_on_test_digits(folder / 'tiny' / row / f'seed{seed}') for seed in (3, 4)]
+        expected[row]['test_top1'] = [accuracy_of_export(folder / 'tiny' / row / f'seed{seed}') for seed in (3, 4)]
     expected['high']['difference'] = np.subtract(expected['high']['test_top1'], expected['low']['test_top1'])
 
     rows = {row['name']: row for row in json.loads((folder / 'tiny' / 'summary.json').read_text())['rows']}

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
-from test_train_imagenet import TINY, train, train_apart, train_until
+from training_runs import OPTIONS, TINY, train, train_apart, train_until
 
 import bmx_melius
 import train_imagenet
@@ -123,7 +123,7 @@ def test_every_session_is_described(finished):
     }
     assert first['host'] == socket.gethostname() and first['threads'] and first['processor'] and first['usable_cores'] >= 1
     assert datetime.datetime.fromisoformat(first['started']) < datetime.datetime.fromisoformat(second['started'])
-    net = get_model('meliusnet_flex', block_numbers=[1, 1], transitions=[0.5], initial_layers='thumbnail', classes=10)
+    net = get_model('meliusnet_flex', **OPTIONS, initial_layers='thumbnail', classes=10)
     assert config['counts'] == bmx_melius.summary(net, (1, 1, 8, 8)).counts
 
 
