@@ -1,7 +1,9 @@
 """Studies: their files say what train_imagenet.py understands; runs are resumed, skipped, and their results put together correctly."""
 
+import contextlib
 import csv
 import fcntl
+import io
 import json
 import re
 import shlex
@@ -34,7 +36,7 @@ TINY = {
     'title': 'Rates',
     'compare': 'rate',
     'latency': True,
-    'flags': {'dataset': 'digits', 'num-epochs': 2, 'batch-size': 64, 'save-frequency': 0, 'track-flips': True, **NETWORK},
+    'flags': {'dataset': 'digits', 'num-epochs': 2, 'batch-size': 128, 'save-frequency': 0, 'track-flips': True, **NETWORK},
     'axes': {'rate': {'low': {'lr': 0.001}, 'high': {'lr': 0.03}, 'broken': {'model-options': {'block': 'brick'}}}},
     'seeds': [3, 4],
 }
@@ -46,11 +48,15 @@ def write_study(folder, content, name='tiny'):
     return path
 
 
-def run_apart(*arguments, status=0):
-    """Run the program in a separate process; return what it printed."""
-    done = subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout
+def printed_by(*arguments, status=0):
+    """Run the program in this process; return what it printed."""
+    handler = signal.getsignal(signal.SIGTERM)  # which the program sets
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            assert runner.main([*map(str, arguments)]) == status
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    return output.getvalue()
 
 
 # --- files ----------------------------------------------------------------------------------------------------------------------------
@@ -254,7 +260,7 @@ def interrupt_and_finish_a_study(folder):
         errors = process.communicate()[1]
     assert process.returncode == 128 + signal.SIGINT and 'the same command continues from here' in errors
     assert not is_finished(first) and len(list(folder.glob('tiny/*/seed*'))) == 1  # the others were not started
-    (folder / PRINTED).write_text(run_apart(folder / 'tiny.yaml', '--out', folder, '--jobs', 2, status=1))
+    (folder / PRINTED).write_text(printed_by(folder / 'tiny.yaml', '--out', folder, '--jobs', 2, status=1))
 
 
 def test_interrupted_run_is_resumed_and_failing_runs_are_named_without_stopping_the_others(finished):
@@ -352,14 +358,14 @@ def test_packed_networks_are_timed_and_the_processor_is_named(finished):
 def test_finished_runs_are_not_trained_again_and_the_rest_of_a_study_can_be_chosen_by_seeds(copied_study):
     folder = copied_study
     logs = {path: path.read_bytes() for path in folder.glob('tiny/*/seed*/experiment.log')}
-    printed = run_apart(folder / 'tiny.yaml', '--out', folder, '--seeds', '3', status=1)
+    printed = printed_by(folder / 'tiny.yaml', '--out', folder, '--seeds', '3', status=1)
     assert '| high | 1 |' in printed and '±' not in printed.split('Mean')[0]  # one run has no spread
     assert logs == {path: path.read_bytes() for path in folder.glob('tiny/*/seed*/experiment.log')}
 
 
 def test_runs_with_other_flags_and_folders_in_use_are_not_changed(copied_study):
     folder = copied_study
-    printed = run_apart(folder / 'tiny.yaml', '--out', folder, '--seeds', '4', '--', '--wd', '0.5', status=1)
+    printed = printed_by(folder / 'tiny.yaml', '--out', folder, '--seeds', '4', '--', '--wd', '0.5', status=1)
     assert printed.count('holds a run of other flags: --dataset digits') == 2  # the third row never got as far as a checkpoint
     unknown = jobs.Run(read_study(str(folder / 'tiny.yaml')).rows[0], 5, folder / 'unknown', [])
     unknown.folder.mkdir()
