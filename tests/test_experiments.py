@@ -14,6 +14,7 @@ import sys
 import time
 
 import jobs
+import measurements
 import mxnet as mx
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from training_runs import accuracy_on_test_digits
 
 import model_zoo
 import train_imagenet
-from bmx_melius import summary
+from bmx_melius import UserError, summary
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import model_arguments
 from bmx_melius.training.recording.flips import binary_weights
@@ -353,6 +354,14 @@ def test_packed_networks_are_timed_and_the_processor_is_named(finished):
         name: row['seconds'] for name, row in latency['rows'].items()
     }
     assert latency['processor'] in printed
+
+
+def test_a_measurement_that_fails_is_named_and_an_interrupted_one_stops_the_study(monkeypatch, tmp_path):
+    with pytest.raises(UserError, match='evaluate .*none digits: .*none'):
+        measurements._bmx_melius('evaluate', tmp_path / 'none', 'digits')
+    monkeypatch.setattr(measurements, 'main', lambda arguments: 128 + signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        measurements._bmx_melius('info')
 
 
 def test_finished_runs_are_not_trained_again_and_the_rest_of_a_study_can_be_chosen_by_seeds(copied_study):
