@@ -1,15 +1,16 @@
 """Measurements of trained networks, made after the training: accuracy on test images, and run time of the packed network."""
 
 import contextlib
+import io
 import json
 import os
-import subprocess
-import sys
+import signal
 
 from results import LATENCY_FILE, TEST_FILE, is_finished, network_prefix
 from tqdm import tqdm
 
 from bmx_melius import UserError
+from bmx_melius.__main__ import main
 from bmx_melius.bench.comparison import compare
 from bmx_melius.bench.peers import session
 from bmx_melius.bench.rows import Row
@@ -64,9 +65,14 @@ def _test_images(run):
 
 
 def _bmx_melius(*arguments):
-    """Run the command line in a separate process and return its standard output. Raises `UserError` with its last line if it fails."""
-    command = [sys.executable, '-m', 'bmx_melius', *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f'{" ".join(map(str, arguments))}: {(done.stderr.strip().splitlines() or ["failed"])[-1]}')
-    return done.stdout
+    """Run the command line in this process and return its standard output.
+
+    Raises `UserError` with its last error line if it fails, and `KeyboardInterrupt` if it is interrupted.
+    """
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+        status = main([str(argument) for argument in arguments])
+    if status == 128 + signal.SIGINT:
+        raise KeyboardInterrupt
+    if status:
+        raise UserError(f'{" ".join(map(str, arguments))}: {(errors.getvalue().strip().splitlines() or ["failed"])[-1]}')
+    return output.getvalue()

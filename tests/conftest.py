@@ -28,6 +28,8 @@ from native_program import BUILDS, BuildError, build_program
 # A process started in the background by a shell without job control ignores Ctrl-C, and so do its children: restore the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+pytest.register_assert_rewrite('training_runs')
+
 LONG_RUN = bool(os.environ.get('BMX_MELIUS_TEST_LONG'))
 
 settings.register_profile('short', deadline=None, derandomize=True, max_examples=30)

@@ -2,6 +2,7 @@
 
 from model_zoo import get_model_list
 from model_zoo.method_resnets import METHODS
+from model_zoo.registry import takes_option
 
 SIZED = ('alexnet_xnor', 'resnet18_xnorpp', 'resnet34_xnorpp')  # networks that accept one size of images
 DEEPER = {'quicknet_large', 'resnet34_benn', *(pattern.format(34) for pattern in METHODS)}
@@ -9,7 +10,18 @@ OF_ONE_DEPTH = [name for name in get_model_list() if name not in DEEPER]
 NARROW = ('abcnet', 'groupnet', 'cbcn', 'benn', 'bwn', 'ttq', 'dorefa', 'hwgq', 'lqnet', 'syq')  # methods that take much time
 
 
-def of_size(name, size):
-    """Arguments of `get_model` for images of size x size; those of some methods become narrow."""
-    narrow = {'init_features': 8} if any(method in name for method in NARROW) else {}
-    return {**narrow, **({'input_size': size} if name in SIZED else {})}
+def of_size(name, size, full=False):
+    """Arguments of `get_model` for images of size x size, with few channels.
+
+    Their layers, and the marks and operators of these, are those of the full width, which `full` selects except for methods that take
+    much time.
+    """
+    if any(method in name for method in NARROW):
+        width = {'init_features': 8}
+    elif full:
+        width = {}
+    elif takes_option(name, 'growth_rate'):
+        width = {'init_features': 32, 'growth_rate': 32}
+    else:
+        width = {'init_features': 16}
+    return {**width, **({'input_size': size} if name in SIZED else {})}

@@ -1,11 +1,12 @@
 """Checkpoints: they bring back everything, and a kill at any moment leaves a whole one."""
 
+import contextlib
 import errno
 import json
 import os
+import resource
 import shutil
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import mxnet as mx
@@ -247,22 +248,16 @@ def test_only_rank_0_writes_checkpoints(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-LIMITED = """
-import resource, signal, sys
-sys.path.insert(0, {tests!r})
-from test_checkpoints import OPTIONS, Checkpoints, Progress, UserError, make, step
-net, trainer = make()
-checkpoints = Checkpoints({folder!r}, OPTIONS)
-progress = checkpoints.load(net, trainer)
-step(net, trainer, 1)
-progress.epoch += 1
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that writing fails as on a full disk, with an error
-resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
-try:
-    checkpoints.save(net, trainer, progress)
-except UserError as error:
-    print(error)
-"""
+@contextlib.contextmanager
+def files_limited_to(size):
+    """Let writing beyond `size` bytes of a file fail as on a full disk, with an error, in this process."""
+    handler, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_disk_that_becomes_full_at_any_byte_loses_no_checkpoint_and_is_reported(tmp_path, long_run):
@@ -275,9 +270,15 @@ def test_a_disk_that_becomes_full_at_any_byte_loses_no_checkpoint_and_is_reporte
     sizes = sorted(map(len, before.values()))
     named = set()
     for limit in [size - 1 for size in sizes] + (list(range(0, sizes[-1], 97)) if long_run else []):
-        program = LIMITED.format(tests=os.path.dirname(__file__), folder=str(run), limit=limit)
-        done = subprocess.run([sys.executable, '-c', program], stdout=subprocess.PIPE, text=True, check=True)
-        message = done.stdout.strip()
+        net, trainer = make()
+        checkpoints = Checkpoints(run, OPTIONS)
+        progress = checkpoints.load(net, trainer)
+        step(net, trainer, 1)
+        mx.nd.waitall()
+        progress.epoch += 1
+        with pytest.raises(UserError) as raised, files_limited_to(limit):
+            checkpoints.save(net, trainer, progress)
+        message = str(raised.value)
         assert 'the checkpoint cannot be written' in message and '--resume' in message and len(message.splitlines()) == 1
         named.update(word for word in ('epoch-0001.params', 'epoch-0001.states', 'checkpoint.json') if word in message)
         assert before == {path.name: path.read_bytes() for path in run.iterdir()}

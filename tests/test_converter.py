@@ -142,10 +142,10 @@ def in_the_engine(threshold, convolution, x):
         ('meliusnetb', 'thumbnail'),
     ],
 )
-def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, convert, tmp_path):
+def test_every_binary_layer_of_the_zoo_equals_mxnets(name, initial_layers, convert, tmp_path, long_run):
     shape = (1, 3, 64, 64) if initial_layers != 'thumbnail' else (1, 3, 16, 16)
     stem = {'initial_layers': initial_layers} if initial_layers else {}
-    net = initialized(get_model(name, classes=10, **stem, **of_size(name, 64)), shape)
+    net = initialized(get_model(name, classes=10, **stem, **of_size(name, 64, full=long_run)), shape)
     make_statistics_hostile(net)
     report, prefix = convert(net, shape, verify=False)
     assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left and not report.unclear_thresholds
@@ -207,9 +207,9 @@ def test_networks_with_more_bits_have_nothing_to_convert_except_float_layers(nam
 
 
 @pytest.mark.parametrize('name', [name for name in OF_ONE_DEPTH if name != 'alexnet_xnor'])  # it would have 58 million float weights
-def test_every_network_of_the_zoo_with_32_bits_becomes_one_operator_that_gives_mxnets_logits(name, convert):
+def test_every_network_of_the_zoo_with_32_bits_becomes_one_operator_that_gives_mxnets_logits(name, convert, long_run):
     bits = {} if name.endswith('_32bit') else {'bits': 32}
-    net = get_model(name, classes=10, initial_layers='thumbnail', **bits, **of_size(name, 16))
+    net = get_model(name, classes=10, initial_layers='thumbnail', **bits, **of_size(name, 16, full=long_run))
     net = initialized(net, (1, 3, 16, 16), mx.init.Xavier())
     report, prefix = convert(net, (1, 3, 16, 16))
     assert report.binary_layers == 0 and [node['op'] for node in operators(prefix)] == [NAME]

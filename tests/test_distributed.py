@@ -12,6 +12,7 @@ import time
 import mxnet as mx
 import numpy as np
 import pytest
+from forked_program import SCRIPT, ForkedProgram
 from images import make_folders
 
 import train_imagenet
@@ -19,7 +20,6 @@ from bmx_melius.distributed.heartbeats import INTERVAL, JOIN_TIMEOUT, LOST, TIME
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.training.optimization import scaled_rate
 
-SCRIPT = train_imagenet.__file__
 FLAGS = [
     '--model',
     'meliusnet_flex',
@@ -207,9 +207,10 @@ def test_a_process_of_the_job_can_be_asked_whether_it_has_begun_before_mxnet_run
 
 @pytest.mark.parametrize('value', ['0', '1.5', 'soon', ''])
 def test_a_time_that_is_no_number_of_seconds_is_named(value, flags, tmp_path):
-    (process,) = start_job(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', roles=['server'], **{TIMEOUT: value})
-    ((status, output),) = end_of_job([process])
-    assert status == 2 and f'error: {TIMEOUT} is {value!r}' in output and len(output.splitlines()) == 1
+    environment = {**ENVIRONMENT, TIMEOUT: value, 'DMLC_ROLE': 'server'}
+    with ForkedProgram(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path / 'run', environment=environment) as process:
+        output = process.stdout.read()
+    assert process.returncode == 2 and f'error: {TIMEOUT} is {value!r}' in output and len(output.splitlines()) == 1
 
 
 def test_running_statistics_of_several_devices_become_their_mean():

@@ -1,7 +1,9 @@
 """Studies: their files say what train_imagenet.py understands; runs are resumed, skipped, and their results put together correctly."""
 
+import contextlib
 import csv
 import fcntl
+import io
 import json
 import re
 import shlex
@@ -12,6 +14,7 @@ import sys
 import time
 
 import jobs
+import measurements
 import mxnet as mx
 import numpy as np
 import pytest
@@ -19,11 +22,11 @@ import run as runner
 import yaml
 from results import draw_flips, is_finished, summarize
 from study import HERE, known_studies, read_study
+from training_runs import accuracy_on_test_digits
 
 import model_zoo
 import train_imagenet
-from bmx_melius import summary
-from bmx_melius.data.small_images import open_digits
+from bmx_melius import UserError, summary
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import model_arguments
 from bmx_melius.training.recording.flips import binary_weights
@@ -34,7 +37,7 @@ TINY = {
     'title': 'Rates',
     'compare': 'rate',
     'latency': True,
-    'flags': {'dataset': 'digits', 'num-epochs': 2, 'batch-size': 64, 'save-frequency': 0, 'track-flips': True, **NETWORK},
+    'flags': {'dataset': 'digits', 'num-epochs': 2, 'batch-size': 128, 'save-frequency': 0, 'track-flips': True, **NETWORK},
     'axes': {'rate': {'low': {'lr': 0.001}, 'high': {'lr': 0.03}, 'broken': {'model-options': {'block': 'brick'}}}},
     'seeds': [3, 4],
 }
@@ -46,11 +49,15 @@ def write_study(folder, content, name='tiny'):
     return path
 
 
-def run_apart(*arguments, status=0):
-    """Run the program in a separate process; return what it printed."""
-    done = subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout
+def printed_by(*arguments, status=0):
+    """Run the program in this process; return what it printed."""
+    handler = signal.getsignal(signal.SIGTERM)  # which the program sets
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            assert runner.main([*map(str, arguments)]) == status
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    return output.getvalue()
 
 
 # --- files ----------------------------------------------------------------------------------------------------------------------------
@@ -219,13 +226,10 @@ def test_mistakes_in_the_arguments_are_named(arguments, words, tmp_path, capsys)
     assert error.startswith('error: ') and words in error and len(error.splitlines()) == 1
 
 
-def accuracy_on_test_digits(folder):
+def accuracy_of_export(folder):
     """Accuracy of the exported network of a run on the test digits, computed with only MXNet."""
     prefix = folder / 'meliusnet_flex'
-    net = mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
-    pixels, labels = zip(*open_digits().test)
-    inputs = (np.stack([image.asnumpy()[1:-1, 1:-1, 0] for image in pixels])[:, None] - 77.9) / 95.9
-    return np.mean(net(mx.nd.array(inputs)).asnumpy().argmax(axis=1) == labels)
+    return accuracy_on_test_digits(mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params'))
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------------------------
@@ -257,7 +261,7 @@ def interrupt_and_finish_a_study(folder):
         errors = process.communicate()[1]
     assert process.returncode == 128 + signal.SIGINT and 'the same command continues from here' in errors
     assert not is_finished(first) and len(list(folder.glob('tiny/*/seed*'))) == 1  # the others were not started
-    (folder / PRINTED).write_text(run_apart(folder / 'tiny.yaml', '--out', folder, '--jobs', 2, status=1))
+    (folder / PRINTED).write_text(printed_by(folder / 'tiny.yaml', '--out', folder, '--jobs', 2, status=1))
 
 
 def test_interrupted_run_is_resumed_and_failing_runs_are_named_without_stopping_the_others(finished):
@@ -296,7 +300,7 @@ def test_table_holds_the_numbers_of_the_runs(finished):
         for row in ('low', 'high')
     }
     for row in expected:
-        expected[row]['test_top1'] = [accuracy_on_test_digits(folder / 'tiny' / row / f'seed{seed}') for seed in (3, 4)]
+        expected[row]['test_top1'] = [accuracy_of_export(folder / 'tiny' / row / f'seed{seed}') for seed in (3, 4)]
     expected['high']['difference'] = np.subtract(expected['high']['test_top1'], expected['low']['test_top1'])
 
     rows = {row['name']: row for row in json.loads((folder / 'tiny' / 'summary.json').read_text())['rows']}
@@ -352,17 +356,25 @@ def test_packed_networks_are_timed_and_the_processor_is_named(finished):
     assert latency['processor'] in printed
 
 
+def test_a_measurement_that_fails_is_named_and_an_interrupted_one_stops_the_study(monkeypatch, tmp_path):
+    with pytest.raises(UserError, match='evaluate .*none digits: .*none'):
+        measurements._bmx_melius('evaluate', tmp_path / 'none', 'digits')
+    monkeypatch.setattr(measurements, 'main', lambda arguments: 128 + signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        measurements._bmx_melius('info')
+
+
 def test_finished_runs_are_not_trained_again_and_the_rest_of_a_study_can_be_chosen_by_seeds(copied_study):
     folder = copied_study
     logs = {path: path.read_bytes() for path in folder.glob('tiny/*/seed*/experiment.log')}
-    printed = run_apart(folder / 'tiny.yaml', '--out', folder, '--seeds', '3', status=1)
+    printed = printed_by(folder / 'tiny.yaml', '--out', folder, '--seeds', '3', status=1)
     assert '| high | 1 |' in printed and '±' not in printed.split('Mean')[0]  # one run has no spread
     assert logs == {path: path.read_bytes() for path in folder.glob('tiny/*/seed*/experiment.log')}
 
 
 def test_runs_with_other_flags_and_folders_in_use_are_not_changed(copied_study):
     folder = copied_study
-    printed = run_apart(folder / 'tiny.yaml', '--out', folder, '--seeds', '4', '--', '--wd', '0.5', status=1)
+    printed = printed_by(folder / 'tiny.yaml', '--out', folder, '--seeds', '4', '--', '--wd', '0.5', status=1)
     assert printed.count('holds a run of other flags: --dataset digits') == 2  # the third row never got as far as a checkpoint
     unknown = jobs.Run(read_study(str(folder / 'tiny.yaml')).rows[0], 5, folder / 'unknown', [])
     unknown.folder.mkdir()

@@ -6,7 +6,7 @@ import signal
 import mxnet as mx
 import numpy as np
 import pytest
-from test_train_imagenet import TINY, train_apart, train_until
+from training_runs import OPTIONS, TINY, train_apart, train_until
 
 import bmx_melius as bmx
 from bmx_melius.errors import UserError
@@ -126,7 +126,7 @@ def read(folder):
 
 def test_a_run_writes_a_row_for_each_epoch_and_layer_and_a_plot(uninterrupted):
     rows = read(uninterrupted)
-    layers = [ALL, *binary_weights(get_model('meliusnet_flex', block_numbers=[1, 1], transitions=[0.5], initial_layers='thumbnail'))]
+    layers = [ALL, *binary_weights(get_model('meliusnet_flex', **OPTIONS, initial_layers='thumbnail'))]
     assert [(row['epoch'], row['layer']) for row in rows] == [(epoch, layer) for epoch in '12' for layer in layers]
     assert all(0 < float(row['flipped']) < 1 and int(row['p100']) <= 11 for row in rows if row['layer'] == ALL)
     assert (uninterrupted / 'flips.png').stat().st_size > 10000

@@ -11,7 +11,8 @@ import subprocess
 import sys
 
 import pytest
-from test_train_imagenet import SCRIPT, TINY, assert_same_end, error_of, train, train_apart
+from forked_program import ForkedProgram
+from training_runs import TINY, assert_same_end, error_of, train, train_apart
 
 from bmx_melius.errors import UserError
 from bmx_melius.training import run as run_module
@@ -102,8 +103,7 @@ def finished(make_once):
 def test_a_running_run_cannot_be_resumed_but_dry_run_reads_it_and_a_killed_run_can_be_resumed(finished, tmp_path, capsys):
     assert FILE not in os.listdir(finished)
     run = tmp_path / 'run'
-    command = [sys.executable, SCRIPT, *DIGITS, '--save-dir', str(run)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with ForkedProgram(*DIGITS, '--save-dir', run) as process:
         while not process.stdout.readline().startswith('epoch 1, update 1 '):
             assert process.poll() is None
         process.send_signal(signal.SIGSTOP)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from equations import assert_equals, conv, filter_mean, within_one
 from mxnet import autograd, nd
-from test_train_imagenet import train
+from training_runs import train
 
 import bmx_melius as bmx
 from bmx_melius import UserError

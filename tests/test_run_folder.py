@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
-from test_train_imagenet import TINY, train, train_apart, train_until
+from training_runs import OPTIONS, TINY, train, train_apart, train_until
 
 import bmx_melius
 import train_imagenet
@@ -123,7 +123,7 @@ def test_every_session_is_described(finished):
     }
     assert first['host'] == socket.gethostname() and first['threads'] and first['processor'] and first['usable_cores'] >= 1
     assert datetime.datetime.fromisoformat(first['started']) < datetime.datetime.fromisoformat(second['started'])
-    net = get_model('meliusnet_flex', block_numbers=[1, 1], transitions=[0.5], initial_layers='thumbnail', classes=10)
+    net = get_model('meliusnet_flex', **OPTIONS, initial_layers='thumbnail', classes=10)
     assert config['counts'] == bmx_melius.summary(net, (1, 1, 8, 8)).counts
 
 
@@ -230,11 +230,34 @@ def test_a_kill_while_files_are_written_leaves_complete_files(tmp_path, monkeypa
             with pytest.raises(Killed):
                 experiment.show_epoch(Progress(epoch=3, history=HISTORY))
         assert sorted(os.listdir(tmp_path)) == names
-        assert len(read_csv(tmp_path / 'metrics.csv')) == (3 if moment > 1 else 2)
+        assert len(read_csv(tmp_path / 'metrics.csv')) == (3 if moment > 0 else 2)
         for plot in ('accuracy.png', 'lr.png'):
             assert image.imread(tmp_path / plot).ndim == 3
     make_experiment(tmp_path).start({}, make_graph(), Progress(epoch=2, history=history))
     assert len(read_csv(tmp_path / 'metrics.csv')) == 2
+
+
+def test_plots_take_a_small_share_of_the_time_and_the_last_epoch_is_always_shown(tmp_path, monkeypatch):
+    clock, drawn = [0.0], []
+
+    class SlowFigure:
+        def savefig(self, path):
+            clock[0] += 1
+            Path(path).touch()
+
+    monkeypatch.setattr(time, 'monotonic', lambda: clock[0])
+    monkeypatch.setattr(plots, 'learning_rate', lambda *_, **__: SlowFigure())
+    monkeypatch.setattr(plots, 'accuracy', lambda history, title: drawn.append((clock[0], len(history))) or SlowFigure())
+    schedule = plots.Schedule(make_schedule('cosine', 0.1, 100, 10), 10, 100)
+    experiment = RunFolder(tmp_path, 'meliusnet22', Counts(), schedule)
+    history = [{**HISTORY[0], 'epoch': epoch + 1} for epoch in range(100)]
+    for epoch in range(1, 101):
+        clock[0] += 3
+        experiment.show_epoch(Progress(epoch=epoch, history=history[:epoch]))
+        assert len(read_csv(tmp_path / 'metrics.csv')) == epoch
+    assert clock[0] == 300 + 2 * len(drawn) and len(drawn) <= 0.05 * clock[0] / 2 + 2
+    assert all(time - before <= 40 + 3 + 2 for (before, _), (time, _) in zip(drawn, drawn[1:])), 'and they are not forgotten'
+    assert drawn[0][1] == 1 and drawn[-1][1] == 100
 
 
 @pytest.mark.parametrize('name', ['savefig', 'network', 'config'])

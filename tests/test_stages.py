@@ -8,7 +8,7 @@ import signal
 import mxnet as mx
 import numpy as np
 import pytest
-from test_train_imagenet import error_of, train
+from training_runs import error_of, train
 
 import model_zoo
 from bmx_melius.training import loop

@@ -1,8 +1,9 @@
 """`bmx-melius tables`: the tables of the paper as printed, beside the counts, and the documents that show them."""
 
+import contextlib
 import copy
+import functools
 import hashlib
-import io
 import json
 import re
 from fractions import Fraction
@@ -12,6 +13,7 @@ import pytest
 
 from bmx_melius.__main__ import main
 from bmx_melius.analysis.summary import summary
+from bmx_melius.cli import tables
 from bmx_melius.cli.tables import count
 from bmx_melius.cli.tables_markdown import to_markdown
 from model_zoo import get_model, get_model_list, registry
@@ -34,23 +36,29 @@ EXPRESSION = re.compile(rf'(\(?{NUMBER}(?: [-+/·] \(?{NUMBER}\)?)+) = ({NUMBER}
 
 
 @pytest.fixture(scope='module')
-def printed():
-    """The output of the command with --json."""
-    output = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('sys.stdout', output)
-        assert main(['tables', '--json']) == 0
-    return json.loads(output.getvalue())
+def outputs(make_once):
+    """The folder of what the command prints with --json and without; both from the same counts, which take seconds."""
+
+    def make(folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tables, 'count', functools.lru_cache(maxsize=None)(count))
+            for name, flags in (('json', ['--json']), ('markdown', [])):
+                with open(folder / name, 'w', encoding='utf-8') as output, contextlib.redirect_stdout(output):
+                    assert main(['tables', *flags]) == 0
+
+    return make_once('tables', make)
 
 
 @pytest.fixture(scope='module')
-def markdown():
+def printed(outputs):
+    """The output of the command with --json."""
+    return json.loads((outputs / 'json').read_text(encoding='utf-8'))
+
+
+@pytest.fixture(scope='module')
+def markdown(outputs):
     """The output of the command."""
-    output = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('sys.stdout', output)
-        assert main(['tables']) == 0
-    return output.getvalue()
+    return (outputs / 'markdown').read_text(encoding='utf-8')
 
 
 def find(content, table, index):

@@ -48,12 +48,12 @@ def in_stock_mxnet(prefix, x, folder):
     ],
 )
 def test_network_gives_the_same_logits_imperatively_hybridized_and_imported(name, initial_layers, tmp_path, long_run):
-    if name == 'resnet34_abcnet' and not long_run:
-        pytest.skip('825 binary convolutions take a minute; resnet18_abcnet has the same layers (make test-long)')
+    if name in ('resnet34_abcnet', 'resnet34_benn') and not long_run:
+        pytest.skip('hundreds of binary convolutions take long; the network with 18 layers has the same ones (make test-long)')
     size = 16 if initial_layers == 'thumbnail' else 64
     x = nd.random.normal(shape=(1, 3, size, size))
     stem = {'initial_layers': initial_layers} if initial_layers else {}
-    net = get_model(name, classes=7, **stem, **of_size(name, size))
+    net = get_model(name, classes=7, **stem, **of_size(name, size, full=long_run))
     net.initialize()
     imperative = net(x).asnumpy()
     assert imperative.shape == (1, 7)

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import time
 
 from ...analysis import drawing
 from ...files import replacing, write_json
@@ -15,6 +16,7 @@ from . import environment, plots
 
 LOG_FILE = 'experiment.log'
 CONFIG, DRAWING = 'config.json', 'network.pdf'
+PLOTTING_SHARE = 0.05  # of the time of a run, at most; short epochs would otherwise wait for their plots
 
 
 class RunFolder:
@@ -32,8 +34,9 @@ class RunFolder:
     ``tensorboard``    the same numbers as scalars, if requested
     =================  ===============================================================================================
 
-    Tables and plots are written from the history after each epoch and at the start of each session, so a resumed run continues them. When
-    one of them cannot be written, a warning is logged once and training continues.
+    Tables and plots are written from the history at the start of each session, so a resumed run continues them, and after each epoch; plots
+    are left out after an epoch, except the last one, that ends so soon after the previous plots that they would take more than 5 % of the
+    time. When one of the files cannot be written, a warning is logged once and training continues.
 
     Parameters
     ----------
@@ -52,6 +55,7 @@ class RunFolder:
     def __init__(self, folder, model, counts, schedule, flips=None, writes=True):
         self._folder, self._model, self._counts, self._schedule, self._writes = folder, model, counts, schedule, writes
         self._flips, self._scalars, self._failed = flips, None, set()
+        self._next_plots = 0.0  # earliest time on the monotonic clock
         self._title = f'{model}: {counts["size_bytes"] / 2**20:.2f} MB, {counts["ops"] / 1e6:,.4g} M OPs'
 
     def start(self, arguments, graph, progress, scalars=None):
@@ -75,7 +79,7 @@ class RunFolder:
         if scalars:
             with self._warn_once('tensorboard'):
                 self._scalars = scalars(self._path('tensorboard'), self._updates(progress))
-        self._write_history(progress)
+        self._write_history(progress, plot=True)
 
     def end_update(self):
         """Record the end of an update."""
@@ -100,7 +104,8 @@ class RunFolder:
     def show_epoch(self, progress):
         """Update tables and plots after a checkpoint; the last row of the history is that of the finished epoch."""
         if self._writes:
-            self._write_history(progress)
+            is_last = progress.epoch == self._schedule.num_epochs
+            self._write_history(progress, plot=is_last or time.monotonic() >= self._next_plots)
             self.add_scalars({f'epoch/{name}': value for name, value in progress.history[-1].items()}, progress)
 
     def _updates(self, progress):
@@ -133,17 +138,22 @@ class RunFolder:
         with self._warn_once(DRAWING):
             drawing.save(drawing.draw(graph, self._title), self._path(DRAWING))
 
-    def _write_history(self, progress):
-        history = progress.history
-        self._draw('lr.png', plots.learning_rate, self._schedule, self._updates(progress))
-        if not history:
-            return
-        self._tabulate('metrics.csv', history)
-        self._draw('accuracy.png', plots.accuracy, history)
-        if self._flips:
-            rows = self._flips.rows([row['epoch'] for row in history])
-            self._tabulate('flips.csv', rows)
-            self._draw('flips.png', plots.flips, rows)
+    def _write_history(self, progress, plot):
+        history, flips = progress.history, []
+        if history:
+            self._tabulate('metrics.csv', history)
+            if self._flips:
+                flips = self._flips.rows([row['epoch'] for row in history])
+                self._tabulate('flips.csv', flips)
+        if plot:
+            started = time.monotonic()
+            self._draw('lr.png', plots.learning_rate, self._schedule, self._updates(progress))
+            if history:
+                self._draw('accuracy.png', plots.accuracy, history)
+            if flips:
+                self._draw('flips.png', plots.flips, flips)
+            ended = time.monotonic()
+            self._next_plots = ended + (ended - started) / PLOTTING_SHARE
 
     def _tabulate(self, name, rows):
         with self._warn_once(name), replacing(self._path(name)) as temporary, open(temporary, 'w', newline='', encoding='utf-8') as file:
