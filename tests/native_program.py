@@ -23,17 +23,13 @@ from native_build import (  # noqa: E402, F401
 
 BUILDS = {
     'optimized': FLAGS,  # as in the library
-    'sanitized': ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all'],
+    # AddressSanitizer detects the accesses that the two checks left out would detect, which take a quarter of the time of compilation
+    'sanitized': ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize=null,object-size', '-fno-sanitize-recover=all'],
     'thread-sanitized': ['-O1', '-g1', '-fsanitize=thread'],
 }
-# Vector kernels are unrolled by lambdas, whose checks take most of the time of compilation. AddressSanitizer also detects accesses through
-# null pointers and outside of objects; its calls instead of inline checks detect the same. Not checked is the use of local variables after
-# the end of their block. These flags have no effect without sanitizers.
-VECTOR_CHECKS = [
-    '-fno-sanitize=null,object-size',
-    '-fno-sanitize-address-use-after-scope',
-    '--param=asan-instrumentation-with-call-threshold=0',
-]
+# Vector kernels are unrolled by lambdas, whose checks take most of the time of compilation. Calls of AddressSanitizer detect the same as
+# inline checks. Not checked is the use of local variables after the end of their block. Without sanitizers these flags have no effect.
+VECTOR_CHECKS = ['-fno-sanitize-address-use-after-scope', '--param=asan-instrumentation-with-call-threshold=0']
 
 
 def build_program(folder, source, parts, flags):
