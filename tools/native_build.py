@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 
-from setuptools import Extension
+from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
 
 try:
@@ -75,6 +75,15 @@ def known_instruction_sets(compiler):
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
     return {name: flags for name, flags in INSTRUCTION_SETS.items() if accepts(flags)}
+
+
+def fresh_object(source):
+    """Return the path of the object file that the last build of the engine made from a source (absolute), or None if it is outdated."""
+    build = Distribution().get_command_obj('build')
+    build.ensure_finalized()
+    engine, _ = extensions()
+    result = ROOT / build.build_temp / _inside(source.relative_to(ROOT)).with_suffix('.o')
+    return None if _outdated(result, [source, *(ROOT / path for path in engine.depends)]) else result
 
 
 def find_mxnet():
