@@ -56,7 +56,7 @@ def show_studies():
     for name in known_studies():
         study, quick = read_study(name), read_study(name, quick=True)
         print(f'{name}: {study.title}\n  rows: {"; ".join(row.name for row in study.rows)}')
-        print(f'  runs: {len(study.rows) * len(study.seeds)}; with --quick {len(quick.rows) * len(quick.seeds)}')
+        print(f'  runs: {len(study.runs())}; with --quick {len(quick.runs())}')
 
 
 def run(options, further):
@@ -75,8 +75,7 @@ def run(options, further):
                 study,
                 [
                     Run(row, seed, out.resolve() / study.name / row.folder / f'seed{seed}', row.arguments(seed) + further)
-                    for seed in options.seeds or study.seeds
-                    for row in study.rows
+                    for row, seed in study.runs(options.seeds)
                 ],
             )
         )

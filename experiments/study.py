@@ -18,6 +18,8 @@ The keys of a file are, for a study on ImageNet:
     Optional. Names of rows -> flags that are merged last, or ``false`` to leave out the row.
 ``seeds``
     Seeds; each row is trained once with each of them.
+``row_seeds``
+    Optional. Names of rows -> seeds, instead of ``seeds``: fewer for rows whose training takes long.
 ``quick``
     Replacements for these keys, for small networks on a dataset that needs no download; axes that are not given are kept.
 """
@@ -35,7 +37,7 @@ from bmx_melius import UserError
 
 HERE = pathlib.Path(__file__).resolve().parent
 KEYS = {'title': str, 'flags': dict, 'axes': dict, 'compare': str, 'seeds': list}
-OPTIONAL_KEYS = {'rows': dict, 'latency': bool}
+OPTIONAL_KEYS = {'rows': dict, 'latency': bool, 'row_seeds': dict}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +60,23 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """Study: rows to be compared, each trained once with each seed; with `latency` their packed networks are timed."""
+    """Study: rows to be compared, each trained once with each of its seeds; with `latency` their packed networks are timed.
+
+    `row_seeds` has the seeds of rows for which they differ from `seeds`.
+    """
 
     name: str
     title: str
     rows: Tuple[Row, ...]
     seeds: Tuple[int, ...]
     latency: bool = False
+    row_seeds: Dict[str, Tuple[int, ...]] = dataclasses.field(default_factory=dict)
+
+    def runs(self, seeds=None):
+        """Return pairs (row, seed): all rows with the first seed, then with the next one. `seeds`, if given, replace those of the study."""
+        return [
+            (row, seed) for seed in seeds or self.seeds for row in self.rows if seeds or seed in self.row_seeds.get(row.name, self.seeds)
+        ]
 
 
 def known_studies():
@@ -121,7 +133,13 @@ def read_study(name, quick=False):
                 raise UserError(f'{path}: rows: {row} must be a mapping of flags, or false')
             rows.append(Row(row, _merged(flags, exception), baseline if baseline != row else None))
     _check_exceptions(path, rows, exceptions)
-    return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']), content.get('latency', False))
+    row_seeds = {name: tuple(seeds) for name, seeds in content.get('row_seeds', {}).items()}
+    unknown = set(row_seeds) - {row.name for row in rows} or {seed for seeds in row_seeds.values() for seed in seeds} - set(
+        content['seeds']
+    )
+    if unknown:
+        raise UserError(f'{path}: row_seeds: {", ".join(map(str, unknown))} is no row or seed of the study')
+    return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']), content.get('latency', False), row_seeds)
 
 
 def _check(path, content, keys, required=()):

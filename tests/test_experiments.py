@@ -70,7 +70,7 @@ def test_every_command_of_a_study_is_one_that_can_be_trained(name, quick, tmp_pa
     assert runner.main(arguments) == 0
     commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
     study = read_study(name, quick)
-    assert len(commands) == len(study.rows) * len(study.seeds) > 1
+    assert len(commands) == len(study.runs()) > 1
     folders = set()
     for _, script, *words in commands:
         assert script == train_imagenet.__file__
@@ -133,6 +133,12 @@ TABLE_2 = {
     'binary_densenet37': (2.71, 2.20),
     'meliusnet29': (2.63, 2.14),
 }
+
+
+def test_rows_may_have_fewer_seeds_and_those_of_the_command_replace_them(tmp_path):
+    study = read_study(str(write_study(tmp_path, {**TINY, 'row_seeds': {'high': [3]}})))
+    assert [(row.name, seed) for row, seed in study.runs()] == [('low', 3), ('high', 3), ('broken', 3), ('low', 4), ('broken', 4)]
+    assert [(row.name, seed) for row, seed in study.runs([7])] == [('low', 7), ('high', 7), ('broken', 7)]
 
 
 def test_the_study_of_stems_has_the_rows_of_table_2():
@@ -199,6 +205,8 @@ def test_the_study_of_optimizers_trains_resnet_e18_by_three_optimizers_and_count
         ({'rows': {'lower': {}}}, 'there is no row lower; known: low; high; broken'),
         ({'rows': {'high': 0.1}}, 'rows: high must be a mapping of flags, or false'),
         ({'rows': {'low': False}}, 'low is left out, but high is compared with it'),
+        ({'row_seeds': {'lower': [3]}}, 'row_seeds: lower is no row or seed of the study'),
+        ({'row_seeds': {'low': [5]}}, 'row_seeds: 5 is no row or seed of the study'),
     ],
 )
 def test_mistakes_in_a_study_are_named(change, words, tmp_path, capsys):
