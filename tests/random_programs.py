@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
+from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
 from bmx_melius.deployment.program.program import Program
 
 CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
@@ -95,6 +95,8 @@ class Maker:
                 attributes[attribute] = choice((1, 1, 1, 2, 3))
             elif attribute.startswith('pad_') and attribute != 'pad_value':
                 attributes[attribute] = choice((0, 0, 1, 1, 2, 4))
+            elif attribute == 'planes':
+                attributes[attribute] = choice([p for p in (1, 1, 2, 3) if value.channels // attributes['groups'] % p == 0])
             elif attribute == 'groups':
                 attributes[attribute] = choice([g for g in (1, 1, 2, 3, 4, 8) if value.channels % g == 0])
             elif attribute == 'out_channels':
@@ -108,8 +110,9 @@ class Maker:
             else:
                 attributes[attribute] = self.random.randint(least, most)
         if value.flat and 'kernel_h' in attributes:
-            plain = {'kernel': 1, 'stride': 1, 'dilation': 1, 'pad': 0}
-            attributes = {key: plain.get(key[:-2], number) if key[-2:] in ('_h', '_w') else number for key, number in attributes.items()}
+            plain = {f'{name}_{axis}': 1 for name in ('kernel', 'stride', 'dilation') for axis in 'hw'}
+            plain.update(dict.fromkeys(PADDING, 0))
+            attributes = {key: plain.get(key, number) for key, number in attributes.items()}
         return attributes
 
     def bound(self, operation):
@@ -145,7 +148,10 @@ class Maker:
     def arrays(self, operation):
         channels = self.values[operation.inputs[0]].channels
         for name, (dtype, shape) in array_shapes(operation, channels).items():
-            if dtype.kind == 'b':
+            equal = [array for other in self.operations for key, array in other.arrays.items() if (key, array.shape) == (name, shape)]
+            if equal and equal[0].dtype == dtype and self.random.random() < 0.3:
+                array = self.random.choice(equal)
+            elif dtype.kind == 'b':
                 array = self.numpy.rand(*shape) < 0.5
             elif name == 'threshold':
                 array = self.numpy.randint(-20, 21, shape) / 2 * self.numpy.choice((1, 1, 10), shape)

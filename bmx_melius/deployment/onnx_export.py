@@ -16,7 +16,7 @@ import numpy as np
 from .._version import __version__
 from ..errors import UserError
 from .program import reference
-from .program.operations import BITS_KIND, OPERATIONS
+from .program.operations import BITS_KIND, OPERATIONS, PADDING
 
 OPSET = 13
 IR_VERSION = 8  # supported by ONNX 1.10 and newer
@@ -192,8 +192,8 @@ class _Model:
         constants = [self._floats('weight', weight)] + ([self._constant('bias', bias)] if has_bias else [])
         return self._add('Conv', x, *constants, group=groups, **_windows(geometry))
 
-    def binary_conv(self, _, b, groups, weight, out_channels, pad_value, offset, **geometry):
-        signs = np.where(weight, 1, -1).astype(np.int8).transpose(0, 3, 1, 2)
+    def binary_conv(self, _, b, groups, weight, out_channels, pad_value, offset, planes, **geometry):
+        signs = np.where(np.tile(weight, planes), 1, -1).astype(np.int8).transpose(0, 3, 1, 2)
         n, sums = signs[0].size, signs.sum(axis=(1, 2, 3), dtype=np.int64)
         windows = _windows(geometry)
         if pad_value == 0 and any(windows['pads']):
@@ -302,8 +302,8 @@ class _Model:
 
 
 def _windows(geometry):
-    pair = {name: [geometry[f'{name}_h'], geometry[f'{name}_w']] for name in ('kernel', 'stride', 'pad')}
-    attributes = {'kernel_shape': pair['kernel'], 'strides': pair['stride'], 'pads': pair['pad'] * 2}
+    pair = {name: [geometry[f'{name}_h'], geometry[f'{name}_w']] for name in ('kernel', 'stride')}
+    attributes = {'kernel_shape': pair['kernel'], 'strides': pair['stride'], 'pads': [geometry[side] for side in PADDING]}
     if 'dilation_h' in geometry:
         attributes['dilations'] = [geometry['dilation_h'], geometry['dilation_w']]
     return attributes

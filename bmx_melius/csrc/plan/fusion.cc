@@ -231,7 +231,7 @@ class Fuser {
 
     bool is_pointwise(int i) const {
         const Attributes& a = operation(i).attributes;
-        return operation(i).op == Op::conv && a.taps() == 1 && !a.pad_h && !a.pad_w;
+        return operation(i).op == Op::conv && a.taps() == 1 && !a.padded();
     }
 
     void fuse_chain(int i) {
@@ -408,7 +408,7 @@ class Fuser {
         }
         // Padding with 0 corrects sums after the addition, which must therefore be exact.
         const Attributes& a = operation(i).attributes;
-        if (a.pad_value == 0 && (a.pad_h || a.pad_w) && !facts_.ranges[other].integers) {
+        if (a.pad_value == 0 && a.padded() && !facts_.ranges[other].integers) {
             return;
         }
         group.operations.push_back(add);

@@ -1,6 +1,6 @@
 """Operations of a program: semantics, inputs, attributes, arrays and results.
 
-C is the number of input channels; *geometry* is kernel, stride, pad and dilation, each with height before width.
+C is the number of input channels; *geometry* is kernel, stride, dilation, each with height before width, and the padding of the four sides.
 
 ``conv`` x
     Convolution with ``weight`` (out_channels, C / groups, kernel_h, kernel_w), zero padding, plus ``bias`` (out_channels,) if has_bias.
@@ -8,7 +8,8 @@ C is the number of input channels; *geometry* is kernel, stride, pad and dilatio
 ``binary_conv`` b
     Let s be +1 for set bits of b, -1 for clear ones and ``pad_value`` (-1, 0 or +1) outside the map, w be +1 and -1 for the bits of
     ``weight`` (out_channels, kernel_h, kernel_w, C / groups), and n = kernel_h kernel_w C / groups. With the integer h = conv(s, w)
-    the result is (h + n) / 2 if ``offset``, else h. On a flat value, with kernel 1, it is a binary dense layer.
+    the result is (h + n) / 2 if ``offset``, else h. On a flat value, with kernel 1, it is a binary dense layer. The channels of a group
+    are ``planes`` parts of equal size with the same weights, which ``weight`` contains once (C / groups / planes channels).
 ``threshold`` x
     Bits: (x >= threshold[c]) != flip[c]. A threshold of -inf gives a constant.
 ``affine`` x
@@ -66,7 +67,9 @@ class ProgramError(UserError):
 
 
 _KERNEL = {'kernel_h': (1, 255), 'kernel_w': (1, 255)}
-_STEPS = {'stride_h': (1, 255), 'stride_w': (1, 255), 'pad_h': (0, 255), 'pad_w': (0, 255)}
+SIDES = {'h': ('pad_top', 'pad_bottom'), 'w': ('pad_left', 'pad_right')}  # attributes of the padding before and after the map
+PADDING = ('pad_top', 'pad_left', 'pad_bottom', 'pad_right')
+_STEPS = {'stride_h': (1, 255), 'stride_w': (1, 255), **dict.fromkeys(PADDING, (0, 255))}
 _DILATION = {'dilation_h': (1, 255), 'dilation_w': (1, 255)}
 _CONVOLUTION = {'out_channels': (1, MAX_CHANNELS), **_KERNEL, **_STEPS, **_DILATION, 'groups': (1, MAX_CHANNELS)}
 _FLAG = (0, 1)
@@ -99,7 +102,7 @@ class Rule:
 
 OPERATIONS = {
     'conv': Rule(1, (1, 1), (REAL_KIND,), REAL_KIND, {**_CONVOLUTION, 'has_bias': _FLAG, 'half': _FLAG}),
-    'binary_conv': Rule(2, (1, 1), (BITS_KIND,), REAL_KIND, {**_CONVOLUTION, 'pad_value': (-1, 1), 'offset': _FLAG}),
+    'binary_conv': Rule(2, (1, 1), (BITS_KIND,), REAL_KIND, {**_CONVOLUTION, 'pad_value': (-1, 1), 'offset': _FLAG, 'planes': (1, 255)}),
     'threshold': Rule(3, (1, 1), (REAL_KIND,), BITS_KIND),
     'affine': Rule(4, (1, 1), (REAL_KIND,), REAL_KIND),
     'relu': Rule(5, (1, 1), (REAL_KIND,), REAL_KIND),
@@ -122,6 +125,12 @@ OPERATIONS = {
     'shift_map': Rule(22, (1, 1), (REAL_KIND,), REAL_KIND, _POSITIONS),
     'unflatten': Rule(23, (1, 1), (REAL_KIND, BITS_KIND), None),
 }
+
+# Operations on the elements at one position of inputs of equal size, wherever that is.
+ELEMENTWISE = ('affine', 'relu', 'add', 'prelu', 'clip', 'sigmoid', 'abs')
+
+# Attributes that version 1 of the format does not have -> the attribute with their value, or the value.
+ABSENT_IN_VERSION_1 = {'pad_bottom': 'pad_top', 'pad_right': 'pad_left', 'planes': 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +156,8 @@ class Value:
 class Operation:
     """One operation: its name in `OPERATIONS`, the numbers of its input values, its attributes and its arrays.
 
+    An operation of a structure has no arrays, but the words before each of them (`program`, *Arrays*) as ``array_numbers``.
+
     Arrays: ``weight`` and ``bias`` of ``conv`` float32 (the weight float16 with half = 1), ``weight`` of ``binary_conv`` bool,
     ``threshold`` float32 and ``flip`` bool, all others float32; shapes as in the module's docstring.
     """
@@ -155,6 +166,7 @@ class Operation:
     inputs: tuple
     attributes: dict = dataclasses.field(default_factory=dict)
     arrays: dict = dataclasses.field(default_factory=dict)
+    array_numbers: dict = dataclasses.field(default_factory=dict)
 
 
 _CHANNEL_ARRAYS = {'affine': ('scale', 'shift'), 'prelu': ('slope',), 'clip': ('low', 'high')}
@@ -168,7 +180,7 @@ def array_shapes(operation, channels):
         outputs, kernel = attributes['out_channels'], (attributes['kernel_h'], attributes['kernel_w'])
         inputs = channels // attributes['groups']
         if operation.name == 'binary_conv':
-            return {'weight': (np.dtype(bool), (outputs, *kernel, inputs))}
+            return {'weight': (np.dtype(bool), (outputs, *kernel, inputs // attributes['planes']))}
         arrays = {'weight': (HALF if attributes['half'] else FLOAT, (outputs, inputs, *kernel))}
         if attributes['has_bias']:
             arrays['bias'] = (FLOAT, (outputs,))
@@ -258,6 +270,8 @@ def _check_convolution(operation, x):
     window = attributes['kernel_h'] * attributes['kernel_w'] * x.channels
     if operation.name == 'binary_conv' and window // groups >= MAX_WEIGHTS:
         raise ProgramError(f'binary_conv with {window // groups} weights per output; fewer than {MAX_WEIGHTS} are exact')
+    if operation.name == 'binary_conv' and x.channels // groups % attributes['planes']:
+        raise ProgramError(f'binary_conv cannot split the {x.channels // groups} channels of a group into {attributes["planes"]} planes')
     if operation.name == 'conv' and window >= MAX_ELEMENTS:
         raise ProgramError(f'conv has {MAX_ELEMENTS} or more elements in a window')
 
@@ -265,11 +279,11 @@ def _check_convolution(operation, x):
 def _pooled_size(operation, x):
     """Return height and width of the result of pooling."""
     name, attributes = operation.name, operation.attributes
-    if any(attributes[f'pad_{axis}'] >= attributes[f'kernel_{axis}'] for axis in 'hw'):
+    if any(attributes[side] >= attributes[f'kernel_{axis}'] for axis in 'hw' for side in SIDES[axis]):
         raise ProgramError(f'{name} with a pad as large as its kernel has windows without an element')
     height, width = _windows(operation, x, ceil=bool(attributes['ceil']))
     last_row, last_column = (
-        (size - 1) * attributes[f'stride_{axis}'] - attributes[f'pad_{axis}'] for size, axis in ((height, 'h'), (width, 'w'))
+        (size - 1) * attributes[f'stride_{axis}'] - attributes[SIDES[axis][0]] for size, axis in ((height, 'h'), (width, 'w'))
     )
     if last_row >= x.height or last_column >= x.width:
         raise ProgramError(f'{name} has a last window without an element of the map')
@@ -280,12 +294,13 @@ def _windows(operation, x, ceil):
     """Return height and width of the result of sliding the window of an operation over `x`."""
     sizes = []
     for axis, size in (('h', x.height), ('w', x.width)):
-        kernel, stride, pad = (operation.attributes[f'{name}_{axis}'] for name in ('kernel', 'stride', 'pad'))
+        kernel, stride = (operation.attributes[f'{name}_{axis}'] for name in ('kernel', 'stride'))
+        pad = sum(operation.attributes[side] for side in SIDES[axis])
         extent = operation.attributes.get(f'dilation_{axis}', 1) * (kernel - 1) + 1
         if x.flat and (extent, stride, pad) != (1, 1, 0):
             raise ProgramError(f'{operation.name} of a flat value must have kernel 1')
-        room = size + 2 * pad - extent
+        room = size + pad - extent
         if room < 0:
-            raise ProgramError(f'{operation.name} has a window of {extent} on a padded map of {size + 2 * pad}')
+            raise ProgramError(f'{operation.name} has a window of {extent} on a padded map of {size + pad}')
         sizes.append((room + stride - 1 if ceil else room) // stride + 1)
     return sizes

@@ -137,13 +137,14 @@ def apply(operation, inputs):
 # --- windows --------------------------------------------------------------------------------------------------------------------------
 
 
-def _geometry(kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h=1, dilation_w=1):
-    return {'kernel': (kernel_h, kernel_w), 'stride': (stride_h, stride_w), 'pad': (pad_h, pad_w), 'dilation': (dilation_h, dilation_w)}
+def _geometry(kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left, pad_bottom, pad_right, dilation_h=1, dilation_w=1):
+    pad = (pad_top, pad_bottom), (pad_left, pad_right)
+    return {'kernel': (kernel_h, kernel_w), 'stride': (stride_h, stride_w), 'pad': pad, 'dilation': (dilation_h, dilation_w)}
 
 
 def _pad(x, pad, fill):
-    """Pad the last two axes."""
-    return np.pad(x, [(0, 0)] * (x.ndim - 2) + [(size, size) for size in pad], constant_values=fill)
+    """Pad the last two axes, each with (before, after) elements."""
+    return np.pad(x, [(0, 0)] * (x.ndim - 2) + list(pad), constant_values=fill)
 
 
 def _windows(x, kernel, stride, dilation, ceil=False, beyond=0):
@@ -174,8 +175,8 @@ def _conv(x, out_channels, groups, has_bias, half, weight, bias=None, **geometry
     return y + bias[:, None, None] if has_bias else y
 
 
-def _binary_conv(bits, out_channels, groups, pad_value, offset, weight, **geometry):
-    geometry = _geometry(**geometry)
+def _binary_conv(bits, out_channels, groups, pad_value, offset, planes, weight, **geometry):
+    geometry, weight = _geometry(**geometry), np.tile(weight, planes)
     pad = geometry.pop('pad')
     padded = _pad(bits, pad, pad_value == 1)
     words = _pack_channels(padded.reshape(len(bits), groups, -1, *padded.shape[2:]), axis=2)

@@ -27,13 +27,19 @@ def _slice_axis(builder, node):
 
 @rule('slice')
 def _slice(builder, node):
-    """Convert the removal of leading rows and columns to a depthwise convolution whose kernel is 1 in the last corner, 0 elsewhere."""
+    """Convert the removal of leading rows and columns to less padding of the windows before it (`Builder.without_first`).
+
+    Where there are none, a depthwise convolution whose kernel is 1 in the last corner and 0 elsewhere moves the elements.
+    """
     begin, end, step = (integers(node.attributes.get(name, '')) for name in ('begin', 'end', 'step'))
     begin = [number or 0 for number in begin]
     if len(begin) != 4 or begin[:2] != [0, 0] or min(begin) < 0 or {*end, *step} - {None}:
         raise UnsupportedError('it slices the map; only leading rows and columns can be removed')
     height, width = begin[2] + 1, begin[3] + 1
     x = builder.real(builder.network.sources(node)[0])
+    windows = builder.without_first(x, *begin[2:])
+    if windows is not None:
+        return builder.set(node, windows)
     channels = builder.value(x).channels
     weight = np.zeros((channels, 1, height, width), dtype=np.float32)
     weight[:, :, -1, -1] = 1
