@@ -132,6 +132,14 @@ class Program:
         omitted = sum(array.words for _, arrays in records for array in arrays if not array.number)
         return self._with_header(np.concatenate([self._input_words(), *words, words_of(self.outputs)]), omitted)
 
+    @classmethod
+    def structure_of(cls, words):
+        """Return the structure of the program with the given words, in the version of these, as `from_words` reads them."""
+        reader = cls._read(words, has_arrays=True)[1]
+        kept = np.delete(words, np.concatenate([np.arange(*span) for span in reader.spans])) if reader.spans else words.copy()
+        kept[3] = checksum_of(kept[4:])
+        return kept
+
     def _input_words(self):
         return words_of([number for x in self.inputs for number in (2 if x.flat else 4, x.channels, x.height, x.width)])
 
@@ -164,15 +172,16 @@ class Program:
         ProgramError
             If the program is invalid; the message gives the position and the reason.
         """
-        return cls._read(words, has_arrays=True)
+        return cls._read(words, has_arrays=True)[0]
 
     @classmethod
     def from_structure(cls, words):
         """Read and validate a structure as `from_words` does a program. The operations of the result have no arrays."""
-        return cls._read(words, has_arrays=False)
+        return cls._read(words, has_arrays=False)[0]
 
     @classmethod
     def _read(cls, words, has_arrays):
+        """Return the program and its `_Reader`."""
         words = np.asarray(words)
         inputs, operations, outputs = _read_header(words, has_arrays)
         reader = _Reader(words, has_arrays)
@@ -187,7 +196,7 @@ class Program:
         for number in program.outputs:
             if values[number].kind != REAL_KIND:
                 raise ProgramError(f'output value {number} holds bits')
-        return program
+        return program, reader
 
 
 def _check_input(number, value):
@@ -281,6 +290,7 @@ class _Reader:
         self.words, self.has_arrays, self.totals = words, has_arrays, _Totals()
         self.is_version_1, self.stored = words[1] == 1, ArrayReader()
         self.position, self.omitted = HEADER_WORDS, 0  # of the next word; number of words of arrays that a structure omits
+        self.spans = []  # (begin, end) of the elements of each array
 
     @property
     def left(self):
@@ -355,7 +365,9 @@ class _Reader:
     def _elements(self, dtype, shape, what):
         """Take the words of an array; return None for a structure, which omits them."""
         if self.has_arrays:
-            return self.take(word_count(dtype, shape), what)
+            elements = self.take(word_count(dtype, shape), what)
+            self.spans.append((self.position - len(elements), self.position))
+            return elements
         self.omitted += word_count(dtype, shape)
         return None
 
