@@ -287,6 +287,42 @@ class _Model:
     def unflatten(self, _, x):
         return self._add('Unsqueeze', x, self._constant('axes', np.array([2, 3])))
 
+    def elu(self, value, x, slope):
+        zero = self._constant('zero', np.float32(0))
+        low = self._add('Sub', self._add('Exp', self._add('Min', x, zero)), self._constant('one', np.float32(1)))
+        return self._add('Add', self._add('Relu', x), self._add('Mul', low, self._of_channels('slope', slope, value)))
+
+    def gelu(self, _, x):
+        share = self._add('Erf', self._add('Mul', x, self._constant('factor', np.float32(0.5**0.5))))
+        return self._add('Mul', x, self._affine(share, 0.5, 0.5))
+
+    def upsample(self, _, x, scale_h, scale_w, repeat):
+        """Insert axes after height and width, pad or repeat along these, and join them with the axes before."""
+        wide = self._add('Unsqueeze', x, self._constant('axes', np.array([3, 5])))
+        if repeat:
+            wide = self._add('Tile', wide, self._constant('repeats', np.array([1, 1, 1, scale_h, 1, scale_w])))
+        else:
+            wide = self._add('Pad', wide, self._constant('pads', np.array([0] * 6 + [0, 0, 0, scale_h - 1, 0, scale_w - 1])))
+        shape = self._add('Shape', x)
+        sizes = self._add('Mul', shape, self._constant('scales', np.array([1, 1, scale_h, scale_w])))
+        y = self._add('Reshape', wide, sizes)
+        if repeat:
+            return y
+        end = self._add('Sub', sizes, self._constant('last', np.array([0, 0, scale_h - 1, scale_w - 1])))
+        return self._add('Slice', y, self._constant('begin', np.zeros(4, np.int64)), end)
+
+    def global_max_pool(self, _, x):
+        return self._add('GlobalMaxPool', x)
+
+    def normalize(self, value, x, groups, by_position, eps):
+        shape = self._add('Shape', x)
+        parts = self._add('Reshape', x, self._constant('groups', np.array([0, groups, value.channels // groups, -1])))
+        axes = [2] if by_position else [2, 3]
+        difference = self._add('Sub', parts, self._add('ReduceMean', parts, axes=axes, keepdims=1))
+        variance = self._add('ReduceMean', self._add('Mul', difference, difference), axes=axes, keepdims=1)
+        deviation = self._add('Sqrt', self._add('Add', variance, self._constant('eps', eps)))
+        return self._add('Reshape', self._add('Div', difference, deviation), shape)
+
     def _affine(self, x, factor, shift):
         return self._add(
             'Add', self._add('Mul', x, self._constant('factor', np.float32(factor))), self._constant('shift', np.float32(shift))

@@ -8,7 +8,9 @@
 #include "steps/conv_step.h"
 #include "steps/elementwise.h"
 #include "steps/map_steps.h"
+#include "steps/statistics_steps.h"
 #include "steps/stem_step.h"
+#include "steps/upsample_step.h"
 
 namespace bmx {
 namespace {
@@ -124,6 +126,16 @@ class Lowering {
             case StepKind::average_pool:
                 return std::make_unique<AveragePoolStep>(source(group), operation(group.operations[0]).attributes,
                                                          group.result, output(group));
+            case StepKind::global_max:
+                return std::make_unique<GlobalMaxStep>(source(group), output(group));
+            case StepKind::normalize: {
+                const Operation& normalize = operation(group.operations[0]);
+                return std::make_unique<NormalizeStep>(source(group), normalize.attributes,
+                                                       vector(normalize.first, 1)[0], output(group));
+            }
+            case StepKind::upsample:
+                return std::make_unique<UpsampleStep>(source(group), operation(group.operations[0]).attributes,
+                                                      group.result, output(group));
             case StepKind::shuffle:
                 return std::make_unique<ShuffleStep>(source(group), operation(group.operations[0]).attributes.groups,
                                                      output(group));
@@ -195,6 +207,13 @@ class Lowering {
             case Op::prelu:
                 stage.kind = Elementwise::prelu;
                 stage.a = channel_numbers(i, operation(i).first);
+                break;
+            case Op::elu:
+                stage.kind = Elementwise::elu;
+                stage.a = channel_numbers(i, operation(i).first);
+                break;
+            case Op::gelu:
+                stage.kind = Elementwise::gelu;
                 break;
             case Op::clip:
                 stage.kind = Elementwise::clip;

@@ -159,6 +159,7 @@ Value result_of(const Operation& operation, const std::vector<Value>& values) {
             pool(operation, result);
             break;
         case Op::global_avg_pool:
+        case Op::global_max_pool:
             result.height = result.width = 1;
             break;
         case Op::add:
@@ -173,12 +174,20 @@ Value result_of(const Operation& operation, const std::vector<Value>& values) {
             cut(a, result);
             break;
         case Op::shuffle:
+        case Op::normalize:
             if (x.channels % a.groups) {
-                throw Error("shuffle of " + str(x.channels) + " channels in " + str(a.groups) + " groups");
+                throw Error(std::string(rule.name) + " of " + str(x.channels) + " channels in " + str(a.groups) + " groups");
             }
             break;
         case Op::flatten:
             result = {x.kind, x.elements(), 1, 1, true};
+            break;
+        case Op::upsample:
+            if (x.flat) {
+                throw Error("upsample of " + to_string(x));
+            }
+            result.height = a.repeat ? x.height * a.scale_h : (x.height - 1) * a.scale_h + 1;
+            result.width = a.repeat ? x.width * a.scale_w : (x.width - 1) * a.scale_w + 1;
             break;
         case Op::multiply:
             check_factor(inputs);
@@ -204,6 +213,8 @@ Value result_of(const Operation& operation, const std::vector<Value>& values) {
         case Op::clip:
         case Op::sigmoid:
         case Op::abs:
+        case Op::elu:
+        case Op::gelu:
             break;
     }
     if (rule.result != Rule::same) {
@@ -273,6 +284,11 @@ const std::vector<Rule>& rules() {
         {"scale_map", 1, 1, true, false, Rule::real, positions},
         {"shift_map", 1, 1, true, false, Rule::real, positions},
         {"unflatten", 1, 1, true, true, Rule::same, {}},
+        {"elu", 1, 1, true, false, Rule::real, {}},
+        {"gelu", 1, 1, true, false, Rule::real, {}},
+        {"upsample", 1, 1, true, false, Rule::real, {{"scale_h", &A::scale_h, 1, 255}, {"scale_w", &A::scale_w, 1, 255}, {"repeat", &A::repeat, 0, 1}}},
+        {"global_max_pool", 1, 1, true, false, Rule::real, {}},
+        {"normalize", 1, 1, true, false, Rule::real, {{"groups", &A::groups, 1, kMaxChannels}, {"by_position", &A::by_position, 0, 1}}},
     };
     return table;
 }

@@ -49,6 +49,11 @@ enum class Op {  // values are the opcodes of the format
     scale_map,
     shift_map,
     unflatten,
+    elu,
+    gelu,
+    upsample,
+    global_max_pool,
+    normalize,
 };
 
 // Attributes of an operation. Those that it does not have are neutral.
@@ -63,6 +68,8 @@ struct Attributes {
     int begin = 0, end = 0;
     int low = 0;
     int by_channel = 0, height = 1, width = 1;
+    int scale_h = 1, scale_w = 1, repeat = 0;
+    int by_position = 0;
 
     int extent_h() const { return dilation_h * (kernel_h - 1) + 1; }
     int extent_w() const { return dilation_w * (kernel_w - 1) + 1; }

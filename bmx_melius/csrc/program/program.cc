@@ -221,6 +221,7 @@ class Reader {
                 operation.second = array(channels, "shift", place);
                 break;
             case Op::prelu:
+            case Op::elu:
                 operation.first = array(channels, "slope", place);
                 break;
             case Op::clip:
@@ -233,6 +234,9 @@ class Reader {
             case Op::shift_map:
                 operation.first = array(int64_t(a.by_channel ? channels : 1) * a.height * a.width,
                                         operation.op == Op::scale_map ? "factor" : "summand", place);
+                break;
+            case Op::normalize:
+                operation.first = array(1, "eps", place);
                 break;
             default:
                 break;

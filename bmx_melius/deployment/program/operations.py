@@ -44,6 +44,16 @@ C is the number of input channels; *geometry* is kernel, stride, dilation, each 
     that the program accepts only inputs of one size.
 ``unflatten`` x
     A flat value as a map of height and width 1. Also accepts bits.
+``elu`` x; ``gelu`` x
+    x where x > 0, (exp(x) - 1) slope[c] elsewhere; x times the probability that a standard normal number is smaller than x.
+``upsample`` x
+    A map of which each element is repeated ``scale_h`` times in its column and ``scale_w`` times in its row, if ``repeat``; otherwise
+    elements that are scale_h - 1 rows and scale_w - 1 columns of zeros apart, with none after the last one.
+``global_max_pool`` x
+    Maximum over height and width, which become 1.
+``normalize`` x
+    (x - m) / sqrt(v + eps), with the mean m and the variance v over the channels of each of ``groups`` groups and all positions, or the
+    channels of a group at one position if ``by_position``.
 """
 
 import dataclasses
@@ -124,10 +134,15 @@ OPERATIONS = {
     'scale_map': Rule(21, (1, 1), (REAL_KIND,), REAL_KIND, _POSITIONS),
     'shift_map': Rule(22, (1, 1), (REAL_KIND,), REAL_KIND, _POSITIONS),
     'unflatten': Rule(23, (1, 1), (REAL_KIND, BITS_KIND), None),
+    'elu': Rule(24, (1, 1), (REAL_KIND,), REAL_KIND),
+    'gelu': Rule(25, (1, 1), (REAL_KIND,), REAL_KIND),
+    'upsample': Rule(26, (1, 1), (REAL_KIND,), REAL_KIND, {'scale_h': (1, 255), 'scale_w': (1, 255), 'repeat': _FLAG}),
+    'global_max_pool': Rule(27, (1, 1), (REAL_KIND,), REAL_KIND),
+    'normalize': Rule(28, (1, 1), (REAL_KIND,), REAL_KIND, {'groups': (1, MAX_CHANNELS), 'by_position': _FLAG}),
 }
 
 # Operations on the elements at one position of inputs of equal size, wherever that is.
-ELEMENTWISE = ('affine', 'relu', 'add', 'prelu', 'clip', 'sigmoid', 'abs')
+ELEMENTWISE = ('affine', 'relu', 'add', 'prelu', 'clip', 'sigmoid', 'abs', 'elu', 'gelu')
 
 # Attributes that version 1 of the format does not have -> the attribute with their value, or the value.
 ABSENT_IN_VERSION_1 = {'pad_bottom': 'pad_top', 'pad_right': 'pad_left', 'planes': 1}
@@ -169,7 +184,7 @@ class Operation:
     array_numbers: dict = dataclasses.field(default_factory=dict)
 
 
-_CHANNEL_ARRAYS = {'affine': ('scale', 'shift'), 'prelu': ('slope',), 'clip': ('low', 'high')}
+_CHANNEL_ARRAYS = {'affine': ('scale', 'shift'), 'prelu': ('slope',), 'elu': ('slope',), 'clip': ('low', 'high')}
 _POSITION_ARRAYS = {'scale_map': 'factor', 'shift_map': 'summand'}
 
 
@@ -187,6 +202,8 @@ def array_shapes(operation, channels):
         return arrays
     if operation.name == 'threshold':
         return {'threshold': (FLOAT, (channels,)), 'flip': (np.dtype(bool), (channels,))}
+    if operation.name == 'normalize':
+        return {'eps': (FLOAT, (1,))}
     if operation.name in _POSITION_ARRAYS:
         shape = (channels if attributes['by_channel'] else 1, attributes['height'], attributes['width'])
         return {_POSITION_ARRAYS[operation.name]: (FLOAT, shape)}
@@ -217,7 +234,7 @@ def result_of(operation, inputs):
         channels, (height, width) = attributes['out_channels'], _windows(operation, x, ceil=False)
     elif name in ('max_pool', 'avg_pool'):
         height, width = _pooled_size(operation, x)
-    elif name == 'global_avg_pool':
+    elif name in ('global_avg_pool', 'global_max_pool'):
         height = width = 1
     elif name == 'add':
         if x != inputs[1]:
@@ -244,9 +261,16 @@ def result_of(operation, inputs):
         if not begin < end <= channels:
             raise ProgramError(f'slice of channels {begin} to {end} of {channels}')
         channels = end - begin
-    elif name == 'shuffle':
+    elif name in ('shuffle', 'normalize'):
         if channels % attributes['groups']:
-            raise ProgramError(f'shuffle of {channels} channels in {attributes["groups"]} groups')
+            raise ProgramError(f'{name} of {channels} channels in {attributes["groups"]} groups')
+    elif name == 'upsample':
+        if flat:
+            raise ProgramError(f'upsample of {x}')
+        height, width = (
+            size * attributes[scale] if attributes['repeat'] else (size - 1) * attributes[scale] + 1
+            for size, scale in ((height, 'scale_h'), (width, 'scale_w'))
+        )
     elif name == 'flatten':
         channels, height, width, flat = channels * height * width, 1, 1, True
     elif name == 'unflatten':

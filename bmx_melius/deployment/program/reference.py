@@ -4,6 +4,8 @@ It defines the results of the engine's kernels (bits and integers are equal, flo
 engine is not compiled. Real values are float32 arrays (batch, channels, height, width) or (batch, channels), bits are bool arrays.
 """
 
+import math
+
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
@@ -281,6 +283,30 @@ def _sigmoid(x):
     return (np.where(x >= 0, 1, decay) / (1 + decay)).astype(np.float32)
 
 
+def _elu(x, slope):
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)) * _of_channels(slope, x))
+
+
+def _gelu(x):
+    exact = x.astype(np.float64)
+    return (exact * np.vectorize(math.erfc, otypes=[np.float64])(-exact / math.sqrt(2)) / 2).astype(np.float32)
+
+
+def _upsample(x, scale_h, scale_w, repeat):
+    if repeat:
+        return x.repeat(scale_h, axis=2).repeat(scale_w, axis=3)
+    y = np.zeros((*x.shape[:2], (x.shape[2] - 1) * scale_h + 1, (x.shape[3] - 1) * scale_w + 1), dtype=x.dtype)
+    y[:, :, ::scale_h, ::scale_w] = x
+    return y
+
+
+def _normalize(x, groups, by_position, eps):
+    parts = x.reshape(len(x), groups, -1, *x.shape[2:]).astype(np.float64)
+    axes = (2,) if by_position else (2, 3, 4)
+    mean, variance = parts.mean(axis=axes, keepdims=True), parts.var(axis=axes, keepdims=True)
+    return ((parts - mean) / np.sqrt(variance + eps.astype(np.float64))).astype(np.float32).reshape(x.shape)
+
+
 def _of_positions(numbers, x):
     """Reshape `numbers`, (channels, height, width), to broadcast to `x`."""
     return numbers.reshape(-1) if x.ndim == 2 else numbers
@@ -314,5 +340,10 @@ _FUNCTIONS = {
     'scale_map': lambda x, factor, **_: x * _of_positions(factor, x),
     'shift_map': lambda x, summand, **_: x + _of_positions(summand, x),
     'unflatten': lambda x: x[:, :, None, None],
+    'elu': _elu,
+    'gelu': _gelu,
+    'upsample': _upsample,
+    'global_max_pool': lambda x: x.max(axis=(2, 3), keepdims=True),
+    'normalize': _normalize,
 }
-ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool')
+ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool', 'global_max_pool', 'normalize')
