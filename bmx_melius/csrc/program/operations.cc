@@ -176,7 +176,8 @@ Value result_of(const Operation& operation, const std::vector<Value>& values) {
         case Op::shuffle:
         case Op::normalize:
             if (x.channels % a.groups) {
-                throw Error(std::string(rule.name) + " of " + str(x.channels) + " channels in " + str(a.groups) + " groups");
+                throw Error(std::string(rule.name) + " of " + str(x.channels) + " channels in " + str(a.groups) +
+                            " groups");
             }
             break;
         case Op::flatten:
@@ -286,9 +287,21 @@ const std::vector<Rule>& rules() {
         {"unflatten", 1, 1, true, true, Rule::same, {}},
         {"elu", 1, 1, true, false, Rule::real, {}},
         {"gelu", 1, 1, true, false, Rule::real, {}},
-        {"upsample", 1, 1, true, false, Rule::real, {{"scale_h", &A::scale_h, 1, 255}, {"scale_w", &A::scale_w, 1, 255}, {"repeat", &A::repeat, 0, 1}}},
+        {"upsample",
+         1,
+         1,
+         true,
+         false,
+         Rule::real,
+         {{"scale_h", &A::scale_h, 1, 255}, {"scale_w", &A::scale_w, 1, 255}, {"repeat", &A::repeat, 0, 1}}},
         {"global_max_pool", 1, 1, true, false, Rule::real, {}},
-        {"normalize", 1, 1, true, false, Rule::real, {{"groups", &A::groups, 1, kMaxChannels}, {"by_position", &A::by_position, 0, 1}}},
+        {"normalize",
+         1,
+         1,
+         true,
+         false,
+         Rule::real,
+         {{"groups", &A::groups, 1, kMaxChannels}, {"by_position", &A::by_position, 0, 1}}},
     };
     return table;
 }
