@@ -105,6 +105,10 @@ def _difference(operation, given, expected, found):
     """Return the largest difference of an element, relative to the sum of the magnitudes of its summands."""
     positive = dataclasses.replace(operation, arrays={name: np.abs(array) for name, array in operation.arrays.items()})
     magnitude = np.maximum(reference.apply(positive, [np.abs(x) for x in given]), np.finfo(np.float32).tiny)
+    if operation.name == 'elu':  # the difference of an exponential and 1
+        magnitude = magnitude + np.abs(operation.arrays['slope']).max()
+    elif operation.name == 'normalize':  # differences from the mean, divided by at least the root of eps
+        magnitude = np.abs(given[0]).max() / np.sqrt(operation.arrays['eps'][0]) + 1
     with np.errstate(invalid='ignore'):  # of infinities, which are equal
         return float(np.where(found == expected, 0, np.abs(found - expected) / magnitude).max())
 
