@@ -8,10 +8,10 @@ import sys
 
 from ._version import __version__
 from .arguments import Parser
-from .cli import bench, convert, evaluate, export_onnx, import_bmxnet, import_larq, info, pack_images, predict, summary, tables
+from .cli import bench, convert, evaluate, export_onnx, import_bmxnet, import_larq, info, operators, pack_images, predict, summary, tables
 from .errors import UserError
 
-_COMMANDS = (summary, convert, export_onnx, import_larq, import_bmxnet, bench, predict, evaluate, pack_images, tables, info)
+_COMMANDS = (summary, convert, export_onnx, import_larq, import_bmxnet, bench, predict, evaluate, pack_images, tables, operators, info)
 _USER_ERROR = 2  # exit status, the same as argparse's
 _WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')  # packages that are installed with MXNet and GluonCV
 _DESCRIPTION = 'Binary neural networks on MXNet: count operations and parameters, convert, evaluate and time trained networks.'

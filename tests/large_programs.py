@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bmx_melius.deployment.program.operations import OPERATIONS
+from bmx_melius.deployment.program.operations import OPERATIONS, Operation, array_shapes
 from bmx_melius.deployment.program.program import MAGIC, VERSION
 from bmx_melius.deployment.program.words import checksum_of
 
@@ -23,11 +23,13 @@ def words_of(inputs, records, outputs):
 
 
 def record(name, inputs, array_words=0, **attributes):
-    """The words of an operation: attributes that are not named do nothing special, its arrays are zeros."""
+    """The words of an operation: attributes that are not named do nothing special, its arrays are `array_words` zeros."""
     rule = OPERATIONS[name]
     plain = {attribute: max(least, 0) for attribute, (least, _) in rule.attributes.items()}
     assert set(attributes) <= set(plain)
-    body = [*inputs, *{**plain, **attributes}.values()]
+    attributes = {**plain, **attributes}
+    body = [*inputs, *attributes.values()]
+    array_words += len(array_shapes(Operation(name, (), attributes), 1))  # their numbers, 0 as well
     return np.array([rule.opcode, 3 + len(body) + array_words, len(inputs), *body, *[0] * array_words], np.int32)
 
 

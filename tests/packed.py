@@ -5,13 +5,14 @@ import json
 import numpy as np
 
 from bmx_melius.container import write_parameters
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value
 from bmx_melius.deployment.program.packed_operator import NAME, operator_attributes
 from bmx_melius.deployment.program.program import Program
 
 
 def geometry(kernel=1, stride=1, pad=0):
-    return {f'{name}_{axis}': number for name, number in (('kernel', kernel), ('stride', stride), ('pad', pad)) for axis in 'hw'}
+    window = {f'{name}_{axis}': number for name, number in (('kernel', kernel), ('stride', stride)) for axis in 'hw'}
+    return {**window, **dict.fromkeys(PADDING, pad)}
 
 
 def make_program(seed=0, channels=5, classes=7):
@@ -20,7 +21,7 @@ def make_program(seed=0, channels=5, classes=7):
     filters = 40
     dilation = {'dilation_h': 1, 'dilation_w': 1, 'groups': 1}
     sign = {'threshold': random.randn(channels).astype('f') * 0.1, 'flip': random.rand(channels) < 0.5}
-    binary = {'out_channels': filters, **geometry(3, pad=1), **dilation, 'pad_value': -1, 'offset': 0}
+    binary = {'out_channels': filters, **geometry(3, pad=1), **dilation, 'pad_value': -1, 'offset': 0, 'planes': 1}
     dense = {'out_channels': classes, **geometry(), **dilation, 'has_bias': 1, 'half': 0}
     scores = {'weight': random.randn(classes, filters, 1, 1).astype('f'), 'bias': random.randn(classes).astype('f')}
     return Program(

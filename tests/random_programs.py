@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
+from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
 from bmx_melius.deployment.program.program import Program
 
 CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
@@ -95,6 +95,10 @@ class Maker:
                 attributes[attribute] = choice((1, 1, 1, 2, 3))
             elif attribute.startswith('pad_') and attribute != 'pad_value':
                 attributes[attribute] = choice((0, 0, 1, 1, 2, 4))
+            elif attribute == 'planes':
+                attributes[attribute] = choice([p for p in (1, 1, 2, 3) if value.channels // attributes['groups'] % p == 0])
+            elif attribute in ('scale_h', 'scale_w'):
+                attributes[attribute] = choice((1, 2, 3))
             elif attribute == 'groups':
                 attributes[attribute] = choice([g for g in (1, 1, 2, 3, 4, 8) if value.channels % g == 0])
             elif attribute == 'out_channels':
@@ -108,8 +112,9 @@ class Maker:
             else:
                 attributes[attribute] = self.random.randint(least, most)
         if value.flat and 'kernel_h' in attributes:
-            plain = {'kernel': 1, 'stride': 1, 'dilation': 1, 'pad': 0}
-            attributes = {key: plain.get(key[:-2], number) if key[-2:] in ('_h', '_w') else number for key, number in attributes.items()}
+            plain = {f'{name}_{axis}': 1 for name in ('kernel', 'stride', 'dilation') for axis in 'hw'}
+            plain.update(dict.fromkeys(PADDING, 0))
+            attributes = {key: plain.get(key, number) for key, number in attributes.items()}
         return attributes
 
     def bound(self, operation):
@@ -117,9 +122,15 @@ class Maker:
         name, a, x = operation.name, operation.attributes, self.values[operation.inputs[0]]
         inputs, units = zip(*(self.bounds[number] for number in operation.inputs))
         unit = min(1, *units)
-        if name in ('avg_pool', 'global_avg_pool', 'sigmoid') and self.exact:
+        if name in ('avg_pool', 'global_avg_pool', 'sigmoid', 'elu', 'gelu', 'normalize') and self.exact:
             return None
-        if name == 'threshold' and not self.exact or name in ('sigmoid', 'clip') and not self.exact and inputs[0] > ROUNDED:
+        if (
+            name == 'threshold'
+            and not self.exact
+            or name in ('sigmoid', 'clip', 'elu', 'gelu', 'normalize')
+            and not self.exact
+            and inputs[0] > ROUNDED
+        ):
             return None
         if 'kernel_h' in a and name.endswith('conv'):
             weights = a['kernel_h'] * a['kernel_w'] * (x.channels // a['groups'])
@@ -133,6 +144,8 @@ class Maker:
             bound, unit = inputs[0] * inputs[1], min(1, units[0] * units[1])
         elif name == 'clip':
             bound, unit = max(inputs[0], 10), min(unit, 0.5)
+        elif name == 'normalize':
+            bound = float(np.sqrt(x.channels * x.height * x.width)) * 4  # the deviation is at least 1 / 4 by eps
         elif name == 'channel_mean':
             if x.channels & (x.channels - 1) and self.exact:
                 return None
@@ -145,11 +158,16 @@ class Maker:
     def arrays(self, operation):
         channels = self.values[operation.inputs[0]].channels
         for name, (dtype, shape) in array_shapes(operation, channels).items():
-            if dtype.kind == 'b':
+            equal = [array for other in self.operations for key, array in other.arrays.items() if (key, array.shape) == (name, shape)]
+            if equal and equal[0].dtype == dtype and self.random.random() < 0.3:
+                array = self.random.choice(equal)
+            elif dtype.kind == 'b':
                 array = self.numpy.rand(*shape) < 0.5
             elif name == 'threshold':
                 array = self.numpy.randint(-20, 21, shape) / 2 * self.numpy.choice((1, 1, 10), shape)
                 array[self.numpy.rand(*shape) < 0.1] = self.numpy.choice((-np.inf, np.inf, 1e30, -1e9, 40000, -0.0))
+            elif name == 'eps':
+                array = self.numpy.rand(*shape) + 1 / 16
             elif name in ('low', 'high'):
                 array = self.numpy.randint(0, 21, shape) / (2 if name == 'high' else -2)
                 array[self.numpy.rand(*shape) < 0.1] = np.inf if name == 'high' else -np.inf

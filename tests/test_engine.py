@@ -29,7 +29,7 @@ from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.deployment.convert.conversion import convert
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.limits import MAX_OPERATIONS
-from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, result_of
+from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_KIND, Operation, ProgramError, Value, result_of
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
 from model_zoo import get_model
@@ -198,7 +198,7 @@ def test_elementwise_operations_after_a_binary_convolution_equal_the_interpreter
         maker.values.append(result_of(operation, [maker.values[number] for number in inputs]))
         return len(maker.values) - 1
 
-    pads = dict(pad_h=kernel // 2, pad_w=kernel // 2)
+    pads = dict.fromkeys(PADDING, kernel // 2)
     window = dict(kernel_h=kernel, kernel_w=kernel, stride_h=stride, stride_w=stride, **pads)
     x = add('binary_conv', add('threshold', 0), **attributes_of('binary_conv', out_channels=channels, pad_value=pad_value, **window))
     others = {'add': 1, 'multiply': 1, 'gate': 2, 'map': 3}
@@ -233,7 +233,7 @@ def attributes_of(name, **others):
 def test_a_sum_with_a_convolution_padded_with_0_is_rounded_once(library):
     random, channels = np.random.RandomState(0), 64
     signs = Operation('threshold', (0,), {}, {'threshold': np.zeros(channels, np.float32), 'flip': np.zeros(channels, bool)})
-    attributes = attributes_of('binary_conv', out_channels=channels, kernel_h=3, kernel_w=3, pad_h=1, pad_w=1, pad_value=0)
+    attributes = attributes_of('binary_conv', out_channels=channels, kernel_h=3, kernel_w=3, pad_value=0, **dict.fromkeys(PADDING, 1))
     convolution = Operation('binary_conv', (1,), attributes, {'weight': random.rand(channels, 3, 3, channels) < 0.5})
     program = Program([Value(REAL_KIND, channels, 7, 7, False)], [signs, convolution, Operation('add', (0, 2))], [3])
     inputs = [random.randn(1, channels, 7, 7).astype(np.float32)]
@@ -245,7 +245,7 @@ def test_a_sum_with_a_convolution_padded_with_0_is_rounded_once(library):
 @pytest.mark.parametrize('kernel', [1, 3])
 def test_sums_of_up_to_3e38_are_as_exact_as_others(library, kernel):
     random = np.random.RandomState(0)
-    attributes = attributes_of('conv', out_channels=64, kernel_h=kernel, kernel_w=kernel, pad_h=kernel // 2, pad_w=kernel // 2)
+    attributes = attributes_of('conv', out_channels=64, kernel_h=kernel, kernel_w=kernel, **dict.fromkeys(PADDING, kernel // 2))
     weight = random.randn(64, 64, kernel, kernel)
     weight *= 3e38 / 3.3e38 / np.abs(weight).sum(axis=(1, 2, 3), keepdims=True)
     program = Program([Value(REAL_KIND, 64, 9, 9, False)], [Operation('conv', (0,), attributes, {'weight': weight.astype('f')})], [1])
@@ -257,7 +257,7 @@ def test_sums_of_up_to_3e38_are_as_exact_as_others(library, kernel):
 def test_any_number_of_first_layers_fits_on_the_stack(library):
     layers = 5000
     middle_and_1 = {'weight': np.array([0, 1, 0], np.float32).reshape(1, 1, 1, 3), 'bias': np.ones(1, np.float32)}
-    attributes = attributes_of('conv', out_channels=1, kernel_w=3, pad_w=1, has_bias=1)
+    attributes = attributes_of('conv', out_channels=1, kernel_w=3, pad_left=1, pad_right=1, has_bias=1)
     operations = [Operation('conv', (number,), attributes, middle_and_1) for number in range(layers)]
     program = Program([Value(REAL_KIND, 1, 3, 5, False)], operations, [layers])
     x = np.arange(15, dtype=np.float32).reshape(1, 1, 3, 5)
@@ -375,7 +375,7 @@ assert status == 0 and (run() == y).all()
 
 def test_a_forked_child_computes_with_one_thread(tmp_path):
     attributes = {name: 1 for name in OPERATIONS['conv'].attributes}
-    attributes.update(out_channels=8, pad_h=0, pad_w=0, has_bias=0, half=0)
+    attributes.update(out_channels=8, has_bias=0, half=0, **dict.fromkeys(PADDING, 0))
     weight = np.random.randn(8, 4, 1, 1).astype(np.float32)
     program = Program([Value(REAL_KIND, 4, 16, 16, False)], [Operation('conv', (0,), attributes, {'weight': weight})], [1])
     np.save(tmp_path / 'words.npy', program.to_words())
@@ -539,11 +539,17 @@ BEYOND = {
         'operation 17 (binary_conv): 1140850688 weights of convolutions so far; at most 1073741824 are possible',
     ),
     'window': (
-        lambda: words_of([(4, 1 << 20, 1, 1)], [record('conv', [0], 1, kernel_h=64, kernel_w=32, pad_h=32, pad_w=16)], [1]),
+        lambda: words_of(
+            [(4, 1 << 20, 1, 1)],
+            [record('conv', [0], 1, kernel_h=64, kernel_w=32, pad_top=32, pad_left=16, pad_bottom=32, pad_right=16)],
+            [1],
+        ),
         'operation 0: conv has 2147483648 or more elements in a window',
     ),
     'no more than all weights': (  # the array is looked for
-        lambda: words_of([(4, 1 << 18, 1, 1)], [record('conv', [0], 1, kernel_h=16, kernel_w=4, pad_h=8, pad_w=2)], [1]),
+        lambda: words_of(
+            [(4, 1 << 18, 1, 1)], [record('conv', [0], 1, kernel_h=16, kernel_w=4, pad_top=8, pad_left=2, pad_bottom=8, pad_right=2)], [1]
+        ),
         'word 28: weight of operation 0 (conv) needs 16777216 words, 2 are left',
     ),
 }
@@ -567,7 +573,7 @@ def test_both_validators_refuse_bounds_that_are_no_numbers(reference_library, ar
     operation = Operation(names[array], (0,), {}, arrays[names[array]])
     program = Program([Value(REAL_KIND, 3, 2, 2, False)], [operation], [0])
     words = program.to_words()
-    words[-1 - {'threshold': 4, 'low': 6, 'high': 3}[array]] = np.float32(np.nan).view(np.int32)  # before the number of the output
+    words[-1 - {'threshold': 5, 'low': 7, 'high': 3}[array]] = np.float32(np.nan).view(np.int32)  # before the number of the output
     words[3] = np.array(zlib.crc32(words[4:].tobytes()), np.uint32).view(np.int32)
     assert refusal(words) == f'operation 0 ({operation.name}) has a {array} that is not a number'
     assert not create(reference_library, words)

@@ -18,7 +18,7 @@ from packed import geometry, make_image, make_program, write_packed
 
 import bmx_melius as bmx
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value
 from bmx_melius.deployment.program.packed_operator import operator_attributes
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import mxnet_operator
@@ -222,7 +222,8 @@ def test_words_that_change_in_place_are_noticed():
 
 
 def test_a_program_of_more_than_a_million_words_runs():
-    geometry = {f'{name}_{axis}': value for name, value in (('kernel', 1), ('stride', 1), ('pad', 0), ('dilation', 1)) for axis in 'hw'}
+    window = {f'{name}_{axis}': 1 for name in ('kernel', 'stride', 'dilation') for axis in 'hw'}
+    geometry = {**window, **dict.fromkeys(PADDING, 0)}
     weight = np.random.default_rng(0).standard_normal((1024, 1025, 1, 1), dtype=np.float32)
     attributes = {'out_channels': 1024, **geometry, 'groups': 1, 'has_bias': 0, 'half': 0}
     program = Program([Value(REAL_KIND, 1025, 1, 1, True)], [Operation('conv', (0,), attributes, {'weight': weight})], [1])

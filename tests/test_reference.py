@@ -22,11 +22,12 @@ PADS = st.tuples(st.integers(0, 3), st.integers(0, 3))
 
 
 def geometry(kernel, stride=(1, 1), pad=(0, 0), dilation=None):
-    """The attributes of a window."""
+    """The attributes of a window; `pad` before an axis and after it, or (top, left, bottom, right)."""
     attributes = {}
-    for name, pair in (('kernel', kernel), ('stride', stride), ('pad', pad), ('dilation', dilation)):
+    for name, pair in (('kernel', kernel), ('stride', stride), ('dilation', dilation)):
         if pair is not None:
             attributes[f'{name}_h'], attributes[f'{name}_w'] = pair
+    attributes.update(zip(('pad_top', 'pad_left', 'pad_bottom', 'pad_right'), (pad if len(pad) == 4 else pad * 2)))
     return attributes
 
 
@@ -70,7 +71,7 @@ def binary_convolution_by_loops(s, w, stride, pad, dilation, groups, pad_value):
 
 def binary_conv(weight, kernel, stride=(1, 1), pad=(0, 0), dilation=(1, 1), groups=1, pad_value=-1, offset=False):
     window = geometry(kernel, stride, pad, dilation)
-    attributes = {'out_channels': len(weight), **window, 'groups': groups, 'pad_value': pad_value, 'offset': int(offset)}
+    attributes = {'out_channels': len(weight), **window, 'groups': groups, 'pad_value': pad_value, 'offset': int(offset), 'planes': 1}
     return Operation('binary_conv', (), attributes, {'weight': weight})
 
 

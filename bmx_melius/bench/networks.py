@@ -42,13 +42,14 @@ def export(network, prefix, input_shape):
 
 def single_layer(channels, size):
     """Return a `Program` of one binary layer: random thresholds and a 3x3 convolution, padding -1, with equal channels in and out."""
-    from ..deployment.program.operations import REAL_KIND, Operation, Value
+    from ..deployment.program.operations import PADDING, REAL_KIND, Operation, Value
     from ..deployment.program.program import Program
 
     random = np.random.default_rng(_SEED)
     arrays = {'threshold': random.normal(0, 0.3, channels).astype(np.float32), 'flip': np.zeros(channels, bool)}
-    geometry = {f'{name}_{axis}': value for name, value in (('kernel', 3), ('stride', 1), ('pad', 1), ('dilation', 1)) for axis in 'hw'}
+    geometry = {f'{name}_{axis}': value for name, value in (('kernel', 3), ('stride', 1), ('dilation', 1)) for axis in 'hw'}
     weight = random.integers(0, 2, (channels, 3, 3, channels)).astype(bool)
-    attributes = {'out_channels': channels, **geometry, 'groups': 1, 'pad_value': -1, 'offset': 0}
+    padding = {**dict.fromkeys(PADDING, 1), 'pad_value': -1}
+    attributes = {'out_channels': channels, **geometry, **padding, 'groups': 1, 'offset': 0, 'planes': 1}
     operations = [Operation('threshold', (0,), {}, arrays), Operation('binary_conv', (1,), attributes, {'weight': weight})]
     return Program([Value(REAL_KIND, channels, size, size, False)], operations, [2])

@@ -16,7 +16,7 @@ import numpy as np
 from .._version import __version__
 from ..errors import UserError
 from .program import reference
-from .program.operations import BITS_KIND, OPERATIONS
+from .program.operations import BITS_KIND, OPERATIONS, PADDING
 
 OPSET = 13
 IR_VERSION = 8  # supported by ONNX 1.10 and newer
@@ -105,6 +105,10 @@ def _difference(operation, given, expected, found):
     """Return the largest difference of an element, relative to the sum of the magnitudes of its summands."""
     positive = dataclasses.replace(operation, arrays={name: np.abs(array) for name, array in operation.arrays.items()})
     magnitude = np.maximum(reference.apply(positive, [np.abs(x) for x in given]), np.finfo(np.float32).tiny)
+    if operation.name == 'elu':  # the difference of an exponential and 1
+        magnitude = magnitude + np.abs(operation.arrays['slope']).max()
+    elif operation.name == 'normalize':  # differences from the mean, divided by at least the root of eps
+        magnitude = np.abs(given[0]).max() / np.sqrt(operation.arrays['eps'][0]) + 1
     with np.errstate(invalid='ignore'):  # of infinities, which are equal
         return float(np.where(found == expected, 0, np.abs(found - expected) / magnitude).max())
 
@@ -192,8 +196,8 @@ class _Model:
         constants = [self._floats('weight', weight)] + ([self._constant('bias', bias)] if has_bias else [])
         return self._add('Conv', x, *constants, group=groups, **_windows(geometry))
 
-    def binary_conv(self, _, b, groups, weight, out_channels, pad_value, offset, **geometry):
-        signs = np.where(weight, 1, -1).astype(np.int8).transpose(0, 3, 1, 2)
+    def binary_conv(self, _, b, groups, weight, out_channels, pad_value, offset, planes, **geometry):
+        signs = np.where(np.tile(weight, planes), 1, -1).astype(np.int8).transpose(0, 3, 1, 2)
         n, sums = signs[0].size, signs.sum(axis=(1, 2, 3), dtype=np.int64)
         windows = _windows(geometry)
         if pad_value == 0 and any(windows['pads']):
@@ -287,6 +291,42 @@ class _Model:
     def unflatten(self, _, x):
         return self._add('Unsqueeze', x, self._constant('axes', np.array([2, 3])))
 
+    def elu(self, value, x, slope):
+        zero = self._constant('zero', np.float32(0))
+        low = self._add('Sub', self._add('Exp', self._add('Min', x, zero)), self._constant('one', np.float32(1)))
+        return self._add('Add', self._add('Relu', x), self._add('Mul', low, self._of_channels('slope', slope, value)))
+
+    def gelu(self, _, x):
+        share = self._add('Erf', self._add('Mul', x, self._constant('factor', np.float32(0.5**0.5))))
+        return self._add('Mul', x, self._affine(share, 0.5, 0.5))
+
+    def upsample(self, _, x, scale_h, scale_w, repeat):
+        """Insert axes after height and width, pad or repeat along these, and join them with the axes before."""
+        wide = self._add('Unsqueeze', x, self._constant('axes', np.array([3, 5])))
+        if repeat:
+            wide = self._add('Tile', wide, self._constant('repeats', np.array([1, 1, 1, scale_h, 1, scale_w])))
+        else:
+            wide = self._add('Pad', wide, self._constant('pads', np.array([0] * 6 + [0, 0, 0, scale_h - 1, 0, scale_w - 1])))
+        shape = self._add('Shape', x)
+        sizes = self._add('Mul', shape, self._constant('scales', np.array([1, 1, scale_h, scale_w])))
+        y = self._add('Reshape', wide, sizes)
+        if repeat:
+            return y
+        end = self._add('Sub', sizes, self._constant('last', np.array([0, 0, scale_h - 1, scale_w - 1])))
+        return self._add('Slice', y, self._constant('begin', np.zeros(4, np.int64)), end)
+
+    def global_max_pool(self, _, x):
+        return self._add('GlobalMaxPool', x)
+
+    def normalize(self, value, x, groups, by_position, eps):
+        shape = self._add('Shape', x)
+        parts = self._add('Reshape', x, self._constant('groups', np.array([0, groups, value.channels // groups, -1])))
+        axes = [2] if by_position else [2, 3]
+        difference = self._add('Sub', parts, self._add('ReduceMean', parts, axes=axes, keepdims=1))
+        variance = self._add('ReduceMean', self._add('Mul', difference, difference), axes=axes, keepdims=1)
+        deviation = self._add('Sqrt', self._add('Add', variance, self._constant('eps', eps)))
+        return self._add('Reshape', self._add('Div', difference, deviation), shape)
+
     def _affine(self, x, factor, shift):
         return self._add(
             'Add', self._add('Mul', x, self._constant('factor', np.float32(factor))), self._constant('shift', np.float32(shift))
@@ -302,8 +342,8 @@ class _Model:
 
 
 def _windows(geometry):
-    pair = {name: [geometry[f'{name}_h'], geometry[f'{name}_w']] for name in ('kernel', 'stride', 'pad')}
-    attributes = {'kernel_shape': pair['kernel'], 'strides': pair['stride'], 'pads': pair['pad'] * 2}
+    pair = {name: [geometry[f'{name}_h'], geometry[f'{name}_w']] for name in ('kernel', 'stride')}
+    attributes = {'kernel_shape': pair['kernel'], 'strides': pair['stride'], 'pads': [geometry[side] for side in PADDING]}
     if 'dilation_h' in geometry:
         attributes['dilations'] = [geometry['dilation_h'], geometry['dilation_w']]
     return attributes

@@ -416,6 +416,10 @@ double transformed(Elementwise kind, double x, double a, double b) {
             return std::fabs(x);
         case Elementwise::sigmoid:
             return 1 / (1 + std::exp(-x));
+        case Elementwise::elu:
+            return x > 0 ? x : std::expm1(x) * a;
+        case Elementwise::gelu:
+            return x * std::erfc(-x / std::sqrt(2.0)) / 2;
     }
     std::abort();
 }
@@ -427,14 +431,16 @@ void check_transform(const FloatKernels& kernels) {
     }
     const Reals a = random_reals(x.channels), b = random_reals(x.channels);
     for (const Elementwise kind : {Elementwise::affine, Elementwise::relu, Elementwise::prelu, Elementwise::clip,
-                                   Elementwise::abs, Elementwise::sigmoid}) {
+                                   Elementwise::abs, Elementwise::sigmoid, Elementwise::elu, Elementwise::gelu}) {
         Grid y = x;
         kernels.transform({kind, y.numbers.data(), y.pixel, y.pixels, y.channels, a.data(), b.data()});
         for (int i = 0; i < x.pixels; ++i) {
             for (int c = 0; c < x.channels; ++c) {
                 const double expected = transformed(kind, x.at(i, c), a[c], b[c]);
-                const double magnitude =
-                    kind == Elementwise::affine ? std::fabs(x.at(i, c) * a[c]) + std::fabs(b[c]) : std::fabs(expected);
+                const double magnitude = kind == Elementwise::affine ? std::fabs(x.at(i, c) * a[c]) + std::fabs(b[c])
+                                         : kind == Elementwise::elu  ? std::fabs(a[c]) + std::fabs(expected)
+                                         : kind == Elementwise::gelu ? std::fabs(x.at(i, c))
+                                                                     : std::fabs(expected);
                 expect_close(kernels.name, "transform", y.at(i, c), expected, magnitude + 1e-30, 4e-7);
                 y.at(i, c) = x.at(i, c);
             }

@@ -1,4 +1,4 @@
-// Builder of programs for tests, with arrays of zeros.
+// Builder of programs for tests, with arrays of zeros, each after its number, also 0.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -18,21 +18,21 @@ class ProgramBuilder {
 
     int conv(int x, int out_channels, int kernel = 1, int groups = 1) {
         return add(bmx::Op::conv, {x}, window(out_channels, kernel, groups, {0, 0}),
-                   out_channels * (channels_[x] / groups) * kernel * kernel, out_channels);
+                   1 + out_channels * (channels_[x] / groups) * kernel * kernel, out_channels);
     }
     int binary_conv(int x, int out_channels, int kernel = 3, int groups = 1) {
-        return add(bmx::Op::binary_conv, {x}, window(out_channels, kernel, groups, {-1, 0}),
-                   out_channels * words_of(channels_[x] / groups) * kernel * kernel, out_channels);
+        return add(bmx::Op::binary_conv, {x}, window(out_channels, kernel, groups, {-1, 0, 1}),
+                   1 + out_channels * words_of(channels_[x] / groups) * kernel * kernel, out_channels);
     }
     int threshold(int x) {
-        return add(bmx::Op::threshold, {x}, {}, channels_[x] + words_of(channels_[x]), channels_[x]);
+        return add(bmx::Op::threshold, {x}, {}, 2 + channels_[x] + words_of(channels_[x]), channels_[x]);
     }
-    int affine(int x) { return add(bmx::Op::affine, {x}, {}, 2 * channels_[x], channels_[x]); }
+    int affine(int x) { return add(bmx::Op::affine, {x}, {}, 2 + 2 * channels_[x], channels_[x]); }
     int relu(int x) { return add(bmx::Op::relu, {x}, {}, 0, channels_[x]); }
-    int max_pool(int x) { return add(bmx::Op::max_pool, {x}, {2, 2, 2, 2, 0, 0, 0}, 0, channels_[x]); }
+    int max_pool(int x) { return add(bmx::Op::max_pool, {x}, {2, 2, 2, 2, 0, 0, 0, 0, 0}, 0, channels_[x]); }
     int global_avg_pool(int x) { return add(bmx::Op::global_avg_pool, {x}, {}, 0, channels_[x]); }
     int add(int x, int y) { return add(bmx::Op::add, {x, y}, {}, 0, channels_[x]); }
-    int prelu(int x) { return add(bmx::Op::prelu, {x}, {}, channels_[x], channels_[x]); }
+    int prelu(int x) { return add(bmx::Op::prelu, {x}, {}, 1 + channels_[x], channels_[x]); }
     int sigmoid(int x) { return add(bmx::Op::sigmoid, {x}, {}, 0, channels_[x]); }
     int multiply(int x, int y) { return add(bmx::Op::multiply, {x, y}, {}, 0, channels_[x]); }
     int channel_mean(int x) { return add(bmx::Op::channel_mean, {x}, {}, 0, 1); }
@@ -51,7 +51,7 @@ class ProgramBuilder {
         append(body, inputs_);
         append(body, operations_);
         append(body, outputs);
-        std::vector<int32_t> words = {0x50584d42, 1, static_cast<int32_t>(body.size()) + 4, checksum(body)};
+        std::vector<int32_t> words = {0x50584d42, 2, static_cast<int32_t>(body.size()) + 4, checksum(body)};
         append(words, body);
         return words;
     }
@@ -66,7 +66,7 @@ class ProgramBuilder {
     // Attributes of a convolution that keeps height and width. `last`: the two attributes after the groups.
     static std::vector<int32_t> window(int out_channels, int kernel, int groups, const std::vector<int32_t>& last) {
         const int pad = kernel / 2;
-        std::vector<int32_t> attributes = {out_channels, kernel, kernel, 1, 1, pad, pad, 1, 1, groups};
+        std::vector<int32_t> attributes = {out_channels, kernel, kernel, 1, 1, pad, pad, pad, pad, 1, 1, groups};
         append(attributes, last);
         return attributes;
     }

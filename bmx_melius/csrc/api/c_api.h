@@ -22,7 +22,8 @@ const char* bmx_version(void);
 const char* bmx_isa(void);
 const char* bmx_available_isas(void);
 
-/* Create a program from its words, which are copied. */
+/* Create a program from its words, which are copied. The versions of the format that are read are those of
+ * deployment/program/program.py: programs of earlier releases give the same results. */
 bmx_program* bmx_program_create(const int32_t* words, size_t count);
 /* Load a program from PREFIX-0000.params as written by convert, which must contain exactly one packed program. */
 bmx_program* bmx_program_load(const char* path);

@@ -8,9 +8,9 @@
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
 
-// Returns 1 / (1 + exp(-x)) with a relative error below 3e-7; below x = -87, where the result is less than 2e-38, an
-// absolute one. exp(-|x|) = 2^n exp(r) with |r| <= ln(2) / 2 and the polynomial of Cephes for exp(r).
-inline float sigmoid_of(float x) {
+// Returns exp(-|x|), for |x| > 87 exp(-87). It is 2^n exp(r) with |r| <= ln(2) / 2 and the polynomial of Cephes for
+// exp(r).
+inline float decay_of(float x) {
     constexpr float kRounding = 12582912.0f;  // 1.5 * 2^23: adding it rounds to integers
     const float magnitude = x < 0 ? x : -x;
     const float y = magnitude > -87.0f ? magnitude : -87.0f;
@@ -26,8 +26,27 @@ inline float sigmoid_of(float x) {
     const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
     float power;
     std::memcpy(&power, &bits, sizeof power);
-    const float decay = p * power, share = 1.0f / (1.0f + decay);
+    return p * power;
+}
+
+// Returns 1 / (1 + exp(-x)) with a relative error below 3e-7; below x = -87, where the result is less than 2e-38, an
+// absolute one.
+inline float sigmoid_of(float x) {
+    const float decay = decay_of(x), share = 1.0f / (1.0f + decay);
     return x < 0 ? decay * share : share;
+}
+
+// Returns x times the distribution function of the normal distribution, 1 - erfc(x / sqrt(2)) / 2, whose absolute error
+// is below 2e-7 (Abramowitz and Stegun, 7.1.26).
+inline float gelu_of(float x) {
+    const float z = __builtin_fabsf(x) * 0.707106781f, t = 1.0f / (1.0f + 0.3275911f * z);
+    float p = 1.061405429f;
+    p = p * t - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = p * t + 0.254829592f;
+    const float tail = 0.5f * p * t * decay_of(z * z);
+    return x < 0 ? x * tail : x - x * tail;
 }
 
 // x[c] = change(x[c]) for all elements.
@@ -73,6 +92,10 @@ void transform(const Transform& t) {
             return change_each(t, [](float x) { return __builtin_fabsf(x); });
         case Elementwise::sigmoid:
             return change_each(t, sigmoid_of);
+        case Elementwise::elu:
+            return change_channels(t, t.a, [](float x, float a, float) { return x > 0 ? x : (decay_of(x) - 1) * a; });
+        case Elementwise::gelu:
+            return change_each(t, gelu_of);
     }
 }
 

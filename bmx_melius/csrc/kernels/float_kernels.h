@@ -77,6 +77,8 @@ enum class Elementwise {
     clip,    // min(max(x, a), b)
     abs,
     sigmoid,
+    elu,   // x if x > 0, else (exp(x) - 1) a
+    gelu,  // x times the probability that a standard normal number is smaller
 };
 
 struct Transform {

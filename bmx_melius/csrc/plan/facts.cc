@@ -17,7 +17,7 @@ Range range_of(const Program& program, const Operation& operation, const std::ve
             return {true, double(a.low), 1};
         case Op::binary_conv: {
             const int64_t n = a.taps() * (program.values()[operation.inputs[0]].channels / a.groups);
-            const bool halves = a.offset && a.pad_value == 0 && (a.pad_h || a.pad_w);
+            const bool halves = a.offset && a.pad_value == 0 && a.padded();
             return {!halves, a.offset ? 0 : -double(n), double(n)};
         }
         case Op::add: {

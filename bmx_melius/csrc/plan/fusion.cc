@@ -100,6 +100,8 @@ class Fuser {
                 fuse_chain(i);
                 break;
             case Op::prelu:
+            case Op::elu:
+            case Op::gelu:
             case Op::clip:
             case Op::sigmoid:
             case Op::abs:
@@ -119,6 +121,15 @@ class Fuser {
                 break;
             case Op::avg_pool:
                 add_single(StepKind::average_pool, i, Number::f32);
+                break;
+            case Op::global_max_pool:
+                add_single(StepKind::global_max, i, Number::f32);
+                break;
+            case Op::normalize:
+                add_single(StepKind::normalize, i, Number::f32);
+                break;
+            case Op::upsample:
+                add_single(StepKind::upsample, i, Number::f32);
                 break;
             case Op::add:
                 if (facts_.ranges[value_of(i)].number() == Number::i16) {
@@ -231,7 +242,7 @@ class Fuser {
 
     bool is_pointwise(int i) const {
         const Attributes& a = operation(i).attributes;
-        return operation(i).op == Op::conv && a.taps() == 1 && !a.pad_h && !a.pad_w;
+        return operation(i).op == Op::conv && a.taps() == 1 && !a.padded();
     }
 
     void fuse_chain(int i) {
@@ -276,6 +287,8 @@ class Fuser {
             case Op::affine:
             case Op::relu:
             case Op::prelu:
+            case Op::elu:
+            case Op::gelu:
             case Op::clip:
             case Op::sigmoid:
             case Op::abs:
@@ -408,7 +421,7 @@ class Fuser {
         }
         // Padding with 0 corrects sums after the addition, which must therefore be exact.
         const Attributes& a = operation(i).attributes;
-        if (a.pad_value == 0 && (a.pad_h || a.pad_w) && !facts_.ranges[other].integers) {
+        if (a.pad_value == 0 && a.padded() && !facts_.ranges[other].integers) {
             return;
         }
         group.operations.push_back(add);

@@ -15,6 +15,9 @@ enum class StepKind {
     pool,        // one or more of affine, max_pool, relu
     mean,        // [affine, relu] global_avg_pool
     average_pool,
+    global_max,
+    normalize,
+    upsample,
     shuffle,
     flatten,
     add,

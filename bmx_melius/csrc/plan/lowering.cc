@@ -3,11 +3,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/arithmetic.h"
 #include "steps/binary_step.h"
 #include "steps/conv_step.h"
 #include "steps/elementwise.h"
 #include "steps/map_steps.h"
+#include "steps/statistics_steps.h"
 #include "steps/stem_step.h"
+#include "steps/upsample_step.h"
 
 namespace bmx {
 namespace {
@@ -66,6 +69,27 @@ class Lowering {
         return numbers;
     }
 
+    // Returns the weights of binary convolution `i` with those of a plane repeated for all planes, or nothing if there
+    // is one plane.
+    std::vector<uint32_t> repeated_weights(int i) const {
+        const Attributes& a = operation(i).attributes;
+        if (a.planes == 1) {
+            return {};
+        }
+        const int plane = channels_into(i) / a.groups / a.planes, plane_words = ceil_div(plane, 32);
+        const int words = ceil_div(plane * a.planes, 32);
+        std::vector<uint32_t> weights(size_t(a.out_channels) * a.taps() * words);
+        const uint32_t* from = bits(operation(i).first);
+        for (uint32_t* row = weights.data(); row != weights.data() + weights.size(); row += words) {
+            for (int bit = 0; bit < plane * a.planes; bit++) {
+                const int in_plane = bit % plane;
+                row[bit / 32] |= (from[in_plane / 32] >> in_plane % 32 & 1) << bit % 32;
+            }
+            from += plane_words;
+        }
+        return weights;
+    }
+
     std::vector<float> conv_weights(int i) const {
         const Attributes& a = operation(i).attributes;
         const int64_t count = int64_t(a.out_channels) * (channels_into(i) / a.groups) * a.taps();
@@ -102,6 +126,16 @@ class Lowering {
             case StepKind::average_pool:
                 return std::make_unique<AveragePoolStep>(source(group), operation(group.operations[0]).attributes,
                                                          group.result, output(group));
+            case StepKind::global_max:
+                return std::make_unique<GlobalMaxStep>(source(group), output(group));
+            case StepKind::normalize: {
+                const Operation& normalize = operation(group.operations[0]);
+                return std::make_unique<NormalizeStep>(source(group), normalize.attributes,
+                                                       vector(normalize.first, 1)[0], output(group));
+            }
+            case StepKind::upsample:
+                return std::make_unique<UpsampleStep>(source(group), operation(group.operations[0]).attributes,
+                                                      group.result, output(group));
             case StepKind::shuffle:
                 return std::make_unique<ShuffleStep>(source(group), operation(group.operations[0]).attributes.groups,
                                                      output(group));
@@ -173,6 +207,13 @@ class Lowering {
             case Op::prelu:
                 stage.kind = Elementwise::prelu;
                 stage.a = channel_numbers(i, operation(i).first);
+                break;
+            case Op::elu:
+                stage.kind = Elementwise::elu;
+                stage.a = channel_numbers(i, operation(i).first);
+                break;
+            case Op::gelu:
+                stage.kind = Elementwise::gelu;
                 break;
             case Op::clip:
                 stage.kind = Elementwise::clip;
@@ -270,7 +311,7 @@ class Lowering {
                 before.normalization.scale = Constants<float>(vector(operation(i).first, channels_into(i)));
                 before.normalization.shift = Constants<float>(vector(operation(i).second, channels_into(i)));
             } else if (operation(i).op == Op::max_pool) {
-                before.window = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_h, a.pad_w};
+                before.window = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_top, a.pad_left};
             } else if (operation(i).op == Op::relu) {
                 before.normalization.relu = true;
             } else {
@@ -330,7 +371,7 @@ class Lowering {
         spec.source_is_plain = before.count == 0 && spec.source.slabs.size() == 1 &&
                                placement_.buffers[spec.source.slabs[0].buffer].number == Number::f32;
         const bool in_place = spec.source_is_plain && a.stride_h == 1 && a.stride_w == 1;
-        spec.has_pooling = a.taps() == 1 && !a.pad_h && !a.pad_w && !in_place;
+        spec.has_pooling = a.taps() == 1 && !a.padded() && !in_place;
         spec.window = before.window;
         spec.window.stride_h *= a.stride_h;
         spec.window.stride_w *= a.stride_w;
@@ -374,7 +415,8 @@ class Lowering {
         const bool few = result_of(i).height * result_of(i).width <= kFewPixels;
         spec.kernels = few ? kernels_.binary_small : kernels_.binary;
         spec.attributes = operation(i).attributes;
-        spec.weights = bits(operation(i).first);
+        const std::vector<uint32_t> repeated = repeated_weights(i);
+        spec.weights = repeated.empty() ? bits(operation(i).first) : repeated.data();
         spec.input = operation(i).inputs[0];
         spec.channels = channels_into(i);
         spec.result = group.result;

@@ -1,5 +1,7 @@
 #include "program/operations.h"
 
+#include <algorithm>
+
 #include "program/error.h"
 #include "program/limits.h"
 
@@ -22,10 +24,9 @@ int64_t windows(const char* name, bool flat, int64_t size, int kernel, int dilat
     if (flat && !(extent == 1 && stride == 1 && pad == 0)) {
         throw Error(std::string(name) + " of a flat value must have kernel 1");
     }
-    int64_t room = size + 2 * pad - extent;
+    int64_t room = size + pad - extent;
     if (room < 0) {
-        throw Error(std::string(name) + " has a window of " + str(extent) + " on a padded map of " +
-                    str(size + 2 * pad));
+        throw Error(std::string(name) + " has a window of " + str(extent) + " on a padded map of " + str(size + pad));
     }
     return (ceil ? room + stride - 1 : room) / stride + 1;
 }
@@ -33,8 +34,10 @@ int64_t windows(const char* name, bool flat, int64_t size, int kernel, int dilat
 void slide(const Operation& operation, Value& value) {
     const Attributes& a = operation.attributes;
     const char* name = name_of(operation.op);
-    value.height = windows(name, value.flat, value.height, a.kernel_h, a.dilation_h, a.stride_h, a.pad_h, a.ceil);
-    value.width = windows(name, value.flat, value.width, a.kernel_w, a.dilation_w, a.stride_w, a.pad_w, a.ceil);
+    value.height =
+        windows(name, value.flat, value.height, a.kernel_h, a.dilation_h, a.stride_h, a.pad_top + a.pad_bottom, a.ceil);
+    value.width =
+        windows(name, value.flat, value.width, a.kernel_w, a.dilation_w, a.stride_w, a.pad_left + a.pad_right, a.ceil);
 }
 
 using Inputs = std::vector<const Value*>;
@@ -63,6 +66,10 @@ void convolve(const Operation& operation, Value& value) {
         throw Error(std::string(name) + " with " + str(window / a.groups) + " weights per output; fewer than " +
                     str(kMaxWeights) + " are exact");
     }
+    if (operation.op == Op::binary_conv && value.channels / a.groups % a.planes) {
+        throw Error(std::string(name) + " cannot split the " + str(value.channels / a.groups) +
+                    " channels of a group into " + str(a.planes) + " planes");
+    }
     if (operation.op == Op::conv && window >= kMaxElements) {
         throw Error(std::string(name) + " has " + str(kMaxElements) + " or more elements in a window");
     }
@@ -74,11 +81,11 @@ void pool(const Operation& operation, Value& value) {
     const Attributes& a = operation.attributes;
     const char* name = name_of(operation.op);
     const int64_t height = value.height, width = value.width;
-    if (a.pad_h >= a.kernel_h || a.pad_w >= a.kernel_w) {
+    if (std::max(a.pad_top, a.pad_bottom) >= a.kernel_h || std::max(a.pad_left, a.pad_right) >= a.kernel_w) {
         throw Error(std::string(name) + " with a pad as large as its kernel has windows without an element");
     }
     slide(operation, value);
-    if ((value.height - 1) * a.stride_h - a.pad_h >= height || (value.width - 1) * a.stride_w - a.pad_w >= width) {
+    if ((value.height - 1) * a.stride_h - a.pad_top >= height || (value.width - 1) * a.stride_w - a.pad_left >= width) {
         throw Error(std::string(name) + " has a last window without an element of the map");
     }
 }
@@ -152,6 +159,7 @@ Value result_of(const Operation& operation, const std::vector<Value>& values) {
             pool(operation, result);
             break;
         case Op::global_avg_pool:
+        case Op::global_max_pool:
             result.height = result.width = 1;
             break;
         case Op::add:
@@ -166,12 +174,21 @@ Value result_of(const Operation& operation, const std::vector<Value>& values) {
             cut(a, result);
             break;
         case Op::shuffle:
+        case Op::normalize:
             if (x.channels % a.groups) {
-                throw Error("shuffle of " + str(x.channels) + " channels in " + str(a.groups) + " groups");
+                throw Error(std::string(rule.name) + " of " + str(x.channels) + " channels in " + str(a.groups) +
+                            " groups");
             }
             break;
         case Op::flatten:
             result = {x.kind, x.elements(), 1, 1, true};
+            break;
+        case Op::upsample:
+            if (x.flat) {
+                throw Error("upsample of " + to_string(x));
+            }
+            result.height = a.repeat ? x.height * a.scale_h : (x.height - 1) * a.scale_h + 1;
+            result.width = a.repeat ? x.width * a.scale_w : (x.width - 1) * a.scale_w + 1;
             break;
         case Op::multiply:
             check_factor(inputs);
@@ -197,6 +214,8 @@ Value result_of(const Operation& operation, const std::vector<Value>& values) {
         case Op::clip:
         case Op::sigmoid:
         case Op::abs:
+        case Op::elu:
+        case Op::gelu:
             break;
     }
     if (rule.result != Rule::same) {
@@ -217,9 +236,14 @@ std::string to_string(const Value& value) {
 }
 
 const std::vector<Rule>& rules() {
-    static const std::vector<AttributeRule> window = {
-        {"kernel_h", &A::kernel_h, 1, 255}, {"kernel_w", &A::kernel_w, 1, 255}, {"stride_h", &A::stride_h, 1, 255},
-        {"stride_w", &A::stride_w, 1, 255}, {"pad_h", &A::pad_h, 0, 255},       {"pad_w", &A::pad_w, 0, 255}};
+    static const std::vector<AttributeRule> window = {{"kernel_h", &A::kernel_h, 1, 255},
+                                                      {"kernel_w", &A::kernel_w, 1, 255},
+                                                      {"stride_h", &A::stride_h, 1, 255},
+                                                      {"stride_w", &A::stride_w, 1, 255},
+                                                      {"pad_top", &A::pad_top, 0, 255},
+                                                      {"pad_left", &A::pad_left, 0, 255},
+                                                      {"pad_bottom", &A::pad_bottom, 0, 255, false, &A::pad_top},
+                                                      {"pad_right", &A::pad_right, 0, 255, false, &A::pad_left}};
     static const std::vector<AttributeRule> convolution = join(
         join({{"out_channels", &A::out_channels, 1, kMaxChannels}}, window), {{"dilation_h", &A::dilation_h, 1, 255},
                                                                               {"dilation_w", &A::dilation_w, 1, 255},
@@ -230,7 +254,9 @@ const std::vector<Rule>& rules() {
         {"conv", 1, 1, true, false, Rule::real,
          join(convolution, {{"has_bias", &A::has_bias, 0, 1}, {"half", &A::half, 0, 1}})},
         {"binary_conv", 1, 1, false, true, Rule::real,
-         join(convolution, {{"pad_value", &A::pad_value, -1, 1}, {"offset", &A::offset, 0, 1}})},
+         join(convolution, {{"pad_value", &A::pad_value, -1, 1},
+                            {"offset", &A::offset, 0, 1},
+                            {"planes", &A::planes, 1, 255, false}})},
         {"threshold", 1, 1, true, false, Rule::bits, {}},
         {"affine", 1, 1, true, false, Rule::real, {}},
         {"relu", 1, 1, true, false, Rule::real, {}},
@@ -259,6 +285,23 @@ const std::vector<Rule>& rules() {
         {"scale_map", 1, 1, true, false, Rule::real, positions},
         {"shift_map", 1, 1, true, false, Rule::real, positions},
         {"unflatten", 1, 1, true, true, Rule::same, {}},
+        {"elu", 1, 1, true, false, Rule::real, {}},
+        {"gelu", 1, 1, true, false, Rule::real, {}},
+        {"upsample",
+         1,
+         1,
+         true,
+         false,
+         Rule::real,
+         {{"scale_h", &A::scale_h, 1, 255}, {"scale_w", &A::scale_w, 1, 255}, {"repeat", &A::repeat, 0, 1}}},
+        {"global_max_pool", 1, 1, true, false, Rule::real, {}},
+        {"normalize",
+         1,
+         1,
+         true,
+         false,
+         Rule::real,
+         {{"groups", &A::groups, 1, kMaxChannels}, {"by_position", &A::by_position, 0, 1}}},
     };
     return table;
 }

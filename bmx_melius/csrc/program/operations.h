@@ -49,30 +49,39 @@ enum class Op {  // values are the opcodes of the format
     scale_map,
     shift_map,
     unflatten,
+    elu,
+    gelu,
+    upsample,
+    global_max_pool,
+    normalize,
 };
 
 // Attributes of an operation. Those that it does not have are neutral.
 struct Attributes {
     int out_channels = 0;
-    int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
+    int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
+    int pad_top = 0, pad_left = 0, pad_bottom = 0, pad_right = 0;
     int groups = 1;
     int has_bias = 0, half = 0;
-    int pad_value = 0, offset = 0;
+    int pad_value = 0, offset = 0, planes = 1;
     int ceil = 0, count_pad = 0;
     int begin = 0, end = 0;
     int low = 0;
     int by_channel = 0, height = 1, width = 1;
+    int scale_h = 1, scale_w = 1, repeat = 0;
+    int by_position = 0;
 
     int extent_h() const { return dilation_h * (kernel_h - 1) + 1; }
     int extent_w() const { return dilation_w * (kernel_w - 1) + 1; }
     int taps() const { return kernel_h * kernel_w; }
+    bool padded() const { return pad_top || pad_left || pad_bottom || pad_right; }
 };
 
 struct Operation {
     Op op;
     std::vector<int> inputs;
     Attributes attributes;
-    // Offsets of its arrays in the words, in the order of the file; 0 if it has none.
+    // Offsets of the elements of its arrays in the words, in the order of the file; 0 if it has none.
     size_t first = 0, second = 0;
 };
 
@@ -82,6 +91,8 @@ struct AttributeRule {
     const char* name;
     int Attributes::* member;
     int least, most;
+    bool in_version_1 = true;
+    int Attributes::* like = nullptr;  // in version 1 it has the value of this one, or that of a new `Attributes`
 };
 
 struct Rule {

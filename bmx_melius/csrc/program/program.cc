@@ -1,5 +1,6 @@
 #include "program/program.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <tuple>
@@ -11,7 +12,7 @@ namespace bmx {
 namespace {
 
 constexpr int32_t kMagic = 0x50584d42;  // 'BMXP'
-constexpr int32_t kVersion = 1;
+constexpr int32_t kVersion = 2;         // the latest one; version 1 is read as well
 constexpr size_t kHeaderWords = 8, kInputWords = 4, kRecordWords = 3;
 
 std::string str(int64_t number) { return std::to_string(number); }
@@ -87,7 +88,7 @@ class Totals {
 class Reader {
   public:
     Reader(const int32_t* words, size_t count, bool has_arrays)
-        : words_(words), count_(count), has_arrays_(has_arrays) {}
+        : words_(words), count_(count), has_arrays_(has_arrays), is_version_1_(words[1] == 1) {}
 
     // Number of words of the program up to the current position, including those that a structure omits.
     int64_t length() const { return static_cast<int64_t>(position_) + omitted_; }
@@ -176,14 +177,21 @@ class Reader {
     }
 
     void attributes(Operation& operation, const Rule& rule, const Place& place) {
-        size_t position = take(static_cast<int64_t>(rule.attributes.size()), "the list of attributes", &place);
+        const auto is_stored = [&](const AttributeRule& attribute) { return attribute.in_version_1 || !is_version_1_; };
+        const auto count = std::count_if(rule.attributes.begin(), rule.attributes.end(), is_stored);
+        size_t position = take(count, "the list of attributes", &place);
+        Attributes& read = operation.attributes;
         for (const AttributeRule& attribute : rule.attributes) {
+            if (!is_stored(attribute)) {
+                read.*attribute.member = attribute.like ? read.*attribute.like : read.*attribute.member;
+                continue;
+            }
             const int32_t value = words_[position++];
             if (value < attribute.least || value > attribute.most) {
                 throw Error("word " + std::to_string(position - 1) + ": " + place.text() + " has " + attribute.name +
                             " " + str(value) + "; " + str(attribute.least) + " to " + str(attribute.most) + " exist");
             }
-            operation.attributes.*attribute.member = value;
+            read.*attribute.member = value;
         }
     }
 
@@ -200,7 +208,8 @@ class Reader {
                 break;
             }
             case Op::binary_conv:
-                operation.first = bits(int64_t(a.out_channels) * a.taps(), channels / a.groups, "weight", place);
+                operation.first =
+                    bits(int64_t(a.out_channels) * a.taps(), channels / a.groups / a.planes, "weight", place);
                 break;
             case Op::threshold:
                 operation.first = array(channels, "threshold", place);
@@ -212,6 +221,7 @@ class Reader {
                 operation.second = array(channels, "shift", place);
                 break;
             case Op::prelu:
+            case Op::elu:
                 operation.first = array(channels, "slope", place);
                 break;
             case Op::clip:
@@ -225,18 +235,72 @@ class Reader {
                 operation.first = array(int64_t(a.by_channel ? channels : 1) * a.height * a.width,
                                         operation.op == Op::scale_map ? "factor" : "summand", place);
                 break;
+            case Op::normalize:
+                operation.first = array(1, "eps", place);
+                break;
             default:
                 break;
         }
     }
 
-    // Takes the words of an array and returns their position; 0 for a structure, which omits them.
-    size_t array(int64_t count, const char* what, const Place& place) {
-        if (has_arrays_) {
-            return take(count, what, &place);
+    // Type and size of an array.
+    struct Layout {
+        enum { floats, halves, bits } type;
+        int64_t elements, row;  // row: elements of the last axis of bits, otherwise 0
+
+        int64_t words() const {
+            const int64_t rows = type == bits ? elements / row : 1;
+            return type == floats ? elements : type == halves ? (elements + 1) / 2 : rows * ((row + 31) / 32);
         }
-        omitted_ += count;
-        return 0;
+        bool operator==(const Layout& other) const {
+            return type == other.type && elements == other.elements && row == other.row;
+        }
+    };
+
+    struct Stored {
+        Layout layout;
+        size_t position;
+    };
+
+    size_t array(int64_t elements, const char* what, const Place& place) {
+        return array({Layout::floats, elements, 0}, what, place);
+    }
+
+    // Reads the number of an array and, if it is 0, the words of its elements. Returns the position of its elements; 0
+    // for a structure, which omits them.
+    size_t array(const Layout& layout, const char* what, const Place& place) {
+        const std::string name = std::string("the number of ") + what;
+        const int32_t number = is_version_1_ ? 0 : words_[take(1, name.c_str(), &place)];
+        if (number) {
+            return repeated(number, layout, what, place);
+        }
+        size_t position = 0;
+        if (has_arrays_) {
+            position = take(layout.words(), what, &place);
+        } else {
+            omitted_ += layout.words();
+        }
+        stored_words_ += layout.words();
+        stored_.push_back({layout, position});
+        return position;
+    }
+
+    size_t repeated(int32_t number, const Layout& layout, const char* what, const Place& place) {
+        const auto is_stored = [&] { return text(what, &place) + " is stored array " + str(number); };
+        if (number < 0 || static_cast<size_t>(number) > stored_.size()) {
+            throw Error(is_stored() + ", of " + std::to_string(stored_.size()) + " so far");
+        }
+        const Stored& found = stored_[static_cast<size_t>(number) - 1];
+        if (!(found.layout == layout)) {
+            throw Error(is_stored() + ", which has another type or size");
+        }
+        repeated_words_ += layout.words();
+        const int64_t most = kRepeatedWords + kRepeatedPerStored * stored_words_;
+        if (repeated_words_ > most) {
+            throw Error(text(what, &place) + ": " + str(repeated_words_) +
+                        " words of repeated arrays so far; at most " + str(most) + " are possible");
+        }
+        return found.position;
     }
 
     void require_numbers(size_t position, int64_t count, const char* what, const Place& place) const {
@@ -250,8 +314,9 @@ class Reader {
     }
 
     size_t halves(int64_t elements, const char* what, const Place& place) {
-        const size_t start = array((elements + 1) / 2, what, place);
-        if (has_arrays_ && elements % 2 && static_cast<uint32_t>(words_[position_ - 1]) >> 16) {
+        const Layout layout = {Layout::halves, elements, 0};
+        const size_t start = array(layout, what, place);
+        if (has_arrays_ && elements % 2 && static_cast<uint32_t>(words_[start + layout.words() - 1]) >> 16) {
             throw Error(text(what, &place) + " is not padded with 0");
         }
         return start;
@@ -259,7 +324,7 @@ class Reader {
 
     size_t bits(int64_t rows, int64_t elements, const char* what, const Place& place) {
         const int64_t words = (elements + 31) / 32;
-        const size_t start = array(rows * words, what, place);
+        const size_t start = array({Layout::bits, rows * elements, elements}, what, place);
         for (int64_t row = 0; has_arrays_ && elements % 32 && row < rows; row++) {
             if (static_cast<uint32_t>(words_[start + (row + 1) * words - 1]) >> elements % 32) {
                 throw Error(text(what, &place) + " has bits set beyond its last element");
@@ -270,9 +335,11 @@ class Reader {
 
     const int32_t* words_;
     size_t count_;
-    bool has_arrays_;
+    bool has_arrays_, is_version_1_;
     size_t position_ = kHeaderWords;
     int64_t omitted_ = 0;
+    std::vector<Stored> stored_;  // the arrays whose elements are stored, so far
+    int64_t stored_words_ = 0, repeated_words_ = 0;
     Totals totals_;
 };
 
@@ -291,8 +358,8 @@ void check_header(const int32_t* words, size_t count, bool has_arrays) {
     if (words[0] != kMagic) {
         throw Error("no packed program: the magic word is missing");
     }
-    if (words[1] != kVersion) {
-        throw Error("format version " + str(words[1]) + "; this release reads version " + str(kVersion) +
+    if (words[1] != 1 && words[1] != kVersion) {
+        throw Error("format version " + str(words[1]) + "; this release reads versions 1 and " + str(kVersion) +
                     ": convert the network again");
     }
     if (has_arrays) {

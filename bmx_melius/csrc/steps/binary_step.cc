@@ -39,7 +39,7 @@ BinaryStep::BinaryStep(const BinaryStepSpec& spec, std::vector<Segment> segments
     }
     padding_.resize(static_cast<size_t>(conv_.units()) * kernels.unit_bytes);
     kernels.expand(words.data(), 1, conv_.units(), padding_.data(), static_cast<ptrdiff_t>(padding_.size()));
-    if (a.pad_value == 0 && (a.pad_h || a.pad_w)) {
+    if (a.pad_value == 0 && a.padded()) {
         tap_sums_.resize(static_cast<size_t>(a.taps()) * a.out_channels);
         const uint32_t* word = spec.weights;
         for (int filter = 0; filter < a.out_channels; filter++) {
@@ -74,15 +74,16 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     Map map;
     map.height = static_cast<int>(input.height);
     map.width = static_cast<int>(input.width);
-    map.rows = map.height + 2 * a.pad_h;
-    // The right padding of a row is the left padding of the next one, unless a window can lie entirely within padding.
-    map.right = a.pad_w < a.extent_w() ? 0 : a.pad_w;
-    map.row = static_cast<ptrdiff_t>(a.pad_w + map.width + map.right) * static_cast<ptrdiff_t>(padding_.size());
+    map.rows = map.height + a.pad_top + a.pad_bottom;
+    // The right padding of a row is the left padding of the next one, as far as that suffices, unless a window can lie
+    // entirely within padding.
+    map.right = a.pad_right < a.extent_w() ? std::max(a.pad_right - a.pad_left, 0) : a.pad_right;
+    map.row = static_cast<ptrdiff_t>(a.pad_left + map.width + map.right) * static_cast<ptrdiff_t>(padding_.size());
     const int height = static_cast<int>(result.height);
     const int most = shares_filters(values, threads) ? height : ceil_div(height, threads);
     map.band = std::min(most, std::max(kLeastBandRows, kBandPixels / static_cast<int>(result.width)));
     const int kept = std::min(map.rows, (map.band - 1) * a.stride_h + a.extent_h());
-    map.kept = round_up(static_cast<size_t>(map.row) * kept + a.pad_w * padding_.size() + kReadAhead, 64);
+    map.kept = round_up(static_cast<size_t>(map.row) * kept + a.pad_left * padding_.size() + kReadAhead, 64);
     map.work = round_up(spec_.kernels->scratch_bytes(conv_, map.band, static_cast<int>(result.width)), 64);
     const size_t sums = chain_.empty() ? 0 : size_of(spec_.sums) * map.band * result.width * a.out_channels;
     map.bytes = map.kept + map.work + round_up(sums, 64);
@@ -122,7 +123,7 @@ void BinaryStep::run_in_bands(const Memory& memory, const Map& map, uint8_t* scr
         const int end = std::min(begin + map.band, part.row_end), next_first = begin * a.stride_h;
         if (expanded > next_first) {
             std::memmove(scratch, scratch + (next_first - first) * map.row,
-                         (expanded - next_first) * map.row + a.pad_w * padding_.size());
+                         (expanded - next_first) * map.row + a.pad_left * padding_.size());
         }
         first = next_first;
         const int needed = (end - 1) * a.stride_h + a.extent_h();
@@ -152,18 +153,19 @@ void BinaryStep::expand(const Memory& memory, const Map& map, uint8_t* scratch, 
     const ptrdiff_t pixel = static_cast<ptrdiff_t>(padding_.size());
     for (int y = begin; y < end; y++) {
         uint8_t* const to = scratch + (y - first) * map.row;
-        const bool inside = y >= a.pad_h && y < a.pad_h + map.height;
-        fill_pixels_of_padding(to, inside ? a.pad_w : a.pad_w + map.width);
+        const bool inside = y >= a.pad_top && y < a.pad_top + map.height;
+        fill_pixels_of_padding(to, inside ? a.pad_left : a.pad_left + map.width);
         if (inside) {
             for (const Segment& segment : segments_) {
-                kernels.expand(words_of(memory, segment.bits) + int64_t(y - a.pad_h) * map.width * segment.bits.units,
+                kernels.expand(words_of(memory, segment.bits) + int64_t(y - a.pad_top) * map.width * segment.bits.units,
                                map.width, segment.bits.units,
-                               to + a.pad_w * pixel + static_cast<ptrdiff_t>(segment.unit) * kernels.unit_bytes, pixel);
+                               to + a.pad_left * pixel + static_cast<ptrdiff_t>(segment.unit) * kernels.unit_bytes,
+                               pixel);
             }
         }
-        fill_pixels_of_padding(to + (a.pad_w + map.width) * pixel, map.right);
+        fill_pixels_of_padding(to + (a.pad_left + map.width) * pixel, map.right);
     }
-    fill_pixels_of_padding(scratch + (end - first) * map.row, a.pad_w);
+    fill_pixels_of_padding(scratch + (end - first) * map.row, a.pad_left);
 }
 
 // Convolves a part. `scratch` begins with the expanded row under the first row of the part.
@@ -228,10 +230,10 @@ void BinaryStep::correct_zero_padding(const Memory& memory, const Part& part, co
     const int columns = static_cast<int>(memory.value(spec_.result).width);
     const int extent_h = a.extent_h(), extent_w = a.extent_w();
     for (int y = part.row_begin; y < part.row_end; y++) {
-        const int top = y * a.stride_h - a.pad_h;
+        const int top = y * a.stride_h - a.pad_top;
         const bool rows_inside = top >= 0 && top + extent_h <= input.height;
         for (int x = 0; x < columns; x++) {
-            const int left = x * a.stride_w - a.pad_w;
+            const int left = x * a.stride_w - a.pad_left;
             if (rows_inside && left >= 0 && left + extent_w <= input.width) {
                 continue;
             }

@@ -72,7 +72,7 @@ void ConvStep::prepare_pieces() {
 bool ConvStep::reads_in_place() const {
     const Attributes& a = spec_.attributes;
     return spec_.source_is_plain && !spec_.has_pooling && a.taps() == 1 && a.stride_h == 1 && a.stride_w == 1 &&
-           !a.pad_h && !a.pad_w;
+           !a.padded();
 }
 
 size_t ConvStep::panel_bytes() const { return round_up(sizeof(float) * panel_pixels_ * inputs_ + kFloatReadAhead, 64); }
@@ -136,8 +136,8 @@ void ConvStep::fill_window(const Memory& memory, int y, int x, float* to) const 
     const Attributes& a = spec_.attributes;
     const Value& map = memory.value(spec_.source.value);
     for (int tap = 0; tap < a.taps(); tap++) {
-        const int row = y * a.stride_h - a.pad_h + tap / a.kernel_w * a.dilation_h;
-        const int column = x * a.stride_w - a.pad_w + tap % a.kernel_w * a.dilation_w;
+        const int row = y * a.stride_h - a.pad_top + tap / a.kernel_w * a.dilation_h;
+        const int column = x * a.stride_w - a.pad_left + tap % a.kernel_w * a.dilation_w;
         if (row < 0 || row >= map.height || column < 0 || column >= map.width) {
             std::fill_n(to, channels_, 0.0f);
             to += channels_;

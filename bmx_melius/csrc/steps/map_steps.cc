@@ -111,7 +111,7 @@ void AveragePoolStep::run(const Memory& memory, const Team& team, int) const {
     const View output = memory.view(output_);
     for (int y = team.begin(result.height); y < team.end(result.height); y++) {
         for (int x = 0; x < result.width; x++) {
-            const int64_t top = int64_t(y) * a.stride_h - a.pad_h, left = int64_t(x) * a.stride_w - a.pad_w;
+            const int64_t top = int64_t(y) * a.stride_h - a.pad_top, left = int64_t(x) * a.stride_w - a.pad_left;
             const int64_t y_begin = std::max<int64_t>(top, 0), y_end = std::min(top + a.kernel_h, map.height);
             const int64_t x_begin = std::max<int64_t>(left, 0), x_end = std::min(left + a.kernel_w, map.width);
             float* sums = floats(output.at(y * output.row + x * output.pixel));
@@ -127,9 +127,10 @@ void AveragePoolStep::run(const Memory& memory, const Team& team, int) const {
                 }
             });
             // Padding counts only within the padded map.
-            const int64_t rows = a.count_pad ? std::min(top + a.kernel_h, map.height + a.pad_h) - top : y_end - y_begin;
+            const int64_t rows =
+                a.count_pad ? std::min(top + a.kernel_h, map.height + a.pad_bottom) - top : y_end - y_begin;
             const int64_t columns =
-                a.count_pad ? std::min(left + a.kernel_w, map.width + a.pad_w) - left : x_end - x_begin;
+                a.count_pad ? std::min(left + a.kernel_w, map.width + a.pad_right) - left : x_end - x_begin;
             const float counted = static_cast<float>(rows * columns);
             for (int c = 0; c < channels_; c++) {
                 sums[c] /= counted;

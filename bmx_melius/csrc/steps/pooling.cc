@@ -17,14 +17,14 @@ Range clipped(int begin, int length, int64_t size) {
 
 void pool_slab(const FloatKernels& kernels, const View& view, const Value& map, const PoolWindow& window,
                const Epilogue& epilogue, int y, Range columns, float* output, ptrdiff_t stride, ptrdiff_t* offsets) {
-    const Range rows = clipped(y * window.stride_h - window.pad_h, window.kernel_h, map.height);
+    const Range rows = clipped(y * window.stride_h - window.pad_top, window.kernel_h, map.height);
     // Pixels in the middle have complete windows and are computed by one call.
-    const int whole_begin = ceil_div(window.pad_w, window.stride_w);
-    const int64_t room = map.width + window.pad_w - window.kernel_w;
+    const int whole_begin = ceil_div(window.pad_left, window.stride_w);
+    const int64_t room = map.width + window.pad_left - window.kernel_w;
     const int whole_end = room < 0 ? 0 : static_cast<int>(room / window.stride_w) + 1;
     for (int x = columns.begin; x < columns.end;) {
         const int pixels = x >= whole_begin && x < whole_end ? std::min(whole_end, columns.end) - x : 1;
-        const Range under = clipped(x * window.stride_w - window.pad_w, window.kernel_w, map.width);
+        const Range under = clipped(x * window.stride_w - window.pad_left, window.kernel_w, map.width);
         int taps = 0;
         for (int row = rows.begin; row < rows.end; row++) {
             for (int column = under.begin; column < under.end; column++) {

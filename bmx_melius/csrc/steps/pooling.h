@@ -5,7 +5,7 @@
 namespace bmx {
 
 struct PoolWindow {
-    int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
+    int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, pad_top = 0, pad_left = 0;
 
     size_t offsets_bytes() const { return round_up(sizeof(ptrdiff_t) * kernel_h * kernel_w, 64); }
 };

@@ -51,10 +51,10 @@ StemStep::StemStep(const StemSpec& spec) : spec_(spec), packer_(spec.packing, sp
 StemStep::Window StemStep::rows_under(size_t ring) const {
     if (ring < spec_.layers.size()) {
         const Attributes& a = spec_.layers[ring].attributes;
-        return {a.extent_h(), a.stride_h, a.pad_h};
+        return {a.extent_h(), a.stride_h, a.pad_top};
     }
     if (spec_.has_pool) {
-        return {spec_.pool.kernel_h, spec_.pool.stride_h, spec_.pool.pad_h};
+        return {spec_.pool.kernel_h, spec_.pool.stride_h, spec_.pool.pad_top};
     }
     return {1, 1, 0};
 }
@@ -73,7 +73,7 @@ StemStep::Ring StemStep::ring(const std::vector<Value>& values, size_t number) c
     if (before_layer || spec_.has_pool) {
         const Attributes& a = before_layer ? spec_.layers[number].attributes : spec_.pool;
         const Value& next = values[before_layer ? spec_.layers[number].value : spec_.result];
-        pad = a.pad_w;
+        pad = a.pad_left;
         columns = std::max(columns, static_cast<int>(next.width - 1) * a.stride_w + a.extent_w() - pad);
     }
     ring.left = static_cast<int>(round_up(pad, kLine));
@@ -142,14 +142,14 @@ void StemStep::make_row(Work& work, size_t number, int y) const {
     const Work::Rows& under = work.rings[number - 1];
     const Layer& layer = layers_[number - 1];
     const Attributes& a = spec_.layers[number - 1].attributes;
-    const int top = y * a.stride_h - a.pad_h;
+    const int top = y * a.stride_h - a.pad_top;
     make_rows(work, number - 1, top, top + a.extent_h() - 1);
     const float* taps[kMaxKernel];
     bool outside[kMaxKernel];
     for (int tap = 0; tap < a.kernel_h; tap++) {
         const int row = top + tap * a.dilation_h;
         outside[tap] = row < 0 || row >= under.ring.height;
-        taps[tap] = under.row(outside[tap] ? 0 : row) - a.pad_w;
+        taps[tap] = under.row(outside[tap] ? 0 : row) - a.pad_left;
     }
     PlanarRow row;
     row.conv = &layer.conv;
@@ -176,12 +176,12 @@ void StemStep::finish_row(Work& work, int y, float* output, ptrdiff_t output_pix
     }
     const Attributes& a = spec_.pool;
     const int columns = static_cast<int>(work.memory->value(spec_.result).width);
-    const int top = y * a.stride_h - a.pad_h, first = std::max(top, 0);
+    const int top = y * a.stride_h - a.pad_top, first = std::max(top, 0);
     const int end = std::min(top + a.kernel_h, ring.height);
     make_rows(work, last, first, end - 1);
     const float* window[kMaxKernel];
     for (int row = first; row < end; row++) {
-        window[row - first] = rows.row(row) - a.pad_w;
+        window[row - first] = rows.row(row) - a.pad_left;
     }
     spec_.kernels->planar_max_pool(window, end - first, ring.channel, a.kernel_w, a.stride_w, columns, ring.channels,
                                    output, output_pixel);

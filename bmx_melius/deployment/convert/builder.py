@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from ..program.operations import BITS_KIND, OPERATIONS, REAL_KIND, Operation, Value, result_of
+from ..program.operations import BITS_KIND, ELEMENTWISE, OPERATIONS, REAL_KIND, Operation, Value, result_of
 from ..program.program import Program
 from .traced_network import Entry
 
@@ -243,8 +243,41 @@ class Builder:
         inputs = [self.bits(source, encoding) if encoding else self.real(source) for source in sources]
         return self.add(name, inputs, **attributes) if name else inputs[0]
 
+    def without_first(self, x, rows, columns):
+        """Add the operations of value `x` again such that they omit its first rows and columns; return the number of the result.
+
+        Windows with less padding before the map give the same elements, and elementwise operations on them as well. `finish` drops the
+        operations whose results are not read. None if `x` is computed in another way, or has too little padding.
+        """
+        operation = next((operation for number, operation in reversed(self._operations) if number == x), None)
+        if operation is None:
+            return None
+        attributes, inputs = operation.attributes, operation.inputs
+        if 'pad_top' in attributes:
+            dropped = {'pad_top': attributes['stride_h'] * rows, 'pad_left': attributes['stride_w'] * columns}
+            attributes = {**attributes, **{side: attributes[side] - size for side, size in dropped.items()}}
+            if min(attributes[side] for side in dropped) < 0:
+                return None
+        elif operation.name in ELEMENTWISE:
+            inputs = [self.without_first(number, rows, columns) for number in inputs]
+            if None in inputs:
+                return None
+        else:
+            return None
+        return self.add(operation.name, inputs, operation.arrays, **attributes)
+
+    def _drop_unread(self, outputs):
+        """Drop the operations on which none of the given values depends."""
+        read, kept = set(outputs), []
+        for number, operation in reversed(self._operations):
+            if number in read:
+                read.update(operation.inputs)
+                kept.append((number, operation))
+        self._operations = kept[::-1]
+
     def finish(self, outputs, output_entries):
         """Return the `Lowered` program whose outputs are the values with the given numbers."""
+        self._drop_unread(outputs)
         inputs = sorted(zip(self.inputs, self._input_numbers), key=lambda pair: (pair[0].node.index, pair[0].slot))
         order = [*(number for _, number in inputs), *(number for number, _ in self._operations)]
         final = {number: position for position, number in enumerate(order)}
@@ -255,9 +288,11 @@ class Builder:
         # several entries share a value where nodes are identities: the first one is the origin
         origins = {}
         for entry, number in [*self._bits.items(), *self._real.items()]:
-            origins.setdefault(final[number], entry)
+            if number in final:
+                origins.setdefault(final[number], entry)
         middles = {}
         for entry, (planes, _) in self._planes.items():
             for plane in planes:
-                origins[final[plane.bits]], middles[final[plane.bits]] = entry, plane.middles
+                if plane.bits in final:
+                    origins[final[plane.bits]], middles[final[plane.bits]] = entry, plane.middles
         return Lowered(program, [entry for entry, _ in inputs], list(output_entries), origins, middles, self.binary_layers)

@@ -11,7 +11,7 @@ from ... import marks
 from ...errors import UserError
 from ..program.operations import ProgramError
 from .builder import Builder, UnsupportedError
-from .rules import MARKED_RULES, RULES
+from .rules import MARKED_RULES, RULES, missing_rule
 from .traced_network import Entry
 
 
@@ -61,7 +61,7 @@ def _add(builder, node):
             raise UnsupportedError('it does not compute in float32')
     rule = MARKED_RULES.get(node.marks.get(marks.ROLE)) or RULES.get(node.operator)
     if rule is None:
-        raise UnsupportedError(f'the operator {node.operator} has no packed form')
+        raise UnsupportedError(missing_rule(node.operator))
     try:
         rule(builder, node)
     except ProgramError as error:

@@ -17,6 +17,7 @@ Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a v
 SUMS = ('elemwise_add', '_plus', '_Plus', 'broadcast_add', 'broadcast_plus')  # of two values
 DIFFERENCES = ('elemwise_sub', '_minus', '_Minus', 'broadcast_sub', 'broadcast_minus')
 PRODUCTS = ('elemwise_mul', '_mul', '_Mul', 'broadcast_mul')
+QUOTIENTS = ('elemwise_div', '_div', '_Div', 'broadcast_div')
 
 MOST_BITS = 2  # of activations and weights of layers that are packed as bit planes
 _STEP_FUNCTIONS = ('round', 'hwgq', 'lq_net')  # quantizers of activations that map each element to a level, whatever the others are
@@ -148,9 +149,12 @@ class Network:
         symbol = mx.sym.Group([self._internals[self._position[entry.node.index, entry.slot]] for entry in entries])
         arrays = [inputs[name] if name in inputs else self.arrays[name] for name in symbol.list_inputs()]
         arrays = [mx.nd.array(array, dtype=array.dtype) for array in arrays]
+        if not arrays:  # CachedOp requires an input
+            symbol, arrays = mx.sym.Group([symbol, mx.sym.var('unused')]), [mx.nd.zeros(1)]
         try:
             results = mx.nd.CachedOp(symbol)(*arrays)
-            return [result.asnumpy() for result in (results if isinstance(results, list) else [results])]
+            results = results if isinstance(results, list) else [results]
+            return [result.asnumpy() for result in results[: len(entries)]]
         except mx.MXNetError as error:
             raise UserError(f'MXNet cannot run the network: {last_line(error)}') from error
 

@@ -1,6 +1,6 @@
 """Operations of a program: semantics, inputs, attributes, arrays and results.
 
-C is the number of input channels; *geometry* is kernel, stride, pad and dilation, each with height before width.
+C is the number of input channels; *geometry* is kernel, stride, dilation, each with height before width, and the padding of the four sides.
 
 ``conv`` x
     Convolution with ``weight`` (out_channels, C / groups, kernel_h, kernel_w), zero padding, plus ``bias`` (out_channels,) if has_bias.
@@ -8,7 +8,8 @@ C is the number of input channels; *geometry* is kernel, stride, pad and dilatio
 ``binary_conv`` b
     Let s be +1 for set bits of b, -1 for clear ones and ``pad_value`` (-1, 0 or +1) outside the map, w be +1 and -1 for the bits of
     ``weight`` (out_channels, kernel_h, kernel_w, C / groups), and n = kernel_h kernel_w C / groups. With the integer h = conv(s, w)
-    the result is (h + n) / 2 if ``offset``, else h. On a flat value, with kernel 1, it is a binary dense layer.
+    the result is (h + n) / 2 if ``offset``, else h. On a flat value, with kernel 1, it is a binary dense layer. The channels of a group
+    are ``planes`` parts of equal size with the same weights, which ``weight`` contains once (C / groups / planes channels).
 ``threshold`` x
     Bits: (x >= threshold[c]) != flip[c]. A threshold of -inf gives a constant.
 ``affine`` x
@@ -43,6 +44,16 @@ C is the number of input channels; *geometry* is kernel, stride, pad and dilatio
     that the program accepts only inputs of one size.
 ``unflatten`` x
     A flat value as a map of height and width 1. Also accepts bits.
+``elu`` x; ``gelu`` x
+    x where x > 0, (exp(x) - 1) slope[c] elsewhere; x times the probability that a standard normal number is smaller than x.
+``upsample`` x
+    A map of which each element is repeated ``scale_h`` times in its column and ``scale_w`` times in its row, if ``repeat``; otherwise
+    elements that are scale_h - 1 rows and scale_w - 1 columns of zeros apart, with none after the last one.
+``global_max_pool`` x
+    Maximum over height and width, which become 1.
+``normalize`` x
+    (x - m) / sqrt(v + eps), with the mean m and the variance v over the channels of each of ``groups`` groups and all positions, or the
+    channels of a group at one position if ``by_position``.
 """
 
 import dataclasses
@@ -66,7 +77,9 @@ class ProgramError(UserError):
 
 
 _KERNEL = {'kernel_h': (1, 255), 'kernel_w': (1, 255)}
-_STEPS = {'stride_h': (1, 255), 'stride_w': (1, 255), 'pad_h': (0, 255), 'pad_w': (0, 255)}
+SIDES = {'h': ('pad_top', 'pad_bottom'), 'w': ('pad_left', 'pad_right')}  # attributes of the padding before and after the map
+PADDING = ('pad_top', 'pad_left', 'pad_bottom', 'pad_right')
+_STEPS = {'stride_h': (1, 255), 'stride_w': (1, 255), **dict.fromkeys(PADDING, (0, 255))}
 _DILATION = {'dilation_h': (1, 255), 'dilation_w': (1, 255)}
 _CONVOLUTION = {'out_channels': (1, MAX_CHANNELS), **_KERNEL, **_STEPS, **_DILATION, 'groups': (1, MAX_CHANNELS)}
 _FLAG = (0, 1)
@@ -99,7 +112,7 @@ class Rule:
 
 OPERATIONS = {
     'conv': Rule(1, (1, 1), (REAL_KIND,), REAL_KIND, {**_CONVOLUTION, 'has_bias': _FLAG, 'half': _FLAG}),
-    'binary_conv': Rule(2, (1, 1), (BITS_KIND,), REAL_KIND, {**_CONVOLUTION, 'pad_value': (-1, 1), 'offset': _FLAG}),
+    'binary_conv': Rule(2, (1, 1), (BITS_KIND,), REAL_KIND, {**_CONVOLUTION, 'pad_value': (-1, 1), 'offset': _FLAG, 'planes': (1, 255)}),
     'threshold': Rule(3, (1, 1), (REAL_KIND,), BITS_KIND),
     'affine': Rule(4, (1, 1), (REAL_KIND,), REAL_KIND),
     'relu': Rule(5, (1, 1), (REAL_KIND,), REAL_KIND),
@@ -121,7 +134,18 @@ OPERATIONS = {
     'scale_map': Rule(21, (1, 1), (REAL_KIND,), REAL_KIND, _POSITIONS),
     'shift_map': Rule(22, (1, 1), (REAL_KIND,), REAL_KIND, _POSITIONS),
     'unflatten': Rule(23, (1, 1), (REAL_KIND, BITS_KIND), None),
+    'elu': Rule(24, (1, 1), (REAL_KIND,), REAL_KIND),
+    'gelu': Rule(25, (1, 1), (REAL_KIND,), REAL_KIND),
+    'upsample': Rule(26, (1, 1), (REAL_KIND,), REAL_KIND, {'scale_h': (1, 255), 'scale_w': (1, 255), 'repeat': _FLAG}),
+    'global_max_pool': Rule(27, (1, 1), (REAL_KIND,), REAL_KIND),
+    'normalize': Rule(28, (1, 1), (REAL_KIND,), REAL_KIND, {'groups': (1, MAX_CHANNELS), 'by_position': _FLAG}),
 }
+
+# Operations on the elements at one position of inputs of equal size, wherever that is.
+ELEMENTWISE = ('affine', 'relu', 'add', 'prelu', 'clip', 'sigmoid', 'abs', 'elu', 'gelu')
+
+# Attributes that version 1 of the format does not have -> the attribute with their value, or the value.
+ABSENT_IN_VERSION_1 = {'pad_bottom': 'pad_top', 'pad_right': 'pad_left', 'planes': 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +171,8 @@ class Value:
 class Operation:
     """One operation: its name in `OPERATIONS`, the numbers of its input values, its attributes and its arrays.
 
+    An operation of a structure has no arrays, but the words before each of them (`program`, *Arrays*) as ``array_numbers``.
+
     Arrays: ``weight`` and ``bias`` of ``conv`` float32 (the weight float16 with half = 1), ``weight`` of ``binary_conv`` bool,
     ``threshold`` float32 and ``flip`` bool, all others float32; shapes as in the module's docstring.
     """
@@ -155,9 +181,10 @@ class Operation:
     inputs: tuple
     attributes: dict = dataclasses.field(default_factory=dict)
     arrays: dict = dataclasses.field(default_factory=dict)
+    array_numbers: dict = dataclasses.field(default_factory=dict)
 
 
-_CHANNEL_ARRAYS = {'affine': ('scale', 'shift'), 'prelu': ('slope',), 'clip': ('low', 'high')}
+_CHANNEL_ARRAYS = {'affine': ('scale', 'shift'), 'prelu': ('slope',), 'elu': ('slope',), 'clip': ('low', 'high')}
 _POSITION_ARRAYS = {'scale_map': 'factor', 'shift_map': 'summand'}
 
 
@@ -168,13 +195,15 @@ def array_shapes(operation, channels):
         outputs, kernel = attributes['out_channels'], (attributes['kernel_h'], attributes['kernel_w'])
         inputs = channels // attributes['groups']
         if operation.name == 'binary_conv':
-            return {'weight': (np.dtype(bool), (outputs, *kernel, inputs))}
+            return {'weight': (np.dtype(bool), (outputs, *kernel, inputs // attributes['planes']))}
         arrays = {'weight': (HALF if attributes['half'] else FLOAT, (outputs, inputs, *kernel))}
         if attributes['has_bias']:
             arrays['bias'] = (FLOAT, (outputs,))
         return arrays
     if operation.name == 'threshold':
         return {'threshold': (FLOAT, (channels,)), 'flip': (np.dtype(bool), (channels,))}
+    if operation.name == 'normalize':
+        return {'eps': (FLOAT, (1,))}
     if operation.name in _POSITION_ARRAYS:
         shape = (channels if attributes['by_channel'] else 1, attributes['height'], attributes['width'])
         return {_POSITION_ARRAYS[operation.name]: (FLOAT, shape)}
@@ -205,7 +234,7 @@ def result_of(operation, inputs):
         channels, (height, width) = attributes['out_channels'], _windows(operation, x, ceil=False)
     elif name in ('max_pool', 'avg_pool'):
         height, width = _pooled_size(operation, x)
-    elif name == 'global_avg_pool':
+    elif name in ('global_avg_pool', 'global_max_pool'):
         height = width = 1
     elif name == 'add':
         if x != inputs[1]:
@@ -232,9 +261,16 @@ def result_of(operation, inputs):
         if not begin < end <= channels:
             raise ProgramError(f'slice of channels {begin} to {end} of {channels}')
         channels = end - begin
-    elif name == 'shuffle':
+    elif name in ('shuffle', 'normalize'):
         if channels % attributes['groups']:
-            raise ProgramError(f'shuffle of {channels} channels in {attributes["groups"]} groups')
+            raise ProgramError(f'{name} of {channels} channels in {attributes["groups"]} groups')
+    elif name == 'upsample':
+        if flat:
+            raise ProgramError(f'upsample of {x}')
+        height, width = (
+            size * attributes[scale] if attributes['repeat'] else (size - 1) * attributes[scale] + 1
+            for size, scale in ((height, 'scale_h'), (width, 'scale_w'))
+        )
     elif name == 'flatten':
         channels, height, width, flat = channels * height * width, 1, 1, True
     elif name == 'unflatten':
@@ -258,6 +294,8 @@ def _check_convolution(operation, x):
     window = attributes['kernel_h'] * attributes['kernel_w'] * x.channels
     if operation.name == 'binary_conv' and window // groups >= MAX_WEIGHTS:
         raise ProgramError(f'binary_conv with {window // groups} weights per output; fewer than {MAX_WEIGHTS} are exact')
+    if operation.name == 'binary_conv' and x.channels // groups % attributes['planes']:
+        raise ProgramError(f'binary_conv cannot split the {x.channels // groups} channels of a group into {attributes["planes"]} planes')
     if operation.name == 'conv' and window >= MAX_ELEMENTS:
         raise ProgramError(f'conv has {MAX_ELEMENTS} or more elements in a window')
 
@@ -265,11 +303,11 @@ def _check_convolution(operation, x):
 def _pooled_size(operation, x):
     """Return height and width of the result of pooling."""
     name, attributes = operation.name, operation.attributes
-    if any(attributes[f'pad_{axis}'] >= attributes[f'kernel_{axis}'] for axis in 'hw'):
+    if any(attributes[side] >= attributes[f'kernel_{axis}'] for axis in 'hw' for side in SIDES[axis]):
         raise ProgramError(f'{name} with a pad as large as its kernel has windows without an element')
     height, width = _windows(operation, x, ceil=bool(attributes['ceil']))
     last_row, last_column = (
-        (size - 1) * attributes[f'stride_{axis}'] - attributes[f'pad_{axis}'] for size, axis in ((height, 'h'), (width, 'w'))
+        (size - 1) * attributes[f'stride_{axis}'] - attributes[SIDES[axis][0]] for size, axis in ((height, 'h'), (width, 'w'))
     )
     if last_row >= x.height or last_column >= x.width:
         raise ProgramError(f'{name} has a last window without an element of the map')
@@ -280,12 +318,13 @@ def _windows(operation, x, ceil):
     """Return height and width of the result of sliding the window of an operation over `x`."""
     sizes = []
     for axis, size in (('h', x.height), ('w', x.width)):
-        kernel, stride, pad = (operation.attributes[f'{name}_{axis}'] for name in ('kernel', 'stride', 'pad'))
+        kernel, stride = (operation.attributes[f'{name}_{axis}'] for name in ('kernel', 'stride'))
+        pad = sum(operation.attributes[side] for side in SIDES[axis])
         extent = operation.attributes.get(f'dilation_{axis}', 1) * (kernel - 1) + 1
         if x.flat and (extent, stride, pad) != (1, 1, 0):
             raise ProgramError(f'{operation.name} of a flat value must have kernel 1')
-        room = size + 2 * pad - extent
+        room = size + pad - extent
         if room < 0:
-            raise ProgramError(f'{operation.name} has a window of {extent} on a padded map of {size + 2 * pad}')
+            raise ProgramError(f'{operation.name} has a window of {extent} on a padded map of {size + pad}')
         sizes.append((room + stride - 1 if ceil else room) // stride + 1)
     return sizes

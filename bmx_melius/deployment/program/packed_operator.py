@@ -26,7 +26,12 @@ def is_packed(operator, attributes):
 
 def operator_attributes(program):
     """Return the attributes of the operator that runs a program: a dict of str to str."""
-    return {STRUCTURE: ' '.join(map(str, program.to_structure().tolist()))}
+    return {STRUCTURE: text_of(program.to_structure())}
+
+
+def text_of(structure):
+    """Return the words of a structure as the value of the attribute."""
+    return ' '.join(map(str, structure.tolist()))
 
 
 def read_structure(attributes):

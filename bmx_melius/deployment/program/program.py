@@ -24,13 +24,24 @@ The attributes of an operation are stored in the order of `OPERATIONS`, one word
 `array_shapes`, without gaps. The number of words of a record must be exactly what its operation requires, so that every word of a valid
 program is read. `bmx_melius.deployment.program.limits` defines the limits of a program.
 
+Arrays
+------
+An array begins with its *number*, a word. 0: its elements follow. n > 0: it equals the n-th array whose elements are stored in the program,
+counted from 1, and no elements follow. Both must have the same dtype and number of elements, bit arrays also the same last axis. The writer
+stores equal arrays once.
+
 * float arrays: one element per word; float16 arrays (``half`` = 1): two elements per word, the first in the low half, padded with 0.
 * bit arrays: 32 elements of the last axis per word, the first in the lowest bit; bits beyond the last element are 0.
 
 Structure
 ---------
-The *structure* of a program is the same list of words without those of the arrays. It contains everything that shape inference needs. The
-numbers of words in its header and records are those of the program; the checksum is that of the structure.
+The *structure* of a program is the same list of words without the elements of the arrays. It contains everything that shape inference
+needs. The numbers of words in its header and records are those of the program; the checksum is that of the structure.
+
+Version 1
+---------
+Programs and structures of version 1 are read as well, not written. Their arrays have no numbers, and their operations lack the attributes
+`ABSENT_IN_VERSION_1`, so that padding is the same on opposite sides: the words of ``pad_top`` and ``pad_left`` were called pad_h and pad_w.
 """
 
 import dataclasses
@@ -49,11 +60,13 @@ from .limits import (
     MAX_OUTPUTS,
     MAX_SIZE,
 )
-from .operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
-from .words import WORD, checksum_of, decode, encode, word_count, words_of
+from .operations import ABSENT_IN_VERSION_1, OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
+from .stored_arrays import ArrayReader, ArrayWriter
+from .words import WORD, checksum_of, word_count, words_of
 
 MAGIC = int.from_bytes(b'BMXP', 'little')
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, 2)  # that are read
 HEADER_WORDS = 8
 INPUT_WORDS = 4
 RECORD_WORDS = 3  # opcode, length, number of inputs
@@ -103,13 +116,10 @@ class Program:
     def to_words(self):
         """Return the program as an int32 array of shape (words,), validated by reading it back."""
         parts = [self._input_words()]
-        for operation, head, arrays in self._records():
+        for head, arrays in self._records():
             parts.append(words_of(head))
-            for name, (dtype, shape) in arrays.items():
-                array = np.asarray(operation.arrays[name])
-                if array.shape != shape or array.dtype != dtype:
-                    raise ValueError(f'{operation.name}: {name} must be {dtype} {shape}, not {array.dtype} {array.shape}')
-                parts.append(encode(array))
+            for array in arrays:
+                parts += [words_of([array.number]), *([] if array.number else [array.elements()])]
         parts.append(words_of(self.outputs))
         words = self._with_header(np.concatenate(parts))
         Program.from_words(words)
@@ -118,22 +128,31 @@ class Program:
     def to_structure(self):
         """Return the structure of the program as an int32 array of shape (words,)."""
         records = list(self._records())
-        parts = [self._input_words(), *(words_of(head) for _, head, _ in records), words_of(self.outputs)]
-        omitted = sum(word_count(*array) for _, _, arrays in records for array in arrays.values())
-        return self._with_header(np.concatenate(parts), omitted)
+        words = [words_of([*head, *(array.number for array in arrays)]) for head, arrays in records]
+        omitted = sum(array.words for _, arrays in records for array in arrays if not array.number)
+        return self._with_header(np.concatenate([self._input_words(), *words, words_of(self.outputs)]), omitted)
+
+    @classmethod
+    def structure_of(cls, words):
+        """Return the structure of the program with the given words, in the version of these, as `from_words` reads them."""
+        reader = cls._read(words, has_arrays=True)[1]
+        kept = np.delete(words, np.concatenate([np.arange(*span) for span in reader.spans])) if reader.spans else words.copy()
+        kept[3] = checksum_of(kept[4:])
+        return kept
 
     def _input_words(self):
         return words_of([number for x in self.inputs for number in (2 if x.flat else 4, x.channels, x.height, x.width)])
 
     def _records(self):
-        """Yield for each operation the operation, the words of its record before its arrays, and its `array_shapes`."""
-        values = self.values()
+        """Yield for each operation the words of its record before its arrays, and a list of `stored_arrays.Written`."""
+        values, writer = self.values(), ArrayWriter()
         for operation in self.operations:
             rule = OPERATIONS[operation.name]
             body = [*operation.inputs, *(operation.attributes[name] for name in rule.attributes)]
-            arrays = array_shapes(operation, values[operation.inputs[0]].channels)
-            length = RECORD_WORDS + len(body) + sum(word_count(*array) for array in arrays.values())
-            yield operation, [rule.opcode, length, len(operation.inputs), *body], arrays
+            shapes = array_shapes(operation, values[operation.inputs[0]].channels)
+            arrays = [writer.write(operation, name, *shape) for name, shape in shapes.items()]
+            length = RECORD_WORDS + len(body) + sum(1 + (0 if array.number else array.words) for array in arrays)
+            yield [rule.opcode, length, len(operation.inputs), *body], arrays
 
     def _with_header(self, body, omitted=0):
         """Return the header and the body of a program, or of a structure, from which `omitted` words were left out."""
@@ -153,15 +172,16 @@ class Program:
         ProgramError
             If the program is invalid; the message gives the position and the reason.
         """
-        return cls._read(words, has_arrays=True)
+        return cls._read(words, has_arrays=True)[0]
 
     @classmethod
     def from_structure(cls, words):
         """Read and validate a structure as `from_words` does a program. The operations of the result have no arrays."""
-        return cls._read(words, has_arrays=False)
+        return cls._read(words, has_arrays=False)[0]
 
     @classmethod
     def _read(cls, words, has_arrays):
+        """Return the program and its `_Reader`."""
         words = np.asarray(words)
         inputs, operations, outputs = _read_header(words, has_arrays)
         reader = _Reader(words, has_arrays)
@@ -176,7 +196,7 @@ class Program:
         for number in program.outputs:
             if values[number].kind != REAL_KIND:
                 raise ProgramError(f'output value {number} holds bits')
-        return program
+        return program, reader
 
 
 def _check_input(number, value):
@@ -206,8 +226,9 @@ def _read_header(words, has_arrays):
     magic, version, _, checksum, inputs, operations, outputs, zero = words[:HEADER_WORDS].tolist()
     if magic != MAGIC:
         raise ProgramError('no packed program: the magic word is missing')
-    if version != VERSION:
-        raise ProgramError(f'format version {version}; this release reads version {VERSION}: convert the network again')
+    if version not in VERSIONS:
+        known = ' and '.join(map(str, VERSIONS))
+        raise ProgramError(f'format version {version}; this release reads versions {known}: convert the network again')
     if has_arrays:
         _check_length(words, len(words))
     if checksum != checksum_of(words[4:]):
@@ -267,7 +288,9 @@ class _Reader:
 
     def __init__(self, words, has_arrays):
         self.words, self.has_arrays, self.totals = words, has_arrays, _Totals()
+        self.is_version_1, self.stored = words[1] == 1, ArrayReader()
         self.position, self.omitted = HEADER_WORDS, 0  # of the next word; number of words of arrays that a structure omits
+        self.spans = []  # (begin, end) of the elements of each array
 
     @property
     def left(self):
@@ -325,20 +348,40 @@ class _Reader:
         return operation
 
     def _arrays(self, operation, arrays, place):
-        if not self.has_arrays:
-            self.omitted += sum(word_count(*array) for array in arrays.values())
-            return
         for array, (dtype, shape) in arrays.items():
             what = place.of(array)
-            operation.arrays[array] = decode(self.take(word_count(dtype, shape), what), dtype, shape, what)
+            number = 0 if self.is_version_1 else self.take(1, place.of(f'the number of {array}')).tolist()[0]
+            if number:
+                elements = self.stored.again(number, dtype, shape, what)
+            else:
+                elements = self.stored.first(self._elements(dtype, shape, what), dtype, shape, what)
+            operation.array_numbers[array] = number
+            if self.has_arrays:
+                operation.arrays[array] = elements
         for array in _COMPARED:
             if array in operation.arrays and np.isnan(operation.arrays[array]).any():
                 raise ProgramError(f'{place} has a {array} that is not a number')
 
+    def _elements(self, dtype, shape, what):
+        """Take the words of an array; return None for a structure, which omits them."""
+        if self.has_arrays:
+            elements = self.take(word_count(dtype, shape), what)
+            self.spans.append((self.position - len(elements), self.position))
+            return elements
+        self.omitted += word_count(dtype, shape)
+        return None
+
     def _attributes(self, rule, place):
         start = self.position
-        numbers = self.take(len(rule.attributes), place.of('the list of attributes')).tolist()
-        for index, ((name, (least, most)), number) in enumerate(zip(rule.attributes.items(), numbers)):
+        names = [name for name in rule.attributes if not (self.is_version_1 and name in ABSENT_IN_VERSION_1)]
+        numbers = self.take(len(names), place.of('the list of attributes')).tolist()
+        for index, (name, number) in enumerate(zip(names, numbers)):
+            least, most = rule.attributes[name]
             if not least <= number <= most:
                 raise ProgramError(f'word {start + index}: {place} has {name} {number}; {least} to {most} exist')
-        return dict(zip(rule.attributes, numbers))
+        attributes = dict(zip(names, numbers))
+        for name in rule.attributes:
+            if name not in attributes:
+                value = ABSENT_IN_VERSION_1[name]
+                attributes[name] = attributes.get(value, value)
+        return attributes

@@ -4,6 +4,8 @@ It defines the results of the engine's kernels (bits and integers are equal, flo
 engine is not compiled. Real values are float32 arrays (batch, channels, height, width) or (batch, channels), bits are bool arrays.
 """
 
+import math
+
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
@@ -137,13 +139,14 @@ def apply(operation, inputs):
 # --- windows --------------------------------------------------------------------------------------------------------------------------
 
 
-def _geometry(kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h=1, dilation_w=1):
-    return {'kernel': (kernel_h, kernel_w), 'stride': (stride_h, stride_w), 'pad': (pad_h, pad_w), 'dilation': (dilation_h, dilation_w)}
+def _geometry(kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left, pad_bottom, pad_right, dilation_h=1, dilation_w=1):
+    pad = (pad_top, pad_bottom), (pad_left, pad_right)
+    return {'kernel': (kernel_h, kernel_w), 'stride': (stride_h, stride_w), 'pad': pad, 'dilation': (dilation_h, dilation_w)}
 
 
 def _pad(x, pad, fill):
-    """Pad the last two axes."""
-    return np.pad(x, [(0, 0)] * (x.ndim - 2) + [(size, size) for size in pad], constant_values=fill)
+    """Pad the last two axes, each with (before, after) elements."""
+    return np.pad(x, [(0, 0)] * (x.ndim - 2) + list(pad), constant_values=fill)
 
 
 def _windows(x, kernel, stride, dilation, ceil=False, beyond=0):
@@ -174,8 +177,8 @@ def _conv(x, out_channels, groups, has_bias, half, weight, bias=None, **geometry
     return y + bias[:, None, None] if has_bias else y
 
 
-def _binary_conv(bits, out_channels, groups, pad_value, offset, weight, **geometry):
-    geometry = _geometry(**geometry)
+def _binary_conv(bits, out_channels, groups, pad_value, offset, planes, weight, **geometry):
+    geometry, weight = _geometry(**geometry), np.tile(weight, planes)
     pad = geometry.pop('pad')
     padded = _pad(bits, pad, pad_value == 1)
     words = _pack_channels(padded.reshape(len(bits), groups, -1, *padded.shape[2:]), axis=2)
@@ -280,6 +283,30 @@ def _sigmoid(x):
     return (np.where(x >= 0, 1, decay) / (1 + decay)).astype(np.float32)
 
 
+def _elu(x, slope):
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)) * _of_channels(slope, x))
+
+
+def _gelu(x):
+    exact = x.astype(np.float64)
+    return (exact * np.vectorize(math.erfc, otypes=[np.float64])(-exact / math.sqrt(2)) / 2).astype(np.float32)
+
+
+def _upsample(x, scale_h, scale_w, repeat):
+    if repeat:
+        return x.repeat(scale_h, axis=2).repeat(scale_w, axis=3)
+    y = np.zeros((*x.shape[:2], (x.shape[2] - 1) * scale_h + 1, (x.shape[3] - 1) * scale_w + 1), dtype=x.dtype)
+    y[:, :, ::scale_h, ::scale_w] = x
+    return y
+
+
+def _normalize(x, groups, by_position, eps):
+    parts = x.reshape(len(x), groups, -1, *x.shape[2:]).astype(np.float64)
+    axes = (2,) if by_position else (2, 3, 4)
+    mean, variance = parts.mean(axis=axes, keepdims=True), parts.var(axis=axes, keepdims=True)
+    return ((parts - mean) / np.sqrt(variance + eps.astype(np.float64))).astype(np.float32).reshape(x.shape)
+
+
 def _of_positions(numbers, x):
     """Reshape `numbers`, (channels, height, width), to broadcast to `x`."""
     return numbers.reshape(-1) if x.ndim == 2 else numbers
@@ -313,5 +340,10 @@ _FUNCTIONS = {
     'scale_map': lambda x, factor, **_: x * _of_positions(factor, x),
     'shift_map': lambda x, summand, **_: x + _of_positions(summand, x),
     'unflatten': lambda x: x[:, :, None, None],
+    'elu': _elu,
+    'gelu': _gelu,
+    'upsample': _upsample,
+    'global_max_pool': lambda x: x.max(axis=(2, 3), keepdims=True),
+    'normalize': _normalize,
 }
-ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool')
+ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool', 'global_max_pool', 'normalize')

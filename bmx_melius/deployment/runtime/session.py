@@ -11,7 +11,7 @@ from ...errors import UserError
 from ...exported import Exported
 from ...symbol_json import VARIABLE, SymbolJson
 from ..program.operations import ProgramError
-from ..program.packed_operator import NAME, STRUCTURE, operator_attributes
+from ..program.packed_operator import NAME, STRUCTURE, text_of
 from ..program.program import Program
 from ..program.reference import check_inputs
 from .engine import Runner, check_threads
@@ -186,7 +186,7 @@ def read_packed(prefix):
         raise UserError(f'{params_file}: {error}') from error
     inputs_fit, outputs_fit = len(program.inputs) == len(input_names), max(output_order) < len(program.outputs)
     # symbols of earlier versions have no structure, and only MXNet needs it
-    same = structure is None or structure == operator_attributes(program)[STRUCTURE]
+    same = structure is None or structure == text_of(Program.structure_of(words))
     if not same or not inputs_fit or not outputs_fit:
         raise UserError(f'{symbol_file} and {params_file} are not from the same conversion: convert the network again')
     return program, words, input_names, output_order, lines

@@ -1,5 +1,5 @@
 """Conversion rules, one for each supported MXNet operator; see `bmx_melius.deployment.convert.lowering`."""
 
-from . import activations, arithmetic, layers, moves
+from . import activations, arithmetic, layers, moves, normalization, resizing
 from .binary import inputs_meant_as_signs
-from .table import MARKED_RULES, RULES
+from .table import MARKED_RULES, RULES, missing_rule

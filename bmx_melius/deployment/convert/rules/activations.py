@@ -11,31 +11,49 @@ def _input(builder, node):
     return builder.real(builder.network.sources(node)[0])
 
 
-def _elementwise_rule(operation, *operators):
-    """Add a rule for operators that become one operation without constants."""
+def _elementwise_rule(operation, operator):
+    """Add a rule for an operator that becomes one operation without constants."""
 
-    @rule(*operators)
     def elementwise(builder, node):
         builder.set(node, builder.add(operation, [_input(builder, node)]))
 
-    return elementwise
+    elementwise.__doc__ = f'Convert to `{operation}`.'
+    return rule(operator)(elementwise)
 
 
-_ACTIVATIONS = {'relu': _elementwise_rule('relu', 'relu'), 'sigmoid': _elementwise_rule('sigmoid', 'sigmoid')}
+@rule('tanh')
+def _tanh(builder, node):
+    """Convert to 2 sigmoid(2x) - 1."""
+    doubled = builder.affine(_input(builder, node), 2, 0)
+    builder.set(node, builder.affine(builder.add('sigmoid', [doubled]), 2, -1))
+
+
+_ACTIVATIONS = {'relu': _elementwise_rule('relu', 'relu'), 'sigmoid': _elementwise_rule('sigmoid', 'sigmoid'), 'tanh': _tanh}
 _elementwise_rule('abs', 'abs')
 
 
 @rule('Activation')
 def _activation(builder, node):
+    """Convert `relu`, `sigmoid` and `tanh`; `softrelu` and `softsign` have no packed form."""
     kind = node.attributes['act_type']
     if kind not in _ACTIVATIONS:
-        raise UnsupportedError(f'the activation {kind} has no packed form')
+        raise UnsupportedError(f'the activation {kind} has no packed form; {", ".join(_ACTIVATIONS)} have one')
     _ACTIVATIONS[kind](builder, node)
+
+
+_SELU = 1.0507009873554805, 1.6732632423543772  # scale and slope (arXiv:1706.02515)
 
 
 @rule('LeakyReLU')
 def _leaky_relu(builder, node):
+    """Convert `leaky` and `prelu` to `prelu`, `elu` and `selu` to `elu`, `gelu` to `gelu`; `rrelu` has no packed form."""
     kind, (x, *parameters) = node.attributes.get('act_type', 'leaky'), builder.network.sources(node)
+    if kind == 'gelu':
+        return builder.set(node, builder.add('gelu', [builder.real(x)]))
+    if kind in ('elu', 'selu'):
+        scale, slope = _SELU if kind == 'selu' else (1, float(node.attributes.get('slope', 0.25)))
+        y = builder.add_channelwise('elu', builder.real(x), slope=slope)
+        return builder.set(node, builder.affine(y, scale, 0) if scale != 1 else y)
     if kind == 'leaky':
         slope = float(node.attributes.get('slope', 0.25))
     elif kind == 'prelu' and not parameters[0].node.depends_on_data:
@@ -62,16 +80,19 @@ def _clip(builder, node, x, low, high):
 
 @rule('clip')
 def _clip_between(builder, node):
+    """Convert to `clip`."""
     _clip(builder, node, _input(builder, node), float(node.attributes['a_min']), float(node.attributes['a_max']))
 
 
 @rule('_maximum_scalar', '_MaximumScalar')
 def _maximum(builder, node):
+    """Convert the maximum of a value and a number to `clip`."""
     _clip(builder, node, _input(builder, node), float(node.attributes['scalar']), np.inf)
 
 
 @rule('_minimum_scalar', '_MinimumScalar')
 def _minimum(builder, node):
+    """Convert the minimum of a value and a number to `clip`."""
     _clip(builder, node, _input(builder, node), -np.inf, float(node.attributes['scalar']))
 
 

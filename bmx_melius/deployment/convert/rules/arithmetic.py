@@ -5,12 +5,13 @@ import numpy as np
 from .... import marks
 from ....symbol_json import integers, truth
 from ..builder import UnsupportedError, map_shape
-from ..traced_network import DIFFERENCES, PRODUCTS, SUMS
+from ..traced_network import DIFFERENCES, PRODUCTS, QUOTIENTS, SUMS
 from .table import marked_rule, rule
 
 
 @rule(*SUMS)
 def _sum(builder, node):
+    """Convert the sum of two values of one shape to `add`, that with constants per channel or position to `affine` or `shift_map`."""
     if _has_data_only(builder, node):
         builder.set(node, builder.add('add', [builder.real(source) for source in builder.network.sources(node)]))
     else:
@@ -20,6 +21,7 @@ def _sum(builder, node):
 
 @rule('add_n', 'ElementWiseSum')
 def _sum_of_many(builder, node):
+    """Convert to `add`, one after the other."""
     first, *rest = [builder.real(source) for source in builder.network.sources(node)]
     for number in rest:
         first = builder.add('add', [first, number])
@@ -28,6 +30,7 @@ def _sum_of_many(builder, node):
 
 @rule(*DIFFERENCES)
 def _difference(builder, node):
+    """Convert as a sum, after a multiplication by -1."""
     if _has_data_only(builder, node):
         first, second = [builder.real(source) for source in builder.network.sources(node)]
         builder.set(node, builder.add('add', [first, builder.affine(second, -1, 0)]))
@@ -41,6 +44,7 @@ def _difference(builder, node):
 
 @rule(*PRODUCTS)
 def _product(builder, node):
+    """Convert the product of two values to `multiply`, which repeats one; that with constants to `affine` or `scale_map`."""
     if _has_data_only(builder, node):
         sources = builder.network.operands(node)
         sources.sort(key=lambda source: builder.network.shape(source) != node.shape)  # one that need not be repeated comes first
@@ -52,14 +56,29 @@ def _product(builder, node):
     builder.set(node, x)
 
 
+@rule(*QUOTIENTS)
+def _quotient(builder, node):
+    """Convert the quotient of a value and constants per channel or position; that of two values has no packed form."""
+    if _has_data_only(builder, node):
+        raise UnsupportedError('it divides two values that depend on the input; division by constants can be packed')
+    x, constants, data_is_first = _data_and_constants(builder, node)
+    if not data_is_first:
+        raise UnsupportedError('it divides by a value that depends on the input; division by constants can be packed')
+    with np.errstate(divide='ignore'):
+        factor = 1 / constants
+    builder.set(node, builder.affine(x, factor, 0) if factor.ndim == 1 else builder.add_positionwise('scale_map', x, factor))
+
+
 @rule('square')
 def _square(builder, node):
+    """Convert to `multiply`."""
     x = builder.real(builder.network.sources(node)[0])
     builder.set(node, builder.add('multiply', [x, x]))
 
 
 @rule('mean')
 def _mean(builder, node):
+    """Convert the mean over the channels (`keepdims`) or over height and width."""
     source = builder.network.sources(node)[0]
     rank = len(builder.network.shape(source))
     axes = {axis % rank for axis in integers(node.attributes.get('axis', 'None')) if axis is not None}
@@ -77,6 +96,7 @@ def _mean(builder, node):
 
 @marked_rule(marks.MEAN)
 def _marked_mean(builder, node):
+    """Convert the mean of `bmx_melius.channels.mean` to one operation."""
     x = builder.network.marked_input(node, marks.MEAN_INPUT)
     if x is None:
         raise UnsupportedError('the start of the mean is not marked')
@@ -150,6 +170,7 @@ def _scalar_rule(operator, of_scalar):
 
     @rule(operator)
     def scaled_and_shifted(builder, node):
+        """Convert to `affine`."""
         x = builder.real(builder.network.sources(node)[0])
         builder.set(node, builder.affine(x, *of_scalar(float(node.attributes.get('scalar', 0)))))
 

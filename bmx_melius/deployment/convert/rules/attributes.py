@@ -1,6 +1,7 @@
 """Translation of MXNet operator attributes to the attributes of program operations."""
 
 from ....symbol_json import integers
+from ...program.operations import PADDING, SIDES
 from ..builder import UnsupportedError
 
 
@@ -20,11 +21,13 @@ def geometry_of(node, dilation=True):
     pairs = {name: _pair(node, name, default) for name, default in names.items()}
     if dilation:
         pairs['dilation'] = _pair(node, 'dilate', 1)
-    return {f'{name}_{axis}': pair[i] for name, pair in pairs.items() for i, axis in enumerate('hw')}
+    pad = pairs.pop('pad')
+    attributes = {f'{name}_{axis}': pair[i] for name, pair in pairs.items() for i, axis in enumerate('hw')}
+    return {**attributes, **{side: size for size, axis in zip(pad, 'hw') for side in SIDES[axis]}}
 
 
 # A 1x1 window, as a dense layer has it.
-POINT = {f'{name}_{axis}': value for name, value in (('kernel', 1), ('stride', 1), ('pad', 0), ('dilation', 1)) for axis in 'hw'}
+POINT = {**{f'{name}_{axis}': 1 for name in ('kernel', 'stride', 'dilation') for axis in 'hw'}, **dict.fromkeys(PADDING, 0)}
 
 
 def require_channels_second(node):

@@ -55,7 +55,7 @@ def binary_layer(builder, node, role, **attributes):
         raise UnsupportedError('its weights are not signs')
     bits = of_maps(weight).transpose(0, 2, 3, 1) >= 0
     number = flat_if_dense(builder, node, builder.bits(x, node.marks['encoding']))
-    attributes.update(out_channels=len(bits), pad_value=int(pad_value), offset=int(node.marks.get('offset', 0)))
+    attributes.update(out_channels=len(bits), pad_value=int(pad_value), offset=int(node.marks.get('offset', 0)), planes=1)
     builder.set(node, builder.add('binary_conv', [number], {'weight': np.ascontiguousarray(bits)}, **attributes))
     builder.binary_layers.append(node)
     return True

@@ -7,11 +7,13 @@ from ..traced_network import is_channelwise_batch_norm
 from .attributes import POINT, geometry_of, of_maps, require_channels_second
 from .binary import binary_layer, flat_if_dense
 from .low_bit import low_bit_layer
+from .resizing import pad_widths, pads_with_zeros
 from .table import rule
 
 
 @rule('Convolution')
 def _convolution(builder, node):
+    """Convert marked layers of few bits to `binary_conv`, others to `conv`, with one or two axes; three axes have no packed form."""
     require_channels_second(node)
     geometry = geometry_of(node)
     groups = int(node.attributes.get('num_group', 1))
@@ -21,6 +23,7 @@ def _convolution(builder, node):
 
 @rule('FullyConnected')
 def _fully_connected(builder, node):
+    """Convert dense layers to a 1 x 1 `binary_conv` or `conv` of a vector; `flatten=False` on a map has no packed form."""
     if not truth(node.attributes.get('flatten', 'True')) and len(node.inputs[0].shape) != 2:
         raise UnsupportedError('it is applied along the last axis of a map (flatten=False)')
     if not any(layer(builder, node, marks.DENSE, groups=1, **POINT) for layer in (binary_layer, low_bit_layer)):
@@ -30,6 +33,9 @@ def _fully_connected(builder, node):
 def _float_layer(builder, node, **attributes):
     network = builder.network
     x, *parameters = network.sources(node)
+    if x.node.operator == 'Pad' and pads_with_zeros(x.node):
+        attributes = {**attributes, **{side: attributes[side] + size for side, size in pad_widths(x.node).items()}}
+        x = network.sources(x.node)[0]
     if any(parameter.node.depends_on_data for parameter in parameters):
         raise UnsupportedError('its weight or bias is computed from data')
     weight, *bias = [network.constant(parameter) for parameter in parameters]
@@ -40,6 +46,7 @@ def _float_layer(builder, node, **attributes):
 
 @rule('BatchNorm')
 def _batch_norm(builder, node):
+    """Convert to `affine`, or to a part of the thresholds of the sign after it; only the channels, axis 1."""
     if not is_channelwise_batch_norm(node):
         raise UnsupportedError('it does not normalize the channels (axis 1) with constant parameters')
     x = builder.real(builder.network.sources(node)[0])
@@ -48,15 +55,21 @@ def _batch_norm(builder, node):
 
 @rule('Pooling')
 def _pooling(builder, node):
+    """Convert max and average pooling, also global, and sums without windows beyond the map; `lp` has no packed form."""
     require_channels_second(node)
     kind = node.attributes.get('pool_type', 'max')
     x = builder.real(builder.network.sources(node)[0])
     if truth(node.attributes.get('global_pool', 'False')):
-        if kind != 'avg':
-            raise UnsupportedError(f'global pooling of the kind {kind} has no packed form')
-        builder.set(node, builder.add('global_avg_pool', [x]))
+        if kind not in ('avg', 'max'):
+            raise UnsupportedError(f'global pooling of the kind {kind} has no packed form; avg and max have one')
+        builder.set(node, builder.add(f'global_{kind}_pool', [x]))
         return
     convention = node.attributes.get('pooling_convention', 'valid')
+    if kind == 'sum' and convention == 'valid':
+        geometry = geometry_of(node, dilation=False)
+        mean = builder.add('avg_pool', [x], ceil=0, count_pad=1, **geometry)
+        builder.set(node, builder.affine(mean, geometry['kernel_h'] * geometry['kernel_w'], 0))
+        return
     if kind not in ('max', 'avg') or convention not in ('valid', 'full'):
         raise UnsupportedError(f'pooling of the kind {kind} by the convention {convention} has no packed form')
     counting = {'count_pad': int(node.attributes.get('count_include_pad', 'None') in ('None', 'True', '1'))} if kind == 'avg' else {}

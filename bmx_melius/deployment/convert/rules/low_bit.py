@@ -24,6 +24,7 @@ import numpy as np
 
 from .... import marks
 from ....analysis.counting import marked_bits
+from ...program.operations import PADDING, SIDES
 from ..builder import UnsupportedError
 from ..traced_network import MOST_BITS, is_sign
 from .attributes import of_maps
@@ -48,7 +49,7 @@ def low_bit_layer(builder, node, role, **attributes):
     _require_planes(network, node, x, levels, attributes)
     weight, pad_value = _weight(network, node), pad_value_of(node)
     parts = _parts(weight, marked_bits(node), attributes)
-    padded = attributes['pad_h'] or attributes['pad_w']
+    padded = any(attributes[side] for side in PADDING)
 
     def products(bits, factor, value, planes=1):
         """Add the convolutions of `bits` padded with `value` with all parts; return terms of a sum (number, factor)."""
@@ -86,7 +87,7 @@ def _require_planes(network, node, x, levels, attributes):
         raise UnsupportedError(
             f'its weights have {bits} bits, and its input is neither signs nor rounded to at most {MOST_BITS} bits by round, hwgq or lq_net'
         )
-    if not levels and (attributes['pad_h'] or attributes['pad_w']) and pad_value not in (-1, 0, 1):
+    if not levels and any(attributes[side] for side in PADDING) and pad_value not in (-1, 0, 1):
         raise UnsupportedError(f'it pads with {pad_value:g}; -1, 0 and 1 can be packed')
     if levels and len(levels) > 2 and attributes['groups'] > 1:
         raise UnsupportedError('it reads numbers of several bits in groups; without groups it can be packed')
@@ -125,9 +126,8 @@ class _Part:
 
     def convolution(self, builder, bits, pad_value, planes):
         """Add the sum of the convolutions of the planes of `bits` with the signs; return the number of the result, integers."""
-        weight = np.ascontiguousarray(np.tile(self.signs, (1, 1, 1, planes)))
-        fixed = dict(out_channels=len(weight), pad_value=pad_value, offset=0)
-        return builder.add('binary_conv', [bits], {'weight': weight}, **fixed, **self.attributes)
+        fixed = dict(out_channels=len(self.signs), pad_value=pad_value, offset=0, planes=planes)
+        return builder.add('binary_conv', [bits], {'weight': np.ascontiguousarray(self.signs)}, **fixed, **self.attributes)
 
 
 def _parts(weight, bits, attributes):
@@ -171,7 +171,8 @@ _HADAMARD = {1: np.array([[1]]), 2: np.array([[1, 1], [1, -1]])}
 
 def _mirrored(attributes, axis):
     """Return the pairs of kernel indices along an axis that are symmetric about the center: (indices, geometry of a kernel of these)."""
-    kernel, pad, dilation = (attributes[f'{name}_{axis}'] for name in ('kernel', 'pad', 'dilation'))
+    kernel, dilation = (attributes[f'{name}_{axis}'] for name in ('kernel', 'dilation'))
+    pad = attributes[SIDES[axis][0]]  # the same on both sides
     found = []
     for first in range((kernel + 1) // 2):
         last = kernel - 1 - first
@@ -179,6 +180,6 @@ def _mirrored(attributes, axis):
             raise UnsupportedError('its weights have a number for each kernel position; with a padding of half the kernel it can be packed')
         indices = [first] if first == last else [first, last]
         distance = max(1, dilation * (last - first))
-        geometry = {'kernel': len(indices), 'pad': pad - dilation * first, 'dilation': distance}
-        found.append((indices, {f'{name}_{axis}': value for name, value in geometry.items()}))
+        padding = dict.fromkeys(SIDES[axis], pad - dilation * first)
+        found.append((indices, {f'kernel_{axis}': len(indices), f'dilation_{axis}': distance, **padding}))
     return found

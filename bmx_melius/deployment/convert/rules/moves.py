@@ -10,12 +10,14 @@ from .table import rule
 
 @rule('Concat')
 def _concat(builder, node):
+    """Convert concatenation along the channels, of values or of bits."""
     require_channel_axis(node, axis_of(node, 'dim', 1))
     builder.set(node, builder.move(node, 'concat', builder.network.sources(node)))
 
 
 @rule('slice_axis')
 def _slice_axis(builder, node):
+    """Convert slices of the channels."""
     if builder.network.is_identity(node):
         return _identity(builder, node)
     require_channel_axis(node, axis_of(node, 'axis'))
@@ -27,13 +29,19 @@ def _slice_axis(builder, node):
 
 @rule('slice')
 def _slice(builder, node):
-    """Convert the removal of leading rows and columns to a depthwise convolution whose kernel is 1 in the last corner, 0 elsewhere."""
+    """Convert the removal of leading rows and columns to less padding of the windows before it (`Builder.without_first`).
+
+    Where there are none, a depthwise convolution whose kernel is 1 in the last corner and 0 elsewhere moves the elements.
+    """
     begin, end, step = (integers(node.attributes.get(name, '')) for name in ('begin', 'end', 'step'))
     begin = [number or 0 for number in begin]
     if len(begin) != 4 or begin[:2] != [0, 0] or min(begin) < 0 or {*end, *step} - {None}:
         raise UnsupportedError('it slices the map; only leading rows and columns can be removed')
     height, width = begin[2] + 1, begin[3] + 1
     x = builder.real(builder.network.sources(node)[0])
+    windows = builder.without_first(x, *begin[2:])
+    if windows is not None:
+        return builder.set(node, windows)
     channels = builder.value(x).channels
     weight = np.zeros((channels, 1, height, width), dtype=np.float32)
     weight[:, :, -1, -1] = 1
@@ -43,6 +51,7 @@ def _slice(builder, node):
 
 @rule('SliceChannel')
 def _slice_channel(builder, node):
+    """Convert to slices of the channels."""
     require_channel_axis(node, axis_of(node, 'axis', 1))
     if truth(node.attributes.get('squeeze_axis', 'False')):
         raise UnsupportedError('it removes the axis of the channels')
@@ -57,6 +66,7 @@ _RESHAPES = ('Reshape', 'reshape', 'Flatten', 'expand_dims', 'squeeze')
 
 @rule(*_RESHAPES)
 def _reshape(builder, node):
+    """Convert flattening, vectors to maps of 1 x 1, channel shuffles and `channels.concat`."""
     x = builder.network.sources(node)[0]
     before, after = builder.network.shape(x), node.shape
     if before == after:
@@ -116,6 +126,7 @@ def _joined(network, node):
 
 @rule('_copy', 'identity', 'BlockGrad', 'stop_gradient', 'Dropout')
 def _identity(builder, node):
+    """Omit what changes nothing at inference."""
     if not builder.network.is_identity(node):
         raise UnsupportedError('it drops values at inference, too')
     builder.set(node, builder.move(node, None, builder.network.sources(node)))

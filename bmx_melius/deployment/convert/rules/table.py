@@ -1,11 +1,43 @@
-"""Table of conversion rules, filled by the other modules of this package."""
+"""Table of conversion rules, filled by the other modules of this package, and the reasons why other operators have none."""
 
 RULES = {}  # MXNet operator name -> function (builder, node)
 MARKED_RULES = {}  # role of a marked node (`bmx_melius.marks`) -> function (builder, node), which replaces that of its operator
 
+_DATA_DEPENDENT = 'it divides by a number that depends on the value, for which there is no operation'
+REASONS = {  # common operators without a rule -> the reason
+    'softmax': f'{_DATA_DEPENDENT}; apply it to the logits after the packed network',
+    'log_softmax': f'{_DATA_DEPENDENT}; apply it to the logits after the packed network',
+    'SoftmaxActivation': f'{_DATA_DEPENDENT}; apply it to the logits after the packed network',
+    'SoftmaxOutput': f'{_DATA_DEPENDENT}; apply softmax to the logits after the packed network',
+    'LRN': _DATA_DEPENDENT,
+    'L2Normalization': _DATA_DEPENDENT,
+    '_rdiv_scalar': _DATA_DEPENDENT,
+    'exp': 'only ELU, SELU, GELU, sigmoid and tanh are computed from exponentials',
+    'log': 'there is no operation for logarithms',
+    'sqrt': 'there is no operation for roots',
+    'sign': 'it is 0 at 0, where the sign of binary layers is +1; use QActivation',
+    'broadcast_maximum': 'only the maximum of a value and a number is an operation',
+    'broadcast_minimum': 'only the minimum of a value and a number is an operation',
+    'sum': 'its result depends on the size of the map, which a program does not know; use mean',
+    'dot': 'a program multiplies with constant matrices only',
+    'batch_dot': 'a program multiplies with constant matrices only',
+    'transpose': 'only the exchange of axes in a channel shuffle is an operation',
+    'SwapAxis': 'only the exchange of axes in a channel shuffle is an operation',
+    'stack': 'it makes a new axis',
+    'Embedding': 'it reads indices, and a program computes with float32',
+    'RNN': 'a program has no state and no loop',
+    '_contrib_BilinearResize2D': 'it interpolates between positions that depend on the size; UpSampling(bilinear) can be packed',
+    '_contrib_AdaptiveAvgPooling2D': 'its windows depend on the size; global pooling can be packed',
+}
+
+
+def missing_rule(operator):
+    """Return why an operator without a rule is not packed."""
+    return f'the operator {operator} has no packed form' + (f': {REASONS[operator]}' if operator in REASONS else '')
+
 
 def rule(*operators):
-    """Register the decorated function as the rule for these MXNet operators."""
+    """Register the decorated function as the rule for these MXNet operators. Its docstring is the text of `bmx-melius operators`."""
     return _registered(RULES, operators)
 
 

@@ -1,0 +1,104 @@
+"""Rules for operators that enlarge or reduce maps: transposed convolution, upsampling, padding, maximum over the map."""
+
+import numpy as np
+
+from ....symbol_json import integers, truth
+from ...program.operations import PADDING, SIDES
+from ..builder import UnsupportedError
+from .attributes import POINT, geometry_of, of_maps, require_channels_second
+from .table import rule
+
+
+@rule('Deconvolution')
+def _deconvolution(builder, node):
+    """Convert to `upsample` with zeros and `conv`; three axes and `target_shape` have no packed form."""
+    require_channels_second(node)
+    if any(size for size in integers(node.attributes.get('target_shape', '')) if size):
+        raise UnsupportedError('it has a target_shape; with pad and adj it can be packed')
+    weight, *bias = _constants(builder, node)
+    adjusted = (0, 0, *(size or 0 for size in integers(node.attributes.get('adj', ''))))[-2:]
+    groups = int(node.attributes.get('num_group', 1))
+    builder.set(node, _transposed(builder, node, of_maps(weight), bias, geometry_of(node), adjusted, groups))
+
+
+@rule('UpSampling')
+def _up_sampling(builder, node):
+    """Convert `nearest` of one value to `upsample`, and `bilinear` with constant weights to `upsample` with zeros and `conv`."""
+    scale, kind = int(node.attributes['scale']), node.attributes['sample_type']
+    if kind == 'bilinear':
+        (weight,) = _constants(builder, node)
+        sizes = {'kernel': 2 * scale - scale % 2, 'stride': scale, 'dilation': 1}
+        geometry = {f'{name}_{axis}': size for name, size in sizes.items() for axis in 'hw'}
+        geometry.update(dict.fromkeys(PADDING, scale // 2))
+        return builder.set(node, _transposed(builder, node, weight, [], geometry, (0, 0), len(weight)))
+    if len(node.inputs) > 1:
+        raise UnsupportedError('it joins several values of different sizes; one value can be packed')
+    x = builder.real(builder.network.sources(node)[0])
+    builder.set(node, builder.add('upsample', [x], scale_h=scale, scale_w=scale, repeat=1))
+
+
+def _constants(builder, node):
+    """Return the arrays of all inputs of a node except the first one."""
+    _, *parameters = builder.network.sources(node)
+    if any(parameter.node.depends_on_data for parameter in parameters):
+        raise UnsupportedError('its weight or bias is computed from data')
+    return [builder.network.constant(parameter) for parameter in parameters]
+
+
+def _transposed(builder, node, weight, bias, geometry, adjusted, groups):
+    """Add a transposed convolution: the convolution of a map with zeros between its elements, with the kernel turned by 180 degrees.
+
+    `weight` has the shape (in, out / groups, kernel_h, kernel_w); `adjusted` rows and columns are added at the end of the result.
+    """
+    stride = {f'scale_{axis}': geometry[f'stride_{axis}'] for axis in 'hw'}
+    padding = {}
+    for axis, added in zip('hw', adjusted):
+        before, after = SIDES[axis]
+        padding[before] = geometry[f'dilation_{axis}'] * (geometry[f'kernel_{axis}'] - 1) - geometry[before]
+        padding[after] = padding[before] + added
+    if min(padding.values()) < 0:
+        raise UnsupportedError('its padding is larger than its kernel')
+    inputs, outputs, *kernel = weight.shape
+    turned = weight[:, :, ::-1, ::-1].reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
+    arrays = {'weight': np.ascontiguousarray(turned.reshape(groups * outputs, inputs // groups, *kernel))}
+    arrays.update(zip(('bias',), bias))
+    x = builder.add('upsample', [builder.real(builder.network.sources(node)[0])], repeat=0, **stride)
+    attributes = {**geometry, **padding, 'stride_h': 1, 'stride_w': 1}
+    return builder.add('conv', [x], arrays, out_channels=groups * outputs, groups=groups, has_bias=len(bias), half=0, **attributes)
+
+
+def pad_widths(node):
+    """Return the padding of height and width by a node `Pad`, as attributes of a window."""
+    widths = integers(node.attributes['pad_width'])
+    if any(widths[:4]) or len(widths) != 8:
+        raise UnsupportedError('it pads other axes than height and width')
+    return dict(zip(('pad_top', 'pad_bottom', 'pad_left', 'pad_right'), widths[4:]))
+
+
+def pads_with_zeros(node):
+    """Return whether a node `Pad` adds zeros."""
+    return node.attributes['mode'] == 'constant' and float(node.attributes.get('constant_value', 0)) == 0
+
+
+@rule('Pad')
+def _pad(builder, node):
+    """Convert zeros to padding of the float convolution that follows, or to a depthwise 1 x 1 `conv`; other modes have no packed form."""
+    if not pads_with_zeros(node):
+        raise UnsupportedError('it pads with other numbers than 0')
+    x = builder.real(builder.network.sources(node)[0])
+    channels = builder.value(x).channels
+    arrays = {'weight': np.ones((channels, 1, 1, 1), dtype=np.float32)}
+    attributes = {**POINT, **pad_widths(node), 'out_channels': channels, 'groups': channels, 'has_bias': 0, 'half': 0}
+    builder.set(node, builder.add('conv', [x], arrays, **attributes))
+
+
+@rule('max')
+def _max(builder, node):
+    """Convert the maximum over height and width to `global_max_pool`; other axes have no packed form."""
+    (source,) = builder.network.sources(node)
+    rank = len(builder.network.shape(source))
+    axes = {axis % rank for axis in integers(node.attributes.get('axis', 'None')) if axis is not None}
+    if rank < 3 or axes != set(range(2, rank)) or truth(node.attributes.get('exclude', 'False')):
+        raise UnsupportedError(f'it is the maximum over the axes {sorted(axes)}; that over the map can be packed')
+    most = builder.add('global_max_pool', [builder.real(source)])
+    builder.set(node, most if truth(node.attributes.get('keepdims', 'False')) else builder.add('flatten', [most]))

@@ -1,0 +1,97 @@
+"""Arrays of a program that are stored once and used by several operations. See `bmx_melius.deployment.program.program` for the format."""
+
+import dataclasses
+import hashlib
+
+import numpy as np
+
+from .limits import REPEATED_PER_STORED, REPEATED_WORDS
+from .operations import ProgramError
+from .words import BOOL_KIND, decode, encode, word_count
+
+
+def _layout(dtype, shape):
+    """Return what equal arrays have in common: dtype, number of elements, and the last axis of bit arrays, whose rows are padded."""
+    return dtype.str, int(np.prod(shape, dtype=np.int64)), shape[-1] if dtype.kind == BOOL_KIND else 0
+
+
+class _Words:
+    """The words of arrays that are stored and of arrays that refer to them, so far."""
+
+    def __init__(self):
+        self.stored = self.repeated = 0
+
+    @property
+    def most(self):
+        """The possible number of words of arrays that are not stored; it limits the memory that a small file can request."""
+        return REPEATED_WORDS + REPEATED_PER_STORED * self.stored
+
+
+@dataclasses.dataclass
+class Written:
+    """An array as it is written: its number, and the number of words of its elements.
+
+    `array` is None for an array of a structure.
+    """
+
+    number: int
+    words: int
+    array: 'np.ndarray | None'
+
+    def elements(self):
+        """Return the elements as words."""
+        return encode(self.array)
+
+
+class ArrayWriter:
+    """Assignment of numbers to the arrays of a program, in the order of the file."""
+
+    def __init__(self):
+        self._known, self._words = {}, _Words()
+
+    def write(self, operation, name, dtype, shape):
+        """Return the next array, `Written`. Raises ValueError if it has another dtype or shape than the operation requires."""
+        words = word_count(dtype, shape)
+        if name not in operation.arrays:
+            return Written(operation.array_numbers[name], words, None)
+        array = np.asarray(operation.arrays[name])
+        if array.shape != shape or array.dtype != dtype:
+            raise ValueError(f'{operation.name}: {name} must be {dtype} {shape}, not {array.dtype} {array.shape}')
+        content = _layout(dtype, shape), hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest()
+        number = self._known.get(content, 0)
+        if number and self._words.repeated + words <= self._words.most:
+            self._words.repeated += words
+            return Written(number, words, array)
+        self._words.stored += words
+        self._known.setdefault(content, len(self._known) + 1)
+        return Written(0, words, array)
+
+
+class ArrayReader:
+    """The arrays of a program that have been read."""
+
+    def __init__(self):
+        self._layouts, self._arrays, self._words = [], [], _Words()
+
+    def first(self, words, dtype, shape, what):
+        """Return the array with the given words, or None if these are None, and give it the next number.
+
+        `what` names it in messages. Raises `ProgramError` if bits beyond its elements are set.
+        """
+        array = None if words is None else decode(words, dtype, shape, what)
+        self._words.stored += word_count(dtype, shape)
+        self._layouts.append(_layout(dtype, shape))
+        self._arrays.append(array)
+        return array
+
+    def again(self, number, dtype, shape, what):
+        """Return array `number` in the given shape, or None if it has no elements. Raises `ProgramError` if it has another layout."""
+        if not 1 <= number <= len(self._layouts):
+            raise ProgramError(f'{what} is stored array {number}, of {len(self._layouts)} so far')
+        if self._layouts[number - 1] != _layout(dtype, shape):
+            raise ProgramError(f'{what} is stored array {number}, which has another type or size')
+        self._words.repeated += word_count(dtype, shape)
+        if self._words.repeated > self._words.most:
+            raise ProgramError(f'{what}: {self._words.repeated} words of repeated arrays so far; at most {self._words.most} are possible')
+        array = self._arrays[number - 1]
+        return None if array is None else array.reshape(shape)
