@@ -112,7 +112,7 @@ def _write_table(path, predictions, output):
     if path == _STANDARD_OUTPUT:
         csv.writer(output, lineterminator='\n').writerows(rows)
         return
-    with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8', errors='backslashreplace') as file:
+    with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8', errors='surrogateescape') as file:
         csv.writer(file, lineterminator='\n').writerows(rows)
     print(f'{path}: {len(predictions):,} images', file=output)
 
