@@ -8,6 +8,7 @@ import gluoncv
 import mxnet as mx
 import numpy as np
 import pytest
+from images import make_folders
 from mxnet import autograd, gluon, nd
 from mxnet.gluon import nn
 from test_train_imagenet import TINY, error_of, train
@@ -22,7 +23,6 @@ from bmx_melius.methods.updates import finish_update
 from model_zoo import get_model
 
 FLEX = {'block_numbers': [1, 1], 'transitions': [0.5], 'initial_layers': 'thumbnail'}
-DIGITS = [*TINY, '--dataset', 'digits', '--num-epochs', '1', '--batch-size', '256', '--log-interval', '0']  # 4 updates
 OUTPUT = {'output.weight', 'output.bias'}
 
 
@@ -34,13 +34,13 @@ def flex(classes, seed=0):
     mx.random.seed(seed)
     net = get_model('meliusnet_flex', classes=classes, **FLEX)
     net.initialize()
-    net(nd.zeros((1, 1, 8, 8)))
+    net(nd.zeros((1, 3, 16, 16)))
     return net
 
 
 @pytest.fixture(scope='module')
 def of_seven_classes(make_once):
-    """A file of weights of the network of `DIGITS` with seven classes."""
+    """A file of weights of the network of `flags` with seven classes."""
     return make_once('seven-classes', lambda folder: flex(7, seed=1).save_parameters(str(folder / 'w.params'))) / 'w.params'
 
 
@@ -51,9 +51,7 @@ def test_all_but_the_output_layer_is_loaded_from_weights_of_other_classes(of_sev
     assert set(loaded.new) == OUTPUT and (loaded.classes, loaded.weights_classes) == (10, 7)
     for name, array in arrays_of(net).items():
         np.testing.assert_array_equal(array, (before if name in OUTPUT else stored)[name])
-    assert str(loaded) == (
-        '7 classes, this network 10: the output layer (output.weight, output.bias) starts anew; all else is loaded'
-    )
+    assert str(loaded) == ('7 classes, this network 10: the output layer (output.weight, output.bias) starts anew; all else is loaded')
 
 
 @pytest.mark.parametrize('names', ['structural', 'without prefix', 'full'])
@@ -150,25 +148,31 @@ def test_frozen_weights_are_not_clipped_and_not_averaged_over_workers():
 # --- training -------------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope='module')
+def flags(make_once):
+    """Flags of a run of one epoch on a few images of three classes."""
+    images = make_once('images-for-fine-tuning', make_folders)
+    return [*TINY, '--data-dir', images, '--input-size', '16', '--batch-size', '10', '--num-epochs', '1', '-j', '0']
+
+
 def weights_of(run, epoch):
     return {name: array.asnumpy() for name, array in nd.load(str(run / f'epoch-{epoch:04d}.params')).items()}
 
 
 @pytest.fixture(scope='module')
-def tuned(make_once, of_seven_classes):
+def tuned(make_once, flags, of_seven_classes):
     """The folder of a run of one epoch that trains the output layer only."""
-    return make_once(
-        'fine-tuned', lambda folder: train(*DIGITS, '--resume-params', of_seven_classes, '--freeze', 'features', '--save-dir', folder / 'run')
-    ) / 'run'
+    tuning = ['--resume-params', of_seven_classes, '--freeze', 'features']
+    return make_once('fine-tuned', lambda folder: train(*flags, *tuning, '--save-dir', folder / 'run')) / 'run'
 
 
 def test_a_run_begins_with_the_weights_and_a_new_output_layer_and_trains_what_is_not_frozen(tuned, of_seven_classes):
     stored, first, last = nd.load(str(of_seven_classes)), weights_of(tuned, 0), weights_of(tuned, 1)
-    assert first['output.weight'].shape[0] == 10 and first['output.weight'].std() > 0
+    assert first['output.weight'].shape[0] == 3 and first['output.weight'].std() > 0
     assert all(np.array_equal(first[name], stored[name].asnumpy()) for name in set(first) - OUTPUT)
     assert {name for name in first if not np.array_equal(first[name], last[name])} == OUTPUT
     log = (tuned / 'experiment.log').read_text()
-    assert f'{of_seven_classes}: 7 classes, this network 10: the output layer (output.weight, output.bias) starts anew; all else is' in log
+    assert f'{of_seven_classes}: 7 classes, this network 3: the output layer (output.weight, output.bias) starts anew; all else is' in log
     assert f'{len(first) - 2} of {len(first)} parameters (' in log and 'trained: output.weight, output.bias' in log
     (session,) = json.loads((tuned / 'config.json').read_text())['sessions']
     assert session['arguments']['freeze'] == 'features' and set(session['arguments']['new_parameters']) == OUTPUT
@@ -179,8 +183,8 @@ def test_the_exported_network_of_a_run_with_frozen_layers_can_be_converted(tuned
     assert status == 0 and 'equal those of MXNet' in output, errors
 
 
-def test_a_dry_run_says_what_the_run_would_load_and_freeze(of_seven_classes, tmp_path, capsys):
-    flags = [*DIGITS, '--resume-params', of_seven_classes, '--save-dir', tmp_path / 'run', '--dry-run']
+def test_a_dry_run_says_what_the_run_would_load_and_freeze(flags, of_seven_classes, tmp_path, capsys):
+    flags = [*flags, '--resume-params', of_seven_classes, '--save-dir', tmp_path / 'run', '--dry-run']
     train(*flags, '--freeze', r'^features\.0', '--pretrained-lr-factor', '0.1')
     printed = capsys.readouterr().out
     assert 'starts anew; all else is loaded' in printed and 'frozen     1 of ' in printed and '0.1 times the rate' in printed
@@ -189,14 +193,14 @@ def test_a_dry_run_says_what_the_run_would_load_and_freeze(of_seven_classes, tmp
     assert not (tmp_path / 'run').exists()
 
 
-def test_a_resumed_run_freezes_and_slows_down_the_same_parameters_bit_for_bit(of_seven_classes, tmp_path, monkeypatch):
-    flags = [*DIGITS, '--num-epochs', '2', '--resume-params', of_seven_classes, '--freeze', r'features\.[0-2]']
+def test_a_resumed_run_freezes_and_slows_down_the_same_parameters_bit_for_bit(flags, of_seven_classes, tmp_path, monkeypatch):
+    flags = [*flags, '--num-epochs', '2', '--resume-params', of_seven_classes, '--freeze', r'features\.[0-2]']
     flags += ['--pretrained-lr-factor', '0.01', '--save-frequency', '1']
     train(*flags, '--save-dir', tmp_path / 'whole')
     real = bmx.optimizers.RAdam.update
 
     def interrupted(self, index, *arguments):
-        if self._index_update_count.get(index, 0) == 5:  # in the second epoch
+        if self._index_update_count.get(index, 0) == 4:  # in the second epoch
             raise UserError('interrupted')
         return real(self, index, *arguments)
 
@@ -212,15 +216,15 @@ def test_a_resumed_run_freezes_and_slows_down_the_same_parameters_bit_for_bit(of
 
 
 @pytest.mark.parametrize(
-    'flags, words',
+    'tuning, words',
     [
         (['--freeze', 'features'], '--freeze features applies to loaded weights'),
         (['--pretrained-lr-factor', '0.1'], '--pretrained-lr-factor 0.1 applies to loaded weights'),
         (['--pretrained-lr-factor', '0', '--use-pretrained'], '--pretrained-lr-factor must be positive'),
     ],
 )
-def test_flags_without_weights_are_refused(flags, words, tmp_path, capsys):
-    train(*DIGITS, '--save-dir', tmp_path / 'run', *flags, status=2)
+def test_flags_without_weights_are_refused(flags, tuning, words, tmp_path, capsys):
+    train(*flags, '--save-dir', tmp_path / 'run', *tuning, status=2)
     assert words in error_of(capsys)
 
 

@@ -38,7 +38,14 @@ def test_a_folder_is_divided_by_names_with_images_of_each_class_in_both_parts(ph
     with caplog.at_level(logging.INFO):
         train_part, validation = open_folders(str(photos), SPEC)
     assert '13 training and 4 validation images of 3 classes' in caplog.text and '--val-fraction 0.2' in caplog.text
-    assert [[label for _, label in part.items].count(label) for part in (train_part, validation) for label in range(3)] == [8, 4, 1, 2, 1, 1]
+    assert [[label for _, label in part.items].count(label) for part in (train_part, validation) for label in range(3)] == [
+        8,
+        4,
+        1,
+        2,
+        1,
+        1,
+    ]
     assert names(train_part) | names(validation) == names(ImageFolder(str(photos), SPEC)) and not names(train_part) & names(validation)
     assert train_part.class_names == validation.class_names == ['cat', 'dog', 'emu']
 
@@ -84,7 +91,21 @@ def test_folders_without_images_are_no_classes(photos, tmp_path, caplog):
 
 
 def test_training_validates_on_the_images_on_which_evaluate_then_finds_the_same_accuracy(photos, tmp_path, run, capsys):
-    flags = [*TINY, '--data-dir', photos, '--val-fraction', '0.4', '--input-size', '16', '--batch-size', '5', '--num-epochs', '1', '-j', '1']
+    flags = [
+        *TINY,
+        '--data-dir',
+        photos,
+        '--val-fraction',
+        '0.4',
+        '--input-size',
+        '16',
+        '--batch-size',
+        '5',
+        '--num-epochs',
+        '1',
+        '-j',
+        '1',
+    ]
     train(*flags, '--save-dir', tmp_path / 'run')
     assert '10 training and 7 validation images of 3 classes' in capsys.readouterr().out
     description = json.loads((tmp_path / 'run' / 'meliusnet_flex-summary.json').read_text())
