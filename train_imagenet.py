@@ -56,13 +56,13 @@ def run(config, decode=True):
             return status
 
 
-def main(arguments=None):
-    """Run the program; return the exit status."""
+def main(arguments=None, program='train_imagenet.py'):
+    """Run the program, which messages call `program`; return the exit status."""
     try:
         if ROLE in ('server', 'scheduler'):
             return serve(ROLE)
-        staged = StagedTraining.parse(arguments, model_zoo)
-        config = None if staged else parse_flags(arguments, model_zoo)
+        staged = StagedTraining.parse(arguments, model_zoo, program)
+        config = None if staged else parse_flags(arguments, model_zoo, program)
         with logging_to_screen():
             return staged.run(run) if staged else run(config)
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ not installed, or if the environment variable ``BMX_MELIUS_WITHOUT_MXNET=1`` dis
 packed networks without MXNet.
 """
 
+import importlib as _importlib
 import importlib.util as _importlib_util
 import os as _os
 import sys as _sys
@@ -19,40 +20,20 @@ __all__ = ['Session', 'UserError', '__version__']
 _installed = _importlib_util.find_spec('mxnet') is not None
 
 if _installed and ('mxnet' in _sys.modules or not (_is_command_line() or _os.environ.get('BMX_MELIUS_WITHOUT_MXNET'))):
-    from .analysis.checking import check
-    from .analysis.summary import summary
-    from .channels import ChannelShuffle, GroupedConv2D
-    from .deployment.convert.conversion import convert, deploy
+    from . import with_mxnet as _with_mxnet
     from .deployment.runtime import mxnet_operator as _mxnet_operator
-    from .importers.bmxnet_v2 import load_reference_parameters
-    from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense
-    from .methods.xnor_net import ScaledBinaryConv2D
-    from .optimizers import RAdam
-    from .preprocessing import InputSpec
+    from .with_mxnet import *  # noqa: F403
 
-    __all__ += [
-        'BinaryConv2D',
-        'ChannelShuffle',
-        'GroupedConv2D',
-        'InputSpec',
-        'QActivation',
-        'QConv1D',
-        'QConv2D',
-        'QConv3D',
-        'QDense',
-        'RAdam',
-        'ScaledBinaryConv2D',
-        'check',
-        'convert',
-        'deploy',
-        'load_reference_parameters',
-        'summary',
-    ]
+    __all__ += _with_mxnet.__all__
 
     _mxnet_operator.register()
 else:
 
     def __getattr__(name):
+        if 'mxnet' in _sys.modules and _is_command_line():  # a network of the user (package.module:function) uses the package
+            public = _importlib.import_module(f'{__name__}.with_mxnet')
+            if name in public.__all__:
+                return getattr(public, name)
         if _installed:
             why = 'is not imported because BMX_MELIUS_WITHOUT_MXNET is set: unset it, or import mxnet first'
         else:

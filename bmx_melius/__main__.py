@@ -8,15 +8,44 @@ import sys
 
 from ._version import __version__
 from .arguments import Parser
-from .cli import bench, convert, evaluate, export_onnx, import_bmxnet, import_larq, info, operators, pack_images, predict, summary, tables
+from .cli import (
+    bench,
+    convert,
+    evaluate,
+    export_onnx,
+    import_bmxnet,
+    import_larq,
+    info,
+    operators,
+    pack_images,
+    predict,
+    summary,
+    tables,
+    train,
+)
 from .errors import UserError
 
-_COMMANDS = (summary, convert, export_onnx, import_larq, import_bmxnet, bench, predict, evaluate, pack_images, tables, operators, info)
+_COMMANDS = (
+    train,
+    summary,
+    convert,
+    export_onnx,
+    import_larq,
+    import_bmxnet,
+    bench,
+    predict,
+    evaluate,
+    pack_images,
+    tables,
+    operators,
+    info,
+)
 _USER_ERROR = 2  # exit status, the same as argparse's
 _WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')  # packages that are installed with MXNet and GluonCV
-_DESCRIPTION = 'Binary neural networks on MXNet: count operations and parameters, convert, evaluate and time trained networks.'
+_DESCRIPTION = 'Binary neural networks on MXNet: train, count operations and parameters, convert, evaluate and time trained networks.'
 _EXAMPLES = """\
 examples:
+  bmx-melius train --model meliusnet22 --dataset digits       # train a network and export it
   bmx-melius summary meliusnet22              # operations, parameters and size of each layer
   bmx-melius convert out/best out/packed      # binary layers to bit operations
   bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network trained with Larq
@@ -29,13 +58,14 @@ examples:
   bmx-melius tables                           # the paper's figures compared with the counts of this project
   bmx-melius info                             # versions, processor, known networks
 
-Run bmx-melius COMMAND --help for the options of a command. To train a network, see python train_imagenet.py --help.
+Run bmx-melius COMMAND --help for the options of a command.
 """
 
 
 def build_parser():
     """Return the parser of all commands; parsed arguments have an attribute `run`, the function `run(arguments, output)` of the command."""
     parser = Parser(prog='bmx-melius', description=_DESCRIPTION, epilog=_EXAMPLES)
+    parser.set_defaults(prepare=_register_operator)
     parser.add_argument('--version', action='version', version=__version__)
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
     for command in _COMMANDS:
@@ -52,7 +82,7 @@ def _register_operator():
 
 
 def main(argv=None):
-    """Run a command. Return the exit status: 0, or 2 after a user error, which is printed as one line on standard error."""
+    """Run a command. Return the exit status: 0, that of a training, or 2 after a user error, a line on standard error."""
     output = sys.stdout
     for stream in (output, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -60,12 +90,11 @@ def main(argv=None):
     try:
         try:
             arguments = build_parser().parse_args(argv)
-            _register_operator()
+            arguments.prepare()
             with contextlib.redirect_stdout(sys.stderr):  # the output of libraries must not mix with the results
-                arguments.run(arguments, output)
+                return arguments.run(arguments, output) or 0
         finally:
             output.flush()
-        return 0
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())  # otherwise the interpreter's flush at exit would fail again
         return 128 + 13  # the exit status of a program ended by SIGPIPE

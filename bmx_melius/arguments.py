@@ -43,6 +43,19 @@ def named_shape(text):
     return name or None, shape(sizes)
 
 
+def fraction(text):
+    """Parse a number between 0 and 1, without both: '0.2' -> 0.2."""
+    (value,) = numbers(text) if ',' not in text else (0,)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f'expected a number above 0 and below 1, not {text!r}')
+    return value
+
+
+def add_val_fraction(parser, help='keep this part of each class of a folder with CLASS/*.jpg for validation (default: 0.2)'):
+    """Add ``--val-fraction`` of training, evaluate and pack-images, which all divide a folder in the same way."""
+    parser.add_argument('--val-fraction', type=fraction, metavar='F', help=help)
+
+
 def flag_of(name):
     """Return the flag of an attribute of parsed arguments: 'num_epochs' -> '--num-epochs'."""
     return '--' + name.replace('_', '-')

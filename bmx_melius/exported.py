@@ -91,6 +91,11 @@ class Exported:
             raise UserError(f'the prefix {prefix!r} contains a null character, which file names cannot have')
         self.prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
 
+    @classmethod
+    def in_run(cls, folder, network):
+        """Return the files in the folder of a training run, named like the network; ``package.module:function`` without the module."""
+        return cls(os.path.join(folder, network.rpartition(':')[2]))
+
     @property
     def symbol_file(self):
         """Path of the symbol."""

@@ -30,7 +30,7 @@ def is_command_line():
     if name == '-m':  # Python is looking for the module that ``python -m`` names, which may be that of another package
         command = _command()
         return ('-m', __package__) in zip(command, command[1:])
-    return name == 'bmx-melius'
+    return name == 'bmx-melius' or ''.join(sys.argv[:1]).endswith(os.path.join(os.sep, __package__, '__main__.py'))
 
 
 def _command():

@@ -160,13 +160,9 @@ def _options(name):
 
 
 @registry.provide('larq', _options)
-def pretrained(name: str, classes: int, ctx: Context, root: str, **kwargs: Any) -> HybridBlock:
+def pretrained(name: str, ctx: Context, root: str, **kwargs: Any) -> HybridBlock:
     """Return the network of ``get_model(name, pretrained='larq')``, with weights of Larq Zoo, downloaded to `root` if necessary."""
     weights = next(row for row in store.WEIGHTS if row.kind == 'larq' and row.network == registry.listed_name(name))
-    if weights.classes != classes:
-        raise UserError(
-            f'{name} of Larq Zoo has {weights.classes} classes, not {classes}; build it with {weights.classes} and replace its output layer'
-        )
     return from_larq(name, store.fetch(weights, root), ctx, **kwargs)
 
 

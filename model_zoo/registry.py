@@ -11,8 +11,13 @@ import mxnet as mx
 from mxnet.gluon import HybridBlock
 
 from bmx_melius.errors import UserError
+from bmx_melius.fine_tuning import load_weights
+from bmx_melius.reporting import LOG
+
+from .user_functions import build, find_function, is_path
 
 Context = Union[mx.Context, List[mx.Context]]
+_CLASSES = 1000  # those of ImageNet
 DEFAULT_ROOT = os.path.join('~', '.mxnet', 'models')
 _BLOCK_ARGUMENTS = ('prefix', 'params')  # accepted by every Gluon block
 # Value of get_model's `pretrained` -> (function that returns the arguments that the weights need, function that returns the network)
@@ -98,7 +103,7 @@ def register(
 
 
 def provide(pretrained: str, options: Callable[[str], Dict[str, Any]]) -> Callable[[Any], Any]:
-    """Decorate a function ``(name, classes, ctx, root, **kwargs)`` that builds the networks of ``get_model(pretrained=...)``.
+    """Decorate a function ``(name, ctx, root, **kwargs)`` that builds the networks of ``get_model(pretrained=...)``.
 
     `options(name)` returns the arguments of the network that its weights require.
     """
@@ -166,12 +171,17 @@ def get_gluoncv_list() -> List[str]:
 def listed_name(name: str) -> Optional[str]:
     """Return the name in `get_model_list` or `get_gluoncv_list` for any spelling or alias of a network; None if it is unknown.
 
+    A path ``package.module:function`` is its own name. Raises `UserError` if there is no such function.
+
     Examples
     --------
     >>> from model_zoo import listed_name
     >>> listed_name('MeliusNet_22'), listed_name('resnet18_e1')
     ('meliusnet22', 'resnet_e18')
     """
+    if is_path(name):
+        find_function(name)
+        return name
     network = _NETWORKS.get(_key(name))
     if network:
         return network.name
@@ -194,7 +204,7 @@ def takes_option(name: str, option: str) -> bool:
 def get_model(
     name: str,
     pretrained: Union[bool, str] = False,
-    classes: int = 1000,
+    classes: Optional[int] = 1000,
     ctx: Context = mx.cpu(),  # noqa: B008
     root: str = DEFAULT_ROOT,
     **kwargs: Any,
@@ -205,12 +215,14 @@ def get_model(
     ----------
     name : str
         One of `get_model_list()`, ignoring case and underscores, or a network of GluonCV, such as ``mobilenet1.0`` and ``resnet18_v1``,
-        to which the paper compares.
+        to which the paper compares, or ``package.module:function``, a function in the current folder or in an installed package that
+        returns a HybridBlock. It is called with ``classes`` and `kwargs`.
     pretrained : bool or str
         ``larq``: weights of Larq Zoo, with the options that they require, see `model_zoo.larq` and `model_zoo.store`. True: weights of
         GluonCV, for its networks; a `UserError` for others, because this project publishes no weights.
-    classes : int
-        Number of outputs.
+    classes : int or None
+        Number of outputs. If pretrained weights have another number of classes, all of them but those of the output layer are loaded,
+        which is initialized by MXNet's default initializer, and a warning is logged. None: those of the weights, or 1000.
     ctx : mx.Context
         Device of pretrained weights, as in GluonCV.
     root : str
@@ -253,18 +265,25 @@ def get_model(
                 raise UserError(
                     f'the weights {pretrained!r} of {name} need {argument}={needed!r}, not {kwargs[argument]!r}: omit the argument'
                 )
-        return _PROVIDERS[pretrained][1](name, classes, ctx, root, **kwargs)
+        published = _PROVIDERS[pretrained][1](name, ctx, root, **kwargs)
+        options = {**get_pretrained_options(name, pretrained), **kwargs}
+        return _with_classes(published, f'{pretrained} {name}', classes, ctx, functools.partial(get_model, name, **options))
+    if is_path(name) and not pretrained:
+        return build(name, classes or _CLASSES, **kwargs)
     if network is None and name.lower() in gluoncv.model_zoo.get_model_list():
-        return _of_gluoncv(name, pretrained=pretrained, classes=classes, ctx=ctx, root=root, **kwargs)
-    if network is None:
+        if not pretrained:
+            return _of_gluoncv(name, classes=classes or _CLASSES, ctx=ctx, root=root, **kwargs)
+        published = _of_gluoncv(name, pretrained=True, ctx=ctx, root=root, **kwargs)
+        return _with_classes(published, f'GluonCV {name}', classes, ctx, functools.partial(_of_gluoncv, name, **kwargs))
+    if network is None and not is_path(name):
         raise UserError(unknown_network(name))
     if pretrained:
         raise UserError(
-            f'this project publishes no weights of {network.name}: use those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, '
+            f'this project publishes no weights of {name}: use those of others, pretrained={" or ".join(map(repr, _PROVIDERS))}, '
             'train it with train_imagenet.py and call net.load_parameters(file), or read a BMXNet-v2 checkpoint with '
             'bmx_melius.load_reference_parameters(net, file)'
         )
-    return network.make(classes, kwargs)
+    return network.make(classes or _CLASSES, kwargs)
 
 
 def unknown_network(name: str) -> str:
@@ -279,6 +298,20 @@ def unknown_network(name: str) -> str:
     similar = difflib.get_close_matches(name.lower(), [*get_model_list(), *get_gluoncv_list()])
     suggestion = f'; did you mean {" or ".join(similar)}?' if similar else ''
     return f'unknown network {name!r}{suggestion}; known: {", ".join(get_model_list())}; and of GluonCV: {", ".join(get_gluoncv_list())}'
+
+
+def _with_classes(published, source, classes, ctx, make):
+    """Return a network with its published weights; if it has another number of classes, a new one that `make` builds, with most of them."""
+    if classes is None:
+        return published
+    net = make(classes=classes)
+    arrays = {name: parameter.data() for name, parameter in published._collect_params_with_prefix().items()}
+    loaded = load_weights(net, arrays, classes)
+    if not loaded.new:
+        return published
+    LOG.warning('%s: %s', source, loaded)
+    net.collect_params().reset_ctx(ctx)
+    return net
 
 
 def _of_gluoncv(name, **kwargs):

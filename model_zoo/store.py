@@ -37,8 +37,6 @@ class Weights:
         Page that documents the weights, and their licence.
     top1, top5 : float
         Published accuracy on the validation set of ImageNet in percent.
-    classes : int
-        Outputs of the network.
     """
 
     network: str
@@ -49,7 +47,6 @@ class Weights:
     licence: str
     top1: float
     top5: float
-    classes: int = 1000
 
     @property
     def filename(self) -> str:

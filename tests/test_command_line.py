@@ -307,6 +307,7 @@ WRITTEN = {  # the arguments that name what a command writes
     'export-onnx': ['model'],
     'import-bmxnet': ['prefix'],
     'import-larq': ['prefix'],
+    'predict': ['csv'],
     'summary': ['plot'],
 }
 

@@ -13,7 +13,7 @@ import zipfile
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-SHIPPED = ('bmx_melius', 'model_zoo', 'tools', 'setup.py', 'pyproject.toml', 'README.md', 'MANIFEST.in', 'LICENSE')
+SHIPPED = ('bmx_melius', 'model_zoo', 'tools', 'train_imagenet.py', 'setup.py', 'pyproject.toml', 'README.md', 'MANIFEST.in', 'LICENSE')
 UNINTERESTING = shutil.ignore_patterns('*.so', '__pycache__')
 
 

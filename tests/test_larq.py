@@ -24,6 +24,7 @@ from bmx_melius import InputSpec, UserError
 from bmx_melius.__main__ import main
 from bmx_melius.importers.keras import read_keras_layers
 from bmx_melius.training.flags import parse_flags
+from bmx_melius.training.initial_weights import load_initial_weights
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import larq, store
@@ -418,8 +419,6 @@ def test_pretrained_networks_that_do_not_exist_are_named(published, tmp_path):
     for name in ('meliusnet59', 'mobilenet1.0', 'nonet'):
         with pytest.raises(UserError, match=f'Larq Zoo has no {name} '):
             model_zoo.get_model(name, pretrained='larq', root=str(tmp_path))
-    with pytest.raises(UserError, match='has 1000 classes, not 10'):
-        model_zoo.get_model('meliusnet22', pretrained='larq', classes=10, root=str(tmp_path))
     assert list(tmp_path.iterdir()) == [], 'nothing was downloaded'
     with pytest.raises(UserError, match="pretrained='larq'"):
         model_zoo.get_model('meliusnet22', pretrained=True)
@@ -448,7 +447,7 @@ def of_three_classes(file_of_three_classes, published, monkeypatch, tmp_path):
     """Flags of a run that starts from published weights of a network of three classes; the folder of weights is new."""
     path = tmp_path / LARQ_FILE
     shutil.copy(file_of_three_classes, path)
-    published(url=path.as_uri(), sha256=store.hashlib.sha256(path.read_bytes()).hexdigest(), classes=3)
+    published(url=path.as_uri(), sha256=store.hashlib.sha256(path.read_bytes()).hexdigest())
     monkeypatch.setenv('HOME', str(tmp_path))
     make_folders(tmp_path / 'images')
     return [
@@ -476,10 +475,11 @@ def make(arguments):
     config = parse_flags(arguments, model_zoo)
     network = config.network
     model = model_arguments(network, 3, get_pretrained_options(network.model, network.use_pretrained))
-    return make_network(config, model_zoo.get_model, model, InputSpec(size=32, resize=32), [mx.cpu()])
+    net = make_network(config, model_zoo.get_model, model, InputSpec(size=32, resize=32), [mx.cpu()])
+    load_initial_weights(config, model_zoo.get_model, net, model)
+    return net
 
 
-@pytest.mark.filterwarnings('error:.*is already initialized')
 def test_training_starts_from_published_weights(of_three_classes, tmp_path):
     net = make([*of_three_classes, '--use-pretrained', 'larq'])
     expected = model_zoo.from_larq('meliusnet22', tmp_path / LARQ_FILE)

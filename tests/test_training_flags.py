@@ -148,20 +148,14 @@ def test_files_of_another_network_are_refused(data_flags, finished, tmp_path, fl
     assert flag in error_of(capsys)
 
 
-def test_weights_for_other_classes_or_of_another_network_are_refused_by_a_dry_run_too_with_both_shapes(
-    data_flags, finished, tmp_path, capsys
-):
+def test_weights_of_another_network_are_refused_by_a_dry_run_too_with_both_shapes(data_flags, finished, tmp_path, capsys):
     weights = finished['digits'] / 'epoch-0002.params'  # of ten classes
     capsys.readouterr()
     for dry in ([], ['--dry-run']):
         run = ['--resume-params', weights, '--save-dir', tmp_path / 'run', *dry]
-        three_gray = ['--model-options', json.dumps({**OPTIONS, 'classes': 3})]
-        train(*data_flags['digits'], *three_gray, *run, status=2)
-        message = error_of(capsys)
-        assert message.startswith(f'error: --resume-params: {weights} does not fit meliusnet_flex: output.weight is (10, ')
-        assert 'in the file, but (3, ' in message and 'another number of classes' in message
         train(*data_flags['records'], *run, status=2)
         message = error_of(capsys)
+        assert message.startswith(f'error: --resume-params: {weights} does not fit meliusnet_flex: ')
         assert '.weight is (' in message and ', 1, 3, 3) in the file, but ' in message and '--model-options' in message
         assert not (tmp_path / 'run' / 'checkpoint.json').exists()
 

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 
-from ..arguments import positive_int
+from ..arguments import add_val_fraction, positive_int
 from ..errors import UserError
 from ..exported import Exported
 from ..files import require_suffix, require_writable
@@ -16,6 +16,7 @@ _EXAMPLES = """\
 examples:
   bmx-melius evaluate out/best digits
   bmx-melius evaluate out/best photos --per-class --confusion confusion.png     # photos/CLASS/*.jpg or photos/val/CLASS/*.jpg
+  bmx-melius evaluate out/best photos --val-fraction 0.2      # photos/CLASS/*.jpg: the fifth that training kept for validation
   bmx-melius evaluate out/best imagenet/rec/val.rec --compare out/packed        # effect of packing
   bmx-melius evaluate meliusnet22 val.rec --params params/epoch-0120.params     # a checkpoint of training
 
@@ -43,6 +44,11 @@ def add_parser(commands):
         metavar='DATA',
         help='digits, glyphs, mnist, fashion-mnist, cifar10, cifar100, a folder with CLASS/*.jpg or val/CLASS/*.jpg, or a '
         '.rec file with an .idx file of the same name',
+    )
+    add_val_fraction(
+        parser,
+        'of each class of a folder with CLASS/*.jpg, evaluate only the part on which training with this --val-fraction validates '
+        '(default: all images)',
     )
     parser.add_argument('--compare', metavar='PREFIX', help='also evaluate these exported files on the same images')
     parser.add_argument(
@@ -91,7 +97,7 @@ def run(arguments, output):
     exported = _exported(arguments)
     description = _description(arguments, exported)
     spec = image_options.input_spec(arguments, description, DATASETS[_dataset(arguments)].input, _dataset(arguments))
-    images = open_images(arguments.data, spec, arguments.num_workers)
+    images = open_images(arguments.data, spec, arguments.num_workers, arguments.val_fraction)
     networks = _networks(arguments, exported, description, images, spec)
     classes = networks[0].classes
     names = image_options.class_names(arguments, description, classes)

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 
-from ..arguments import positive_int
+from ..arguments import add_val_fraction, positive_int
 from ..errors import UserError
 from .options import add_json_flag
 
@@ -13,6 +13,7 @@ _EXAMPLES = """\
 examples:
   bmx-melius pack-images ~/.mxnet/datasets/imagenet                # train/CLASS/*, val/CLASS/* to rec/train.rec, ...
   bmx-melius pack-images imagenet --expect-imagenet --val-labels imagenet_2012_validation_synset_labels.txt      # val/*.JPEG
+  bmx-melius pack-images photos --val-fraction 0.1                 # photos/CLASS/*; a tenth of each class becomes val.rec
   bmx-melius pack-images photos --resize 0 --output photos-rec     # training images are not resized either
 
 To train on the record files: train_imagenet.py --use-rec --data-dir DIR. --resize does not apply to validation images, which are packed
@@ -26,9 +27,11 @@ def add_parser(commands):
         'pack-images',
         help='pack folders of images to record files for training',
         epilog=_EXAMPLES,
-        description="Pack DIR/train/CLASS/* and DIR/val/CLASS/* (JPEG or PNG) to record files with MXNet's im2rec, and check their counts.",
+        description='Pack DIR/train/CLASS/* and DIR/val/CLASS/*, or DIR/CLASS/* (JPEG or PNG), to record files with '
+        "MXNet's im2rec, and check their counts.",
     )
-    parser.add_argument('folder', metavar='DIR', help='folder that contains train and val')
+    parser.add_argument('folder', metavar='DIR', help='folder that contains train and val, or a folder for each class')
+    add_val_fraction(parser)
     parser.add_argument('--output', metavar='FOLDER', help='new folder for the record files (default: DIR/rec)')
     parser.add_argument(
         '--val-labels',
@@ -70,7 +73,7 @@ def run(arguments, output):
         raise UserError(f'--resize {arguments.resize}: give a length in pixels, or 0')
     folder = os.path.expanduser(arguments.folder)
     target = os.path.expanduser(arguments.output or os.path.join(folder, 'rec'))
-    images = list_images(folder, arguments.val_labels)
+    images = list_images(folder, arguments.val_labels, arguments.val_fraction)
     difference = images.difference_from_imagenet()
     if difference and arguments.expect_imagenet:
         raise UserError(f'{difference} (--expect-imagenet)')

@@ -1,5 +1,6 @@
 """``bmx-melius predict``: classify images with an exported network."""
 
+import csv
 import json
 import os
 import sys
@@ -7,6 +8,7 @@ import sys
 from ..arguments import positive_int
 from ..errors import UserError
 from ..exported import Exported
+from ..files import replacing, require_writable
 from . import image_options
 from .options import add_json_flag
 
@@ -14,6 +16,7 @@ _EXAMPLES = """\
 examples:
   bmx-melius predict out/best photo.jpg
   bmx-melius predict out/best photos --top 1 --json                # all images in the folder photos
+  bmx-melius predict out/best photos --csv photos.csv              # a row for each image; --csv - prints them
   bmx-melius predict resnet photo.jpg --classes-file names.txt --input-size 224 --resize 256
 
 For a folder, its JPEG, PNG, TIFF and BMP files are classified in the order of their names, but not those in subfolders: give photos/*/ for
@@ -25,6 +28,7 @@ override it. Without both, images are preprocessed as for ImageNet: short side 2
 
 
 _SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff')  # formats that MXNet can decode
+_STANDARD_OUTPUT = '-'  # as the value of --csv
 _NAMED = 5  # how many unreadable images an error lists
 
 
@@ -45,15 +49,24 @@ def add_parser(commands):
         '--epoch', type=int, default=0, metavar='E', help='epoch number in the name of the parameter file (default: %(default)s)'
     )
     image_options.add_options(parser)
-    add_json_flag(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        '--csv',
+        metavar='FILE',
+        help='write a table instead, a row for each image: its path, the K most probable classes and their probabilities; -: to standard '
+        'output',
+    )
+    add_json_flag(form)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """Print the classes of each image as soon as they are computed, or one JSON object at the end."""
+    """Print the classes of each image as soon as they are computed, or one JSON object or table at the end."""
     from ..preprocessing import InputSpec
     from .classifier import Classifier
 
+    if arguments.csv and arguments.csv != _STANDARD_OUTPUT:
+        require_writable(arguments.csv)
     exported = Exported(arguments.prefix)
     spec = image_options.input_spec(arguments, exported.description(), InputSpec(), 'ImageNet')
     classifier = Classifier.load(exported, arguments.epoch, spec)
@@ -68,19 +81,40 @@ def run(arguments, output):
         (probabilities,) = classifier.probabilities(classifier(pixels, [image]))
         best = (-probabilities).argsort(kind='stable')[: arguments.top]
         top = [{'class': int(index), 'name': names[index] if names else None, 'probability': float(probabilities[index])} for index in best]
-        if arguments.json:
-            predictions.append({'image': image, 'top': top})
-        else:
-            lines = [f'{row["probability"]:8.2%}  {row["class"] if row["name"] is None else row["name"]}' for row in top]
+        predictions.append({'image': image, 'top': top})
+        if not (arguments.json or arguments.csv):
+            lines = [f'{row["probability"]:8.2%}  {_label(row)}' for row in top]
             print('\n'.join([image, *lines]), file=output)
     if arguments.json and predictions:
         json.dump({'network': exported.prefix, 'input': spec.to_json(), 'predictions': predictions}, output, indent=1)
         print(file=output)
+    if arguments.csv and predictions:
+        _write_table(arguments.csv, predictions, output)
     if len(unreadable) == 1:
         raise UserError(unreadable[0])
     if unreadable:
         more = f'; and {len(unreadable) - _NAMED} more' if len(unreadable) > _NAMED else ''
         raise UserError(f'{len(unreadable)} of {len(images)} images cannot be read: {"; ".join(unreadable[:_NAMED])}{more}')
+
+
+def _label(row):
+    """Return the name of a class, or its number if it has none."""
+    return row['class'] if row['name'] is None else row['name']
+
+
+def _write_table(path, predictions, output):
+    """Write the predictions as CSV to a file, which replaces an older one atomically, or to `output`."""
+    numbers = range(1, len(predictions[0]['top']) + 1)
+    rows = [['image', *(f'class_{number}' for number in numbers), *(f'probability_{number}' for number in numbers)]]
+    for prediction in predictions:
+        top = prediction['top']
+        rows.append([prediction['image'], *map(_label, top), *(row['probability'] for row in top)])
+    if path == _STANDARD_OUTPUT:
+        csv.writer(output, lineterminator='\n').writerows(rows)
+        return
+    with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8', errors='surrogateescape') as file:
+        csv.writer(file, lineterminator='\n').writerows(rows)
+    print(f'{path}: {len(predictions):,} images', file=output)
 
 
 def _list_images(paths):

@@ -23,6 +23,7 @@ class DataConfig:
     augmentation: str
     num_workers: int
     data_dir: Optional[str] = None
+    val_fraction: Optional[float] = None
     use_rec: bool = False
     rec_train: Optional[str] = None
     rec_train_idx: Optional[str] = None
@@ -39,4 +40,8 @@ class DataConfig:
         require(
             not self.data_dir or DATASETS[self.dataset].data_dir is not None,
             f'--data-dir: {self.dataset} needs no files; leave out --data-dir or --dataset {self.dataset}',
+        )
+        require(
+            not self.val_fraction or (self.dataset == 'imagenet' and not self.use_rec),
+            f'--val-fraction {self.val_fraction} divides a folder of images, and the data are none; leave the flag out',
         )

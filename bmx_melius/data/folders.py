@@ -1,5 +1,7 @@
 """Image folders with one subfolder for each class."""
 
+import copy
+import hashlib
 import os
 from multiprocessing.pool import ThreadPool
 
@@ -11,6 +13,7 @@ from .encoded_images import START, TAIL, EncodedImages, has_known_start, is_cut_
 from .image_source import ImageSource, TrainingImages
 
 SUFFIXES = ('.jpg', '.jpeg', '.png')
+VAL_FRACTION = 0.2  # the default of --val-fraction
 BLOCK = 256  # files checked by a thread in one step
 
 
@@ -51,12 +54,12 @@ class ImageFolder(EncodedImages, Dataset):
             if not os.path.isdir(folder):
                 ignored.append(name)
                 continue
-            for file in sorted(os.listdir(folder)):
-                if _is_image(file):
-                    self.items.append((os.path.join(folder, file), len(self.class_names)))
-                else:
-                    ignored.append(os.path.join(name, file))
-            self.class_names.append(name)
+            files = sorted(os.listdir(folder))
+            images = [file for file in files if _is_image(file)]
+            ignored += [os.path.join(name, file) for file in files if not _is_image(file)]
+            if images or not files:
+                self.items += [(os.path.join(folder, file), len(self.class_names)) for file in images]
+                self.class_names.append(name)
         if not self.items:
             raise UserError(
                 f'{path} has no folders with JPEG or PNG files in them, one folder for each class'
@@ -64,6 +67,47 @@ class ImageFolder(EncodedImages, Dataset):
             )
         if ignored:
             LOG.warning('%s: ignored files that are not JPEG or PNG files in a class folder: %s', path, name_some(ignored))
+
+    def split(self, fraction):
+        """Divide the images of each class into two parts by their names, without moving files.
+
+        The image with the lowest SHA-256 of ``CLASS/FILE`` come first, so the parts depend on nothing but these names: they are the same in
+        all programs, for all seeds and on all machines, and images that are added later move few others to the other part.
+
+        Parameters
+        ----------
+        fraction : float
+            Part of the images of each class for validation, rounded; at least one image of each class is in both parts.
+
+        Returns
+        -------
+        train, validation : ImageFolder
+
+        Raises
+        ------
+        UserError
+            When a class has fewer than two images.
+        """
+        images = {label: [] for label in range(len(self.class_names))}
+        for path, label in self.items:
+            images[label].append(path)
+        chosen = set()
+        for label, paths in images.items():
+            if len(paths) < 2:
+                raise UserError(
+                    f'{os.path.join(self.path, self.class_names[label])} has {len(paths)} JPEG or PNG files: at least 2 are needed, '
+                    'one for training and one for validation; add images, or remove the folder'
+                )
+            number = min(max(1, round(len(paths) * fraction)), len(paths) - 1)
+            chosen.update(sorted(paths, key=self._digest)[:number])
+        parts = copy.copy(self), copy.copy(self)
+        for part, validates in zip(parts, (False, True)):
+            part.items = [item for item in self.items if (item[0] in chosen) == validates]
+        return parts
+
+    def _digest(self, path):
+        name = os.path.relpath(path, self.path).replace(os.sep, '/')
+        return hashlib.sha256(os.fsencode(name)).digest()
 
     def __len__(self):
         return len(self.items)
@@ -105,7 +149,9 @@ class FolderSource(ImageSource):
     Parameters
     ----------
     train, validation : ImageFolder
-        Subfolders of the same folder.
+        Subfolders of the same folder, or parts of one folder.
+    origin : str
+        The folder, in messages.
     spec, augmentation, batching, threads
         See `ImageSource`.
 
@@ -115,8 +161,8 @@ class FolderSource(ImageSource):
         For the reasons given in `Source`, and when images cannot be decoded.
     """
 
-    def __init__(self, train, validation, spec, augmentation, batching, threads):
-        images = TrainingImages(train, validation, train.class_names, origin=os.path.dirname(train.path))
+    def __init__(self, train, validation, origin, spec, augmentation, batching, threads):
+        images = TrainingImages(train, validation, train.class_names, origin)
         super().__init__(images, spec, augmentation, batching, threads)
         self._training_images, self._threads = train, max(1, threads)
         for images in (train, validation):
@@ -127,8 +173,60 @@ class FolderSource(ImageSource):
         self._training_images.decode_all(self._threads)
 
 
-def open_folders(data_dir, spec):
-    """Open DATA_DIR/train and DATA_DIR/val. Raises `UserError` when their classes differ, and like `ImageFolder`."""
+def is_divided(data_dir):
+    """Return whether a folder has its training and validation images in the folders train and val, instead of folders of classes.
+
+    Raises
+    ------
+    UserError
+        When only one of the two exists, or no folder of images.
+    """
+    there = [part for part in ('train', 'val') if os.path.isdir(os.path.join(data_dir, part))]
+    if len(there) == 1 or not os.path.isdir(data_dir) or not (there or _has_classes(data_dir)):
+        missing = os.path.join(data_dir, 'train' if 'train' not in there else 'val')
+        raise UserError(
+            f'there is no folder {missing}: put images into {data_dir}/train/CLASS/ and {data_dir}/val/CLASS/, or all of them into '
+            f'{data_dir}/CLASS/, of which --val-fraction are used for validation'
+        )
+    return bool(there)
+
+
+def open_folders(data_dir, spec, val_fraction=None):
+    """Open the training and validation images in a folder.
+
+    Parameters
+    ----------
+    data_dir : str
+        Folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or with CLASS/*.jpg, which is divided by `ImageFolder.split`.
+    spec : InputSpec
+    val_fraction : float or None
+        For a folder without train and val; None: `VAL_FRACTION`.
+
+    Returns
+    -------
+    train, validation : ImageFolder
+
+    Raises
+    ------
+    UserError
+        When the classes of train and val differ, when `val_fraction` is given for a folder that is divided already, and as `is_divided`,
+        `ImageFolder` and `ImageFolder.split`.
+    """
+    if not is_divided(data_dir):
+        fraction = val_fraction or VAL_FRACTION
+        train, validation = ImageFolder(data_dir, spec).split(fraction)
+        LOG.info(
+            '%s has no folders train and val: %s training and %s validation images of %d classes, divided by their names '
+            '(--val-fraction %g)',
+            data_dir,
+            f'{len(train):,}',
+            f'{len(validation):,}',
+            len(train.class_names),
+            fraction,
+        )
+        return train, validation
+    if val_fraction:
+        raise UserError(f'--val-fraction {val_fraction:g}: {data_dir} has a folder val with the images for validation; leave the flag out')
     train, validation = (ImageFolder(os.path.join(data_dir, part), spec) for part in ('train', 'val'))
     different = sorted(set(train.class_names) ^ set(validation.class_names))
     if different:
@@ -137,6 +235,11 @@ def open_folders(data_dir, spec):
             + (f' (and {len(different) - 1} more)' if different[1:] else '')
         )
     return train, validation
+
+
+def _has_classes(folder):
+    """Return whether one of the folders in a folder has images."""
+    return any(any(map(_is_image, os.listdir(entry.path))) for entry in os.scandir(folder) if entry.is_dir())
 
 
 def _is_image(name):

@@ -15,12 +15,12 @@ from ..errors import UserError
 from ..preprocessing import InputSpec
 from ..reporting import progress_bar
 from .encoded_images import name_some
-from .folders import ImageFolder, open_folders
+from .folders import ImageFolder, is_divided, open_folders
+from .imagenet import SYNSET
 from .records import CLASSES_FILE, RecordFile
 
 PARTS = ('train', 'val')
 IMAGENET = {'classes': 1000, 'train': 1281167, 'val': 50000}  # ImageNet-1k: ILSVRC 2012, classification
-SYNSET = re.compile(r'n\d{8}')  # names of ImageNet's classes
 ORDER_SEED = 0  # training images are shuffled, so that each worker's share of the file has images of all classes
 PASS_THROUGH = ['--pass-through']  # options of im2rec that pack files without encoding them again
 ERROR_TIMEOUT = 2  # seconds for a failed im2rec process to print its error
@@ -56,12 +56,13 @@ class ImageList:
         return all(SYNSET.fullmatch(name) for name in self.class_names)
 
 
-def list_images(root, val_labels=None):
-    """List the images of ROOT/train/CLASS/* and ROOT/val/CLASS/*, labelled by the alphabetical order of the classes.
+def list_images(root, val_labels=None, val_fraction=None):
+    """List the training and validation images in a folder, labelled by the alphabetical order of the classes.
 
     Parameters
     ----------
-    root : str
+    root, val_fraction
+        The folder, and how it is divided if it has no folders train and val; see `open_folders`.
     val_labels : str or None
         Text file with the classes of images that lie directly in ROOT/val, as in ImageNet's archive: one line per image, in the order of
         the file names, ending with the class name. If every line has two words, the first is the file name.
@@ -73,15 +74,14 @@ def list_images(root, val_labels=None):
     Raises
     ------
     UserError
-        When a folder has no images, the classes of train and val differ, or `val_labels` does not match the images.
+        As `open_folders`, or when `val_labels` does not match the images.
     """
-    for part in PARTS:
-        if not os.path.isdir(os.path.join(root, part)):
-            raise UserError(f'there is no folder {os.path.join(root, part)}: put the images into {root}/train/CLASS/ and {root}/val/CLASS/')
     if val_labels is None:
-        train, validation = open_folders(root, InputSpec())
+        train, validation = open_folders(root, InputSpec(), val_fraction)
         items = {'train': train.items, 'val': validation.items}
     else:
+        if val_fraction or not is_divided(root):
+            raise UserError(f'--val-labels are for images in {os.path.join(root, "val")}: leave out --val-fraction, and create this folder')
         train = ImageFolder(os.path.join(root, 'train'), InputSpec())
         items = {'train': train.items, 'val': _flat_images(os.path.join(root, 'val'), val_labels, train.class_names)}
     images = {part: [(os.path.relpath(path, root), label) for path, label in items[part]] for part in PARTS}

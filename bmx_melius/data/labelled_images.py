@@ -8,6 +8,7 @@ from mxnet import gluon
 
 from ..errors import UserError
 from .image_source import validation_batches
+from .imagenet import identifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +41,8 @@ class LabelledImages:
     def numbers_in(self, classes, class_names):
         """Return the network's class number for each class of these images.
 
-        When both have class names, classes are matched by name, in any order, and the network may have additional classes. Otherwise the
-        numbers are taken as they are.
+        When both have class names, classes are matched by name (those of ImageNet by their identifiers), in any order, and the network may
+        have additional classes. Otherwise the numbers are taken as they are.
 
         Parameters
         ----------
@@ -69,15 +70,16 @@ class LabelledImages:
                     'match them by: give --classes-file'
                 )
         else:
-            unclear = [name for name in self.class_names if class_names.count(name) != 1]
+            own, known = (list(map(identifier, names)) for names in (self.class_names, class_names))
+            unclear = [name for name in own if known.count(name) != 1]
             if unclear:
-                why = 'two classes' if unclear[0] in class_names else 'no class'
+                why = 'two classes' if unclear[0] in known else 'no class'
                 raise UserError(
                     f'{self.origin} has the class {unclear[0]!r}'
                     + (f' (and {len(unclear) - 1} more)' if unclear[1:] else '')
                     + f', but the network has {why} of this name; it has {", ".join(map(repr, class_names[:3]))}, ...'
                 )
-            return np.array([class_names.index(name) for name in self.class_names])
+            return np.array([known.index(name) for name in own])
         return np.arange(self.classes)
 
     def batches(self, spec, batch_size, threads):

@@ -43,15 +43,13 @@ def open_source(config, batching):
     if config.use_rec:
         train, validation = (_open_records_of(config, part) for part in ('train', 'val'))
         return RecordSource(train, validation, spec, augmentation, batching, max(1, config.num_workers))
-    for folder in ('train', 'val'):
-        if not os.path.isdir(os.path.join(data_dir, folder)):
-            raise UserError(
-                f'there is no folder {os.path.join(data_dir, folder)}: point --data-dir to a folder with train/CLASS/*.jpg and '
-                'val/CLASS/*.jpg, or --rec-train and --rec-val to record files, or use --dataset digits, which '
-                'needs no files'
-            )
-    train, validation = open_folders(data_dir, spec)
-    return FolderSource(train, validation, spec, augmentation, batching, config.num_workers)
+    if not os.path.isdir(data_dir):
+        raise UserError(
+            f'there is no folder {data_dir}: point --data-dir to a folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or with CLASS/*.jpg, '
+            'or --rec-train and --rec-val to record files, or use --dataset digits, which needs no files'
+        )
+    train, validation = open_folders(data_dir, spec, config.val_fraction)
+    return FolderSource(train, validation, data_dir, spec, augmentation, batching, config.num_workers)
 
 
 def _open_records_of(config, part):
@@ -71,7 +69,7 @@ def _open_records(path, index=None, hint=''):
     return RecordFile(path, index)
 
 
-def open_images(data, spec, threads):
+def open_images(data, spec, threads, val_fraction=None):
     """Open the images on which a network is evaluated.
 
     Parameters
@@ -83,6 +81,8 @@ def open_images(data, spec, threads):
         Decodes the files.
     threads : int
         Number of threads that check the first and last bytes of the files.
+    val_fraction : float, optional
+        Of a folder with CLASS/*.jpg, open only the images on which training with this ``--val-fraction`` validates.
 
     Returns
     -------
@@ -94,13 +94,18 @@ def open_images(data, spec, threads):
         When there are no images, or when they are broken.
     """
     dataset = DATASETS.get(data)
+    path = os.path.expanduser(data)
+    if val_fraction and (dataset or not os.path.isdir(path)):
+        raise UserError(f'--val-fraction {val_fraction:g} divides a folder with CLASS/*.jpg, and {data} is none; leave the flag out')
     if dataset and dataset.open:
         images = dataset.open(os.path.expanduser(dataset.data_dir or '')).evaluation
         return LabelledImages(data, images, _numbered(len(images)), len(dataset.class_names), list(dataset.class_names))
-    path = os.path.expanduser(data)
     if os.path.isdir(path):
         validation = os.path.join(path, 'val')
-        folder = ImageFolder(validation if os.path.isdir(validation) else path, spec)
+        if val_fraction:
+            _, folder = open_folders(path, spec, val_fraction)
+        else:
+            folder = ImageFolder(validation if os.path.isdir(validation) else path, spec)
         folder.check_ends(threads)
         return LabelledImages(path, folder, [name for name, _ in folder.items], len(folder.class_names), folder.class_names)
     if not os.path.isfile(path):

@@ -4,6 +4,8 @@ import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
+from ..fine_tuning import is_frozen
+
 
 class Workers:
     """Training with a single worker, and base class of distributed training.
@@ -46,7 +48,7 @@ class Workers:
         stores one value. Averaging more often changes later averages only by rounding, because the statistics depend linearly on the
         statistics of the batches.
         """
-        statistics = [parameter for parameter in net.collect_params().values() if parameter.grad_req == 'null']
+        statistics = [parameter for parameter in net.collect_params().values() if parameter.grad_req == 'null' and not is_frozen(parameter)]
         devices = len(statistics[0].list_ctx()) if statistics else 1
         if devices * self.count == 1 or not statistics:
             return

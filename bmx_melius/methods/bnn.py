@@ -17,13 +17,14 @@ stops at the bound and can return.
 from mxnet.gluon import Block
 
 from ..binarization import QuantizedConvolution
+from ..fine_tuning import is_frozen
 from ..quantizers import FULL_PRECISION
 
 
 def clip_latent_weights(net: Block) -> None:
     """Clip the latent weights of all quantized convolutions with a `weight_threshold` t to [-t, t]. Call it after ``Trainer.step``.
 
-    Layers without a `weight_threshold` and layers with real weights (``weight_bits=32``) are not changed. Copies of the
+    Layers without a `weight_threshold`, layers with real weights (``weight_bits=32``) and frozen weights are not changed. Copies of the
     weights that parameter servers or an optimizer with ``multi_precision`` hold are not clipped.
 
     Examples
@@ -42,7 +43,7 @@ def clip_latent_weights(net: Block) -> None:
 
 
 def _clip_own(block):
-    if not isinstance(block, QuantizedConvolution):
+    if not isinstance(block, QuantizedConvolution) or is_frozen(block.weight):
         return
     threshold = block.binarization.weight_threshold
     if threshold is not None and block.binarization.stored_bits != FULL_PRECISION:

@@ -28,6 +28,7 @@ import numpy as np
 from mxnet.gluon import Block
 
 from ..errors import UserError
+from ..fine_tuning import is_frozen
 from ..layers import QActivation, QConv2D
 from ..quantizers import FULL_PRECISION, Array, zero_with_gradient
 from .low_bit import LowBitConv2D
@@ -79,11 +80,11 @@ class LQActivation(QActivation):
         return quantized, zero_with_gradient(F, surrogate) + _zero_with_moments(F, [*codes, x], moments)
 
     def update_basis(self) -> None:
-        """Move the basis towards v* of the last batch. Has no effect before the first backward pass.
+        """Move the basis towards v* of the last batch. Has no effect before the first backward pass, or if the basis is frozen.
 
         Raises `UserError` if the statistics of the batch are not finite.
         """
-        if self.bits == FULL_PRECISION:
+        if self.bits == FULL_PRECISION or is_frozen(self.basis) or is_frozen(self.moments):
             return
         for basis, gradient in zip(self.basis.list_data(), self.moments.list_grad()):
             moments, before = gradient.asnumpy()[0].astype(np.float64), np.sort(basis.asnumpy().astype(np.float64))
@@ -118,8 +119,8 @@ class LQWeights(QConv2D):
         return F.BlockGrad(value) + zero_with_gradient(F, weight)
 
     def update_basis(self) -> None:
-        """Move the basis towards v*, the mean |W| of each filter."""
-        if self.binarization.is_float:
+        """Move the basis towards v*, the mean |W| of each filter, unless it is frozen."""
+        if self.binarization.is_float or is_frozen(self.basis):
             return
         for basis, weight in zip(self.basis.list_data(), self.weight.list_data()):
             best = weight.abs().mean(axis=0, exclude=True, keepdims=True)

@@ -35,6 +35,25 @@ class NetworkConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class FineTuningConfig:
+    """Training of a network that starts from the weights of another one.
+
+    `new_parameters` is not a flag: it has the names of the parameters that were not loaded, which a resumed run must know. None if no
+    weights were loaded.
+    """
+
+    freeze: Optional[str] = None
+    pretrained_lr_factor: float = 1.0
+    new_parameters: Optional[List[str]] = None
+
+    def __post_init__(self):
+        require(
+            self.pretrained_lr_factor > 0,
+            f'--pretrained-lr-factor must be positive, not {self.pretrained_lr_factor:g}; --freeze keeps weights unchanged',
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
     """Optimizer, learning-rate schedule and weight decay; `preset` names the protocol that supplied the defaults."""
 
@@ -113,6 +132,7 @@ class RunConfig:
     """
 
     network: NetworkConfig
+    fine_tuning: FineTuningConfig
     data: DataConfig
     optimizer: OptimizerConfig
     objective: ObjectiveConfig
@@ -147,6 +167,15 @@ class RunConfig:
             not (self.network.use_pretrained and self.resume_params),
             '--use-pretrained and --resume-params both select the initial weights: give only one of them',
         )
+        loads = bool(self.resume_params or self.network.use_pretrained)
+        for name, value, default in (
+            ('freeze', self.fine_tuning.freeze, None),
+            ('pretrained_lr_factor', self.fine_tuning.pretrained_lr_factor, 1),
+        ):
+            require(
+                loads or value == default,
+                f'{flag_of(name)} {value} applies to loaded weights: give --resume-params FILE or --use-pretrained as well',
+            )
         require(self.resume_epoch < epochs, f'--resume-epoch {self.resume_epoch}: the run has only {epochs} epochs (--num-epochs)')
         if not self.resume:
             for name, path in (

@@ -38,7 +38,7 @@ def model_arguments(config, classes, of_weights=()):
 
 
 def create_network(config, get_model, model, **arguments):
-    """Return the network of a `NetworkConfig`, not initialized without pretrained weights.
+    """Return the network of a `NetworkConfig`, not initialized.
 
     `model` and `arguments` are arguments of `get_model`. Raises `UserError` when the flags do not fit the network.
     """
@@ -51,7 +51,7 @@ def create_network(config, get_model, model, **arguments):
 
 
 def make_network(config, get_model, model, spec, devices):
-    """Return the initialized network.
+    """Return the network with random weights.
 
     Parameters
     ----------
@@ -69,15 +69,9 @@ def make_network(config, get_model, model, spec, devices):
         When the flags do not fit the network, or the input is too small for it.
     """
     network = config.network
-    pretrained = False if config.resume else network.use_pretrained  # a resumed run loads its weights from the checkpoint
     # Of parameter names, whose part up to the first underscore names the network; names with dots would be taken for structural names.
-    prefix = network.model.replace('_', '').replace('.', '') + '_'
-    try:
-        net = create_network(network, get_model, model, pretrained=pretrained, ctx=devices, prefix=prefix)
-    except (AssertionError, OSError, RuntimeError) as error:
-        if not pretrained:
-            raise
-        raise UserError(f'--use-pretrained: no weights of {network.model} for {model["classes"]} classes: {last_line(error)}') from error
+    prefix = network.model.rpartition(':')[2].replace('_', '').replace('.', '') + '_'
+    net = create_network(network, get_model, model, prefix=prefix)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # MXNet prints the arguments when this fails
             net.infer_shape(mx.nd.zeros((1, *spec.shape)))
@@ -87,8 +81,7 @@ def make_network(config, get_model, model, spec, devices):
         raise UserError(f'images of {shape} (--input-size {spec.size}) do not fit {network.model}{stem}: {last_line(error)}') from error
     for seed in (mx.random.seed, random.seed, np.random.seed):
         seed(seed_for(config.seed))
-    if not pretrained:
-        net.initialize(INITIALIZERS[network.initialization], ctx=devices)
+    net.initialize(INITIALIZERS[network.initialization], ctx=devices)
     net.cast(network.dtype)
     if network.mode == 'hybrid':
         net.hybridize(static_alloc=True, static_shape=True)

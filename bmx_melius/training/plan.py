@@ -7,7 +7,7 @@ from .optimization import BATCH
 from .presets import describe_preset
 
 
-def describe_run(config, model, source, graph, counts, schedule, attention=None):
+def describe_run(config, model, source, graph, counts, schedule, attention=None, initial=None):
     """Return the plan of a run as text.
 
     Parameters
@@ -23,6 +23,8 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None)
     schedule : callable int -> float
         Learning rate of an update; updates are counted from 1.
     attention : AttentionTransfer, optional
+    initial : dict of str to (str or None), optional
+        Further lines about the weights from which the run starts: heading -> text.
     """
     network, optimizer, spec, updates = config.network, config.optimizer, source.spec, source.updates_per_epoch
     total = updates * optimizer.num_epochs
@@ -32,6 +34,7 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None)
             f'preset     {describe_preset(config)}',
             f'network    {", ".join(filter(None, (network.model, model.get("initial_layers"))))}, {source.classes} classes: '
             f'{counts["ops"]:,.0f} OPs, {counts["size_bytes"] / 2**20:.2f} MB; {_describe_bits(network, graph)}',
+            *(f'{heading:10} {text}' for heading, text in (initial or {}).items() if text),
             f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
             f'augmentation {config.data.augmentation}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
@@ -39,15 +42,21 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None)
             f'optimizer  {optimizer.optimizer}, weight decay {optimizer.wd:g}, seed {config.seed}',
             f'objective  {_describe_objective(config.objective, attention)}',
             f'rate       {optimizer.lr_mode}, {optimizer.warmup_epochs} epochs of warm-up: {rates}; scaling {optimizer.lr_scaling} by '
-            f'{source.images_per_update} / {BATCH} images',
+            f'{source.images_per_update} / {BATCH} images{_describe_factor(config.fine_tuning)}',
             f'results    {config.output.save_dir}',
         )
     )
 
 
+def _describe_factor(tuning):
+    if tuning.pretrained_lr_factor == 1:
+        return ''
+    return f'; loaded weights at {tuning.pretrained_lr_factor:g} times the rate'
+
+
 def _describe_bits(network, graph):
     """Return the bits of activations and weights as the layers have marked them: ``--bits 1`` denotes more in low-bit networks."""
-    if network.bits is None:
+    if network.bits is None and ':' not in network.model:
         return 'float network of GluonCV'
     activations, weights = _bits(graph, ACTIVATION), _bits(graph, CONVOLUTION, DENSE)
     return f'activations of {activations}, weights of {weights} bits'

@@ -1,15 +1,18 @@
 """Training run: data, network, optimizer and files, constructed from a configuration."""
 
 import contextlib
+import dataclasses
 import os
 
 from ..analysis.graph import Graph
 from ..analysis.summary import Summary
+from ..data.imagenet import with_words
 from ..data.opening import open_source
 from ..data.source import Batching
 from ..exported import description_fields
 from ..files import remove_leftovers
 from ..reporting import LOG, logging_to_file
+from .initial_weights import load_initial_weights, set_trained
 from .network import check_dtype, make_network, model_arguments
 from .objective import make_objective
 from .optimization import make_trainer
@@ -56,7 +59,7 @@ class Run:
     """
 
     def __init__(self, config, zoo, workers):
-        self.config, self.workers = config, workers
+        self.workers = workers
         self.devices = workers.devices(config.num_gpus)
         check_dtype(config.network.dtype, self.devices[0])
         self.source = open_source(config.data, Batching(config.images_per_batch, config.seed, workers.rank, workers.count))
@@ -64,13 +67,19 @@ class Run:
         pretrained = zoo.get_pretrained_options(config.network.model, config.network.use_pretrained)
         model = model_arguments(config.network, self.source.classes, pretrained)
         self.net = make_network(config, zoo.get_model, model, spec, self.devices)
+        initial = {}
+        if not config.resume:
+            new, initial['weights'] = load_initial_weights(config, zoo.get_model, self.net, model)
+            config = dataclasses.replace(config, fine_tuning=dataclasses.replace(config.fine_tuning, new_parameters=new))
+        initial['frozen'] = set_trained(config.fine_tuning, self.net)
+        self.config = config
         self.objective = make_objective(config, zoo.get_model, self.net, self.source.classes, spec.shape, self.devices)
         self.trainer = make_trainer(config, self.net, self.source.updates_per_epoch, self.source.images_per_update, workers)
         self._graph = Graph.read(self.net, (1, *spec.shape))
         self._counts = Summary.of(self._graph).counts
-        self._description = description_fields(model, spec, self._counts, self.source.class_names)
+        self._description = description_fields(model, spec, self._counts, with_words(self.source.class_names))
         schedule = self.trainer.optimizer.lr_scheduler
-        self._plan = describe_run(config, model, self.source, self._graph, self._counts, schedule, self.objective.attention)
+        self._plan = describe_run(config, model, self.source, self._graph, self._counts, schedule, self.objective.attention, initial)
         output = config.output
         self._checkpoints = Checkpoints(output.save_dir, config.to_flags(), output.save_frequency, workers, self._description)
         self._flips = FlipCounter(self.net, self.source.updates_per_epoch) if output.track_flips and self.is_writer else None

@@ -15,7 +15,8 @@ from ..errors import UserError, last_line
 from ..exported import Exported
 from ..files import check_folder, read_text, write_json
 from ..reporting import LOG
-from .flags import chosen_values, configure, make_parser, parse_flags
+from .flag_groups import PROGRAM, make_parser
+from .flags import chosen_values, configure, parse_flags
 from .network import create_network, model_arguments
 from .presets import DEPENDENT, PREVIOUS_NETWORK, PREVIOUS_WEIGHTS, STAGES
 from .saving.stored_checkpoints import read_last, refuse_run
@@ -46,10 +47,10 @@ class StagedTraining:
         self._folder, self._stages = options['save_dir'], STAGES[options['preset']]
 
     @classmethod
-    def parse(cls, arguments, zoo):
+    def parse(cls, arguments, zoo, program=PROGRAM):
         """Return the training that the arguments describe, None for a single run. Raises `UserError` like `parse_flags`."""
         arguments = sys.argv[1:] if arguments is None else list(arguments)
-        parser = make_parser(zoo)
+        parser = make_parser(zoo, program)
         options = parser.parse_args(arguments)
         saved = _read(options.save_dir)
         if not options.resume:
@@ -144,7 +145,7 @@ class StagedTraining:
         return os.path.join(self._folder, f'{number + 1}-{self._stages[number].name}')
 
     def _exported(self, folder):
-        return Exported(os.path.join(folder, self._options['model']))
+        return Exported.in_run(folder, self._options['model'])
 
     def _is_finished(self, folder):
         return os.path.exists(self._exported(folder).description_file)  # written last

@@ -1,25 +1,17 @@
-"""Initial state of a run: new weights, its last checkpoint, or the weights of another run."""
+"""Initial state of a run: its last checkpoint, or that of a new run, with an optimizer state if one is given."""
 
-import functools
 import math
 
-import mxnet as mx
-
-from ..container import difference, read_arrays
-from ..errors import UserError, last_line
+from ..errors import UserError
 from ..files import check_folder
 from ..reporting import LOG
 from .progress import Progress
 from .saving.optimizer_state import load_optimizer
 from .saving.stored_checkpoints import verify_file
 
-OUTPUT_LAYER = ('output.weight', 'output.bias')  # the parameters whose shapes depend on the number of classes
-OTHER_CLASSES = 'it was trained with another number of classes: use data with as many classes, or other weights'
-OTHER_NETWORK = 'give the flags that it was trained with, such as --model, --model-options and --initial-layers, or use other weights'
-
 
 def start(config, checkpoints, net, trainer, source):
-    """Load the initial state of a run into network and optimizer, and return its `Progress`.
+    """Load the state of a run into network and optimizer, and return its `Progress`. A new run has its initial weights already.
 
     A new run, except a dry run, writes a checkpoint at once, so that it can always be resumed.
     """
@@ -32,34 +24,16 @@ def start(config, checkpoints, net, trainer, source):
             )
         LOG.info('continuing at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
         return progress
-    for flag, file, load in (
-        ('--resume-params', config.resume_params, functools.partial(_load_weights, net, config.network.model)),
-        ('--resume-states', config.resume_states, functools.partial(load_optimizer, trainer)),
-    ):
+    if config.resume_states:
         try:
-            if file:
-                verify_file(file)
-                load(file)
+            verify_file(config.resume_states)
+            load_optimizer(trainer, config.resume_states)
         except UserError as error:
-            raise UserError(f'{flag}: {error}') from error
-        except (AssertionError, ValueError, mx.MXNetError) as error:
-            raise UserError(f'{flag} {file} is damaged or of another network: {last_line(error)}') from error
+            raise UserError(f'--resume-states: {error}') from error
     progress = Progress(source.images_per_update, epoch=config.resume_epoch)
     if not config.dry_run:
         checkpoints.save(net, trainer, progress)
     return progress
-
-
-def _load_weights(net, model, file):
-    """Load a file of weights into a network named `model`. Raises `UserError` when names or shapes of parameters do not match."""
-    stored = {name: array.shape for name, array in read_arrays(file).items()}
-    needed = {name: parameter.shape for name, parameter in net._collect_params_with_prefix().items()}
-    if any('.' in name for name in stored):  # structural names; `load_parameters` distinguishes them from full names in the same way
-        wrong = difference(stored, needed)
-        if wrong:
-            others = {name for name, shape in stored.items() if needed.get(name) != shape} - set(OUTPUT_LAYER)
-            raise UserError(f'{file} does not fit {model}: {wrong}; ' + (OTHER_NETWORK if others else OTHER_CLASSES))
-    net.load_parameters(file, ctx=net.collect_params().list_ctx(), cast_dtype=True)
 
 
 def warn_if_disk_space_is_low(config, net):

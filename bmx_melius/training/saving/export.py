@@ -1,11 +1,10 @@
 """Export of trained networks as symbol and parameter files with a description, which stock MXNet can run."""
 
-import os
-
 import mxnet as mx
 
 from ...analysis.graph import Graph
 from ...analysis.summary import Summary
+from ...data.imagenet import imagenet_classes
 from ...exported import Exported, description_fields
 from ...reporting import LOG
 
@@ -15,12 +14,13 @@ _TRACE_SIZE = 64  # height and width of the image used to trace an imported netw
 def export_imported(net, target, model, spec):
     """Write a network with imported weights to `target`, an `Exported`; return its counts.
 
-    For `model` and `spec` see `description_fields`.
+    For `model` and `spec` see `description_fields`. A network of 1000 classes is taken for one of ImageNet, and its classes are named.
     """
     counts = Summary.of(Graph.read(net, (1, *spec.shape))).counts
+    class_names = imagenet_classes() if model['classes'] == len(imagenet_classes()) else None
     net.hybridize()
     net(mx.nd.zeros((1, spec.channels, _TRACE_SIZE, _TRACE_SIZE)))
-    target.write(net, description_fields(model, spec, counts))
+    target.write(net, description_fields(model, spec, counts, class_names))
     return counts
 
 
@@ -41,7 +41,7 @@ def export_network(folder, net, input_shape, description, metrics):
     net.cast('float32')
     net.hybridize(static_alloc=True, static_shape=True)
     net(mx.nd.zeros((1, *input_shape), ctx=net.collect_params().list_ctx()[0]))
-    target = Exported(os.path.join(folder, description['model']['name']))
+    target = Exported.in_run(folder, description['model']['name'])
     target.write(net, {**description, 'metrics': metrics})
     LOG.info(
         'the best network is that of epoch %d: top-1 %.2f%%, top-5 %.2f%%; exported to %s and %s',

@@ -1,0 +1,371 @@
+"""Command-line flags of the training program, declared in groups. Those that GluonCV's training script also has keep name and meaning."""
+
+import argparse
+import json
+
+from ..arguments import Parser, add_val_fraction, positive_int
+from ..data.datasets import DATASETS, LEVELS
+from ..errors import UserError
+from .network import INITIALIZERS
+from .optimization import MODES, SCALINGS
+from .presets import DEFAULT, OPTIMIZERS, PRESETS
+
+KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync', 'horovod')
+
+# Flags of GluonCV's scripts for features that this program does not have.
+REFUSED = {
+    '--use-dali': 'NVIDIA DALI is not supported; record files are read by MXNet (--use-rec)',
+    '--dali-cpu': 'NVIDIA DALI is not supported; record files are read by MXNet (--use-rec)',
+    '--use_se': 'no network of this zoo has squeeze-and-excitation layers',
+    '--use-gn': 'group normalization is not implemented',
+    '--batch-norm': 'every network of this zoo has batch normalization',
+}
+
+PROGRAM = 'train_imagenet.py'
+EPILOG = """\
+examples:
+  {program} --model meliusnet22 --dataset digits      # handwritten digits, nothing to download
+  {program} --model meliusnet22 --use-rec             # the protocol of the paper, ~/.mxnet/datasets/imagenet/rec/*.rec
+  {program} --model meliusnetA --data-dir photos      # photos/train/CLASS/*.jpg and photos/val/CLASS/*.jpg, or photos/CLASS/*.jpg
+  {program} --model meliusnet22 --data-dir photos --use-pretrained larq --freeze features   # fine-tune the output layer
+  {program} --model nets.small:make_net --model-options '{{"width": 32}}' --dataset digits   # your own network
+  {program} --model meliusnet22 --use-rec --dry-run   # show the plan, decode all images, train nothing
+  {program} --resume --save-dir params                # continue a run that was killed; no other flag is needed
+
+Ctrl-C stops after the current batch and writes a checkpoint. A second Ctrl-C stops at once; --resume then continues from the last
+checkpoint. On the CPU of the same machine, with the same number of threads, a resumed run ends with exactly the weights of an
+uninterrupted one. With record files this requires -j 1: with several decoding threads the augmentation by MXNet's ImageRecordIter depends
+on timing.
+"""
+
+
+def make_parser(zoo, program=PROGRAM):
+    """Return the parser of the training program.
+
+    `zoo` is a module with the interface of `model_zoo`, which lists the networks; `program` is the name of the program in messages.
+    """
+    parser = Parser(
+        prog=program,
+        description='Train a binary network: on ImageNet, on your own images, or on handwritten digits.',
+        epilog=EPILOG.format(program=program),
+        allow_abbrev=False,
+    )
+    _add_network_flags(parser.add_argument_group('network'), zoo)
+    _add_fine_tuning_flags(parser.add_argument_group('fine-tuning'))
+    _add_data_flags(parser.add_argument_group('data'))
+    _add_training_flags(parser.add_argument_group('training'))
+    _add_objective_flags(parser.add_argument_group('objective'), zoo)
+    _add_output_flags(parser.add_argument_group('saving and resuming'))
+    parser.set_defaults(new_parameters=None)  # not a flag: a resumed run takes it from its checkpoint
+    for flag in REFUSED:
+        parser.add_argument(flag, nargs='?', action=_Refuse, help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_network_flags(group, zoo):
+    group.add_argument(
+        '--model',
+        type=_network_of(zoo),
+        help='one of '
+        + ', '.join(zoo.get_model_list())
+        + ', or a float network of GluonCV that classifies images, such as mobilenet0.5 and '
+        'resnet18_v1; or package.module:function, a function of your own that returns a HybridBlock for classes=N and --model-options. '
+        'These and GluonCV networks take none of --initial-layers, --clip-threshold, --bits and --weight-bits',
+    )
+    group.add_argument(
+        '--initial-layers',
+        metavar='STEM',
+        help='grouped_stem, imagenet, thumbnail, alexnet or quicknet (default: that of the network; thumbnail for small images)',
+    )
+    group.add_argument(
+        '--clip-threshold',
+        type=float,
+        metavar='T',
+        help='set the gradient of the sign function to zero where |input| > T (default: that of the network, 1.3 for MeliusNet)',
+    )
+    group.add_argument(
+        '--bits',
+        type=int,
+        choices=(1, 32),
+        help='1: quantized activations and weights, with 2 bits where the network has 2; 32: the float twin of the network'
+        f'{_default("bits")}',
+    )
+    group.add_argument(
+        '--weight-bits',
+        type=int,
+        choices=(1, 32),
+        help='bits of weights; 32 with binary activations is the first stage of two-stage training, whose second stage takes the '
+        'weights by --resume-params (default: --bits)',
+    )
+    group.add_argument(
+        '--last-gamma',
+        action='store_true',
+        help='initialize the scale of the last normalization in each residual block to zero, in networks that have such blocks',
+    )
+    group.add_argument(
+        '--model-options',
+        type=_json_object,
+        default={},
+        metavar='JSON',
+        help='further arguments of get_model, for example for meliusnet_flex \'{"block_numbers": [2, 2], "transitions": [0.5]}\'',
+    )
+    _add_pretrained(
+        group,
+        zoo,
+        '--use-pretrained',
+        'start from published weights of SOURCE, which define options of the network (see docs/zoo.md); without SOURCE from '
+        'those of GluonCV for its networks (this project has published none); downloaded. For data of another number of classes '
+        'the output layer starts anew',
+    )
+    group.add_argument(
+        '--initialization',
+        choices=INITIALIZERS,
+        help=f'initialization of the weights; gaussian is Xavier(gaussian, in, 2){_default("initialization")}',
+    )
+    group.add_argument('--mode', choices=('hybrid', 'imperative'), default='hybrid', help='hybrid is faster (default: %(default)s)')
+    group.add_argument(
+        '--dtype',
+        choices=('float32', 'float16'),
+        default='float32',
+        help='data type of the network, where MXNet supports it (float16: on GPUs); the loss, normalization and the master weights of the '
+        'optimizer stay float32 (default: %(default)s)',
+    )
+
+
+def _add_fine_tuning_flags(group):
+    group.add_argument(
+        '--freeze',
+        metavar='PATTERN',
+        help='do not train the loaded parameters in whose names this regular expression is found: "features" for all but the output '
+        'layer; frozen batch normalization uses its running statistics (names as in .params files; --dry-run lists some)',
+    )
+    group.add_argument(
+        '--pretrained-lr-factor',
+        type=float,
+        default=1.0,
+        metavar='F',
+        help='multiply the learning rate of loaded parameters by F; new ones keep the full rate (default: 1)',
+    )
+
+
+def _add_data_flags(group):
+    group.add_argument(
+        '--dataset',
+        choices=DATASETS,
+        default='imagenet',
+        help='imagenet also denotes any other record files or image folders; digits are part of scikit-learn; glyphs are rendered from the '
+        'typefaces in matplotlib; dummy is random numbers, for timing training without reading data (default: %(default)s)',
+    )
+    group.add_argument(
+        '--data-dir',
+        metavar='DIR',
+        help='folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or with CLASS/*.jpg, which is split (--val-fraction), or with the files '
+        'of mnist, fashion-mnist, cifar10 or cifar100 (default: ~/.mxnet/datasets/DATASET)',
+    )
+    add_val_fraction(group)
+    group.add_argument('--use-rec', action='store_true', help='read record files, as written by bmx-melius pack-images')
+    group.add_argument('--rec-train', metavar='FILE', help='training record file (default: DATA_DIR/rec/train.rec)')
+    group.add_argument('--rec-train-idx', metavar='FILE', help='its index (default: the same name, .idx)')
+    group.add_argument('--rec-val', metavar='FILE', help='validation record file (default: DATA_DIR/rec/val.rec)')
+    group.add_argument('--rec-val-idx', metavar='FILE', help='its index (default: the same name, .idx)')
+    group.add_argument(
+        '-j',
+        '--num-data-workers',
+        dest='num_workers',
+        type=int,
+        metavar='N',
+        help='threads that decode and augment images (default: imagenet 4, digits and dummy 0, others 2)',
+    )
+    group.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input (default: imagenet 224)')
+    group.add_argument(
+        '--crop-ratio',
+        type=float,
+        metavar='R',
+        help='validation crops INPUT_SIZE from images of INPUT_SIZE / R (default: imagenet 0.875, digits 0.8, others 1)',
+    )
+    group.add_argument(
+        '--augmentation',
+        choices=LEVELS,
+        help='low: crop and mirror; medium: resized crop and mirror; high: also colour jitter; small images are shifted instead '
+        'of resized, digits never mirrored' + _default('augmentation'),
+    )
+
+
+def _add_training_flags(group):
+    group.add_argument(
+        '--preset',
+        choices=PRESETS,
+        default=DEFAULT,
+        help='training protocol, which sets the defaults of other flags; see docs/training.md (default: %(default)s)',
+    )
+    group.add_argument(
+        '--num-epochs',
+        type=positive_int,
+        metavar='N',
+        help=f'number of epochs; the default is lower for small datasets{_default("num_epochs")}',
+    )
+    group.add_argument('--batch-size', type=positive_int, metavar='N', help=f'images per update on each device{_default("batch_size")}')
+    group.add_argument('--num-gpus', type=int, default=0, metavar='N', help='number of GPUs; 0 trains on the CPU (default: %(default)s)')
+    group.add_argument(
+        '--kvstore',
+        choices=KVSTORES,
+        default='device',
+        help='how devices and workers exchange gradients; see docs/distributed.md (default: %(default)s)',
+    )
+    group.add_argument('--optimizer', choices=OPTIMIZERS, help=_default('optimizer').strip())
+    group.add_argument('--lr', type=float, help=f'base learning rate ({_by_optimizer("lr")}; for digits 4 times that)')
+    group.add_argument(
+        '--lr-scaling',
+        choices=SCALINGS,
+        default='none',
+        help='multiply --lr by (images per update) / 64 (linear) or its square root (sqrt) (default: %(default)s)',
+    )
+    group.add_argument('--wd', type=float, help=f'weight decay; not applied to binary weights ({_by_optimizer("wd")})')
+    group.add_argument('--no-wd', action='store_true', help='no weight decay for biases and normalization')
+    group.add_argument('--momentum', type=float, help='momentum of sgd and nag (default: 0.9)')
+    group.add_argument('--lr-mode', choices=MODES, help=_default('lr_mode').strip())
+    group.add_argument('--lr-decay', type=float, metavar='F', help=f'factor of --lr-mode step{_default("lr_decay")}')
+    group.add_argument(
+        '--lr-decay-epoch',
+        type=_epochs,
+        metavar='E,E',
+        help='epochs at which the factor is applied (default: 40,60 of 120 epochs, in proportion)',
+    )
+    group.add_argument(
+        '--lr-decay-period', type=int, default=0, metavar='N', help='apply the factor every N epochs instead (default: 0, off)'
+    )
+    group.add_argument(
+        '--warmup-epochs',
+        type=int,
+        metavar='N',
+        help=f'epochs of linear warm-up ({_by_optimizer("warmup_epochs")}; scaled with the number of epochs)',
+    )
+    group.add_argument('--warmup-lr', type=float, metavar='LR', help=f'initial learning rate of the warm-up{_default("warmup_lr")}')
+    group.add_argument('--seed', type=int, default=0, help='seed of all random numbers (default: %(default)s)')
+
+
+def _add_objective_flags(group, zoo):
+    group.add_argument('--mixup', action='store_true', help='train on mixtures of two images')
+    group.add_argument('--mixup-alpha', type=float, metavar='A', help='draw the mixing ratio from Beta(A, A) (default: 0.2)')
+    group.add_argument('--mixup-off-epoch', type=int, metavar='N', help='turn mixup off in the last N epochs (default: 0)')
+    group.add_argument('--label-smoothing', action='store_true', help='distribute 0.1 of the probability of each label over all classes')
+    group.add_argument(
+        '--teacher', metavar='NAME', help='distill this network: a name in this zoo or in GluonCV, or the prefix of an exported network'
+    )
+    group.add_argument('--teacher-params', metavar='FILE', help='weights of a teacher given by name')
+    _add_pretrained(
+        group,
+        zoo,
+        '--teacher-pretrained',
+        'or use published weights of SOURCE, without SOURCE those of GluonCV; downloaded if they are not in ~/.mxnet/models',
+    )
+    group.add_argument('--teacher-options', type=_json_object, metavar='JSON', help='further arguments of a teacher given by name')
+    group.add_argument('--temperature', type=float, metavar='T', help='temperature of the softmax in the distillation loss (default: 20)')
+    group.add_argument(
+        '--hard-weight', type=float, metavar='W', help='weight of the labels in the distillation loss, 0 to 1 (default: 0.5)'
+    )
+    group.add_argument(
+        '--attention-weight',
+        type=float,
+        metavar='W',
+        help='attention transfer from the teacher: add W times the distances between the normalized spatial attention maps of both '
+        'networks at each size of the feature maps; 0: off (default: 0)',
+    )
+
+
+def _add_output_flags(group):
+    group.add_argument(
+        '--save-dir',
+        default='params',
+        metavar='DIR',
+        help='folder for checkpoints (after each epoch), log, plots and the exported network (default: %(default)s)',
+    )
+    group.add_argument(
+        '--save-frequency',
+        type=int,
+        default=10,
+        metavar='N',
+        help='keep the weights of every N-th epoch, besides the last and the best ones; 0: none (default: %(default)s)',
+    )
+    group.add_argument(
+        '--save-interval',
+        type=int,
+        default=0,
+        metavar='N',
+        help='also write a checkpoint every N updates, for long epochs; 0: only after epochs (default: %(default)s)',
+    )
+    group.add_argument('--resume', action='store_true', help='continue the run in SAVE_DIR, with its flags')
+    group.add_argument(
+        '--resume-params', metavar='FILE', help='initial weights of a new run; of another number of classes: all but the output layer'
+    )
+    group.add_argument(
+        '--resume-states',
+        metavar='FILE',
+        help='initial state of the optimizer, with --resume-params: a .states file of a checkpoint or of Trainer.save_states',
+    )
+    group.add_argument(
+        '--resume-epoch', type=int, default=0, metavar='N', help='number of finished epochs, with --resume-params (default: %(default)s)'
+    )
+    group.add_argument(
+        '--log-interval', type=int, default=50, metavar='N', help='log every N updates; 0: only after epochs (default: %(default)s)'
+    )
+    group.add_argument('--track-flips', action='store_true', help='count sign changes of binary weights; writes flips.csv and flips.png')
+    group.add_argument('--tensorboard', action='store_true', help='also write scalars for TensorBoard to SAVE_DIR/tensorboard')
+    group.add_argument('--logging-file', metavar='FILE', help='log file (default: SAVE_DIR/experiment.log)')
+    group.add_argument(
+        '--dry-run',
+        action='store_true',
+        help='check flags and files, show the plan and decode all images, without training or writing files',
+    )
+
+
+def _add_pretrained(group, zoo, flag, help):
+    """Add a flag for published weights; its value is False, True or the name of their source."""
+    sources = zoo.get_pretrained_list()
+    help = f'{help} (SOURCE: {", ".join(sources)})'
+    group.add_argument(flag, nargs='?', const=True, default=False, choices=sources, metavar='SOURCE', help=help)
+
+
+class _Refuse(argparse.Action):
+    """Argparse action of the flags in `REFUSED`, which raises an error."""
+
+    def __call__(self, parser, namespace, values, flag=None):
+        parser.error(f'{flag}: {REFUSED[flag]}')
+
+
+def _default(name):
+    """Return the help text ' (default: 64)' of a flag whose default is set by the preset."""
+    return f' (default: {PRESETS[DEFAULT][name]})'
+
+
+def _by_optimizer(name):
+    """Return the help text 'default: radam 0.002, adam 0.001, ...' of a flag whose default depends on the optimizer."""
+    return 'default: ' + ', '.join(f'{optimizer} {getattr(row, name):g}' for optimizer, row in OPTIMIZERS.items())
+
+
+def _network_of(zoo):
+    """Return the argument type of --model, which converts names to those listed by zoo or GluonCV, 'MeliusNet_22' -> 'meliusnet22'."""
+
+    def listed(name):
+        try:
+            found = zoo.listed_name(name)
+        except UserError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        if found is None:
+            raise argparse.ArgumentTypeError(zoo.unknown_network(name))
+        return found
+
+    return listed
+
+
+def _epochs(text):
+    """'40,60' -> [40, 60]."""
+    return [int(epoch) for epoch in text.split(',')]
+
+
+def _json_object(text):
+    """'{"a": 1}' -> {'a': 1}."""
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError
+    return value

@@ -1,0 +1,99 @@
+"""Initial weights of a new run: random ones, published ones, or those of another run; and which of them are trained, at which rate."""
+
+import math
+
+import mxnet as mx
+
+from ..container import read_arrays
+from ..errors import UserError, last_line
+from ..fine_tuning import freeze, load_weights, name_some
+from .saving.stored_checkpoints import verify_file
+
+OTHER_NETWORK = 'give the flags that it was trained with, such as --model, --model-options and --initial-layers, or use other weights'
+
+
+def load_initial_weights(config, get_model, net, model):
+    """Load the weights that ``--resume-params`` or ``--use-pretrained`` select into an initialized network.
+
+    Parameters
+    ----------
+    config : RunConfig
+    get_model : function
+        Function with the interface of `model_zoo.get_model`.
+    net : gluon.HybridBlock
+    model : dict
+        Arguments of `get_model`.
+
+    Returns
+    -------
+    new : list of str or None
+        Parameters that were not loaded; None if there are no weights to load.
+    text : str or None
+        What was loaded, for the plan of the run.
+
+    Raises
+    ------
+    UserError
+        When the weights do not exist or are of another network.
+    """
+    if config.resume_params:
+        source, arrays = config.resume_params, _read(config.resume_params)
+    elif config.network.use_pretrained:
+        source, arrays = _describe_pretrained(config.network), _fetch(config.network, get_model, model)
+    else:
+        return None, None
+    try:
+        loaded = load_weights(net, arrays, model['classes'])
+    except UserError as error:
+        flag = '--resume-params' if config.resume_params else '--use-pretrained'
+        raise UserError(f'{flag}: {source} does not fit {config.network.model}: {error}; {OTHER_NETWORK}') from error
+    return loaded.new, f'{source}: {loaded}'
+
+
+def set_trained(config, net):
+    """Apply ``--freeze`` and ``--pretrained-lr-factor``; return a line about the frozen parameters for the plan, or None.
+
+    Parameters
+    ----------
+    config : FineTuningConfig
+        Its `new_parameters` are trained at the full rate.
+    net : gluon.HybridBlock
+    """
+    parameters = net._collect_params_with_prefix()
+    for name, parameter in parameters.items():
+        if name not in (config.new_parameters or ()):
+            parameter.lr_mult *= config.pretrained_lr_factor
+    if not config.freeze:
+        return None
+    try:
+        frozen = freeze(net, config.freeze)
+    except UserError as error:
+        raise UserError(f'--freeze {config.freeze}: {error}') from error
+    trained = [name for name, parameter in parameters.items() if parameter.grad_req != 'null']
+    values, all_values = (sum(math.prod(parameters[name].shape) for name in names) for names in (frozen, parameters))
+    return (
+        f'{len(frozen)} of {len(parameters)} parameters ({values:,} of {all_values:,} values): {name_some(frozen)}; '
+        f'trained: {name_some(trained)}'
+    )
+
+
+def _read(file):
+    try:
+        verify_file(file)
+        return read_arrays(file)
+    except UserError as error:
+        raise UserError(f'--resume-params: {error}') from error
+
+
+def _fetch(network, get_model, model):
+    """Return the arrays of published weights, which may be of another number of classes."""
+    try:
+        published = get_model(**{**model, 'classes': None}, pretrained=network.use_pretrained, ctx=mx.cpu())
+    except (AssertionError, OSError, RuntimeError) as error:
+        raise UserError(f'--use-pretrained: no weights of {network.model}: {last_line(error)}') from error
+    return {name: parameter.data() for name, parameter in published._collect_params_with_prefix().items()}
+
+
+def _describe_pretrained(network):
+    source = 'GluonCV' if network.use_pretrained is True else network.use_pretrained
+    return f'{network.model} of {source}'

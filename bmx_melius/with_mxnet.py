@@ -1,0 +1,30 @@
+"""Public names of the package that need MXNet; ``import bmx_melius`` imports them except in the command line."""
+
+from .analysis.checking import check
+from .analysis.summary import summary
+from .channels import ChannelShuffle, GroupedConv2D
+from .deployment.convert.conversion import convert, deploy
+from .importers.bmxnet_v2 import load_reference_parameters
+from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense
+from .methods.xnor_net import ScaledBinaryConv2D
+from .optimizers import RAdam
+from .preprocessing import InputSpec
+
+__all__ = [
+    'BinaryConv2D',
+    'ChannelShuffle',
+    'GroupedConv2D',
+    'InputSpec',
+    'QActivation',
+    'QConv1D',
+    'QConv2D',
+    'QConv3D',
+    'QDense',
+    'RAdam',
+    'ScaledBinaryConv2D',
+    'check',
+    'convert',
+    'deploy',
+    'load_reference_parameters',
+    'summary',
+]
