@@ -1,6 +1,5 @@
 """Flags of train_imagenet.py: every wrong one is reported in one line before any work, and dry runs show the plan."""
 
-import json
 import os
 import pathlib
 import shutil
@@ -9,7 +8,7 @@ import sys
 import pytest
 from forked_program import SCRIPT
 from images import overwrite
-from training_runs import OPTIONS, damage, error_of, train
+from training_runs import damage, error_of, train
 
 import model_zoo
 import train_imagenet
