@@ -26,7 +26,6 @@ from bmx_melius.methods.group_net import BASES, GroupSum, SoftConnection
 from bmx_melius.methods.hwgq import HWGQConv2D
 from bmx_melius.methods.lq_net import LQConv2D
 from bmx_melius.methods.reactnet import RPReLU
-from bmx_melius.methods.syq import SYQConv2D
 from bmx_melius.methods.ttq import TTQConv2D
 
 from . import method_units as units
@@ -116,12 +115,10 @@ class GroupBlock(HybridBlock):
         return x
 
 
-def low_bit(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
+def low_bit(unit: Callable[[Place, Options], HybridBlock], bits: int = 1) -> Method:
     """Return the method with activations of few bits in the order of ResNet with pre-activation, and float projections in shortcuts."""
     options = Options(bits=bits, clip_threshold=None)
-    return Method(
-        units.norm_and_convolution(layer), shortcut_span=2, shortcut=units.projected_shortcut, tail=units.norm_and_relu, options=options
-    )
+    return Method(unit, shortcut_span=2, shortcut=units.projected_shortcut, tail=units.norm_and_relu, options=options)
 
 
 def few_bit_weights(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
@@ -135,10 +132,10 @@ def few_bit_weights(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
 METHODS = {
     'resnet{}_bwn': few_bit_weights(BWNConv2D),
     'resnet{}_ttq': few_bit_weights(TTQConv2D, bits=2),
-    'resnet{}_dorefa_w2a2': low_bit(DoReFaConv2D, bits=2),
-    'resnet{}_hwgq': low_bit(HWGQConv2D),
-    'resnet{}_lqnet_w1a2': low_bit(LQConv2D),
-    'resnet{}_syq_w1a2': low_bit(SYQConv2D),
+    'resnet{}_dorefa_w2a2': low_bit(units.norm_and_convolution(DoReFaConv2D), bits=2),
+    'resnet{}_hwgq': low_bit(units.norm_and_convolution(HWGQConv2D)),
+    'resnet{}_lqnet_w1a2': low_bit(units.norm_and_convolution(LQConv2D)),
+    'resnet{}_syq_w1a2': low_bit(units.syq_unit),
     'resnet{}_cbcn': Method(units.circulant_unit, options=Options(clip_threshold=1.0, init_features=128)),
     'groupnet{}': Method(
         units.group_net_unit,

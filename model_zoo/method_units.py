@@ -15,6 +15,7 @@ from bmx_melius.layers import BinaryConv2D
 from bmx_melius.methods.abc_net import ABCConv2D
 from bmx_melius.methods.cbcn import CirculantConv2D
 from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
+from bmx_melius.methods.syq import SYQConv2D
 from bmx_melius.methods.xnor_net import XNORConv2D
 from bmx_melius.methods.xnor_net_plus import LearnedScale
 from bmx_melius.quantizers import FULL_PRECISION
@@ -152,6 +153,11 @@ def convolution_and_norm(layer: Type[BinaryConv2D]) -> Callable[[Place, Options]
 def norm_and_convolution(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
     """Return the function of the unit with a BN and a convolution of the class `layer`, which begins with its activation."""
     return lambda place, options: chain(options.norm(), place.binary_conv(options, layer))
+
+
+def syq_unit(place: Place, options: Options) -> HybridBlock:
+    """Return BN and convolution with 2-bit activations and scaled binary weights (`bmx_melius.methods.syq`)."""
+    return chain(options.norm(), place.binary_conv(options, SYQConv2D, initial_scale=place.initial_scale(options)))
 
 
 def group_net_unit(place: Place, options: Options) -> HybridBlock:

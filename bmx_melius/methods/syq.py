@@ -8,13 +8,17 @@ Backward: the derivative 1 for sign and q (straight-through estimators), so that
 
     dW = alpha dQ,    dalpha_ij = sum over o, c of sign(W_ocij) dQ_ocij
 
-The paper initializes alpha with the mean magnitude of pretrained weights; here, for training from the beginning, alpha is 1. The BatchNorm
-that follows makes the output independent of the common factor of all alpha.
+The paper initializes alpha with the mean magnitude of pretrained weights. The networks of this project train from the beginning and start
+with 1 / sqrt(n), for filters of n weights, which is about the mean magnitude of initialized weights: with alpha = 1 the outputs of the
+layers would drown the shortcuts, and little is learned.
 """
 
 from typing import Any, Dict
 
+import mxnet as mx
+
 from ..layers import QConv2D
+from ..signatures import hands_on
 from .low_bit import LowBitConv2D
 
 
@@ -38,7 +42,13 @@ class SYQWeights(QConv2D):
 class SYQConv2D(LowBitConv2D):
     """2-bit activations and binary weights with a learned scale for each position of the kernel.
 
-    Parameters, input and output as in `bmx_melius.methods.low_bit.LowBitConv2D`.
+    Parameters, input and output as in `bmx_melius.methods.low_bit.LowBitConv2D`, and the initial value of the scales, `initial_scale`.
     """
 
     convolution = SYQWeights
+
+    @hands_on(LowBitConv2D)
+    def __init__(self, *geometry: Any, initial_scale: float = 1.0, **arguments: Any) -> None:
+        super().__init__(*geometry, **arguments)
+        if not self.qconv.binarization.is_float:
+            self.qconv.scale.init = mx.init.Constant(initial_scale)
