@@ -1,8 +1,8 @@
 """Binary neural networks on stock MXNet 1.9.1 / Gluon: quantizers, layers, optimizer, operation counts, conversion to bit operations.
 
 Importing this package also imports MXNet and registers the optimizer ``radam`` and the operator ``bmx_melius_packed`` with it. If MXNet is
-not installed, or if the environment variable ``BMX_MELIUS_WITHOUT_MXNET=1`` disables its import, only `Session` is available, which runs
-packed networks without MXNet.
+not installed, or if the environment variable ``BMX_MELIUS_WITHOUT_MXNET=1`` disables its import, only `Session`, which runs packed networks
+without MXNet, and `InputSpec` are available.
 """
 
 import importlib.util as _importlib_util
@@ -12,9 +12,10 @@ import sys as _sys
 from ._version import __version__
 from .deployment.runtime.session import Session
 from .errors import UserError
+from .preprocessing import InputSpec
 from .process import is_command_line as _is_command_line
 
-__all__ = ['Session', 'UserError', '__version__']
+__all__ = ['InputSpec', 'Session', 'UserError', '__version__']
 
 _installed = _importlib_util.find_spec('mxnet') is not None
 
@@ -28,13 +29,11 @@ if _installed and ('mxnet' in _sys.modules or not (_is_command_line() or _os.env
     from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense
     from .methods.xnor_net import ScaledBinaryConv2D
     from .optimizers import RAdam
-    from .preprocessing import InputSpec
 
     __all__ += [
         'BinaryConv2D',
         'ChannelShuffle',
         'GroupedConv2D',
-        'InputSpec',
         'QActivation',
         'QConv1D',
         'QConv2D',
@@ -57,7 +56,7 @@ else:
             why = 'is not imported because BMX_MELIUS_WITHOUT_MXNET is set: unset it, or import mxnet first'
         else:
             why = 'is not installed (pip install mxnet)'
-        message = f'bmx_melius.{name} needs MXNet, which {why}; only Session works without MXNet'
+        message = f'bmx_melius.{name} needs MXNet, which {why}; only Session and InputSpec work without MXNet'
         if name.startswith('_') or _importlib_util.find_spec(f'{__name__}.{name}'):
             raise AttributeError(message)  # `from bmx_melius import module` looks for an attribute before it imports the module
         raise ModuleNotFoundError(message, name='mxnet')
