@@ -60,7 +60,6 @@ def run(arguments, output):
     source = Exported(symbol)
     input_shape = shape_of_input(arguments.input_shape, source)
     report = convert(symbol, params, target.prefix, input_shape, arguments.verify, arguments.half)
-    target.copy_description(source)
     if arguments.json:
         json.dump(report.to_json(), output, indent=1)
         print(file=output)

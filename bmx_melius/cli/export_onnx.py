@@ -48,7 +48,7 @@ def add_parser(commands):
 def run(arguments, output):
     """Write the model and print its properties."""
     from ..deployment.onnx_export import to_onnx
-    from ..deployment.runtime.session import read_packed
+    from ..deployment.runtime.packed_files import read_packed
 
     require_writable(arguments.model)
     source = Exported(arguments.prefix)

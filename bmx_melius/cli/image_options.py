@@ -4,7 +4,7 @@ import dataclasses
 import sys
 
 from ..arguments import numbers, positive_int
-from ..errors import UserError
+from ..class_scores import require_names
 
 
 def add_options(parser):
@@ -79,6 +79,5 @@ def class_names(arguments, description, classes):
     else:
         source = description.source
         names = description.class_names()
-    if names is not None and len(names) != classes:
-        raise UserError(f'{source} names {len(names)} classes, but the network has {classes}')
+    require_names(names, classes, source)
     return names

@@ -5,6 +5,7 @@ import os
 import sys
 
 from ..arguments import positive_int
+from ..class_scores import most_probable
 from ..errors import UserError
 from ..exported import Exported
 from . import image_options
@@ -19,8 +20,9 @@ examples:
 For a folder, its JPEG, PNG, TIFF and BMP files are classified in the order of their names, but not those in subfolders: give photos/*/ for
 them. Images that cannot be read are listed in an error after the predictions for all others; the exit status is then 2.
 
-PREFIX-summary.json, which training writes with the exported files, contains the preprocessing of images and the class names; options
-override it. Without both, images are preprocessed as for ImageNet: short side 256, centre crop 224, ImageNet's mean and standard deviation.
+PREFIX-summary.json, which training writes with the exported files, contains the preprocessing of images and the class names, and so do
+packed files; options override it. Without both, images are preprocessed as for ImageNet: short side 256, centre crop 224, ImageNet's mean
+and standard deviation. Packed networks need only NumPy and Pillow.
 """
 
 
@@ -51,23 +53,30 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Print the classes of each image as soon as they are computed, or one JSON object at the end."""
+    from ..deployment.runtime.packed_files import runs_without_mxnet
     from ..preprocessing import InputSpec
-    from .classifier import Classifier
 
     exported = Exported(arguments.prefix)
     spec = image_options.input_spec(arguments, exported.description(), InputSpec(), 'ImageNet')
-    classifier = Classifier.load(exported, arguments.epoch, spec)
+    if arguments.epoch == 0 and runs_without_mxnet(exported.prefix):
+        from .image_classifier import PackedClassifier
+
+        classifier = PackedClassifier(exported.prefix, spec)
+    else:
+        from .classifier import Classifier
+
+        classifier = Classifier.load(exported, arguments.epoch, spec)
     names = image_options.class_names(arguments, exported.description(), classifier.classes)
     images, predictions, unreadable = _list_images(arguments.images), [], []
     for image in images:
         try:
-            pixels = spec.load(image)
+            pixels = classifier.read(image, spec)
         except (UserError, OSError) as error:
             unreadable.append(str(error))
             continue
         (probabilities,) = classifier.probabilities(classifier(pixels, [image]))
-        best = (-probabilities).argsort(kind='stable')[: arguments.top]
-        top = [{'class': int(index), 'name': names[index] if names else None, 'probability': float(probabilities[index])} for index in best]
+        best = most_probable(probabilities, arguments.top)
+        top = [{'class': index, 'name': names[index] if names else None, 'probability': float(probabilities[index])} for index in best]
         if arguments.json:
             predictions.append({'image': image, 'top': top})
         else:
