@@ -55,7 +55,7 @@ else:
         if _installed:
             why = 'is not imported because BMX_MELIUS_WITHOUT_MXNET is set: unset it, or import mxnet first'
         else:
-            why = 'is not installed (pip install mxnet)'
+            why = 'is not installed (pip install mxnet==1.9.1)'
         message = f'bmx_melius.{name} needs MXNet, which {why}; only Session and InputSpec work without MXNet'
         if name.startswith('_') or _importlib_util.find_spec(f'{__name__}.{name}'):
             raise AttributeError(message)  # `from bmx_melius import module` looks for an attribute before it imports the module

@@ -1,5 +1,6 @@
 """``bmx-melius predict``: classify images with an exported network."""
 
+import functools
 import json
 import os
 import sys
@@ -53,19 +54,12 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Print the classes of each image as soon as they are computed, or one JSON object at the end."""
-    from ..deployment.runtime.packed_files import runs_without_mxnet
     from ..preprocessing import InputSpec
 
     exported = Exported(arguments.prefix)
+    load = _loader(exported, arguments.epoch)
     spec = image_options.input_spec(arguments, exported.description(), InputSpec(), 'ImageNet')
-    if arguments.epoch == 0 and runs_without_mxnet(exported.prefix):
-        from .image_classifier import PackedClassifier
-
-        classifier = PackedClassifier(exported.prefix, spec)
-    else:
-        from .classifier import Classifier
-
-        classifier = Classifier.load(exported, arguments.epoch, spec)
+    classifier = load(spec)
     names = image_options.class_names(arguments, exported.description(), classifier.classes)
     images, predictions, unreadable = _list_images(arguments.images), [], []
     for image in images:
@@ -90,6 +84,19 @@ def run(arguments, output):
     if unreadable:
         more = f'; and {len(unreadable) - _NAMED} more' if len(unreadable) > _NAMED else ''
         raise UserError(f'{len(unreadable)} of {len(images)} images cannot be read: {"; ".join(unreadable[:_NAMED])}{more}')
+
+
+def _loader(exported, epoch):
+    """Return the function that makes an `ImageClassifier` for an `InputSpec`. Raises `ModuleNotFoundError` if it needs a missing MXNet."""
+    from ..deployment.runtime.packed_files import runs_without_mxnet
+
+    if epoch == 0 and runs_without_mxnet(exported.prefix):
+        from .image_classifier import PackedClassifier
+
+        return functools.partial(PackedClassifier, exported.prefix)
+    from .classifier import Classifier
+
+    return functools.partial(Classifier.load, exported, epoch)
 
 
 def _list_images(paths):
