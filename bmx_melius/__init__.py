@@ -8,6 +8,7 @@ without MXNet, and `InputSpec` are available.
 import importlib.util as _importlib_util
 import os as _os
 import sys as _sys
+import typing as _typing
 
 from ._version import __version__
 from .deployment.runtime.session import Session
@@ -49,7 +50,7 @@ if _installed and ('mxnet' in _sys.modules or not (_is_command_line() or _os.env
     ]
 
     _mxnet_operator.register()
-else:
+elif not _typing.TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name):
         if _installed:

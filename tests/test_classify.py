@@ -74,6 +74,15 @@ def test_convert_takes_the_preprocessing_and_the_class_names(net, image, tmp_pat
         pack(tmp_path, class_names=[1, 2, 3])
 
 
+def test_the_command_convert_takes_them_as_options(net, tmp_path, run):
+    (tmp_path / 'names.txt').write_text('\n'.join(NAMES))
+    options = ('--input-size', '8', '--resize', '9', '--mean', '120,110,100', '--std', '60,50,40', '--classes-file', tmp_path / 'names.txt')
+    assert run('convert', tmp_path / 'net', tmp_path / 'packed', *options)[0] == 0
+    session = bmx.Session(tmp_path / 'packed')
+    assert session.input_spec == SPEC and session.class_names == NAMES and session.input_shapes == [(None, 3, 8, 8)]
+    assert 'nothing.txt' in run('convert', tmp_path / 'net', tmp_path / 'packed', *options[:-1], tmp_path / 'nothing.txt')[2]
+
+
 def test_mxnet_loads_a_symbol_with_a_description(net, image, tmp_path):
     describe(tmp_path)
     prefix = pack(tmp_path)

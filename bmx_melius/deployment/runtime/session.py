@@ -1,7 +1,7 @@
 """Execution of packed networks without MXNet."""
 
 import os
-from typing import List, Optional, Tuple, Union
+from typing import Any, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class Session:
             program, words, self.input_names, self._output_order, self._lines = read_packed(network)
             files = Exported(network)
             self._name, self._description = files.prefix, files.description()
-        self.input_shapes = [
+        self.input_shapes: List[Tuple[Optional[int], ...]] = [
             (None, value.channels, value.width) if number in self._lines.inputs else (None, *value.shape)
             for number, value in enumerate(program.inputs)
         ]
@@ -181,7 +181,7 @@ class Session:
         found = [tuple(inferred[number]) for number in self._output_order]
         return [shape[:2] + shape[3:] if number in self._lines.outputs else shape for number, shape in enumerate(found)]
 
-    def __call__(self, *inputs: np.ndarray) -> Union[np.ndarray, List[np.ndarray]]:
+    def __call__(self, *inputs: np.ndarray) -> Union[np.ndarray, Any]:  # a list if there are several outputs
         """Run the network.
 
         Parameters
