@@ -49,6 +49,7 @@ setup(
         'tqdm',
         'matplotlib',
         'graphviz',  # MXNet determines the range of versions
+        'pillow',  # reads images for packed networks, without MXNet
     ],
     extras_require={
         'demo': ['scikit-learn'],

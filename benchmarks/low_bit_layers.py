@@ -18,7 +18,7 @@ from mxnet import nd
 from mxnet.gluon import nn
 
 import bmx_melius as bmx
-from bmx_melius.deployment.runtime.session import read_packed
+from bmx_melius.deployment.runtime.packed_files import read_packed
 from bmx_melius.methods.dorefa import DoReFaConv2D
 from bmx_melius.methods.hwgq import HWGQConv2D
 from bmx_melius.methods.lq_net import LQConv2D

@@ -1,21 +1,23 @@
 """Binary neural networks on stock MXNet 1.9.1 / Gluon: quantizers, layers, optimizer, operation counts, conversion to bit operations.
 
 Importing this package also imports MXNet and registers the optimizer ``radam`` and the operator ``bmx_melius_packed`` with it. If MXNet is
-not installed, or if the environment variable ``BMX_MELIUS_WITHOUT_MXNET=1`` disables its import, only `Session` is available, which runs
-packed networks without MXNet.
+not installed, or if the environment variable ``BMX_MELIUS_WITHOUT_MXNET=1`` disables its import, only `Session`, which runs packed networks
+without MXNet, and `InputSpec` are available.
 """
 
 import importlib as _importlib
 import importlib.util as _importlib_util
 import os as _os
 import sys as _sys
+import typing as _typing
 
 from ._version import __version__
 from .deployment.runtime.session import Session
 from .errors import UserError
+from .preprocessing import InputSpec
 from .process import is_command_line as _is_command_line
 
-__all__ = ['Session', 'UserError', '__version__']
+__all__ = ['InputSpec', 'Session', 'UserError', '__version__']
 
 _installed = _importlib_util.find_spec('mxnet') is not None
 
@@ -27,7 +29,7 @@ if _installed and ('mxnet' in _sys.modules or not (_is_command_line() or _os.env
     __all__ += _with_mxnet.__all__
 
     _mxnet_operator.register()
-else:
+elif not _typing.TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name):
         if 'mxnet' in _sys.modules and _is_command_line():  # a network of the user (package.module:function) uses the package
@@ -37,8 +39,8 @@ else:
         if _installed:
             why = 'is not imported because BMX_MELIUS_WITHOUT_MXNET is set: unset it, or import mxnet first'
         else:
-            why = 'is not installed (pip install mxnet)'
-        message = f'bmx_melius.{name} needs MXNet, which {why}; only Session works without MXNet'
+            why = 'is not installed (pip install mxnet==1.9.1)'
+        message = f'bmx_melius.{name} needs MXNet, which {why}; only Session and InputSpec work without MXNet'
         if name.startswith('_') or _importlib_util.find_spec(f'{__name__}.{name}'):
             raise AttributeError(message)  # `from bmx_melius import module` looks for an attribute before it imports the module
         raise ModuleNotFoundError(message, name='mxnet')

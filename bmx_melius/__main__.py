@@ -41,7 +41,15 @@ _COMMANDS = (
     info,
 )
 _USER_ERROR = 2  # exit status, the same as argparse's
-_WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')  # packages that are installed with MXNet and GluonCV
+_PACKAGES = {  # modules that commands need, and how to install them
+    'mxnet': 'mxnet==1.9.1',
+    'gluoncv': 'gluoncv',
+    'graphviz': 'graphviz',
+    'matplotlib': 'matplotlib',
+    'cv2': 'opencv-python-headless',
+    'tqdm': 'tqdm',
+    'PIL': 'pillow',
+}
 _DESCRIPTION = 'Binary neural networks on MXNet: train, count operations and parameters, convert, evaluate and time trained networks.'
 _EXAMPLES = """\
 examples:
@@ -103,9 +111,10 @@ def main(argv=None):
     except UserError as error:
         print(f'error: {error}', file=sys.stderr)
     except ModuleNotFoundError as error:
-        if error.name not in _WITH_MXNET:
+        name = (error.name or '').partition('.')[0]
+        if name not in _PACKAGES:
             raise
-        print(f'error: this command needs {error.name}, which is not installed: pip install mxnet==1.9.1 gluoncv', file=sys.stderr)
+        print(f'error: this command needs the package {name}, which is not installed: pip install {_PACKAGES[name]}', file=sys.stderr)
     except OSError as error:
         if error.filename is None:
             raise

@@ -85,6 +85,16 @@ class Shift(_Channelwise):
         As in every Gluon block.
 
     Input and output (N, channels, H, W) or (N, channels). The parameter ``shift`` has shape (channels,).
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.channelwise import Shift
+    >>> layer = Shift(2)
+    >>> layer.initialize()
+    >>> layer.shift.set_data(mx.nd.array([1, -1]))
+    >>> layer(mx.nd.array([[5, 5]])).asnumpy()
+    array([[6., 4.]], dtype=float32)
     """
 
     def __init__(self, channels: int = 0, prefix: Optional[str] = None, params: Any = None) -> None:
@@ -107,6 +117,15 @@ class PReLU(_Channelwise):
         As in every Gluon block.
 
     Input and output (N, channels, H, W) or (N, channels).
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.channelwise import PReLU
+    >>> layer = PReLU(1)
+    >>> layer.initialize()
+    >>> layer(mx.nd.array([[[[-1, 0.5, 5]]]])).asnumpy().ravel()
+    array([-0.25,  0.5 ,  5.  ], dtype=float32)
     """
 
     def __init__(self, channels: int = 0, initial: float = 0.25, prefix: Optional[str] = None, params: Any = None) -> None:

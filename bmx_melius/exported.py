@@ -1,7 +1,8 @@
 """Files of an exported network: ``PREFIX-symbol.json``, ``PREFIX-0000.params`` and the optional ``PREFIX-summary.json``.
 
-The first two are those of MXNet. The last one is specific to this project; checkpoints store the same description. It is a JSON object
-with the fields
+The first two are those of MXNet. The last one is the description of the network, specific to this project: a JSON object. Checkpoints store
+the same description; packed networks have it in PREFIX-symbol.json, as an attribute of the whole symbol, which MXNet ignores. Its fields
+are
 
 ===============  ====================================================================================
 ``model``        the arguments of `model_zoo.get_model`
@@ -12,15 +13,18 @@ with the fields
 ===============  ====================================================================================
 """
 
+import contextlib
 import json
 import os
 import shutil
 
 from .container import write_parameters
-from .errors import FileError, UserError
-from .files import read_bytes, replacing, require_writable, scratch_folder, write_json
+from .errors import UserError
+from .files import read_text, replacing, require_writable, scratch_folder, write_json
+from .preprocessing import InputSpec
 
 _SYMBOL = '-symbol.json'
+_EMBEDDED = 'bmx_melius_description'  # attribute of a symbol: ['str', JSON text], in the form of MXNet's own attributes
 
 
 def description_fields(model, spec, counts, class_names=None):
@@ -37,23 +41,37 @@ class Description:
         The fields in the module docstring; each may be missing.
     source : str
         The file they were read from, for error messages.
+
+    Attributes
+    ----------
+    fields, source
+        The parameters.
     """
 
     def __init__(self, fields, source):
-        self._fields, self.source = fields, source
+        self.fields, self.source = fields, source
+
+    @classmethod
+    def parse(cls, text, source):
+        """Build a `Description` from JSON text. Raises `UserError` if it is malformed."""
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f'{source}: the description of the network is damaged ({error}); export the network again') from error
+        if not isinstance(fields, dict):
+            raise UserError(f'{source}: the description of the network is no JSON object; export the network again')
+        return cls(fields, source)
 
     def model(self):
         """Return the arguments of `get_model`, a dict; empty if they are unknown."""
-        model = self._fields.get('model') or {}
+        model = self.fields.get('model') or {}
         if not isinstance(model, dict):
             raise UserError(f'{self.source}: model must hold the arguments of a network, not {model!r}')
         return model
 
     def input_spec(self):
         """Return the `InputSpec`, or None if it is unknown."""
-        from .preprocessing import InputSpec
-
-        fields = self._fields.get('input')
+        fields = self.fields.get('input')
         try:
             return None if fields is None else InputSpec.from_json(fields)
         except UserError as error:
@@ -61,7 +79,7 @@ class Description:
 
     def class_names(self):
         """Return the names of the classes, a list of str, or None if they are unknown."""
-        names = self._fields.get('class_names')
+        names = self.fields.get('class_names')
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise UserError(f'{self.source}: class_names must be a list of names or null, not {names!r}')
         return names
@@ -136,31 +154,63 @@ class Exported:
                     shutil.copyfile(file, temporary)
         write_json(self.description_file, fields)
 
-    def write_symbol(self, symbol, arrays):
-        """Write a symbol (JSON text) and its arrays (a dict). An older pair is replaced after both new files are complete."""
+    def write_symbol(self, symbol, arrays, fields=None):
+        """Write a symbol and its arrays. An older pair is replaced after both new files are complete, and its description is removed.
+
+        Parameters
+        ----------
+        symbol : str
+            JSON text.
+        arrays : dict of str to numpy.ndarray
+        fields : dict or None
+            Description of the network, to be stored in the symbol.
+        """
+        if fields:
+            content = json.loads(symbol)
+            content['attrs'] = {**content.get('attrs', {}), _EMBEDDED: ['str', json.dumps(fields)]}
+            symbol = json.dumps(content, indent=2)
         with replacing(self.symbol_file) as symbol_path, replacing(self.parameter_file(0)) as params_path:
             with open(symbol_path, 'w', encoding='utf-8') as file:
                 file.write(symbol)
             write_parameters(params_path, arrays)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.description_file)
 
     def copy_description(self, source):
-        """Copy the description of another form of the same network, an `Exported`; without one remove that of replaced files."""
+        """Copy the description file of another form of the same network, an `Exported`, if there is one."""
         if os.path.exists(source.description_file):
             with replacing(self.description_file) as temporary:
                 shutil.copyfile(source.description_file, temporary)
-        elif os.path.exists(self.description_file):
-            os.remove(self.description_file)  # it describes the network whose files were replaced
 
     def description(self):
-        """Read `description_file`. Return a `Description`, empty if the file is missing. Raises `UserError` if it is malformed."""
-        if not os.path.exists(self.description_file):
-            return Description({}, self.description_file)
+        """Read the description in the symbol or, if it has none, `description_file`.
+
+        Returns
+        -------
+        Description
+            Empty if there is no description.
+
+        Raises
+        ------
+        UserError
+            If the description is malformed.
+        """
+        embedded = self._embedded_description()
+        if embedded is not None:
+            return Description.parse(embedded, self.symbol_file)
+        if os.path.exists(self.description_file):
+            return Description.parse(read_text(self.description_file), self.description_file)
+        return Description({}, self.description_file)
+
+    def _embedded_description(self):
+        """Return the JSON text of the description in the symbol, or None."""
+        if not os.path.exists(self.symbol_file):
+            return None
+        text = read_text(self.symbol_file)
+        if _EMBEDDED not in text:
+            return None
         try:
-            fields = json.loads(read_bytes(self.description_file).decode())
-        except FileError:
-            raise
-        except ValueError as error:  # neither JSON nor UTF-8
-            raise UserError(f'{self.description_file} is damaged ({error}); export the network again, or remove the file') from error
-        if not isinstance(fields, dict):
-            raise UserError(f'{self.description_file} holds no JSON object; export the network again, or remove the file')
-        return Description(fields, self.description_file)
+            kind, embedded = json.loads(text)['attrs'][_EMBEDDED]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UserError(f'{self.symbol_file}: the description of the network is damaged; convert the network again') from error
+        return embedded if kind == 'str' and isinstance(embedded, str) else ''

@@ -1,12 +1,22 @@
-"""Preprocessing of images for validation and prediction: decoding, resizing, cropping, normalization."""
+"""Preprocessing of images for validation and prediction: decoding, resizing, cropping, normalization.
+
+`InputSpec` does it with MXNet, in batches, and with NumPy and Pillow, for machines that only run packed networks; the results are equal.
+"""
 
 import dataclasses
 import os
-from typing import Any, Dict, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
 
-import mxnet as mx
+import numpy as np
 
+from . import pixels
 from .errors import UserError
+
+if TYPE_CHECKING:
+    import mxnet as mx
+    import PIL.Image
+
+Image = Union[str, 'os.PathLike[str]', 'PIL.Image.Image', np.ndarray]
 
 _BILINEAR = 1  # OpenCV's INTER_LINEAR, which ImageRecordIter uses by default
 
@@ -42,8 +52,11 @@ class InputSpec:
     >>> photo = mx.nd.random.randint(0, 256, shape=(48, 64, 3)).astype('uint8')
     >>> spec.crop(photo).shape
     (32, 32, 3)
-    >>> spec.normalize(spec.crop(photo)).expand_dims(0).shape  # the input of a network
+    >>> inputs = spec.normalize(spec.crop(photo)).expand_dims(0)
+    >>> inputs.shape  # the input of a network
     (1, 3, 32, 32)
+    >>> bool((spec.array(photo.asnumpy()) == inputs.asnumpy()).all())  # without MXNet
+    True
     """
 
     channels: int = 3
@@ -87,7 +100,7 @@ class InputSpec:
         except TypeError as error:
             raise UserError(f'malformed description of an input: {error}') from error
 
-    def read(self, path: Union[str, os.PathLike]) -> mx.nd.NDArray:
+    def read(self, path: Union[str, os.PathLike]) -> 'mx.nd.NDArray':
         """Decode an image file to (height, width, channels), uint8.
 
         Raises
@@ -100,29 +113,82 @@ class InputSpec:
         with open(path, 'rb') as file:
             return self.decode(file.read(), path)
 
-    def decode(self, content: bytes, name: Union[str, os.PathLike]) -> mx.nd.NDArray:
+    def decode(self, content: bytes, name: Union[str, os.PathLike]) -> 'mx.nd.NDArray':
         """Decode the content of an image file as `read` does; `name` identifies the image in errors."""
+        import mxnet as mx  # here, because a machine that only runs packed networks does not have it
+
         try:
             return mx.image.imdecode(content, flag=0 if self.channels == 1 else 1)
         except (mx.MXNetError, ValueError) as error:
             raise UserError(f'{name} cannot be decoded as an image (JPEG, PNG, ...)') from error
 
-    def crop(self, image: mx.nd.NDArray) -> mx.nd.NDArray:
+    def crop(self, image: 'mx.nd.NDArray') -> 'mx.nd.NDArray':
         """Resize an image and crop its centre: (height, width, channels) uint8 -> (size, size, channels) uint8."""
+        import mxnet as mx
+
         if image.shape[:2] == (self.size, self.size) and self.resize in (None, self.size):
             return image
         if self.resize is None:
             return mx.image.imresize(image, self.size, self.size, interp=_BILINEAR)
         return mx.image.center_crop(mx.image.resize_short(image, self.resize, interp=_BILINEAR), (self.size, self.size))[0]
 
-    def normalize(self, image: mx.nd.NDArray) -> mx.nd.NDArray:
+    def normalize(self, image: 'mx.nd.NDArray') -> 'mx.nd.NDArray':
         """Normalize and transpose images: (..., height, width, channels) uint8 -> (..., channels, height, width) float32."""
-        pixels = image.astype('float32')
-        mean, std = (mx.nd.array(values, ctx=pixels.context) for values in (self.mean, self.std))
-        pixels = (pixels - mean) / std
-        leading = tuple(range(pixels.ndim - 3))
-        return pixels.transpose((*leading, pixels.ndim - 1, pixels.ndim - 3, pixels.ndim - 2))
+        import mxnet as mx
 
-    def load(self, path: Union[str, os.PathLike]) -> mx.nd.NDArray:
+        values = image.astype('float32')
+        mean, std = (mx.nd.array(numbers, ctx=values.context) for numbers in (self.mean, self.std))
+        values = (values - mean) / std
+        leading = tuple(range(values.ndim - 3))
+        return values.transpose((*leading, values.ndim - 1, values.ndim - 3, values.ndim - 2))
+
+    def load(self, path: Union[str, os.PathLike]) -> 'mx.nd.NDArray':
         """Read and preprocess an image file. Returns (1, channels, size, size) float32. Raises as `read` does."""
         return self.normalize(self.crop(self.read(path))).expand_dims(0)
+
+    def array(self, image: Image) -> np.ndarray:
+        """Preprocess an image with NumPy and Pillow. Equals ``load(path).asnumpy()``, without MXNet.
+
+        Parameters
+        ----------
+        image : path, PIL.Image.Image or numpy.ndarray
+            An image file; or pixels, uint8: (height, width, 3), RGB, or (height, width, 1) or (height, width), gray. Colours are converted
+            to gray or the reverse if the network needs that. A PIL image is not rotated by its EXIF header.
+
+        Returns
+        -------
+        numpy.ndarray, (1, channels, size, size) float32
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        UserError
+            If Pillow cannot decode it, or `image` has another type, shape or dtype.
+        """
+        cropped = self._cropped(self._pixels(image))
+        normalized = (cropped.astype(np.float32) - np.float32(self.mean)) / np.float32(self.std)
+        return np.ascontiguousarray(normalized.transpose(2, 0, 1)[None])
+
+    def _pixels(self, image):
+        """Return the pixels of an image, (height, width, channels) uint8."""
+        if isinstance(image, np.ndarray):
+            return pixels.from_array(image, self.channels)
+        if hasattr(image, 'convert') and hasattr(image, 'getbands'):  # a PIL image; Pillow need not be imported to find out
+            return pixels.from_pillow(image, self.channels)
+        try:
+            path = os.fspath(image)
+        except TypeError as error:
+            raise UserError(f'an image must be a path, a PIL image or a NumPy array of uint8, not {type(image).__name__}') from error
+        with open(path, 'rb') as file:
+            return pixels.decode(file.read(), os.fsdecode(path), self.channels)
+
+    def _cropped(self, image):
+        """Resize and crop as `crop` does. Only the pixels of the crop are computed."""
+        height, width = image.shape[:2]
+        if self.resize is None:
+            return pixels.resize(image, self.size, self.size)
+        short = min(height, width)
+        height, width = self.resize * height // short, self.resize * width // short
+        top, left = (height - self.size) // 2, (width - self.size) // 2
+        return pixels.resize(image, height, width, (slice(top, top + self.size), slice(left, left + self.size)))

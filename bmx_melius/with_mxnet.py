@@ -8,13 +8,11 @@ from .importers.bmxnet_v2 import load_reference_parameters
 from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense
 from .methods.xnor_net import ScaledBinaryConv2D
 from .optimizers import RAdam
-from .preprocessing import InputSpec
 
 __all__ = [
     'BinaryConv2D',
     'ChannelShuffle',
     'GroupedConv2D',
-    'InputSpec',
     'QActivation',
     'QConv1D',
     'QConv2D',

@@ -587,16 +587,18 @@ def test_command_takes_the_prefix_of_both_files_or_their_names(small, run, tmp_p
     assert run('convert', symbol, tmp_path / 'net-0007.params', tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
 
 
-def test_command_takes_the_shape_from_the_summary_and_copies_it(small, run, tmp_path):
+def test_command_takes_the_shape_from_the_summary_and_stores_it_in_the_symbol(small, run, tmp_path):
     assert 'give the shape of the input with --input-shape' in run('convert', *small, tmp_path / 'packed')[2]
     assert 'there is no folder' in run('convert', *small, tmp_path / 'none' / 'packed', '--input-shape', '1,3,8,8')[2]
     spec = {'size': 8, 'resize': 9, 'channels': 3, 'mean': [0, 0, 0], 'std': [1, 1, 1]}
     (tmp_path / 'net-summary.json').write_text(json.dumps({'input': spec, 'class_names': ['a']}))
     assert run('convert', *small, tmp_path / 'packed')[0] == 0
-    assert json.loads((tmp_path / 'packed-summary.json').read_text())['class_names'] == ['a']
-    (tmp_path / 'net-summary.json').unlink()
+    assert bmx.Session(tmp_path / 'packed').class_names == ['a']
+    assert not (tmp_path / 'packed-summary.json').exists()
+    (tmp_path / 'net-summary.json').rename(tmp_path / 'packed-summary.json')
     assert run('convert', *small, tmp_path / 'packed', '--input-shape', '1,3,8,8')[0] == 0
     assert not (tmp_path / 'packed-summary.json').exists(), 'that of another network'
+    assert bmx.Session(tmp_path / 'packed').class_names is None
 
 
 def test_predict_gives_the_same_probabilities_for_a_packed_network(export, run, tmp_path):

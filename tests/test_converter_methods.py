@@ -10,7 +10,7 @@ from mxnet.gluon import nn
 import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.runtime.session import read_packed
+from bmx_melius.deployment.runtime.packed_files import read_packed
 from bmx_melius.methods.hwgq import HWGQConv2D
 from bmx_melius.methods.lq_net import LQActivation, LQConv2D
 from bmx_melius.methods.syq import SYQConv2D

@@ -1,7 +1,9 @@
 """The Examples of public names run and give what they show; their signatures name the arguments and the types that they take."""
 
 import doctest
+import importlib
 import inspect
+import pkgutil
 
 import mxnet as mx
 import pytest
@@ -9,10 +11,28 @@ from mxnet.gluon import nn
 
 import bmx_melius
 import model_zoo
-from bmx_melius import quantizers
+from bmx_melius import channelwise, methods, quantizers
+from bmx_melius.methods import group_net, lq_net
 
 PUBLIC = {f'{package.__name__}.{name}': getattr(package, name) for package in (bmx_melius, model_zoo) for name in package.__all__}
 PUBLIC['bmx_melius.quantizers.quantize'] = quantizers.quantize
+METHODS = {  # of public classes of this project, which also have examples or need none: what MXNet calls, and one-line accessors
+    f'{name}.{method}': value
+    for name, public in PUBLIC.items()
+    if inspect.isclass(public)
+    for method, value in vars(public).items()
+    if inspect.isfunction(value) and not method.startswith('_') and not hasattr(public.__mro__[1], method)
+}
+OF_METHODS = {  # layers and functions of other binary methods, which the package does not list: with a docstring for users
+    f'{module.__name__}.{name}': value
+    for module in (importlib.import_module(found.name) for found in pkgutil.iter_modules(methods.__path__, 'bmx_melius.methods.'))
+    for name, value in vars(module).items()
+    if inspect.isclass(value) and value.__module__ == module.__name__ and name.endswith(('Conv2D', 'RPReLU', 'LQActivation'))
+}
+EXAMPLES = {**PUBLIC, **METHODS, **OF_METHODS}
+EXAMPLES.update({f'bmx_melius.channelwise.{name}': getattr(channelwise, name) for name in ('Scale', 'Shift', 'PReLU')})
+EXAMPLES.update({f'bmx_melius.methods.group_net.{name}': getattr(group_net, name) for name in ('GroupSum', 'SoftConnection')})
+EXAMPLES['bmx_melius.methods.lq_net.update_bases'] = lq_net.update_bases
 
 CALLABLE = [name for name, value in PUBLIC.items() if callable(value) and value is not bmx_melius.UserError]
 FILES = {'model_zoo.from_larq': 'meliusnet22_file', 'model_zoo.load_larq_parameters': 'meliusnet22_file'}  # fixtures
@@ -27,21 +47,30 @@ def has_examples(value):
     return '\nExamples\n--------\n' in (inspect.getdoc(value) or '')
 
 
-@pytest.mark.parametrize('name', [name for name, value in PUBLIC.items() if has_examples(value)])
+@pytest.mark.parametrize('name', [name for name, value in EXAMPLES.items() if has_examples(value)])
 def test_examples_give_what_they_show(name, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     if name in FILES:
         file = request.getfixturevalue(FILES[name])
         (tmp_path / file.name).symlink_to(file)
-    (examples,) = doctest.DocTestFinder(recurse=False).find(PUBLIC[name], name, globs={})
+    (examples,) = doctest.DocTestFinder(recurse=False).find(EXAMPLES[name], name, globs={})
     report = []
     result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(examples, out=report.append)
     assert result.attempted and not result.failed, ''.join(report)
 
 
-@pytest.mark.parametrize('name', CALLABLE)
+@pytest.mark.parametrize('name', [*CALLABLE, *sorted(set(EXAMPLES) - set(PUBLIC) - set(METHODS))])
 def test_public_functions_and_classes_have_examples(name):
-    assert has_examples(PUBLIC[name])
+    assert has_examples(EXAMPLES[name])
+
+
+@pytest.mark.parametrize('name', METHODS)
+def test_methods_of_public_classes_have_types(name):
+    signature = inspect.signature(METHODS[name])
+    arguments = [argument for argument in signature.parameters.values() if argument.name != 'self']
+    if name.rpartition('.')[2] not in ('hybrid_forward', 'forward'):  # which MXNet calls
+        assert signature.return_annotation is not signature.empty
+        assert all(argument.annotation is not argument.empty for argument in arguments)
 
 
 @pytest.mark.parametrize('name', CALLABLE)

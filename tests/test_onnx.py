@@ -19,7 +19,7 @@ from bmx_melius.deployment.onnx_export import to_onnx, verify
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value
 from bmx_melius.deployment.program.program import Program
-from bmx_melius.deployment.runtime.session import read_packed
+from bmx_melius.deployment.runtime.packed_files import read_packed
 from model_zoo import get_model
 
 onnx, onnxruntime = pytest.importorskip('onnx'), pytest.importorskip('onnxruntime')

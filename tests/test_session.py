@@ -1,4 +1,4 @@
-"""Packed networks without MXNet: what a session computes, what it refuses, and that MXNet need not be installed."""
+"""Packed networks without MXNet: what a session computes, and what it refuses."""
 
 import importlib.util
 import json
@@ -252,48 +252,6 @@ def test_damaged_packed_files_cause_nothing_but_an_error(prefix, long_run):
     assert_same(bmx.Session(prefix)(x), reference.run(make_program(), [x]))
 
 
-def run_without_mxnet(program):
-    """Run Python code in a process in which MXNet and what comes with it cannot be imported and is not found."""
-    blocked = (
-        'import sys\n'
-        "missing = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')\n"
-        'class Blocked:\n'
-        '    def find_spec(self, name, *_):\n'
-        "        if name.partition('.')[0] in missing:\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        'sys.meta_path.insert(0, Blocked())\n'
-        'import importlib.util; found = importlib.util.find_spec\n'
-        'importlib.util.find_spec = lambda name, *a: None if name in missing else found(name, *a)\n'
-    )
-    done = subprocess.run([sys.executable, '-c', blocked + program], cwd=ROOT, text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-@pytest.mark.parametrize('with_engine', [True, False])
-def test_session_runs_where_mxnet_is_not_installed(prefix, tmp_path, with_engine):
-    np.save(tmp_path / 'x.npy', make_image())
-    hidden = (
-        ''
-        if with_engine
-        else (
-            'import pathlib; from bmx_melius.deployment.runtime import engine\n'
-            "engine.ENGINE_LIBRARY = pathlib.Path('/nowhere/_engine.so')\n"
-        )
-    )
-    done = run_without_mxnet(
-        f'import numpy as np, bmx_melius as bmx\n{hidden}'
-        f'session = bmx.Session({str(prefix)!r})\n'
-        f'a, b = bmx.Session({str(prefix)!r})(np.load({str(tmp_path / "x.npy")!r}))\n'
-        f'np.savez({str(tmp_path / "y.npz")!r}, a=a, b=b)\n'
-        "assert 'mxnet' not in sys.modules\n"
-    )
-    with np.load(tmp_path / 'y.npz') as outputs:
-        assert_same([outputs['a'], outputs['b']], reference.run(make_program(), [make_image()]))
-    if not engine:
-        assert done.stderr.count('has not been compiled') == 1 and 'install a C++ compiler' in done.stderr
-
-
 def run_light(program, *arguments, **environment):
     """Run Python code in a process that is to do without MXNet, though it is installed; return what it printed."""
     environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'BMX_MELIUS_WITHOUT_MXNET': '1', **environment}
@@ -367,33 +325,6 @@ def test_the_console_script_reads_packed_files_and_knows_the_zoo(tmp_path):
         BMX_MELIUS_WITHOUT_MXNET='',
     )
     assert '"predictions"' in printed and '"bops"' in printed
-
-
-def test_other_names_say_that_mxnet_is_missing():
-    done = run_without_mxnet(
-        'import bmx_melius\nprint(bmx_melius.__version__, bmx_melius.UserError.__name__)\n'
-        'try:\n    from bmx_melius import QConv2D\nexcept ImportError as error:\n    print(error)\n'
-    )
-    assert 'bmx_melius.QConv2D needs MXNet, which is not installed' in done.stdout and 'UserError' in done.stdout
-
-
-@pytest.mark.parametrize(
-    'arguments',
-    [['predict', 'a', 'b'], ['evaluate', 'a', 'digits'], ['summary', 'meliusnet22'], ['convert', 'a-symbol.json', 'a.params', 'b']],
-)
-def test_commands_say_that_mxnet_is_missing(arguments):
-    done = run_without_mxnet(f'from bmx_melius.__main__ import main\nprint(main({arguments!r}))\n')
-    assert done.stdout.strip() == '2'
-    assert done.stderr.startswith('error: this command needs ') and len(done.stderr.splitlines()) == 1
-
-
-def test_info_tells_of_the_engine_where_mxnet_is_missing():
-    done = run_without_mxnet("from bmx_melius.__main__ import main\nprint(main(['info']))\nmain(['info', '--json'])\n")
-    table, facts = done.stdout.split('\n0\n')
-    facts = json.loads(facts)
-    assert facts['versions']['mxnet'] is None and facts['networks'] == [] and not facts['engine']['mxnet_operator']
-    assert facts['engine']['isa'] == engine.instruction_sets()[0]
-    assert 'not installed' in table and (engine.missing() or f'uses {facts["engine"]["isa"]}') in table
 
 
 @pytest.mark.skipif(bool(engine.missing()) or not shutil.which('g++'), reason='no compiled engine, or no compiler')

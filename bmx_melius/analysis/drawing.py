@@ -1,9 +1,7 @@
 """Drawings of networks: layers, poolings and joins as boxes, other operators as labels of the arrows between them."""
 
 import os
-from typing import Union
-
-import graphviz
+from typing import TYPE_CHECKING, Union
 
 from .. import marks
 from ..errors import UserError
@@ -11,6 +9,9 @@ from ..files import replacing, require_suffix
 from ..symbol_json import truth
 from . import counting
 from .graph import Graph
+
+if TYPE_CHECKING:
+    import graphviz
 
 SOURCE_SUFFIXES = ('.gv', '.dot')
 SUFFIXES = ('.pdf', '.png', '.svg', *SOURCE_SUFFIXES)
@@ -54,7 +55,7 @@ _JOINS = {
 }
 
 
-def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
+def save(drawing: 'graphviz.Digraph', path: Union[str, os.PathLike]) -> None:
     """Write a drawing as a picture (.pdf, .png, .svg) or as graphviz source (.gv, .dot), atomically.
 
     Raises
@@ -69,6 +70,8 @@ def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
     if suffix in SOURCE_SUFFIXES:
         content = drawing.source.encode()
     else:
+        import graphviz
+
         try:
             content = drawing.pipe(format=suffix[1:])
         except graphviz.ExecutableNotFound as error:
@@ -80,7 +83,7 @@ def save(drawing: graphviz.Digraph, path: Union[str, os.PathLike]) -> None:
         file.write(content)
 
 
-def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
+def draw(graph: Graph, title: str = '') -> 'graphviz.Digraph':
     """Draw a `Graph`.
 
     Boxes are layers that multiply by weights (coloured by kind, with output size and OPs), poolings, and nodes that join paths. Other
@@ -90,6 +93,8 @@ def draw(graph: Graph, title: str = '') -> graphviz.Digraph:
     -------
     graphviz.Digraph
     """
+    import graphviz  # here, because tables are printed without it
+
     drawing = graphviz.Digraph(
         graph_attr={
             'label': title,

@@ -7,6 +7,7 @@ Modules that are not commands:
 
 ``options``            options that several commands share, and their values
 ``image_options``      options of predict and evaluate for preprocessing and class names
-``classifier``         the network that predict and evaluate run on images
+``image_classifier``   base class of the networks that predict and evaluate run on images; packed networks without MXNet
+``classifier``         networks of MXNet
 ``evaluation_report``  output of evaluate
 """

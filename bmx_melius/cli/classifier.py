@@ -1,20 +1,19 @@
-"""The network that predict and evaluate run on images: loaded from exported files, packed or not, or a Gluon block."""
+"""The networks that predict and evaluate run on images: loaded from exported files, packed or not, or a Gluon block."""
 
-import math
 import warnings
 
 import mxnet as mx
-import numpy as np
 
 from ..analysis.graph import Graph, load_symbol
 from ..container import difference, read_arrays
 from ..errors import UserError, last_line
+from .image_classifier import ImageClassifier
 
 _GIVE_PROBABILITIES = ('softmax', 'SoftmaxOutput', 'SoftmaxActivation')
 
 
-class Classifier:
-    """A network that maps images to class scores.
+class Classifier(ImageClassifier):
+    """A network of MXNet that maps images to class scores.
 
     Parameters
     ----------
@@ -24,12 +23,6 @@ class Classifier:
     graph : Graph
         Graph of the network for a batch of one image.
 
-    Attributes
-    ----------
-    classes : int
-    gives_probabilities : bool
-        Whether the scores are probabilities; else they are logits.
-
     Raises
     ------
     UserError
@@ -37,12 +30,8 @@ class Classifier:
     """
 
     def __init__(self, name, network, graph):
-        shapes = [node.shape for node in graph.outputs]
-        if len(shapes) != 1 or len(shapes[0]) < 2 or max(shapes[0]) != math.prod(shapes[0]):
-            raise UserError(f'{name} is not a classifier: its outputs have the shapes {", ".join(map(str, shapes))}, not (1, classes)')
-        self.name, self._network = name, network
-        self.classes = math.prod(shapes[0])
-        self.gives_probabilities = graph.outputs[0].operator in _GIVE_PROBABILITIES
+        super().__init__(name, [node.shape for node in graph.outputs], graph.outputs[0].operator in _GIVE_PROBABILITIES)
+        self._network = network
 
     @classmethod
     def load(cls, exported, epoch, spec):
@@ -66,41 +55,11 @@ class Classifier:
             network = mx.gluon.SymbolBlock.imports(exported.symbol_file, [image], file)
         return cls(exported.prefix, network, graph)
 
-    def __call__(self, images, names):
-        """Run the network.
+    def read(self, image, spec):
+        return spec.load(image)
 
-        Parameters
-        ----------
-        images : NDArray
-            (N, channels, size, size) float32.
-        names : sequence of str
-            Names of the images in errors.
-
-        Returns
-        -------
-        numpy.ndarray, (N, classes) float32
-
-        Raises
-        ------
-        UserError
-            If MXNet cannot run the network, or scores are not finite.
-        """
+    def _run(self, images):
         try:
-            scores = self._network(images).asnumpy().reshape(len(images), -1)
+            return self._network(images).asnumpy()
         except mx.MXNetError as error:
             raise UserError(f'{self.name} does not run on an input of shape {images.shape}: {last_line(error)}') from error
-        finite = np.isfinite(scores).all(axis=1)
-        if not finite.all():
-            raise UserError(
-                f'{self.name} gives values that are not finite for {names[finite.argmin()]}: '
-                'its parameters are damaged or training diverged'
-            )
-        return scores
-
-    def probabilities(self, scores):
-        """Convert (N, classes) scores to probabilities, float64; logits by softmax."""
-        scores = scores.astype(np.float64)
-        if self.gives_probabilities:
-            return scores
-        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return exponentials / exponentials.sum(axis=1, keepdims=True)

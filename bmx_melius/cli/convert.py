@@ -5,6 +5,7 @@ import os
 
 from ..errors import UserError
 from ..exported import Exported
+from . import image_options
 from .options import add_input_shapes, add_json_flag, shape_of_input
 
 _EXAMPLES = """\
@@ -12,10 +13,12 @@ examples:
   bmx-melius convert out/best out/packed
   bmx-melius convert a a-packed --input-shape 1,3,224,224 --half
   bmx-melius convert b b-packed --input-shape left=1,3,64,64 --input-shape right=1,3,64,64
+  bmx-melius convert net net-packed --input-size 224 --resize 256 --classes-file names.txt    # a network without NAME-summary.json
   bmx-melius convert c-symbol.json c-0012.params c-packed     # file names instead of a prefix, here of epoch 12
 
 The packed network accepts any batch and any input size that its layers allow; conversion and verification use the given shape. Its
 files can be loaded by MXNet (SymbolBlock.imports, Module) after `import bmx_melius`, by bmx_melius.Session without MXNet, and by predict.
+They contain the preprocessing of images and the class names, from PREFIX-summary.json and the options, which override it.
 """
 
 
@@ -48,6 +51,7 @@ def add_parser(commands):
     )
     parser.add_argument('--no-verify', dest='verify', action='store_false', help='do not compare')
     parser.add_argument('--half', action='store_true', help='store the weights of float layers in half precision')
+    image_options.add_options(parser)
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -58,9 +62,10 @@ def run(arguments, output):
 
     symbol, params, target = _files(arguments.files)
     source = Exported(symbol)
-    input_shape = shape_of_input(arguments.input_shape, source)
-    report = convert(symbol, params, target.prefix, input_shape, arguments.verify, arguments.half)
-    target.copy_description(source)
+    spec = image_options.described_spec(arguments, source.description())
+    input_shape = (1, *spec.shape) if spec and not arguments.input_shape else shape_of_input(arguments.input_shape, source)
+    names = image_options.listed_names(arguments.classes_file) if arguments.classes_file else None
+    report = convert(symbol, params, target.prefix, input_shape, arguments.verify, arguments.half, spec, names)
     if arguments.json:
         json.dump(report.to_json(), output, indent=1)
         print(file=output)

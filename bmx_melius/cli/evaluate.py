@@ -84,12 +84,13 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Evaluate, print tables or a JSON object, and write the files of the options."""
-    from ..analysis.confusion_plot import SUFFIXES, draw, save
     from ..analysis.evaluation import evaluate
     from ..data.datasets import DATASETS
     from ..data.opening import open_images
 
     if arguments.confusion:
+        from ..analysis.confusion_plot import SUFFIXES, draw, save  # needs matplotlib
+
         require_suffix(arguments.confusion, SUFFIXES)
     for path in filter(None, (arguments.confusion, arguments.output)):  # told before the work, not after it
         require_writable(path)

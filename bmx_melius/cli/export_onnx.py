@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import UserError
 from ..exported import Exported
 from ..files import replacing, require_writable
+from ..symbol_json import SymbolJson
 from .options import add_input_shapes, add_json_flag, shape_of_input
 
 _EXAMPLES = """\
@@ -48,7 +49,7 @@ def add_parser(commands):
 def run(arguments, output):
     """Write the model and print its properties."""
     from ..deployment.onnx_export import to_onnx
-    from ..deployment.runtime.session import read_packed
+    from ..deployment.runtime.packed_files import read_packed
 
     require_writable(arguments.model)
     source = Exported(arguments.prefix)
@@ -87,13 +88,13 @@ def run(arguments, output):
 
 def _packed_prefix(source, input_shape, folder):
     """Return the prefix of the packed network: that of `source` if it is packed, else that of files converted into `folder`."""
-    from ..analysis.graph import load_symbol
-    from ..deployment.convert.conversion import convert
     from ..deployment.program.packed_operator import is_packed
 
-    nodes = json.loads(load_symbol(source.symbol_file).tojson())['nodes']
-    if any(is_packed(node['op'], node.get('attrs', {})) for node in nodes):
+    if any(is_packed(node['op'], node['attrs']) for node in SymbolJson.read(source.symbol_file).nodes):
         return source.prefix
+
+    from ..deployment.convert.conversion import convert
+
     prefix = os.path.join(folder, 'packed')
     report = convert(source.symbol_file, source.parameter_file(0), prefix, shape_of_input(input_shape, source), verify=False)
     if report.left:

@@ -1,10 +1,12 @@
-"""Options of predict and evaluate for preprocessing and class names; they override the values in the description of the network."""
+"""Options of predict, evaluate and convert for preprocessing and class names; they override those in the description of the network."""
 
 import dataclasses
 import sys
 
 from ..arguments import numbers, positive_int
-from ..errors import UserError
+from ..class_scores import require_names
+from ..files import read_text
+from ..preprocessing import InputSpec
 
 
 def add_options(parser):
@@ -54,6 +56,12 @@ def input_spec(arguments, description, default, dataset):
     return dataclasses.replace(written or default, **options)
 
 
+def described_spec(arguments, description):
+    """Return the `InputSpec` of the options and the `Description`, or None if neither has one."""
+    options, written = _input_options(arguments), description.input_spec()
+    return dataclasses.replace(written or InputSpec(), **options) if options or written else None
+
+
 def class_names(arguments, description, classes):
     """Return the names of the classes, a list of str, or None if there are none.
 
@@ -71,14 +79,16 @@ def class_names(arguments, description, classes):
         If the number of names is not `classes`.
     """
     if arguments.classes_file:
-        source = arguments.classes_file
-        with open(source, encoding='utf-8', errors='replace') as file:
-            names = [line.strip() for line in file.read().strip().splitlines()]
+        source, names = arguments.classes_file, listed_names(arguments.classes_file)
     elif description is None:
         return None
     else:
         source = description.source
         names = description.class_names()
-    if names is not None and len(names) != classes:
-        raise UserError(f'{source} names {len(names)} classes, but the network has {classes}')
+    require_names(names, classes, source)
     return names
+
+
+def listed_names(path):
+    """Return the class names in a text file, one per line."""
+    return [line.strip() for line in read_text(path).strip().splitlines()]

@@ -19,7 +19,7 @@ examples:
 The first form reads a checkpoint of a network of the zoo, written by save_parameters or export. The second form reads the symbol and
 parameter files written by BMXNet-v2's model_converter, which contain only the signs of binary weights. They must have words of 32 bits,
 because files with words of 64 bits are known to be broken. Both forms write PREFIX-symbol.json and PREFIX-0000.params. The first form also
-writes PREFIX-summary.json, with the preprocessing of ImageNet, which options of predict and evaluate override.
+writes PREFIX-summary.json, with the preprocessing of ImageNet, which options of predict and evaluate override; packed files contain it.
 """
 _WHERE_LISTED = '; --verbose lists them'
 
@@ -74,7 +74,7 @@ def run(arguments, output):
         if packed:
             report['packed'] = _pack(floats, target, input_shape)
     report['written'] = [target.symbol_file, target.parameter_file(0)]
-    if not converted_pair or os.path.exists(Exported(arguments.file).description_file):
+    if os.path.exists(target.description_file):  # packed files contain it
         report['written'].append(target.description_file)
     if arguments.json:
         if packed:
@@ -118,9 +118,7 @@ def _import_converted(arguments, target):
 def _pack(source, target, input_shape):
     from ..deployment.convert.conversion import convert
 
-    report = convert(source.symbol_file, source.parameter_file(0), target.prefix, input_shape)
-    target.copy_description(source)
-    return report
+    return convert(source.symbol_file, source.parameter_file(0), target.prefix, input_shape)
 
 
 def _text(source, report, verbose):

@@ -1,11 +1,13 @@
 """``bmx-melius predict``: classify images with an exported network."""
 
 import csv
+import functools
 import json
 import os
 import sys
 
 from ..arguments import positive_int
+from ..class_scores import most_probable
 from ..errors import UserError
 from ..exported import Exported
 from ..files import replacing, require_writable
@@ -22,8 +24,9 @@ examples:
 For a folder, its JPEG, PNG, TIFF and BMP files are classified in the order of their names, but not those in subfolders: give photos/*/ for
 them. Images that cannot be read are listed in an error after the predictions for all others; the exit status is then 2.
 
-PREFIX-summary.json, which training writes with the exported files, contains the preprocessing of images and the class names; options
-override it. Without both, images are preprocessed as for ImageNet: short side 256, centre crop 224, ImageNet's mean and standard deviation.
+PREFIX-summary.json, which training writes with the exported files, contains the preprocessing of images and the class names, and so do
+packed files; options override it. Without both, images are preprocessed as for ImageNet: short side 256, centre crop 224, ImageNet's mean
+and standard deviation. Packed networks need only NumPy and Pillow.
 """
 
 
@@ -63,24 +66,24 @@ def add_parser(commands):
 def run(arguments, output):
     """Print the classes of each image as soon as they are computed, or one JSON object or table at the end."""
     from ..preprocessing import InputSpec
-    from .classifier import Classifier
 
     if arguments.csv and arguments.csv != _STANDARD_OUTPUT:
         require_writable(arguments.csv)
     exported = Exported(arguments.prefix)
+    load = _loader(exported, arguments.epoch)
     spec = image_options.input_spec(arguments, exported.description(), InputSpec(), 'ImageNet')
-    classifier = Classifier.load(exported, arguments.epoch, spec)
+    classifier = load(spec)
     names = image_options.class_names(arguments, exported.description(), classifier.classes)
     images, predictions, unreadable = _list_images(arguments.images), [], []
     for image in images:
         try:
-            pixels = spec.load(image)
+            pixels = classifier.read(image, spec)
         except (UserError, OSError) as error:
             unreadable.append(str(error))
             continue
         (probabilities,) = classifier.probabilities(classifier(pixels, [image]))
-        best = (-probabilities).argsort(kind='stable')[: arguments.top]
-        top = [{'class': int(index), 'name': names[index] if names else None, 'probability': float(probabilities[index])} for index in best]
+        best = most_probable(probabilities, arguments.top)
+        top = [{'class': index, 'name': names[index] if names else None, 'probability': float(probabilities[index])} for index in best]
         predictions.append({'image': image, 'top': top})
         if not (arguments.json or arguments.csv):
             lines = [f'{row["probability"]:8.2%}  {_label(row)}' for row in top]
@@ -95,6 +98,19 @@ def run(arguments, output):
     if unreadable:
         more = f'; and {len(unreadable) - _NAMED} more' if len(unreadable) > _NAMED else ''
         raise UserError(f'{len(unreadable)} of {len(images)} images cannot be read: {"; ".join(unreadable[:_NAMED])}{more}')
+
+
+def _loader(exported, epoch):
+    """Return the function that makes an `ImageClassifier` for an `InputSpec`. Raises `ModuleNotFoundError` if it needs a missing MXNet."""
+    from ..deployment.runtime.packed_files import runs_without_mxnet
+
+    if epoch == 0 and runs_without_mxnet(exported.prefix):
+        from .image_classifier import PackedClassifier
+
+        return functools.partial(PackedClassifier, exported.prefix)
+    from .classifier import Classifier
+
+    return functools.partial(Classifier.load, exported, epoch)
 
 
 def _label(row):

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Optional, Tuple
 
-import cv2
 import numpy as np
 
 ATTEMPTS = 10  # random crops drawn until one fits into the image
@@ -140,6 +139,8 @@ class Augmentation:
 
 def _resize(image, width, height):
     """Resize with bilinear interpolation and keep the channel axis, which OpenCV drops for a single channel."""
+    import cv2  # here, because evaluation does not augment and may run without OpenCV's package
+
     return cv2.resize(image, (width, height)).reshape(height, width, image.shape[2])
 
 

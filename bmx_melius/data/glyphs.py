@@ -10,12 +10,9 @@ import functools
 import os
 import string
 
-import cv2
-import matplotlib
 import mxnet as mx
 import numpy as np
 from mxnet import gluon
-from PIL import Image, ImageDraw, ImageFont
 
 from ..arithmetic import seed_for
 from .source import Splits
@@ -82,6 +79,10 @@ def open_glyphs():
 @functools.lru_cache(maxsize=None)
 def _mask(typeface, character):
     """Return the undistorted character, an array (64, 64) float32: 1 inside the strokes, 0 outside. All share a baseline."""
+    import cv2  # here, as in the functions below, because programs that use other data may run without these packages
+    import matplotlib
+    from PIL import Image, ImageDraw, ImageFont
+
     path = os.path.join(matplotlib.get_data_path(), 'fonts', 'ttf', f'{typeface}.ttf')
     canvas = Image.new('L', (_MASK, _MASK))
     ImageDraw.Draw(canvas).text((_MASK / 2, _BASELINE), character, font=ImageFont.truetype(path, _FONT_SIZE), fill=255, anchor='ms')
@@ -90,6 +91,8 @@ def _mask(typeface, character):
 
 def _render(mask, random):
     """Return a distorted image (32, 32, 1) uint8 of a mask, with random colors and noise."""
+    import cv2
+
     shape = cv2.remap(mask, *_sampling(random), cv2.INTER_LINEAR)
     background, foreground = _colors(random)
     axis = np.linspace(-1, 1, SIZE, dtype=np.float32)
@@ -107,6 +110,8 @@ def _colors(random):
 
 def _sampling(random):
     """Return where in the mask to sample each pixel of the image: arrays of x and y, (32, 32) float32."""
+    import cv2
+
     angle, shear = np.radians(_ROTATION) * random.standard_normal(), random.uniform(-_SHEAR, _SHEAR)
     scales, shift = np.exp(random.uniform(-_SCALE, _SCALE, 2)), random.uniform(-_SHIFT, _SHIFT, 2)
     rotation = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])

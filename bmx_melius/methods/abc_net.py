@@ -119,6 +119,15 @@ class ABCConv2D(BinaryConv2D):
     ------
     UserError
         As `BinaryConv2D`, and for groups, for real weights with binary activations, and for quantizers that do not round to the sign.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.abc_net import ABCConv2D
+    >>> layer = ABCConv2D(8, kernel_size=3, padding=1)
+    >>> layer.initialize()
+    >>> layer(mx.nd.random.normal(shape=(1, 4, 5, 5))).shape
+    (1, 8, 5, 5)
     """
 
     activation = ABCActivations

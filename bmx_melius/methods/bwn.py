@@ -23,6 +23,15 @@ class BWNConv2D(LowBitConv2D):
     """ReLU and convolution with binary weights that are scaled by their mean magnitude.
 
     Parameters, input and output as in `BinaryConv2D`, with zero padding and without offset.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.bwn import BWNConv2D
+    >>> layer = BWNConv2D(1, kernel_size=1)
+    >>> layer.initialize(mx.init.Constant(-2))
+    >>> layer(mx.nd.array([[[[-1, 0.3, 5]]]])).asnumpy().ravel() + 0
+    array([  0. ,  -0.6, -10. ], dtype=float32)
     """
 
     convolution = XNORWeights

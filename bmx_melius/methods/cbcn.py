@@ -57,6 +57,17 @@ class CirculantConv2D(BinaryConv2D):
 
     Parameters, input, output and errors as in `BinaryConv2D`, without groups and bias. The kernel must be square and `channels` a multiple
     of 4.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.cbcn import CirculantConv2D
+    >>> layer = CirculantConv2D(4, kernel_size=3, padding=1)
+    >>> layer.initialize()
+    >>> layer(mx.nd.random.normal(shape=(1, 2, 5, 5))).shape
+    (1, 4, 5, 5)
+    >>> [parameter.shape for parameter in layer.collect_params().values()]  # a filter for each of the 4 rotations
+    [(1, 2, 3, 3)]
     """
 
     convolution = CirculantWeights

@@ -15,7 +15,17 @@ from .low_bit import LowBitConv2D
 
 
 class DoReFaConv2D(LowBitConv2D):
-    """Activations and weights of `bits` bits, 2 by default. Other parameters, input and output as in `BinaryConv2D`."""
+    """Activations and weights of `bits` bits, 2 by default. Other parameters, input and output as in `BinaryConv2D`.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.dorefa import DoReFaConv2D
+    >>> layer = DoReFaConv2D(1, kernel_size=1)
+    >>> layer.initialize(mx.init.Constant(-2))
+    >>> layer(mx.nd.array([[[[-1, 0.3, 5]]]])).asnumpy().ravel() + 0
+    array([ 0.        , -0.33333334, -1.        ], dtype=float32)
+    """
 
     @hands_on(LowBitConv2D, without=['activation_method', 'activation_bits', 'quantization'])
     def __init__(self, *geometry: Any, bits: int = 2, **arguments: Any) -> None:

@@ -26,6 +26,15 @@ class GroupSum(HybridBlock):
     """The sum T of the outputs of BASES bases.
 
     Inputs: BASES maps (N, C, H, W). Output: their weighted sum. The parameter ``scale`` has shape (BASES,), initially 1 / BASES.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.group_net import BASES, GroupSum
+    >>> layer = GroupSum()
+    >>> layer.initialize()
+    >>> float(layer(*(mx.nd.full((1, 1, 1, 1), number) for number in range(BASES))).asscalar())  # the mean of 0 to 4
+    2.0
     """
 
     def __init__(self, **block: Any) -> None:
@@ -41,6 +50,15 @@ class SoftConnection(HybridBlock):
     """The soft gates between two groups: BASES maps (N, C, H, W) -> BASES maps.
 
     The parameter ``gate`` is theta, of shape (BASES,), initially 0.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.group_net import BASES, SoftConnection
+    >>> layer = SoftConnection()
+    >>> layer.initialize()
+    >>> [float(output.asscalar()) for output in layer(*(mx.nd.full((1, 1, 1, 1), number) for number in range(BASES)))]
+    [1.0, 1.5, 2.0, 2.5, 3.0]
     """
 
     def __init__(self, **block: Any) -> None:

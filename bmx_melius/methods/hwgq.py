@@ -22,7 +22,17 @@ from .low_bit import LowBitConv2D
 
 
 class HWGQConv2D(LowBitConv2D):
-    """2-bit half-wave Gaussian activations and scaled binary weights. Parameters, input and output as in `BinaryConv2D`."""
+    """2-bit half-wave Gaussian activations and scaled binary weights. Parameters, input and output as in `BinaryConv2D`.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.hwgq import HWGQConv2D
+    >>> layer = HWGQConv2D(1, kernel_size=1)
+    >>> layer.initialize(mx.init.Constant(-2))
+    >>> layer(mx.nd.array([[[[-1, 0.3, 5]]]])).asnumpy().ravel() + 0
+    array([ 0.   , -1.076, -3.228], dtype=float32)
+    """
 
     @hands_on(LowBitConv2D, without=['activation_method', 'activation_bits', 'quantization'])
     def __init__(self, *geometry: Any, **arguments: Any) -> None:

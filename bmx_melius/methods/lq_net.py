@@ -52,6 +52,15 @@ class LQActivation(QActivation):
     ------
     UserError
         As `QActivation`, and for another number of bits.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.lq_net import LQActivation
+    >>> layer = LQActivation(bits=2, method='round')
+    >>> layer.initialize()
+    >>> layer(mx.nd.array([[[[-1, 0.4, 0.7, 1.2, 9]]]])).asnumpy().ravel().round(2)
+    array([0.  , 0.45, 0.9 , 1.35, 1.35], dtype=float32)
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
@@ -128,7 +137,17 @@ class LQWeights(QConv2D):
 
 
 class LQConv2D(LowBitConv2D):
-    """2-bit activations and binary weights with learned bases. Parameters, input and output as in `LowBitConv2D`."""
+    """2-bit activations and binary weights with learned bases. Parameters, input and output as in `LowBitConv2D`.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.lq_net import LQConv2D
+    >>> layer = LQConv2D(8, kernel_size=3, padding=1)
+    >>> layer.initialize()
+    >>> layer(mx.nd.random.normal(shape=(1, 4, 5, 5))).shape
+    (1, 8, 5, 5)
+    """
 
     activation = LQActivation
     convolution = LQWeights
@@ -150,7 +169,26 @@ def best_basis(gram: np.ndarray, products: np.ndarray, before: np.ndarray) -> np
 
 
 def update_bases(net: Block) -> None:
-    """Update the bases of all layers of LQ-Net in a network. Call it after ``Trainer.step``, once per backward pass."""
+    """Update the bases of all layers of LQ-Net in a network. Call it after ``Trainer.step``, once per backward pass.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.lq_net import LQConv2D, update_bases
+    >>> net = LQConv2D(4, kernel_size=3, in_channels=2)
+    >>> net.initialize()
+    >>> trainer = mx.gluon.Trainer(net.collect_params(), 'sgd')
+    >>> basis = net.collect_params('.*activation.*basis')
+    >>> (before,) = (parameter.data().asnumpy() for parameter in basis.values())
+    >>> with mx.autograd.record():
+    ...     loss = net(mx.nd.random.uniform(shape=(2, 2, 8, 8))).sum()
+    >>> loss.backward()
+    >>> trainer.step(batch_size=2)
+    >>> update_bases(net)
+    >>> (after,) = (parameter.data().asnumpy() for parameter in basis.values())
+    >>> bool((before != after).all())
+    True
+    """
     net.apply(lambda block: block.update_basis() if isinstance(block, (LQActivation, LQWeights)) else None)
 
 

@@ -30,6 +30,15 @@ class RPReLU(nn.HybridSequential):
         As in every Gluon block.
 
     Input and output (N, channels, H, W). The slopes are initially 0.25, as in `gluon.nn.PReLU`.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.reactnet import RPReLU
+    >>> layer = RPReLU(1)
+    >>> layer.initialize()
+    >>> layer(mx.nd.array([[[[-1, 0.5, 5]]]])).asnumpy().ravel()
+    array([-0.25,  0.5 ,  5.  ], dtype=float32)
     """
 
     def __init__(self, channels: int, prefix: Optional[str] = None, params: Any = None) -> None:

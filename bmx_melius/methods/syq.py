@@ -43,6 +43,15 @@ class SYQConv2D(LowBitConv2D):
     """2-bit activations and binary weights with a learned scale for each position of the kernel.
 
     Parameters, input and output as in `bmx_melius.methods.low_bit.LowBitConv2D`, and the initial value of the scales, `initial_scale`.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.syq import SYQConv2D
+    >>> layer = SYQConv2D(1, kernel_size=1)
+    >>> layer.initialize(mx.init.Constant(-2))
+    >>> layer(mx.nd.array([[[[-1, 0.3, 5]]]])).asnumpy().ravel() + 0
+    array([ 0.        , -0.33333334, -1.        ], dtype=float32)
     """
 
     convolution = SYQWeights

@@ -46,6 +46,15 @@ class TTQConv2D(LowBitConv2D):
     """ReLU and convolution with ternary weights, which have learned scales. Parameters, input and output as in `BinaryConv2D`.
 
     `bits` is 2, or 32 for the float twin.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.ttq import TTQConv2D
+    >>> layer = TTQConv2D(1, kernel_size=1)
+    >>> layer.initialize(mx.init.Constant(-2))
+    >>> layer(mx.nd.array([[[[-1, 0.3, 5]]]])).asnumpy().ravel() + 0
+    array([ 0. , -0.3, -5. ], dtype=float32)
     """
 
     convolution = TTQWeights

@@ -100,6 +100,15 @@ class XNORConv2D(ScaledBinaryConv2D):
         As in `BinaryConv2D`, 1 by default.
 
     Other parameters, input and output as in `ScaledBinaryConv2D`.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius.methods.xnor_net import XNORConv2D
+    >>> layer = XNORConv2D(1, kernel_size=1)
+    >>> layer.initialize(mx.init.Constant(-2))
+    >>> layer(mx.nd.array([[[[-1, 0.3, 5]]]])).asnumpy().ravel() + 0
+    array([  2. ,  -0.6, -10. ], dtype=float32)
     """
 
     convolution = XNORWeights

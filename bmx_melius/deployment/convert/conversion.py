@@ -1,14 +1,15 @@
 """Conversion of exported files and of live networks. The steps are listed in `bmx_melius.deployment.convert.packing`."""
 
 import os
-from typing import Union
+from typing import Optional, Sequence, Union
 
 import mxnet as mx
 
 from ...analysis.graph import InputShape, load_symbol, shapes_by_name, symbol_of
 from ...container import is_parameter_file, read_arrays
 from ...errors import UserError, last_line
-from ...exported import Exported
+from ...exported import Description, Exported
+from ...preprocessing import InputSpec
 from ...symbol_json import SymbolJson
 from .conversion_report import Report
 from .packing import pack
@@ -16,11 +17,21 @@ from .packing import pack
 Path = Union[str, os.PathLike]
 
 
-def convert(symbol_file: Path, params_file: Path, prefix: Path, input_shape: InputShape, verify: bool = True, half: bool = False) -> Report:
+def convert(
+    symbol_file: Path,
+    params_file: Path,
+    prefix: Path,
+    input_shape: InputShape,
+    verify: bool = True,
+    half: bool = False,
+    input_spec: Optional[InputSpec] = None,
+    class_names: Optional[Sequence[str]] = None,
+) -> Report:
     """Convert an exported network and write PREFIX-symbol.json and PREFIX-0000.params.
 
     MXNet loads the files like any exported network after ``import bmx_melius``; `bmx_melius.Session` runs them without MXNet if the
-    whole network could be converted. They accept any batch size and any input size that the network allows.
+    whole network could be converted. They accept any batch size and any input size that the network allows. The symbol also contains the
+    description of the network, with the preprocessing of images and the class names, which `Session.classify` needs.
 
     Parameters
     ----------
@@ -34,6 +45,10 @@ def convert(symbol_file: Path, params_file: Path, prefix: Path, input_shape: Inp
         Compare each layer with MXNet on a random sample.
     half : bool
         Store the weights of float convolutions and dense layers in half precision.
+    input_spec : InputSpec or None
+        Preprocessing of images. Default: that in the description of the network, NAME-summary.json beside NAME-symbol.json.
+    class_names : sequence of str or None
+        Names of the classes. Default: those in the description of the network.
 
     Returns
     -------
@@ -66,17 +81,29 @@ def convert(symbol_file: Path, params_file: Path, prefix: Path, input_shape: Inp
             if os.path.exists(target) and os.path.exists(source) and os.path.samefile(source, target):
                 raise UserError(f'{target} would overwrite the network that is converted: choose another prefix')
     exported.require_writable()
+    fields = _description(Exported(symbol_file), input_spec, class_names)
     if is_parameter_file(symbol_file):
         swapped = '' if is_parameter_file(params_file) else '; did you swap the first two?'
         raise UserError(f'{symbol_file} is not a symbol, it holds parameters{swapped}')
     symbol = load_symbol(symbol_file)
     arrays = read_arrays(params_file)
     packed = pack(symbol, arrays, _shapes(symbol, arrays, input_shape), verify, half)
-    exported.write_symbol(packed.symbol, packed.arrays)
+    exported.write_symbol(packed.symbol, packed.arrays, fields)
     report = packed.report
     report.symbol_file, report.params_file = written_symbol, written_params
     report.size_before, report.size_after = os.path.getsize(params_file), os.path.getsize(written_params)
     return report
+
+
+def _description(source, input_spec, class_names):
+    """Return the fields of the description of an `Exported`, with other preprocessing or class names if they are not None."""
+    fields = dict(source.description().fields)
+    if input_spec is not None:
+        fields['input'] = input_spec.to_json()
+    if class_names is not None:
+        fields['class_names'] = list(class_names)
+    Description(fields, 'class_names').class_names()  # raises an error unless they are names
+    return fields
 
 
 def deploy(net: mx.gluon.HybridBlock, input_shape: InputShape) -> mx.gluon.SymbolBlock:

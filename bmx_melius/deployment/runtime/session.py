@@ -1,20 +1,19 @@
 """Execution of packed networks without MXNet."""
 
-import dataclasses
 import os
-from typing import List, Union
+from typing import Any, List, Optional, Tuple, Union
 
 import numpy as np
 
-from ...container import read_parameters
+from ...class_scores import most_probable, number_of_classes, require_finite, require_names, softmax
 from ...errors import UserError
-from ...exported import Exported
-from ...symbol_json import VARIABLE, SymbolJson
+from ...exported import Description, Exported
+from ...preprocessing import Image, InputSpec
 from ..program.operations import ProgramError
-from ..program.packed_operator import NAME, STRUCTURE, text_of
 from ..program.program import Program
-from ..program.reference import check_inputs
-from .engine import Runner, check_threads
+from ..program.reference import check_inputs, infer_shapes
+from .engine import Runner, check_threads, default_threads, instruction_sets
+from .packed_files import Lines, read_packed
 
 
 class Session:
@@ -39,6 +38,10 @@ class Session:
     input_names : list of str
     input_shapes : list of tuple
         Shapes at conversion, with the batch None. Other heights and widths are accepted if the network allows them.
+    input_spec : InputSpec or None
+        Preprocessing of images, from the description of the network, which `bmx_melius.convert` stores in the files; None if it is unknown.
+    class_names : list of str or None
+        Names of the classes, likewise.
 
     Raises
     ------
@@ -59,24 +62,126 @@ class Session:
     >>> session = bmx.Session('packed', threads=1)
     >>> bool((session(np.zeros((2, 32, 8, 8), np.float32)) == net(mx.nd.zeros((2, 32, 8, 8))).asnumpy()).all())
     True
+    >>> session
+    Session(packed, 8x8, ..., 1 thread)
     """
 
-    def __init__(self, network: Union[str, os.PathLike, Program], threads: int = 0, check_finite: bool = False) -> None:
+    def __init__(self, network: 'Union[str, os.PathLike[str], Program]', threads: int = 0, check_finite: bool = False) -> None:
         check_threads(threads)
         self._threads, self._check_finite = int(threads), check_finite
         if isinstance(network, Program):
             program, words = network, network.to_words()
+            self._name, self._description = 'program', Description({}, 'the program')
             self.input_names = [f'data{number}' for number in range(len(program.inputs))]
             self._output_order, self._lines = range(len(program.outputs)), Lines()
         else:
             program, words, self.input_names, self._output_order, self._lines = read_packed(network)
-        self.input_shapes = [
+            files = Exported(network)
+            self._name, self._description = files.prefix, files.description()
+        self.input_shapes: List[Tuple[Optional[int], ...]] = [
             (None, value.channels, value.width) if number in self._lines.inputs else (None, *value.shape)
             for number, value in enumerate(program.inputs)
         ]
+        self.input_spec: Optional[InputSpec] = self._description.input_spec()
+        self.class_names: Optional[List[str]] = self._description.class_names()
         self._runner = Runner(program, words)
 
-    def __call__(self, *inputs: np.ndarray) -> Union[np.ndarray, List[np.ndarray]]:
+    def __repr__(self) -> str:
+        """Return the network, the size of its inputs, and what computes it: ``Session(meliusnet22, 224x224, avx2, 2 threads)``."""
+        name = self._description.model().get('name') or os.path.basename(self._name)
+        inputs = ' + '.join('x'.join(map(str, shape[2:] or shape[1:])) for shape in self.input_shapes)
+        return f'Session({name}, {inputs}, {self._computed_by()})'
+
+    def _computed_by(self):
+        isa, _ = instruction_sets()
+        if isa is None:
+            return 'NumPy'
+        threads = self._threads or default_threads()
+        return f'{isa}, {threads} thread{"s" if threads > 1 else ""}'
+
+    def classify(self, image: Image, top: int = 5) -> List[Tuple[str, float]]:
+        """Return the most probable classes of an image. Requires only NumPy and, except for arrays, Pillow.
+
+        Parameters
+        ----------
+        image : path, PIL.Image.Image or numpy.ndarray
+            An image file; or pixels, uint8, of any size: (height, width, 3), RGB, or (height, width, 1) or (height, width), gray. They are
+            preprocessed by `input_spec`.
+        top : int
+            Number of classes, at least 1.
+
+        Returns
+        -------
+        list of tuple (str, float)
+            Names of the classes, or their numbers if the files do not contain names, and probabilities; the most probable one first.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        UserError
+            If it cannot be decoded, the files do not describe the preprocessing, or the network is not a classifier.
+
+        Examples
+        --------
+        >>> import mxnet as mx
+        >>> import numpy as np
+        >>> import bmx_melius as bmx
+        >>> net = mx.gluon.nn.HybridSequential()
+        >>> net.add(bmx.BinaryConv2D(64, kernel_size=3, padding=1), mx.gluon.nn.GlobalAvgPool2D(), mx.gluon.nn.Dense(2))
+        >>> net.initialize()
+        >>> net.hybridize()
+        >>> _ = net(mx.nd.random.normal(shape=(1, 3, 32, 32)))
+        >>> net.export('net')
+        >>> spec = bmx.InputSpec(size=32, resize=36)
+        >>> _ = bmx.convert(
+        ...     'net-symbol.json', 'net-0000.params', 'packed', (1, *spec.shape), input_spec=spec, class_names=['cat', 'dog']
+        ... )
+        >>> photo = np.random.RandomState(0).randint(0, 256, (48, 64, 3)).astype(np.uint8)
+        >>> sorted(name for name, probability in bmx.Session('packed').classify(photo))
+        ['cat', 'dog']
+        """
+        if isinstance(top, bool) or not isinstance(top, int) or top < 1:
+            raise UserError(f'top must be a whole number of at least 1, not {top!r}')
+        if self.input_spec is None:
+            raise UserError(
+                f'{self._name} has no description of the preprocessing of images: convert the network again with '
+                'input_spec=InputSpec(...), or call the session with preprocessed arrays'
+            )
+        scores = self(self.input_spec.array(image))
+        classes = number_of_classes([array.shape for array in ([scores] if isinstance(scores, np.ndarray) else scores)], self._name)
+        require_names(self.class_names, classes, self._description.source)
+        scores = scores.reshape(1, classes)
+        require_finite(scores, self._name, ['the image'])
+        (probabilities,) = softmax(scores)
+        names = self.class_names or [str(number) for number in range(classes)]
+        return [(names[number], float(probabilities[number])) for number in most_probable(probabilities, top)]
+
+    def output_shapes(self, *shapes: Tuple[int, ...]) -> List[Tuple[int, ...]]:
+        """Return the shapes of the outputs for inputs of these shapes, batch included. Raises `UserError` if the shapes do not fit.
+
+        Examples
+        --------
+        >>> import mxnet as mx
+        >>> import bmx_melius as bmx
+        >>> net = bmx.BinaryConv2D(64, kernel_size=3)
+        >>> net.initialize()
+        >>> net.hybridize()
+        >>> _ = net(mx.nd.random.normal(shape=(1, 32, 8, 8)))
+        >>> net.export('net')
+        >>> _ = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(1, 32, 8, 8))
+        >>> bmx.Session('packed').output_shapes((2, 32, 8, 8))
+        [(2, 64, 6, 6)]
+        """
+        maps = [
+            (*shape[:2], 1, *shape[2:]) if number in self._lines.inputs and len(shape) == 3 else tuple(shape)
+            for number, shape in enumerate(shapes)
+        ]
+        inferred = infer_shapes(self._runner.program, maps)
+        found = [tuple(inferred[number]) for number in self._output_order]
+        return [shape[:2] + shape[3:] if number in self._lines.outputs else shape for number, shape in enumerate(found)]
+
+    def __call__(self, *inputs: np.ndarray) -> Union[np.ndarray, Any]:  # a list if there are several outputs
         """Run the network.
 
         Parameters
@@ -136,60 +241,13 @@ class Session:
         expected, given = (', '.join(map(str, shapes)) for shapes in (expected, given))
         return f'; the network was converted with inputs of {expected} and does not accept {given}'
 
-    def profile(self, *inputs):
+    def profile(self, *inputs: np.ndarray) -> List[Tuple[str, float, int, bool]]:
         """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step. Requires the compiled engine."""
         return self._runner.profile(self._maps(inputs), self._threads)
 
-    def working_memory(self, *inputs):
+    def working_memory(self, *inputs: np.ndarray) -> int:
         """Return the bytes that a run needs in addition to weights, inputs and outputs. Requires the compiled engine."""
         return self._runner.working_memory(self._maps(inputs), self._threads)
-
-
-@dataclasses.dataclass(frozen=True)
-class Lines:
-    """Numbers of the inputs and outputs of a network that are (batch, channels, width), which the program has as maps of height 1."""
-
-    inputs: frozenset = frozenset()
-    outputs: frozenset = frozenset()
-
-
-def read_packed(prefix):
-    """Read a packed network.
-
-    Parameters
-    ----------
-    prefix : str or os.PathLike
-        See `Session`.
-
-    Returns
-    -------
-    program : bmx_melius.deployment.program.program.Program
-    words : numpy.ndarray
-        The stored program, int32.
-    input_names : list of str
-    output_order : list of int
-        The number of the program output for each output of the network.
-    lines : Lines
-
-    Raises
-    ------
-    UserError
-        If the files are missing or do not hold a packed network; the message names the file.
-    """
-    files = Exported(prefix)
-    symbol_file, params_file = files.symbol_file, files.parameter_file(0)
-    input_names, words_name, structure, output_order, lines = _read_symbol(symbol_file)
-    words = _read_words(params_file, words_name)
-    try:
-        program = Program.from_words(words)
-    except UserError as error:
-        raise UserError(f'{params_file}: {error}') from error
-    inputs_fit, outputs_fit = len(program.inputs) == len(input_names), max(output_order) < len(program.outputs)
-    # symbols of earlier versions have no structure, and only MXNet needs it
-    same = structure is None or structure == text_of(Program.structure_of(words))
-    if not same or not inputs_fit or not outputs_fit:
-        raise UserError(f'{symbol_file} and {params_file} are not from the same conversion: convert the network again')
-    return program, words, input_names, output_order, lines
 
 
 def _arrays(inputs):
@@ -204,62 +262,3 @@ def _array(number, given):
         return np.asarray(given)
     except (ValueError, TypeError) as error:
         raise UserError(f'input {number} is not an array of numbers: {error}') from error
-
-
-def _read_symbol(path):
-    """Return the names of the inputs and the words, the structure or None, the operator output for each network output, and `Lines`."""
-    symbol = SymbolJson.read(path)
-    lines, borders = _bypass_line_borders(symbol)
-    operators = [node for position, node in enumerate(symbol.nodes) if node['op'] != VARIABLE and position not in borders]
-    packed = [node for node in operators if node['op'] == NAME]
-    foreign = sorted({node['op'] for node in operators if node['op'] != NAME})
-    if foreign:
-        beside = f' beside {"a packed one" if len(packed) == 1 else f"{len(packed)} packed ones"}' if packed else ''
-        raise UserError(
-            f'{path} has operators of MXNet{beside} ({", ".join(foreign)}): load it with MXNet,'
-            + (' SymbolBlock.imports' if packed else ' or convert it first')
-        )
-    if len(packed) != 1:
-        raise UserError(f'{path} has {len(packed)} packed operators; a session runs one: load it with MXNet, SymbolBlock.imports')
-    if not all(symbol.nodes[source] is packed[0] for source, *_ in symbol.heads):
-        raise UserError(f'{path} has outputs that its packed operator does not compute: load it with MXNet')
-    *inputs, words = [symbol.nodes[source]['name'] for source, *_ in packed[0]['inputs']] or ['']
-    return inputs, words, packed[0]['attrs'].get(STRUCTURE), [slot for _, slot, *_ in symbol.heads], lines
-
-
-def _bypass_line_borders(symbol):
-    """Bypass the nodes with which conversion makes maps of inputs (batch, channels, width), and the reverse for outputs.
-
-    Returns
-    -------
-    lines : Lines
-    borders : set of int
-        Positions of these nodes.
-    """
-    borders = set()
-
-    def before(reference, operator):
-        """Return the reference to the input of such a node, or None if it is another node."""
-        node = symbol.nodes[reference[0]]
-        if node['op'] != operator or node['attrs'].get('axis') != '2':
-            return None
-        borders.add(reference[0])
-        return node['inputs'][0]
-
-    outputs = {number: before(head, 'squeeze') for number, head in enumerate(symbol.heads)}
-    symbol.heads = [outputs[number] or head for number, head in enumerate(symbol.heads)]
-    inputs = {}
-    for node in symbol.nodes:
-        if node['op'] == NAME:
-            inputs = {number: before(source, 'expand_dims') for number, source in enumerate(node['inputs'])}
-            node['inputs'] = [inputs[number] or source for number, source in enumerate(node['inputs'])]
-    lines = (frozenset(number for number, source in found.items() if source) for found in (inputs, outputs))
-    return Lines(*lines), borders
-
-
-def _read_words(path, name):
-    arrays = read_parameters(path)
-    words = arrays.get(f'arg:{name}')
-    if words is None:
-        raise UserError(f'{path} has no array arg:{name}, which the symbol requires: copy both files of the same conversion')
-    return words
