@@ -42,7 +42,7 @@ class LQActivation(QActivation):
 
     Parameters
     ----------
-    bits, method, threshold, encoding, prefix, params : optional
+    bits, method, threshold, encoding, prefix, params
         As in `QActivation`; `bits` is 2, or 32 for no quantization.
 
     The parameter ``basis`` has shape (2,). The order of v1 and v2 does not matter. Input and output (N, C, H, W).
