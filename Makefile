@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LINT_READY := $(VENV)/.ready-lint
+DOCS_READY := $(VENV)/.ready-docs
 NATIVE := $(VENV)/.ready-native
 
 # Each worker begins with a run of successive tests, so that fixtures of a module are seldom made twice; one that has finished takes over
@@ -15,7 +16,7 @@ VERSION := -c 'import sys; print(sys.version)'
 REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)' $(VERSION) 2>/dev/null)" = \
 	"$$($(BIN)/python $(VERSION) 2>/dev/null || echo none)" || echo rebuild)
 
-.PHONY: help demo test test-long experiments lint format clean rebuild
+.PHONY: help demo test test-long experiments docs lint format clean rebuild
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +32,10 @@ test-long: $(NATIVE) ## run the tests, including the long ones, with more random
 
 experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)
 	$(BIN)/python experiments/run.py all --quick $(ARGS)
+
+docs: $(DOCS_READY) ## build the documentation site in build/site; its links and anchors are checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo 'documentation: build/site/index.html'
 
 lint: $(LINT_READY) ## check style, import contracts and the format of the C++ code
 	$(BIN)/ruff check
@@ -55,6 +60,6 @@ $(NATIVE): $(READY) tools/native_build.py $(shell find bmx_melius/csrc -type f)
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
-$(LINT_READY): requirements-lint.txt $(READY)
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement requirements-lint.txt
+$(LINT_READY) $(DOCS_READY): $(VENV)/.ready-%: requirements-%.txt $(READY)
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<
 	@touch $@

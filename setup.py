@@ -68,6 +68,7 @@ setup(
             'larq ; python_version >= "3.10"',
             'larq-compute-engine ; python_version >= "3.10"',
         ],
+        'docs': ['mkdocs-material', 'mkdocstrings[python]'],
         'lint': ['clang-format', 'import-linter', 'ruff'],
     },
     entry_points={'console_scripts': ['bmx-melius = bmx_melius.__main__:main']},

@@ -1,6 +1,6 @@
-"""README and other documents: the Python and the commands of the README run, and files that documents name exist.
+"""README and guides: their Python and commands run, and files that documents name exist.
 
-The table of the README is checked by test_tables.py.
+The table of the README is checked by test_tables.py; test_docs.py checks links and the documentation site.
 """
 
 import json
@@ -20,7 +20,6 @@ from bmx_melius.deployment.runtime import engine
 from model_zoo import get_model
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / 'README.md').read_text()
 
 
 @pytest.fixture()
@@ -47,10 +46,11 @@ def runs_here(command):
     return all(available.get(word, True) for word in command)
 
 
-def test_python_and_commands_of_the_readme_run_from_top_to_bottom(trained):
+def run_document(path):
+    """Run the Python and the commands of a document from top to bottom; return the names that the Python defines, and the commands."""
     names = {'images': mx.nd.random.normal(shape=(2, 3, 64, 64))}
     run = []
-    for language, text in re.findall(r'^```(.*)\n((?:.*\n)*?)```$', README, re.MULTILINE):
+    for language, text in re.findall(r'^```(.*)\n((?:.*\n)*?)```$', (ROOT / path).read_text(), re.MULTILINE):
         if language == 'python':
             exec(text, names)
             continue
@@ -58,15 +58,43 @@ def test_python_and_commands_of_the_readme_run_from_top_to_bottom(trained):
             if runs_here(command):
                 assert main(command[1:]) == 0
                 run.append(command[1])
+    return names, run
+
+
+def test_python_and_commands_of_the_readme_run_from_top_to_bottom(trained):
+    names, run = run_document('README.md')
     assert {'predict', 'evaluate', 'summary', 'info', 'convert'} <= set(run)
     assert Path('meliusnet22-symbol.json').exists()
-    assert names['block'](mx.nd.ones((1, 8, 4, 4))).shape == (1, 64, 4, 4)
+    np.testing.assert_allclose(names['net'](names['images']).asnumpy(), names['logits'], rtol=1e-4, atol=1e-4)
+
+
+def test_python_and_commands_of_the_guide_to_deployment_run_from_top_to_bottom(trained):
+    names, run = run_document('docs/deploying.md')
+    assert {'predict', 'evaluate', 'convert'} <= set(run)
     np.testing.assert_allclose(names['net'](names['images']).asnumpy(), names['logits'], rtol=1e-4, atol=1e-4)
     signs = mx.nd.sign(mx.nd.random.normal(shape=(1, 32, 56, 56)))
     assert np.array_equal(names['packed'](signs).asnumpy(), names['conv'](signs).asnumpy())
 
 
-DOCUMENTS = sorted(path.relative_to(ROOT) for pattern in ('*.md', 'docs/*.md', 'benchmarks/*.md') for path in ROOT.glob(pattern))
+def test_python_and_commands_of_the_guide_to_onnx_run_from_top_to_bottom(trained):
+    pytest.importorskip('onnxruntime')
+    assert main(['convert', 'params/meliusnet22', 'packed']) == 0
+    names, run = run_document('docs/onnx.md')
+    assert run == ['export-onnx'] and names['logits'].shape == (2, 10)
+
+
+def test_python_of_the_guide_to_networks_runs_and_gives_the_tables_that_it_shows(capsys):
+    names, _ = run_document('docs/networks.md')
+    assert names['block'](mx.nd.ones((1, 8, 4, 4))).shape == (1, 64, 4, 4)
+    counts, checked = re.findall(r'^```text\n(.*?)^```$', (ROOT / 'docs/networks.md').read_text(), re.MULTILINE | re.DOTALL)
+    printed = capsys.readouterr().out
+    assert counts in printed
+    assert len(bmx.check(names['net'], names['digits']).problems) == 0
+    vanished = '100.0%       100.0%             100.0%'  # the row of the activation whose gradient is cancelled
+    assert vanished in checked and vanished in printed
+
+
+DOCUMENTS = sorted(path.relative_to(ROOT) for pattern in ('*.md', 'docs/**/*.md', 'benchmarks/*.md') for path in ROOT.glob(pattern))
 FOLDERS = ('bmx_melius', 'csrc', 'deployment', 'training', 'model_zoo', 'examples', 'benchmarks', 'experiments', 'tests', 'tools')
 PATH = re.compile(rf'`((?:{"|".join(FOLDERS)})/[\w./]*|[\w./]+/\w+\.(?:py|cc|h|md|yaml))`')
 # What the recipes of CONTRIBUTING.md create (test_contributing.py runs them), and a file of MXNet.
