@@ -314,6 +314,18 @@ def test_the_words_of_repeated_arrays_are_limited_and_the_writer_keeps_the_limit
     assert len(words) < len(affines(9).to_words())
 
 
+def test_numbers_count_equal_arrays_that_are_stored_again_because_of_the_limit(monkeypatch):
+    monkeypatch.setattr(stored_arrays, 'REPEATED_WORDS', 6)
+    monkeypatch.setattr(stored_arrays, 'REPEATED_PER_STORED', 0)
+    ones, two = np.ones(5, 'f'), np.full(1, 2, 'f')
+    values = [Value(REAL_KIND, 5, 1, 1, True), Value(REAL_KIND, 1, 1, 1, True)]
+    operations = [affine(0, ones, ones), affine(2, ones, ones), affine(1, two, -two), affine(4, -two, two)]
+    words = Program(values, operations, [3, 5]).to_words()
+    for operation, expected in zip(Program.from_words(words).operations, operations):
+        for name, array in operation.arrays.items():
+            np.testing.assert_array_equal(array, expected.arrays[name])
+
+
 @needs_engine
 def test_the_engine_limits_the_words_of_repeated_arrays():
     channels, count = 1 << 20, 40

@@ -47,7 +47,7 @@ class ArrayWriter:
     """Assignment of numbers to the arrays of a program, in the order of the file."""
 
     def __init__(self):
-        self._known, self._words = {}, _Words()
+        self._known, self._stored, self._words = {}, 0, _Words()  # content -> number; stored arrays, among them equal ones beyond the limit
 
     def write(self, operation, name, dtype, shape):
         """Return the next array, `Written`. Raises ValueError if it has another dtype or shape than the operation requires."""
@@ -63,7 +63,8 @@ class ArrayWriter:
             self._words.repeated += words
             return Written(number, words, array)
         self._words.stored += words
-        self._known.setdefault(content, len(self._known) + 1)
+        self._stored += 1
+        self._known.setdefault(content, self._stored)
         return Written(0, words, array)
 
 
