@@ -86,6 +86,10 @@ class RAdam(mx.optimizer.Optimizer):
         self.epsilon = epsilon
         self.n_sma_threshold = n_sma_threshold
 
+    def __repr__(self) -> str:
+        values = {'learning_rate': self.learning_rate, 'beta1': self.beta1, 'beta2': self.beta2, 'epsilon': self.epsilon, 'wd': self.wd}
+        return f'RAdam({", ".join(f"{name}={value:g}" for name, value in values.items())})'
+
     def create_state(self, index: int, weight: mx.nd.NDArray) -> Tuple[mx.nd.NDArray, mx.nd.NDArray]:
         """Return the moving averages (m, v): zeros with the shape, dtype and device of the weight."""
         return tuple(mx.nd.zeros(weight.shape, ctx=weight.context, dtype=weight.dtype) for _ in range(2))

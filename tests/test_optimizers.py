@@ -283,3 +283,9 @@ def test_an_argument_out_of_range_is_one_clear_error(arguments):
     name = next(iter(arguments))
     with pytest.raises(UserError, match=f'RAdam: {name} must be'):
         RAdam(**arguments)
+
+
+def test_radam_prints_its_hyperparameters():
+    assert repr(RAdam(wd=1e-4)) == 'RAdam(learning_rate=0.002, beta1=0.95, beta2=0.999, epsilon=1e-05, wd=0.0001)'
+    scheduler = mx.lr_scheduler.FactorScheduler(step=1, base_lr=0.5)
+    assert 'learning_rate=0.5' in repr(RAdam(learning_rate=0.5, lr_scheduler=scheduler))

@@ -287,3 +287,10 @@ def test_nodes_that_cannot_be_counted_are_named(tmp_path):
         assert all(word in str(caught.value) for word in words) and '\n' not in str(caught.value), caught.value
     with pytest.raises(UserError, match='missing.json: No such file'):
         summary(tmp_path / 'missing.json')
+
+
+def test_a_summary_is_short_in_an_interpreter_and_a_table_in_print():
+    layer = BinaryConv2D(64, kernel_size=3, in_channels=32)
+    layer.initialize()
+    counted = summary(layer, (1, 32, 8, 8))  # 36 positions, 64 x 32 x 9 binary weights
+    assert repr(counted) == 'Summary(0.01037 M OPs, 0.00 MB)' and 'OPs' in str(counted) and len(str(counted).splitlines()) > 1

@@ -130,6 +130,9 @@ class Summary:
         rows = [(row.kind, row.layers, row.macs, round(row.ops), f'{row.share:.1%}', row.parameters) for row in self.by_kind()]
         return table(('kind', 'layers', 'MACs', 'OPs', 'share of OPs', 'parameters'), rows, align='<>>>>>') + '\n\n' + self._totals()
 
+    def __repr__(self) -> str:
+        return f'Summary({self.ops / 1e6:.4g} M OPs, {self.size_bytes / 2**20:.2f} MB)'
+
     def __str__(self) -> str:
         rows = [
             (
