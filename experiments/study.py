@@ -19,7 +19,7 @@ The keys of a file are, for a study on ImageNet:
 ``seeds``
     Seeds; each row is trained once with each of them.
 ``row_seeds``
-    Optional. Names of rows -> seeds, instead of ``seeds``: fewer for rows whose training takes long.
+    Optional. Names of rows whose training takes long -> how many of the seeds they are trained with.
 ``quick``
     Replacements for these keys, for small networks on a dataset that needs no download; axes that are not given are kept.
 """
@@ -62,7 +62,7 @@ class Row:
 class Study:
     """Study: rows to be compared, each trained once with each of its seeds; with `latency` their packed networks are timed.
 
-    `row_seeds` has the seeds of rows for which they differ from `seeds`.
+    `row_seeds` has the number of seeds of rows that are trained with fewer.
     """
 
     name: str
@@ -70,13 +70,12 @@ class Study:
     rows: Tuple[Row, ...]
     seeds: Tuple[int, ...]
     latency: bool = False
-    row_seeds: Dict[str, Tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    row_seeds: Dict[str, int] = dataclasses.field(default_factory=dict)
 
     def runs(self, seeds=None):
         """Return pairs (row, seed): all rows with the first seed, then with the next one. `seeds`, if given, replace those of the study."""
-        return [
-            (row, seed) for seed in seeds or self.seeds for row in self.rows if seeds or seed in self.row_seeds.get(row.name, self.seeds)
-        ]
+        seeds = seeds or self.seeds
+        return [(row, seed) for seed in seeds for row in self.rows if seed in seeds[: self.row_seeds.get(row.name)]]
 
 
 def known_studies():
@@ -133,12 +132,10 @@ def read_study(name, quick=False):
                 raise UserError(f'{path}: rows: {row} must be a mapping of flags, or false')
             rows.append(Row(row, _merged(flags, exception), baseline if baseline != row else None))
     _check_exceptions(path, rows, exceptions)
-    row_seeds = {name: tuple(seeds) for name, seeds in content.get('row_seeds', {}).items()}
-    unknown = set(row_seeds) - {row.name for row in rows} or {seed for seeds in row_seeds.values() for seed in seeds} - set(
-        content['seeds']
-    )
-    if unknown:
-        raise UserError(f'{path}: row_seeds: {", ".join(map(str, unknown))} is no row or seed of the study')
+    row_seeds = content.get('row_seeds', {})
+    for name, count in row_seeds.items():
+        if name not in [row.name for row in rows] or not isinstance(count, int) or count < 1:
+            raise UserError(f'{path}: row_seeds: {name}: {count} is no row with a positive number of seeds')
     return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']), content.get('latency', False), row_seeds)
 
 

@@ -135,8 +135,8 @@ TABLE_2 = {
 }
 
 
-def test_rows_may_have_fewer_seeds_and_those_of_the_command_replace_them(tmp_path):
-    study = read_study(str(write_study(tmp_path, {**TINY, 'row_seeds': {'high': [3]}})))
+def test_rows_may_have_fewer_seeds(tmp_path):
+    study = read_study(str(write_study(tmp_path, {**TINY, 'row_seeds': {'high': 1}})))
     assert [(row.name, seed) for row, seed in study.runs()] == [('low', 3), ('high', 3), ('broken', 3), ('low', 4), ('broken', 4)]
     assert [(row.name, seed) for row, seed in study.runs([7])] == [('low', 7), ('high', 7), ('broken', 7)]
 
@@ -205,8 +205,8 @@ def test_the_study_of_optimizers_trains_resnet_e18_by_three_optimizers_and_count
         ({'rows': {'lower': {}}}, 'there is no row lower; known: low; high; broken'),
         ({'rows': {'high': 0.1}}, 'rows: high must be a mapping of flags, or false'),
         ({'rows': {'low': False}}, 'low is left out, but high is compared with it'),
-        ({'row_seeds': {'lower': [3]}}, 'row_seeds: lower is no row or seed of the study'),
-        ({'row_seeds': {'low': [5]}}, 'row_seeds: 5 is no row or seed of the study'),
+        ({'row_seeds': {'lower': 1}}, 'row_seeds: lower: 1 is no row with a positive number of seeds'),
+        ({'row_seeds': {'low': 0}}, 'row_seeds: low: 0 is no row with a positive number of seeds'),
     ],
 )
 def test_mistakes_in_a_study_are_named(change, words, tmp_path, capsys):
