@@ -212,6 +212,32 @@ def test_the_padding_of_tensorflow_needs_no_more_operations_than_other_padding(k
     assert found[True] == found[False]
 
 
+class Trimmed(mx.gluon.HybridBlock):
+    """A convolution whose result several operations read, without the first row and column."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2D(4, 3, 2, 2, in_channels=3)
+
+    def hybrid_forward(self, F, x):
+        y = self.conv(x)
+        y = F.relu(y) + F.abs(y)
+        for _ in range(6):
+            y = y + y
+        return F.slice(y, begin=(0, 0, 1, 1), end=(None, None, None, None))
+
+
+def test_operations_before_removed_rows_are_added_once():
+    net = Trimmed()
+    net.initialize(mx.init.Normal(1))
+    packed = bmx.deploy(net, (1, 3, 8, 6))
+    x = mx.nd.random.normal(shape=(2, 3, 9, 7))
+    np.testing.assert_allclose(packed(x).asnumpy(), net(x).asnumpy(), rtol=1e-4, atol=1e-3)
+    words = next(parameter.data().asnumpy() for name, parameter in packed.collect_params().items() if name.endswith('_program'))
+    names = [operation.name for operation in Program.from_words(words).operations]
+    assert (names.count('conv'), names.count('add')) == (1, 7)
+
+
 @needs_engine
 def test_the_check_of_sizes_is_not_computed_in_a_run():
     net = model_zoo.get_model('quicknet_small', classes=3, same_padding=True)
