@@ -82,6 +82,11 @@ MAPS = {  # layers after a convolution with four channels, on maps of 8 x 6
     'zeros before a convolution': lambda: Function(
         lambda F, x: F.Convolution(zero_pad(F, x), F.ones((3, 4, 3, 3)) / 9, kernel=(3, 3), pad=(1, 0), num_filter=3, no_bias=True)
     ),
+    'zeros before a dense layer': lambda: Function(
+        lambda F, x: F.FullyConnected(
+            zero_pad(F, F.Pooling(x, global_pool=True)), F.arange(64).reshape((2, 32)) / 64, num_hidden=2, no_bias=True
+        )
+    ),
     'division by a number': lambda: Function(lambda F, x: x / 3),
     'division by constants': lambda: Function(lambda F, x: F.broadcast_div(x, F.reshape(F.arange(1, 5), (1, 4, 1, 1)))),
     'scaled binary': lambda: bmx.ScaledBinaryConv2D(8, 3, padding=1),

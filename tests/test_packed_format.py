@@ -212,6 +212,32 @@ def test_the_padding_of_tensorflow_needs_no_more_operations_than_other_padding(k
     assert found[True] == found[False]
 
 
+class Trimmed(mx.gluon.HybridBlock):
+    """A convolution whose result several operations read, without the first row and column."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2D(4, 3, 2, 2, in_channels=3)
+
+    def hybrid_forward(self, F, x):
+        y = self.conv(x)
+        y = F.relu(y) + F.abs(y)
+        for _ in range(6):
+            y = y + y
+        return F.slice(y, begin=(0, 0, 1, 1), end=(None, None, None, None))
+
+
+def test_operations_before_removed_rows_are_added_once():
+    net = Trimmed()
+    net.initialize(mx.init.Normal(1))
+    packed = bmx.deploy(net, (1, 3, 8, 6))
+    x = mx.nd.random.normal(shape=(2, 3, 9, 7))
+    np.testing.assert_allclose(packed(x).asnumpy(), net(x).asnumpy(), rtol=1e-4, atol=1e-3)
+    words = next(parameter.data().asnumpy() for name, parameter in packed.collect_params().items() if name.endswith('_program'))
+    names = [operation.name for operation in Program.from_words(words).operations]
+    assert (names.count('conv'), names.count('add')) == (1, 7)
+
+
 @needs_engine
 def test_the_check_of_sizes_is_not_computed_in_a_run():
     net = model_zoo.get_model('quicknet_small', classes=3, same_padding=True)
@@ -326,18 +352,38 @@ def test_numbers_count_equal_arrays_that_are_stored_again_because_of_the_limit(m
             np.testing.assert_array_equal(array, expected.arrays[name])
 
 
-@needs_engine
-def test_the_engine_limits_the_words_of_repeated_arrays():
-    channels, count = 1 << 20, 40
-    scale = np.ones(channels, 'f')
-    values = Value(REAL_KIND, channels, 1, 1, True)
-    program = Program([values], [affine(number, scale, scale) for number in range(count)], [count])
-    words = program.to_words()
-    read = Program.from_words(words).operations
-    assert sum(not number for operation in read for number in operation.array_numbers.values()) > 1  # the writer kept the limit
-    Runner(program, words)
-    last = len(words) - 1 - 1
-    assert words[last] in (1, 2)
+def test_both_readers_limit_the_words_of_repeated_arrays(monkeypatch):
+    program = affines(40, channels=1 << 10)
+    with monkeypatch.context() as context:
+        context.setattr(stored_arrays, 'REPEATED_WORDS', 1 << 30)
+        words = program.to_words()
+    message = 'scale of operation 19 .affine.: 37888 words of repeated arrays so far; at most 36864 are possible'
+    for read in (Program.from_words, lambda words: Runner(program, words)):
+        with pytest.raises(ProgramError, match=message):
+            read(words)
+    kept = program.to_words()
+    assert 2 << 10 < len(kept) - len(words) < 20 << 10  # the writer stores arrays again where the limit requires it
+    Runner(program, kept)
+
+
+def many_planes(planes, out_channels=32):
+    """Return a program whose convolution has `planes` planes of a channel, so that each word of its weights is used for all of them."""
+    attributes = {**window((3, 3), (1, 1), (1, 1, 1, 1)), 'out_channels': out_channels, 'groups': 1, 'pad_value': -1, 'offset': 0}
+    sign = Operation('threshold', (0,), {}, {'threshold': np.zeros(planes, 'f'), 'flip': np.zeros(planes, bool)})
+    convolution = Operation('binary_conv', (1,), {**attributes, 'planes': planes}, {'weight': np.ones((out_channels, 3, 3, 1), bool)})
+    return Program([Value(REAL_KIND, planes, 2, 2, False)], [sign, convolution], [2])
+
+
+def test_both_readers_limit_the_words_that_planes_use_again(monkeypatch):
+    many_planes(17, 4096).to_words()
+    program = many_planes(60)
+    with monkeypatch.context() as context:
+        context.setattr(stored_arrays, 'REPEATED_WORDS', 1 << 30)
+        words = program.to_words()
+    message = 'weight of operation 1 .binary_conv.: 16992 words of repeated arrays so far; at most 9696 are possible'
+    for read in (Program.from_words, lambda words: Runner(program, words)):
+        with pytest.raises(ProgramError, match=message):
+            read(words)
 
 
 def test_the_weights_of_bit_planes_are_stored_once():

@@ -19,7 +19,7 @@ constexpr int64_t kMaxAllOperands = 1 << 18;
 constexpr int64_t kMaxAllGroups = 1 << 18;
 constexpr int64_t kMaxAllWeights = 1 << 30;
 constexpr int kFilterBlock = 64;
-constexpr int64_t kRepeatedWords = 1 << 22;
+constexpr int64_t kRepeatedWords = 1 << 12;
 constexpr int64_t kRepeatedPerStored = 16;
 
 // Limits of a run; the default of the environment variable.

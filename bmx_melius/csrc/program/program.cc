@@ -207,10 +207,12 @@ class Reader {
                 }
                 break;
             }
-            case Op::binary_conv:
-                operation.first =
-                    bits(int64_t(a.out_channels) * a.taps(), channels / a.groups / a.planes, "weight", place);
+            case Op::binary_conv: {
+                const int64_t rows = int64_t(a.out_channels) * a.taps(), plane = channels / a.groups / a.planes;
+                operation.first = bits(rows, plane, "weight", place);
+                repeat((a.planes - 1) * rows * ((plane + 31) / 32), "weight", place);
                 break;
+            }
             case Op::threshold:
                 operation.first = array(channels, "threshold", place);
                 operation.second = bits(1, channels, "flip", place);
@@ -294,13 +296,18 @@ class Reader {
         if (!(found.layout == layout)) {
             throw Error(is_stored() + ", which has another type or size");
         }
-        repeated_words_ += layout.words();
+        repeat(layout.words(), what, place);
+        return found.position;
+    }
+
+    // Counts words that are used again.
+    void repeat(int64_t words, const char* what, const Place& place) {
+        repeated_words_ += words;
         const int64_t most = kRepeatedWords + kRepeatedPerStored * stored_words_;
         if (repeated_words_ > most) {
             throw Error(text(what, &place) + ": " + str(repeated_words_) +
                         " words of repeated arrays so far; at most " + str(most) + " are possible");
         }
-        return found.position;
     }
 
     void require_numbers(size_t position, int64_t count, const char* what, const Place& place) const {

@@ -249,7 +249,17 @@ class Builder:
         Windows with less padding before the map give the same elements, and elementwise operations on them as well. `finish` drops the
         operations whose results are not read. None if `x` is computed in another way, or has too little padding.
         """
-        operation = next((operation for number, operation in reversed(self._operations) if number == x), None)
+        operations, found = dict(self._operations), {}  # each operation is added once, however many others read its result
+
+        def reduced(number):
+            if number not in found:
+                found[number] = self._with_less_padding(operations.get(number), rows, columns, reduced)
+            return found[number]
+
+        return reduced(x)
+
+    def _with_less_padding(self, operation, rows, columns, reduced):
+        """Add one of the operations of `without_first`, which is None for a program input. `reduced` does so for the inputs it reads."""
         if operation is None:
             return None
         attributes, inputs = operation.attributes, operation.inputs
@@ -259,7 +269,7 @@ class Builder:
             if min(attributes[side] for side in dropped) < 0:
                 return None
         elif operation.name in ELEMENTWISE:
-            inputs = [self.without_first(number, rows, columns) for number in inputs]
+            inputs = [reduced(number) for number in inputs]
             if None in inputs:
                 return None
         else:

@@ -1,8 +1,8 @@
 """Resource limits of programs.
 
 Programs may come from untrusted sources. These limits are checked while a program is read, before memory of the requested size is
-allocated, and keep the time and the memory of loading within a few hundred times the size of the program. They are far above the needs
-of networks. ``csrc/program/limits.h`` defines the same limits.
+allocated, and keep the time and the memory of loading within a few thousand times the size of the program, plus some megabytes. They are
+far above the needs of networks. ``csrc/program/limits.h`` defines the same limits.
 """
 
 import os
@@ -23,7 +23,7 @@ MAX_OUTPUTS = 1 << 12
 MAX_ALL_OPERANDS = 1 << 18  # inputs of all operations
 MAX_ALL_GROUPS = 1 << 18  # groups of all convolutions: each group has separate arrays
 MAX_ALL_WEIGHTS = 1 << 30  # weights of all convolutions, with the filters of each group rounded up to FILTER_BLOCK
-REPEATED_WORDS = 1 << 22  # of arrays that are equal to earlier ones and not stored, plus REPEATED_PER_STORED for each word stored before
+REPEATED_WORDS = 1 << 12  # of arrays and planes equal to stored ones, plus REPEATED_PER_STORED for each word stored before
 REPEATED_PER_STORED = 16
 FILTER_BLOCK = 64  # filters that kernels compute at a time, to which prepared weights are padded
 

@@ -61,7 +61,7 @@ from .limits import (
     MAX_SIZE,
 )
 from .operations import ABSENT_IN_VERSION_1, OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
-from .stored_arrays import ArrayReader, ArrayWriter
+from .stored_arrays import ArrayReader, ArrayWriter, repeated_by_planes
 from .words import WORD, checksum_of, word_count, words_of
 
 MAGIC = int.from_bytes(b'BMXP', 'little')
@@ -355,6 +355,7 @@ class _Reader:
                 elements = self.stored.again(number, dtype, shape, what)
             else:
                 elements = self.stored.first(self._elements(dtype, shape, what), dtype, shape, what)
+            self.stored.repeat(repeated_by_planes(operation, word_count(dtype, shape)), what)
             operation.array_numbers[array] = number
             if self.has_arrays:
                 operation.arrays[array] = elements

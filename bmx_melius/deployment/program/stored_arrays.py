@@ -15,8 +15,13 @@ def _layout(dtype, shape):
     return dtype.str, int(np.prod(shape, dtype=np.int64)), shape[-1] if dtype.kind == BOOL_KIND else 0
 
 
+def repeated_by_planes(operation, words):
+    """Return how many words an array of an operation has in addition to its `words` stored ones, which are used for several planes."""
+    return (operation.attributes.get('planes', 1) - 1) * words
+
+
 class _Words:
-    """The words of arrays that are stored and of arrays that refer to them, so far."""
+    """The words of arrays that are stored, and of arrays and planes that use them again, so far."""
 
     def __init__(self):
         self.stored = self.repeated = 0
@@ -59,6 +64,7 @@ class ArrayWriter:
             raise ValueError(f'{operation.name}: {name} must be {dtype} {shape}, not {array.dtype} {array.shape}')
         content = _layout(dtype, shape), hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest()
         number = self._known.get(content, 0)
+        self._words.repeated += repeated_by_planes(operation, words)
         if number and self._words.repeated + words <= self._words.most:
             self._words.repeated += words
             return Written(number, words, array)
@@ -91,8 +97,12 @@ class ArrayReader:
             raise ProgramError(f'{what} is stored array {number}, of {len(self._layouts)} so far')
         if self._layouts[number - 1] != _layout(dtype, shape):
             raise ProgramError(f'{what} is stored array {number}, which has another type or size')
-        self._words.repeated += word_count(dtype, shape)
-        if self._words.repeated > self._words.most:
-            raise ProgramError(f'{what}: {self._words.repeated} words of repeated arrays so far; at most {self._words.most} are possible')
+        self.repeat(word_count(dtype, shape), what)
         array = self._arrays[number - 1]
         return None if array is None else array.reshape(shape)
+
+    def repeat(self, words, what):
+        """Count words that are used again. Raises `ProgramError` if there are too many."""
+        self._words.repeated += words
+        if self._words.repeated > self._words.most:
+            raise ProgramError(f'{what}: {self._words.repeated} words of repeated arrays so far; at most {self._words.most} are possible')

@@ -33,7 +33,7 @@ def _fully_connected(builder, node):
 def _float_layer(builder, node, **attributes):
     network = builder.network
     x, *parameters = network.sources(node)
-    if x.node.operator == 'Pad' and pads_with_zeros(x.node):
+    if node.operator == 'Convolution' and x.node.operator == 'Pad' and pads_with_zeros(x.node):
         attributes = {**attributes, **{side: attributes[side] + size for side, size in pad_widths(x.node).items()}}
         x = network.sources(x.node)[0]
     if any(parameter.node.depends_on_data for parameter in parameters):
