@@ -11,7 +11,7 @@ import pytest
 from images import make_folders
 from mxnet import autograd, gluon, nd
 from mxnet.gluon import nn
-from test_train_imagenet import TINY, error_of, train
+from training_runs import OPTIONS, TINY, error_of, train
 
 import bmx_melius as bmx
 import model_zoo
@@ -26,7 +26,7 @@ from bmx_melius.training.initial_weights import load_initial_weights
 from bmx_melius.training.network import make_network, model_arguments
 from model_zoo import get_model
 
-FLEX = {'block_numbers': [1, 1], 'transitions': [0.5], 'initial_layers': 'thumbnail'}
+FLEX = {**OPTIONS, 'initial_layers': 'thumbnail'}
 OUTPUT = {'output.weight', 'output.bias'}
 
 
@@ -218,6 +218,8 @@ def test_a_dry_run_says_what_the_run_would_load_and_freeze(flags, of_seven_class
     assert 'starts anew; all else is loaded' in printed and 'frozen     1 of ' in printed and '0.1 times the rate' in printed
     train(*flags, '--freeze', 'nothing', status=2)
     assert error_of(capsys).startswith("error: --freeze nothing: no parameter has a name in which 'nothing' is found")
+    train(*flags, '--freeze', '', status=2)
+    assert 'is found in the names of all parameters' in error_of(capsys)
     assert not (tmp_path / 'run').exists()
 
 

@@ -68,7 +68,7 @@ def set_trained(config, net):
     for name, parameter in parameters.items():
         if name not in (config.new_parameters or ()):
             parameter.lr_mult *= config.pretrained_lr_factor
-    if not config.freeze:
+    if config.freeze is None:
         return None
     try:
         frozen = freeze(net, config.freeze)
