@@ -48,7 +48,8 @@ def find_function(path: str) -> Callable[..., HybridBlock]:
         ) from error
     function = getattr(module, name, None)
     if not callable(function):
-        raise UserError(f'the network {path} cannot be built: {module.__file__} has {"no" if function is None else "an uncallable"} {name}')
+        where = getattr(module, '__file__', None) or module_name  # packages without __init__.py and built-in modules have no file
+        raise UserError(f'the network {path} cannot be built: {where} has {"no" if function is None else "an uncallable"} {name}')
     return function
 
 

@@ -139,6 +139,8 @@ def test_names_of_parameters_do_not_depend_on_other_networks(there):
         ('nowhere:make_net', 'there is no module nowhere in the current folder'),
         ('nets.nowhere:make_net', 'there is no module nets.nowhere'),
         ('nets.small:nothing', 'small.py has no nothing'),
+        ('nets:make_net', 'the network nets:make_net cannot be built: nets has no make_net'),
+        ('sys:make_net', 'the network sys:make_net cannot be built: sys has no make_net'),
         ('nets.small:number', 'small.py has an uncallable number'),
         ('nets.small:', 'does not name a network'),
         ('nets.broken:make', 'importing nets.broken raises ZeroDivisionError'),
