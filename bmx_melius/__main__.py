@@ -23,7 +23,7 @@ from .cli import (
     tables,
     train,
 )
-from .errors import UserError
+from .errors import UserError, describe_os_error
 
 _COMMANDS = (
     train,
@@ -118,7 +118,7 @@ def main(argv=None):
     except OSError as error:
         if error.filename is None:
             raise
-        print(f'error: {error.filename}: {error.strerror}', file=sys.stderr)
+        print(f'error: {describe_os_error(error)}', file=sys.stderr)
     return _USER_ERROR
 
 

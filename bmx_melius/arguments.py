@@ -1,6 +1,7 @@
 """Command-line arguments: the parser class of all programs of this project, and argument types that several of them use."""
 
 import argparse
+import contextlib
 
 from .errors import UserError
 
@@ -45,10 +46,10 @@ def named_shape(text):
 
 def fraction(text):
     """Parse a number between 0 and 1, without both: '0.2' -> 0.2."""
-    (value,) = numbers(text) if ',' not in text else (0,)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f'expected a number above 0 and below 1, not {text!r}')
-    return value
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f'expected a number above 0 and below 1, not {text!r}')
 
 
 def add_val_fraction(parser, help='keep this part of each class of a folder with CLASS/*.jpg for validation (default: 0.2)'):

@@ -19,6 +19,11 @@ class FileError(OSError, UserError):
         return f'{self.filename}: {self.strerror}'
 
 
+def describe_os_error(error: OSError) -> str:
+    """Return the file and the reason of an error of the operating system, without its number: ``photo.jpg: No such file or directory``."""
+    return str(error) if error.filename is None else f'{error.filename}: {error.strerror}'
+
+
 def last_line(error):
     """Return the last line of an error message. MXNet prepends a C++ stack trace to its messages."""
     return (str(error).strip() or type(error).__name__).splitlines()[-1]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import mxnet as mx
 from mxnet.gluon import Block, nn
@@ -19,18 +19,23 @@ class Loaded:
 
     Attributes
     ----------
-    new : list of str
-        Parameters that were not loaded, by their names in ``.params`` files: those of the output layer, if the weights have another number
-        of classes; else none.
+    unused : dict of str to (NDArray or numpy.ndarray)
+        Arrays that were not loaded, by the names of their parameters in ``.params`` files: those of the output layer, if the weights have
+        another number of classes; else none.
     classes : int
         Number of classes of the network.
     weights_classes : int
         Number of classes of the weights.
     """
 
-    new: List[str]
+    unused: Dict[str, Any]
     classes: int
     weights_classes: int
+
+    @property
+    def new(self) -> List[str]:
+        """Names of the parameters that were not loaded."""
+        return list(self.unused)
 
     def __str__(self):
         if not self.new:
@@ -80,7 +85,7 @@ def load_weights(net: Block, arrays: Dict, classes: int) -> Loaded:
     for name, array in arrays.items():
         if name not in new:
             parameters[name].set_data(mx.nd.array(array, dtype=parameters[name].dtype))
-    return Loaded(new, classes, weights_classes)
+    return Loaded({name: arrays[name] for name in new}, classes, weights_classes)
 
 
 def freeze(net: Block, pattern: str) -> List[str]:

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import math
 import os
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
 
@@ -73,6 +74,8 @@ class InputSpec:
             object.__setattr__(self, name, values)  # JSON has lists instead of tuples
             if len(values) != self.channels:
                 raise UserError(f'{name} needs one value for each of the {self.channels} channels, not {len(values)}')
+            if not all(map(math.isfinite, values)):
+                raise UserError(f'{name} must consist of finite numbers, not {values}')
         if min(self.std) <= 0:
             raise UserError(f'std must be positive, not {self.std}')
         if self.size < 1:

@@ -23,14 +23,14 @@ NEW_SHAPES = ('diamond', 'ring')
 NETWORK = ['--model', 'meliusnet_flex', '--model-options', '{"block_numbers": [2, 2], "transitions": [96]}']
 INPUT = ['--initial-layers', 'imagenet', '--input-size', str(SIZE), '--augmentation', 'low', '-j', '0', '--log-interval', '0']
 
-# Runs in a process of its own, in which MXNet cannot be imported.
+# Runs in a separate process, in which MXNet cannot be imported.
 CLASSIFY = """
 import json, sys
 sys.modules['mxnet'] = None
-import numpy as np
 from bmx_melius import Session
-session = Session(sys.argv[1])
-json.dump(session(np.load(sys.argv[2])).argmax(axis=1).tolist(), sys.stdout)
+prefix, *photos = sys.argv[1:]
+session = Session(prefix)
+json.dump([session.classify(photo, top=1)[0][0] for photo in photos], sys.stdout)
 """
 
 
@@ -60,10 +60,10 @@ def main(arguments=None):
     command('convert', prefix, packed)
     command('evaluate', prefix, folder / 'new-photos', '--val-fraction', 0.5, '--compare', packed)
 
-    headline('Classifying other photos, in MXNet and in a process without it')
+    headline('Classifying other photos: by the exported network in MXNet, and by the packed one in a process without MXNet')
     draw_photos(folder / 'other-photos', NEW_SHAPES, 5, seed=2)
     folders = [folder / 'other-photos' / name for name in NEW_SHAPES]
-    command('predict', packed, *folders, '--top', 1, '--csv', folder / 'predictions.csv')
+    command('predict', prefix, *folders, '--top', 1, '--csv', folder / 'predictions.csv')
     with open(folder / 'predictions.csv', newline='') as file:
         in_mxnet = [row['class_1'] for row in csv.DictReader(file)]
     without = classify_without_mxnet(packed, [path for one in folders for path in sorted(one.iterdir())])
@@ -102,15 +102,9 @@ def draw(image, shape, centre, radius, colour):
 
 
 def classify_without_mxnet(packed, paths):
-    """Return the class names that the packed network finds in photos, in a process that cannot import MXNet."""
-    from bmx_melius import InputSpec
-
-    description = json.loads(pathlib.Path(f'{packed}-summary.json').read_text())
-    spec = InputSpec.from_json(description['input'])
-    np.save(f'{packed}-inputs.npy', np.concatenate([spec.load(path).asnumpy() for path in paths]))
-    words = [sys.executable, '-c', CLASSIFY, str(packed), f'{packed}-inputs.npy']
-    done = subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True)
-    return [description['class_names'][number] for number in json.loads(done.stdout)]
+    """Return the names of the most probable classes of photos, from the packed network in a process that cannot import MXNet."""
+    words = [sys.executable, '-c', CLASSIFY, str(packed), *map(str, paths)]
+    return json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout)
 
 
 def command(*words):

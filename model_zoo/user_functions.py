@@ -4,6 +4,7 @@ import importlib
 import inspect
 import os
 import sys
+import traceback
 from typing import Any, Callable
 
 import mxnet as mx
@@ -47,7 +48,8 @@ def find_function(path: str) -> Callable[..., HybridBlock]:
         ) from error
     function = getattr(module, name, None)
     if not callable(function):
-        raise UserError(f'the network {path} cannot be built: {module.__file__} has {"no" if function is None else "an uncallable"} {name}')
+        where = getattr(module, '__file__', None) or module_name  # packages without __init__.py and built-in modules have no file
+        raise UserError(f'the network {path} cannot be built: {where} has {"no" if function is None else "an uncallable"} {name}')
     return function
 
 
@@ -59,7 +61,7 @@ def build(path: str, classes: int, **kwargs: Any) -> HybridBlock:
     Raises
     ------
     UserError
-        As `find_function`, when the function does not take the arguments, or when it does not return a HybridBlock.
+        As `find_function`, when the function does not take the arguments, raises an exception, or does not return a HybridBlock.
     """
     function = find_function(path)
     arguments = {'classes': classes, **{name: value for name, value in kwargs.items() if name not in _BLOCK_ARGUMENTS}}
@@ -68,7 +70,18 @@ def build(path: str, classes: int, **kwargs: Any) -> HybridBlock:
     except TypeError as error:
         raise UserError(f'{path} does not take the arguments {", ".join(arguments)}: {error}') from error
     with mx.name.Prefix(kwargs.get('prefix') or ''):
-        net = function(**arguments)
+        net = _call(function, path, arguments)
     if not isinstance(net, HybridBlock):
         raise UserError(f'{path} returned {type(net).__name__}: it must return a network, a mxnet.gluon.HybridBlock')
     return net
+
+
+def _call(function, path, arguments):
+    """Call the function of the user; its exceptions become a `UserError` with the line of the function."""
+    try:
+        return function(**arguments)
+    except UserError:
+        raise
+    except Exception as error:  # whatever the user's function raises
+        lines = [f' ({frame.filename}, line {frame.lineno})' for frame in traceback.extract_tb(error.__traceback__)[1:2]]
+        raise UserError(f'{path} raises {type(error).__name__}: {last_line(error)}{"".join(lines)}') from error

@@ -72,6 +72,8 @@ def test_convert_takes_the_preprocessing_and_the_class_names(net, image, tmp_pat
     assert session.input_spec == other and session.class_names == NAMES
     with pytest.raises(bmx.UserError, match='class_names must be a list of names'):
         pack(tmp_path, class_names=[1, 2, 3])
+    with pytest.raises(bmx.UserError, match='class_names names 2 classes, but the network has 3'):
+        pack(tmp_path, class_names=['too', 'few'])
 
 
 def test_the_command_convert_takes_them_as_options(net, tmp_path, run):

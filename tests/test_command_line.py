@@ -252,7 +252,7 @@ def test_mistakes_in_files_for_predict_are_reported_in_one_line(fails, exported,
     image = write_image(tmp_path / 'image.png')
     (tmp_path / 'noise.jpg').write_bytes(b'\xff\xd8 no image')
     fails(['predict', tmp_path / 'none', image], 'none-symbol.json')
-    fails(['predict', exported, tmp_path / 'none.png'], 'none.png', 'No such file')
+    fails(['predict', exported, tmp_path / 'none.png'], f'error: {tmp_path}/none.png: No such file or directory')
     fails(['predict', exported, tmp_path / 'noise.jpg'], 'noise.jpg', 'cannot be decoded as an image')
     fails(['predict', exported, image, '--epoch', '7'], 'net-0007.params')
     fails(['predict', exported, image, '--top', '-1'], '--top')

@@ -11,18 +11,22 @@ import pytest
 from images import make_folders
 from mxnet import autograd, gluon, nd
 from mxnet.gluon import nn
-from test_train_imagenet import TINY, error_of, train
+from training_runs import OPTIONS, TINY, error_of, train
 
 import bmx_melius as bmx
-from bmx_melius import UserError
+import model_zoo
+from bmx_melius import InputSpec, UserError
 from bmx_melius.data.imagenet import identifier, imagenet_classes, with_words
 from bmx_melius.data.labelled_images import LabelledImages
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.fine_tuning import Loaded, freeze, is_frozen, load_weights
 from bmx_melius.methods.updates import finish_update
+from bmx_melius.training.flags import parse_flags
+from bmx_melius.training.initial_weights import load_initial_weights
+from bmx_melius.training.network import make_network, model_arguments
 from model_zoo import get_model
 
-FLEX = {'block_numbers': [1, 1], 'transitions': [0.5], 'initial_layers': 'thumbnail'}
+FLEX = {**OPTIONS, 'initial_layers': 'thumbnail'}
 OUTPUT = {'output.weight', 'output.bias'}
 
 
@@ -62,7 +66,7 @@ def test_weights_are_loaded_by_each_kind_of_name(names):
         'without prefix': {name[len(other.prefix) :]: parameter.data() for name, parameter in other.collect_params().items()},
         'full': {net.prefix + name[len(other.prefix) :]: parameter.data() for name, parameter in other.collect_params().items()},
     }[names]
-    assert load_weights(net, arrays, 10) == Loaded([], 10, 10)
+    assert load_weights(net, arrays, 10) == Loaded({}, 10, 10)
     for name, array in arrays_of(net).items():
         np.testing.assert_array_equal(array, arrays_of(other)[name])
 
@@ -178,6 +182,30 @@ def test_a_run_begins_with_the_weights_and_a_new_output_layer_and_trains_what_is
     assert session['arguments']['freeze'] == 'features' and set(session['arguments']['new_parameters']) == OUTPUT
 
 
+@pytest.mark.parametrize('dtype', ['float32', 'float16'])
+def test_new_output_layers_of_trainings_with_the_same_seed_have_independent_random_numbers(dtype, tmp_path):
+    outputs = []
+
+    def initial_weights(classes, *flags):
+        config = parse_flags([*TINY, '--seed', '1', '--dtype', dtype, '--save-dir', str(tmp_path), *flags], model_zoo)
+        model = model_arguments(config.network, classes)
+        net = make_network(config, get_model, model, InputSpec(1, 16, 16, mean=[0], std=[1]), [mx.cpu()])
+        load_initial_weights(config, get_model, net, model)
+        return net
+
+    def add(number, net):
+        net.save_parameters(str(tmp_path / f'{number}.params'))
+        outputs.append(net.output.weight.data().asnumpy()[:8])
+
+    add(0, initial_weights(8))
+    for number, classes in enumerate((10, 8), start=1):  # each starts from the weights of the one before
+        add(number, initial_weights(classes, '--resume-params', str(tmp_path / f'{number - 1}.params')))
+    correlations = np.corrcoef([output.ravel() for output in outputs])
+    assert outputs[1].dtype == dtype and abs(correlations[np.triu_indices(3, 1)]).max() < 0.3
+    again = initial_weights(10, '--resume-params', str(tmp_path / '0.params'))
+    np.testing.assert_array_equal(again.output.weight.data().asnumpy()[:8], outputs[1])
+
+
 def test_the_exported_network_of_a_run_with_frozen_layers_can_be_converted(tuned, run, tmp_path):
     status, output, errors = run('convert', tuned / 'meliusnet_flex', tmp_path / 'packed')
     assert status == 0 and 'equal those of MXNet' in output, errors
@@ -190,6 +218,8 @@ def test_a_dry_run_says_what_the_run_would_load_and_freeze(flags, of_seven_class
     assert 'starts anew; all else is loaded' in printed and 'frozen     1 of ' in printed and '0.1 times the rate' in printed
     train(*flags, '--freeze', 'nothing', status=2)
     assert error_of(capsys).startswith("error: --freeze nothing: no parameter has a name in which 'nothing' is found")
+    train(*flags, '--freeze', '', status=2)
+    assert 'is found in the names of all parameters' in error_of(capsys)
     assert not (tmp_path / 'run').exists()
 
 

@@ -119,9 +119,9 @@ def test_training_validates_on_the_images_on_which_evaluate_then_finds_the_same_
     assert run('evaluate', tmp_path / 'run' / 'meliusnet_flex', 'digits', '--val-fraction', '0.4')[0] == 2
 
 
-@pytest.mark.parametrize('value', ['0', '1', 'x', '0.1,0.2'])
+@pytest.mark.parametrize('value', ['0', '1', 'nan', 'x', '0.1,0.2'])
 def test_fractions_out_of_range_are_refused(value, tmp_path, capsys):
     train(*TINY, '--data-dir', 'photos', '--val-fraction', value, status=2)
-    assert 'argument --val-fraction' in error_of(capsys)
+    assert f'argument --val-fraction: expected a number above 0 and below 1, not {value!r}' in error_of(capsys)
     train(*TINY, '--dataset', 'digits', '--val-fraction', '0.5', '--save-dir', tmp_path / 'run', status=2)
     assert '--val-fraction 0.5 divides a folder of images' in error_of(capsys)

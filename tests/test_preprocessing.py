@@ -29,7 +29,12 @@ def test_a_description_survives_json():
         assert InputSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
-@pytest.mark.parametrize('fields', [{'channels': 2}, {'channels': 1}, {'size': 0}, {'size': 300}, {'std': (1, 0, 1)}, {'mean': (1, 2)}])
+NOT_FINITE = {'std': (1, float('nan'), 1)}, {'std': (1, float('inf'), 1)}, {'mean': (float('nan'), 0, 0)}
+
+
+@pytest.mark.parametrize(
+    'fields', [{'channels': 2}, {'channels': 1}, {'size': 0}, {'size': 300}, {'std': (1, 0, 1)}, {'mean': (1, 2)}, *NOT_FINITE]
+)
 def test_values_that_do_not_fit_are_refused(fields):
     with pytest.raises(UserError):
         InputSpec(**fields)

@@ -31,9 +31,28 @@ def layers(classes):
     return [nn.Dense(classes)]
 
 
+def raises(classes):
+    raise KeyError('stem')
+
+
+def needs(classes):
+    import no_such_package
+
+
+def maps(classes):
+    return nn.Conv2D(classes, 3)
+
+
 number = 3
 """
 NAME = 'nets.small:make_net'
+
+
+def line_of(text):
+    """Return the number of the line of `MODULE` that contains a text."""
+    return MODULE[: MODULE.index(text)].count('\n') + 1
+
+
 DIGITS = ['--dataset', 'digits', '--batch-size', '256', '--num-epochs', '1']
 
 
@@ -120,11 +139,20 @@ def test_names_of_parameters_do_not_depend_on_other_networks(there):
         ('nowhere:make_net', 'there is no module nowhere in the current folder'),
         ('nets.nowhere:make_net', 'there is no module nets.nowhere'),
         ('nets.small:nothing', 'small.py has no nothing'),
+        ('nets:make_net', 'the network nets:make_net cannot be built: nets has no make_net'),
+        ('sys:make_net', 'the network sys:make_net cannot be built: sys has no make_net'),
         ('nets.small:number', 'small.py has an uncallable number'),
         ('nets.small:', 'does not name a network'),
         ('nets.broken:make', 'importing nets.broken raises ZeroDivisionError'),
         ('nets.needy:make', 'it imports no_such_package, which is not installed'),
         ('nets.small:layers', 'returned list: it must return a network'),
+        ('nets.small:raises', "nets.small:raises raises KeyError: 'stem' ("),
+        ('nets.small:raises', f'small.py, line {line_of("raise KeyError")})'),
+        ('nets.small:needs', "nets.small:needs raises ModuleNotFoundError: No module named 'no_such_package'"),
+        (
+            'nets.small:maps',
+            'nets.small:maps gives outputs of the shape (1, 10, 6, 6) for an image, but training needs one of the shape (1, 10)',
+        ),
     ],
 )
 def test_a_function_that_cannot_be_used_is_one_clear_error(there, folder, name, words, run):

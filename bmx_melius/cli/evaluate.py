@@ -92,7 +92,7 @@ def run(arguments, output):
         from ..analysis.confusion_plot import SUFFIXES, draw, save  # needs matplotlib
 
         require_suffix(arguments.confusion, SUFFIXES)
-    for path in filter(None, (arguments.confusion, arguments.output)):  # told before the work, not after it
+    for path in filter(None, (arguments.confusion, arguments.output)):  # an error before the work, not after it
         require_writable(path)
 
     exported = _exported(arguments)

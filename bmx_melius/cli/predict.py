@@ -8,7 +8,7 @@ import sys
 
 from ..arguments import positive_int
 from ..class_scores import most_probable
-from ..errors import UserError
+from ..errors import UserError, describe_os_error
 from ..exported import Exported
 from ..files import replacing, require_writable
 from . import image_options
@@ -78,8 +78,11 @@ def run(arguments, output):
     for image in images:
         try:
             pixels = classifier.read(image, spec)
-        except (UserError, OSError) as error:
+        except UserError as error:
             unreadable.append(str(error))
+            continue
+        except OSError as error:
+            unreadable.append(describe_os_error(error))
             continue
         (probabilities,) = classifier.probabilities(classifier(pixels, [image]))
         best = most_probable(probabilities, arguments.top)

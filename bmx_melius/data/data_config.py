@@ -43,5 +43,5 @@ class DataConfig:
         )
         require(
             not self.val_fraction or (self.dataset == 'imagenet' and not self.use_rec),
-            f'--val-fraction {self.val_fraction} divides a folder of images, and the data are none; leave the flag out',
+            f'--val-fraction {self.val_fraction} divides a folder of images with CLASS/*.jpg, which these data are not; leave the flag out',
         )

@@ -71,7 +71,7 @@ class ImageFolder(EncodedImages, Dataset):
     def split(self, fraction):
         """Divide the images of each class into two parts by their names, without moving files.
 
-        The image with the lowest SHA-256 of ``CLASS/FILE`` come first, so the parts depend on nothing but these names: they are the same in
+        The images with the lowest SHA-256 of ``CLASS/FILE`` come first, so the parts depend only on these names: they are the same in
         all programs, for all seeds and on all machines, and images that are added later move few others to the other part.
 
         Parameters

@@ -96,7 +96,7 @@ def open_images(data, spec, threads, val_fraction=None):
     dataset = DATASETS.get(data)
     path = os.path.expanduser(data)
     if val_fraction and (dataset or not os.path.isdir(path)):
-        raise UserError(f'--val-fraction {val_fraction:g} divides a folder with CLASS/*.jpg, and {data} is none; leave the flag out')
+        raise UserError(f'--val-fraction {val_fraction:g} divides a folder with CLASS/*.jpg, which {data} is not; leave the flag out')
     if dataset and dataset.open:
         images = dataset.open(os.path.expanduser(dataset.data_dir or '')).evaluation
         return LabelledImages(data, images, _numbered(len(images)), len(dataset.class_names), list(dataset.class_names))

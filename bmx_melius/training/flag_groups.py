@@ -250,7 +250,7 @@ def _add_objective_flags(group, zoo):
     group.add_argument('--mixup-off-epoch', type=int, metavar='N', help='turn mixup off in the last N epochs (default: 0)')
     group.add_argument('--label-smoothing', action='store_true', help='distribute 0.1 of the probability of each label over all classes')
     group.add_argument(
-        '--teacher', metavar='NAME', help='distill this network: a name in this zoo or in GluonCV, or the prefix of an exported network'
+        '--teacher', metavar='NAME', help='distill this network: a name as for --model, or the prefix of an exported network'
     )
     group.add_argument('--teacher-params', metavar='FILE', help='weights of a teacher given by name')
     _add_pretrained(

@@ -1,12 +1,15 @@
 """Initial weights of a new run: random ones, published ones, or those of another run; and which of them are trained, at which rate."""
 
 import math
+import zlib
 
 import mxnet as mx
+import numpy as np
 
 from ..container import read_arrays
 from ..errors import UserError, last_line
 from ..fine_tuning import freeze, load_weights, name_some
+from .network import INITIALIZERS, seed_generators
 from .saving.stored_checkpoints import verify_file
 
 OTHER_NETWORK = 'give the flags that it was trained with, such as --model, --model-options and --initial-layers, or use other weights'
@@ -47,6 +50,8 @@ def load_initial_weights(config, get_model, net, model):
     except UserError as error:
         flag = '--resume-params' if config.resume_params else '--use-pretrained'
         raise UserError(f'{flag}: {source} does not fit {config.network.model}: {error}; {OTHER_NETWORK}') from error
+    for name, unused in loaded.unused.items():
+        _initialize_anew(config, net._collect_params_with_prefix()[name], name, unused)
     return loaded.new, f'{source}: {loaded}'
 
 
@@ -63,7 +68,7 @@ def set_trained(config, net):
     for name, parameter in parameters.items():
         if name not in (config.new_parameters or ()):
             parameter.lr_mult *= config.pretrained_lr_factor
-    if not config.freeze:
+    if config.freeze is None:
         return None
     try:
         frozen = freeze(net, config.freeze)
@@ -75,6 +80,18 @@ def set_trained(config, net):
         f'{len(frozen)} of {len(parameters)} parameters ({values:,} of {all_values:,} values): {name_some(frozen)}; '
         f'trained: {name_some(trained)}'
     )
+
+
+def _initialize_anew(config, parameter, name, unused):
+    """Initialize a parameter of a new output layer with random numbers that differ from those in the weights.
+
+    With the seed of a run that starts from random weights, the layer would have the initial values of the output layer in the weights if
+    that was trained with the same ``--seed``: its first classes would begin with features that were trained for other classes. The seed is
+    therefore derived from that of the run, the name, and the `unused` array of the weights, which differs in each of several trainings.
+    """
+    values = unused.asnumpy() if isinstance(unused, mx.nd.NDArray) else np.ascontiguousarray(unused)
+    seed_generators(config.seed, *(zlib.crc32(content) for content in (name.encode(), values.tobytes())))
+    parameter.initialize(default_init=INITIALIZERS[config.network.initialization], ctx=parameter.list_ctx(), force_reinit=True)
 
 
 def _read(file):

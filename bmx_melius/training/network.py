@@ -79,13 +79,18 @@ def make_network(config, get_model, model, spec, devices):
         stem = f' with initial_layers {model["initial_layers"]}' if 'initial_layers' in model else ''
         shape = ' x '.join(map(str, spec.shape))
         raise UserError(f'images of {shape} (--input-size {spec.size}) do not fit {network.model}{stem}: {last_line(error)}') from error
-    for seed in (mx.random.seed, random.seed, np.random.seed):
-        seed(seed_for(config.seed))
+    seed_generators(config.seed)
     net.initialize(INITIALIZERS[network.initialization], ctx=devices)
     net.cast(network.dtype)
     if network.mode == 'hybrid':
         net.hybridize(static_alloc=True, static_shape=True)
     return net
+
+
+def seed_generators(seed, *place):
+    """Seed the generators from which initializers draw, those of MXNet, Python and NumPy, by `seed_for`."""
+    for generator in (mx.random, random, np.random):
+        generator.seed(seed_for(seed, *place))
 
 
 def check_dtype(dtype, device):

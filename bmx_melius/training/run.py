@@ -9,6 +9,7 @@ from ..analysis.summary import Summary
 from ..data.imagenet import with_words
 from ..data.opening import open_source
 from ..data.source import Batching
+from ..errors import UserError
 from ..exported import description_fields
 from ..files import remove_leftovers
 from ..reporting import LOG, logging_to_file
@@ -76,6 +77,7 @@ class Run:
         self.objective = make_objective(config, zoo.get_model, self.net, self.source.classes, spec.shape, self.devices)
         self.trainer = make_trainer(config, self.net, self.source.updates_per_epoch, self.source.images_per_update, workers)
         self._graph = Graph.read(self.net, (1, *spec.shape))
+        _require_classifier(self._graph, config.network.model, self.source.classes)
         self._counts = Summary.of(self._graph).counts
         self._description = description_fields(model, spec, self._counts, with_words(self.source.class_names))
         schedule = self.trainer.optimizer.lr_scheduler
@@ -139,3 +141,13 @@ class Run:
         best, weights = self._checkpoints.best(self.progress)
         self.net.load_parameters(weights, ctx=self.devices)
         export_network(self.config.output.save_dir, self.net, self.source.spec.shape, self._description, best)
+
+
+def _require_classifier(graph, model, classes):
+    """Raise `UserError` unless the network has one output, a logit for each class; a function of the user may return any network."""
+    shapes = [node.shape for node in graph.outputs]
+    if shapes != [(1, classes)]:
+        raise UserError(
+            f'{model} gives outputs of the shape {" and ".join(map(str, shapes))} for an image, but training needs one of the shape '
+            f'{(1, classes)}: a logit for each of the {classes} classes'
+        )

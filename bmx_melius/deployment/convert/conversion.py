@@ -6,6 +6,7 @@ from typing import Optional, Sequence, Union
 import mxnet as mx
 
 from ...analysis.graph import InputShape, load_symbol, shapes_by_name, symbol_of
+from ...class_scores import number_of_classes, require_names
 from ...container import is_parameter_file, read_arrays
 from ...errors import UserError, last_line
 from ...exported import Description, Exported
@@ -57,7 +58,8 @@ def convert(
     Raises
     ------
     UserError
-        If a file, parameter or node cannot be converted; the message names it. No file is written.
+        If a file, parameter or node cannot be converted; the message names it. If `class_names` are not one for each class. No file is
+        written.
     OSError
         If a file cannot be written.
 
@@ -87,7 +89,11 @@ def convert(
         raise UserError(f'{symbol_file} is not a symbol, it holds parameters{swapped}')
     symbol = load_symbol(symbol_file)
     arrays = read_arrays(params_file)
-    packed = pack(symbol, arrays, _shapes(symbol, arrays, input_shape), verify, half)
+    shapes = _shapes(symbol, arrays, input_shape)
+    packed = pack(symbol, arrays, shapes, verify, half)
+    if class_names is not None:
+        _, outputs, _ = symbol.infer_shape(**shapes)
+        require_names(class_names, number_of_classes([(1, *shape[1:]) for shape in outputs], symbol_file), 'class_names')
     exported.write_symbol(packed.symbol, packed.arrays, fields)
     report = packed.report
     report.symbol_file, report.params_file = written_symbol, written_params
