@@ -259,7 +259,7 @@ def folders(tmp_path):
 
 def open_photos(folder, threads=2):
     train, validation = open_folders(folder, PLAIN)
-    return FolderSource(train, validation, PLAIN, MIRROR_ONLY, Batching(6), threads)
+    return FolderSource(train, validation, str(folder), PLAIN, MIRROR_ONLY, Batching(6), threads)
 
 
 def damage(path, keep_ends):

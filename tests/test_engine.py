@@ -550,7 +550,7 @@ BEYOND = {
         lambda: words_of(
             [(4, 1 << 18, 1, 1)], [record('conv', [0], 1, kernel_h=16, kernel_w=4, pad_top=8, pad_left=2, pad_bottom=8, pad_right=2)], [1]
         ),
-        'word 28: weight of operation 0 (conv) needs 16777216 words, 2 are left',
+        'word 31: weight of operation 0 (conv) needs 16777216 words, 2 are left',
     ),
 }
 

@@ -18,6 +18,7 @@ import bmx_melius
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
 from bmx_melius.container import read_parameters, write_parameters
+from bmx_melius.exported import Exported
 from bmx_melius.importers.bmxnet_v2 import reference_options
 from bmx_melius.importers.bmxnet_v2_converted import read_converted
 from model_zoo import get_model
@@ -243,7 +244,7 @@ def test_checkpoint_becomes_a_network_with_a_description_and_json_lists_every_ma
     path, network = reference
     assert run(path, tmp_path / 'net', '--model', 'meliusnet22', '--to', form, *(['--json'] if form == 'float' else [])) == 0
     np.testing.assert_allclose(load(tmp_path / 'net')(network['x']).asnumpy(), network['logits'], atol=1e-4)
-    description = json.loads((tmp_path / 'net-summary.json').read_text())
+    description = Exported(tmp_path / 'net').description().fields
     assert description['model'] == {'name': 'meliusnet22', 'classes': 40, 'initial_layers': 'grouped_stem'}
     assert bmx_melius.InputSpec.from_json(description['input']) == bmx_melius.InputSpec()
     expected = next(row for row in GROUND_TRUTH['models'] if (row['model'], row['stem']) == ('meliusnet22', 'grouped_stem'))

@@ -57,7 +57,7 @@ def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
         (['--model', 'meliusnetA', '--dataset', 'digits', '--clip-threshold', '0'], 'threshold'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--preset', 'naif'], 'full-precision'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--use-rec'], '--use-rec'),
-        (['--model', 'meliusnetA', '--dataset', 'digits', '--use-pretrained'], 'no weights'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--input-size', '32', '--use-pretrained'], 'no weights'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--initial-layers', 'tiny'], 'thumbnail'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '[1]'], '--model-options'),
         (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '{"depth": 3}'], 'depth'),

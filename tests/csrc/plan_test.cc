@@ -204,11 +204,11 @@ void few_parts_are_read_in_all() {
         slices.push_back(b.slice(x, i - 1, i));
     }
     const int reversed = b.concat(slices);
-    int last = -1;
+    std::vector<int> concats;
     for (int i = 0; i < kConcats; i++) {
-        last = b.concat(std::vector<int>(kOperands, reversed));
+        concats.push_back(b.concat(std::vector<int>(kOperands, reversed)));
     }
-    const Planned p = plan("concats of concats", b, {last});
+    const Planned p = plan("concats of concats", b, concats);
     CHECK(parts_read(p) < kConcats * kOperands + (1 << 16));
 }
 
@@ -227,6 +227,19 @@ void views_that_are_read_too_often_are_copied() {
     }
     const Planned p = plan("many readers", b, outputs);
     CHECK(maker(p, reversed).kind == StepKind::copy && parts_read(p) < kReaders * 3);
+}
+
+void steps_that_no_output_needs_are_left_out() {
+    ProgramBuilder b;
+    const int x = b.input(64, 8, 8);
+    b.binary_conv(b.threshold(x), 64);
+    const Planned p = plan("unread convolution", b, {b.relu(x)});
+    bmx::Fusion fusion = p.fusion;
+    bmx::drop_unread(fusion);
+    CHECK(fusion.groups.size() < p.fusion.groups.size());
+    for (const bmx::Group& group : fusion.groups) {
+        CHECK(group.kind != StepKind::binary_conv && group.kind != StepKind::input_pack);
+    }
 }
 
 // --- placement
@@ -330,6 +343,7 @@ int main(int argc, char** argv) {
     views_that_break_words_of_bits_are_copied();
     few_parts_are_read_in_all();
     views_that_are_read_too_often_are_copied();
+    steps_that_no_output_needs_are_left_out();
     sums_lie_where_their_summand_lay();
     sums_with_a_slice_lie_where_the_slice_lay();
     bits_for_several_convolutions_lie_side_by_side();
