@@ -267,21 +267,39 @@ def plot(study, rows, path):
 def plot_tradeoff(study, rows, path):
     """Plot the accuracy of each row, mean and range over the seeds, against its operations and the time of its packed network."""
     finished = [row for row in rows if row['n']]
-    quantities = {'ops': 'OPs', 'latency': 'packed network, one image / s'}
+    quantities = {'ops': ('OPs (10⁶)', 1e-6), 'latency': ('packed network, one image (ms)', 1e3)}
     shown = [key for key in quantities if any(row[key] is not None for row in finished)]
     figure = Figure(figsize=(6.5 * len(shown), 5), layout='constrained')
     measured = 'test_top1' if all('test_top1' in result for row in finished for result in row['seeds'].values()) else 'best_top1'
     for axes, key in zip(figure.subplots(1, len(shown), squeeze=False, sharey=True)[0], shown):
+        (label, factor), points = quantities[key], {}
         for row in finished:
             if row[key] is not None:
                 values = [100 * result[measured] for result in row['seeds'].values()]
                 mean = statistics.fmean(values)
-                axes.errorbar(row[key], mean, yerr=[[mean - min(values)], [max(values) - mean]], marker='o', capsize=2)
-                axes.annotate(row['name'], (row[key], mean), xytext=(4, 3), textcoords='offset points', fontsize=8)
-        axes.set(xscale='log', xlabel=quantities[key], title=study.title)
+                points[row['name']] = factor * row[key], mean
+                axes.errorbar(*points[row['name']], yerr=[[mean - min(values)], [max(values) - mean]], marker='o', capsize=2)
+        axes.set(xscale='log', xlabel=label, title=study.title)
+        axes.xaxis.set_major_formatter('{x:g}')
+        axes.xaxis.set_minor_formatter('{x:g}')
+        axes.tick_params(which='minor', labelsize='x-small')
         axes.grid(alpha=0.3, which='both')
+        _label(figure, axes, points)
     figure.axes[0].set_ylabel(f'{MEASURED[measured][0]}; mean and range of the seeds')
     figure.savefig(path, dpi=110)
+
+
+def _label(figure, axes, points):
+    """Write the names of points beside them, higher where they would cover other names. `points` is a mapping of names to (x, y)."""
+    figure.draw_without_rendering()  # the layout determines the places of the points
+    size, taken = 8, []  # in points, 1/72 inch
+    for name, point in sorted(points.items(), key=lambda item: item[1][1]):
+        x, y = axes.transData.transform(point) * 72 / figure.dpi
+        width = 0.6 * size * len(name)
+        y = max([y, *(bottom + size for left, right, bottom in taken if left < x + width and x < right and y < bottom + size)])
+        taken.append((x, x + width, y))
+        shift = y - axes.transData.transform(point)[1] * 72 / figure.dpi
+        axes.annotate(name, point, xytext=(4, shift + 2), textcoords='offset points', fontsize=size)
 
 
 def draw_flips(study, rows):
