@@ -296,10 +296,9 @@ def _label(figure, axes, points):
     for name, point in sorted(points.items(), key=lambda item: item[1][1]):
         x, y = axes.transData.transform(point) * 72 / figure.dpi
         width = 0.6 * size * len(name)
-        y = max([y, *(bottom + size for left, right, bottom in taken if left < x + width and x < right and y < bottom + size)])
-        taken.append((x, x + width, y))
-        shift = y - axes.transData.transform(point)[1] * 72 / figure.dpi
-        axes.annotate(name, point, xytext=(4, shift + 2), textcoords='offset points', fontsize=size)
+        free = max([y, *(bottom + size for left, right, bottom in taken if left < x + width and x < right and y < bottom + size)])
+        taken.append((x, x + width, free))
+        axes.annotate(name, point, xytext=(4, free - y + 2), textcoords='offset points', fontsize=size)
 
 
 def draw_flips(study, rows):
