@@ -9,6 +9,7 @@ several: what takes long is made with `make_once`, whose result all workers shar
 
 import contextlib
 import fcntl
+import functools
 import os
 import random
 import shutil
@@ -24,6 +25,8 @@ import pytest
 from hypothesis import settings
 from keras_files import LARQ_FILE, meliusnet22_layers, write_keras
 from native_program import BUILDS, BuildError, build_program
+
+from bmx_melius.deployment.runtime import engine
 
 # A process started in the background by a shell without job control ignores Ctrl-C, and so do its children: restore the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -95,6 +98,22 @@ def build_native(shared_folder):
                 return build_program(folder, source, parts, BUILDS[build])
             except BuildError as error:
                 pytest.skip(str(error))
+
+    return call
+
+
+@pytest.fixture(scope='session')
+def open_engine(tmp_path_factory):
+    """The function name of an instruction set -> engine: each a copy of the file, because it reads BMX_MELIUS_ISA only once."""
+    folder = tmp_path_factory.mktemp('engines')
+
+    @functools.lru_cache(maxsize=None)
+    def call(name):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv('BMX_MELIUS_ISA', name)
+            library = engine.open_library(shutil.copy(engine.ENGINE_LIBRARY, folder / f'{name}.so'))
+            library.bmx_isa()
+        return library
 
     return call
 

@@ -15,6 +15,7 @@ from native_build import (  # noqa: E402, F401
     FLAGS,
     INSTRUCTION_SETS,
     OPERATOR_SOURCE,
+    SAME_RESULTS,
     BuildError,
     find_compiler,
     fresh_object,
@@ -61,7 +62,7 @@ def build_program(folder, source, parts, flags):
     """
     compiler, folder = find_compiler(), pathlib.Path(folder)
     have = known_instruction_sets(compiler)
-    common = [*compiler, '-std=c++17', '-pthread', f'-I{SOURCES}', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
+    common = [*compiler, '-std=c++17', '-pthread', *SAME_RESULTS, f'-I{SOURCES}', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
     commands, objects = [], []
     for path, instruction_set in [*_files(parts), (ROOT / source, None)]:
         if instruction_set is not None and instruction_set not in have:

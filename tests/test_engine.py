@@ -2,12 +2,10 @@
 
 import collections
 import ctypes
-import functools
 import json
 import os
 import random as randoms
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -15,9 +13,9 @@ import threading
 import zlib
 
 import mxnet as mx
-import native_program
 import numpy as np
 import pytest
+from engines import INSTRUCTION_SETS, Engine, create, require_instruction_set, sizes_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from large_programs import chain, concatenations, record, sums, words_of
@@ -35,84 +33,6 @@ from bmx_melius.deployment.runtime import engine
 from model_zoo import get_model
 
 pytestmark = pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
-
-INSTRUCTION_SETS = ['reference', *native_program.INSTRUCTION_SETS]
-
-
-def create(library, words):
-    """Return the handle of a program, or None."""
-    return library.bmx_program_create(words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(words))
-
-
-class Engine:
-    """A program on a library."""
-
-    def __init__(self, library, handle, program):
-        self.library, self.program, self.handle = library, program, handle
-
-    @classmethod
-    def of(cls, library, program):
-        handle = create(library, program.to_words())
-        assert handle, library.bmx_last_error()
-        return cls(library, handle, program)
-
-    def __del__(self):
-        self.library.bmx_program_destroy(self.handle)
-
-    def call(self, function, inputs, *arguments):
-        """Call a function that makes outputs; return them, or raise what the engine says."""
-        values = self.program.values([array.shape[2:] for array in inputs])
-        inputs = [np.ascontiguousarray(array, dtype=np.float32) for array in inputs]
-        outputs = [np.full((len(inputs[0]), *values[number].shape), np.nan, np.float32) for number in self.program.outputs]
-        if function(self.handle, sizes_of(inputs), pointers(inputs), pointers(outputs), *arguments):
-            raise ProgramError(self.library.bmx_last_error().decode())
-        return outputs
-
-    def run(self, inputs, threads=1):
-        return self.call(self.library.bmx_program_run, inputs, threads)
-
-    def profile(self, inputs, threads=1):
-        callback_type, steps = self.library.bmx_program_profile.argtypes[-2], []
-
-        def callback(_, name, seconds, macs, binary):
-            steps.append((name.decode(), seconds, macs, binary))
-
-        return self.call(self.library.bmx_program_profile, inputs, threads, callback_type(callback), None), steps
-
-    def memory(self, inputs, threads=1):
-        return self.library.bmx_program_working_memory(self.handle, sizes_of(inputs), threads)
-
-
-def sizes_of(arrays):
-    numbers = [number for array in arrays for number in (*array.shape, 0, 0)[:4]]
-    return (ctypes.c_int64 * len(numbers))(*numbers)
-
-
-def pointers(arrays):
-    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-
-
-@pytest.fixture(scope='session')
-def open_engine(tmp_path_factory):
-    """The function name of an instruction set -> engine: each a copy of the file, because it reads BMX_MELIUS_ISA only once."""
-    folder = tmp_path_factory.mktemp('engines')
-
-    @functools.lru_cache(maxsize=None)
-    def call(name):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv('BMX_MELIUS_ISA', name)
-            library = engine.open_library(shutil.copy(engine.ENGINE_LIBRARY, folder / f'{name}.so'))
-            library.bmx_isa()
-        return library
-
-    return call
-
-
-def require_instruction_set(name):
-    """Skip the test if this build or this CPU lacks an instruction set."""
-    available = engine.instruction_sets()[1]
-    if name not in available:
-        pytest.skip(f'{name}: not in this build or not on this CPU, which have {" ".join(available)}')
 
 
 @pytest.fixture(scope='session', params=INSTRUCTION_SETS)
@@ -315,7 +235,7 @@ def test_profiling_times_each_layer_once_and_counts_all_multiplications(library,
 def test_the_engine_reads_parameter_files_itself(reference_library, meliusnet22):
     program, path, x, logits = meliusnet22
     library = reference_library
-    handle = library.bmx_program_load(str(path).encode())
+    handle = library.bmx_program_load(str(path).encode(), 0)
     assert handle, library.bmx_last_error()
     np.testing.assert_allclose(Engine(library, handle, program).run([x[:1]], 2)[0], logits[:1], atol=1e-4)
 
@@ -355,10 +275,10 @@ import ctypes, os, sys
 import numpy as np
 library = ctypes.CDLL(sys.argv[1])
 library.bmx_program_create.restype = ctypes.c_void_p
-library.bmx_program_create.argtypes = ctypes.c_void_p, ctypes.c_size_t
+library.bmx_program_create.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 library.bmx_program_run.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
 words, x = np.load(sys.argv[2]), np.load(sys.argv[3])
-program = library.bmx_program_create(words.ctypes.data, len(words))
+program = library.bmx_program_create(words.ctypes.data, len(words), 0)
 sizes = (ctypes.c_int64 * 4)(*x.shape)
 def run():
     y = np.zeros(4096, np.float32)
@@ -630,7 +550,7 @@ def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(reference
 
     def load(octets):
         path.write_bytes(octets)
-        handle = library.bmx_program_load(str(path).encode())
+        handle = library.bmx_program_load(str(path).encode(), 0)
         if handle:
             library.bmx_program_destroy(handle)
             return True
@@ -639,9 +559,9 @@ def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(reference
         return False
 
     assert load(content)
-    assert not library.bmx_program_load(str(tmp_path / 'missing.params').encode())
+    assert not library.bmx_program_load(str(tmp_path / 'missing.params').encode(), 0)
     assert 'missing.params' in library.bmx_last_error().decode()
-    assert not library.bmx_program_load(str(tmp_path).encode())
+    assert not library.bmx_program_load(str(tmp_path).encode(), 0)
     assert f'{tmp_path}: cannot read it: it is a folder' == library.bmx_last_error().decode()
     for end in range(0, len(content), 1 if long_run else 37):
         assert not load(content[:end])

@@ -1,8 +1,9 @@
 """The kernels of each instruction set against plain loops: what they compute, and what they touch in memory.
 
-Binary kernels must agree bit for bit, float kernels up to rounding.
+Binary kernels must agree with them bit for bit, float kernels up to rounding, and with those of the other instruction sets bit for bit.
 """
 
+import re
 import subprocess
 
 import pytest
@@ -22,3 +23,14 @@ def test_kernels_equal_plain_loops_and_write_only_their_output(kernels, build, i
     if done.returncode == NOT_AVAILABLE:
         pytest.skip(done.stdout.strip())
     assert done.returncode == 0, done.stdout
+
+
+def test_float_kernels_of_all_instruction_sets_give_the_same_bits(build_native, long_run):
+    program = build_native('tests/csrc/float_kernels_test.cc', ['binary', 'float', 'dispatch'], 'optimized')
+    digests = {}
+    for instruction_set in ['reference', *INSTRUCTION_SETS]:
+        command = [program, instruction_set, str(CASES['float'][long_run])]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if done.returncode != NOT_AVAILABLE:
+            digests[instruction_set] = re.search('digest (.*)', done.stdout)[1]  # of the exact kernels, which come first
+    assert len(set(digests.values())) == 1, digests

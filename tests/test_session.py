@@ -1,5 +1,6 @@
 """Packed networks without MXNet: what a session computes, and what it refuses."""
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -70,6 +71,20 @@ def test_arrays_that_are_not_contiguous_and_lists_of_floats_are_taken(prefix):
     x = make_image()
     assert_same(bmx.Session(prefix)(np.asfortranarray(x)), bmx.Session(prefix)(x))
     assert_same(bmx.Session(prefix)(x[:, :, ::-1]), bmx.Session(prefix)(x[:, :, ::-1].copy()))
+
+
+@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+def test_the_fingerprint_is_the_hash_of_the_outputs_for_the_documented_input(prefix):
+    session = bmx.Session(prefix)
+    x = (np.random.RandomState(0).randint(-(2**23), 2**23, (1, 5, 8, 6)) / 2**22).astype(np.float32)
+    expected = hashlib.sha256(b''.join(array.tobytes() for array in session(x))).hexdigest()
+    assert session.fingerprint() == expected == bmx.Session(prefix, threads=3).fingerprint()
+
+
+def test_a_precision_is_exact_or_fast(prefix):
+    assert_same(bmx.Session(prefix, precision='fast')(make_image()), reference.run(make_program(), [make_image()]))
+    with pytest.raises(bmx.UserError, match="precision must be 'exact' or 'fast', not 'half'"):
+        bmx.Session(prefix, precision='half')
 
 
 @pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')

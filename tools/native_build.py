@@ -31,7 +31,9 @@ OPERATOR_SOURCE = 'mxnet_op.cc'
 SHARED_FOLDER = 'program'  # compiled into both libraries, because the engine exports only its C interface
 ENGINE_LIBRARY = '_engine.so'
 
-FLAGS = ['-std=c++17', '-O3', '-g0', '-fPIC', '-fvisibility=hidden', '-Wall', '-Wextra', f'-I{SOURCES}']
+# Compilers fuse a product and a sum where an instruction set has that operation, unless it is forbidden: results would depend on it.
+SAME_RESULTS = ['-ffp-contract=off']
+FLAGS = ['-std=c++17', '-O3', '-g0', '-fPIC', '-fvisibility=hidden', '-Wall', '-Wextra', *SAME_RESULTS, f'-I{SOURCES}']
 THREADS = ['-pthread']
 _AVX2 = ['-mavx2', '-mfma', '-mf16c', '-mpopcnt']
 _AVX512 = [*_AVX2, *('-mavx512' + part for part in ('f', 'bw', 'dq', 'vl', 'vbmi', 'vbmi2', 'vnni', 'vpopcntdq', 'bitalg'))]

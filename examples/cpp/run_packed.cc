@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     if (argc != 3) {
         return fail("usage: run_packed PREFIX-0000.params image.bin");
     }
-    bmx_program* program = bmx_program_load(argv[1]);
+    bmx_program* program = bmx_program_load(argv[1], BMX_EXACT);
     if (!program) {
         return fail(bmx_last_error());
     }

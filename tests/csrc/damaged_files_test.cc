@@ -66,7 +66,7 @@ bool run(const bmx_program* program) {
 
 int main() {
     for (std::string path; std::getline(std::cin, path);) {
-        bmx_program* program = bmx_program_load(path.c_str());
+        bmx_program* program = bmx_program_load(path.c_str(), BMX_EXACT);
         if (program && !run(program)) {
             std::printf("%s: %s\n", path.c_str(), bmx_last_error());
             return 1;

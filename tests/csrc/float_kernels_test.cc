@@ -4,7 +4,8 @@
 //
 // To add a case: a function `check_KERNEL(const FloatKernels&)` that makes one random call, and a line in `main`.
 // Every buffer has exactly the size that the kernels' contract requires, so that AddressSanitizer detects access
-// outside; gaps between rows hold a number that must not change.
+// outside; gaps between rows hold a number that must not change. Prints a digest of all results, which must be the same
+// for all instruction sets.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "kernel_tables.h"
+#include "kernels/multiply_add.h"
 
 namespace {
 
@@ -56,6 +58,16 @@ Reals planar_reals(size_t count) {
     Reals result = random_reals(count);
     result.insert(result.end(), kFloatReadAhead / sizeof(float), std::numeric_limits<float>::quiet_NaN());
     return result;
+}
+
+uint64_t digest = 14695981039346656037u;  // FNV-1a
+
+void add_to_digest(const Reals& results) {
+    for (const float x : results) {
+        uint32_t bits;
+        std::memcpy(&bits, &x, sizeof bits);
+        digest = (digest ^ bits) * 1099511628211u;
+    }
 }
 
 [[noreturn]] void fail(const char* table, const char* what) {
@@ -158,6 +170,7 @@ void check_planar_row(const FloatKernels& kernels) {
     PlanarRow row = {&conv,   prepared.data, rows.data(),    input_channel,  zero.get(),
                      columns, output.data(), output_channel, random.epilogue};
     kernels.planar_row(row);
+    add_to_digest(output);
     expect_gaps(kernels.name, "planar_row wrote between rows", output, output_channel, columns);
 
     for (int o = 0; o < conv.out_channels; ++o) {
@@ -220,6 +233,7 @@ void check_gemm(const FloatKernels& kernels) {
     Gemm gemm = {
         m, n, k, a.data(), lda, indexed ? column.data() : nullptr, prepared.data, c.data(), ldc, random.epilogue};
     kernels.gemm(gemm);
+    add_to_digest(c);
     expect_gaps(kernels.name, "gemm wrote between rows", c, ldc, n);
     for (int i = 0; i < m; ++i) {
         for (int j = 0; j < n; ++j) {
@@ -279,6 +293,7 @@ void check_pool_row(const FloatKernels& kernels) {
     Reals output(extent(pixels, output_pixel, channels), kGap);
     kernels.pool_row({number, x.at(0), stride * pixel, window.data(), int(window.size()), pixels, channels,
                       random.epilogue, output.data(), output_pixel});
+    add_to_digest(output);
     expect_gaps(kernels.name, "pool_row wrote between pixels", output, output_pixel, channels);
     for (int i = 0; i < pixels; ++i) {
         for (int c = 0; c < channels; ++c) {
@@ -302,6 +317,7 @@ void check_sum_pixels(const FloatKernels& kernels) {
     const Reals start = random_reals(channels);
     Reals sums = start;
     kernels.sum_pixels(number, x.at(0), stride, pixels, channels, random.epilogue, sums.data());
+    add_to_digest(sums);
     for (int c = 0; c < channels; ++c) {
         double sum = start[c], magnitude = std::fabs(start[c]);
         for (int i = 0; i < pixels; ++i) {
@@ -434,6 +450,7 @@ void check_transform(const FloatKernels& kernels) {
                                    Elementwise::abs, Elementwise::sigmoid, Elementwise::elu, Elementwise::gelu}) {
         Grid y = x;
         kernels.transform({kind, y.numbers.data(), y.pixel, y.pixels, y.channels, a.data(), b.data()});
+        add_to_digest(y.numbers);
         for (int i = 0; i < x.pixels; ++i) {
             for (int c = 0; c < x.channels; ++c) {
                 const double expected = transformed(kind, x.at(i, c), a[c], b[c]);
@@ -480,6 +497,7 @@ void check_mean_channels(const FloatKernels& kernels) {
     const Reals x = random_reals(size_t(pixels) * channels);
     Reals means(pixels);
     kernels.mean_channels(x.data(), pixels, channels, means.data());
+    add_to_digest(means);
     for (int i = 0; i < pixels; ++i) {
         double sum = 0, magnitude = 0;
         for (int c = 0; c < channels; ++c) {
@@ -487,6 +505,26 @@ void check_mean_channels(const FloatKernels& kernels) {
             magnitude += std::fabs(x[size_t(i) * channels + c]);
         }
         expect_close(kernels.name, "mean_channels", means[i], sum / channels, magnitude / channels, 4e-6);
+    }
+}
+
+// The emulation on processors without the operation, on which the reference kernels are compiled, against the C
+// library.
+void check_multiply_add() {
+    const auto number = [](int range) {
+        return std::ldexp(std::uniform_real_distribution<float>(-1, 1)(generator), pick(-range, range));
+    };
+    const auto rough = [] { return std::ldexp(float(pick(-15, 15)), pick(-12, 12)); };  // products and sums with ties
+    for (int i = 0; i < 1000; ++i) {
+        const int range = pick({0, 10, 70});
+        const bool ties = toss();
+        const float a = ties ? rough() : number(range), b = ties ? rough() + std::ldexp(1.0f, -20) : number(range);
+        const float c = ties ? rough() : number(2 * range);
+        const float found = multiply_add(a, b, c), expected = std::fma(a, b, c);
+        if (std::memcmp(&found, &expected, sizeof found)) {
+            std::printf("multiply_add(%a, %a, %a) is %a instead of %a\n", a, b, c, found, expected);
+            std::exit(1);
+        }
     }
 }
 
@@ -542,24 +580,27 @@ void check_gemm_of_any_size(const FloatKernels& kernels) {
 }  // namespace
 
 int main(int, char** arguments) {
-    const FloatKernels& kernels = *require_instruction_set(arguments[1]).floats;
-    check_nan(kernels);
-    for (int i = 0; i < 20; ++i) {
-        check_gemm_of_any_size(kernels);
+    check_multiply_add();
+    for (const FloatKernels* table : float_tables(require_instruction_set(arguments[1]))) {
+        const FloatKernels& kernels = *table;
+        check_nan(kernels);
+        for (int i = 0; i < 20; ++i) {
+            check_gemm_of_any_size(kernels);
+        }
+        for (int i = std::atoi(arguments[2]); i-- > 0;) {
+            check_planar_row(kernels);
+            check_gemm(kernels);
+            check_pool_row(kernels);
+            check_sum_pixels(kernels);
+            check_planar_to_pixels(kernels);
+            check_pixels_to_planar<float>(kernels, Number::f32);
+            check_pixels_to_planar<int16_t>(kernels, Number::i16);
+            check_planar_max_pool(kernels);
+            check_transform(kernels);
+            check_combine<float>(kernels, Number::f32);
+            check_combine<int16_t>(kernels, Number::i16);
+            check_mean_channels(kernels);
+        }
+        std::printf("%s: digest %016llx\n", kernels.name, static_cast<unsigned long long>(digest));
     }
-    for (int i = std::atoi(arguments[2]); i-- > 0;) {
-        check_planar_row(kernels);
-        check_gemm(kernels);
-        check_pool_row(kernels);
-        check_sum_pixels(kernels);
-        check_planar_to_pixels(kernels);
-        check_pixels_to_planar<float>(kernels, Number::f32);
-        check_pixels_to_planar<int16_t>(kernels, Number::i16);
-        check_planar_max_pool(kernels);
-        check_transform(kernels);
-        check_combine<float>(kernels, Number::f32);
-        check_combine<int16_t>(kernels, Number::i16);
-        check_mean_channels(kernels);
-    }
-    std::printf("%s: ok\n", kernels.name);
 }

@@ -27,3 +27,11 @@ inline std::vector<const bmx::BinaryKernels*> binary_tables(const bmx::Instructi
     }
     return {set.binary, set.binary_small};
 }
+
+// Returns the table with the same bits as every instruction set and, if there is one, that of Precision::fast.
+inline std::vector<const bmx::FloatKernels*> float_tables(const bmx::InstructionSet& set) {
+    if (set.floats == set.products) {
+        return {set.floats};
+    }
+    return {set.floats, set.products};
+}

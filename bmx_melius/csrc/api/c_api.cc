@@ -53,6 +53,13 @@ bmx::InputSizes sizes_of(const bmx::Program& program, const int64_t* shapes) {
     return bmx::check_shapes(program, inputs);
 }
 
+bmx::Precision checked_precision(int precision) {
+    if (precision != BMX_EXACT && precision != BMX_FAST) {
+        throw bmx::Error("the precision is " + std::to_string(precision) + "; it must be BMX_EXACT or BMX_FAST");
+    }
+    return precision == BMX_FAST ? bmx::Precision::fast : bmx::Precision::exact;
+}
+
 }  // namespace
 
 extern "C" {
@@ -62,7 +69,7 @@ BMX_EXPORT const char* bmx_last_error(void) { return last_error.c_str(); }
 BMX_EXPORT const char* bmx_version(void) { return BMX_VERSION; }
 
 BMX_EXPORT const char* bmx_isa(void) {
-    return guarded<const char*>(nullptr, [] { return bmx::chosen_instruction_set().name; });
+    return guarded<const char*>(nullptr, [] { return bmx::chosen_instruction_set(bmx::Precision::exact).name; });
 }
 
 BMX_EXPORT const char* bmx_available_isas(void) {
@@ -72,15 +79,17 @@ BMX_EXPORT const char* bmx_available_isas(void) {
     });
 }
 
-BMX_EXPORT bmx_program* bmx_program_create(const int32_t* words, size_t count) {
-    return guarded<bmx_program*>(nullptr, [&] { return new bmx_program{{words, count}}; });
+BMX_EXPORT bmx_program* bmx_program_create(const int32_t* words, size_t count, int precision) {
+    return guarded<bmx_program*>(nullptr,
+                                 [&] { return new bmx_program{{words, count, checked_precision(precision)}}; });
 }
 
-BMX_EXPORT bmx_program* bmx_program_load(const char* path) {
+BMX_EXPORT bmx_program* bmx_program_load(const char* path, int precision) {
     return guarded<bmx_program*>(nullptr, [&] {
+        const bmx::Precision wanted = checked_precision(precision);
         const std::vector<int32_t> words = bmx::read_program_words(path);
         try {
-            return new bmx_program{{words.data(), words.size()}};
+            return new bmx_program{{words.data(), words.size(), wanted}};
         } catch (const bmx::Error& error) {
             throw bmx::Error(std::string(path) + ": " + error.what());
         }
@@ -150,11 +159,13 @@ BMX_EXPORT int bmx_program_profile(const bmx_program* program, const int64_t* in
 }
 
 BMX_EXPORT double bmx_peak_binary(double seconds) {
-    return guarded(0.0, [&] { return bmx::peak_binary(bmx::chosen_instruction_set().name, seconds); });
+    return guarded(0.0,
+                   [&] { return bmx::peak_binary(bmx::chosen_instruction_set(bmx::Precision::exact).name, seconds); });
 }
 
 BMX_EXPORT double bmx_peak_float(double seconds) {
-    return guarded(0.0, [&] { return bmx::peak_float(bmx::chosen_instruction_set().name, seconds); });
+    return guarded(0.0,
+                   [&] { return bmx::peak_float(bmx::chosen_instruction_set(bmx::Precision::exact).name, seconds); });
 }
 
 }  // extern "C"

@@ -22,11 +22,16 @@ const char* bmx_version(void);
 const char* bmx_isa(void);
 const char* bmx_available_isas(void);
 
+/* Precision of float layers. BMX_EXACT: a run gives the same bits with every instruction set, number of threads and
+ * batch. BMX_FAST: with AMX, float layers are computed in another order with tiles, with errors of the same size.
+ * Binary layers are exact with both. */
+enum { BMX_EXACT = 0, BMX_FAST = 1 };
+
 /* Create a program from its words, which are copied. The versions of the format that are read are those of
  * deployment/program/program.py: programs of earlier releases give the same results. */
-bmx_program* bmx_program_create(const int32_t* words, size_t count);
+bmx_program* bmx_program_create(const int32_t* words, size_t count, int precision);
 /* Load a program from PREFIX-0000.params as written by convert, which must contain exactly one packed program. */
-bmx_program* bmx_program_load(const char* path);
+bmx_program* bmx_program_load(const char* path, int precision);
 void bmx_program_destroy(bmx_program* program);
 
 size_t bmx_program_inputs(const bmx_program* program);

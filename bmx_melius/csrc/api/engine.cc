@@ -124,9 +124,9 @@ class Engine::Lease {
     std::unique_ptr<Workplace> workplace_;
 };
 
-Engine::Engine(const int32_t* words, size_t count)
+Engine::Engine(const int32_t* words, size_t count, Precision precision)
     : program_(words, count),
-      plan_(make_plan(program_, words, chosen_instruction_set())),
+      plan_(make_plan(program_, words, chosen_instruction_set(precision))),
       pool_(ThreadPool::shared()),
       memory_limit_(memory_limit()) {
     free_.reserve(kMostFreeWorkplaces + 1);  // returning a workplace must not throw

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/dispatch.h"
 #include "plan/layout.h"
 #include "plan/plan.h"
 #include "program/program.h"
@@ -22,7 +23,7 @@ struct StepReport {
 // Thread-safe.
 class Engine {
   public:
-    Engine(const int32_t* words, size_t count);
+    Engine(const int32_t* words, size_t count, Precision precision);
     ~Engine();
 
     const Program& program() const { return program_; }

@@ -111,7 +111,7 @@ class Programs {
     };
 
     static Entry prepare(const int32_t* words, size_t size) {
-        bmx_program* program = bmx_program_create(words, size);
+        bmx_program* program = bmx_program_create(words, size, BMX_EXACT);
         if (!program) {
             throw bmx::Error(bmx_last_error());
         }

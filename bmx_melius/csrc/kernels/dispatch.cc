@@ -81,10 +81,10 @@ std::vector<InstructionSet> find_instruction_sets() {
 #endif
 #ifdef BMX_HAVE_AMX
     // Weights in tiles take 8 times the memory of bits, or 1.5 times that of float32, and loading them dominates if few
-    // pixels share them. The small kernels keep binary weights as bits, and float weights as float32.
+    // pixels share them. The small kernels keep binary weights as bits, and the float ones float weights as float32.
     if (cpu_has_amx()) {
         sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(),
-                        &float_kernels_amx(), &float_kernels_avx512()});
+                        &float_kernels_avx512(), &float_kernels_amx()});
     }
 #endif
     return sets;
@@ -102,13 +102,12 @@ const std::vector<InstructionSet>& instruction_sets() {
     return sets;
 }
 
-const InstructionSet& chosen_instruction_set() {
+InstructionSet chosen_instruction_set(Precision precision) {
     static const std::string wanted = wanted_name();
-    if (wanted.empty()) {
-        return instruction_sets().back();
-    }
-    for (const InstructionSet& set : instruction_sets()) {
-        if (set.name == wanted) {
+    for (size_t i = instruction_sets().size(); i-- > 0;) {
+        InstructionSet set = instruction_sets()[i];
+        if (wanted.empty() || set.name == wanted) {
+            set.products = precision == Precision::fast ? set.products : set.floats;
             return set;
         }
     }

@@ -1,9 +1,11 @@
 // Elementwise kernels as plain loops over contiguous memory, which a compiler vectorizes for its target. Every table of
-// float kernels includes its own copy.
+// float kernels includes its own copy. Built with -ffp-contract=off, so that only the multiply-adds written here are
+// fused.
 #pragma once
 #include <cstring>
 
 #include "kernels/float_kernels.h"
+#include "kernels/multiply_add.h"
 
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
@@ -14,15 +16,15 @@ inline float decay_of(float x) {
     constexpr float kRounding = 12582912.0f;  // 1.5 * 2^23: adding it rounds to integers
     const float magnitude = x < 0 ? x : -x;
     const float y = magnitude > -87.0f ? magnitude : -87.0f;
-    const float n = (y * 1.44269504f + kRounding) - kRounding;
-    const float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
+    const float n = multiply_add(y, 1.44269504f, kRounding) - kRounding;
+    const float r = multiply_add(n, 2.12194440e-4f, multiply_add(n, -0.693359375f, y));
     float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
+    p = multiply_add(p, r, 1.3981999507e-3f);
+    p = multiply_add(p, r, 8.3334519073e-3f);
+    p = multiply_add(p, r, 4.1665795894e-2f);
+    p = multiply_add(p, r, 1.6666665459e-1f);
+    p = multiply_add(p, r, 5.0000001201e-1f);
+    p = multiply_add(p * r, r, r) + 1.0f;
     const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
     float power;
     std::memcpy(&power, &bits, sizeof power);
@@ -39,14 +41,14 @@ inline float sigmoid_of(float x) {
 // Returns x times the distribution function of the normal distribution, 1 - erfc(x / sqrt(2)) / 2, whose absolute error
 // is below 2e-7 (Abramowitz and Stegun, 7.1.26).
 inline float gelu_of(float x) {
-    const float z = __builtin_fabsf(x) * 0.707106781f, t = 1.0f / (1.0f + 0.3275911f * z);
+    const float z = __builtin_fabsf(x) * 0.707106781f, t = 1.0f / multiply_add(0.3275911f, z, 1.0f);
     float p = 1.061405429f;
-    p = p * t - 1.453152027f;
-    p = p * t + 1.421413741f;
-    p = p * t - 0.284496736f;
-    p = p * t + 0.254829592f;
+    p = multiply_add(p, t, -1.453152027f);
+    p = multiply_add(p, t, 1.421413741f);
+    p = multiply_add(p, t, -0.284496736f);
+    p = multiply_add(p, t, 0.254829592f);
     const float tail = 0.5f * p * t * decay_of(z * z);
-    return x < 0 ? x * tail : x - x * tail;
+    return x < 0 ? x * tail : multiply_add(-x, tail, x);
 }
 
 // x[c] = change(x[c]) for all elements.
@@ -78,7 +80,7 @@ void change_channels(const Transform& t, const float* second, const Change& chan
 void transform(const Transform& t) {
     switch (t.kind) {
         case Elementwise::affine:
-            return change_channels(t, t.b, [](float x, float a, float b) { return x * a + b; });
+            return change_channels(t, t.b, multiply_add);
         case Elementwise::prelu:
             return change_channels(t, t.a, [](float x, float a, float) { return x > 0 ? x : x * a; });
         case Elementwise::clip:

@@ -1,9 +1,10 @@
-// Reference float kernels, as plain loops: the definition of the others, and the fallback. The innermost loops run over
-// contiguous memory, so that a compiler can vectorize them for its target.
+// Reference float kernels, as plain loops: the definition of the others, to the last bit, and the fallback. The
+// innermost loops run over contiguous memory, so that a compiler can vectorize them for its target.
 #include <cstring>
 
 #include "kernels/elementwise_loops.h"
 #include "kernels/float_kernels.h"
+#include "kernels/multiply_add.h"
 
 namespace bmx {
 namespace {
@@ -13,7 +14,7 @@ float rectified(float x) { return 0 > x ? 0 : x; }
 // Returns the epilogue of channel `c` applied to a number.
 float finished(const Epilogue& epilogue, int c, float x) {
     if (epilogue.scale) {
-        x = x * epilogue.scale[c] + epilogue.shift[c];
+        x = multiply_add(x, epilogue.scale[c], epilogue.shift[c]);
     }
     return epilogue.relu ? rectified(x) : x;
 }
@@ -28,27 +29,33 @@ void planar_prepare(const PlanarConv& conv, const float* weights, void* prepared
     std::memcpy(prepared, weights, planar_weights_bytes(conv));
 }
 
+// Adds the taps of a kernel row to an output row, inputs in the outer loop.
+void add_tap_row(const PlanarRow& row, int y, int first_input, int group_inputs, const float* weights, float* output) {
+    const PlanarConv& conv = *row.conv;
+    for (int c = 0; c < group_inputs; ++c) {
+        for (int tap = 0; tap < conv.kernel_w; ++tap) {
+            const float weight = weights[(c * conv.kernel_h + y) * conv.kernel_w + tap];
+            const float* input = row.input[y] + (first_input + c) * row.input_channel + tap * conv.dilation_w;
+            for (int x = 0; x < row.columns; ++x) {
+                output[x] = multiply_add(weight, input[ptrdiff_t(x) * conv.stride_w], output[x]);
+            }
+        }
+    }
+}
+
 void planar_row(const PlanarRow& row) {
     const PlanarConv& conv = *row.conv;
     const int group_inputs = conv.in_channels / conv.groups, group_outputs = conv.out_channels / conv.groups;
-    const float* weight = static_cast<const float*>(row.weights);
+    const ptrdiff_t taps = ptrdiff_t(group_inputs) * conv.kernel_h * conv.kernel_w;
     for (int o = 0; o < conv.out_channels; ++o) {
+        const float* weights = static_cast<const float*>(row.weights) + o * taps;
         float* output = row.output + o * row.output_channel;
         for (int x = 0; x < row.columns; ++x) {
             output[x] = 0;
         }
-        const int first_input = o / group_outputs * group_inputs;
-        for (int c = first_input; c < first_input + group_inputs; ++c) {
-            for (int y = 0; y < conv.kernel_h; ++y) {
-                for (int tap = 0; tap < conv.kernel_w; ++tap, ++weight) {
-                    if (row.input_is_zero[y]) {
-                        continue;
-                    }
-                    const float* input = row.input[y] + c * row.input_channel + tap * conv.dilation_w;
-                    for (int x = 0; x < row.columns; ++x) {
-                        output[x] += *weight * input[ptrdiff_t(x) * conv.stride_w];
-                    }
-                }
+        for (int y = 0; y < conv.kernel_h; ++y) {
+            if (!row.input_is_zero[y]) {
+                add_tap_row(row, y, o / group_outputs * group_inputs, group_inputs, weights, output);
             }
         }
         for (int x = 0; x < row.columns; ++x) {
@@ -80,7 +87,7 @@ void gemm(const Gemm& gemm) {
         for (int i = 0; i < gemm.k; ++i, b += gemm.n) {
             const float factor = a[gemm.column ? gemm.column[i] : i];
             for (int j = 0; j < gemm.n; ++j) {
-                c[j] += factor * b[j];
+                c[j] = multiply_add(factor, b[j], c[j]);
             }
         }
         for (int j = 0; j < gemm.n; ++j) {

@@ -364,7 +364,7 @@ class Lowering {
         }
         const int i = group.operations[next++];
         const Attributes& a = operation(i).attributes;
-        spec.kernels = result_of(i).height * result_of(i).width <= kFewRows ? kernels_.floats_small : kernels_.floats;
+        spec.kernels = result_of(i).height * result_of(i).width <= kFewRows ? kernels_.floats : kernels_.products;
         spec.packing = kernels_.binary;
         spec.attributes = a;
         spec.source = source(group);

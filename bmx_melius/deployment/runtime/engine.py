@@ -18,6 +18,7 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2]
 ENGINE_LIBRARY = FOLDER / '_engine.so'
 OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
 
+PRECISIONS = ('exact', 'fast')  # by their number in csrc/api/c_api.h
 MAX_THREADS = 1024  # per run; kMostThreads of csrc/threads/thread_count.h
 
 _LAYOUT = ('C', 'A')  # of arrays passed to the engine: C-contiguous and aligned
@@ -30,8 +31,8 @@ _FUNCTIONS = {  # of csrc/api/c_api.h: result type, argument types
     'bmx_last_error': (ctypes.c_char_p,),
     'bmx_isa': (ctypes.c_char_p,),
     'bmx_available_isas': (ctypes.c_char_p,),
-    'bmx_program_create': (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t),
-    'bmx_program_load': (ctypes.c_void_p, ctypes.c_char_p),
+    'bmx_program_create': (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.c_int),
+    'bmx_program_load': (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int),
     'bmx_program_destroy': (None, ctypes.c_void_p),
     'bmx_program_infer': (ctypes.c_int, ctypes.c_void_p, _SIZES, _SIZES, ctypes.POINTER(ctypes.c_int)),
     'bmx_default_threads': (ctypes.c_int,),
@@ -112,6 +113,12 @@ def default_threads():
     return None if library is None else library.bmx_default_threads()
 
 
+def require_engine():
+    """Raise `UserError` unless the engine is available."""
+    if missing():
+        raise UserError(missing())
+
+
 def check_threads(threads):
     """Raise `UserError` unless `threads` is 0 (the default number) or 1 to `MAX_THREADS`."""
     if isinstance(threads, bool) or not isinstance(threads, numbers.Integral) or not 0 <= threads <= MAX_THREADS:
@@ -126,15 +133,19 @@ class Runner:
     program : bmx_melius.deployment.program.program.Program
     words : numpy.ndarray of int32, shape (words,)
         The serialized program, the result of `Program.to_words`.
+    precision : str
+        One of `PRECISIONS`.
     """
 
-    def __init__(self, program, words):
+    def __init__(self, program, words, precision='exact'):
         self.program = program
         self._handle, self._library = None, load()
         self._last = None, None, ()  # of the last run: input shapes, the same as a ctypes array, output shapes
         if self._library is not None:
             words = np.require(words, np.int32, _LAYOUT)
-            self._handle = self._library.bmx_program_create(words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(words))
+            self._handle = self._library.bmx_program_create(
+                words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(words), PRECISIONS.index(precision)
+            )
             if not self._handle:
                 raise self._error()
 
@@ -163,7 +174,7 @@ class Runner:
         UserError
             If the engine is not available or the inputs do not fit.
         """
-        self._require_engine()
+        require_engine()
         shapes, inputs, outputs = self._arrays(inputs)
         steps = []
 
@@ -183,16 +194,12 @@ class Runner:
         UserError
             If the engine is not available or the inputs do not fit.
         """
-        self._require_engine()
+        require_engine()
         reference.check_inputs(self.program, inputs)
         size = self._library.bmx_program_working_memory(self._handle, _sizes(inputs), threads)
         if size < 0:
             raise self._error()
         return size
-
-    def _require_engine(self):
-        if self._handle is None:
-            raise UserError(missing())
 
     def _arrays(self, inputs):
         """Check the inputs; return their sizes for the engine, the inputs as contiguous arrays, and uninitialized outputs."""

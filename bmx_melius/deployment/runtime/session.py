@@ -1,5 +1,6 @@
 """Execution of packed networks without MXNet."""
 
+import hashlib
 import os
 from typing import Any, List, Optional, Tuple, Union
 
@@ -12,7 +13,7 @@ from ...preprocessing import Image, InputSpec
 from ..program.operations import ProgramError
 from ..program.program import Program
 from ..program.reference import check_inputs, infer_shapes
-from .engine import Runner, check_threads, default_threads, instruction_sets
+from .engine import PRECISIONS, Runner, check_threads, default_threads, instruction_sets, require_engine
 from .packed_files import Lines, read_packed
 
 
@@ -32,6 +33,10 @@ class Session:
     check_finite : bool
         Whether to check the inputs of each run for NaN and infinities, which takes about 1 % of its time. Without the check such inputs
         give meaningless results, often without any NaN, because a sign has two values and NaN gets one of them.
+    precision : str
+        ``'exact'``: a run gives the same bits with every instruction set of the compiled engine, number of threads and batch.
+        ``'fast'``: on processors with AMX, float layers of many pixels are computed with tiles, in another order and with errors of the
+        same size; elsewhere the same as 'exact'. Binary layers are exact with both.
 
     Attributes
     ----------
@@ -46,7 +51,8 @@ class Session:
     Raises
     ------
     UserError
-        If the files are missing or do not hold a packed network (the message names the file), or if `threads` is out of range.
+        If the files are missing or do not hold a packed network (the message names the file), or if `threads` or `precision` is none of
+        the above.
 
     Examples
     --------
@@ -66,8 +72,12 @@ class Session:
     Session(packed, 8x8, ..., 1 thread)
     """
 
-    def __init__(self, network: 'Union[str, os.PathLike[str], Program]', threads: int = 0, check_finite: bool = False) -> None:
+    def __init__(
+        self, network: 'Union[str, os.PathLike[str], Program]', threads: int = 0, check_finite: bool = False, precision: str = 'exact'
+    ) -> None:
         check_threads(threads)
+        if precision not in PRECISIONS:
+            raise UserError(f"precision must be 'exact' or 'fast', not {precision!r}")
         self._threads, self._check_finite = int(threads), check_finite
         if isinstance(network, Program):
             program, words = network, network.to_words()
@@ -84,7 +94,7 @@ class Session:
         ]
         self.input_spec: Optional[InputSpec] = self._description.input_spec()
         self.class_names: Optional[List[str]] = self._description.class_names()
-        self._runner = Runner(program, words)
+        self._runner = Runner(program, words, precision)
 
     def __repr__(self) -> str:
         """Return the network, the size of its inputs, and what computes it: ``Session(meliusnet22, 224x224, avx2, 2 threads)``."""
@@ -240,6 +250,41 @@ class Session:
             return ''
         expected, given = (', '.join(map(str, shapes)) for shapes in (expected, given))
         return f'; the network was converted with inputs of {expected} and does not accept {given}'
+
+    def fingerprint(self) -> str:
+        """Return the SHA-256 of the outputs for a fixed input, as 64 hexadecimal digits.
+
+        With ``precision='exact'`` it is the same on all processors that the compiled engine supports, so that it verifies a deployed
+        network and its engine: one sign that differs would change it. The input has one image of the shape at conversion, with the
+        numbers ``numpy.random.RandomState(0).randint(-2**23, 2**23, shape) / 2**22``, float32. The outputs follow each other as
+        little-endian float32. NumPy adds in another order, so that the compiled engine is required.
+
+        Raises
+        ------
+        UserError
+            If the engine has not been compiled.
+
+        Examples
+        --------
+        >>> import mxnet as mx
+        >>> import bmx_melius as bmx
+        >>> net = bmx.BinaryConv2D(64, kernel_size=3)
+        >>> net.initialize(mx.init.One())
+        >>> net.hybridize()
+        >>> _ = net(mx.nd.random.normal(shape=(1, 32, 8, 8)))
+        >>> net.export('net')
+        >>> _ = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(1, 32, 8, 8))
+        >>> bmx.Session('packed').fingerprint()
+        'c6f5d818c426522d980ae0f86c211170b62e59153f00af80dc441e547d2cf1c0'
+        """
+        require_engine()
+        random = np.random.RandomState(0)
+        shapes = [(1, *shape[1:]) for shape in self.input_shapes]
+        outputs = self(*((random.randint(-(2**23), 2**23, shape) / 2**22).astype(np.float32) for shape in shapes))
+        digest = hashlib.sha256()
+        for array in [outputs] if isinstance(outputs, np.ndarray) else outputs:
+            digest.update(array.astype('<f4').tobytes())
+        return digest.hexdigest()
 
     def profile(self, *inputs: np.ndarray) -> List[Tuple[str, float, int, bool]]:
         """Run once; return (name, seconds, multiply-accumulates, whether these are binary) of each step. Requires the compiled engine."""
