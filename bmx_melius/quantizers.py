@@ -15,7 +15,10 @@ symbol of the same shape and dtype.
 """
 
 import dataclasses
+import math
 from typing import Any, Callable, Optional, Sequence, Tuple
+
+import mxnet as mx
 
 from .errors import UserError
 
@@ -159,7 +162,7 @@ def ternary(F: Any, x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Quantizer:
-    """One entry of `QUANTIZERS`.
+    """A quantizer: its rounding, and the function whose gradient replaces that of the rounding. `register_quantizer` gives it a name.
 
     Attributes
     ----------
@@ -174,6 +177,16 @@ class Quantizer:
         The result without rounding: the surrogate without its cancelled gradient.
     sign : bool
         Whether it is `sign` for 1 bit: +1 where x >= 0, else -1, for all x. Only such values can be represented as bits.
+
+    Examples
+    --------
+    `register_quantizer` has one with a gradient.
+
+    >>> import bmx_melius as bmx
+    >>> half_circle = bmx.Quantizer(
+    ...     bits=(32,), surrogate=None, rounded=None, full_precision=lambda F, x: F.sqrt(F.relu(1 - x * x))
+    ... )
+    >>> bmx.register_quantizer('half_circle', half_circle)
     """
 
     bits: Sequence[int]
@@ -240,6 +253,54 @@ QUANTIZERS = {
 }
 # BMXNet-v2's name of approx_sign with 1 bit; its approx_sign is the float function, here approx_sign with 32 bits.
 QUANTIZERS['sign_approx_sign'] = dataclasses.replace(QUANTIZERS['approx_sign'], bits=(1,))
+
+
+def register_quantizer(name: str, quantizer: Quantizer) -> None:
+    """Make a quantizer available to all layers by a name, in this process.
+
+    Layers whose quantizers round to the sign (``sign=True``) are packed by `bmx_melius.convert` like those of the built-in ones; a program
+    that only runs packed networks need not register anything.
+
+    Parameters
+    ----------
+    name : str
+        Argument of layers, such as ``QActivation(method=name)`` and ``QConv2D(quantization=name)``.
+    quantizer : Quantizer
+
+    Raises
+    ------
+    UserError
+        If the name is taken by another quantizer, if no number of bits is given, or if ``sign=True`` and its values with 1 bit differ from
+        the sign.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> import bmx_melius as bmx
+    >>> from bmx_melius.quantizers import BINARY, cancel_gradient, sign
+    >>> bmx.register_quantizer('tanh_sign', bmx.Quantizer(
+    ...     bits=BINARY,
+    ...     surrogate=lambda F, x, threshold, scale: F.tanh(2 * cancel_gradient(F, x, threshold)) * scale,
+    ...     rounded=lambda F, x, surrogate, bits: sign(F, x),
+    ...     full_precision=lambda F, x: F.tanh(2 * x),
+    ...     sign=True,
+    ... ))
+    >>> bmx.QActivation(method='tanh_sign')(mx.nd.array([-0.5, 0, 2])).asnumpy()
+    array([-1.,  1.,  1.], dtype=float32)
+    """
+    if QUANTIZERS.get(name, quantizer) is not quantizer:
+        raise UserError(f'a quantizer {name!r} exists already: choose another name')
+    if not quantizer.bits:
+        raise UserError(f'the quantizer {name!r} supports no number of bits: bits is {quantizer.bits!r}')
+    if quantizer.sign:
+        x = mx.nd.array([-math.inf, -2, -1e-45, -0.0, 0.0, 1e-45, 0.3, 2, math.inf])
+        values = quantizer.rounded(mx.nd, x, quantizer.surrogate(mx.nd, x, None, 1), 1)
+        if (values != sign(mx.nd, x)).sum().asscalar():
+            raise UserError(
+                f'the quantizer {name!r} has sign=True, but gives {values.asnumpy().tolist()} for {x.asnumpy().tolist()}: '
+                'sign=True is for +1 where x >= 0, else -1'
+            )
+    QUANTIZERS[name] = quantizer
 
 
 def check_quantizer(method: str, bits: int, threshold: Optional[float] = None) -> None:

@@ -8,6 +8,7 @@ from .importers.bmxnet_v2 import load_reference_parameters
 from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense
 from .methods.xnor_net import ScaledBinaryConv2D
 from .optimizers import RAdam
+from .quantizers import Quantizer, register_quantizer
 
 __all__ = [
     'BinaryConv2D',
@@ -18,11 +19,13 @@ __all__ = [
     'QConv2D',
     'QConv3D',
     'QDense',
+    'Quantizer',
     'RAdam',
     'ScaledBinaryConv2D',
     'check',
     'convert',
     'deploy',
     'load_reference_parameters',
+    'register_quantizer',
     'summary',
 ]

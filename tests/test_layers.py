@@ -1,5 +1,6 @@
 """Layers and their gradients against the reference data, NumPy's own loops and their float twins."""
 
+import dataclasses
 import inspect
 import json
 import os
@@ -27,7 +28,7 @@ from bmx_melius import (
 )
 from bmx_melius.channels import concat
 from bmx_melius.marks import read_marks
-from bmx_melius.quantizers import QUANTIZERS, quantize, quantize_in_parts, rounds_to_sign
+from bmx_melius.quantizers import QUANTIZERS, quantize, quantize_in_parts, register_quantizer, rounds_to_sign
 
 DATA = Path(__file__).parent / 'data'
 ARRAYS = np.load(DATA / 'layers.npz')
@@ -191,6 +192,21 @@ def test_binary_convolution_equals_activation_then_convolution_with_gradients(pa
     np.testing.assert_array_equal(results[0][0], results[1][0])
     for fused_gradient, gradient in zip(results[0][1:], results[1][1:]):
         np.testing.assert_allclose(fused_gradient, gradient, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    'name, change, error',
+    [
+        ('sign', {'bits': (1,)}, "a quantizer 'sign' exists already"),
+        ('none', {'bits': ()}, "the quantizer 'none' supports no number of bits"),
+        ('zero', {'rounded': lambda F, x, surrogate, bits: F.sign(x)}, "the quantizer 'zero' has sign=True, but gives"),
+    ],
+)
+def test_a_quantizer_with_a_taken_name_or_a_false_claim_is_refused(name, change, error):
+    known = dict(QUANTIZERS)
+    with pytest.raises(UserError, match=error):
+        register_quantizer(name, dataclasses.replace(QUANTIZERS['sign'], **change))
+    assert known == QUANTIZERS
 
 
 @pytest.mark.parametrize('method', [method for method, quantizer in QUANTIZERS.items() if 1 in quantizer.bits])

@@ -215,18 +215,18 @@ SCRIPT = """
 import mxnet as mx
 import numpy as np
 import bmx_melius as bmx
-from bmx_melius.quantizers import BINARY, QUANTIZERS, Quantizer, cancel_gradient, sign
+from bmx_melius.quantizers import BINARY, cancel_gradient, sign
 
 def cosine_surrogate(F, x, threshold, scale):
     return F.sin(cancel_gradient(F, x, threshold)) * scale
 
-QUANTIZERS['cosine_sign'] = Quantizer(
+bmx.register_quantizer('cosine_sign', bmx.Quantizer(
     bits=BINARY,
     surrogate=cosine_surrogate,
     rounded=lambda F, x, surrogate, bits: sign(F, x),
     full_precision=lambda F, x: F.sin(x),
     sign=True,
-)
+))
 x = mx.nd.array([-2, -0.5, 0, 0.5])
 x.attach_grad()
 activation = bmx.QActivation(method='cosine_sign')
