@@ -82,6 +82,13 @@ def test_folders_that_cannot_be_divided_are_refused_in_one_line(tmp_path, photos
         list_images(str(photos), val_labels='labels.txt')
 
 
+def test_a_folder_of_record_files_without_use_rec_is_refused_with_that_flag(tmp_path, run):
+    (tmp_path / 'rec').mkdir()
+    (tmp_path / 'rec' / 'train.rec').write_bytes(b'')
+    code, _, error = run('train', *TINY, '--data-dir', tmp_path, '--dry-run')
+    assert code == 2 and f'{tmp_path} has record files, {tmp_path}/rec/train.rec: add --use-rec' in error
+
+
 def test_folders_without_images_are_no_classes(photos, tmp_path, caplog):
     make_photos(tmp_path / 'photos', {'cat': 2, 'dog': 2})
     (tmp_path / 'photos' / 'rec').mkdir()

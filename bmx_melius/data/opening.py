@@ -48,14 +48,20 @@ def open_source(config, batching):
             f'there is no folder {data_dir}: point --data-dir to a folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or with CLASS/*.jpg, '
             'or --rec-train and --rec-val to record files, or use --dataset digits, which needs no files'
         )
+    if os.path.isfile(_record_path(config, 'train')) and not os.path.isdir(os.path.join(data_dir, 'train')):
+        raise UserError(f'{data_dir} has record files, {_record_path(config, "train")}: add --use-rec to read them')
     train, validation = open_folders(data_dir, spec, config.val_fraction)
     return FolderSource(train, validation, data_dir, spec, augmentation, batching, config.num_workers)
+
+
+def _record_path(config, part):
+    return os.path.expanduser(getattr(config, f'rec_{part}') or os.path.join(config.data_dir, 'rec', f'{part}.rec'))
 
 
 def _open_records_of(config, part):
     """Open the record file of `part`, 'train' or 'val'."""
     flag = f'--rec-{part}'
-    path = os.path.expanduser(getattr(config, f'rec_{part}') or os.path.join(config.data_dir, 'rec', f'{part}.rec'))
+    path = _record_path(config, part)
     if not os.path.isfile(path):
         raise UserError(f'there is no record file {path}: point {flag} to one (bmx-melius pack-images packs it)')
     return _open_records(path, getattr(config, f'rec_{part}_idx'), hint=f'; point {flag}-idx to it')
