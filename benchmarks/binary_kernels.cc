@@ -112,17 +112,13 @@ void report(const InstructionSet& set, const BinaryKernels* table, int rounds) {
     }
     std::vector<double> peaks;
     for (int round = 0; round < rounds; ++round) {
-        peaks.push_back(peak_binary(set.name, .005));
+        peaks.push_back(best_rate(measure_peaks(set.name, .005), true));
         for (Layer& layer : layers) {
             layer.time();
         }
     }
     const double peak = median(peaks);
-    std::printf("%s: peak %.3f e12 MAC/s", table->name, peak * 1e-12);
-    if (!std::strcmp(set.name, "amx")) {
-        std::printf(" (tiles %.3f)", peak_tiles(.05) * 1e-12);
-    }
-    std::printf("\n");
+    std::printf("%s: peak %.3f e12 MAC/s\n", table->name, peak * 1e-12);
     for (const Layer& layer : layers) {
         const double alone = layer.macs() / median(layer.convolving);
         const double packed = layer.macs() / (median(layer.convolving) + median(layer.packing));

@@ -17,6 +17,10 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bmx_melius.bench.rounds import busy_cores  # noqa: E402
+
 SHAPE = (1, 3, 224, 224)
 ROWS = {  # threads, and whether MXNet is imported
     'threads=1': (1, False),
@@ -74,7 +78,7 @@ def convert_network(name, folder):
 def time_rows(rows, busy, rounds, runs):
     """Return the times in seconds of every run of each row, a dict of lists, while `busy` programs keep cores busy."""
     seconds = {row: [] for row in rows}
-    with ending([subprocess.Popen([sys.executable, '-c', 'while True: pass']) for _ in range(busy)]):
+    with busy_cores(busy):
         for number in range(rounds + 1):
             for row, worker in rows.items():
                 print(runs, file=worker.stdin, flush=True)
@@ -113,5 +117,4 @@ def main():
 
 
 if __name__ == '__main__':
-    sys.path.insert(0, str(ROOT))
     main()

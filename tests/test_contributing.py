@@ -343,16 +343,11 @@ PEAK = """#include <cstdint>
 
 namespace bmx {
 
-double peak_binary_popcnt(double seconds) {
-    volatile uint64_t seed = 0x0123456789abcdef, sink = 0;
-    return fastest_rate(seconds, 64., [&](long iterations) {
-        uint64_t word = seed, sum = 0;
-        for (long i = 0; i < iterations; ++i) {
-            asm("" : "+r"(word));
-            sum += __builtin_popcountll(word ^ i);
-        }
-        sink = sink + sum;
-    });
+double popcount_popcnt(Operands operands, double seconds) {
+    return rate_of_chains<8, 4, 1>(
+        operands, seconds, 64, uint64_t(0), uint64_t(0x0123456789abcdef),
+        [](uint64_t& word) BMX_INLINED { asm("" : "+r"(word)); },
+        [](uint64_t& sum, const uint64_t (&words)[1]) BMX_INLINED { sum += __builtin_popcountll(words[0]); });
 }
 
 }  // namespace bmx
@@ -381,11 +376,11 @@ def extended(tmp_path):
         r'^ *add\(binary_kernels_reference\(\), float_kernels_reference\(\)\);',
         r'\g<0>\n#ifdef BMX_HAVE_POPCNT\n    add(binary_kernels_popcnt(), float_kernels_reference());\n#endif',
     )
-    project.replace('peak_loop.h', r'^double peak_binary_reference.*', r'\g<0>\ndouble peak_binary_popcnt(double seconds);')
+    project.replace('peak_loop.h', r'^double popcount_reference.*', r'\g<0>\ndouble popcount_popcnt(Operands operands, double seconds);')
     project.replace(
         'peak.cc',
-        r'^constexpr Peaks kPeaks\[\] = \{',
-        r'\g<0>\n    {"popcnt", peak_binary_popcnt, peak_float_reference},',
+        r'^constexpr Method kMethods\[\] = \{',
+        r'\g<0>\n    {"popcnt", "popcount", true, popcount_popcnt},\n    {"popcnt", "multiply-add", false, float_reference},',
     )
     return project
 

@@ -4,12 +4,21 @@ import math
 
 
 def machine_lines(machine):
-    """Return two lines that describe the machine and its peaks."""
-    return (
-        f'{machine["processor"]}, {machine["usable_cores"]} usable cores, instruction set {machine["instruction_set"]} '
-        f'(of {", ".join(machine["instruction_sets"])})\n'
-        f'peaks of one thread: xor, popcount and add {machine["peak_binary_macs_per_second"] / 1e9:.0f} G binary MAC/s, '
-        f'fused multiply-add {machine["peak_float_macs_per_second"] / 1e9:.0f} G MAC/s'
+    """Return lines that describe the machine, and a table of the peak rates of one thread for each method of its instruction set."""
+    title = 'peaks of one thread, G MAC/s'
+    width = max(len(title) - 8, *(len(peak['method']) for peak in machine['peaks']))
+    return '\n'.join(
+        [
+            f'{machine["processor"]}, {machine["usable_cores"]} usable cores, instruction set {machine["instruction_set"]} '
+            f'(of {", ".join(machine["instruction_sets"])})',
+            '',
+            f'{title:<{width + 8}} {"registers":>10} {"L1 cache":>10}',
+            *(
+                f'{"binary" if peak["binary"] else "float":<7} {peak["method"]:<{width}} '
+                f'{peak["in_registers"] / 1e9:10.0f} {peak["in_cache"] / 1e9:10.0f}'
+                for peak in machine['peaks']
+            ),
+        ]
     )
 
 

@@ -5,21 +5,26 @@ from .rows import BATCH, LAYERS, WIDTHS
 FLOAT_FORMS = ('exported', 'folded', 'thresholds')
 
 
-def from_steps(steps, peak_binary, peak_float):
-    """Return the percentages of the machine's peaks that the binary and the float steps reach.
+def from_steps(steps, seconds, peak_binary, peak_float):
+    """Return the percentages of the machine's peaks that the binary and the float steps reach, and the time at these peaks.
 
     Parameters
     ----------
     steps : list of Step
+    seconds : float
+        Time of a run.
     peak_binary, peak_float : float
         Peak multiply-accumulates per second of as many threads as the steps used.
     """
+    floor = sum(step.macs / (peak_binary if step.binary else peak_float) for step in steps)
     layers = {step.name: 100 * step.macs / step.seconds / peak_binary for step in steps if step.binary and step.macs}
     return {
         'binary_peak_percent': _share([step for step in steps if step.binary], peak_binary),
         'binary_peak_percent_by_layer': layers,
         'binary_peak_percent_least': min(layers.values(), default=None),
         'float_peak_percent': _share([step for step in steps if not step.binary and step.macs], peak_float),
+        'floor_ms': floor * 1e3,
+        'floor_ratio': seconds / floor if floor else None,
     }
 
 
@@ -54,6 +59,7 @@ def from_rows(results):
         'speedup_over_mxnet_exported': ratio(seconds('mxnet float exported'), packed),
         'speedup_over_mxnet_float': ratio(seconds(*(f'mxnet float {form}' for form in FLOAT_FORMS)), packed),
         'speedup_of_two_threads': ratio(one_thread, seconds('packed two threads')),
+        'busy_two_threads_ratio': ratio(seconds('busy two threads'), seconds('busy one thread')),
         f'throughput_of_batch_{BATCH}_ratio': None if None in (packed, batch) else ratio(packed / images, batch / BATCH),
         'time_in_mxnet_to_session_ratio': ratio(seconds('packed in mxnet'), packed),
         'time_to_mxnet_resnet18_v1_ratio': ratio(packed, seconds('mxnet resnet18_v1')),

@@ -1,18 +1,23 @@
 """Timing of a packed network in this process: the peaks of the machine, the whole network, and each of its steps."""
 
 import dataclasses
+import os
 import statistics
+import tempfile
 import time
+
+import numpy as np
 
 from ..deployment.runtime import engine
 from ..deployment.runtime.session import Session
-from ..errors import UserError
 from ..process import processor, usable_cores
 from . import figures
 from .comparison import make_input
+from .first_result import first_result
 from .rounds import spread
 
-_PEAK_SECONDS = 0.3
+_PEAK_SECONDS = 0.3  # for each rate
+_PROCESSES = 3  # for the time to the first result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,22 +33,24 @@ class Step:
 def measure_machine():
     """Return a dict with processor, cores, instruction sets, and the peak multiply-accumulates per second of one thread.
 
+    The peaks are those of the fastest binary and the fastest float method in registers; ``peaks`` lists all methods.
+
     Raises
     ------
     UserError
         If the engine is not compiled.
     """
-    if engine.missing():
-        raise UserError(engine.missing())
-    library = engine.load()
+    engine.require_engine()
     isa, available = engine.instruction_sets()
+    peaks = engine.measure_peaks(_PEAK_SECONDS)
     return {
         'processor': processor(),
         'usable_cores': usable_cores(),
         'instruction_set': isa,
         'instruction_sets': available,
-        'peak_binary_macs_per_second': library.bmx_peak_binary(_PEAK_SECONDS),
-        'peak_float_macs_per_second': library.bmx_peak_float(_PEAK_SECONDS),
+        'peaks': [dict(zip(('method', 'binary', 'in_registers', 'in_cache'), peak)) for peak in peaks],
+        'peak_binary_macs_per_second': max(rate for _, binary, rate, _ in peaks if binary),
+        'peak_float_macs_per_second': max(rate for _, binary, rate, _ in peaks if not binary),
     }
 
 
@@ -61,7 +68,8 @@ def measure(prefix, input_shape, threads, repetitions, machine):
     Returns
     -------
     dict
-        ``latency``, ``working_memory_bytes``, ``steps``, and the ``figures`` computed from the steps.
+        ``latency``, ``working_memory_bytes``, ``steps``, and ``figures``: those computed from the steps, and the medians of
+        `first_result`.
     """
     session = Session(prefix, threads=threads)
     array = make_input(input_shape)
@@ -83,10 +91,19 @@ def measure(prefix, input_shape, threads, repetitions, machine):
         },
         'working_memory_bytes': session.working_memory(array),
         'steps': [dataclasses.asdict(step) for step in steps],
-        'figures': figures.from_steps(
-            steps, threads * machine['peak_binary_macs_per_second'], threads * machine['peak_float_macs_per_second']
-        ),
+        'figures': {
+            **figures.from_steps(steps, median, *(threads * machine[f'peak_{kind}_macs_per_second'] for kind in ('binary', 'float'))),
+            **_first_result(prefix, array, threads),
+        },
     }
+
+
+def _first_result(prefix, array, threads):
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, 'input.npy')
+        np.save(file, array)
+        runs = [first_result(prefix, file, threads) for _ in range(_PROCESSES)]
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
 
 def measure_steps(session, array, repetitions):

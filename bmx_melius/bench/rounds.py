@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from ..arithmetic import ceil_div
+from ..process import usable_cores
 from . import worker
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # for PYTHONPATH: this package may not be installed
@@ -74,6 +75,17 @@ class Worker:
         answer = json.loads(line) if line else {'error': f'the process ended with status {self.process.wait()}'}
         self.error = answer.get('error')
         return answer
+
+
+@contextlib.contextmanager
+def busy_cores(programs=None):
+    """Keep cores busy with this number of programs, by default one for each usable core."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(usable_cores() if programs is None else programs):
+            process = subprocess.Popen([sys.executable, '-c', 'while True: pass'])
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield
 
 
 def measure(rows, input_files, repetitions, rounds, progress):

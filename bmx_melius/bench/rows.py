@@ -81,6 +81,15 @@ def network_rows(prefix, exported, input_shape, threads):
     return rows
 
 
+def busy_rows(prefix, input_shape):
+    """Return rows of the packed network to time while other programs keep every core busy."""
+    names = {1: 'one thread', 2: 'two threads'}
+    return [
+        Row(f'busy {name}', f'bmx-melius, {name}, cores busy', 'packed', session, input_shape, threads, {'prefix': prefix})
+        for threads, name in names.items()
+    ]
+
+
 def mobilenet_rows(input_shape, threads):
     """Return rows of float and int8 networks in other libraries."""
     rows = []

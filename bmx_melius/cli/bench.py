@@ -146,7 +146,8 @@ def _compare(prefix, exported, input_shape, arguments, groups):
     from tqdm import tqdm
 
     from ..bench.comparison import compare
-    from ..bench.rows import layer_rows, mobilenet_rows, network_rows
+    from ..bench.rounds import busy_cores
+    from ..bench.rows import busy_rows, layer_rows, mobilenet_rows, network_rows
 
     def progress(items, description):
         return tqdm(items, desc=description, file=sys.stderr)
@@ -154,4 +155,8 @@ def _compare(prefix, exported, input_shape, arguments, groups):
     threads = arguments.threads
     rows = [*network_rows(prefix, exported, input_shape, threads), *mobilenet_rows(input_shape, threads), *layer_rows(threads)]
     chosen = [row for row in rows if row.group in groups]
-    return compare(chosen, arguments.repetitions, min(_ROUNDS, arguments.repetitions), progress)
+    rounds = min(_ROUNDS, arguments.repetitions)
+    results = compare(chosen, arguments.repetitions, rounds, progress)
+    with busy_cores():
+        results.update(compare(busy_rows(prefix, input_shape), arguments.repetitions, rounds, progress))
+    return results

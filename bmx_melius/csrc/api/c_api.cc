@@ -158,14 +158,14 @@ BMX_EXPORT int bmx_program_profile(const bmx_program* program, const int64_t* in
     });
 }
 
-BMX_EXPORT double bmx_peak_binary(double seconds) {
-    return guarded(0.0,
-                   [&] { return bmx::peak_binary(bmx::chosen_instruction_set(bmx::Precision::exact).name, seconds); });
-}
-
-BMX_EXPORT double bmx_peak_float(double seconds) {
-    return guarded(0.0,
-                   [&] { return bmx::peak_float(bmx::chosen_instruction_set(bmx::Precision::exact).name, seconds); });
+BMX_EXPORT int bmx_measure_peaks(double seconds, bmx_peak_callback callback, void* context) {
+    return guarded(1, [&] {
+        const bmx::InstructionSet set = bmx::chosen_instruction_set(bmx::Precision::exact);
+        for (const bmx::Peak& peak : bmx::measure_peaks(set.name, seconds)) {
+            callback(context, peak.method, peak.binary, peak.in_registers, peak.in_cache);
+        }
+        return 0;
+    });
 }
 
 }  // extern "C"

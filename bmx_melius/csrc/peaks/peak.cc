@@ -1,96 +1,78 @@
 #include "peaks/peak.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/multiply_add.h"
 #include "peaks/peak_loop.h"
 
 namespace bmx {
 namespace {
 
-constexpr int kChains = 16;  // independent sums, to hide the latency
-
-// Measurements of an instruction set. amx has the registers of avx512.
-struct Peaks {
+struct Method {
     const char* isa;
-    double (*binary_rate)(double seconds);
-    double (*float_rate)(double seconds);
+    const char* name;
+    bool binary;
+    Rate rate;
 };
 
-constexpr Peaks kPeaks[] = {
-    {"reference", peak_binary_reference, peak_float_reference},
+constexpr Method kMethods[] = {
+    {"reference", "xor, popcount, add", true, popcount_reference},
+    {"reference", "multiply-add", false, float_reference},
 #ifdef BMX_HAVE_AVX2
-    {"avx2", peak_binary_avx2, peak_float_avx2},
+    {"avx2", "xor, popcount of half bytes, add", true, popcount_avx2},
+    {"avx2", "carry-save", true, carry_save_avx2},
+    {"avx2", "lookup", true, lookup_avx2},
+    {"avx2", "fused multiply-add", false, float_avx2},
 #endif
 #ifdef BMX_HAVE_AVX512
-    {"avx512", peak_binary_avx512, peak_float_avx512},
-    {"amx", peak_binary_avx512, peak_float_avx512},
+    {"avx512", "xor, popcount, add", true, popcount_avx512},
+    {"avx512", "carry-save", true, carry_save_avx512},
+    {"avx512", "fused multiply-add", false, float_avx512},
+#endif
+#ifdef BMX_HAVE_AMX  // amx has the registers of avx512 as well
+    {"amx", "xor, popcount, add", true, popcount_avx512},
+    {"amx", "carry-save", true, carry_save_avx512},
+    {"amx", "tile product", true, tiles_amx},
+    {"amx", "fused multiply-add", false, float_avx512},
 #endif
 };
-
-const Peaks* peaks_of(const char* isa) {
-    for (const Peaks& peaks : kPeaks) {
-        if (!std::strcmp(isa, peaks.isa)) {
-            return &peaks;
-        }
-    }
-    return nullptr;
-}
 
 }  // namespace
 
-double peak_binary_reference(double seconds) {
-    volatile uint64_t seed = 0x0123456789abcdef;
-    volatile uint64_t sink = 0;
-    return fastest_rate(seconds, kChains * 64., [&](long iterations) {
-        uint64_t a[kChains], sums[kChains] = {};
-        for (auto& word : a) {
-            word = seed;
-        }
-        for (long i = 0; i < iterations; ++i) {
-            for (int c = 0; c < kChains; ++c) {
-                asm("" : "+r"(a[c]));  // makes the value unknown to the compiler
-                sums[c] += __builtin_popcountll(a[c] ^ i);
-            }
-        }
-        for (auto sum : sums) {
-            sink = sink + sum;
-        }
-    });
+double popcount_reference(Operands operands, double seconds) {
+    return rate_of_chains<8, 4, 1>(
+        operands, seconds, 64, uint64_t(0), uint64_t(0x0123456789abcdef),
+        [](uint64_t& word) BMX_INLINED { asm(""
+                                             : "+r"(word)); },
+        [](uint64_t& sum, const uint64_t (&words)[1]) BMX_INLINED { sum += __builtin_popcountll(words[0] ^ sum); });
 }
 
-double peak_float_reference(double seconds) {
-    volatile float seed = 1e-3f;
-    volatile float sink = 0;
-    return fastest_rate(seconds, kChains, [&](long iterations) {
-        float sums[kChains] = {};
-        const float x = seed, y = seed;
-        for (long i = 0; i < iterations; ++i) {
-            for (int c = 0; c < kChains; ++c) {
-                sums[c] = sums[c] * x + y;
-            }
+double float_reference(Operands operands, double seconds) {
+    return rate_of_chains<8, 4, 1>(
+        operands, seconds, 1, 1.f, 1e-3f, [](float& x) BMX_INLINED { asm(""
+                                                                         : "+x"(x)); },
+        [](float& sum, const float (&x)[1]) BMX_INLINED { sum = multiply_add(sum, x[0], x[0]); });
+}
+
+std::vector<Peak> measure_peaks(const char* isa, double seconds) {
+    std::vector<Peak> peaks;
+    for (const Method& method : kMethods) {
+        if (!std::strcmp(isa, method.isa)) {
+            peaks.push_back({method.name, method.binary, method.rate(Operands::registers, seconds),
+                             method.rate(Operands::cache, seconds)});
         }
-        for (auto sum : sums) {
-            sink = sink + sum;
-        }
-    });
+    }
+    return peaks;
 }
 
-double peak_binary(const char* isa, double seconds) {
-    const Peaks* peaks = peaks_of(isa);
-    return peaks ? peaks->binary_rate(seconds) : 0;
-}
-
-double peak_float(const char* isa, double seconds) {
-    const Peaks* peaks = peaks_of(isa);
-    return peaks ? peaks->float_rate(seconds) : 0;
-}
-
-double peak_tiles(double seconds) {
-#ifdef BMX_HAVE_AMX
-    return peak_tiles_amx(seconds);
-#endif
-    return 0 * seconds;
+double best_rate(const std::vector<Peak>& peaks, bool binary) {
+    double best = 0;
+    for (const Peak& peak : peaks) {
+        best = peak.binary == binary ? std::max(best, peak.in_registers) : best;
+    }
+    return best;
 }
 
 }  // namespace bmx

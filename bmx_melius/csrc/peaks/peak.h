@@ -1,17 +1,22 @@
-// Measurement of the peak rates of one thread: the inner loops of the kernels, on registers only.
+// Measurement of the peak rates of one thread: the inner loops of the kernels without anything around them.
 #pragma once
+#include <vector>
 
 namespace bmx {
 
-// Returns the multiply-accumulates per second of exclusive or, population count and addition in the registers of an
-// instruction set ("reference", "avx2", "avx512"; "amx" has the registers of avx512), or 0 if this build lacks it. The
-// CPU must support it. Takes about `seconds`.
-double peak_binary(const char* isa, double seconds);
+// A method of multiplying and accumulating, and its multiply-accumulates per second with operands in registers and with
+// operands loaded from the first-level cache, where several sums use each of them.
+struct Peak {
+    const char* method;
+    bool binary;
+    double in_registers, in_cache;
+};
 
-// The same for AMX tiles, with one byte per element; 0 without AMX.
-double peak_tiles(double seconds);
+// Returns all methods of an instruction set, none if this build lacks it; the CPU must support it. Takes about
+// `seconds` for each of the two rates of a method.
+std::vector<Peak> measure_peaks(const char* isa, double seconds);
 
-// The same for fused multiply-add in float32.
-double peak_float(const char* isa, double seconds);
+// Returns the highest rate in registers of the binary or of the float methods, 0 if there is none.
+double best_rate(const std::vector<Peak>& peaks, bool binary);
 
 }  // namespace bmx

@@ -2,9 +2,23 @@
 // down.
 #pragma once
 #include <chrono>
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+#define BMX_INLINED __attribute__((always_inline))  // of lambdas: calls would keep sums in memory
 
 namespace bmx {
+
+// Where a method takes its operands from.
+enum class Operands { registers, cache };
+
+// Returns the multiply-accumulates per second of a method, measured for about `seconds`.
+using Rate = double (*)(Operands operands, double seconds);
+
 namespace {  // each instruction set compiles its own copy with its own flags
+
+constexpr size_t kCacheBytes = 16384;  // of operands, half of a first-level cache
 
 // body(iterations) performs `macs` multiply-accumulates per iteration.
 template <typename Body>
@@ -23,38 +37,75 @@ double fastest_rate(double seconds, double macs, const Body& body) {
     return best;
 }
 
-// The same for a step on each of `chains` independent sums, which hide its latency. step(sum) performs `macs`
-// multiply-accumulates. (Loops that need all registers, or that the compiler vectorizes, are slower in this form.)
-template <int chains, typename Sum, typename Step>
-double fastest_rate_of_chains(double seconds, double macs, const Sum& start, const Step& step) {
-    return fastest_rate(seconds, chains * macs, [&](long iterations) {
-        Sum sums[chains];
-        for (Sum& sum : sums) {
-            Sum unknown = start;
-            asm("" : "+m"(unknown));  // otherwise the compiler merges equal chains
-            sum = unknown;
-        }
-        for (long i = 0; i < iterations; ++i) {
-#pragma GCC unroll 16
-            for (int c = 0; c < chains; ++c) {
-                step(sums[c]);
+// Calls body(0), ... body(count - 1) with constants, so that arrays indexed only by these are kept in registers.
+template <typename Body, int... i>
+[[gnu::always_inline]] inline void unrolled(const Body& body, std::integer_sequence<int, i...>) {
+    (body(std::integral_constant<int, i>()), ...);
+}
+
+// A step on each of `chains` independent sums, which hide its latency: step(sum, operands) performs `macs`
+// multiply-accumulates with an array of `count` vectors. From the cache, they are loaded for each `uses` sums.
+// hide(vector) makes a vector unknown to the compiler, which would otherwise merge steps. Steps and hide must be
+// inlined.
+template <int chains, int uses, int count, typename Sum, typename Vector, typename Hide, typename Step>
+double rate_of_chains(Operands operands, double seconds, double macs, const Sum& start, const Vector& first,
+                      const Hide& hide, const Step& step) {
+    constexpr long kLoads = chains / uses * count, kRows = kCacheBytes / sizeof(Vector) / kLoads;
+    constexpr auto kEachChain = std::make_integer_sequence<int, chains>();
+    constexpr auto kEachVector = std::make_integer_sequence<int, count>();
+    alignas(64) static Vector memory[kRows * kLoads];
+    for (Vector& vector : memory) {
+        vector = first;
+    }
+    const auto measure = [&](auto from_cache) {
+        return fastest_rate(seconds, chains * macs, [&](long iterations) {
+            Sum sums[chains];
+            Vector vectors[count];
+            const auto set = [&](auto c) BMX_INLINED {
+                Sum unknown = start;
+                asm("" : "+m"(unknown));  // otherwise the compiler merges equal chains
+                sums[c] = unknown;
+            };
+            const auto set_vector = [&](auto v) BMX_INLINED { vectors[v] = first; };
+            unrolled(set, kEachChain);
+            unrolled(set_vector, kEachVector);
+            const Vector* row = memory;
+            for (long i = 0; i < iterations; ++i) {
+                const auto next = [&](auto c) BMX_INLINED {
+                    const auto take = [&](auto v) BMX_INLINED {
+                        if constexpr (from_cache && c % uses == 0) {
+                            vectors[v] = row[c / uses * count + v];
+                        }
+                        hide(vectors[v]);
+                    };
+                    unrolled(take, kEachVector);
+                    step(sums[c], vectors);
+                };
+                unrolled(next, kEachChain);
+                row = row + kLoads == memory + kRows * kLoads ? memory : row + kLoads;
             }
-        }
-        for (const Sum& sum : sums) {
-            const Sum used = sum;
-            asm volatile("" : : "m"(used));  // otherwise the compiler omits chains
-        }
-    });
+            const auto use = [&](auto c) BMX_INLINED {
+                const Sum used = sums[c];
+                asm volatile("" : : "m"(used));  // otherwise the compiler omits chains
+            };
+            unrolled(use, kEachChain);
+        });
+    };
+    return operands == Operands::cache ? measure(std::true_type()) : measure(std::false_type());
 }
 
 }  // namespace
 
-double peak_binary_reference(double seconds);
-double peak_float_reference(double seconds);
-double peak_binary_avx2(double seconds);
-double peak_float_avx2(double seconds);
-double peak_binary_avx512(double seconds);
-double peak_float_avx512(double seconds);
-double peak_tiles_amx(double seconds);
+// Methods of the instruction sets; those of float layers have `float` in their names.
+double popcount_reference(Operands operands, double seconds);
+double float_reference(Operands operands, double seconds);
+double popcount_avx2(Operands operands, double seconds);
+double lookup_avx2(Operands operands, double seconds);
+double carry_save_avx2(Operands operands, double seconds);
+double float_avx2(Operands operands, double seconds);
+double popcount_avx512(Operands operands, double seconds);
+double carry_save_avx512(Operands operands, double seconds);
+double float_avx512(Operands operands, double seconds);
+double tiles_amx(Operands operands, double seconds);
 
 }  // namespace bmx

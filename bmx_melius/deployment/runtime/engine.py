@@ -26,6 +26,7 @@ _loading = threading.Lock()
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to float arrays
 _SIZES = ctypes.POINTER(ctypes.c_int64)
 _STEP_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
+_PEAK_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_double, ctypes.c_double)
 _FUNCTIONS = {  # of csrc/api/c_api.h: result type, argument types
     'bmx_version': (ctypes.c_char_p,),
     'bmx_last_error': (ctypes.c_char_p,),
@@ -48,8 +49,7 @@ _FUNCTIONS = {  # of csrc/api/c_api.h: result type, argument types
         _STEP_CALLBACK,
         ctypes.c_void_p,
     ),
-    'bmx_peak_binary': (ctypes.c_double, ctypes.c_double),
-    'bmx_peak_float': (ctypes.c_double, ctypes.c_double),
+    'bmx_measure_peaks': (ctypes.c_int, ctypes.c_double, _PEAK_CALLBACK, ctypes.c_void_p),
 }
 
 
@@ -111,6 +111,35 @@ def default_threads():
     """Return the default number of threads of a run, described in `Session`; None without the engine."""
     library = None if missing() else load()
     return None if library is None else library.bmx_default_threads()
+
+
+def measure_peaks(seconds):
+    """Measure the peak multiply-accumulates per second of one thread, for each method of the instruction set in use.
+
+    Parameters
+    ----------
+    seconds : float
+        Duration of each of the two measurements of a method.
+
+    Returns
+    -------
+    list of tuple (method, whether it is binary, rate with operands in registers, rate with operands in the first-level cache)
+
+    Raises
+    ------
+    UserError
+        If the engine is not available.
+    """
+    require_engine()
+    peaks, library = [], load()
+
+    @_PEAK_CALLBACK
+    def note(_, method, binary, in_registers, in_cache):
+        peaks.append((method.decode(), bool(binary), in_registers, in_cache))
+
+    if library.bmx_measure_peaks(seconds, note, None):
+        raise UserError(library.bmx_last_error().decode())
+    return peaks
 
 
 def require_engine():
