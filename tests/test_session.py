@@ -13,7 +13,7 @@ import threading
 import cv2
 import numpy as np
 import pytest
-from packed import make_image, make_program, write_packed
+from packed import geometry, make_image, make_program, write_packed
 
 import bmx_melius as bmx
 from bmx_melius.deployment.program import reference
@@ -371,3 +371,30 @@ def test_the_example_in_cpp_prints_the_output_of_a_session(prefix, tmp_path):
     np.testing.assert_allclose(numbers, expected, rtol=1e-5)
     failed = subprocess.run([program, tmp_path / 'x.bin', tmp_path / 'x.bin'], stderr=subprocess.PIPE, text=True)
     assert failed.returncode == 1 and len(failed.stderr.splitlines()) == 1
+
+
+RESIDENT = """
+import os, sys
+import bmx_melius
+
+def resident():
+    with open('/proc/self/statm') as file:
+        return int(file.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+
+first = bmx_melius.Session(sys.argv[1])
+before = resident()
+others = [bmx_melius.Session(sys.argv[1]) for _ in range(10)]
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+def test_sessions_of_one_network_share_its_weights(tmp_path):
+    shape = {'out_channels': 512, **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1, 'has_bias': 0, 'half': 0}
+    weight = np.random.randn(512, 512, 3, 3).astype(np.float32)
+    program = Program([Value(REAL_KIND, 512, 4, 4, False)], [Operation('conv', (0,), shape, {'weight': weight})], [1])
+    write_packed(tmp_path / 'net', program)
+    environment = {**os.environ, 'BMX_MELIUS_WITHOUT_MXNET': '1', 'PYTHONPATH': str(ROOT)}
+    command = [sys.executable, '-c', RESIDENT, tmp_path / 'net']
+    grown = int(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
+    assert grown < weight.nbytes

@@ -133,12 +133,20 @@ class Program:
         return self._with_header(np.concatenate([self._input_words(), *words, words_of(self.outputs)]), omitted)
 
     @classmethod
-    def structure_of(cls, words):
-        """Return the structure of the program with the given words, in the version of these, as `from_words` reads them."""
-        reader = cls._read(words, has_arrays=True)[1]
-        kept = np.delete(words, np.concatenate([np.arange(*span) for span in reader.spans])) if reader.spans else words.copy()
+    def outline(cls, words):
+        """Read a program as `from_words` does, without decoding its arrays and checking their elements.
+
+        Returns
+        -------
+        program : Program
+            Its operations have no arrays, as with `from_structure`.
+        structure : numpy.ndarray of int32, shape (words,)
+            In the version of the program.
+        """
+        program, reader = cls._read(words, has_arrays=True, decodes=False)
+        kept = np.concatenate([words[begin:end] for begin, end in reader.spans_between_arrays()])
         kept[3] = checksum_of(kept[4:])
-        return kept
+        return program, kept
 
     def _input_words(self):
         return words_of([number for x in self.inputs for number in (2 if x.flat else 4, x.channels, x.height, x.width)])
@@ -180,11 +188,11 @@ class Program:
         return cls._read(words, has_arrays=False)[0]
 
     @classmethod
-    def _read(cls, words, has_arrays):
+    def _read(cls, words, has_arrays, decodes=True):
         """Return the program and its `_Reader`."""
         words = np.asarray(words)
         inputs, operations, outputs = _read_header(words, has_arrays)
-        reader = _Reader(words, has_arrays)
+        reader = _Reader(words, has_arrays, decodes)
         program = cls([reader.input() for _ in range(reader.count(inputs, INPUT_WORDS, 'inputs'))], [], [])
         values = program.values()
         for number in range(reader.count(operations, RECORD_WORDS + 1, 'operations')):
@@ -286,8 +294,8 @@ class _Totals:
 class _Reader:
     """Sequential reader of the words of a program or a structure with bounds checks. Messages are formatted only for errors."""
 
-    def __init__(self, words, has_arrays):
-        self.words, self.has_arrays, self.totals = words, has_arrays, _Totals()
+    def __init__(self, words, has_arrays, decodes):
+        self.words, self.has_arrays, self.decodes, self.totals = words, has_arrays, has_arrays and decodes, _Totals()
         self.is_version_1, self.stored = words[1] == 1, ArrayReader()
         self.position, self.omitted = HEADER_WORDS, 0  # of the next word; number of words of arrays that a structure omits
         self.spans = []  # (begin, end) of the elements of each array
@@ -295,6 +303,11 @@ class _Reader:
     @property
     def left(self):
         return len(self.words) - self.position
+
+    def spans_between_arrays(self):
+        """Return (begin, end) of the words before, between and after the elements of arrays."""
+        borders = [0, *(border for span in self.spans for border in span), len(self.words)]
+        return list(zip(borders[::2], borders[1::2]))
 
     def take(self, count, what):
         if not 0 <= count <= self.left:
@@ -357,18 +370,18 @@ class _Reader:
                 elements = self.stored.first(self._elements(dtype, shape, what), dtype, shape, what)
             self.stored.repeat(repeated_by_planes(operation, word_count(dtype, shape)), what)
             operation.array_numbers[array] = number
-            if self.has_arrays:
+            if self.decodes:
                 operation.arrays[array] = elements
         for array in _COMPARED:
             if array in operation.arrays and np.isnan(operation.arrays[array]).any():
                 raise ProgramError(f'{place} has a {array} that is not a number')
 
     def _elements(self, dtype, shape, what):
-        """Take the words of an array; return None for a structure, which omits them."""
+        """Take the words of an array; return None if they are not decoded, as in a structure, which omits them."""
         if self.has_arrays:
             elements = self.take(word_count(dtype, shape), what)
             self.spans.append((self.position - len(elements), self.position))
-            return elements
+            return elements if self.decodes else None
         self.omitted += word_count(dtype, shape)
         return None
 

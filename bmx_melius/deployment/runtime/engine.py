@@ -2,11 +2,14 @@
 
 import ctypes
 import functools
+import hashlib
 import math
 import numbers
+import os
 import pathlib
 import threading
 import warnings
+import weakref
 
 import numpy as np
 
@@ -22,7 +25,8 @@ PRECISIONS = ('exact', 'fast')  # by their number in csrc/api/c_api.h
 MAX_THREADS = 1024  # per run; kMostThreads of csrc/threads/thread_count.h
 
 _LAYOUT = ('C', 'A')  # of arrays passed to the engine: C-contiguous and aligned
-_loading = threading.Lock()
+_loading = threading.RLock()
+_prepared = weakref.WeakValueDictionary()  # SHA-256 of the words, precision, memory limit -> Prepared
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to float arrays
 _SIZES = ctypes.POINTER(ctypes.c_int64)
 _STEP_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
@@ -154,6 +158,33 @@ def check_threads(threads):
         raise UserError(f'threads must be a whole number from 1 to {MAX_THREADS}, or 0 for the default, not {threads!r}')
 
 
+class Prepared:
+    """A program with its weights as the kernels of the engine read them. Freed with the last reference."""
+
+    def __init__(self, words, precision):
+        self.library = load()
+        words = np.require(words, np.int32, _LAYOUT)
+        pointer = words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
+        self.handle = self.library.bmx_program_create(pointer, len(words), PRECISIONS.index(precision))
+        if not self.handle:
+            raise ProgramError(self.library.bmx_last_error().decode())
+
+    def __del__(self):
+        if getattr(self, 'handle', None):
+            self.library.bmx_program_destroy(self.handle)
+
+
+def prepare(words, precision):
+    """Return the `Prepared` program with these words; the same one as long as it is in use. Raises `ProgramError` if it is invalid."""
+    limit = os.environ.get('BMX_MELIUS_MEMORY_LIMIT')  # which the engine reads when it prepares a program
+    key = hashlib.sha256(np.ascontiguousarray(words).data).digest(), precision, limit
+    with _loading:
+        prepared = _prepared.get(key)
+        if prepared is None:
+            _prepared[key] = prepared = Prepared(words, precision)
+        return prepared
+
+
 class Runner:
     """A program prepared to run on the engine, or on NumPy if the engine is not available. Thread-safe.
 
@@ -168,19 +199,10 @@ class Runner:
 
     def __init__(self, program, words, precision='exact'):
         self.program = program
-        self._handle, self._library = None, load()
         self._last = None, None, ()  # of the last run: input shapes, the same as a ctypes array, output shapes
-        if self._library is not None:
-            words = np.require(words, np.int32, _LAYOUT)
-            self._handle = self._library.bmx_program_create(
-                words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(words), PRECISIONS.index(precision)
-            )
-            if not self._handle:
-                raise self._error()
-
-    def __del__(self):
-        if getattr(self, '_handle', None):
-            self._library.bmx_program_destroy(self._handle)
+        self._library = load()
+        self._prepared = None if self._library is None else prepare(words, precision)
+        self._handle = self._prepared and self._prepared.handle
 
     def run(self, inputs, threads=0):
         """Run the program as `reference.run` does. `threads` is 0 for `default_threads`."""

@@ -18,17 +18,20 @@ class Lines:
     outputs: frozenset = frozenset()
 
 
-def read_packed(prefix):
+def read_packed(prefix, decodes=True):
     """Read a packed network.
 
     Parameters
     ----------
     prefix : str or os.PathLike
         See `Session`.
+    decodes : bool
+        Whether to decode and check the elements of arrays. The engine does so itself.
 
     Returns
     -------
     program : bmx_melius.deployment.program.program.Program
+        Without arrays unless `decodes`.
     words : numpy.ndarray
         The stored program, int32.
     input_names : list of str
@@ -46,12 +49,13 @@ def read_packed(prefix):
     input_names, words_name, structure, output_order, lines = _read_symbol(symbol_file)
     words = _read_words(params_file, words_name)
     try:
-        program = Program.from_words(words)
+        program, found = Program.outline(words)
+        program = Program.from_words(words) if decodes else program
     except UserError as error:
         raise UserError(f'{params_file}: {error}') from error
     inputs_fit, outputs_fit = len(program.inputs) == len(input_names), max(output_order) < len(program.outputs)
     # symbols of earlier versions have no structure, and only MXNet needs it
-    same = structure is None or structure == text_of(Program.structure_of(words))
+    same = structure is None or structure == text_of(found)
     if not same or not inputs_fit or not outputs_fit:
         raise UserError(f'{symbol_file} and {params_file} are not from the same conversion: convert the network again')
     return program, words, input_names, output_order, lines

@@ -13,7 +13,7 @@ from ...preprocessing import Image, InputSpec
 from ..program.operations import ProgramError
 from ..program.program import Program
 from ..program.reference import check_inputs, infer_shapes
-from .engine import PRECISIONS, Runner, check_threads, default_threads, instruction_sets, require_engine
+from .engine import PRECISIONS, Runner, check_threads, default_threads, instruction_sets, missing, require_engine
 from .packed_files import Lines, read_packed
 
 
@@ -85,7 +85,7 @@ class Session:
             self.input_names = [f'data{number}' for number in range(len(program.inputs))]
             self._output_order, self._lines = range(len(program.outputs)), Lines()
         else:
-            program, words, self.input_names, self._output_order, self._lines = read_packed(network)
+            program, words, self.input_names, self._output_order, self._lines = read_packed(network, decodes=bool(missing()))
             files = Exported(network)
             self._name, self._description = files.prefix, files.description()
         self.input_shapes: List[Tuple[Optional[int], ...]] = [
@@ -94,7 +94,10 @@ class Session:
         ]
         self.input_spec: Optional[InputSpec] = self._description.input_spec()
         self.class_names: Optional[List[str]] = self._description.class_names()
-        self._runner = Runner(program, words, precision)
+        try:
+            self._runner = Runner(program, words, precision)
+        except ProgramError as error:
+            raise ProgramError(f'{self._name}: {error}') from error
 
     def __repr__(self) -> str:
         """Return the network, the size of its inputs, and what computes it: ``Session(meliusnet22, 224x224, avx2, 2 threads)``."""
