@@ -67,7 +67,7 @@ def unsatisfied(requirements, versions):
 def test_the_version_is_defined_in_one_place(distribution):
     assert distribution['version'] == bmx_melius.__version__ == __version__
     assert yaml.safe_load((ROOT / 'CITATION.cff').read_text())['version'] == __version__
-    assert __version__ in re.search(r'^## .*$', (ROOT / 'CHANGELOG.md').read_text(), re.MULTILINE).group()
+    assert __version__ in re.search(r'^## \[.*$', (ROOT / 'CHANGELOG.md').read_text(), re.MULTILINE).group()
     for name in ('setup.py', 'pyproject.toml', 'bmx_melius/__init__.py'):
         assert __version__ not in (ROOT / name).read_text()
 
