@@ -14,9 +14,9 @@ What conversion does with the operators of MXNet. This text is the output of `bm
   the first node that cannot be packed, and the reason. A `Session` and ONNX export require that everything is packed.
 - **refused**, whatever the operator: parameters that are not finite or not float32, and `BatchNorm` whose variance + eps is not positive.
 
-Maps have one to three axes, (N, C, W), (N, C, H, W) or (N, C, D, H, W), or are vectors (N, C), in float32, with the channels second. Maps of
-**three axes** can be packed for the operators that say so. The packed operator then accepts one depth; convolutions and pooling over several
-depths become one operation for each depth of the result (`bmx_melius/deployment/convert/rules/volumes.py`).
+Maps have one to three axes, (N, C, W), (N, C, H, W) or (N, C, D, H, W), or are vectors (N, C), in float32, with the channels second. Those
+of **three axes** are packed with the operators below that say so. The packed operator then accepts one depth; convolutions and pooling over
+several depths become one operation for each depth of the result (`bmx_melius/deployment/convert/rules/volumes.py`).
 """
 
 
