@@ -193,7 +193,9 @@ class RunSeries(abc.ABC):
         if not saved:
             return self.config(number)
         changes = {name: self._options[name] for name in CHANGEABLE if self._options[name] is not None}
-        return configure({**saved['options'], **changes, 'resume': True, 'save_dir': self.folder(number)}, self._zoo)
+        # `self._options` has flags that checkpoints of earlier versions lack
+        values = {**self._options, **saved['options'], **changes, 'resume': True, 'save_dir': self.folder(number)}
+        return configure(values, self._zoo)
 
     def _save(self):
         check_folder(self._folder)
