@@ -24,10 +24,12 @@ from bmx_melius.distributed import join_workers
 from bmx_melius.distributed.servers import serve
 from bmx_melius.files import check_folder
 from bmx_melius.reporting import keep_screen_for_warnings, logging_to_screen
+from bmx_melius.training.ensembles import EnsembleTraining
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.interruption import STOPPED_AT_ONCE
 from bmx_melius.training.loop import train
 from bmx_melius.training.run import Run
+from bmx_melius.training.series import parse_series
 from bmx_melius.training.stages import StagedTraining
 
 ROLE = os.environ.pop('BMX_MELIUS_ROLE')
@@ -61,10 +63,10 @@ def main(arguments=None, program='train_imagenet.py'):
     try:
         if ROLE in ('server', 'scheduler'):
             return serve(ROLE)
-        staged = StagedTraining.parse(arguments, model_zoo, program)
-        config = None if staged else parse_flags(arguments, model_zoo, program)
+        series = parse_series(arguments, model_zoo, (EnsembleTraining, StagedTraining), program)
+        config = None if series else parse_flags(arguments, model_zoo, program)
         with logging_to_screen():
-            return staged.run(run) if staged else run(config)
+            return series.run(run) if series else run(config)
     except KeyboardInterrupt:
         print(STOPPED_AT_ONCE, file=sys.stderr)
         return 128 + signal.SIGINT

@@ -32,7 +32,8 @@ if _installed and ('mxnet' in _sys.modules or not (_is_command_line() or _os.env
 elif not _typing.TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name):
-        if 'mxnet' in _sys.modules and _is_command_line():  # a network of the user (package.module:function) uses the package
+        is_module = _importlib_util.find_spec(f'{__name__}.{name}')  # `from bmx_melius import module` looks for an attribute first
+        if 'mxnet' in _sys.modules and _is_command_line() and not is_module:  # a network of the user (package.module:function)
             public = _importlib.import_module(f'{__name__}.with_mxnet')
             if name in public.__all__:
                 return getattr(public, name)
@@ -41,6 +42,6 @@ elif not _typing.TYPE_CHECKING:  # otherwise type checkers would accept any name
         else:
             why = 'is not installed (pip install mxnet==1.9.1)'
         message = f'bmx_melius.{name} needs MXNet, which {why}; only Session and InputSpec work without MXNet'
-        if name.startswith('_') or _importlib_util.find_spec(f'{__name__}.{name}'):
-            raise AttributeError(message)  # `from bmx_melius import module` looks for an attribute before it imports the module
+        if name.startswith('_') or is_module:
+            raise AttributeError(message)
         raise ModuleNotFoundError(message, name='mxnet')

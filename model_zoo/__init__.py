@@ -1,6 +1,7 @@
 """Model zoo of binary networks with the interface of GluonCV. Importing it also registers them with ``gluoncv.model_zoo.get_model``."""
 
 from . import alexnet, ensemble, larq, meliusnet, method_resnets, quicknet, resnet
+from .ensemble import get_members
 from .larq import from_larq, load_larq_parameters
 from .registry import (
     get_gluoncv_list,
@@ -16,6 +17,7 @@ from .registry import (
 __all__ = [
     'from_larq',
     'get_gluoncv_list',
+    'get_members',
     'get_model',
     'get_model_list',
     'get_pretrained_list',

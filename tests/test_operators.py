@@ -201,6 +201,11 @@ def test_the_document_is_the_output_of_the_command():
     assert (ROOT / 'docs' / 'operators.md').read_text() == printed()
 
 
+def test_the_command_prints_it_in_a_process_of_its_own():
+    command = [sys.executable, '-m', 'bmx_melius', 'operators']
+    assert subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout == printed()
+
+
 def test_every_rule_is_described_and_every_operator_exists_once():
     listed = [name for row in json.loads(printed(json=True)) for name in row['operators']]
     assert sorted(listed) == sorted([*RULES, *REASONS])

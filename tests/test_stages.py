@@ -13,6 +13,7 @@ from training_runs import error_of, train
 import model_zoo
 from bmx_melius.training import loop
 from bmx_melius.training.presets import STAGES
+from bmx_melius.training.series import parse_series
 from bmx_melius.training.stages import StagedTraining
 
 TINY = [
@@ -155,7 +156,7 @@ def test_a_stage_starts_from_the_best_epoch_and_is_taught_by_that_network_with_t
     description['metrics']['epoch'] = 0
     summary.write_text(json.dumps(description))
     configs = []
-    staged = StagedTraining.parse(['--resume', '--save-dir', str(tmp_path / 'run'), '-j', '0'], model_zoo)
+    staged = parse_series(['--resume', '--save-dir', str(tmp_path / 'run'), '-j', '0'], model_zoo, [StagedTraining])
     assert staged.run(lambda config, decode: configs.append(config) or 7) == 7
     (config,) = configs
     assert config.resume_params == str(tmp_path / 'run' / FOLDERS[0] / 'epoch-0000.params') and not config.resume

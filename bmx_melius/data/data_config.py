@@ -1,7 +1,7 @@
 """Configuration of the training data."""
 
 import dataclasses
-from typing import Optional
+from typing import Optional, Union
 
 from ..arguments import require, require_not_negative
 from .datasets import DATASETS
@@ -29,6 +29,7 @@ class DataConfig:
     rec_train_idx: Optional[str] = None
     rec_val: Optional[str] = None
     rec_val_idx: Optional[str] = None
+    bootstrap: Union[bool, str] = False
 
     def __post_init__(self):
         require_not_negative(self, 'crop_ratio', 'num_workers')
@@ -45,3 +46,4 @@ class DataConfig:
             not self.val_fraction or (self.dataset == 'imagenet' and not self.use_rec),
             f'--val-fraction {self.val_fraction} divides a folder of images with CLASS/*.jpg, which these data are not; leave the flag out',
         )
+        require(not self.bootstrap or self.dataset != 'dummy', '--bootstrap: dummy has no images to draw; leave the flag out')

@@ -152,7 +152,7 @@ class FolderSource(ImageSource):
         Subfolders of the same folder, or parts of one folder.
     origin : str
         The folder, in messages.
-    spec, augmentation, batching, threads
+    spec, augmentation, batching, threads, bootstrap
         See `ImageSource`.
 
     Raises
@@ -161,16 +161,14 @@ class FolderSource(ImageSource):
         For the reasons given in `Source`, and when images cannot be decoded.
     """
 
-    def __init__(self, train, validation, origin, spec, augmentation, batching, threads):
-        images = TrainingImages(train, validation, train.class_names, origin)
-        super().__init__(images, spec, augmentation, batching, threads)
-        self._training_images, self._threads = train, max(1, threads)
+    def __init__(self, train, validation, origin, spec, augmentation, batching, threads, bootstrap=False):
+        super().__init__(TrainingImages(train, validation, train.class_names, origin), spec, augmentation, batching, threads, bootstrap)
         for images in (train, validation):
-            images.check_ends(self._threads)
-        validation.decode_all(self._threads)
+            images.check_ends(max(1, threads))
+        validation.decode_all(max(1, threads))
 
     def decode_training_images(self):
-        self._training_images.decode_all(self._threads)
+        self._images.train.decode_all(max(1, self._threads))
 
 
 def is_divided(data_dir):

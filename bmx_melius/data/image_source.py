@@ -9,6 +9,7 @@ from mxnet import gluon
 
 from ..arithmetic import seed_for
 from ..errors import DataError, last_line
+from .bootstrap import open_bootstrap
 from .source import Source
 
 
@@ -42,16 +43,20 @@ class ImageSource(Source):
     spec, batching
         See `Source`.
     augmentation : Augmentation
+    bootstrap : bool or str
+        See `open_bootstrap`.
     threads : int
         Number of threads that read and augment images; 0 uses the main thread. Threads replace the worker processes of `DataLoader` because
         decoding and resizing release the global interpreter lock, and because a signal to the process group could kill some worker
         processes, for which the program would then wait forever.
     """
 
-    def __init__(self, images, spec, augmentation, batching, threads):
+    def __init__(self, images, spec, augmentation, batching, threads, bootstrap=False):
         classes = len(images.class_names)
         super().__init__(images.origin, spec, classes, images.class_names, len(images.train), len(images.validation), batching)
-        augmented, self._order = _Augmented(images.train, augmentation, spec), _ShuffledBatches(len(images.train), batching)
+        self._images, self._threads = images, threads
+        drawn = open_bootstrap(bootstrap, len(images.train), batching.seed)
+        augmented, self._order = _Augmented(images.train, augmentation, spec), _ShuffledBatches(len(images.train), batching, drawn)
         self._train = gluon.data.DataLoader(augmented, batch_sampler=self._order, num_workers=threads, thread_pool=True, batchify_fn=_stack)
         self._validation = _in_order(images.validation, spec, batching.size, threads, self.validation_share)
 
@@ -61,6 +66,10 @@ class ImageSource(Source):
     def train(self, epoch, first=0):
         self._order.begin(epoch, first)
         yield from _normalized(self._train, self.spec)
+
+    def train_in_order(self):
+        """Yield all training images in order, once each, preprocessed as those of `validation`."""
+        yield from validation_batches(self._images.train, self.spec, self.batching.size, self._threads)
 
     def validation(self):
         yield from _normalized(self._validation, self.spec)
@@ -89,10 +98,13 @@ def _stack(samples):
 
 
 class _ShuffledBatches(gluon.data.Sampler):
-    """Sampler of the batches of one epoch; items are pairs (seed, index), where seed is that of the image's augmentation in this epoch."""
+    """Sampler of the batches of one epoch; items are pairs (seed, index), where seed is that of the image's augmentation in this epoch.
 
-    def __init__(self, images, batching):
-        self._images, self._batching = images, batching
+    With a `Bootstrap`, copies of an image have different augmentations.
+    """
+
+    def __init__(self, images, batching, bootstrap=None):
+        self._images, self._batching, self._bootstrap = images, batching, bootstrap
         self.begin(0, 0)
 
     def begin(self, epoch, first):
@@ -105,10 +117,11 @@ class _ShuffledBatches(gluon.data.Sampler):
     def __iter__(self):
         batching = self._batching
         order = np.random.RandomState(seed_for(batching.seed, self._epoch)).permutation(self._images)
+        indices = self._bootstrap.indices(self._epoch) if self._bootstrap else np.arange(self._images)
         for number in range(self._first, len(self)):
             begin = (number * batching.parts + batching.part) * batching.size  # the batches of all parts equal one batch of one machine
             batch = order[begin : begin + batching.size]
-            yield [(seed_for(batching.seed, self._epoch, index), int(index)) for index in batch]
+            yield [(seed_for(batching.seed, self._epoch, place), int(indices[place])) for place in batch]
 
 
 class _Augmented(gluon.data.Dataset):

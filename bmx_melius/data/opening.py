@@ -7,7 +7,7 @@ from .datasets import DATASETS
 from .folders import FolderSource, ImageFolder, open_folders
 from .image_source import ImageSource, TrainingImages
 from .labelled_images import LabelledImages
-from .record_source import RecordSource
+from .record_source import RecordSource, SampledRecordSource
 from .records import RecordFile, RecordImages
 from .source import DummySource
 
@@ -39,9 +39,11 @@ def open_source(config, batching):
         found = dataset.open(data_dir)
         origin = f'{config.dataset} in {data_dir}' if data_dir else config.dataset
         images = TrainingImages(found.train, found.validation, list(dataset.class_names), origin)
-        return ImageSource(images, spec, augmentation, batching, config.num_workers)
+        return ImageSource(images, spec, augmentation, batching, config.num_workers, config.bootstrap)
     if config.use_rec:
         train, validation = (_open_records_of(config, part) for part in ('train', 'val'))
+        if config.bootstrap:
+            return SampledRecordSource(train, validation, spec, augmentation, batching, config.num_workers, config.bootstrap)
         return RecordSource(train, validation, spec, augmentation, batching, max(1, config.num_workers))
     if not os.path.isdir(data_dir):
         raise UserError(
@@ -51,7 +53,7 @@ def open_source(config, batching):
     if os.path.isfile(_record_path(config, 'train')) and not os.path.isdir(os.path.join(data_dir, 'train')):
         raise UserError(f'{data_dir} has record files, {_record_path(config, "train")}: add --use-rec to read them')
     train, validation = open_folders(data_dir, spec, config.val_fraction)
-    return FolderSource(train, validation, data_dir, spec, augmentation, batching, config.num_workers)
+    return FolderSource(train, validation, data_dir, spec, augmentation, batching, config.num_workers, config.bootstrap)
 
 
 def _record_path(config, part):

@@ -1,4 +1,4 @@
-"""Source of batches from record files, read by `mx.io.ImageRecordIter`."""
+"""Sources of batches from record files: read by `mx.io.ImageRecordIter`, or image by image."""
 
 import itertools
 
@@ -6,7 +6,8 @@ import mxnet as mx
 
 from ..arithmetic import seed_for
 from ..errors import DataError, UserError, last_line
-from .records import read_class_names
+from .image_source import ImageSource, TrainingImages
+from .records import RecordImages, read_class_names
 from .source import Source
 
 
@@ -36,15 +37,9 @@ class RecordSource(Source):
     """
 
     def __init__(self, train, validation, spec, augmentation, batching, threads):
-        classes = int(train.labels.max()) + 1
-        class_names = read_class_names(train, classes)
-        classes = len(class_names) if class_names else classes
+        classes, class_names = _classes(train)
         super().__init__(train.path, spec, classes, class_names, len(train), len(validation), batching)
-        if validation.labels.max() >= classes:
-            raise UserError(
-                f'{validation.path} has labels up to {validation.labels.max()}, {train.path} only up to {classes - 1}: '
-                'pack both from lists with the same classes'
-            )
+        _require_same_classes(train, validation, classes)
         self._train, self._validation, self._threads = train, validation, threads
         self._training_arguments = augmentation.record_arguments(spec)
         self._validation_arguments = {'resize': spec.resize or spec.size}
@@ -104,3 +99,46 @@ class RecordSource(Source):
             raise DataError(
                 records.describe(bad) if bad else f'{records.path}: MXNet failed to read the file: {last_line(error)}'
             ) from error
+
+
+class SampledRecordSource(ImageSource):
+    """Training and validation batches from two record files, of images drawn with replacement.
+
+    `ImageRecordIter` reads each record once in an epoch, so these images are read and decoded one by one, like those of a folder:
+    batches do not depend on the number of threads.
+
+    Parameters
+    ----------
+    train, validation : RecordFile
+    spec, augmentation, batching, threads, bootstrap
+        See `ImageSource`.
+    """
+
+    def __init__(self, train, validation, spec, augmentation, batching, threads, bootstrap):
+        classes, class_names = _classes(train)
+        images = TrainingImages(RecordImages(train, spec), RecordImages(validation, spec), class_names or list(range(classes)), train.path)
+        super().__init__(images, spec, augmentation, batching, threads, bootstrap)
+        self.class_names, self._records = class_names, train
+        _require_same_classes(train, validation, classes)
+        for records in (train, validation):
+            records.check_ends(max(1, threads))
+        validation.decode_all(max(1, threads))
+
+    def decode_training_images(self):
+        self._records.decode_all(max(1, self._threads))
+
+
+def _classes(train):
+    """Return the number of classes and their names, or None, of a record file."""
+    classes = int(train.labels.max()) + 1
+    class_names = read_class_names(train, classes)
+    return len(class_names) if class_names else classes, class_names
+
+
+def _require_same_classes(train, validation, classes):
+    """Raise `UserError` if the validation images have more classes than the training images."""
+    if validation.labels.max() >= classes:
+        raise UserError(
+            f'{validation.path} has labels up to {validation.labels.max()}, {train.path} only up to {classes - 1}: '
+            'pack both from lists with the same classes'
+        )

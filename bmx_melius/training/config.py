@@ -22,6 +22,7 @@ class NetworkConfig:
     weight_bits: Optional[int] = 1
     last_gamma: bool = False
     model_options: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    ensemble_training: Optional[str] = None  # 'joint' for an ensemble, None for other networks
     use_pretrained: Union[bool, str] = False
     initialization: str = 'gaussian'
     mode: str = 'hybrid'

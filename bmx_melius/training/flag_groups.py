@@ -8,7 +8,7 @@ from ..data.datasets import DATASETS, LEVELS
 from ..errors import UserError
 from .network import INITIALIZERS
 from .optimization import MODES, SCALINGS
-from .presets import DEFAULT, OPTIMIZERS, PRESETS
+from .presets import BAGGING, DEFAULT, ENSEMBLE_TRAININGS, OPTIMIZERS, PRESETS
 
 KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync', 'horovod')
 
@@ -169,6 +169,15 @@ def _add_data_flags(group):
     group.add_argument('--rec-val', metavar='FILE', help='validation record file (default: DATA_DIR/rec/val.rec)')
     group.add_argument('--rec-val-idx', metavar='FILE', help='its index (default: the same name, .idx)')
     group.add_argument(
+        '--bootstrap',
+        nargs='?',
+        const=True,
+        default=False,
+        metavar='FILE',
+        help='train on as many images drawn with replacement: once for the whole run, or, with an .npy FILE of a weight for each '
+        'training image, in each epoch with these probabilities (done for the members of an ensemble by --ensemble-training)',
+    )
+    group.add_argument(
         '-j',
         '--num-data-workers',
         dest='num_workers',
@@ -197,6 +206,13 @@ def _add_training_flags(group):
         choices=PRESETS,
         default=DEFAULT,
         help='training protocol, which sets the defaults of other flags; see docs/training.md (default: %(default)s)',
+    )
+    group.add_argument(
+        '--ensemble-training',
+        choices=ENSEMBLE_TRAININGS,
+        help='of an ensemble such as resnet18_benn: train the members one after the other, each on a sample of the images (bagging) or on '
+        'samples weighted by the errors of the members before (boosting), or all at once with the loss of their vote (joint) '
+        f'(default: {BAGGING})',
     )
     group.add_argument(
         '--num-epochs',

@@ -36,7 +36,7 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None,
             f'{counts["ops"]:,.0f} OPs, {counts["size_bytes"] / 2**20:.2f} MB; {_describe_bits(network, graph)}',
             *(f'{heading:10} {text}' for heading, text in (initial or {}).items() if text),
             f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
-            f'augmentation {config.data.augmentation}',
+            f'augmentation {config.data.augmentation}{_describe_bootstrap(config.data.bootstrap)}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
             f'updates    {optimizer.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
             f'optimizer  {optimizer.optimizer}, weight decay {optimizer.wd:g}, seed {config.seed}',
@@ -46,6 +46,12 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None,
             f'results    {config.output.save_dir}',
         )
     )
+
+
+def _describe_bootstrap(bootstrap):
+    if not bootstrap:
+        return ''
+    return '; drawn once with replacement' if bootstrap is True else f'; drawn in each epoch with the weights in {bootstrap}'
 
 
 def _describe_factor(tuning):

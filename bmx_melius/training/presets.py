@@ -122,6 +122,9 @@ STAGES = {
     ),
 }
 
+# How the members of an ensemble are trained (see `ensembles.py`); JOINT is a single run with the loss of the vote.
+ENSEMBLE_TRAININGS = BAGGING, BOOSTING, JOINT = ('bagging', 'boosting', 'joint')
+
 # Flags that are arguments of the network; networks without such an argument are trained without the flag.
 NETWORK_OPTIONS = ('initial_layers', 'clip_threshold', 'bits', 'weight_bits')
 
@@ -186,6 +189,12 @@ def with_defaults(options, zoo):
     values = dict(options)
     require(values['model'], 'no network is given: use --model, for example --model meliusnet22')
     without = {name for name in NETWORK_OPTIONS if not zoo.takes_option(values['model'], name)}
+    is_ensemble = zoo.get_members(values['model'], values['model_options']) is not None
+    require(
+        is_ensemble or values['ensemble_training'] is None,
+        f'--ensemble-training {values["ensemble_training"]}: the network {values["model"]} is no ensemble; leave the flag out',
+    )
+    values['ensemble_training'] = JOINT if is_ensemble else None  # otherwise each member is a run, see `ensembles.py`
     for name in sorted(without):
         require(
             values[name] is None, f'{flag_of(name)} {values[name]}: the network {values["model"]} has no such option; leave the flag out'

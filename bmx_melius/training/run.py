@@ -140,7 +140,15 @@ class Run:
         """Export the weights of the best epoch to the folder of the run."""
         best, weights = self._checkpoints.best(self.progress)
         self.net.load_parameters(weights, ctx=self.devices)
-        export_network(self.config.output.save_dir, self.net, self.source.spec.shape, self._description, best)
+        target = export_network(self.config.output.save_dir, self.net, self.source.spec.shape, self._description, best)
+        LOG.info(
+            'the best network is that of epoch %d: top-1 %.2f%%, top-5 %.2f%%; exported to %s and %s',
+            best['epoch'],
+            100 * best['top1'],
+            100 * best['top5'],
+            target.symbol_file,
+            target.parameter_file(0),
+        )
 
 
 def _require_classifier(graph, model, classes):

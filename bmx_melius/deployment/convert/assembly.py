@@ -1,6 +1,7 @@
 """Assembly of the converted symbol from packed operators and the nodes that were not converted."""
 
 from ...symbol_json import VARIABLE, SymbolJson
+from ..program.borders import border_of
 from ..program.packed_operator import NAME, operator_attributes
 
 _MXNET_VERSION = ['int', 10901]  # the version whose JSON format is written
@@ -28,7 +29,7 @@ def assemble(network, partition, programs, words):
     """
     symbol = SymbolJson(attributes={'mxnet_version': _MXNET_VERSION})
     arrays, position, kept = {}, {}, set()
-    lines, maps = {}, {}  # Entry -> node that removes or adds the height 1 of a value (N, C, W)
+    outer, maps = {}, {}  # Entry -> node that makes its shape of that of a map of a program, or the reverse (`borders`)
 
     def finish(item):
         """Append an item (a region or a node) whose inputs have all been appended."""
@@ -53,21 +54,23 @@ def assemble(network, partition, programs, words):
         if region is None:
             return [position[entry.node], entry.slot, 0]
         number = programs[region].outputs.index(entry)
-        if len(network.shape(entry)) == 3:
-            if entry not in lines:
-                lines[entry] = symbol.add('squeeze', f'{entry.node.name}_line{number}', [[position[region], number, 0]], {'axis': '2'})
-            return [lines[entry], 0, 0]
-        return [position[region], number, 0]
+        border = border_of(network.shape(entry))
+        if border is None:
+            return [position[region], number, 0]
+        if entry not in outer:
+            outer[entry] = symbol.add(*border.after(entry.node.name, number, [position[region], number, 0]))
+        return [outer[entry], 0, 0]
 
     def map_of(entry):
-        """Return the reference to a value as an input of a packed operator, whose inputs (N, C, W) are maps of height 1."""
-        if len(network.shape(entry)) != 3:
+        """Return the reference to a value as an input of a packed operator."""
+        border = border_of(network.shape(entry))
+        if border is None:
             return reference(entry)
         region = partition.region_of.get(entry.node)
         if region is not None:
             return [position[region], programs[region].outputs.index(entry), 0]
         if entry not in maps:
-            maps[entry] = symbol.add('expand_dims', f'{entry.node.name}_map{entry.slot}', [reference(entry)], {'axis': '2'})
+            maps[entry] = symbol.add(*border.before(entry.node.name, entry.slot, reference(entry)))
         return [maps[entry], 0, 0]
 
     def item_of(entry):

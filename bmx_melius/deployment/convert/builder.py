@@ -24,8 +24,22 @@ def _float32(array, infinite=False):
 
 
 def map_shape(shape):
-    """Return (channels, height, width) in a program of a value with a shape (N, C), (N, C, W) or (N, C, H, W) in the network."""
-    return shape[1], *(1,) * (4 - len(shape)), *shape[2:]
+    """Return (channels, height, width) in a program of a value of a network: (N, C), (N, C, W), (N, C, H, W) or (N, C, D, H, W).
+
+    The program has D C channels for the last one, of one depth after the other (`rules.volumes`).
+    """
+    depth, sizes = (shape[2], shape[3:]) if is_volume(shape) else (1, shape[2:])
+    return shape[1] * depth, *(1,) * (2 - len(sizes)), *sizes
+
+
+def is_volume(shape):
+    """Return whether a value of this shape is a map with three axes."""
+    return len(shape) == 5
+
+
+def for_each_depth(array, channels):
+    """Return a constant per channel, (channels / depth,) or (1,), repeated for each depth of a value with `channels` channels."""
+    return np.broadcast_to(np.tile(array, max(1, channels // np.size(array))), channels)
 
 
 @dataclasses.dataclass
@@ -101,6 +115,7 @@ class Builder:
 
     def __init__(self, network, thresholds):
         self.network, self.thresholds = network, thresholds
+        self.takes_volumes = False  # whether the values that are requested may be maps with three axes
         self.inputs = []  # Entry
         self.binary_layers = []  # Node
         self._operations = []  # (number of the result, Operation)
@@ -113,6 +128,7 @@ class Builder:
 
     def real(self, entry):
         """Return the number of the float32 program value for `entry`; expand bits or add a program input where necessary."""
+        self._require_layout(entry)
         if entry not in self._real:
             if entry in self._planes:
                 self._real[entry] = self._sum_of_planes(*self._planes[entry])
@@ -124,6 +140,7 @@ class Builder:
 
     def bits(self, entry, encoding):
         """Return the number of the bits program value for `entry`, whose elements are in {-1, 1} or {0, 1}."""
+        self._require_layout(entry)
         if entry not in self._bits:
             x = self.real(entry)
             channels = self._values[x].channels
@@ -186,6 +203,25 @@ class Builder:
             total = scaled if total is None else self.add('add', [scaled, total])
         return total
 
+    def output(self, entry):
+        """Return the number of the float32 value for an output of the program, with the depths of a channel one after the other."""
+        number, shape = self.real(entry), self.network.shape(entry)
+        return self._swapped(number, shape[2], shape[1]) if is_volume(shape) else number
+
+    def _swapped(self, number, first, second):
+        """Add the exchange of two axes that the channels of a value consist of."""
+        return self.add('shuffle', [number], groups=first) if first > 1 and second > 1 else number
+
+    def flattened(self, number, shape):
+        """Add the flattening of a value, which has `shape` in the network; return the number of the result."""
+        if self._values[number].flat:
+            return number
+        return self.add('flatten', [self._swapped(number, shape[2], shape[1]) if is_volume(shape) else number])
+
+    def _require_layout(self, entry):
+        if is_volume(self.network.shape(entry)) and not self.takes_volumes:
+            raise UnsupportedError('it combines the elements of a map with three axes in a way that has no packed form')
+
     def set(self, node, number, slot=0):
         """Record `number` as the program value of output `slot` of `node`."""
         values = self._bits if self._values[number].kind == BITS_KIND else self._real
@@ -199,11 +235,11 @@ class Builder:
         shape = self.network.shape(entry)
         if not entry.node.depends_on_data:
             raise UnsupportedError('it combines data with a parameter in a way that has no packed form')
-        if len(shape) not in (2, 3, 4) or not self.network.is_float32(entry):
+        if len(shape) not in (2, 3, 4, 5) or not self.network.is_float32(entry):
             raise UnsupportedError(f'it reads a value of shape {shape} that is not a float32 map or vector')
         self.inputs.append(entry)
         self._input_numbers.append(self._new(Value(REAL_KIND, *map_shape(shape), flat=len(shape) == 2)))
-        return self._input_numbers[-1]
+        return self._swapped(self._input_numbers[-1], shape[1], shape[2]) if is_volume(shape) else self._input_numbers[-1]
 
     def _new(self, value):
         self._values.append(value)
@@ -225,7 +261,7 @@ class Builder:
         """Add an operation with one constant per channel, given as scalars or arrays (channels,); return the number of its result."""
         channels = self._values[x].channels
         infinite = name == 'clip'  # bounds may be infinite
-        return self.add(name, [x], {key: _float32(np.broadcast_to(array, channels), infinite) for key, array in arrays.items()})
+        return self.add(name, [x], {key: _float32(for_each_depth(array, channels), infinite) for key, array in arrays.items()})
 
     def affine(self, x, scale, shift):
         """Add x * scale + shift, where scale and shift are scalars or arrays (channels,); return the number of the result."""

@@ -10,8 +10,8 @@ one builder writes the program (`lower`).
 from ... import marks
 from ...errors import UserError
 from ..program.operations import ProgramError
-from .builder import Builder, UnsupportedError
-from .rules import MARKED_RULES, RULES, missing_rule
+from .builder import Builder, UnsupportedError, is_volume
+from .rules import MARKED_RULES, RULES, TAKES_VOLUMES, missing_rule
 from .traced_network import Entry
 
 
@@ -47,7 +47,8 @@ def lower(network, nodes, outputs, thresholds):
     builder = Builder(network, thresholds)
     for node in nodes:
         _add(builder, node)
-    numbers = [builder.real(entry) for entry in outputs]
+    builder.takes_volumes = True
+    numbers = [builder.output(entry) for entry in outputs]
     return builder.finish(numbers, outputs)
 
 
@@ -55,13 +56,16 @@ def _add(builder, node):
     """Add the operations of a node, or raise `UnsupportedError`."""
     network = builder.network
     for entry in [Entry(node, slot) for slot in range(len(node.shapes))]:
-        if len(network.shape(entry)) not in (2, 3, 4):
-            raise UnsupportedError(f'it makes a value of shape {network.shape(entry)}; maps of one or two axes and vectors can be packed')
+        if len(network.shape(entry)) not in (2, 3, 4, 5):
+            raise UnsupportedError(f'it makes a value of shape {network.shape(entry)}; maps of one to three axes and vectors can be packed')
         if not network.is_float32(entry):
             raise UnsupportedError('it does not compute in float32')
     rule = MARKED_RULES.get(node.marks.get(marks.ROLE)) or RULES.get(node.operator)
     if rule is None:
         raise UnsupportedError(missing_rule(node.operator))
+    builder.takes_volumes = rule in TAKES_VOLUMES
+    if is_volume(node.shape) and not builder.takes_volumes:
+        raise UnsupportedError('it makes a map with three axes, for which it has no packed form')
     try:
         rule(builder, node)
     except ProgramError as error:

@@ -82,7 +82,7 @@ def layout_in_use(batch_norm, x, y):
     Parameters
     ----------
     batch_norm : BatchNorm
-    x, y : numpy.ndarray of float32, shape (N, channels, H, W), (N, channels, W) or (N, channels)
+    x, y : numpy.ndarray of float32, shape (N, channels, D, H, W), (N, channels, H, W), (N, channels, W) or (N, channels)
 
     Returns
     -------
@@ -105,7 +105,7 @@ def fold(batch_norm, rank, layout=PLAIN, shifts=()):
     ----------
     batch_norm : BatchNorm
     rank : int
-        Rank of its input: 2, 3 or 4.
+        Rank of its input: 2 to 5.
     layout : str
         `PLAIN` or `BLOCKED`.
     shifts : sequence of callable
@@ -124,7 +124,7 @@ def fold(batch_norm, rank, layout=PLAIN, shifts=()):
 
     def is_set(x):
         x = x.reshape(batch_norm.channels, -1)
-        maps = (1, batch_norm.channels, _TRIED) if rank == 3 else (1, batch_norm.channels, _SIDE, _SIDE)
+        maps = (1, batch_norm.channels, *{3: (_TRIED,), 5: (1, _SIDE, _SIDE)}.get(rank, (_SIDE, _SIDE)))
         y = batch_norm(x.T).T if rank == 2 else batch_norm(x.reshape(maps), layout).reshape(x.shape)
         return _shifted(y, shifts) >= 0
 

@@ -279,7 +279,7 @@ class Network:
         """Return whether a node adds or subtracts a constant for each channel."""
         if is_marked_shift(node):
             return is_channelwise_batch_norm(node)
-        if node.operator not in SUMS + DIFFERENCES or len(node.shape) not in (2, 3, 4):
+        if node.operator not in SUMS + DIFFERENCES or len(node.shape) not in (2, 3, 4, 5):
             return False
         data = [source for source in node.inputs if source.depends_on_data]
         if len(data) != 1 or data[0].shape != node.shape:
@@ -326,7 +326,7 @@ def is_channelwise_batch_norm(node):
     return (
         node.operator == 'BatchNorm'
         and node.attributes.get('axis', '1') == '1'
-        and len(node.shape) in (2, 3, 4)
+        and len(node.shape) in (2, 3, 4, 5)
         and not any(source.depends_on_data for source in node.inputs[1:])
         and not truth(node.attributes.get('output_mean_var', 'False'))
     )

@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import UserError
 from ..program.operations import BITS_KIND
 from ..program.reference import apply
+from .builder import is_volume, map_shape
 
 TOLERANCE = 1e-4  # relative to the largest value that an operation computes or adds
 HALF_TOLERANCE = 5e-3  # float16 has 11 significant bits
@@ -77,7 +78,7 @@ def verify(network, lowered, inputs, half=False):
 def _verify_program(network, lowered, values, result, tolerance):
     first = len(lowered.program.inputs)
     kinds = lowered.program.values()
-    known = {number: _as_map(values[lowered.inputs[number]]) for number in range(first)}
+    known = {number: _as_map(values[lowered.inputs[number]], by_depth=False) for number in range(first)}
     for number, operation in enumerate(lowered.program.operations, first):
         computed = apply(operation, [known[source] for source in operation.inputs])
         known[number] = computed
@@ -89,7 +90,7 @@ def _verify_program(network, lowered, values, result, tolerance):
             expected = np.concatenate([expected > middle for middle in lowered.middles.get(number, [0])], axis=1)  # 0: of signs
             _require_equal(entry.node, computed, expected)
             result.bits += expected.size
-        elif operation.name == 'binary_conv':
+        elif operation.name == 'binary_conv' or is_volume(entry.node.shape) and entry.node in lowered.binary_layers:
             _require_equal(entry.node, computed, expected)
             result.integers += expected.size
             result.binary_layers += 1
@@ -98,9 +99,12 @@ def _verify_program(network, lowered, values, result, tolerance):
         known[number] = expected
 
 
-def _as_map(array):
-    """Return an array (N, C, W) as (N, C, 1, W), others as they are."""
-    return array[:, :, None] if array.ndim == 3 else array
+def _as_map(array, by_depth=True):
+    """Return an array of the network as a program has it; the channels of a map with three axes are those of each depth if `by_depth`."""
+    if array.ndim == 2:
+        return array
+    shape = map_shape(array.shape)
+    return (array.swapaxes(1, 2) if by_depth and is_volume(array.shape) else array).reshape(len(array), *shape)
 
 
 def _require_finite(values):

@@ -6,16 +6,17 @@ from ...container import read_parameters
 from ...errors import UserError
 from ...exported import Exported
 from ...symbol_json import VARIABLE, SymbolJson
+from ..program.borders import read_border
 from ..program.packed_operator import NAME, STRUCTURE, text_of
 from ..program.program import Program
 
 
 @dataclasses.dataclass(frozen=True)
-class Lines:
-    """Numbers of the inputs and outputs of a network that are (batch, channels, width), which the program has as maps of height 1."""
+class Borders:
+    """The inputs and outputs of a network whose shape differs from that in the program: dicts from their numbers to a `Border`."""
 
-    inputs: frozenset = frozenset()
-    outputs: frozenset = frozenset()
+    inputs: dict = dataclasses.field(default_factory=dict)
+    outputs: dict = dataclasses.field(default_factory=dict)
 
 
 def read_packed(prefix, decodes=True):
@@ -37,7 +38,7 @@ def read_packed(prefix, decodes=True):
     input_names : list of str
     output_order : list of int
         The number of the program output for each output of the network.
-    lines : Lines
+    borders : Borders
 
     Raises
     ------
@@ -46,7 +47,7 @@ def read_packed(prefix, decodes=True):
     """
     files = Exported(prefix)
     symbol_file, params_file = files.symbol_file, files.parameter_file(0)
-    input_names, words_name, structure, output_order, lines = _read_symbol(symbol_file)
+    input_names, words_name, structure, output_order, borders = _read_symbol(symbol_file)
     words = _read_words(params_file, words_name)
     try:
         program, found = Program.outline(words)
@@ -58,7 +59,7 @@ def read_packed(prefix, decodes=True):
     same = structure is None or structure == text_of(found)
     if not same or not inputs_fit or not outputs_fit:
         raise UserError(f'{symbol_file} and {params_file} are not from the same conversion: convert the network again')
-    return program, words, input_names, output_order, lines
+    return program, words, input_names, output_order, borders
 
 
 def runs_without_mxnet(prefix):
@@ -69,9 +70,9 @@ def runs_without_mxnet(prefix):
 
 
 def _read_symbol(path):
-    """Return the names of the inputs and the words, the structure or None, the operator output for each network output, and `Lines`."""
+    """Return the names of the inputs and the words, the structure or None, the operator output for each network output, and `Borders`."""
     symbol = SymbolJson.read(path)
-    lines, operators = _operators(symbol)
+    borders, operators = _operators(symbol)
     packed = [node for node in operators if node['op'] == NAME]
     foreign = sorted({node['op'] for node in operators if node['op'] != NAME})
     if foreign:
@@ -85,43 +86,41 @@ def _read_symbol(path):
     if not all(symbol.nodes[source] is packed[0] for source, *_ in symbol.heads):
         raise UserError(f'{path} has outputs that its packed operator does not compute: load it with MXNet')
     *inputs, words = [symbol.nodes[source]['name'] for source, *_ in packed[0]['inputs']] or ['']
-    return inputs, words, packed[0]['attrs'].get(STRUCTURE), [slot for _, slot, *_ in symbol.heads], lines
+    return inputs, words, packed[0]['attrs'].get(STRUCTURE), [slot for _, slot, *_ in symbol.heads], borders
 
 
 def _operators(symbol):
-    """Return `Lines` and the nodes of operators without those that `_bypass_line_borders` bypasses."""
-    lines, borders = _bypass_line_borders(symbol)
-    return lines, [node for position, node in enumerate(symbol.nodes) if node['op'] != VARIABLE and position not in borders]
+    """Return `Borders` and the nodes of operators without those that `_bypass_borders` bypasses."""
+    borders, bypassed = _bypass_borders(symbol)
+    return borders, [node for position, node in enumerate(symbol.nodes) if node['op'] != VARIABLE and position not in bypassed]
 
 
-def _bypass_line_borders(symbol):
-    """Bypass the nodes with which conversion makes maps of inputs (batch, channels, width), and the reverse for outputs.
+def _bypass_borders(symbol):
+    """Bypass the nodes with which conversion changes the shapes of inputs and outputs (`borders`).
 
     Returns
     -------
-    lines : Lines
-    borders : set of int
+    borders : Borders
+    bypassed : set of int
         Positions of these nodes.
     """
-    borders = set()
+    bypassed = set()
 
-    def before(reference, operator):
-        """Return the reference to the input of such a node, or None if it is another node."""
-        node = symbol.nodes[reference[0]]
-        if node['op'] != operator or node['attrs'].get('axis') != '2':
-            return None
-        borders.add(reference[0])
-        return node['inputs'][0]
+    def bypass(references, is_after):
+        """Replace references to such nodes by those to their inputs; return a dict from their indices in the list to a `Border`."""
+        found = {}
+        for number, (position, *_) in enumerate(references):
+            border = read_border(symbol.nodes[position], is_after)
+            if border:
+                bypassed.add(position)
+                found[number], references[number] = border, symbol.nodes[position]['inputs'][0]
+        return found
 
-    outputs = {number: before(head, 'squeeze') for number, head in enumerate(symbol.heads)}
-    symbol.heads = [outputs[number] or head for number, head in enumerate(symbol.heads)]
-    inputs = {}
+    outputs, inputs = bypass(symbol.heads, is_after=True), {}
     for node in symbol.nodes:
         if node['op'] == NAME:
-            inputs = {number: before(source, 'expand_dims') for number, source in enumerate(node['inputs'])}
-            node['inputs'] = [inputs[number] or source for number, source in enumerate(node['inputs'])]
-    lines = (frozenset(number for number, source in found.items() if source) for found in (inputs, outputs))
-    return Lines(*lines), borders
+            inputs = bypass(node['inputs'], is_after=False)
+    return Borders(inputs, outputs), bypassed
 
 
 def _read_words(path, name):

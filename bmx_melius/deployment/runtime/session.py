@@ -14,7 +14,7 @@ from ..program.operations import ProgramError
 from ..program.program import Program
 from ..program.reference import check_inputs, infer_shapes
 from .engine import PRECISIONS, Runner, check_threads, default_threads, instruction_sets, missing, require_engine
-from .packed_files import Lines, read_packed
+from .packed_files import Borders, read_packed
 
 
 class Session:
@@ -83,14 +83,13 @@ class Session:
             program, words = network, network.to_words()
             self._name, self._description = 'program', Description({}, 'the program')
             self.input_names = [f'data{number}' for number in range(len(program.inputs))]
-            self._output_order, self._lines = range(len(program.outputs)), Lines()
+            self._output_order, self._borders = range(len(program.outputs)), Borders()
         else:
-            program, words, self.input_names, self._output_order, self._lines = read_packed(network, decodes=bool(missing()))
+            program, words, self.input_names, self._output_order, self._borders = read_packed(network, decodes=bool(missing()))
             files = Exported(network)
             self._name, self._description = files.prefix, files.description()
         self.input_shapes: List[Tuple[Optional[int], ...]] = [
-            (None, value.channels, value.width) if number in self._lines.inputs else (None, *value.shape)
-            for number, value in enumerate(program.inputs)
+            _in_network(self._borders.inputs.get(number), (None, *value.shape)) for number, value in enumerate(program.inputs)
         ]
         self.input_spec: Optional[InputSpec] = self._description.input_spec()
         self.class_names: Optional[List[str]] = self._description.class_names()
@@ -186,13 +185,9 @@ class Session:
         >>> bmx.Session('packed').output_shapes((2, 32, 8, 8))
         [(2, 64, 6, 6)]
         """
-        maps = [
-            (*shape[:2], 1, *shape[2:]) if number in self._lines.inputs and len(shape) == 3 else tuple(shape)
-            for number, shape in enumerate(shapes)
-        ]
-        inferred = infer_shapes(self._runner.program, maps)
+        inferred = infer_shapes(self._runner.program, [self._shape_in_program(number, shape) for number, shape in enumerate(shapes)])
         found = [tuple(inferred[number]) for number in self._output_order]
-        return [shape[:2] + shape[3:] if number in self._lines.outputs else shape for number, shape in enumerate(found)]
+        return [_in_network(self._borders.outputs.get(number), shape) for number, shape in enumerate(found)]
 
     def __call__(self, *inputs: np.ndarray) -> Union[np.ndarray, Any]:  # a list if there are several outputs
         """Run the network.
@@ -200,8 +195,9 @@ class Session:
         Parameters
         ----------
         *inputs : numpy.ndarray
-            One float32 array (batch, channels, height, width), (batch, channels, width) or (batch, channels) for each input, with a batch
-            of 1 or more. Results are undefined unless all values are finite and no layer computes a sum of magnitudes beyond 3e38.
+            One float32 array for each input, with a batch of 1 or more: (batch, channels, height, width), (batch, channels, width),
+            (batch, channels, depth, height, width) or (batch, channels). Results are undefined unless all values are finite and no layer
+            computes a sum of magnitudes beyond 3e38.
 
         Returns
         -------
@@ -223,18 +219,26 @@ class Session:
             check_inputs(self._runner.program, arrays)  # raises the better message if more than their size is wrong
             raise ProgramError(f'{error}{self._other_sizes(arrays)}') from error
         outputs = [outputs[number] for number in self._output_order]
-        outputs = [array[:, :, 0] if number in self._lines.outputs else array for number, array in enumerate(outputs)]
+        outputs = [array.reshape(_in_network(self._borders.outputs.get(number), array.shape)) for number, array in enumerate(outputs)]
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _maps(self, inputs):
         """Return the inputs as arrays of the ranks of the program's inputs."""
         arrays = _arrays(inputs)
-        for number in self._lines.inputs & set(range(len(arrays))):
-            if arrays[number].ndim != 3:
-                expected = f'(batch, {self.input_shapes[number][1]}, width)'
-                raise ProgramError(f'input {number} must have the shape {expected}, not {arrays[number].shape}')
-            arrays[number] = arrays[number][:, :, None]
+        for number in self._borders.inputs.keys() & set(range(len(arrays))):
+            arrays[number] = arrays[number].reshape(self._shape_in_program(number, arrays[number].shape))
         return arrays
+
+    def _shape_in_program(self, number, shape):
+        """Return the shape in the program of an input with the given number."""
+        border = self._borders.inputs.get(number)
+        if border is None:
+            return tuple(shape)
+        found = border.in_program(tuple(shape))
+        if found is None:
+            expected = border.expected(self._runner.program.inputs[number].channels)
+            raise ProgramError(f'input {number} must have the shape {expected}, not {tuple(shape)}')
+        return found
 
     def _require_finite(self, arrays):
         for number, array in enumerate(arrays):
@@ -296,6 +300,10 @@ class Session:
     def working_memory(self, *inputs: np.ndarray) -> int:
         """Return the bytes that a run needs in addition to weights, inputs and outputs. Requires the compiled engine."""
         return self._runner.working_memory(self._maps(inputs), self._threads)
+
+
+def _in_network(border, shape):
+    return border.in_network(shape) if border else shape
 
 
 def _arrays(inputs):

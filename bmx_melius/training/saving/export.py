@@ -6,7 +6,6 @@ from ...analysis.graph import Graph
 from ...analysis.summary import Summary
 from ...data.imagenet import imagenet_classes
 from ...exported import Exported, description_fields
-from ...reporting import LOG
 
 _TRACE_SIZE = 64  # height and width of the image used to trace an imported network; small to be fast
 
@@ -25,7 +24,7 @@ def export_imported(net, target, model, spec):
 
 
 def export_network(folder, net, input_shape, description, metrics):
-    """Export a trained network to `folder` in float32.
+    """Export a trained network to `folder` in float32; return its files, an `Exported`.
 
     Parameters
     ----------
@@ -36,18 +35,11 @@ def export_network(folder, net, input_shape, description, metrics):
     description : dict
         Result of `description_fields`.
     metrics : dict
-        Row of the history of the epoch of these weights.
+        Losses and accuracies of these weights.
     """
     net.cast('float32')
     net.hybridize(static_alloc=True, static_shape=True)
     net(mx.nd.zeros((1, *input_shape), ctx=net.collect_params().list_ctx()[0]))
     target = Exported.in_run(folder, description['model']['name'])
     target.write(net, {**description, 'metrics': metrics})
-    LOG.info(
-        'the best network is that of epoch %d: top-1 %.2f%%, top-5 %.2f%%; exported to %s and %s',
-        metrics['epoch'],
-        100 * metrics['top1'],
-        100 * metrics['top5'],
-        target.symbol_file,
-        target.parameter_file(0),
-    )
+    return target

@@ -4,22 +4,23 @@ import numpy as np
 
 from .... import marks
 from ....symbol_json import integers, truth
-from ..builder import UnsupportedError, map_shape
+from ..builder import UnsupportedError, is_volume, map_shape
 from ..traced_network import DIFFERENCES, PRODUCTS, QUOTIENTS, SUMS
 from .table import marked_rule, rule
+from .volumes import global_pooling, joined
 
 
-@rule(*SUMS)
+@rule(*SUMS, volumes=True)
 def _sum(builder, node):
     """Convert the sum of two values of one shape to `add`, that with constants per channel or position to `affine` or `shift_map`."""
     if _has_data_only(builder, node):
-        builder.set(node, builder.add('add', [builder.real(source) for source in builder.network.sources(node)]))
+        builder.set(node, builder.add('add', _of_one_shape(builder, node)))
     else:
         x, constants, _ = _data_and_constants(builder, node)
         builder.set(node, _shifted(builder, x, constants))
 
 
-@rule('add_n', 'ElementWiseSum')
+@rule('add_n', 'ElementWiseSum', volumes=True)
 def _sum_of_many(builder, node):
     """Convert to `add`, one after the other."""
     first, *rest = [builder.real(source) for source in builder.network.sources(node)]
@@ -28,11 +29,11 @@ def _sum_of_many(builder, node):
     builder.set(node, first)
 
 
-@rule(*DIFFERENCES)
+@rule(*DIFFERENCES, volumes=True)
 def _difference(builder, node):
     """Convert as a sum, after a multiplication by -1."""
     if _has_data_only(builder, node):
-        first, second = [builder.real(source) for source in builder.network.sources(node)]
+        first, second = _of_one_shape(builder, node)
         builder.set(node, builder.add('add', [first, builder.affine(second, -1, 0)]))
         return
     x, constants, data_is_first = _data_and_constants(builder, node)
@@ -42,13 +43,13 @@ def _difference(builder, node):
         builder.set(node, _shifted(builder, x, -constants) if data_is_first else _shifted(builder, builder.affine(x, -1, 0), constants))
 
 
-@rule(*PRODUCTS)
+@rule(*PRODUCTS, volumes=True)
 def _product(builder, node):
     """Convert the product of two values to `multiply`, which repeats one; that with constants to `affine` or `scale_map`."""
     if _has_data_only(builder, node):
         sources = builder.network.operands(node)
         sources.sort(key=lambda source: builder.network.shape(source) != node.shape)  # one that need not be repeated comes first
-        builder.set(node, builder.add('multiply', [builder.real(source) for source in sources]))
+        builder.set(node, builder.add('multiply', [_repeated(builder, source, node.shape) for source in sources]))
         return
     x, factors = _data_and_factors(builder, node)
     for factor in factors:
@@ -56,7 +57,7 @@ def _product(builder, node):
     builder.set(node, x)
 
 
-@rule(*QUOTIENTS)
+@rule(*QUOTIENTS, volumes=True)
 def _quotient(builder, node):
     """Convert the quotient of a value and constants per channel or position; that of two values has no packed form."""
     if _has_data_only(builder, node):
@@ -69,26 +70,26 @@ def _quotient(builder, node):
     builder.set(node, builder.affine(x, factor, 0) if factor.ndim == 1 else builder.add_positionwise('scale_map', x, factor))
 
 
-@rule('square')
+@rule('square', volumes=True)
 def _square(builder, node):
     """Convert to `multiply`."""
     x = builder.real(builder.network.sources(node)[0])
     builder.set(node, builder.add('multiply', [x, x]))
 
 
-@rule('mean')
+@rule('mean', volumes=True)
 def _mean(builder, node):
-    """Convert the mean over the channels (`keepdims`) or over height and width."""
+    """Convert the mean over the channels (`keepdims`, not of three axes) or over the map."""
     source = builder.network.sources(node)[0]
     rank = len(builder.network.shape(source))
     axes = {axis % rank for axis in integers(node.attributes.get('axis', 'None')) if axis is not None}
     if truth(node.attributes.get('exclude', 'False')):
         axes = set(range(rank)) - axes
     keeps = truth(node.attributes.get('keepdims', 'False'))
-    if axes == {1} and keeps:
+    if axes == {1} and keeps and rank < 5:
         builder.set(node, builder.add('channel_mean', [builder.real(source)]))
     elif axes == set(range(2, rank)) and axes:
-        mean = builder.add('global_avg_pool', [builder.real(source)])
+        mean = global_pooling(builder, builder.real(source), builder.network.shape(source)[2] if rank == 5 else 1, 'avg')
         builder.set(node, mean if keeps else builder.add('flatten', [mean]))
     else:
         raise UnsupportedError(f'it is the mean over the axes {sorted(axes)}; that over the channels (keepdims) or the map can be packed')
@@ -102,6 +103,24 @@ def _marked_mean(builder, node):
         raise UnsupportedError('the start of the mean is not marked')
     operation = {'channels': 'channel_mean', 'positions': 'global_avg_pool'}[node.marks['over']]
     builder.set(node, builder.add(operation, [builder.real(x)]))
+
+
+def _of_one_shape(builder, node):
+    """Return the numbers of the inputs of a node, which must have the shape of its result if that is a map with three axes."""
+    sources = builder.network.sources(node)
+    if is_volume(node.shape) and any(builder.network.shape(source) != node.shape for source in sources):
+        raise UnsupportedError('it repeats a value along an axis of a map with three axes')
+    return [builder.real(source) for source in sources]
+
+
+def _repeated(builder, source, shape):
+    """Return the number of a factor, a value repeated for each depth of a product of this shape if it has one depth."""
+    number, own = builder.real(source), builder.network.shape(source)
+    if not is_volume(shape) or own[1:3] in (shape[1:3], (1, 1)):
+        return number
+    if own[:3] != (*shape[:2], 1):
+        raise UnsupportedError('it repeats channels of a map with three axes')
+    return joined(builder, [number] * shape[2])
 
 
 def _has_data_only(builder, node):
@@ -131,7 +150,11 @@ def _constants(network, node, entry):
     constant = constant.reshape((1,) * (len(node.shape) - constant.ndim) + constant.shape)
     if constant.shape[0] != 1:
         raise UnsupportedError('it combines data with a parameter that differs between the images of a batch')
-    return constant.reshape(-1) if constant.size == constant.shape[1] else constant.reshape(map_shape(constant.shape))
+    if constant.size == constant.shape[1]:
+        return constant.reshape(-1)
+    if is_volume(node.shape) and constant.shape[1:3] != (1, 1):
+        constant = np.broadcast_to(constant, (1, *node.shape[1:3], *constant.shape[3:])).swapaxes(1, 2)
+    return constant.reshape(map_shape(constant.shape))
 
 
 def _data_and_constants(builder, node):
@@ -168,7 +191,7 @@ def _data_and_factors(builder, node):
 def _scalar_rule(operator, of_scalar):
     """Add a rule for x -> x * scale + shift, where `of_scalar` computes (scale, shift) from the operator's scalar."""
 
-    @rule(operator)
+    @rule(operator, volumes=True)
     def scaled_and_shifted(builder, node):
         """Convert to `affine`."""
         x = builder.real(builder.network.sources(node)[0])

@@ -6,13 +6,13 @@ from ..builder import UnsupportedError
 
 
 def _pair(node, name, default):
-    """Return the (height, width) attribute `name` of a node. Maps with one axis (N, C, W) have the height 1."""
+    """Return the (height, width) attribute `name` of a node, without the depth. Maps with one axis (N, C, W) have the height 1."""
     numbers = integers(node.attributes.get(name, ''))
     if len(numbers) == 1:
         return (default, *numbers)
-    if len(numbers) not in (0, 2):
-        raise UnsupportedError(f'its {name} has {len(numbers)} axes; maps of height and width, or of width only, can be packed')
-    return numbers or (default, default)
+    if len(numbers) > 3:
+        raise UnsupportedError(f'its {name} has {len(numbers)} axes; maps of one to three axes can be packed')
+    return numbers[-2:] or (default, default)
 
 
 def geometry_of(node, dilation=True):
@@ -31,9 +31,9 @@ POINT = {**{f'{name}_{axis}': 1 for name in ('kernel', 'stride', 'dilation') for
 
 
 def require_channels_second(node):
-    """Raise `UnsupportedError` unless the layout is NCHW or NCW."""
-    if node.attributes.get('layout', 'None') not in ('None', 'NCHW', 'NCW'):
-        raise UnsupportedError(f'its layout is {node.attributes["layout"]}; NCHW and NCW can be packed')
+    """Raise `UnsupportedError` unless the layout is NCW, NCHW or NCDHW."""
+    if node.attributes.get('layout', 'None') not in ('None', 'NCW', 'NCHW', 'NCDHW'):
+        raise UnsupportedError(f'its layout is {node.attributes["layout"]}; NCW, NCHW and NCDHW can be packed')
 
 
 def of_maps(weight):

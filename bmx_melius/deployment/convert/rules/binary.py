@@ -5,13 +5,13 @@ import numpy as np
 from .... import marks
 from ....analysis.counting import marked_bits
 from ....errors import UserError
-from ..builder import UnsupportedError
+from ..builder import UnsupportedError, for_each_depth
 from ..traced_network import Entry, is_sign
-from .attributes import of_maps
 from .table import marked_rule
+from .volumes import convolution
 
 
-@marked_rule(marks.ACTIVATION)
+@marked_rule(marks.ACTIVATION, volumes=True)
 def _quantized_activation(builder, node):
     """Convert a marked activation (`node` is its last node), with the batch normalization and shifts before it, to a threshold."""
     network = builder.network
@@ -26,13 +26,17 @@ def _quantized_activation(builder, node):
         raise UnsupportedError('the start of the activation is not marked')
     x, folded = network.before_comparison(x)
     number = builder.real(x)
-    channels = builder.value(number).channels
+    channels = network.shape(x)[1]
+
+    def for_all(comparison):
+        return [for_each_depth(array, builder.value(number).channels) for array in comparison]
+
     if levels:
-        comparisons = [builder.thresholds(folded, channels, node, level) for level in levels[1:]]
+        comparisons = [for_all(builder.thresholds(folded, channels, node, level)) for level in levels[1:]]
         builder.set_planes(Entry(node, 0), number, levels, comparisons)
         return
     zeros = np.zeros(channels, dtype=np.float32), np.zeros(channels, dtype=bool)
-    threshold, flip = builder.thresholds(folded, channels) if folded else zeros
+    threshold, flip = for_all(builder.thresholds(folded, channels) if folded else zeros)
     builder.set(node, builder.add('threshold', [number], {'threshold': threshold, 'flip': flip}))
 
 
@@ -53,10 +57,9 @@ def binary_layer(builder, node, role, **attributes):
     weight = network.constant(weight_entry)  # signs, times a positive number
     if (np.abs(weight) != abs(weight.flat[0])).any():
         raise UnsupportedError('its weights are not signs')
-    bits = of_maps(weight).transpose(0, 2, 3, 1) >= 0
     number = flat_if_dense(builder, node, builder.bits(x, node.marks['encoding']))
-    attributes.update(out_channels=len(bits), pad_value=int(pad_value), offset=int(node.marks.get('offset', 0)), planes=1)
-    builder.set(node, builder.add('binary_conv', [number], {'weight': np.ascontiguousarray(bits)}, **attributes))
+    attributes.update(out_channels=len(weight), offset=int(node.marks.get('offset', 0)), planes=1)
+    builder.set(node, convolution(builder, node, 'binary_conv', number, {'weight': weight >= 0}, int(pad_value), **attributes))
     builder.binary_layers.append(node)
     return True
 
@@ -103,4 +106,4 @@ def inputs_meant_as_signs(network):
 
 def flat_if_dense(builder, node, x):
     """Return value `x`, flattened if `node` is a dense layer and `x` is a map."""
-    return builder.add('flatten', [x]) if node.operator == 'FullyConnected' and not builder.value(x).flat else x
+    return builder.flattened(x, node.inputs[0].shape) if node.operator == 'FullyConnected' else x

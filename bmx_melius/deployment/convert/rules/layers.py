@@ -2,18 +2,19 @@
 
 from .... import marks
 from ....symbol_json import truth
-from ..builder import UnsupportedError
+from ..builder import UnsupportedError, is_volume
 from ..traced_network import is_channelwise_batch_norm
-from .attributes import POINT, geometry_of, of_maps, require_channels_second
+from .attributes import POINT, geometry_of, require_channels_second
 from .binary import binary_layer, flat_if_dense
 from .low_bit import low_bit_layer
 from .resizing import pad_widths, pads_with_zeros
 from .table import rule
+from .volumes import convolution, global_pooling, pooling
 
 
-@rule('Convolution')
+@rule('Convolution', volumes=True)
 def _convolution(builder, node):
-    """Convert marked layers of few bits to `binary_conv`, others to `conv`, with one or two axes; three axes have no packed form."""
+    """Convert marked layers of few bits to `binary_conv`, others to `conv`, with three axes not those of several bits."""
     require_channels_second(node)
     geometry = geometry_of(node)
     groups = int(node.attributes.get('num_group', 1))
@@ -21,7 +22,7 @@ def _convolution(builder, node):
         _float_layer(builder, node, groups=groups, **geometry)
 
 
-@rule('FullyConnected')
+@rule('FullyConnected', volumes=True)
 def _fully_connected(builder, node):
     """Convert dense layers to a 1 x 1 `binary_conv` or `conv` of a vector; `flatten=False` on a map has no packed form."""
     if not truth(node.attributes.get('flatten', 'True')) and len(node.inputs[0].shape) != 2:
@@ -39,12 +40,13 @@ def _float_layer(builder, node, **attributes):
     if any(parameter.node.depends_on_data for parameter in parameters):
         raise UnsupportedError('its weight or bias is computed from data')
     weight, *bias = [network.constant(parameter) for parameter in parameters]
-    arrays = {'weight': of_maps(weight), **({'bias': bias[0]} if bias else {})}
+    arrays = {'weight': weight, **({'bias': bias[0]} if bias else {})}
     number = flat_if_dense(builder, node, builder.real(x))
-    builder.set(node, builder.add('conv', [number], arrays, out_channels=len(weight), has_bias=len(bias), half=0, **attributes))
+    fixed = dict(out_channels=len(weight), has_bias=len(bias), half=0)
+    builder.set(node, convolution(builder, node, 'conv', number, arrays, **fixed, **attributes))
 
 
-@rule('BatchNorm')
+@rule('BatchNorm', volumes=True)
 def _batch_norm(builder, node):
     """Convert to `affine`, or to a part of the thresholds of the sign after it; only the channels, axis 1."""
     if not is_channelwise_batch_norm(node):
@@ -53,7 +55,7 @@ def _batch_norm(builder, node):
     builder.set(node, builder.affine(x, *builder.network.batch_norm(node).affine()))
 
 
-@rule('Pooling')
+@rule('Pooling', volumes=True)
 def _pooling(builder, node):
     """Convert max and average pooling, also global, and sums without windows beyond the map; `lp` has no packed form."""
     require_channels_second(node)
@@ -62,9 +64,13 @@ def _pooling(builder, node):
     if truth(node.attributes.get('global_pool', 'False')):
         if kind not in ('avg', 'max'):
             raise UnsupportedError(f'global pooling of the kind {kind} has no packed form; avg and max have one')
-        builder.set(node, builder.add(f'global_{kind}_pool', [x]))
+        depths = node.inputs[0].shape[2] if is_volume(node.shape) else 1
+        builder.set(node, global_pooling(builder, x, depths, kind))
         return
     convention = node.attributes.get('pooling_convention', 'valid')
+    if is_volume(node.shape) and (kind in ('max', 'avg') or kind == 'sum' and convention == 'valid') and convention in ('valid', 'full'):
+        builder.set(node, pooling(builder, node, x, kind))
+        return
     if kind == 'sum' and convention == 'valid':
         geometry = geometry_of(node, dilation=False)
         mean = builder.add('avg_pool', [x], ceil=0, count_pad=1, **geometry)

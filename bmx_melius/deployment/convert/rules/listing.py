@@ -1,6 +1,6 @@
 """Table of MXNet's operators: packed, kept in MXNet or refused. docs/operators.md has the text of `to_markdown`."""
 
-from .table import MARKED_RULES, REASONS, RULES
+from .table import MARKED_RULES, REASONS, RULES, TAKES_VOLUMES
 
 _HEAD = """\
 # Operators
@@ -14,15 +14,16 @@ What conversion does with the operators of MXNet. This text is the output of `bm
   the first node that cannot be packed, and the reason. A `Session` and ONNX export require that everything is packed.
 - **refused**, whatever the operator: parameters that are not finite or not float32, and `BatchNorm` whose variance + eps is not positive.
 
-Maps have one or two axes, (N, C, W) or (N, C, H, W), or are vectors (N, C), in float32, with the channels second. Layers of **three axes**
-(`Conv3D`, `QConv3D`, `MaxPool3D`) are kept in MXNet: maps of a program have two axes, and as a sum of 2-D convolutions of slices a 3-D
-convolution would repeat all its constants for each depth of its output, and accept only one depth.
+Maps have one to three axes, (N, C, W), (N, C, H, W) or (N, C, D, H, W), or are vectors (N, C), in float32, with the channels second. Those
+of **three axes** are packed with the operators below that say so. The packed operator then accepts one depth; convolutions and pooling over
+several depths become one operation for each depth of the result (`bmx_melius/deployment/convert/rules/volumes.py`).
 """
 
 
 def _text(function):
-    """Return the first line of a rule's docstring as a sentence about the operator, in a cell of a table."""
-    return ' '.join((function.__doc__ or '').strip().split('\n\n')[0].split()).replace('|', '\\|')
+    """Return the first line of a rule's docstring as a sentence about the operator, in a cell of a table, and whether it takes volumes."""
+    text = ' '.join((function.__doc__ or '').strip().split('\n\n')[0].split()).replace('|', '\\|')
+    return f'{text} Also of three axes.' if text and function in TAKES_VOLUMES else text
 
 
 def _by_rule(rules):

@@ -25,7 +25,7 @@ import numpy as np
 from .... import marks
 from ....analysis.counting import marked_bits
 from ...program.operations import PADDING, SIDES
-from ..builder import UnsupportedError
+from ..builder import UnsupportedError, is_volume
 from ..traced_network import MOST_BITS, is_sign
 from .attributes import of_maps
 from .binary import flat_if_dense, pad_value_of, value_read_by
@@ -46,6 +46,8 @@ def low_bit_layer(builder, node, role, **attributes):
     levels = network.levels(x) if x else None
     if is_sign(node) and not levels:
         return False
+    if is_volume(node.shape):
+        raise UnsupportedError('it has three axes and numbers of several bits, or real weights; with signs it can be packed')
     _require_planes(network, node, x, levels, attributes)
     weight, pad_value = _weight(network, node), pad_value_of(node)
     parts = _parts(weight, marked_bits(node), attributes)

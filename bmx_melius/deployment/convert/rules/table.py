@@ -3,6 +3,8 @@
 RULES = {}  # MXNet operator name -> function (builder, node)
 MARKED_RULES = {}  # role of a marked node (`bmx_melius.marks`) -> function (builder, node), which replaces that of its operator
 
+TAKES_VOLUMES = set()  # rules of operators that also have a packed form for maps with three axes (`volumes`)
+
 _DATA_DEPENDENT = 'it divides by a number that depends on the value, for which there is no operation'
 REASONS = {  # common operators without a rule -> the reason
     'softmax': f'{_DATA_DEPENDENT}; apply it to the logits after the packed network',
@@ -36,19 +38,24 @@ def missing_rule(operator):
     return f'the operator {operator} has no packed form' + (f': {REASONS[operator]}' if operator in REASONS else '')
 
 
-def rule(*operators):
-    """Register the decorated function as the rule for these MXNet operators. Its docstring is the text of `bmx-melius operators`."""
-    return _registered(RULES, operators)
+def rule(*operators, volumes=False):
+    """Register the decorated function as the rule for these MXNet operators. Its docstring is the text of `bmx-melius operators`.
+
+    `volumes` is whether it accepts maps with three axes.
+    """
+    return _registered(RULES, operators, volumes)
 
 
-def marked_rule(role):
+def marked_rule(role, volumes=False):
     """Register the decorated function as the rule for nodes marked with this role."""
-    return _registered(MARKED_RULES, [role])
+    return _registered(MARKED_RULES, [role], volumes)
 
 
-def _registered(rules, keys):
+def _registered(rules, keys, volumes):
     def add(function):
         rules.update(dict.fromkeys(keys, function))
+        if volumes:
+            TAKES_VOLUMES.add(function)
         return function
 
     return add

@@ -1,0 +1,174 @@
+"""Training of the members of an ensemble one after the other: bagging and boosting, as in BENN (Zhu et al. 2019, arXiv:1806.07550).
+
+Each member is an ordinary run in a subfolder, with its own seed, of the network that the members have:
+
+- bagging: on images drawn once with replacement (``--bootstrap``);
+- boosting: in each epoch on images drawn with the weights in ``image-weights-K.npy``, which result from the errors of the members before
+  on all training images (`bmx_melius.methods.benn`). ``correct-K.npy`` says which of them member K classifies correctly.
+
+The members begin with new weights (in the paper "independent" training; "sequential" training, where each begins with the weights of the
+one before, is not implemented). At the end the best weights of all members form the ensemble, which is evaluated and exported to the
+folder itself.
+"""
+
+import dataclasses
+import os
+
+import mxnet as mx
+import numpy as np
+
+from ..analysis.evaluation import Accuracy, ranks
+from ..analysis.graph import Graph
+from ..analysis.summary import Summary
+from ..arguments import flag_of, require
+from ..arithmetic import seed_for
+from ..data.imagenet import with_words
+from ..data.opening import open_source
+from ..data.source import Batching
+from ..errors import UserError
+from ..exported import Exported, description_fields
+from ..files import replacing
+from ..methods.benn import boost
+from ..reporting import LOG, logging_to_file
+from .network import make_network, model_arguments
+from .presets import BAGGING, BOOSTING, JOINT, STAGES
+from .recording.run_folder import LOG_FILE
+from .saving.export import export_network
+from .series import RunSeries
+
+
+class EnsembleTraining(RunSeries):
+    """The runs of the members of an ensemble. For parameters see `RunSeries`."""
+
+    set_by_series = ('bootstrap',)
+
+    def __init__(self, options, zoo):
+        self._members = zoo.get_members(options['model'], options['model_options'])
+        self._boosts = options.get('ensemble_training') == BOOSTING
+        super().__init__(options, zoo, ['member'] * self._members.count, self._members.name)
+
+    @staticmethod
+    def accepts(options, zoo):
+        return zoo.get_members(options['model'], options['model_options']) is not None and options.get('ensemble_training') != JOINT
+
+    @property
+    def title(self):
+        return f'{self._options["model"]}, --ensemble-training {BOOSTING if self._boosts else BAGGING}'
+
+    def check(self, defaults):
+        super().check(defaults)
+        require(
+            self._options['preset'] not in STAGES,
+            f'--preset {self._options["preset"]}: the members of an ensemble are not trained in stages; choose another preset, or '
+            f'{flag_of("ensemble_training")} {JOINT}',
+        )
+        require(
+            'alphas' not in self._options['model_options'],
+            f'--model-options: alphas are the votes that {self.title} determines; leave them out, or use '
+            f'{flag_of("ensemble_training")} {JOINT}',
+        )
+
+    def values(self, number):
+        return {
+            'model': self._members.name,
+            'model_options': self._members.arguments,
+            'ensemble_training': None,
+            'seed': seed_for(self._options['seed'], number + 1),
+            'bootstrap': os.path.abspath(self._path('image-weights', number)) if self._boosts and number else True,
+        }
+
+    def describe(self, number):
+        if not self._boosts or not number:
+            return f'{self._members.name} on a sample of the training images'
+        return f'{self._members.name} on samples weighted by the errors of the members before'
+
+    def prepare(self, number):
+        if self._boosts and number:
+            _, weights = self._boost(number)
+            _save(self._path('image-weights', number), weights)
+
+    def finish(self):
+        """Evaluate and export the ensemble."""
+        exported = Exported.in_run(self._folder, self._options['model'])
+        if os.path.exists(exported.description_file):
+            LOG.info('%s is finished', self._folder)
+            return
+        with logging_to_file(os.path.join(self._folder, LOG_FILE)):
+            alphas = self._boost(self._members.count)[0] if self._boosts else None
+            if alphas is not None and not any(alphas):
+                raise UserError(f'no member in {self._folder} is better than guessing: train longer, or at another learning rate')
+            self._export(alphas)
+
+    def _export(self, alphas):
+        config, source = self._open(0)
+        votes = {} if alphas is None else {'alphas': alphas}
+        options = {**self._options['model_options'], **votes}
+        network = dataclasses.replace(config.network, model=self._options['model'], model_options=options, ensemble_training=JOINT)
+        model = model_arguments(network, source.classes)
+        net = self._load(dataclasses.replace(config, network=network), model, source)
+        for number, member in enumerate(net.members):
+            member.load_parameters(self.best_weights(number), ctx=self._device, cast_dtype=True)
+        accuracy = Accuracy()
+        for images, labels in source.validation():
+            accuracy.add(net(images.as_in_context(self._device)), labels)
+        members = [self.metrics(number)['top1'] for number in range(self._members.count)]
+        metrics = {'top1': accuracy.top1, 'top5': accuracy.top5, 'members_top1': members}
+        counts = Summary.of(Graph.read(net, (1, *source.spec.shape))).counts
+        description = description_fields(model, source.spec, counts, with_words(source.class_names))
+        target = export_network(self._folder, net, source.spec.shape, description, metrics)
+        if alphas is not None:
+            LOG.info('votes of the members: %s', ', '.join(f'{alpha:.3f}' for alpha in alphas))
+        LOG.info(
+            'the ensemble: top-1 %.2f%%, top-5 %.2f%%, its members: top-1 %s; exported to %s and %s',
+            100 * accuracy.top1,
+            100 * accuracy.top5,
+            ', '.join(f'{100 * top1:.2f}%' for top1 in members),
+            target.symbol_file,
+            target.parameter_file(0),
+        )
+
+    def _boost(self, members):
+        """Return the result of `boost` for the first `members` members, which are finished."""
+        correct = np.stack([self._correct(number) for number in range(members)])
+        return boost(correct, self._classes(members - 1))
+
+    def _correct(self, number):
+        """Return whether a finished member classifies each training image correctly, a bool array; it is kept in a file."""
+        path = self._path('correct', number)
+        if os.path.exists(path):
+            return np.load(path)
+        config, source = self._open(number)
+        LOG.info('classifying the %d training images by %s', source.train_images, self.folder(number))
+        net = self._load(config, model_arguments(config.network, source.classes), source)
+        net.load_parameters(self.best_weights(number), ctx=self._device, cast_dtype=True)
+        before = [ranks(net(images.as_in_context(self._device)), labels) for images, labels in source.train_in_order()]
+        correct = np.concatenate(before) == 0
+        _save(path, correct)
+        return correct
+
+    def _classes(self, number):
+        return self.exported(number).description().model()['classes']
+
+    def _open(self, number):
+        """Return the configuration of a member and its images."""
+        config = self.config(number)
+        data = dataclasses.replace(config.data, bootstrap=True)  # a member's images are not drawn here; its source can read them in order
+        return config, open_source(data, Batching(config.images_per_batch, config.seed))
+
+    def _load(self, config, model, source):
+        """Return a network in float32 whose weights are to be loaded."""
+        net = make_network(config, self._zoo.get_model, model, source.spec, [self._device])
+        net.cast('float32')
+        return net
+
+    @property
+    def _device(self):
+        return mx.gpu() if self._options['num_gpus'] else mx.cpu()
+
+    def _path(self, name, number):
+        return os.path.join(self._folder, f'{name}-{number + 1}.npy')
+
+
+def _save(path, array):
+    with replacing(path) as temporary:
+        np.save(temporary, array)
