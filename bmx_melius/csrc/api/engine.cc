@@ -48,21 +48,31 @@ class Arena {
     uint8_t* data_;
 };
 
-// Division of the work: each thread computes separate images, or all threads share each image.
-struct Division {
+}  // namespace
+
+// A part of a batch: each thread computes separate images, or all threads share each image.
+struct Engine::Division {
     bool by_images;
     int threads;
+    int64_t begin, end;  // images
 
     int arenas() const { return by_images ? threads : 1; }
     int team() const { return by_images ? 1 : threads; }
 };
 
-Division divide(int64_t batch, int threads) {
+// Threads compute separate images, which saves waiting for each other, as long as there are images for all of them.
+std::vector<Engine::Division> Engine::divide(int64_t batch, int threads) {
     threads = threads_of_run(threads);
-    return {threads > 1 && batch >= threads, threads};
+    const int64_t separate = threads > 1 ? batch / threads * threads : 0;
+    std::vector<Division> divisions;
+    if (separate > 0) {
+        divisions.push_back({true, threads, 0, separate});
+    }
+    if (separate < batch) {
+        divisions.push_back({false, threads, separate, batch});
+    }
+    return divisions;
 }
-
-}  // namespace
 
 // Memory for one run at a time, for a fixed input size.
 struct Engine::Workplace {
@@ -134,37 +144,37 @@ Engine::Engine(const int32_t* words, size_t count, Precision precision)
 
 Engine::~Engine() = default;
 
-void Engine::run_divided(const InputSizes& sizes, const float* const* inputs, float* const* outputs, bool by_images,
-                         int threads, double* seconds) const {
-    const Division division = {by_images, threads};
+void Engine::run_divided(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
+                         const Division& division, double* seconds) const {
     const Lease lease(*this, sizes, division);
     const Workplace& workplace = *lease;
-    ThreadPool::Lease team(*pool_, threads);
+    ThreadPool::Lease team(*pool_, division.threads);
     const Images images(program_, workplace.layout.values, sizes.batch, inputs, outputs);
     std::vector<ImageWork> works;
     for (int i = 0; i < division.arenas(); i++) {
         works.emplace_back(plan_, workplace.layout, division.team(), workplace.arenas[i].data(), seconds);
     }
-    if (by_images) {
-        BatchWork work(images, works);
+    if (division.by_images) {
+        BatchWork work(images, division.begin, division.end, works);
         team.run(work);
         return;
     }
-    for (int64_t image = 0; image < sizes.batch; image++) {
+    for (int64_t image = division.begin; image < division.end; image++) {
         works[0].choose(images, image);
         team.run(works[0]);
     }
 }
 
 void Engine::run(const InputSizes& sizes, const float* const* inputs, float* const* outputs, int threads) const {
-    const Division division = divide(sizes.batch, threads);
-    run_divided(sizes, inputs, outputs, division.by_images, division.threads, nullptr);
+    for (const Division& division : divide(sizes.batch, threads)) {
+        run_divided(sizes, inputs, outputs, division, nullptr);
+    }
 }
 
 std::vector<StepReport> Engine::profile(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
                                         int threads) const {
     std::vector<double> seconds(plan_.steps.size());
-    run_divided(sizes, inputs, outputs, false, threads_of_run(threads), seconds.data());
+    run_divided(sizes, inputs, outputs, {false, threads_of_run(threads), 0, sizes.batch}, seconds.data());
     const std::vector<Value> values = program_.infer(sizes.maps);
     std::vector<StepReport> reports;
     for (size_t i = 0; i < plan_.steps.size(); i++) {
@@ -200,9 +210,12 @@ StepReport Engine::report(const Step& step, const std::vector<Value>& values, in
 }
 
 int64_t Engine::working_memory(const InputSizes& sizes, int threads) const {
-    const Division division = divide(sizes.batch, threads);
-    const Layout layout = make_layout(plan_, program_.infer(sizes.maps), division.team());
-    return static_cast<int64_t>(layout.bytes) * division.arenas();
+    int64_t bytes = 0;
+    for (const Division& division : divide(sizes.batch, threads)) {
+        const Layout layout = make_layout(plan_, program_.infer(sizes.maps), division.team());
+        bytes += static_cast<int64_t>(layout.bytes) * division.arenas();
+    }
+    return bytes;
 }
 
 }  // namespace bmx

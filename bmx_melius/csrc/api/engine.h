@@ -35,11 +35,13 @@ class Engine {
     int64_t working_memory(const InputSizes& sizes, int threads) const;
 
   private:
+    struct Division;
     struct Workplace;
     class Lease;
 
-    void run_divided(const InputSizes& sizes, const float* const* inputs, float* const* outputs, bool by_images,
-                     int threads, double* seconds) const;
+    static std::vector<Division> divide(int64_t batch, int threads);
+    void run_divided(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
+                     const Division& division, double* seconds) const;
     StepReport report(const Step& step, const std::vector<Value>& values, int64_t batch) const;
 
     Program program_;

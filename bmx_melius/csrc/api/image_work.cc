@@ -11,7 +11,7 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 Images::Images(const Program& program, const std::vector<Value>& values, int64_t batch, const float* const* inputs,
                float* const* outputs)
-    : count_(batch), inputs_each_(program.inputs().size()), outputs_each_(program.outputs().size()) {
+    : inputs_each_(program.inputs().size()), outputs_each_(program.outputs().size()) {
     inputs_.reserve(batch * inputs_each_);
     outputs_.reserve(batch * outputs_each_);
     for (int64_t image = 0; image < batch; image++) {
@@ -61,7 +61,7 @@ void ImageWork::ended(int phase) noexcept {
 }
 
 void BatchWork::run(int, int part) noexcept {
-    for (int64_t image = next_++; image < images_.count(); image = next_++) {
+    for (int64_t image = next_++; image < end_; image = next_++) {
         works_[part].choose(images_, image);
         run_serially(works_[part]);
     }

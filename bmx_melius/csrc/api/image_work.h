@@ -15,12 +15,10 @@ class Images {
     Images(const Program& program, const std::vector<Value>& values, int64_t batch, const float* const* inputs,
            float* const* outputs);
 
-    int64_t count() const { return count_; }
     const float* const* inputs(int64_t image) const { return inputs_.data() + image * inputs_each_; }
     float* const* outputs(int64_t image) const { return outputs_.data() + image * outputs_each_; }
 
   private:
-    int64_t count_;
     size_t inputs_each_, outputs_each_;
     std::vector<const float*> inputs_;
     std::vector<float*> outputs_;
@@ -52,19 +50,21 @@ class ImageWork : public PhasedWork {
     std::vector<Phase> phases_;
 };
 
-// The images of a batch; each image is computed by one thread.
+// Images `begin` to `end` - 1 of a batch; each image is computed by one thread.
 class BatchWork : public PhasedWork {
   public:
     // `works`: one element for each thread.
-    BatchWork(const Images& images, std::vector<ImageWork>& works) : images_(images), works_(works) {}
+    BatchWork(const Images& images, int64_t begin, int64_t end, std::vector<ImageWork>& works)
+        : images_(images), end_(end), works_(works), next_(begin) {}
 
     int phases() const override { return 1; }
     void run(int phase, int part) noexcept override;
 
   private:
     const Images& images_;
+    const int64_t end_;
     std::vector<ImageWork>& works_;
-    std::atomic<int64_t> next_{0};
+    std::atomic<int64_t> next_;
 };
 
 }  // namespace bmx

@@ -25,7 +25,8 @@ class Session:
     network : str, os.PathLike or bmx_melius.deployment.program.program.Program
         Prefix of the files written by `bmx_melius.convert`, PREFIX-symbol.json and PREFIX-0000.params, or the path of the symbol file.
     threads : int
-        Number of threads of a run, 1 to 1024. They share each image, or compute one image each if the batch has at least as many images.
+        Number of threads of a run, 1 to 1024. They compute one image each as long as the batch has images for all of
+        them, and share each of the remaining ones.
         The default, 0, is one thread for each core available to the process (by its affinity and the CPU quota of its control group), or
         ``OMP_NUM_THREADS`` if that is less. It does not depend on whether MXNet is loaded. A server with several processes, or several
         threads that run sessions concurrently, should use ``threads=1`` in each: cores that compute different images need not wait for
