@@ -54,34 +54,46 @@ void gemm_tile(const Gemm& gemm, int m, int n) {
     });
 }
 
+// Returns the largest number of blocks of a tile of `rows` rows: tiles of few rows have more blocks, so that the
+// latency of their sums does not matter.
+constexpr int most_blocks(int rows) {
+    constexpr int most = 4, sums = kTileRows * kTileBlocks;
+    return sums / rows < most ? sums / rows : most;
+}
+
 template <bool indexed, int rows, int blocks>
-void gemm_tile_of(const Gemm& gemm, int m, int n, int wanted_rows, int wanted_blocks) {
-    if constexpr (rows > 1) {
-        if (wanted_rows < rows) {
-            return gemm_tile_of<indexed, rows - 1, blocks>(gemm, m, n, wanted_rows, wanted_blocks);
-        }
-    }
+void gemm_tile_of(const Gemm& gemm, int m, int n, int wanted_blocks) {
     if constexpr (blocks > 1) {
         if (wanted_blocks < blocks) {
-            return gemm_tile_of<indexed, rows, blocks - 1>(gemm, m, n, wanted_rows, wanted_blocks);
+            return gemm_tile_of<indexed, rows, blocks - 1>(gemm, m, n, wanted_blocks);
         }
     }
     gemm_tile<indexed, rows, blocks>(gemm, m, n);
 }
 
-void gemm(const Gemm& gemm) {
-    const int tiles = ceil_div(gemm.m, kTileRows), blocks = ceil_div(gemm.n, kWidth);
-    for (int i = 0, m = 0; i < tiles; ++i) {
-        const int rows = int(int64_t(gemm.m) * (i + 1) / tiles) - m;
-        for (int block = 0; block < blocks; block += kTileBlocks) {
-            const int wanted = least(kTileBlocks, blocks - block);
-            if (gemm.column) {
-                gemm_tile_of<true, kTileRows, kTileBlocks>(gemm, m, block * kWidth, rows, wanted);
-            } else {
-                gemm_tile_of<false, kTileRows, kTileBlocks>(gemm, m, block * kWidth, rows, wanted);
-            }
+// Computes all columns of `wanted_rows` rows of C, starting at m.
+template <bool indexed, int rows>
+void gemm_rows(const Gemm& gemm, int m, int wanted_rows) {
+    if constexpr (rows > 1) {
+        if (wanted_rows < rows) {
+            return gemm_rows<indexed, rows - 1>(gemm, m, wanted_rows);
         }
-        m += rows;
+    }
+    constexpr int most = most_blocks(rows);
+    const int blocks = ceil_div(gemm.n, kWidth), tiles = ceil_div(blocks, most);
+    for (int i = 0, block = 0; i < tiles; ++i) {
+        const int next = int(int64_t(blocks) * (i + 1) / tiles);
+        gemm_tile_of<indexed, rows, most>(gemm, m, block * kWidth, next - block);
+        block = next;
+    }
+}
+
+void gemm(const Gemm& gemm) {
+    const int tiles = ceil_div(gemm.m, kTileRows);
+    for (int i = 0, m = 0; i < tiles; ++i) {
+        const int next = int(int64_t(gemm.m) * (i + 1) / tiles);
+        gemm.column ? gemm_rows<true, kTileRows>(gemm, m, next - m) : gemm_rows<false, kTileRows>(gemm, m, next - m);
+        m = next;
     }
 }
 

@@ -53,9 +53,6 @@ void pool_row(const PoolRow& row) {
     visit_numbers(row.number, row.x, [&](const auto* x) { pool_row_of(row, x); });
 }
 
-Real load_number(const float* x, int count) { return load(x, count); }
-Real load_number(const int16_t* x, int count) { return Lanes::to_real(Lanes::load_integers(x, count)); }
-
 template <class T>
 void sum_pixels_of(const T* x, ptrdiff_t stride, int pixels, int channels, const Epilogue& epilogue, float* sums) {
     for (int c = 0; c < channels; c += kWidth) {

@@ -13,7 +13,7 @@ float rectified(float x) { return 0 > x ? 0 : x; }
 // Returns the epilogue of channel `c` applied to a number.
 float finished(const Epilogue& epilogue, int c, float x) {
     if (epilogue.scale) {
-        x = x * epilogue.scale[c] + epilogue.shift[c];
+        x = __builtin_fmaf(x, epilogue.scale[c], epilogue.shift[c]);
     }
     return epilogue.relu ? rectified(x) : x;
 }
@@ -87,6 +87,32 @@ void gemm(const Gemm& gemm) {
             c[j] = finished(gemm.epilogue, j, c[j]);
         }
     }
+}
+
+template <class T>
+void depthwise_row_of(const DepthwiseRow& row, const T* x) {
+    for (int i = 0; i < row.pixels; ++i, x += row.step) {
+        float* output = row.output + i * row.output_pixel;
+        for (int c = 0; c < row.channels; ++c) {
+            output[c] = 0;
+        }
+        for (int tap_row = 0; tap_row < row.rows; ++tap_row) {
+            for (int tap_column = 0; tap_column < row.columns; ++tap_column) {
+                const T* input = x + tap_row * row.row + tap_column * row.column;
+                const float* weights = row.weights + tap_row * row.weight_row + tap_column * row.weight_column;
+                for (int c = 0; c < row.channels; ++c) {
+                    output[c] = __builtin_fmaf(input[c], weights[c], output[c]);
+                }
+            }
+        }
+        for (int c = 0; c < row.channels; ++c) {
+            output[c] = finished(row.epilogue, c, output[c]);
+        }
+    }
+}
+
+void depthwise_row(const DepthwiseRow& row) {
+    visit_numbers(row.number, row.x, [&](const auto* x) { depthwise_row_of(row, x); });
 }
 
 template <class T>
@@ -176,6 +202,7 @@ const FloatKernels& float_kernels_reference() {
         gemm_weights_bytes,
         gemm_prepare,
         gemm,
+        depthwise_row,
         pool_row,
         planar_to_pixels,
         pixels_to_planar,

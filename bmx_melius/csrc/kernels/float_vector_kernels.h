@@ -1,6 +1,7 @@
 // Table of the float kernels for vectors of any width. The file of an instruction set defines `Lanes` and then includes
 // this file.
 #include "kernels/elementwise_loops.h"
+#include "kernels/float_depthwise.h"
 #include "kernels/float_layouts.h"
 #include "kernels/float_matrix_product.h"
 #include "kernels/float_planar_conv.h"
@@ -18,6 +19,7 @@ FloatKernels table(const char* name) {
         gemm_weights_bytes,
         gemm_prepare,
         gemm,
+        depthwise_row,
         pool_row,
         planar_to_pixels,
         pixels_to_planar,

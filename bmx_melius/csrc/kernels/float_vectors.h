@@ -31,6 +31,10 @@ void store(float* x, Real value, int count) {
     count >= kWidth ? Lanes::store(x, value) : Lanes::store_first(x, value, count);
 }
 
+// Loads the first `count` numbers, or kWidth if count is larger, as floats.
+Real load_number(const float* x, int count) { return load(x, count); }
+Real load_number(const int16_t* x, int count) { return Lanes::to_real(Lanes::load_integers(x, count)); }
+
 // Loads every stride-th element from x on. Up to 2 kWidth elements beyond the last one of `count` are read.
 Real load_strided(const float* x, int stride, int count) {
     if (stride == 1) {
