@@ -48,38 +48,35 @@ void depthwise_tile(const DepthwiseRow& row, const T* x, int c, float* output) {
 }
 
 // Computes tiles of `pixels` outputs as long as these are left, and then smaller ones.
-template <int stride, bool whole, int pixels, class T>
-void depthwise_tiles(const DepthwiseRow& row, const T* x, int c, int begin) {
+template <int stride, int pixels, class T>
+void depthwise_tiles(const DepthwiseRow& row, const T* x, int begin) {
     for (; begin + pixels <= row.pixels; begin += pixels) {
-        depthwise_tile<stride, whole, pixels>(row, x + begin * row.step, c, row.output + begin * row.output_pixel);
+        const T* input = x + begin * row.step;
+        float* output = row.output + begin * row.output_pixel;
+        int c = 0;
+        for (; c + kWidth <= row.channels; c += kWidth) {
+            depthwise_tile<stride, true, pixels>(row, input, c, output);
+        }
+        if (c < row.channels) {
+            depthwise_tile<stride, false, pixels>(row, input, c, output);
+        }
     }
     if constexpr (pixels > 1) {
-        depthwise_tiles<stride, whole, pixels / 2>(row, x, c, begin);
-    }
-}
-
-template <int stride, class T>
-void depthwise_channels(const DepthwiseRow& row, const T* x) {
-    int c = 0;
-    for (; c + kWidth <= row.channels; c += kWidth) {
-        depthwise_tiles<stride, true, kMostDepthwisePixels>(row, x, c, 0);
-    }
-    if (c < row.channels) {
-        depthwise_tiles<stride, false, kMostDepthwisePixels>(row, x, c, 0);
+        depthwise_tiles<stride, pixels / 2>(row, x, begin);
     }
 }
 
 void depthwise_row(const DepthwiseRow& row) {
     if (row.number == Number::i16) {
-        return depthwise_channels<0>(row, static_cast<const int16_t*>(row.x));
+        return depthwise_tiles<0, kMostDepthwisePixels>(row, static_cast<const int16_t*>(row.x), 0);
     }
     const float* x = static_cast<const float*>(row.x);
     if (row.columns == 3 && row.step == row.column) {
-        depthwise_channels<1>(row, x);
+        depthwise_tiles<1, kMostDepthwisePixels>(row, x, 0);
     } else if (row.columns == 3 && row.step == 2 * row.column) {
-        depthwise_channels<2>(row, x);
+        depthwise_tiles<2, kMostDepthwisePixels>(row, x, 0);
     } else {
-        depthwise_channels<0>(row, x);
+        depthwise_tiles<0, kMostDepthwisePixels>(row, x, 0);
     }
 }
 
