@@ -61,18 +61,19 @@ void pixels_to_planar(Number number, const void* x, ptrdiff_t pixel_stride, int 
     });
 }
 
-// Returns kWidth columns of the maximum over windows of width 3 with stride 2.
+// Returns kWidth columns of the maximum over windows of width 3 with stride 2. Vectors are loaded from the center of the
+// first window on, which is aligned if a map is padded by one element.
 Real pooled_by_two(const float* const* rows, int window_h, ptrdiff_t corner) {
-    Real first = Lanes::load(rows[0] + corner), second = Lanes::load(rows[0] + corner + kWidth);
-    Real next = Lanes::broadcast(rows[0][corner + 2 * kWidth]);
+    Real before = Lanes::broadcast(rows[0][corner]);
+    Real first = Lanes::load(rows[0] + corner + 1), second = Lanes::load(rows[0] + corner + 1 + kWidth);
     for (int h = 1; h < window_h; ++h) {
         const float* row = rows[h] + corner;
-        first = Lanes::max(first, Lanes::load(row));
-        second = Lanes::max(second, Lanes::load(row + kWidth));
-        next = Lanes::max(next, Lanes::broadcast(row[2 * kWidth]));
+        before = Lanes::max(before, Lanes::broadcast(row[0]));
+        first = Lanes::max(first, Lanes::load(row + 1));
+        second = Lanes::max(second, Lanes::load(row + 1 + kWidth));
     }
-    const Real even = Lanes::even(first, second);
-    return Lanes::max(Lanes::max(even, Lanes::odd(first, second)), Lanes::shifted(even, next));
+    const Real right = Lanes::odd(first, second);
+    return Lanes::max(Lanes::max(Lanes::shifted(before, right), Lanes::even(first, second)), right);
 }
 
 void planar_max_pool(const float* const* rows, int window_h, ptrdiff_t input_channel, int window_w, int stride_w,
