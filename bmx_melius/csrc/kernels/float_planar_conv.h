@@ -126,9 +126,13 @@ struct PlanarWork {
     const int group_inputs, group_outputs, taps;
     const bool strided;
     const int strip;  // taps per strip
+    // Strided inputs are copied to contiguous memory. Tap column x is read from copy x % phases of its row and input,
+    // shift * (x / phases) elements after its beginning.
+    const int shift, phases;
     Pass pass;
-    const float* source[kMostTaps];       // inputs of the pass, if they are strided
-    alignas(64) float scratch[kScratch];  // contiguous copies of these inputs
+    int copies;                      // of the pass
+    const float* source[kMostTaps];  // their inputs
+    alignas(64) float scratch[kScratch];
 
     explicit PlanarWork(const PlanarRow& row)
         : row(row),
@@ -137,23 +141,38 @@ struct PlanarWork {
           group_outputs(conv.out_channels / conv.groups),
           taps(taps_of_group(conv)),
           strided(conv.stride_w > 1),
-          strip(!strided && conv.dilation_w == 1 && conv.kernel_w == 3 ? 3 : 1) {}
+          strip(!strided && conv.dilation_w == 1 && conv.kernel_w == 3 ? 3 : 1),
+          shift(conv.dilation_w),
+          phases(is_shared(conv) ? least(conv.stride_w, conv.kernel_w) : conv.kernel_w) {}
+
+    // Returns whether tap columns read the same copies, which then are longer by at most a vector.
+    static bool is_shared(const PlanarConv& conv) {
+        return conv.stride_w <= kWidth && int64_t(conv.dilation_w) * ((conv.kernel_w - 1) / conv.stride_w) <= kWidth;
+    }
+
+    // Returns the number of elements of copy `phase` in addition to the columns.
+    int additional(int phase) const { return shift * ((conv.kernel_w - 1 - phase) / phases); }
+
+    // Returns the number of vectors of each copy of `columns` columns.
+    int copy_vectors(int columns) const { return ceil_div(columns + additional(0), kWidth); }
 
     // Returns the number of blocks of columns into which the row is divided, so that the inputs of many taps fit into
     // scratch.
     int blocks() const {
-        const int vectors = ceil_div(row.columns, kWidth);
-        const int fitting = kScratch / kWidth / least(taps, kMostTaps) / kTileVectors * kTileVectors;
-        return strided ? ceil_div(vectors, fitting) : 1;
+        const int vectors = ceil_div(row.columns, kWidth), all = group_inputs * conv.kernel_h * phases;
+        const int fitting =
+            (kScratch / kWidth / least(all, kMostTaps) - ceil_div(additional(0), kWidth)) / kTileVectors;
+        return strided ? ceil_div(vectors, (fitting > 0 ? fitting : 1) * kTileVectors) : 1;
     }
 
     // Copies every stride_w-th element of the inputs to scratch.
-    void take_stride_out(ptrdiff_t shift, int columns) {
-        float* to = scratch;
-        for (int t = 0; t < pass.strips; ++t) {
-            const float* from = source[t] + shift;
-            for (int x = 0; x < columns; x += kWidth, to += kWidth, from += kWidth * conv.stride_w) {
-                Lanes::store(to, load_strided(from, conv.stride_w, columns - x));
+    void take_stride_out(ptrdiff_t group_shift, int columns) {
+        const ptrdiff_t length = copy_vectors(columns) * kWidth;
+        for (int i = 0; i < copies; ++i) {
+            const float* from = source[i] + group_shift;
+            const int elements = columns + additional(i % phases);
+            for (int x = 0; x < elements; x += kWidth, from += kWidth * conv.stride_w) {
+                Lanes::store(scratch + i * length + x, load_strided(from, conv.stride_w, elements - x));
             }
         }
     }
@@ -184,17 +203,12 @@ struct PlanarWork {
     }
 
     void convolve(int begin, int end) {
-        const int vectors = ceil_div(end - begin, kWidth);
-        const int most = strided ? least(kMostTaps, kScratch / (vectors * kWidth)) : kMostTaps;
-        const float** inputs = strided ? source : pass.input;
-        if (strided) {
-            for (int t = 0; t < most; ++t) {
-                pass.input[t] = scratch + t * vectors * kWidth;
-            }
-        }
+        const int length = copy_vectors(end - begin) * kWidth;
+        const int most_copies = strided ? least(kMostTaps, kScratch / length) : 0;
         pass.first = true;
         pass.last = false;
         int first_tap = 0, number = 0, strips = 0;
+        copies = 0;
         const auto finish = [&] {
             pass.strips = strips;
             add(first_tap, begin, end);
@@ -207,15 +221,21 @@ struct PlanarWork {
             }
             const float* input = row.input[y];
             for (int c = 0; c < group_inputs; ++c, input += row.input_channel, number += conv.kernel_w) {
-                if (strips * strip + conv.kernel_w > most || first_tap + strips * strip != number) {
+                const bool fits =
+                    strips * strip + conv.kernel_w <= kMostTaps && (!strided || copies + phases <= most_copies);
+                if (!fits || first_tap + strips * strip != number) {
                     if (strips) {
                         finish();
                     }
-                    strips = 0;
+                    strips = copies = 0;
                     first_tap = number;
                 }
                 for (int x = 0; x < conv.kernel_w; x += strip) {
-                    inputs[strips++] = input + x * conv.dilation_w;
+                    pass.input[strips++] = strided ? scratch + (copies + x % phases) * length + x / phases * shift
+                                                   : input + x * conv.dilation_w;
+                }
+                for (int phase = 0; strided && phase < phases; ++phase) {
+                    source[copies++] = input + phase * conv.dilation_w;
                 }
             }
         }
