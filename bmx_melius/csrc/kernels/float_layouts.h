@@ -61,8 +61,8 @@ void pixels_to_planar(Number number, const void* x, ptrdiff_t pixel_stride, int 
     });
 }
 
-// Returns kWidth columns of the maximum over windows of width 3 with stride 2. Vectors are loaded from the center of the
-// first window on, which is aligned if a map is padded by one element.
+// Returns kWidth columns of the maximum over windows of width 3 with stride 2. Vectors are loaded from the center of
+// the first window on, which is aligned if a map is padded by one element.
 Real pooled_by_two(const float* const* rows, int window_h, ptrdiff_t corner) {
     Real before = Lanes::broadcast(rows[0][corner]);
     Real first = Lanes::load(rows[0] + corner + 1), second = Lanes::load(rows[0] + corner + 1 + kWidth);

@@ -130,9 +130,9 @@ struct PlanarWork {
     // shift * (x / phases) elements after its beginning.
     const int shift, phases;
     Pass pass;
-    int copies;                      // of the pass
-    const float* source[kMostTaps];  // their inputs
-    alignas(64) float scratch[kScratch];
+    int copies;                                    // of the pass
+    const float* source[kMostTaps];                // their inputs
+    alignas(64) float scratch[kScratch + kWidth];  // the last vector of a tile may extend beyond the last copy
 
     explicit PlanarWork(const PlanarRow& row)
         : row(row),
