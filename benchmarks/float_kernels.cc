@@ -1,4 +1,5 @@
-// How much of the machine's multiply-add rate the float kernels reach, on the shapes of MeliusNet22 at 224 x 224.
+// How much of the machine's multiply-add rate the float kernels reach, on the shapes of MeliusNet22, ResNet18 and
+// MobileNet 1.0 at 224 x 224.
 //
 // One thread; each number is the best of several runs. Built and run by `python benchmarks/float_kernels.py`.
 #include <algorithm>
@@ -118,6 +119,65 @@ void gemm(const FloatKernels& kernels, const char* name, int m, int n, int k, bo
     report(name, double(m) * n * k, m < 9 ? 4.0 * n * k : 0, seconds([&] { kernels.gemm(gemm); }));
 }
 
+// A convolution of a padded map: products of rows of output pixels, whose inputs lie under the taps.
+void windows(const FloatKernels& kernels, const char* name, int size, int kernel, int stride, int n, int channels) {
+    const int width = (size - 1) * stride + kernel, k = kernel * kernel * channels;
+    const auto map = numbers(size_t(width) * width * channels), weights = numbers(size_t(n) * k), scale = numbers(n);
+    const auto prepared = buffer<char>(kernels.gemm_weights_bytes(n, k));
+    kernels.gemm_prepare(n, k, weights.get(), k, prepared.get());
+    const auto c = buffer(size_t(size) * size * n);
+    std::vector<int32_t> column;
+    for (int tap = 0; tap < kernel * kernel; ++tap) {
+        for (int i = 0; i < channels; ++i) {
+            column.push_back((tap / kernel * width + tap % kernel) * channels + i);
+        }
+    }
+    const double time = seconds([&] {
+        for (int y = 0; y < size; ++y) {
+            kernels.gemm({size,
+                          n,
+                          k,
+                          map.get() + ptrdiff_t(y) * stride * width * channels,
+                          ptrdiff_t(stride) * channels,
+                          column.data(),
+                          prepared.get(),
+                          c.get() + ptrdiff_t(y) * size * n,
+                          n,
+                          {scale.get(), scale.get(), true}});
+        }
+    });
+    report(name, double(size) * size * n * k, 0, time);
+}
+
+// A whole map with its padding.
+void depthwise(const FloatKernels& kernels, const char* name, int size, int kernel, int stride, int channels) {
+    const int width = (size - 1) * stride + kernel;
+    const ptrdiff_t line = ptrdiff_t(width) * channels;
+    const auto x = numbers(line * width), weights = numbers(size_t(kernel) * kernel * channels),
+               scale = numbers(channels);
+    const auto output = buffer(size_t(size) * size * channels);
+    const double time = seconds([&] {
+        for (int y = 0; y < size; ++y) {
+            kernels.depthwise_row({Number::f32,
+                                   x.get() + y * stride * line,
+                                   ptrdiff_t(stride) * channels,
+                                   kernel,
+                                   kernel,
+                                   line,
+                                   channels,
+                                   weights.get(),
+                                   ptrdiff_t(kernel) * channels,
+                                   channels,
+                                   size,
+                                   channels,
+                                   {scale.get(), scale.get(), true},
+                                   output.get() + ptrdiff_t(y) * size * channels,
+                                   channels});
+        }
+    });
+    report(name, double(size) * size * channels * kernel * kernel, 4.0 * line * width, time);
+}
+
 void pool(const FloatKernels& kernels, const char* name, Number number, int size, int channels) {
     const int half = size / 2;
     const ptrdiff_t pixel = channels, line = pixel * size;
@@ -186,5 +246,16 @@ int main(int count, char** arguments) {
     for (int m : {1, 2, 4, 8}) {
         gemm(*kernels, "dense m x 1000 x 512", m, 1000, 512, false);
     }
+    windows(*kernels, "3x3, 64 -> 64, 56", 56, 3, 1, 64, 64);
+    windows(*kernels, "3x3, 128 -> 64, 28", 28, 3, 1, 64, 128);
+    windows(*kernels, "3x3, 256 -> 32, 14", 14, 3, 1, 32, 256);
+    windows(*kernels, "3x3, 512 -> 32, 7", 7, 3, 1, 32, 512);
+    windows(*kernels, "7x7 / 2, 1 -> 64, 112", 112, 7, 2, 64, 1);
+    depthwise(*kernels, "depthwise 3x3, 32 channels, 112", 112, 3, 1, 32);
+    depthwise(*kernels, "depthwise 3x3 / 2, 64 channels, 56", 56, 3, 2, 64);
+    depthwise(*kernels, "depthwise 3x3, 128 channels, 56", 56, 3, 1, 128);
+    depthwise(*kernels, "depthwise 3x3, 512 channels, 14", 14, 3, 1, 512);
+    depthwise(*kernels, "depthwise 3x3, 1024 channels, 7", 7, 3, 1, 1024);
+    depthwise(*kernels, "depthwise 5x5, 256 channels, 14", 14, 5, 1, 256);
     sum(*kernels, "sum of 49 pixels, i16, 512 channels", 49, 512);
 }

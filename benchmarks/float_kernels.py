@@ -1,4 +1,4 @@
-"""Benchmark of the float kernels on shapes of MeliusNet22, in one thread.
+"""Benchmark of the float kernels on shapes of MeliusNet22, ResNet18 and MobileNet 1.0, in one thread.
 
 Run: ``python benchmarks/float_kernels.py [reference|avx2|avx512|amx]``.
 """

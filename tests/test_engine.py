@@ -136,6 +136,64 @@ def test_elementwise_operations_after_a_binary_convolution_equal_the_interpreter
         np.testing.assert_array_equal(engine.run(inputs, threads)[0], expected, f'{threads} threads\n{describe(program)}')
 
 
+@given(
+    random=st.randoms(use_true_random=False),
+    channels=st.sampled_from((1, 2, 3, 8, 20, 33)),
+    filters=st.sampled_from(('depthwise', 1, 5, 16, 70)),
+    groups=st.sampled_from((1, 1, 2)),
+    size=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    kernel=st.tuples(st.sampled_from((1, 2, 3, 3, 5)), st.sampled_from((1, 2, 3, 3, 7))),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 3)),
+    pads=st.tuples(*[st.integers(0, 4)] * 4),
+    in_parts=st.booleans(),
+    chain=st.lists(st.sampled_from(('affine', 'relu', 'prelu', 'clip', 'add', 'gate', 'threshold')), max_size=4),
+)
+@settings(max_examples=settings().max_examples * 2, suppress_health_check=list(HealthCheck))
+def test_float_convolutions_of_any_window_equal_the_interpreter(
+    library, random, channels, filters, groups, size, kernel, strides, dilation, pads, in_parts, chain
+):
+    if filters == 'depthwise':
+        filters = groups = channels
+    else:
+        channels, filters = channels * groups, filters * groups
+    window = dict(zip(('kernel_h', 'kernel_w', 'stride_h', 'stride_w', 'dilation_h', 'dilation_w'), (*kernel, *strides, *dilation)))
+    extents = [(count - 1) * distance + 1 for count, distance in zip(kernel, dilation)]
+    size = [max(length, extent - before - after) for length, extent, before, after in zip(size, extents, pads[:2], pads[2:])]
+    conv = attributes_of('conv', out_channels=filters, groups=groups, **window, **dict(zip(PADDING, pads)))
+    maker = Maker(random, exact=True)
+    maker.inputs = [Value(REAL_KIND, channels, *size, False)]
+    result = result_of(Operation('conv', (0,), conv), maker.inputs)
+    maker.inputs += [result, Value(REAL_KIND, filters, 1, 1, False)]
+    maker.values, maker.bounds = list(maker.inputs), [(8.0, 0.5)] * 3
+
+    def add(name, *inputs, **attributes):
+        operation = Operation(name, inputs, attributes)
+        maker.arrays(operation)
+        maker.operations.append(operation)
+        maker.values.append(result_of(operation, [maker.values[number] for number in inputs]))
+        return len(maker.values) - 1
+
+    x = add('relu', 0)  # not the first layer
+    if in_parts:
+        x = add('concat', x, add('expand', add('threshold', x), low=-1))
+        x = add('slice', x, begin=0, end=channels) if random.randint(0, 1) else add('slice', x, begin=1, end=channels + 1)
+    x = add('conv', x, **conv)
+    outputs = []
+    for name in chain:
+        if name == 'threshold':
+            outputs.append(add('binary_conv', add('threshold', x), **attributes_of('binary_conv', out_channels=3)))
+        else:
+            x = add('multiply' if name == 'gate' else name, *{'add': (x, 1), 'gate': (x, 2)}.get(name, (x,)))
+    program = Program(maker.inputs, maker.operations, [x, *outputs])
+    inputs = [maker.numpy.randint(-2, 3, (2, *value.shape)).astype(np.float32) for value in maker.inputs]
+    expected = reference.run(program, inputs)
+    engine = Engine.of(library, program)
+    for threads in (1, 2, 5):
+        for y, wanted in zip(engine.run(inputs, threads), expected):
+            np.testing.assert_array_equal(y, wanted, f'{threads} threads\n{describe(program)}')
+
+
 def test_sigmoids_are_within_4e_7_of_their_value(library):
     x = np.concatenate([np.linspace(-87, 90, 5000), [0, -0.0, 1e-40, -1e4, 1e4, -3e38, 3e38, 1e-3]]).astype(np.float32)[None]
     program = Program([Value(REAL_KIND, x.shape[1], 1, 1, True)], [Operation('sigmoid', (0,))], [1])

@@ -104,6 +104,26 @@ void a_convolution_compares_and_adds() {
     CHECK((ops_of(p, y) == std::vector<Op>{Op::threshold, Op::binary_conv, Op::add}));
 }
 
+void what_follows_a_float_convolution_is_part_of_it() {
+    ProgramBuilder b;
+    const int x = b.relu(b.input(64, 8, 8));
+    const int y = b.relu(b.add(b.affine(b.conv(b.relu(b.conv(x, 64, 3)), 64, 3)), x));
+    const Planned p = plan("float residual", b, {b.max_pool(y)});
+    CHECK((kinds_of(p) ==
+           Kinds{StepKind::input, StepKind::pool, StepKind::conv, StepKind::conv, StepKind::pool, StepKind::output}));
+    CHECK((ops_of(p, y) == std::vector<Op>{Op::conv, Op::affine, Op::add, Op::relu}));
+    CHECK(maker(p, y).elementwise == 2);
+}
+
+void a_depthwise_convolution_ends_the_first_layers() {
+    ProgramBuilder b;
+    const int x = b.relu(b.conv(b.input(3, 16, 16), 8, 3)), y = b.relu(b.conv(x, 8, 3, 8));
+    const Planned p = plan("depthwise", b, {y});
+    CHECK((kinds_of(p) == Kinds{StepKind::stem, StepKind::conv, StepKind::output}));
+    CHECK(bmx::is_depthwise(p.program, maker(p, y).operations[0]));
+    CHECK(!bmx::is_depthwise(p.program, maker(p, x).operations[0]));
+}
+
 void an_input_that_is_only_compared_is_packed_at_once() {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), y = b.binary_conv(b.threshold(x), 64);
@@ -333,6 +353,8 @@ int main(int argc, char** argv) {
     two_poolings_are_two_steps();
     an_output_is_not_swallowed();
     a_convolution_compares_and_adds();
+    what_follows_a_float_convolution_is_part_of_it();
+    a_depthwise_convolution_ends_the_first_layers();
     an_input_that_is_only_compared_is_packed_at_once();
     elementwise_operations_after_a_convolution_are_part_of_it();
     elementwise_operations_are_one_step_and_pack();

@@ -36,7 +36,7 @@ struct Lanes {  // documented in float_avx512.cc
     static Real even(Real a, Real b) { return quarters_in_order(_mm256_shuffle_ps(a, b, 0x88)); }
     static Real odd(Real a, Real b) { return quarters_in_order(_mm256_shuffle_ps(a, b, 0xdd)); }
     static Real shifted(Real a, Real b) {
-        return _mm256_permutevar8x32_ps(_mm256_blend_ps(a, b, 1), _mm256_set_epi32(0, 7, 6, 5, 4, 3, 2, 1));
+        return _mm256_permutevar8x32_ps(_mm256_blend_ps(b, a, 0x80), _mm256_set_epi32(6, 5, 4, 3, 2, 1, 0, 7));
     }
 
     static void transpose(Real (&x)[width]) {

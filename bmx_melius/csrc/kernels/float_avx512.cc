@@ -42,9 +42,9 @@ struct Lanes {
         const __m512i which = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
         return _mm512_permutex2var_ps(a, which, b);
     }
-    // All elements of a except the first, followed by the first one of b.
+    // The last element of a, followed by all elements of b except the last.
     static Real shifted(Real a, Real b) {
-        return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), 1));
+        return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), 15));
     }
 
     static void transpose(Real (&x)[width]) {

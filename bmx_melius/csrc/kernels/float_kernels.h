@@ -53,6 +53,24 @@ struct Gemm {
     Epilogue epilogue;  // indexed by n
 };
 
+// A convolution with one input and one output for each channel, in the pixels layout:
+//   out[i][c] = sum over tap rows, then tap columns, of x[c] under the tap times its weight for c
+// The window of output i starts i * step elements after x.
+struct DepthwiseRow {
+    Number number;  // type of x
+    const void* x;
+    ptrdiff_t step;
+    int rows, columns;        // of the taps within the map
+    ptrdiff_t row, column;    // elements of x between neighbouring tap rows and tap columns
+    const float* weights;     // of the first tap
+    ptrdiff_t weight_row;     // elements between the weights of neighbouring tap rows; tap columns: weight_column
+    ptrdiff_t weight_column;  //
+    int pixels, channels;
+    Epilogue epilogue;  // indexed by channel
+    float* output;
+    ptrdiff_t output_pixel;  // elements between neighbouring output pixels
+};
+
 // Normalization, max pooling and ReLU of pixels, for the input of a transition:
 //   out[i][c] = act(max over the pixels of the window of (x[c] * scale[c] + shift[c])), act = max(., 0) if relu
 // The window of output i starts i * step elements after x and has at least one pixel. `window` holds the offsets of its
@@ -120,6 +138,8 @@ struct FloatKernels {
     void (*gemm_prepare)(int n, int k, const float* weights, ptrdiff_t ldw,
                          void* prepared);  // weights[n][k], rows ldw apart
     void (*gemm)(const Gemm& gemm);
+
+    void (*depthwise_row)(const DepthwiseRow& row);
 
     void (*pool_row)(const PoolRow& row);
 

@@ -97,6 +97,32 @@ void gemm(const Gemm& gemm) {
 }
 
 template <class T>
+void depthwise_row_of(const DepthwiseRow& row, const T* x) {
+    for (int i = 0; i < row.pixels; ++i, x += row.step) {
+        float* output = row.output + i * row.output_pixel;
+        for (int c = 0; c < row.channels; ++c) {
+            output[c] = 0;
+        }
+        for (int tap_row = 0; tap_row < row.rows; ++tap_row) {
+            for (int tap_column = 0; tap_column < row.columns; ++tap_column) {
+                const T* input = x + tap_row * row.row + tap_column * row.column;
+                const float* weights = row.weights + tap_row * row.weight_row + tap_column * row.weight_column;
+                for (int c = 0; c < row.channels; ++c) {
+                    output[c] = multiply_add(input[c], weights[c], output[c]);
+                }
+            }
+        }
+        for (int c = 0; c < row.channels; ++c) {
+            output[c] = finished(row.epilogue, c, output[c]);
+        }
+    }
+}
+
+void depthwise_row(const DepthwiseRow& row) {
+    visit_numbers(row.number, row.x, [&](const auto* x) { depthwise_row_of(row, x); });
+}
+
+template <class T>
 void pool_row_of(const PoolRow& row, const T* x) {
     const Epilogue normalization = {row.epilogue.scale, row.epilogue.shift, false};
     for (int i = 0; i < row.pixels; ++i, x += row.step) {
@@ -183,6 +209,7 @@ const FloatKernels& float_kernels_reference() {
         gemm_weights_bytes,
         gemm_prepare,
         gemm,
+        depthwise_row,
         pool_row,
         planar_to_pixels,
         pixels_to_planar,

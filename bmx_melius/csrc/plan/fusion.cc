@@ -179,12 +179,14 @@ class Fuser {
         return is_input(x) && fusion_.maker[x] < 0 && is_for_stem(i);
     }
 
+    bool is_faster_in_pixels(int i) const { return operation(i).attributes.taps() == 1 || is_depthwise(program_, i); }
+
     void fuse_stem(int i) {
         std::vector<int> operations;
         int next = i;
         for (int layers = 0; next >= 0; layers++) {
             const bool goes_on = layers < kMostStemLayers && is_for_stem(next);
-            if (!goes_on || (layers > 0 && operation(next).attributes.taps() == 1)) {
+            if (!goes_on || (layers > 0 && is_faster_in_pixels(next))) {
                 break;
             }
             operations.push_back(next);
@@ -274,7 +276,11 @@ class Fuser {
         }
         const int result = value_of(operations.back());
         Reading reading = read(operation(i).inputs[0]);
-        add({kind, std::move(operations), {std::move(reading)}, result, number});
+        Group group = {kind, std::move(operations), {std::move(reading)}, result, number};
+        if (kind == StepKind::conv) {
+            take_elementwise(group);
+        }
+        add(std::move(group));
     }
 
     // --- elementwise operations
@@ -382,14 +388,14 @@ class Fuser {
         group.operations.push_back(i);
         take_addition(i, group);
         if (group.result == value_of(i)) {
-            take_elementwise(i, group);
+            take_elementwise(group);
         }
         add(std::move(group));
     }
 
-    // Fuses the elementwise operations that follow binary convolution `i`.
-    void take_elementwise(int i, Group& group) {
-        const int x = value_of(i), next = facts_.only_consumer(x);
+    // Fuses the elementwise operations that follow a convolution.
+    void take_elementwise(Group& group) {
+        const int x = group.result, next = facts_.only_consumer(x);
         if (next < 0) {
             return;
         }
@@ -442,6 +448,13 @@ class Fuser {
 int other_operand(const Operation& operation, int x) {
     const std::vector<int>& inputs = operation.inputs;
     return inputs.size() < 2 ? -1 : inputs[0] == x ? inputs[1] : inputs[0];
+}
+
+bool is_depthwise(const Program& program, int operation) {
+    const Operation& o = program.operations()[operation];
+    const Attributes& a = o.attributes;
+    return o.op == Op::conv && a.taps() > 1 && a.groups > 1 && a.groups == a.out_channels &&
+           a.groups == program.values()[o.inputs[0]].channels;
 }
 
 Fusion fuse(const Program& program, const Facts& facts, const Views& views) {

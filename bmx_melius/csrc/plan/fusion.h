@@ -11,7 +11,7 @@ enum class StepKind {
     input,
     input_pack,  // an input of which only packed bits are needed
     stem,        // (conv [affine] [relu])+ [max_pool] on a program input
-    conv,        // [affine, max_pool, relu] [shuffle] conv [affine] [relu]
+    conv,        // [affine, max_pool, relu] [shuffle] conv [affine] [relu], elementwise operations
     pool,        // one or more of affine, max_pool, relu
     mean,        // [affine, relu] global_avg_pool
     average_pool,
@@ -39,17 +39,20 @@ struct Reading {
 struct Group {
     StepKind kind;
     std::vector<int> operations;  // in order of computation
-    // Maps: for a binary convolution its packed input and its addend; then the other operands of the elementwise
-    // operations, in the order of these.
+    // Maps: the first operand (for a binary convolution packed, then its addend); then the other operands of the
+    // elementwise operations, in the order of these.
     std::vector<Reading> reads;
     int result = -1;              // the value whose map it computes
     Number number = Number::f32;  // type of that map
     size_t elementwise = 0;       // number of elementwise operations, at the end or before the mean of the channels
-    Number sums = Number::f32;    // type of the sums of a binary convolution before the elementwise operations
+    Number sums = Number::f32;    // type of the sums of a convolution before the elementwise operations
 };
 
 // Returns the operand of an elementwise operation that is read in addition to `x`, or -1 if there is none.
 int other_operand(const Operation& operation, int x);
+
+// Returns whether an operation is a convolution in which every channel is a group with one filter.
+bool is_depthwise(const Program& program, int operation);
 
 struct Fusion {
     std::vector<Group> groups;  // in topological order, which is the order of execution

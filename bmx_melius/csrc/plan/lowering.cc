@@ -6,6 +6,7 @@
 #include "kernels/arithmetic.h"
 #include "steps/binary_step.h"
 #include "steps/conv_step.h"
+#include "steps/depthwise_step.h"
 #include "steps/elementwise.h"
 #include "steps/map_steps.h"
 #include "steps/statistics_steps.h"
@@ -296,6 +297,15 @@ class Lowering {
         after.shift = std::move(shift);
     }
 
+    // Returns what follows a convolution, from operation `next` of its group up to the elementwise operations.
+    Normalization normalization_after(const Group& group, size_t next) const {
+        After after = bias_of(group.operations[next - 1]);
+        for (; next < first_elementwise(group); next++) {
+            append(group.operations[next], after);
+        }
+        return {Constants<float>(after.scale), Constants<float>(after.shift), after.relu};
+    }
+
     // Normalization, pooling and ReLU before a convolution or a mean, or without either.
     struct Before {
         Normalization normalization;
@@ -356,6 +366,9 @@ class Lowering {
     // --- convolution
 
     Made conv(const Group& group) const {
+        if (is_depthwise(program_, group.operations[0])) {
+            return depthwise(group);
+        }
         Before before = before_of(group);
         ConvSpec spec;
         size_t next = before.count;
@@ -377,16 +390,26 @@ class Lowering {
         spec.window.stride_w *= a.stride_w;
         spec.before = std::move(before.normalization);
         spec.weights = conv_weights(i);
-        After after = bias_of(i);
-        for (; next < group.operations.size(); next++) {
-            append(group.operations[next], after);
-        }
-        spec.scale = std::move(after.scale);
-        spec.shift = std::move(after.shift);
-        spec.relu = after.relu;
+        spec.after = normalization_after(group, next);
+        spec.chain = chain_of(group);
         spec.result = group.result;
         spec.output = output(group);
         return std::make_unique<ConvStep>(std::move(spec));
+    }
+
+    Made depthwise(const Group& group) const {
+        const int i = group.operations[0];
+        DepthwiseSpec spec;
+        spec.kernels = kernels_.floats;
+        spec.packing = kernels_.binary;
+        spec.attributes = operation(i).attributes;
+        spec.source = source(group);
+        spec.weights = conv_weights(i);
+        spec.after = normalization_after(group, 1);
+        spec.chain = chain_of(group);
+        spec.result = group.result;
+        spec.output = output(group);
+        return std::make_unique<DepthwiseStep>(std::move(spec));
     }
 
     // --- binary convolution

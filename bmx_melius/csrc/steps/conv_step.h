@@ -1,10 +1,11 @@
-// Float convolutions and dense layers as matrix products, with the operations before the 1x1 convolution of a
-// transition fused: normalization, max pooling, ReLU, channel shuffle.
+// Float convolutions and dense layers as matrix products of rows of inputs, one for each output pixel, and weights:
 //
-// A panel is a matrix with a row for each of some output pixels, which holds the inputs under all taps of its window.
+// - The pixels of a 1x1 convolution are such rows.
+// - Before the 1x1 convolution of a transition, normalization, max pooling and ReLU fill a panel of some rows.
+// - Other convolutions read the inputs under their taps in a copy of a part of the map with its padding.
 #pragma once
-#include "steps/packer.h"
-#include "steps/pooling.h"
+#include "steps/conv_pieces.h"
+#include "steps/elementwise.h"
 
 namespace bmx {
 
@@ -17,12 +18,12 @@ struct ConvSpec {
     bool has_pooling = false;  // only before a 1x1 convolution without padding
     PoolWindow window;
     Normalization before;
-    int shuffle_groups = 1;           // after the pooling
-    std::vector<float> weights;       // in the layout of the file, as float32
-    std::vector<float> scale, shift;  // after the convolution; empty if there are none
-    bool relu = false;
-    int result;   // number of the value
-    Slab output;  // a whole buffer of float32
+    int shuffle_groups = 1;      // after the pooling
+    std::vector<float> weights;  // in the layout of the file, as float32
+    Normalization after;
+    ElementwiseChain chain;  // after that
+    int result;              // number of the value
+    Slab output;             // a whole buffer of float32
 };
 
 class ConvStep : public Step {
@@ -34,30 +35,38 @@ class ConvStep : public Step {
     Packer* packer() override { return &packer_; }
 
   private:
-    // A range of outputs of one group.
-    struct Piece {
-        int begin, outputs;
-        int first_input;    // first column of the panel if the columns are consecutive
-        size_t weights;     // offset in bytes
-        ptrdiff_t columns;  // index in columns_; -1: consecutive columns
+    // Blocks of rows and columns of the result, and the padded part of the map under a block.
+    struct Blocks {
+        int rows, columns;     // of a block
+        int64_t down, across;  // number of blocks
+        int map_rows, map_columns;
+        int tap_rows;  // rows of that part between neighbouring tap rows
+    };
+    struct Block {
+        int row_begin, row_end, column_begin, column_end;
     };
 
-    void prepare_pieces();
-    void fill_panel(const Memory& memory, int64_t begin, int64_t end, float* panel, ptrdiff_t* offsets) const;
-    void fill_window(const Memory& memory, int y, int x, float* to) const;
-    void multiply(const Memory& memory, const float* a, ptrdiff_t lda, int64_t pixel, int pixels, size_t piece_begin,
-                  size_t piece_end) const;
-    bool reads_in_place() const;
+    enum class Inputs { in_place, panel, window };
+
+    Inputs inputs() const;
+    bool divides_outputs(const std::vector<Value>& values, int threads) const;
+    Blocks blocks(const std::vector<Value>& values, int threads) const;
     size_t panel_bytes() const;
+    size_t columns_bytes() const;
+    size_t thread_bytes(const std::vector<Value>& values, int threads) const;
+
+    void run_pixels(const Memory& memory, int64_t begin, int64_t end, const PieceRange& pieces, uint8_t* scratch) const;
+    void fill_panel(const Memory& memory, int64_t begin, int64_t end, float* panel, ptrdiff_t* offsets) const;
+    void run_block(const Memory& memory, const Blocks& blocks, const Block& block, const PieceRange& pieces,
+                   uint8_t* scratch) const;
+    void copy_map(const Memory& memory, const Blocks& blocks, const Block& block, float* to) const;
+    void finish(const Memory& memory, int64_t begin, int64_t end, const PieceRange& pieces) const;
 
     ConvSpec spec_;
     Packer packer_;
-    int channels_, inputs_;  // inputs_: number of inputs of an output pixel, under all taps
+    int channels_;
     int panel_pixels_;
-    std::vector<Piece> pieces_;
-    std::vector<int32_t> columns_;
-    Constants<uint8_t> weights_;
-    Normalization after_;
+    ConvPieces pieces_;
 };
 
 }  // namespace bmx

@@ -58,6 +58,20 @@ void ElementwiseChain::apply(const Memory& memory, const Pixels& p) const {
     }
 }
 
+void ElementwiseChain::apply(const Memory& memory, const View& map, int64_t begin, int64_t end, int channel,
+                             int channels) const {
+    if (empty()) {
+        return;
+    }
+    const int64_t width = map.row / map.pixel;
+    for (int64_t pixel = begin, next; pixel < end; pixel = next) {
+        const int row = static_cast<int>(pixel / width), column = static_cast<int>(pixel % width);
+        next = std::min(pixel + width - column, end);
+        apply(memory, {row, column, static_cast<int>(next - pixel), channel, channels,
+                       reinterpret_cast<float*>(map.at(pixel * map.pixel + channel)), map.pixel});
+    }
+}
+
 ElementwiseStep::ElementwiseStep(const FloatKernels* kernels, const BinaryKernels* packing, Source source,
                                  ElementwiseChain chain, bool mean, Slab output)
     : kernels_(kernels),

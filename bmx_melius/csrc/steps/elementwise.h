@@ -39,6 +39,9 @@ class ElementwiseChain {
     bool empty() const { return stages_.empty(); }
     void apply(const Memory& memory, const Pixels& pixels) const;
 
+    // The same for a range of channels of pixels `begin` to `end` - 1 of a map of float32, numbered row by row.
+    void apply(const Memory& memory, const View& map, int64_t begin, int64_t end, int channel, int channels) const;
+
   private:
     const FloatKernels* kernels_ = nullptr;
     std::vector<ElementwiseStage> stages_;
