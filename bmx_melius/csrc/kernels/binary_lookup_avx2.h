@@ -101,12 +101,6 @@ template <int count, typename Body>
 [[gnu::always_inline]] inline void unrolled(const Body& body) {
     unrolled(body, std::make_integer_sequence<int, count>());
 }
-// Keeps the compiler from changing the order of additions, for which the registers would not suffice.
-inline __m256i kept(__m256i x) {
-    asm("" : "+x"(x));
-    return x;
-}
-
 // Sums of up to kMostUnits units for the filters of a strip: `bytes` is the sum of the looked up bytes, `shifted` that
 // of their 16-bit words divided by 16. With a and b the sums of the first and the second pixel, each byte of `bytes` is
 // a + 16 b. The upper byte of a word of `shifted` is b, its lower byte is b + 16 times the a of the upper byte.
@@ -114,8 +108,8 @@ struct ByteSums {
     __m256i bytes = _mm256_setzero_si256(), shifted = _mm256_setzero_si256();
 
     [[gnu::always_inline]] void add(__m256i sum) {
-        bytes = kept(_mm256_add_epi8(bytes, sum));
-        shifted = kept(_mm256_add_epi8(shifted, _mm256_srli_epi16(sum, 4)));
+        bytes = _mm256_add_epi8(bytes, sum);
+        shifted = _mm256_add_epi8(shifted, _mm256_srli_epi16(sum, 4));
     }
 
     // Computes the sums of the even and odd bytes of the first pixel, then of the second one, in 16 bits.
@@ -129,6 +123,90 @@ struct ByteSums {
         words[0] = without(bytes, words[2]);
     }
 };
+
+// Adds the steps from `first` to `end` of 2 pairs of pixels and 2 strips, `strip_bytes` apart; the weights of the first
+// strip begin at `weights`, which moves on. In assembly language, because compilers do not keep the 8 sums, 4 sums of a
+// few steps and 4 temporaries in the 16 registers, and the loop is limited by the number of its instructions.
+#define BMX_TABLE(step, pair)     \
+    "movzwl 2*" #step "(%[" #pair \
+    "]), %k[offset]\n"            \
+    "vbroadcasti128 (%[tables],%[offset]), %%ymm14\n"
+#define BMX_WEIGHTS(step)     \
+    "vmovdqu 32*" #step       \
+    "(%[weights]), %%ymm12\n" \
+    "vmovdqu 32*" #step "(%[weights],%[strip]), %%ymm13\n"
+#define BMX_FIRST(step, pair, sum, other_sum) \
+    BMX_TABLE(step, pair)                     \
+    "vpshufb %%ymm12, %%ymm14, %%" #sum       \
+    "\n"                                      \
+    "vpshufb %%ymm13, %%ymm14, %%" #other_sum "\n"
+#define BMX_NEXT(step, pair, sum, other_sum) \
+    BMX_TABLE(step, pair)                    \
+    "vpshufb %%ymm12, %%ymm14, %%ymm15\n"    \
+    "vpaddb %%ymm15, %%" #sum ", %%" #sum    \
+    "\n"                                     \
+    "vpshufb %%ymm13, %%ymm14, %%ymm14\n"    \
+    "vpaddb %%ymm14, %%" #other_sum ", %%" #other_sum "\n"
+#define BMX_STEP(kind, step) \
+    BMX_WEIGHTS(step) BMX_##kind(step, first, ymm8, ymm9) BMX_##kind(step, second, ymm10, ymm11)
+#define BMX_ADD(sum, bytes, shifted)              \
+    "vpaddb %%" #sum ", %[" #bytes "], %[" #bytes \
+    "]\n"                                         \
+    "vpsrlw $4, %%" #sum ", %%" #sum              \
+    "\n"                                          \
+    "vpaddb %%" #sum ", %[" #shifted "], %[" #shifted "]\n"
+#define BMX_ADD_ALL BMX_ADD(ymm8, b0, s0) BMX_ADD(ymm9, b1, s1) BMX_ADD(ymm10, b2, s2) BMX_ADD(ymm11, b3, s3)
+[[gnu::always_inline]] inline void add_steps(const uint16_t* first, const uint16_t* second, const uint16_t* end,
+                                             const uint8_t*& weights, size_t strip_bytes, ByteSums (&sums)[2][2]) {
+    uintptr_t offset;
+    asm("1:\n" BMX_STEP(FIRST, 0) BMX_STEP(NEXT, 1) BMX_STEP(NEXT, 2) BMX_STEP(NEXT, 3) BMX_ADD_ALL BMX_STEP(FIRST, 4)
+            BMX_STEP(NEXT, 5) BMX_STEP(NEXT, 6) BMX_STEP(NEXT, 7) BMX_ADD_ALL
+        "add $16, %[first]\n"
+        "add $16, %[second]\n"
+        "add $256, %[weights]\n"
+        "cmp %[end], %[first]\n"
+        "jne 1b\n"
+        : [b0] "+x"(sums[0][0].bytes), [s0] "+x"(sums[0][0].shifted), [b1] "+x"(sums[0][1].bytes),
+          [s1] "+x"(sums[0][1].shifted), [b2] "+x"(sums[1][0].bytes), [s2] "+x"(sums[1][0].shifted),
+          [b3] "+x"(sums[1][1].bytes), [s3] "+x"(sums[1][1].shifted), [first] "+r"(first), [second] "+r"(second),
+          [weights] "+r"(weights), [offset] "=&r"(offset)
+        : [end] "r"(end), [strip] "r"(strip_bytes), [tables] "r"(kTables.bytes)
+        : "memory", "cc", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+}
+#undef BMX_TABLE
+#undef BMX_WEIGHTS
+#undef BMX_FIRST
+#undef BMX_NEXT
+#undef BMX_STEP
+#undef BMX_ADD
+#undef BMX_ADD_ALL
+
+// The same for other numbers of pairs and strips.
+template <int kStrips, int kPairs>
+[[gnu::always_inline]] inline void add_steps(const uint16_t* first, const uint16_t* second, const uint16_t* end,
+                                             const uint8_t*& weights, size_t strip_bytes,
+                                             ByteSums (&sums)[kPairs][kStrips]) {
+    const uint16_t* from[] = {first, second};
+    do {
+        __m256i sum[kPairs][kStrips];
+        unrolled<kSumSteps>([&](auto step) {
+            __m256i w[kStrips];
+            unrolled<kStrips>([&](auto s) { w[s] = load(weights + s * strip_bytes + step * kVectorBytes); });
+            unrolled<kPairs>([&](auto p) {
+                const __m256i table = table_at(from[p][step]);
+                unrolled<kStrips>([&](auto s) {
+                    const __m256i numbers = _mm256_shuffle_epi8(table, w[s]);
+                    sum[p][s] = step == 0 ? numbers : _mm256_add_epi8(sum[p][s], numbers);
+                });
+            });
+        });
+        unrolled<kPairs>([&](auto p) {
+            from[p] += kSumSteps;
+            unrolled<kStrips>([&](auto s) { sums[p][s].add(sum[p][s]); });
+        });
+        weights += kSumSteps * kVectorBytes;
+    } while (from[0] != end);
+}
 
 // A part of a window that is contiguous in both the map and the weights.
 struct Piece {
@@ -148,32 +226,12 @@ struct PairWindow {
 template <int kStrips, int kPairs>
 [[gnu::always_inline]] inline void add_pieces(PairWindow& window, ptrdiff_t pair_offsets, const uint8_t*& weights,
                                               size_t strip_bytes, ByteSums (&sums)[kPairs][kStrips]) {
-    ByteSums some[kPairs][kStrips];  // in registers
-    const uint8_t* w = weights;
     const Piece* piece = window.pieces;
     do {
-        const uint16_t *from = window.offsets + piece->offset, *const end = from + piece->steps;
-        do {
-            __m256i sum[kPairs][kStrips];
-            unrolled<kSumSteps>([&](auto step) {
-                __m256i v[kStrips];
-                unrolled<kStrips>([&](auto s) { v[s] = kept(load(w + s * strip_bytes + step * kVectorBytes)); });
-                unrolled<kPairs>([&](auto p) {
-                    const __m256i table = table_at(from[p * pair_offsets + step]);
-                    unrolled<kStrips>([&](auto s) {
-                        const __m256i numbers = _mm256_shuffle_epi8(table, v[s]);
-                        sum[p][s] = kept(step == 0 ? numbers : _mm256_add_epi8(sum[p][s], numbers));
-                    });
-                });
-            });
-            unrolled<kPairs>([&](auto p) { unrolled<kStrips>([&](auto s) { some[p][s].add(sum[p][s]); }); });
-            w += kSumSteps * kVectorBytes;
-            from += kSumSteps;
-        } while (from != end);
+        const uint16_t* const from = window.offsets + piece->offset;
+        add_steps(from, from + pair_offsets, from + piece->steps, weights, strip_bytes, sums);
     } while (!piece++->ends_sum);
     window.pieces = piece;
-    weights = w;
-    unrolled<kPairs>([&](auto p) { unrolled<kStrips>([&](auto s) { sums[p][s] = some[p][s]; }); });
 }
 
 // Sums of kPairs pairs of pixels and kStrips strips, in 16 bits or, if kWide, in 32 bits.
