@@ -130,7 +130,7 @@ struct Block {
     Affine affine;
     size_t strip_bytes;
     const uint8_t* weights;
-    int16_t constants[kMostStrips][kStripFilters];  // used if results fit in 16 bits
+    alignas(32) int16_t constants[kMostStrips][kStripFilters];  // used if results fit in 16 bits
     PairRows rows;
 
     Block(const BinaryConvRun& run, const Strip* strips, int count)
@@ -149,6 +149,7 @@ struct Block {
     }
 
     const StripWeights& strip(int s) const { return *reinterpret_cast<const StripWeights*>(weights + s * strip_bytes); }
+    bool whole() const { return strips[count - 1].end - strips[0].begin == count * kStripFilters; }
 };
 
 // The sums of the windows of a few pixels, beginning with a column of the row that the block has moved to.
@@ -157,133 +158,134 @@ template <int kStrips, int kPairs, bool kWide>
     PairWindow window = block.rows.window(column);
     const ptrdiff_t pair_offsets = 2 * block.rows.pixel_step();
     const uint8_t* weights = block.strip(0).steps;
-    do {
+    for (bool first = true; window.pieces != window.end; first = false) {
         ByteSums some[kPairs][kStrips];
         add_pieces(window, pair_offsets, weights, block.strip_bytes, some);
-        sums.add(some);
-    } while (window.pieces != window.end);
+        first ? sums.set(some) : sums.add(some);
+    }
 }
 
-// Which results of a block: those of a pixel for the filters in even or odd bytes of a strip.
-struct Place {
-    int pair, pixel, strip, odd;
+// Computes results from sums, for the filters in even or odd bytes of a strip.
+template <bool kWide>
+class Results {
+  public:
+    Results(const Block& block, int odd_in_window)
+        : block_(block), shift_(_mm_cvtsi32_si128(block.affine.scale)), of_pixel_(odd_in_window * block.affine.scale) {}
+
+    // 16 results in 16 bits, which must hold them.
+    __m256i words(__m256i sum, int strip, int odd) const {
+        const __m256i constant = load(block_.constants[strip] + odd * kLanes);
+        return _mm256_sub_epi16(_mm256_add_epi16(constant, _mm256_sll_epi16(sum, shift_)),
+                                _mm256_set1_epi16(static_cast<int16_t>(of_pixel_)));
+    }
+    // 8 of them in 32 bits.
+    __m256i half(const __m256i (&sum)[kWide ? 2 : 1], int strip, int odd, int half) const {
+        if constexpr (kWide) {
+            const __m256i constant = load(block_.strip(strip).constants + odd * kLanes + half * 8);
+            return _mm256_sub_epi32(_mm256_add_epi32(constant, _mm256_sll_epi32(sum[half], shift_)),
+                                    _mm256_set1_epi32(of_pixel_));
+        } else {
+            const __m256i both = words(sum[0], strip, odd);
+            return _mm256_cvtepi16_epi32(half ? _mm256_extracti128_si256(both, 1) : _mm256_castsi256_si128(both));
+        }
+    }
+
+    void store_to(float* output, const float* addend, const __m256i (&sum)[kWide ? 2 : 1], int strip, int odd) const {
+        for (int i = 0; i < 2; ++i) {
+            __m256 result = _mm256_cvtepi32_ps(half(sum, strip, odd, i));
+            if (addend) {
+                result = _mm256_add_ps(result, _mm256_loadu_ps(addend + i * 8));
+            }
+            _mm256_storeu_ps(output + i * 8, result);
+        }
+    }
+    void store_to(int16_t* output, const int16_t* addend, const __m256i (&sum)[kWide ? 2 : 1], int strip,
+                  int odd) const {
+        const __m256i result = words(sum[0], strip, odd);
+        store(output, addend ? _mm256_add_epi16(result, load(addend)) : result);
+    }
+
+  private:
+    const Block& block_;
+    const __m128i shift_;
+    const int of_pixel_;
 };
 
-// Computes kLanes results in 16 bits.
-template <int kStrips, int kPairs>
-__m256i results(const Block& block, const Sums<kStrips, kPairs, false>& sums, const Place& at, int odd_in_window) {
-    const __m256i sum = sums.words(at.pair, at.strip, at.pixel, at.odd);
-    const __m256i constant = load(block.constants[at.strip] + at.odd * kLanes);
-    const __m256i of_pixel = _mm256_set1_epi16(static_cast<int16_t>(odd_in_window * block.affine.scale));
-    return _mm256_sub_epi16(_mm256_add_epi16(constant, _mm256_sll_epi16(sum, _mm_cvtsi32_si128(block.affine.scale))),
-                            of_pixel);
-}
-
-// Computes half of kLanes results in 32 bits.
-template <int kStrips, int kPairs>
-__m256i results(const Block& block, const Sums<kStrips, kPairs, true>& sums, const Place& at, int odd_in_window,
-                int half) {
-    const __m256i sum = sums.total(at.pair, at.strip, at.pixel, at.odd, half);
-    const __m256i constant = load(block.strip(at.strip).constants + at.odd * kLanes + half * 8);
-    return _mm256_sub_epi32(_mm256_add_epi32(constant, _mm256_sll_epi32(sum, _mm_cvtsi32_si128(block.affine.scale))),
-                            _mm256_set1_epi32(odd_in_window * block.affine.scale));
-}
-
-template <int kStrips, int kPairs, bool kWide>
-void store_results(const Block& block, const Sums<kStrips, kPairs, kWide>& sums, const Place& at, int odd_in_window,
-                   float* output, const float* addend) {
-    __m256i both[2];
-    if constexpr (kWide) {
-        both[0] = results(block, sums, at, odd_in_window, 0);
-        both[1] = results(block, sums, at, odd_in_window, 1);
-    } else {
-        const __m256i words = results(block, sums, at, odd_in_window);
-        both[0] = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(words));
-        both[1] = _mm256_cvtepi16_epi32(_mm256_extracti128_si256(words, 1));
-    }
-    for (int half = 0; half < 2; ++half) {
-        __m256 result = _mm256_cvtepi32_ps(both[half]);
-        if (addend) {
-            result = _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8));
-        }
-        _mm256_storeu_ps(output + half * 8, result);
-    }
-}
-
-template <int kStrips, int kPairs>
-void store_results(const Block& block, const Sums<kStrips, kPairs, false>& sums, const Place& at, int odd_in_window,
-                   int16_t* output, const int16_t* addend) {
-    __m256i result = results(block, sums, at, odd_in_window);
-    if (addend) {
-        result = _mm256_add_epi16(result, load(addend));
-    }
-    store(output, result);
-}
-
-// Stores the results of a pixel, which begin at index `begin` of the output.
-template <int kStrips, int kPairs, bool kWide, typename T>
-void store_pixel(const Block& block, const Sums<kStrips, kPairs, kWide>& sums, int pair, int pixel, int odd_in_window,
-                 ptrdiff_t begin, T* outputs) {
+// Stores the results of a pixel. `output` and `addend` are those of filter 0.
+template <int kStrips, bool kWide, typename T, typename PixelSums>
+[[gnu::always_inline]] inline void store_pixel(const Block& block, const Results<kWide>& results, const PixelSums& sums,
+                                               bool whole, T* output, const T* addend) {
     for (int s = 0; s < kStrips; ++s) {
         for (int odd = 0; odd < 2; ++odd) {
-            const Place at = {pair, pixel, s, odd};
-            const int filter = block.strips[s].begin + odd * kLanes, lanes = block.strips[s].end - filter;
-            T* const output = outputs + begin + filter;
-            const T* const addend =
-                block.run.addend ? static_cast<const T*>(block.run.addend) + begin + filter : nullptr;
+            const int filter = block.strips[s].begin + odd * kLanes;
+            const int lanes = whole ? kLanes : block.strips[s].end - filter;
             if (lanes >= kLanes) {
-                store_results(block, sums, at, odd_in_window, output, addend);
+                results.store_to(output + filter, addend ? addend + filter : nullptr, sums(s, odd), s, odd);
             } else if (lanes > 0) {
                 T some[kLanes], addends[kLanes] = {};
                 if (addend) {
-                    std::memcpy(addends, addend, lanes * sizeof(T));
+                    std::memcpy(addends, addend + filter, lanes * sizeof(T));
                 }
-                store_results(block, sums, at, odd_in_window, some, addends);
-                std::memcpy(output, some, lanes * sizeof(T));
+                results.store_to(some, addends, sums(s, odd), s, odd);
+                std::memcpy(output + filter, some, lanes * sizeof(T));
             }
         }
     }
 }
 
-// Computes `pixels` pixels of a row of the output.
-template <int kStrips, int kPairs, bool kWide>
-void convolve_pixels(const Block& block, int row, int column, int pixels) {
+// Computes the pixels of a row of the output from `column` on in groups of kPairs pairs, as long as more than
+// 2 kPairs - 2 pixels are left. Returns the column after them.
+template <int kStrips, int kPairs, bool kWide, typename T>
+int convolve_pairs(const Block& block, int row, int column, T* outputs) {
     const BinaryConvRun& run = block.run;
-    Sums<kStrips, kPairs, kWide> sums;
-    sum_windows(block, column, sums);
-    const auto store_to = [&](auto* outputs) {
-        for (int i = 0; i < pixels; ++i) {
-            const ptrdiff_t begin = row * run.output_row + (column + i) * run.output_pixel;
-            store_pixel(block, sums, i / 2, i % 2, block.rows.odd_in_window(column + i), begin, outputs);
+    const bool whole = block.whole();
+    const T* const addends = static_cast<const T*>(run.addend);
+    for (; run.columns - column > 2 * kPairs - 2; column += 2 * kPairs) {
+        Sums<kStrips, kPairs, kWide> sums;
+        sum_windows(block, column, sums);
+        const int pixels = least(run.columns - column, 2 * kPairs);
+        ptrdiff_t at = row * run.output_row + column * run.output_pixel;
+        for (int i = 0; i < pixels; ++i, at += run.output_pixel) {
+            const Results<kWide> results(block, block.rows.odd_in_window(column + i));
+            const auto of_pixel = [&](int strip, int odd) -> auto& { return sums.of(i / 2, strip, i % 2, odd); };
+            T* const output = outputs + at;
+            if (whole && addends) {
+                store_pixel<kStrips>(block, results, of_pixel, true, output, addends + at);
+            } else if (whole) {
+                store_pixel<kStrips, kWide, T>(block, results, of_pixel, true, output, nullptr);
+            } else {
+                store_pixel<kStrips>(block, results, of_pixel, false, output, addends ? addends + at : nullptr);
+            }
         }
-    };
-    if constexpr (kWide) {  // only float32 can hold such results
-        store_to(static_cast<float*>(run.output));
-    } else {
-        visit_numbers(run.number, run.output, store_to);
     }
+    return column;
 }
 
-using ConvolvePixels = void (*)(const Block&, int row, int column, int pixels);
-
-template <bool kWide>
-constexpr ConvolvePixels kConvolvePixels[kMostStrips][kMostPairs] = {
-    {convolve_pixels<1, 1, kWide>, convolve_pixels<1, 2, kWide>},
-    {convolve_pixels<2, 1, kWide>, convolve_pixels<2, 2, kWide>}};
+template <int kStrips, bool kWide>
+void convolve_row(const Block& block, int row) {
+    const auto convolve_to = [&](auto* outputs) {
+        const int column = convolve_pairs<kStrips, 2, kWide>(block, row, 0, outputs);
+        convolve_pairs<kStrips, 1, kWide>(block, row, column, outputs);
+    };
+    if constexpr (kWide) {  // only float32 can hold such results
+        convolve_to(static_cast<float*>(block.run.output));
+    } else {
+        visit_numbers(block.run.number, block.run.output, convolve_to);
+    }
+}
 
 size_t scratch_bytes(const BinaryConv& conv, int, int columns) { return PairRows::scratch_bytes(conv, columns); }
 
 void convolve(const BinaryConvRun& run) {
+    using ConvolveRow = void (*)(const Block&, int row);
+    constexpr ConvolveRow rows[kMostStrips][2] = {{convolve_row<1, false>, convolve_row<1, true>},
+                                                  {convolve_row<2, false>, convolve_row<2, true>}};
     const bool wide = run.conv->weights_per_output() > kWideWeights;
     for_each_strip_block<kMostStrips, kStripFilters>(run, [&](const Strip* strips, int count) {
         Block block(run, strips, count);
-        const ConvolvePixels* const convolve_some = (wide ? kConvolvePixels<true> : kConvolvePixels<false>)[count - 1];
         for (int row = 0; row < run.rows; ++row) {
             block.rows.move_to(row);
-            for (int column = 0; column < run.columns; column += 2 * kMostPairs) {
-                const int pixels = run.columns - column < 2 * kMostPairs ? run.columns - column : 2 * kMostPairs;
-                convolve_some[(pixels - 1) / 2](block, row, column, pixels);
-            }
+            rows[count - 1][wide](block, row);
         }
     });
 }

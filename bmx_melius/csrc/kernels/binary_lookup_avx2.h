@@ -238,40 +238,38 @@ template <int kStrips, int kPairs>
 template <int kStrips, int kPairs, bool kWide>
 class Sums {
   public:
+    void set(const ByteSums (&sums)[kPairs][kStrips]) {
+        update(sums, [](__m256i& to, __m256i some) { to = some; });
+    }
     void add(const ByteSums (&sums)[kPairs][kStrips]) {
+        update(sums,
+               [](__m256i& to, __m256i some) { to = kWide ? _mm256_add_epi32(to, some) : _mm256_add_epi16(to, some); });
+    }
+    // The sums of the filters in even or odd bytes of a strip.
+    const __m256i (&of(int pair, int strip, int pixel, int odd) const)[kWide ? 2 : 1] {
+        return sums_[pair][strip][2 * pixel + odd];
+    }
+
+  private:
+    template <typename Update>
+    void update(const ByteSums (&sums)[kPairs][kStrips], const Update& update_vector) {
         for (int p = 0; p < kPairs; ++p) {
             for (int s = 0; s < kStrips; ++s) {
                 __m256i words[4];
                 sums[p][s].separate(words);
                 for (int i = 0; i < 4; ++i) {
-                    add(p, s, i, words[i]);
+                    auto& to = sums_[p][s][i];
+                    if constexpr (kWide) {
+                        update_vector(to[0], _mm256_cvtepu16_epi32(_mm256_castsi256_si128(words[i])));
+                        update_vector(to[1], _mm256_cvtepu16_epi32(_mm256_extracti128_si256(words[i], 1)));
+                    } else {
+                        update_vector(to[0], words[i]);
+                    }
                 }
             }
         }
-        empty_ = false;
     }
 
-    // The sums of the filters in even or odd bytes of a strip.
-    __m256i words(int pair, int strip, int pixel, int odd) const { return sums_[pair][strip][2 * pixel + odd][0]; }
-    // Those of 8 of these filters.
-    __m256i total(int pair, int strip, int pixel, int odd, int half) const {
-        return sums_[pair][strip][2 * pixel + odd][half];
-    }
-
-  private:
-    void add(int p, int s, int i, __m256i words) {
-        __m256i* const to = sums_[p][s][i];
-        if constexpr (kWide) {
-            const __m256i low = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(words));
-            const __m256i high = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(words, 1));
-            to[0] = empty_ ? low : _mm256_add_epi32(to[0], low);
-            to[1] = empty_ ? high : _mm256_add_epi32(to[1], high);
-        } else {
-            to[0] = empty_ ? words : _mm256_add_epi16(to[0], words);
-        }
-    }
-
-    bool empty_ = true;
     __m256i sums_[kPairs][kStrips][4][kWide ? 2 : 1];
 };
 

@@ -76,32 +76,51 @@ class PairRows {
     }
 
     void prepare(int y) {
-        const ptrdiff_t stride = run_.conv->stride_w, next = stride * run_.pixel_bytes;
-        const int units = run_.conv->group_units();
+        const ptrdiff_t stride = run_.conv->stride_w, units = run_.conv->group_units();
         const uint8_t* from = input_ + y * run_.row_bytes;
         uint16_t* to = offsets_ + y % shape_.rows * shape_.row_offsets;
         int* const odd = odd_ + y % shape_.rows * shape_.row_odd;
+        // The last pixels have no partner in the row, and no window needs one.
+        const ptrdiff_t pairs = shape_.columns > stride ? shape_.columns - stride : 0;
+        if (run_.conv->groups == 1) {
+            find_offsets(from, stride * run_.pixel_bytes, pairs * units, to);
+            find_offsets(from + pairs * run_.pixel_bytes, 0, (shape_.columns - pairs) * units,
+                         to + pairs * shape_.pixel_offsets);
+        }
         for (ptrdiff_t x = 0; x < shape_.columns; ++x, from += run_.pixel_bytes, to += shape_.pixel_offsets) {
-            // The last pixels have no partner in the row, and no window needs one.
-            odd[x] = prepare(from, x + stride < shape_.columns ? from + next : from, units, to);
+            if (run_.conv->groups > 1) {
+                find_offsets(from, x < pairs ? stride * run_.pixel_bytes : 0, units, to);
+            }
+            odd[x] = count_odd(from, units);
         }
     }
 
-    // Prepares two units of a pair at a time. The excess of an odd number of units is overwritten later.
-    static int prepare(const uint8_t* first, const uint8_t* second, int units, uint16_t* to) {
-        const __m128i is_odd = _mm_setr_epi8(0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0);
-        __m128i odd = _mm_setzero_si128();
-        for (int unit = 0; unit < units; unit += 2) {
-            __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(first + unit * kUnitBytes));
-            const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(second + unit * kUnitBytes));
+    // Finds the offsets of pairs of pixels that are `step` bytes apart, two units at a time. The excess of an odd
+    // number of units is overwritten later.
+    static void find_offsets(const uint8_t* from, ptrdiff_t step, ptrdiff_t units, uint16_t* to) {
+        for (ptrdiff_t unit = 0; unit < units; unit += 2) {
+            const uint8_t* const at = from + unit * kUnitBytes;
+            const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+            const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + step));
             const __m256i pair = _mm256_cvtepu8_epi16(_mm_or_si128(a, _mm_slli_epi16(b, 4)));
             store(to + unit * kUnitSteps, _mm256_slli_epi16(pair, kTableBits));
-            if (unit + 1 == units) {
-                a = _mm_move_epi64(a);
-            }
-            odd = _mm_add_epi32(odd, _mm_sad_epu8(_mm_shuffle_epi8(is_odd, a), _mm_setzero_si128()));
         }
-        return _mm_cvtsi128_si32(odd) + _mm_extract_epi32(odd, 2);
+    }
+
+    // Returns the number of half bytes of a pixel with an odd number of set bits.
+    static int count_odd(const uint8_t* from, ptrdiff_t units) {
+        const __m128i is_odd = _mm_setr_epi8(0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0);
+        __m128i count = _mm_setzero_si128();
+        ptrdiff_t unit = 0;
+        for (; unit + 1 < units; unit += 2) {
+            const __m128i two = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + unit * kUnitBytes));
+            count = _mm_add_epi32(count, _mm_sad_epu8(_mm_shuffle_epi8(is_odd, two), _mm_setzero_si128()));
+        }
+        if (unit < units) {
+            const __m128i one = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + unit * kUnitBytes));
+            count = _mm_add_epi32(count, _mm_sad_epu8(_mm_shuffle_epi8(is_odd, one), _mm_setzero_si128()));
+        }
+        return _mm_cvtsi128_si32(_mm_add_epi32(count, _mm_unpackhi_epi64(count, count)));
     }
 
     // Divides the windows into pieces that are contiguous in the map, at most kMostUnits until the end of a sum.
