@@ -27,9 +27,10 @@ namespace {
 
 constexpr int kUnitSteps = 8, kUnitBytes = 8;
 constexpr int kTableBits = 4, kTableBytes = 1 << kTableBits, kVectorBytes = 32, kStripFilters = 32;
-constexpr int kSumSteps = 4;                        // steps whose sum, up to 12, fits in half a byte
-constexpr int kMostUnits = 255 / (3 * kUnitSteps);  // units whose sum fits in a byte
-constexpr int kWideWeights = 32767;                 // with more weights, results need 32 bits
+constexpr int kSumSteps = 4;         // steps whose sum, up to 12, fits in half a byte
+constexpr int kMostUnits = 9;        // units whose sum, up to 9 * 8 * 3, fits in a byte; of windows of 9 taps
+                                     // a whole number of sums
+constexpr int kWideWeights = 32767;  // with more weights, results need 32 bits
 
 inline __m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
 inline void store(void* to, __m256i x) { _mm256_storeu_si256(static_cast<__m256i*>(to), x); }
