@@ -149,7 +149,6 @@ struct Block {
     }
 
     const StripWeights& strip(int s) const { return *reinterpret_cast<const StripWeights*>(weights + s * strip_bytes); }
-    bool whole() const { return strips[count - 1].end - strips[0].begin == count * kStripFilters; }
 };
 
 // The sums of the windows of a few pixels, beginning with a column of the row that the block has moved to.
@@ -158,79 +157,77 @@ template <int kStrips, int kPairs, bool kWide>
     PairWindow window = block.rows.window(column);
     const ptrdiff_t pair_offsets = 2 * block.rows.pixel_step();
     const uint8_t* weights = block.strip(0).steps;
-    for (bool first = true; window.pieces != window.end; first = false) {
+    bool first = true;
+    do {
         ByteSums some[kPairs][kStrips];
         add_pieces(window, pair_offsets, weights, block.strip_bytes, some);
         first ? sums.set(some) : sums.add(some);
-    }
+        first = false;
+    } while (window.pieces != window.end);
 }
 
-// Computes results from sums, for the filters in even or odd bytes of a strip.
+// Computes the results of a pixel from sums, for the filters in even or odd bytes of a strip.
 template <bool kWide>
 class Results {
   public:
+    using Sum = __m256i[kWide ? 2 : 1];
+
     Results(const Block& block, int odd_in_window)
-        : block_(block), shift_(_mm_cvtsi32_si128(block.affine.scale)), of_pixel_(odd_in_window * block.affine.scale) {}
+        : block_(block),
+          shift_(_mm_cvtsi32_si128(block.affine.scale)),
+          of_pixel_(kWide ? _mm256_set1_epi32(odd_in_window * block.affine.scale)
+                          : _mm256_set1_epi16(static_cast<int16_t>(odd_in_window * block.affine.scale))) {}
 
-    // 16 results in 16 bits, which must hold them.
-    __m256i words(__m256i sum, int strip, int odd) const {
-        const __m256i constant = load(block_.constants[strip] + odd * kLanes);
-        return _mm256_sub_epi16(_mm256_add_epi16(constant, _mm256_sll_epi16(sum, shift_)),
-                                _mm256_set1_epi16(static_cast<int16_t>(of_pixel_)));
-    }
-    // 8 of them in 32 bits.
-    __m256i half(const __m256i (&sum)[kWide ? 2 : 1], int strip, int odd, int half) const {
+    void store_to(float* output, const float* addend, const Sum& sum, int strip, int odd) const {
+        __m256i both[2];
         if constexpr (kWide) {
-            const __m256i constant = load(block_.strip(strip).constants + odd * kLanes + half * 8);
-            return _mm256_sub_epi32(_mm256_add_epi32(constant, _mm256_sll_epi32(sum[half], shift_)),
-                                    _mm256_set1_epi32(of_pixel_));
+            both[0] = total(sum[0], strip, odd, 0);
+            both[1] = total(sum[1], strip, odd, 1);
         } else {
-            const __m256i both = words(sum[0], strip, odd);
-            return _mm256_cvtepi16_epi32(half ? _mm256_extracti128_si256(both, 1) : _mm256_castsi256_si128(both));
+            const __m256i results = words(sum[0], strip, odd);
+            both[0] = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(results));
+            both[1] = _mm256_cvtepi16_epi32(_mm256_extracti128_si256(results, 1));
         }
-    }
-
-    void store_to(float* output, const float* addend, const __m256i (&sum)[kWide ? 2 : 1], int strip, int odd) const {
-        for (int i = 0; i < 2; ++i) {
-            __m256 result = _mm256_cvtepi32_ps(half(sum, strip, odd, i));
+        for (int half = 0; half < 2; ++half) {
+            __m256 result = _mm256_cvtepi32_ps(both[half]);
             if (addend) {
-                result = _mm256_add_ps(result, _mm256_loadu_ps(addend + i * 8));
+                result = _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8));
             }
-            _mm256_storeu_ps(output + i * 8, result);
+            _mm256_storeu_ps(output + half * 8, result);
         }
     }
-    void store_to(int16_t* output, const int16_t* addend, const __m256i (&sum)[kWide ? 2 : 1], int strip,
-                  int odd) const {
+    void store_to(int16_t* output, const int16_t* addend, const Sum& sum, int strip, int odd) const {
         const __m256i result = words(sum[0], strip, odd);
         store(output, addend ? _mm256_add_epi16(result, load(addend)) : result);
     }
 
   private:
+    // 16 results in 16 bits, which must hold them.
+    __m256i words(__m256i sum, int strip, int odd) const {
+        const __m256i constant = _mm256_sub_epi16(load(block_.constants[strip] + odd * kLanes), of_pixel_);
+        return _mm256_add_epi16(constant, _mm256_sll_epi16(sum, shift_));
+    }
+    // 8 of them in 32 bits.
+    __m256i total(__m256i sum, int strip, int odd, int half) const {
+        const __m256i constant = load(block_.strip(strip).constants + odd * kLanes + half * 8);
+        return _mm256_add_epi32(_mm256_sub_epi32(constant, of_pixel_), _mm256_sll_epi32(sum, shift_));
+    }
+
     const Block& block_;
     const __m128i shift_;
-    const int of_pixel_;
+    const __m256i of_pixel_;
 };
 
-// Stores the results of a pixel. `output` and `addend` are those of filter 0.
-template <int kStrips, bool kWide, typename T, typename PixelSums>
-[[gnu::always_inline]] inline void store_pixel(const Block& block, const Results<kWide>& results, const PixelSums& sums,
-                                               bool whole, T* output, const T* addend) {
-    for (int s = 0; s < kStrips; ++s) {
-        for (int odd = 0; odd < 2; ++odd) {
-            const int filter = block.strips[s].begin + odd * kLanes;
-            const int lanes = whole ? kLanes : block.strips[s].end - filter;
-            if (lanes >= kLanes) {
-                results.store_to(output + filter, addend ? addend + filter : nullptr, sums(s, odd), s, odd);
-            } else if (lanes > 0) {
-                T some[kLanes], addends[kLanes] = {};
-                if (addend) {
-                    std::memcpy(addends, addend + filter, lanes * sizeof(T));
-                }
-                results.store_to(some, addends, sums(s, odd), s, odd);
-                std::memcpy(output + filter, some, lanes * sizeof(T));
-            }
-        }
+// Stores the results of a pixel for kLanes filters, of which the last ones may not exist.
+template <bool kWide, typename T>
+void store_some(const Results<kWide>& results, const typename Results<kWide>::Sum& sum, int strip, int odd, int lanes,
+                T* output, const T* addend) {
+    T some[kLanes], addends[kLanes] = {};
+    if (addend) {
+        std::memcpy(addends, addend, lanes * sizeof(T));
     }
+    results.store_to(some, addends, sum, strip, odd);
+    std::memcpy(output, some, lanes * sizeof(T));
 }
 
 // Computes the pixels of a row of the output from `column` on in groups of kPairs pairs, as long as more than
@@ -238,25 +235,30 @@ template <int kStrips, bool kWide, typename T, typename PixelSums>
 template <int kStrips, int kPairs, bool kWide, typename T>
 int convolve_pairs(const Block& block, int row, int column, T* outputs) {
     const BinaryConvRun& run = block.run;
-    const bool whole = block.whole();
-    const T* const addends = static_cast<const T*>(run.addend);
     for (; run.columns - column > 2 * kPairs - 2; column += 2 * kPairs) {
         Sums<kStrips, kPairs, kWide> sums;
         sum_windows(block, column, sums);
-        const int pixels = least(run.columns - column, 2 * kPairs);
-        ptrdiff_t at = row * run.output_row + column * run.output_pixel;
-        for (int i = 0; i < pixels; ++i, at += run.output_pixel) {
-            const Results<kWide> results(block, block.rows.odd_in_window(column + i));
-            const auto of_pixel = [&](int strip, int odd) -> auto& { return sums.of(i / 2, strip, i % 2, odd); };
-            T* const output = outputs + at;
-            if (whole && addends) {
-                store_pixel<kStrips>(block, results, of_pixel, true, output, addends + at);
-            } else if (whole) {
-                store_pixel<kStrips, kWide, T>(block, results, of_pixel, true, output, nullptr);
-            } else {
-                store_pixel<kStrips>(block, results, of_pixel, false, output, addends ? addends + at : nullptr);
+        unrolled<2 * kPairs>([&](auto i) {
+            if (column + i >= run.columns) {
+                return;
             }
-        }
+            const ptrdiff_t at = row * run.output_row + (column + i) * run.output_pixel;
+            T* const output = outputs + at;
+            const T* const addend = run.addend ? static_cast<const T*>(run.addend) + at : nullptr;
+            const Results<kWide> results(block, block.rows.odd_in_window(column + i));
+            unrolled<2 * kStrips>([&](auto part) {
+                constexpr int strip = part / 2, odd = part % 2;
+                const int filter = block.strips[strip].begin + odd * kLanes, lanes = block.strips[strip].end - filter;
+                const auto& sum = sums.of(i / 2, strip, i % 2, odd);
+                T* const to = output + filter;
+                const T* const added = addend ? addend + filter : nullptr;
+                if (lanes >= kLanes) {
+                    results.store_to(to, added, sum, strip, odd);
+                } else if (lanes > 0) {
+                    store_some(results, sum, strip, odd, lanes, to, added);
+                }
+            });
+        });
     }
     return column;
 }
