@@ -16,6 +16,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/arithmetic.h"
@@ -94,6 +95,7 @@ inline void prepare_weights(const BinaryConv& conv, const uint32_t* words, void*
 
 // --- sums
 
+// Calls body(0), ... body(count - 1) with constants, so that arrays indexed only by these are kept in registers.
 template <typename Body, int... i>
 [[gnu::always_inline]] inline void unrolled(const Body& body, std::integer_sequence<int, i...>) {
     (body(std::integral_constant<int, i>()), ...);
@@ -102,6 +104,7 @@ template <int count, typename Body>
 [[gnu::always_inline]] inline void unrolled(const Body& body) {
     unrolled(body, std::make_integer_sequence<int, count>());
 }
+
 // Sums of up to kMostUnits units for the filters of a strip: `bytes` is the sum of the looked up bytes, `shifted` that
 // of their 16-bit words divided by 16. With a and b the sums of the first and the second pixel, each byte of `bytes` is
 // a + 16 b. The upper byte of a word of `shifted` is b, its lower byte is b + 16 times the a of the upper byte.
