@@ -1,29 +1,21 @@
-// Binary layers with AVX2, which has no population count: a byte shuffle looks up the number of differing elements
-// among four elements of the activations and the weights of a filter. The activations select the table, the weights are
-// the indices.
-//
-// A table holds the numbers for two pixels, one in each half of a byte, so that one shuffle serves both. Up to three
-// such bytes can be added before a half overflows. Then they are added to sums in whole bytes, and these to sums in 16
-// bits.
-//
-// The layout of the prepared weights is [strip][tap][unit][byte][32]: for 8 elements the low half bytes of 16 filters,
-// then the high ones.
+// Binary layers with AVX2, which has no population count: differing elements are counted by table lookup, for two
+// pixels at once (see binary_lookup_avx2.h). Blocks of up to 2 strips and 2 pairs of pixels keep their sums in
+// registers.
 #include <immintrin.h>
 
 #include <cstring>
 
 #include "kernels/arithmetic.h"
 #include "kernels/binary_kernels.h"
+#include "kernels/binary_lookup_avx2.h"
+#include "kernels/binary_pairs_avx2.h"
 #include "kernels/binary_strips.h"
 
 namespace bmx {
 namespace {
 
-constexpr int kUnitSteps = 8, kUnitBytes = 8;
-constexpr int kTableBits = 4, kTableBytes = 1 << kTableBits, kVectorBytes = 32;
-constexpr int kSumSteps = 15 / 4;  // steps (with up to 4 differing elements each) whose sum fits in half a byte
-constexpr int kStripFilters = kVectorBytes;
-constexpr int kMostStrips = 4;  // 8 sums, 3 tables and temporaries: 16 registers
+constexpr int kMostStrips = 2,
+              kMostPairs = 2;  // 4 sums, 8 sums of bytes, 2 weights, a table, a temporary: 16 registers
 
 // --- packing
 
@@ -35,8 +27,6 @@ uint32_t word_of(const float* x, const float* threshold) {
     }
     return word;
 }
-
-__m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
 
 uint32_t word_of(const int16_t* x, const int16_t* threshold) {
     const __m256i low = _mm256_cmpgt_epi16(load(threshold), load(x));
@@ -130,337 +120,184 @@ void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdi
     }
 }
 
-// --- weights
-
-// The steps of a strip are padded to whole sums with half bytes that never differ.
-size_t bytes_of_strip(const BinaryConv& conv) {
-    const size_t steps = size_t(conv.kernel_h) * conv.kernel_w * conv.group_units() * kUnitSteps;
-    return ceil_div(steps, kSumSteps) * kSumSteps * kVectorBytes;
-}
-
-size_t weights_bytes(const BinaryConv& conv) { return count_strips<kStripFilters>(conv) * bytes_of_strip(conv); }
-
-void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
-    const size_t filter_words = size_t(conv.kernel_h) * conv.kernel_w * conv.group_units();
-    std::memset(prepared, 0, weights_bytes(conv));
-    for_each_strip<kStripFilters>(conv, [&](const Strip& strip) {
-        uint8_t* to = static_cast<uint8_t*>(prepared) + strip.index * bytes_of_strip(conv);
-        for (int filter = strip.begin; filter < strip.end; ++filter) {
-            const int i = filter - strip.begin, byte = i % kLanes * 2 + i / kLanes;
-            for (size_t k = 0; k < filter_words * kUnitSteps; ++k) {
-                const uint32_t word = words[filter * filter_words + k / kUnitSteps];
-                to[k * kVectorBytes + byte] = word >> k % kUnitSteps * 4 & 15;
-            }
-        }
-    });
-}
-
 // --- convolution
 
-// Tables indexed by the half bytes of activations of a pair of pixels, the second one times 16. A table holds the
-// numbers of elements that differ from each half byte of weights.
-struct alignas(64) Tables {
-    uint8_t differing[256][kTableBytes] = {};
-    constexpr Tables() {
-        for (int activations = 0; activations < 256; ++activations) {
-            for (int weights = 0; weights < kTableBytes; ++weights) {
-                for (int bit = 0; bit < 4; ++bit) {
-                    const int first = activations >> bit, second = activations >> (4 + bit), weight = weights >> bit;
-                    differing[activations][weights] += ((first ^ weight) & 1) + (((second ^ weight) & 1) << 4);
-                }
-            }
-        }
-    }
-};
-constexpr Tables kTables;
-
-// State shared by all pixels of a run.
-struct Work {
+// Up to kMostStrips strips of filters, for all pixels of a run.
+struct Block {
     const BinaryConvRun& run;
-    PiecesInMap pieces;
+    const Strip* strips;
+    int count;
     Affine affine;
     size_t strip_bytes;
+    const uint8_t* weights;
+    alignas(32) int16_t constants[kMostStrips][kStripFilters];  // used if results fit in 16 bits
+    PairRows rows;
 
-    explicit Work(const BinaryConvRun& run)
+    Block(const BinaryConvRun& run, const Strip* strips, int count)
         : run(run),
-          pieces(pieces_in_map(run)),
+          strips(strips),
+          count(count),
           affine(affine_of_differing(*run.conv)),
-          strip_bytes(bytes_of_strip(*run.conv)) {}
-};
-
-// A pair of pixels. If only the first one exists, both windows are the same.
-struct Pair {
-    int pixels;
-    const uint8_t* windows[2];  // at the first unit of the group
-    ptrdiff_t outputs[2];       // indices of filter 0
-};
-
-// Computes the table offsets for the steps of a pair, in the order of the weights, a limited number at a time.
-class TableFinder {
-  public:
-    TableFinder(const PiecesInMap& pieces, const Pair& pair) : pieces_(pieces), pair_(pair) {}
-
-    // Computes the next offsets. Returns the number of sums, 0 after the last one.
-    int find() {
-        int units = 0, unit = unit_, column = column_, row = row_;
-        while (row < pieces_.rows && units < kMostUnits) {
-            const int left = pieces_.units - unit, some = left < kMostUnits - units ? left : kMostUnits - units;
-            find(row * pieces_.row_step + column * pieces_.step + unit * kUnitBytes, some,
-                 offsets_ + units * kUnitSteps);
-            units += some;
-            unit += some;
-            if (unit < pieces_.units) {
-                break;
+          strip_bytes(bytes_of_strip(*run.conv)),
+          weights(static_cast<const uint8_t*>(run.weights) + strips[0].index * strip_bytes),
+          rows(run, strips[0].group) {
+        for (int s = 0; s < count; ++s) {
+            for (int i = 0; i < kStripFilters; ++i) {
+                constants[s][i] = static_cast<int16_t>(strip(s).constants[i]);
             }
-            unit = 0;
-            if (++column < pieces_.columns) {
-                continue;
-            }
-            column = 0;
-            ++row;
-        }
-        unit_ = unit;
-        column_ = column;
-        row_ = row;
-        store(offsets_ + units * kUnitSteps, _mm256_setzero_si256());  // for the padding steps of the weights
-        return ceil_div(units * kUnitSteps, kSumSteps);
-    }
-
-    const uint16_t* offsets() const { return offsets_; }
-
-  private:
-    static constexpr int kMostUnits = 63;  // gives a multiple of kMostSums whole sums
-
-    static void store(uint16_t* to, __m256i x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x); }
-
-    // Processes two units at a time. The excess of an odd number of units is overwritten later.
-    void find(ptrdiff_t place, int units, uint16_t* to) const {
-        const uint8_t *first = pair_.windows[0] + place, *second = pair_.windows[1] + place;
-        for (int unit = 0; unit < units; unit += 2) {
-            const __m128i of_first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(first + unit * kUnitBytes));
-            const __m128i of_second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(second + unit * kUnitBytes));
-            const __m128i activations = _mm_or_si128(of_first, _mm_slli_epi16(of_second, 4));
-            store(to + unit * kUnitSteps, _mm256_slli_epi16(_mm256_cvtepu8_epi16(activations), kTableBits));
         }
     }
 
-    const PiecesInMap& pieces_;
-    const Pair& pair_;
-    int row_ = 0, column_ = 0, unit_ = 0;
-    uint16_t offsets_[(kMostUnits + 2) * kUnitSteps];
+    const StripWeights& strip(int s) const { return *reinterpret_cast<const StripWeights*>(weights + s * strip_bytes); }
 };
 
-inline __m256i table_at(uint16_t offset) {
-    return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(kTables.differing[0] + offset)));
+// The sums of the windows of a few pixels, beginning with a column of the row that the block has moved to.
+template <int kStrips, int kPairs, bool kWide>
+[[gnu::always_inline]] inline void sum_windows(const Block& block, int column, Sums<kStrips, kPairs, kWide>& sums) {
+    PairWindow window = block.rows.window(column);
+    const ptrdiff_t pair_offsets = 2 * block.rows.pixel_step();
+    const uint8_t* weights = block.strip(0).steps;
+    bool first = true;
+    do {
+        ByteSums some[kPairs][kStrips];
+        add_pieces(window, pair_offsets, weights, block.strip_bytes, some);
+        first ? sums.set(some) : sums.add(some);
+        first = false;
+    } while (window.pieces != window.end);
 }
 
-constexpr int kMostInWord = 65535;
-constexpr int kMostSums = 255 / (4 * kSumSteps);                       // sums in half bytes that fit in 8 bits
-constexpr int kMostAdded = kMostInWord / (4 * kSumSteps * kMostSums);  // of these, the number that fits in 16 bits
-
-// Accumulators of up to kMostSums sums in half bytes, for the filters of a strip: `bytes` is their sum, `shifted` the
-// sum of their 16-bit words divided by 16. With a and b the numbers of the first and the second pixel, each byte of
-// `bytes` is a + 16 b. The upper byte of a word of `shifted` is b, its lower byte is b + 16 times the a of the upper
-// byte.
-struct ByteSums {
-    __m256i bytes = _mm256_setzero_si256(), shifted = _mm256_setzero_si256();
-
-    void add(__m256i sum) {
-        bytes = _mm256_add_epi8(bytes, sum);
-        shifted = _mm256_add_epi8(shifted, _mm256_srli_epi16(sum, 4));
-    }
-};
-
-// Numbers of differing elements for a pair of pixels and the filters of some strips.
-template <int kStrips>
-class Sums {
+// Computes the results of a pixel from sums, for the filters in even or odd bytes of a strip.
+template <bool kWide>
+class Results {
   public:
-    // The number of differing elements is at most `weights`, independently of the number of steps.
-    explicit Sums(int64_t weights) : may_overflow_(weights > kMostInWord) {}
+    using Sum = __m256i[kWide ? 2 : 1];
 
-    void add(const ByteSums (&sums)[kStrips]) {
-        const __m256i low = _mm256_set1_epi16(255);
-        const auto without = [=](__m256i some, __m256i others) {
-            return _mm256_and_si256(_mm256_sub_epi16(some, _mm256_slli_epi16(others, 4)), low);
-        };
-        if (may_overflow_ && added_ == kMostAdded) {
-            add_words();
+    Results(const Block& block, int odd_in_window)
+        : block_(block),
+          shift_(_mm_cvtsi32_si128(block.affine.scale)),
+          of_pixel_(kWide ? _mm256_set1_epi32(odd_in_window * block.affine.scale)
+                          : _mm256_set1_epi16(static_cast<int16_t>(odd_in_window * block.affine.scale))) {}
+
+    void store_to(float* output, const float* addend, const Sum& sum, int strip, int odd) const {
+        __m256i both[2];
+        if constexpr (kWide) {
+            both[0] = total(sum[0], strip, odd, 0);
+            both[1] = total(sum[1], strip, odd, 1);
+        } else {
+            const __m256i results = words(sum[0], strip, odd);
+            both[0] = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(results));
+            both[1] = _mm256_cvtepi16_epi32(_mm256_extracti128_si256(results, 1));
         }
-        for (int s = 0; s < kStrips; ++s) {
-            const __m256i second_odd = _mm256_srli_epi16(sums[s].shifted, 8);
-            const __m256i first_odd = without(_mm256_srli_epi16(sums[s].bytes, 8), second_odd);
-            const __m256i second_even = without(sums[s].shifted, first_odd);
-            const __m256i first_even = without(sums[s].bytes, second_even);
-            const __m256i words[4] = {first_even, first_odd, second_even, second_odd};
-            for (int i = 0; i < 4; ++i) {
-                words_[s][i] = added_ == 0 ? words[i] : _mm256_add_epi16(words_[s][i], words[i]);
+        for (int half = 0; half < 2; ++half) {
+            __m256 result = _mm256_cvtepi32_ps(both[half]);
+            if (addend) {
+                result = _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8));
             }
+            _mm256_storeu_ps(output + half * 8, result);
         }
-        ++added_;
     }
-
-    // The numbers for the filters in even or odd bytes of a strip, in 16 bits, if these cannot overflow.
-    __m256i total(int strip, int pixel, int odd) const { return words_[strip][2 * pixel + odd]; }
-
-    // The numbers for 8 of these filters, in 32 bits.
-    __m256i total(int strip, int pixel, int odd, int half) const {
-        const __m256i words = total(strip, pixel, odd);
-        const __m128i some = half ? _mm256_extracti128_si256(words, 1) : _mm256_castsi256_si128(words);
-        const __m256i sum = _mm256_cvtepu16_epi32(some);
-        return has_totals_ ? _mm256_add_epi32(totals_[strip][2 * pixel + odd][half], sum) : sum;
+    void store_to(int16_t* output, const int16_t* addend, const Sum& sum, int strip, int odd) const {
+        const __m256i result = words(sum[0], strip, odd);
+        store(output, addend ? _mm256_add_epi16(result, load(addend)) : result);
     }
 
   private:
-    void add_words() {
-        for (int s = 0; s < kStrips; ++s) {
-            for (int i = 0; i < 4; ++i) {
-                for (int half = 0; half < 2; ++half) {
-                    totals_[s][i][half] = total(s, i / 2, i % 2, half);
-                }
-            }
-        }
-        has_totals_ = true;
-        added_ = 0;
+    // 16 results in 16 bits, which must hold them.
+    __m256i words(__m256i sum, int strip, int odd) const {
+        const __m256i constant = _mm256_sub_epi16(load(block_.constants[strip] + odd * kLanes), of_pixel_);
+        return _mm256_add_epi16(constant, _mm256_sll_epi16(sum, shift_));
+    }
+    // 8 of them in 32 bits.
+    __m256i total(__m256i sum, int strip, int odd, int half) const {
+        const __m256i constant = load(block_.strip(strip).constants + odd * kLanes + half * 8);
+        return _mm256_add_epi32(_mm256_sub_epi32(constant, of_pixel_), _mm256_sll_epi32(sum, shift_));
     }
 
-    const bool may_overflow_;
-    int added_ = 0;
-    bool has_totals_ = false;
-    __m256i words_[kStrips][4];  // even and odd bytes of the first pixel, then of the second one
-    __m256i totals_[kStrips][4][2];
+    const Block& block_;
+    const __m128i shift_;
+    const __m256i of_pixel_;
 };
 
-// Stores kLanes results of a pixel, for the filters in even or in odd bytes.
-template <int kStrips>
-void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel, int odd, float* output,
-           const float* addend) {
-    const __m256i constant = _mm256_set1_epi32(affine.constant);
-    const __m128i shift = _mm_cvtsi32_si128(affine.scale - 1);
-    for (int half = 0; half < 2; ++half) {
-        const __m256i scaled = _mm256_sll_epi32(sums.total(strip, pixel, odd, half), shift);
-        __m256 result = _mm256_cvtepi32_ps(_mm256_sub_epi32(constant, scaled));
-        if (addend) {
-            result = _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8));
-        }
-        _mm256_storeu_ps(output + half * 8, result);
-    }
-}
-
-// In 16 bits, which hold every result and sum, and so the smaller number of differing elements.
-template <int kStrips>
-void store(const Affine& affine, const Sums<kStrips>& sums, int strip, int pixel, int odd, int16_t* output,
-           const int16_t* addend) {
-    const __m256i constant = _mm256_set1_epi16(static_cast<int16_t>(affine.constant));
-    const __m256i scaled = _mm256_sll_epi16(sums.total(strip, pixel, odd), _mm_cvtsi32_si128(affine.scale - 1));
-    __m256i result = _mm256_sub_epi16(constant, scaled);
+// Stores the results of a pixel for kLanes filters, of which the last ones may not exist.
+template <bool kWide, typename T>
+void store_some(const Results<kWide>& results, const typename Results<kWide>::Sum& sum, int strip, int odd, int lanes,
+                T* output, const T* addend) {
+    T some[kLanes], addends[kLanes] = {};
     if (addend) {
-        result = _mm256_add_epi16(result, load(addend));
+        std::memcpy(addends, addend, lanes * sizeof(T));
     }
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(output), result);
+    results.store_to(some, addends, sum, strip, odd);
+    std::memcpy(output, some, lanes * sizeof(T));
 }
 
-template <int kStrips, typename T>
-void store_pair(const Work& work, const Sums<kStrips>& sums, const Strip* strips, const Pair& pair, T* outputs) {
-    for (int pixel = 0; pixel < pair.pixels; ++pixel) {
-        T* const output = outputs + pair.outputs[pixel];
-        const T* const addend =
-            work.run.addend ? static_cast<const T*>(work.run.addend) + pair.outputs[pixel] : nullptr;
-        for (int s = 0; s < kStrips; ++s) {
-            for (int odd = 0; odd < 2; ++odd) {
-                const int begin = strips[s].begin + odd * kLanes, lanes = strips[s].end - begin;
+// Computes the pixels of a row of the output from `column` on in groups of kPairs pairs, as long as more than
+// 2 kPairs - 2 pixels are left. Returns the column after them.
+template <int kStrips, int kPairs, bool kWide, typename T>
+int convolve_pairs(const Block& block, int row, int column, T* outputs) {
+    const BinaryConvRun& run = block.run;
+    for (; run.columns - column > 2 * kPairs - 2; column += 2 * kPairs) {
+        Sums<kStrips, kPairs, kWide> sums;
+        sum_windows(block, column, sums);
+        unrolled<2 * kPairs>([&](auto i) {
+            if (column + i >= run.columns) {
+                return;
+            }
+            const ptrdiff_t at = row * run.output_row + (column + i) * run.output_pixel;
+            T* const output = outputs + at;
+            const T* const addend = run.addend ? static_cast<const T*>(run.addend) + at : nullptr;
+            const Results<kWide> results(block, block.rows.odd_in_window(column + i));
+            unrolled<2 * kStrips>([&](auto part) {
+                constexpr int strip = part / 2, odd = part % 2;
+                const int filter = block.strips[strip].begin + odd * kLanes, lanes = block.strips[strip].end - filter;
+                const auto& sum = sums.of(i / 2, strip, i % 2, odd);
+                T* const to = output + filter;
+                const T* const added = addend ? addend + filter : nullptr;
                 if (lanes >= kLanes) {
-                    store(work.affine, sums, s, pixel, odd, output + begin, addend ? addend + begin : nullptr);
+                    results.store_to(to, added, sum, strip, odd);
                 } else if (lanes > 0) {
-                    T results[kLanes], addends[kLanes] = {};
-                    if (addend) {
-                        std::memcpy(addends, addend + begin, lanes * sizeof(T));
-                    }
-                    store(work.affine, sums, s, pixel, odd, results, addends);
-                    std::memcpy(output + begin, results, lanes * sizeof(T));
+                    store_some(results, sum, strip, odd, lanes, to, added);
                 }
-            }
-        }
+            });
+        });
+    }
+    return column;
+}
+
+template <int kStrips, bool kWide>
+void convolve_row(const Block& block, int row) {
+    const auto convolve_to = [&](auto* outputs) {
+        const int column = convolve_pairs<kStrips, 2, kWide>(block, row, 0, outputs);
+        convolve_pairs<kStrips, 1, kWide>(block, row, column, outputs);
+    };
+    if constexpr (kWide) {  // only float32 can hold such results
+        convolve_to(static_cast<float*>(block.run.output));
+    } else {
+        visit_numbers(block.run.number, block.run.output, convolve_to);
     }
 }
 
-template <int kStrips>
-void convolve_pair(const Work& work, const Strip* strips, const Pair& pair) {
-    const uint8_t* weights[kStrips];
-    for (int s = 0; s < kStrips; ++s) {
-        weights[s] = static_cast<const uint8_t*>(work.run.weights) + (strips[0].index + s) * work.strip_bytes;
-    }
-    Sums<kStrips> sums(work.affine.constant);
-    TableFinder tables(work.pieces, pair);
-    while (int left = tables.find()) {
-        const uint16_t* offsets = tables.offsets();
-        while (left > 0) {
-            const int count = left < kMostSums ? left : kMostSums;
-            ByteSums some[kStrips];
-            for (int i = 0; i < count; ++i, offsets += kSumSteps) {
-                __m256i table[kSumSteps];
-#pragma GCC unroll 4
-                for (int step = 0; step < kSumSteps; ++step) {
-                    table[step] = table_at(offsets[step]);
-                }
-#pragma GCC unroll 4
-                for (int s = 0; s < kStrips; ++s) {  // in this order, because in others the registers do not suffice
-                    __m256i sum = _mm256_shuffle_epi8(table[0], load(weights[s]));
-#pragma GCC unroll 4
-                    for (int step = 1; step < kSumSteps; ++step) {
-                        const __m256i w = load(weights[s] + step * kVectorBytes);
-                        sum = _mm256_add_epi8(sum, _mm256_shuffle_epi8(table[step], w));
-                    }
-                    some[s].add(sum);
-                    weights[s] += kSumSteps * kVectorBytes;
-                    asm(""
-                        : "+r"(weights[s]));  // keeps it a pointer, because shuffles from pointer + index take two
-                                              // operations
-                }
-            }
-            sums.add(some);
-            left -= count;
-        }
-    }
-    visit_numbers(work.run.number, work.run.output,
-                  [&](auto* outputs) { store_pair(work, sums, strips, pair, outputs); });
-}
-
-using ConvolvePair = void (*)(const Work&, const Strip*, const Pair&);
-
-constexpr ConvolvePair kPairs[kMostStrips] = {convolve_pair<1>, convolve_pair<2>, convolve_pair<3>, convolve_pair<4>};
+size_t scratch_bytes(const BinaryConv& conv, int, int columns) { return PairRows::scratch_bytes(conv, columns); }
 
 void convolve(const BinaryConvRun& run) {
-    const BinaryConv& conv = *run.conv;
-    const Work work(run);
+    using ConvolveRow = void (*)(const Block&, int row);
+    constexpr ConvolveRow rows[kMostStrips][2] = {{convolve_row<1, false>, convolve_row<1, true>},
+                                                  {convolve_row<2, false>, convolve_row<2, true>}};
+    const bool wide = run.conv->weights_per_output() > kWideWeights;
     for_each_strip_block<kMostStrips, kStripFilters>(run, [&](const Strip* strips, int count) {
-        const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;
-        Pair pair = {};
+        Block block(run, strips, count);
         for (int row = 0; row < run.rows; ++row) {
-            for (int column = 0; column < run.columns; ++column) {
-                pair.windows[pair.pixels] =
-                    input + row * conv.stride_h * run.row_bytes + column * conv.stride_w * run.pixel_bytes;
-                pair.outputs[pair.pixels] = row * run.output_row + column * run.output_pixel;
-                if (++pair.pixels < 2) {
-                    continue;
-                }
-                kPairs[count - 1](work, strips, pair);
-                pair.pixels = 0;
-            }
+            block.rows.move_to(row);
+            rows[count - 1][wide](block, row);
         }
-        if (pair.pixels == 0) {
-            return;
-        }
-        pair.windows[1] = pair.windows[0];
-        kPairs[count - 1](work, strips, pair);
     });
 }
 
 }  // namespace
 
 const BinaryKernels& binary_kernels_avx2() {
-    static const BinaryKernels kernels = {"avx2",          kUnitBytes,       kStripFilters, pack<float>,
-                                          pack<int16_t>,   pack_planes,      expand,        weights_bytes,
-                                          prepare_weights, no_scratch_bytes, convolve};
+    static const BinaryKernels kernels = {"avx2",          kUnitBytes,    kStripFilters, pack<float>,
+                                          pack<int16_t>,   pack_planes,   expand,        weights_bytes,
+                                          prepare_weights, scratch_bytes, convolve};
     return kernels;
 }
 

@@ -2,27 +2,15 @@
 // defines `Lanes` in an anonymous namespace before it includes them, so that each instruction set is compiled
 // separately. The members of Lanes are documented in float_avx512.cc.
 #pragma once
-#include <type_traits>
-#include <utility>
-
 #include "kernels/arithmetic.h"
 #include "kernels/float_kernels.h"
+#include "kernels/unrolled.h"
 
 namespace bmx {
 namespace {
 
 using Real = Lanes::Real;
 constexpr int kWidth = Lanes::width;
-
-// Calls body(0), ... body(count - 1) with constants, so that arrays indexed only by these are kept in registers.
-template <class Body, int... i>
-[[gnu::always_inline]] inline void unrolled(const Body& body, std::integer_sequence<int, i...>) {
-    (body(std::integral_constant<int, i>()), ...);
-}
-template <int count, class Body>
-[[gnu::always_inline]] inline void unrolled(const Body& body) {
-    unrolled(body, std::make_integer_sequence<int, count>());
-}
 
 // Loads and stores of the first `count` elements, or of kWidth if count is larger.
 Real load(const float* x, int count) { return count >= kWidth ? Lanes::load(x) : Lanes::load_first(x, count); }

@@ -4,7 +4,8 @@
 #include <chrono>
 #include <cstddef>
 #include <type_traits>
-#include <utility>
+
+#include "kernels/unrolled.h"
 
 #define BMX_INLINED __attribute__((always_inline))  // of lambdas: calls would keep sums in memory
 
@@ -37,12 +38,6 @@ double fastest_rate(double seconds, double macs, const Body& body) {
     return best;
 }
 
-// Calls body(0), ... body(count - 1) with constants, so that arrays indexed only by these are kept in registers.
-template <typename Body, int... i>
-[[gnu::always_inline]] inline void unrolled(const Body& body, std::integer_sequence<int, i...>) {
-    (body(std::integral_constant<int, i>()), ...);
-}
-
 // A step on each of `chains` independent sums, which hide its latency: step(sum, operands) performs `macs`
 // multiply-accumulates with an array of `count` vectors. From the cache, they are loaded for each `uses` sums.
 // hide(vector) makes a vector unknown to the compiler, which would otherwise merge steps. Steps and hide must be
@@ -51,8 +46,6 @@ template <int chains, int uses, int count, typename Sum, typename Vector, typena
 double rate_of_chains(Operands operands, double seconds, double macs, const Sum& start, const Vector& first,
                       const Hide& hide, const Step& step) {
     constexpr long kLoads = chains / uses * count, kRows = kCacheBytes / sizeof(Vector) / kLoads;
-    constexpr auto kEachChain = std::make_integer_sequence<int, chains>();
-    constexpr auto kEachVector = std::make_integer_sequence<int, count>();
     alignas(64) static Vector memory[kRows * kLoads];
     for (Vector& vector : memory) {
         vector = first;
@@ -67,8 +60,8 @@ double rate_of_chains(Operands operands, double seconds, double macs, const Sum&
                 sums[c] = unknown;
             };
             const auto set_vector = [&](auto v) BMX_INLINED { vectors[v] = first; };
-            unrolled(set, kEachChain);
-            unrolled(set_vector, kEachVector);
+            unrolled<chains>(set);
+            unrolled<count>(set_vector);
             const Vector* row = memory;
             for (long i = 0; i < iterations; ++i) {
                 const auto next = [&](auto c) BMX_INLINED {
@@ -78,17 +71,17 @@ double rate_of_chains(Operands operands, double seconds, double macs, const Sum&
                         }
                         hide(vectors[v]);
                     };
-                    unrolled(take, kEachVector);
+                    unrolled<count>(take);
                     step(sums[c], vectors);
                 };
-                unrolled(next, kEachChain);
+                unrolled<chains>(next);
                 row = row + kLoads == memory + kRows * kLoads ? memory : row + kLoads;
             }
             const auto use = [&](auto c) BMX_INLINED {
                 const Sum used = sums[c];
                 asm volatile("" : : "m"(used));  // otherwise the compiler omits chains
             };
-            unrolled(use, kEachChain);
+            unrolled<chains>(use);
         });
     };
     return operands == Operands::cache ? measure(std::true_type()) : measure(std::false_type());

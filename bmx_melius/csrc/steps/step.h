@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/arithmetic.h"
 #include "kernels/dispatch.h"
 #include "program/program.h"
 
@@ -95,8 +96,6 @@ class Step {
 };
 
 // --- helpers of the steps ------------------------------------------------------------------------
-
-inline size_t round_up(size_t size, size_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
 // Array of load-time constants, aligned for all kernels and padded to a whole cache line. It can be moved but not
 // copied, because the memory of a copy would be aligned differently.
