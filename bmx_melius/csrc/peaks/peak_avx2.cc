@@ -67,7 +67,7 @@ double carry_save_avx2(Operands operands, double seconds) {
 // results can be added before a half byte overflows.
 double lookup_avx2(Operands operands, double seconds) {
     const __m256i table = counts_of_half_bytes(), zero = _mm256_setzero_si256();
-    return rate_of_chains<4, 2, kVectors>(operands, seconds, kVectors * 32. * 4 * 2, ByteSums{zero, zero}, table, kHide,
+    return rate_of_chains<2, 2, kVectors>(operands, seconds, kVectors * 32. * 4 * 2, ByteSums{zero, zero}, table, kHide,
                                           [&](ByteSums& sums, const __m256i(&x)[kVectors]) BMX_INLINED {
                                               __m256i sum = _mm256_shuffle_epi8(table, x[0]);
                                               for (int i = 1; i < kVectors; ++i) {
