@@ -1,9 +1,6 @@
 #include "plan/lowering.h"
 
-#include <cmath>
-#include <cstring>
-
-#include "kernels/arithmetic.h"
+#include "plan/arrays.h"
 #include "steps/binary_step.h"
 #include "steps/conv_step.h"
 #include "steps/depthwise_step.h"
@@ -19,24 +16,15 @@ namespace {
 constexpr int64_t kFewPixels = 128;  // pixels of a map at conversion
 constexpr int64_t kFewRows = 8;      // likewise, for matrix products with one row per pixel
 
-float float_of_half(uint32_t half) {
-    const uint32_t exponent = half >> 10 & 31, mantissa = half & 1023;
-    float magnitude;
-    if (exponent == 31) {
-        magnitude = mantissa ? NAN : INFINITY;
-    } else if (exponent == 0) {
-        magnitude = std::ldexp(static_cast<float>(mantissa), -24);
-    } else {
-        magnitude = std::ldexp(static_cast<float>(mantissa + 1024), static_cast<int>(exponent) - 25);
-    }
-    return half >> 15 ? -magnitude : magnitude;
-}
-
 class Lowering {
   public:
     Lowering(const Program& program, const int32_t* words, const InstructionSet& instruction_set, const Fusion& fusion,
              const Placement& placement)
-        : program_(program), words_(words), kernels_(instruction_set), fusion_(fusion), placement_(placement) {}
+        : program_(program),
+          arrays_(program, words),
+          kernels_(instruction_set),
+          fusion_(fusion),
+          placement_(placement) {}
 
     std::vector<std::unique_ptr<Step>> run() {
         for (size_t number = 0; number < fusion_.groups.size(); number++) {
@@ -59,50 +47,6 @@ class Lowering {
     // Returns the slab for the map that a group computes, a whole buffer.
     Slab output(const Group& group) const { return whole(placement_.buffer_of[group.result]); }
     Slab whole(int buffer) const { return {buffer, 0, placement_.buffers[buffer].channels}; }
-
-    // --- arrays
-
-    const uint32_t* bits(size_t position) const { return reinterpret_cast<const uint32_t*>(words_ + position); }
-
-    std::vector<float> vector(size_t position, int64_t count) const {
-        std::vector<float> numbers(count);
-        std::memcpy(numbers.data(), words_ + position, sizeof(float) * count);
-        return numbers;
-    }
-
-    // Returns the weights of binary convolution `i` with those of a plane repeated for all planes, or nothing if there
-    // is one plane.
-    std::vector<uint32_t> repeated_weights(int i) const {
-        const Attributes& a = operation(i).attributes;
-        if (a.planes == 1) {
-            return {};
-        }
-        const int plane = channels_into(i) / a.groups / a.planes, plane_words = ceil_div(plane, 32);
-        const int words = ceil_div(plane * a.planes, 32);
-        std::vector<uint32_t> weights(size_t(a.out_channels) * a.taps() * words);
-        const uint32_t* from = bits(operation(i).first);
-        for (uint32_t* row = weights.data(); row != weights.data() + weights.size(); row += words) {
-            for (int bit = 0; bit < plane * a.planes; bit++) {
-                const int in_plane = bit % plane;
-                row[bit / 32] |= (from[in_plane / 32] >> in_plane % 32 & 1) << bit % 32;
-            }
-            from += plane_words;
-        }
-        return weights;
-    }
-
-    std::vector<float> conv_weights(int i) const {
-        const Attributes& a = operation(i).attributes;
-        const int64_t count = int64_t(a.out_channels) * (channels_into(i) / a.groups) * a.taps();
-        if (!a.half) {
-            return vector(operation(i).first, count);
-        }
-        std::vector<float> numbers(count);
-        for (int64_t j = 0; j < count; j++) {
-            numbers[j] = float_of_half(bits(operation(i).first)[j / 2] >> j % 2 * 16 & 0xffff);
-        }
-        return numbers;
-    }
 
     // --- steps
 
@@ -132,7 +76,7 @@ class Lowering {
             case StepKind::normalize: {
                 const Operation& normalize = operation(group.operations[0]);
                 return std::make_unique<NormalizeStep>(source(group), normalize.attributes,
-                                                       vector(normalize.first, 1)[0], output(group));
+                                                       arrays_.vector(normalize.first, 1)[0], output(group));
             }
             case StepKind::upsample:
                 return std::make_unique<UpsampleStep>(source(group), operation(group.operations[0]).attributes,
@@ -166,8 +110,8 @@ class Lowering {
 
     Made threshold(const Group& group) const {
         const int i = group.operations[0], channels = channels_into(i);
-        const uint32_t* flips = bits(operation(i).second);
-        return std::make_unique<ThresholdStep>(source(group), vector(operation(i).first, channels),
+        const uint32_t* flips = arrays_.bits(operation(i).second);
+        return std::make_unique<ThresholdStep>(source(group), arrays_.vector(operation(i).first, channels),
                                                std::vector<uint32_t>(flips, flips + (channels + 31) / 32),
                                                output(group));
     }
@@ -202,24 +146,24 @@ class Lowering {
         switch (operation(i).op) {
             case Op::affine:
                 stage.kind = Elementwise::affine;
-                stage.a = channel_numbers(i, operation(i).first);
-                stage.b = channel_numbers(i, operation(i).second);
+                stage.a = arrays_.channel_numbers(i, operation(i).first);
+                stage.b = arrays_.channel_numbers(i, operation(i).second);
                 break;
             case Op::prelu:
                 stage.kind = Elementwise::prelu;
-                stage.a = channel_numbers(i, operation(i).first);
+                stage.a = arrays_.channel_numbers(i, operation(i).first);
                 break;
             case Op::elu:
                 stage.kind = Elementwise::elu;
-                stage.a = channel_numbers(i, operation(i).first);
+                stage.a = arrays_.channel_numbers(i, operation(i).first);
                 break;
             case Op::gelu:
                 stage.kind = Elementwise::gelu;
                 break;
             case Op::clip:
                 stage.kind = Elementwise::clip;
-                stage.a = channel_numbers(i, operation(i).first);
-                stage.b = channel_numbers(i, operation(i).second);
+                stage.a = arrays_.channel_numbers(i, operation(i).first);
+                stage.b = arrays_.channel_numbers(i, operation(i).second);
                 break;
             case Op::relu:
                 stage.kind = Elementwise::relu;
@@ -238,27 +182,9 @@ class Lowering {
             default:
                 stage.what = ElementwiseStage::with_constants;
                 stage.combination = operation(i).op == Op::shift_map ? Combination::add : Combination::multiply;
-                stage.constants = map_constants(i);
+                stage.constants = arrays_.map_constants(i);
         }
         return stage;
-    }
-
-    Constants<float> channel_numbers(int i, size_t position) const {
-        return Constants<float>(vector(position, channels_into(i)));
-    }
-
-    MapConstants map_constants(int i) const {
-        const Attributes& a = operation(i).attributes;
-        const int channels = a.by_channel ? channels_into(i) : 1;
-        const int64_t pixels = int64_t(a.height) * a.width;
-        const std::vector<float> planes = vector(operation(i).first, channels * pixels);
-        MapConstants constants = {a.height, a.width, channels, Constants<float>(planes.size())};
-        for (int64_t c = 0; c < channels; c++) {
-            for (int64_t pixel = 0; pixel < pixels; pixel++) {
-                constants.numbers[pixel * channels + c] = planes[c * pixels + pixel];
-            }
-        }
-        return constants;
     }
 
     Made elementwise(const Group& group) const {
@@ -280,7 +206,7 @@ class Lowering {
         if (!a.has_bias) {
             return {};
         }
-        return {std::vector<float>(a.out_channels, 1.0f), vector(operation(conv).second, a.out_channels)};
+        return {std::vector<float>(a.out_channels, 1.0f), arrays_.vector(operation(conv).second, a.out_channels)};
     }
 
     void append(int i, After& after) const {
@@ -289,8 +215,8 @@ class Lowering {
             return;
         }
         const int channels = channels_into(i);
-        after.scale = vector(operation(i).first, channels);
-        std::vector<float> shift = vector(operation(i).second, channels);
+        after.scale = arrays_.vector(operation(i).first, channels);
+        std::vector<float> shift = arrays_.vector(operation(i).second, channels);
         for (size_t c = 0; c < after.shift.size(); c++) {
             shift[c] += after.shift[c] * after.scale[c];
         }
@@ -318,8 +244,8 @@ class Lowering {
         for (int i : group.operations) {
             const Attributes& a = operation(i).attributes;
             if (operation(i).op == Op::affine) {
-                before.normalization.scale = Constants<float>(vector(operation(i).first, channels_into(i)));
-                before.normalization.shift = Constants<float>(vector(operation(i).second, channels_into(i)));
+                before.normalization.scale = Constants<float>(arrays_.vector(operation(i).first, channels_into(i)));
+                before.normalization.shift = Constants<float>(arrays_.vector(operation(i).second, channels_into(i)));
             } else if (operation(i).op == Op::max_pool) {
                 before.window = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_top, a.pad_left};
             } else if (operation(i).op == Op::relu) {
@@ -352,7 +278,7 @@ class Lowering {
                 last = group.operations[next];
                 append(last, after);
             }
-            spec.layers.push_back({operation(conv).attributes, channels_into(conv), conv_weights(conv),
+            spec.layers.push_back({operation(conv).attributes, channels_into(conv), arrays_.conv_weights(conv),
                                    std::move(after.scale), std::move(after.shift), after.relu,
                                    program_.value_of(last)});
         }
@@ -389,7 +315,7 @@ class Lowering {
         spec.window.stride_h *= a.stride_h;
         spec.window.stride_w *= a.stride_w;
         spec.before = std::move(before.normalization);
-        spec.weights = conv_weights(i);
+        spec.weights = arrays_.conv_weights(i);
         spec.after = normalization_after(group, next);
         spec.chain = chain_of(group);
         spec.result = group.result;
@@ -404,7 +330,7 @@ class Lowering {
         spec.packing = kernels_.binary;
         spec.attributes = operation(i).attributes;
         spec.source = source(group);
-        spec.weights = conv_weights(i);
+        spec.weights = arrays_.conv_weights(i);
         spec.after = normalization_after(group, 1);
         spec.chain = chain_of(group);
         spec.result = group.result;
@@ -426,8 +352,8 @@ class Lowering {
         if (operation(i).op != Op::threshold) {  // bits as the integers 0 and 1
             return {std::vector<float>(channels, 1.0f), std::vector<uint32_t>(flip_words)};
         }
-        const uint32_t* flips = bits(operation(i).second);
-        return {vector(operation(i).first, channels), std::vector<uint32_t>(flips, flips + flip_words)};
+        const uint32_t* flips = arrays_.bits(operation(i).second);
+        return {arrays_.vector(operation(i).first, channels), std::vector<uint32_t>(flips, flips + flip_words)};
     }
 
     Made binary_conv(const Group& group, const std::vector<PackedSlab>& packed) {
@@ -438,8 +364,8 @@ class Lowering {
         const bool few = result_of(i).height * result_of(i).width <= kFewPixels;
         spec.kernels = few ? kernels_.binary_small : kernels_.binary;
         spec.attributes = operation(i).attributes;
-        const std::vector<uint32_t> repeated = repeated_weights(i);
-        spec.weights = repeated.empty() ? bits(operation(i).first) : repeated.data();
+        const std::vector<uint32_t> repeated = arrays_.repeated_weights(i);
+        spec.weights = repeated.empty() ? arrays_.bits(operation(i).first) : repeated.data();
         spec.input = operation(i).inputs[0];
         spec.channels = channels_into(i);
         spec.result = group.result;
@@ -470,7 +396,7 @@ class Lowering {
     }
 
     const Program& program_;
-    const int32_t* words_;
+    const Arrays arrays_;
     const InstructionSet& kernels_;
     const Fusion& fusion_;
     const Placement& placement_;

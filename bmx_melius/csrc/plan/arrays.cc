@@ -1,0 +1,82 @@
+#include "plan/arrays.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/arithmetic.h"
+
+namespace bmx {
+namespace {
+
+float float_of_half(uint32_t half) {
+    const uint32_t exponent = half >> 10 & 31, mantissa = half & 1023;
+    float magnitude;
+    if (exponent == 31) {
+        magnitude = mantissa ? NAN : INFINITY;
+    } else if (exponent == 0) {
+        magnitude = std::ldexp(static_cast<float>(mantissa), -24);
+    } else {
+        magnitude = std::ldexp(static_cast<float>(mantissa + 1024), static_cast<int>(exponent) - 25);
+    }
+    return half >> 15 ? -magnitude : magnitude;
+}
+
+}  // namespace
+
+std::vector<float> Arrays::vector(size_t position, int64_t count) const {
+    std::vector<float> numbers(count);
+    std::memcpy(numbers.data(), words_ + position, sizeof(float) * count);
+    return numbers;
+}
+
+std::vector<float> Arrays::conv_weights(int i) const {
+    const Attributes& a = operation(i).attributes;
+    const int64_t count = int64_t(a.out_channels) * (channels_into(i) / a.groups) * a.taps();
+    if (!a.half) {
+        return vector(operation(i).first, count);
+    }
+    std::vector<float> numbers(count);
+    for (int64_t j = 0; j < count; j++) {
+        numbers[j] = float_of_half(bits(operation(i).first)[j / 2] >> j % 2 * 16 & 0xffff);
+    }
+    return numbers;
+}
+
+std::vector<uint32_t> Arrays::repeated_weights(int i) const {
+    const Attributes& a = operation(i).attributes;
+    if (a.planes == 1) {
+        return {};
+    }
+    const int plane = channels_into(i) / a.groups / a.planes, plane_words = ceil_div(plane, 32);
+    const int words = ceil_div(plane * a.planes, 32);
+    std::vector<uint32_t> weights(size_t(a.out_channels) * a.taps() * words);
+    const uint32_t* from = bits(operation(i).first);
+    for (uint32_t* row = weights.data(); row != weights.data() + weights.size(); row += words) {
+        for (int bit = 0; bit < plane * a.planes; bit++) {
+            const int in_plane = bit % plane;
+            row[bit / 32] |= (from[in_plane / 32] >> in_plane % 32 & 1) << bit % 32;
+        }
+        from += plane_words;
+    }
+    return weights;
+}
+
+Constants<float> Arrays::channel_numbers(int i, size_t position) const {
+    return Constants<float>(vector(position, channels_into(i)));
+}
+
+MapConstants Arrays::map_constants(int i) const {
+    const Attributes& a = operation(i).attributes;
+    const int channels = a.by_channel ? channels_into(i) : 1;
+    const int64_t pixels = int64_t(a.height) * a.width;
+    const std::vector<float> planes = vector(operation(i).first, channels * pixels);
+    MapConstants constants = {a.height, a.width, channels, Constants<float>(planes.size())};
+    for (int64_t c = 0; c < channels; c++) {
+        for (int64_t pixel = 0; pixel < pixels; pixel++) {
+            constants.numbers[pixel * channels + c] = planes[c * pixels + pixel];
+        }
+    }
+    return constants;
+}
+
+}  // namespace bmx
