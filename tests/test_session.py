@@ -1,5 +1,6 @@
 """Packed networks without MXNet: what a session computes, and what it refuses."""
 
+import concurrent.futures
 import hashlib
 import importlib.util
 import json
@@ -79,6 +80,26 @@ def test_the_fingerprint_is_the_hash_of_the_outputs_for_the_documented_input(pre
     x = (np.random.RandomState(0).randint(-(2**23), 2**23, (1, 5, 8, 6)) / 2**22).astype(np.float32)
     expected = hashlib.sha256(b''.join(array.tobytes() for array in session(x))).hexdigest()
     assert session.fingerprint() == expected == bmx.Session(prefix, threads=3).fingerprint()
+
+
+@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+def test_the_inputs_of_a_fingerprint_are_generated_in_order(tmp_path):
+    value = Value(REAL_KIND, 3, 4, 4, False)
+    write_packed(tmp_path / 'net', Program([value, value], [Operation('add', (0, 1))], [2]))
+    random = np.random.RandomState(0)
+    a, b = ((random.randint(-(2**23), 2**23, (1, 3, 4, 4)) / 2**22).astype(np.float32) for _ in range(2))
+    assert bmx.Session(tmp_path / 'net').fingerprint() == hashlib.sha256((a + b).tobytes()).hexdigest()
+
+
+@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+def test_sessions_are_opened_and_closed_in_several_threads(prefix):
+    expected = bmx.Session(prefix)(make_image())[0].tobytes()
+
+    def open_and_run(_):
+        return bmx.Session(prefix, threads=1)(make_image())[0].tobytes() == expected
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(open_and_run, range(800)))
 
 
 def test_a_precision_is_exact_or_fast(prefix):

@@ -28,7 +28,8 @@ def first_result(prefix, input_file, threads):
         ``import_ms``, of ``import bmx_melius`` after that of NumPy; ``first_result_ms``, of opening the files and the first run; and
         ``resident_bytes``, the memory that these two add to the process: weights, working memory and output, but not the input.
     """
-    environment = {**os.environ, 'BMX_MELIUS_WITHOUT_MXNET': '1', 'PYTHONPATH': _ROOT}
+    path = os.pathsep.join([_ROOT, *filter(None, [os.environ.get('PYTHONPATH')])])
+    environment = {**os.environ, 'BMX_MELIUS_WITHOUT_MXNET': '1', 'PYTHONPATH': path}
     command = [sys.executable, '-W', 'ignore', __file__, prefix, input_file, str(threads)]
     return json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
 

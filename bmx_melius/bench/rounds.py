@@ -12,6 +12,7 @@ from ..process import usable_cores
 from . import worker
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # for PYTHONPATH: this package may not be installed
+_BUSY = 'import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(10000))'  # ends with its parent, also if that is killed
 _WARM_UP = 2  # runs before the first round; before each later turn one run refills the caches
 
 
@@ -82,7 +83,7 @@ def busy_cores(programs=None):
     """Keep cores busy with this number of programs, by default one for each usable core."""
     with contextlib.ExitStack() as stack:
         for _ in range(usable_cores() if programs is None else programs):
-            process = subprocess.Popen([sys.executable, '-c', 'while True: pass'])
+            process = subprocess.Popen([sys.executable, '-c', _BUSY, str(os.getpid())])
             stack.callback(process.wait)
             stack.callback(process.kill)
         yield

@@ -10,6 +10,7 @@
 #include "api/image_work.h"
 #include "program/error.h"
 #include "program/limits.h"
+#include "threads/float_environment.h"
 #include "threads/forking.h"
 #include "threads/thread_count.h"
 
@@ -146,6 +147,7 @@ Engine::~Engine() = default;
 
 void Engine::run_divided(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
                          const Division& division, double* seconds) const {
+    const DefaultFloatEnvironment environment;
     const Lease lease(*this, sizes, division);
     const Workplace& workplace = *lease;
     ThreadPool::Lease team(*pool_, division.threads);

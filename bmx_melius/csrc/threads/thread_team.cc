@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "program/error.h"
+#include "threads/float_environment.h"
 
 namespace bmx {
 namespace {
@@ -121,6 +122,7 @@ void ThreadTeam::run(PhasedWork& work) {
 
 void ThreadTeam::serve(int thread) {
     pthread_setname_np(pthread_self(), "bmx-melius");
+    const DefaultFloatEnvironment environment;
     for (uint32_t phase = 0; !stopping_; phase = phase_.wait(phase)) {
         help(phase, thread);
     }

@@ -16,6 +16,7 @@ import numpy as np
 from ...errors import UserError
 from ..program import reference
 from ..program.operations import ProgramError
+from .shared_programs import SharedPrograms
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2]
 ENGINE_LIBRARY = FOLDER / '_engine.so'
@@ -25,8 +26,8 @@ PRECISIONS = ('exact', 'fast')  # by their number in csrc/api/c_api.h
 MAX_THREADS = 1024  # per run; kMostThreads of csrc/threads/thread_count.h
 
 _LAYOUT = ('C', 'A')  # of arrays passed to the engine: C-contiguous and aligned
-_loading = threading.RLock()
-_prepared = weakref.WeakValueDictionary()  # SHA-256 of the words, precision, memory limit -> Prepared
+_loading = threading.Lock()
+_programs = SharedPrograms(lambda handle: load().bmx_program_destroy(handle))  # by SHA-256 of the words, precision and memory limit
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to float arrays
 _SIZES = ctypes.POINTER(ctypes.c_int64)
 _STEP_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
@@ -55,6 +56,14 @@ _FUNCTIONS = {  # of csrc/api/c_api.h: result type, argument types
     ),
     'bmx_measure_peaks': (ctypes.c_int, ctypes.c_double, _PEAK_CALLBACK, ctypes.c_void_p),
 }
+
+
+def _renew_lock():
+    global _loading
+    _loading = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # a thread that does not exist in the child may have it
 
 
 def load():
@@ -158,31 +167,13 @@ def check_threads(threads):
         raise UserError(f'threads must be a whole number from 1 to {MAX_THREADS}, or 0 for the default, not {threads!r}')
 
 
-class Prepared:
-    """A program with its weights as the kernels of the engine read them. Freed with the last reference."""
-
-    def __init__(self, words, precision):
-        self.library = load()
-        words = np.require(words, np.int32, _LAYOUT)
-        pointer = words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
-        self.handle = self.library.bmx_program_create(pointer, len(words), PRECISIONS.index(precision))
-        if not self.handle:
-            raise ProgramError(self.library.bmx_last_error().decode())
-
-    def __del__(self):
-        if getattr(self, 'handle', None):
-            self.library.bmx_program_destroy(self.handle)
-
-
-def prepare(words, precision):
-    """Return the `Prepared` program with these words; the same one as long as it is in use. Raises `ProgramError` if it is invalid."""
-    limit = os.environ.get('BMX_MELIUS_MEMORY_LIMIT')  # which the engine reads when it prepares a program
-    key = hashlib.sha256(np.ascontiguousarray(words).data).digest(), precision, limit
-    with _loading:
-        prepared = _prepared.get(key)
-        if prepared is None:
-            _prepared[key] = prepared = Prepared(words, precision)
-        return prepared
+def _create(words, precision):
+    """Return the handle of a program. Raises `ProgramError` if it is invalid."""
+    library, words = load(), np.require(words, np.int32, _LAYOUT)
+    handle = library.bmx_program_create(words.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)), len(words), PRECISIONS.index(precision))
+    if not handle:
+        raise ProgramError(library.bmx_last_error().decode())
+    return handle
 
 
 class Runner:
@@ -200,9 +191,12 @@ class Runner:
     def __init__(self, program, words, precision='exact'):
         self.program = program
         self._last = None, None, ()  # of the last run: input shapes, the same as a ctypes array, output shapes
-        self._library = load()
-        self._prepared = None if self._library is None else prepare(words, precision)
-        self._handle = self._prepared and self._prepared.handle
+        self._handle, self._library = None, load()
+        if self._library is not None:
+            limit = os.environ.get('BMX_MELIUS_MEMORY_LIMIT')  # which the engine reads when it prepares a program
+            key = hashlib.sha256(np.ascontiguousarray(words).data).digest(), precision, limit
+            self._handle = _programs.acquire(key, lambda: _create(words, precision))
+            weakref.finalize(self, _programs.release, key).atexit = False
 
     def run(self, inputs, threads=0):
         """Run the program as `reference.run` does. `threads` is 0 for `default_threads`."""

@@ -263,9 +263,10 @@ class Session:
         """Return the SHA-256 of the outputs for a fixed input, as 64 hexadecimal digits.
 
         With ``precision='exact'`` it is the same on all processors that the compiled engine supports, so that it verifies a deployed
-        network and its engine: one sign that differs would change it. The input has one image of the shape at conversion, with the
-        numbers ``numpy.random.RandomState(0).randint(-2**23, 2**23, shape) / 2**22``, float32. The outputs follow each other as
-        little-endian float32. NumPy adds in another order, so that the compiled engine is required.
+        network and its engine: one sign that differs would change it. Each input has one image of the shape at conversion, with the
+        numbers ``random.randint(-2**23, 2**23, shape) / 2**22``, float32, where ``random = numpy.random.RandomState(0)`` generates those
+        of all inputs, in order. The outputs follow each other as little-endian float32. NumPy adds in another order, so that the compiled
+        engine is required.
 
         Raises
         ------
