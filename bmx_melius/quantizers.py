@@ -288,16 +288,23 @@ def register_quantizer(name: str, quantizer: Quantizer) -> None:
     >>> bmx.QActivation(method='tanh_sign')(mx.nd.array([-0.5, 0, 2])).asnumpy()
     array([-1.,  1.,  1.], dtype=float32)
     """
+    if not isinstance(name, str) or not name or not isinstance(quantizer, Quantizer):
+        raise UserError(f'register_quantizer takes a name and a Quantizer, not {name!r} and {type(quantizer).__name__}')
     if QUANTIZERS.get(name, quantizer) is not quantizer:
         raise UserError(f'a quantizer {name!r} exists already: choose another name')
-    if not quantizer.bits:
-        raise UserError(f'the quantizer {name!r} supports no number of bits: bits is {quantizer.bits!r}')
+    if isinstance(quantizer.bits, int) or not quantizer.bits:
+        raise UserError(f'the quantizer {name!r} supports no number of bits: bits is {quantizer.bits!r}, not numbers such as (1, 32)')
     if quantizer.sign:
-        x = mx.nd.array([-math.inf, -2, -1e-45, -0.0, 0.0, 1e-45, 0.3, 2, math.inf])
+        if 1 not in quantizer.bits or quantizer.rounded is None or quantizer.surrogate is None:
+            raise UserError(f'the quantizer {name!r} has sign=True, but not 1 among its bits, a surrogate and a rounding')
+        some = [-math.inf, -2, -1, -1e-45, -0.0, 0.0, 1e-45, 0.3, 1, 2, math.inf]
+        x = mx.nd.array([*some, *(sign * 2.0**exponent for sign in (-1, 1) for exponent in range(-20, 20))])
         values = quantizer.rounded(mx.nd, x, quantizer.surrogate(mx.nd, x, None, 1), 1)
-        if (values != sign(mx.nd, x)).sum().asscalar():
+        differs = values != sign(mx.nd, x)
+        if differs.sum().asscalar():
+            wrong = int(differs.argmax(axis=0).asscalar())
             raise UserError(
-                f'the quantizer {name!r} has sign=True, but gives {values.asnumpy().tolist()} for {x.asnumpy().tolist()}: '
+                f'the quantizer {name!r} has sign=True, but gives {values[wrong].asscalar():g} for {x[wrong].asscalar():g}: '
                 'sign=True is for +1 where x >= 0, else -1'
             )
     QUANTIZERS[name] = quantizer

@@ -1,7 +1,10 @@
 import json
+import os
+import pathlib
 import re
 import subprocess
 import sys
+import time
 import types
 
 import mxnet as mx
@@ -10,7 +13,7 @@ import pytest
 
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
-from bmx_melius.bench import benchmark_report, figures, float_forms, networks, rows
+from bmx_melius.bench import benchmark_report, figures, float_forms, latency, networks, rows
 from bmx_melius.bench.comparison import compare
 from bmx_melius.bench.peers import mxnet_float
 from bmx_melius.bench.rounds import Worker, spread
@@ -199,6 +202,43 @@ def test_the_spread_is_the_distance_between_the_quartiles():
     assert spread([5.0, 1.0, 2.0, 4.0, 3.0]) == 2
 
 
+def test_the_floor_is_the_time_of_all_multiplications_at_the_peaks():
+    steps = [latency.Step('00 a', 2.0, 400, True), latency.Step('01 b', 3.0, 60, False), latency.Step('02 c', 1.0, 0, False)]
+    result = figures.from_steps(steps, 8.0, 400.0, 20.0)
+    assert result['floor_ms'] == 4000 and result['floor_ratio'] == 2
+    assert result['binary_peak_percent'] == 50 and result['float_peak_percent'] == 100
+
+
+@needs_engine
+def test_every_method_of_the_instruction_set_has_a_peak():
+    machine = latency.measure_machine()
+    assert all(peak['in_registers'] > 0 and peak['in_cache'] > 0 for peak in machine['peaks'])
+    assert machine['peak_binary_macs_per_second'] == max(peak['in_registers'] for peak in machine['peaks'] if peak['binary'])
+    text = benchmark_report.machine_lines(machine)
+    assert all(peak['method'] in text for peak in machine['peaks'])
+
+
+def test_busy_programs_end_with_the_process_that_started_them(tmp_path):
+    script = (
+        'import os, signal\nfrom bmx_melius.bench.rounds import busy_cores\nwith busy_cores(1):\n    os.kill(os.getpid(), signal.SIGKILL)\n'
+    )
+    output = tmp_path / 'output'
+    with open(output, 'w') as file:
+        subprocess.run([sys.executable, '-c', script], stdout=file)
+    deadline = time.monotonic() + 30
+    while any(is_open_in(process, output) for process in pathlib.Path('/proc').glob('[0-9]*')):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def is_open_in(process, path):
+    """Whether the standard output of a process is this file."""
+    try:
+        return os.path.samefile(process / 'fd' / '1', path)
+    except OSError:  # it has ended, or is that of another user
+        return False
+
+
 # --- the command ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -234,6 +274,8 @@ def test_json_holds_steps_machine_rows_and_every_figure(capsys, monkeypatch):
     assert not errors
     assert content['figures'].keys() > figures.from_rows({}).keys()
     assert content['figures']['binary_peak_percent'] > 0
+    assert content['figures']['floor_ratio'] > 1 and content['figures']['busy_two_threads_ratio'] > 0
+    assert content['figures']['first_result_ms'] > 0 and content['figures']['resident_bytes'] > 0
     assert content['figures']['speedup_over_mxnet_float'] > 0
 
 

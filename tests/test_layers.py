@@ -199,10 +199,15 @@ def test_binary_convolution_equals_activation_then_convolution_with_gradients(pa
     [
         ('sign', {'bits': (1,)}, "a quantizer 'sign' exists already"),
         ('none', {'bits': ()}, "the quantizer 'none' supports no number of bits"),
-        ('zero', {'rounded': lambda F, x, surrogate, bits: F.sign(x)}, "the quantizer 'zero' has sign=True, but gives"),
+        ('five', {'bits': 5}, "the quantizer 'five' supports no number of bits: bits is 5"),
+        ('', {}, "register_quantizer takes a name and a Quantizer, not '' and Quantizer"),
+        ('two', {'bits': (2, 4)}, "the quantizer 'two' has sign=True, but not 1 among its bits"),
+        ('float', {'rounded': None}, "the quantizer 'float' has sign=True, but not 1 among its bits, a surrogate and a rounding"),
+        ('zero', {'rounded': lambda F, x, surrogate, bits: F.sign(x)}, "the quantizer 'zero' has sign=True, but gives 0 for -?0"),
+        ('step', {'rounded': lambda F, x, surrogate, bits: (x >= 1) * 2 - 1}, "'step' has sign=True, but gives -1 for -?0: sign=True is for"),
     ],
 )
-def test_a_quantizer_with_a_taken_name_or_a_false_claim_is_refused(name, change, error):
+def test_a_quantizer_that_cannot_be_used_or_does_not_give_the_sign_is_refused(name, change, error):
     known = dict(QUANTIZERS)
     with pytest.raises(UserError, match=error):
         register_quantizer(name, dataclasses.replace(QUANTIZERS['sign'], **change))
