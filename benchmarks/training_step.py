@@ -24,6 +24,7 @@ Rejected alternatives, with the ratio of the current form in the same run:
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import time
@@ -36,6 +37,7 @@ def parse_arguments():
     parser.add_argument('--input-size', type=int, default=224, help='height and width (default: %(default)s)')
     parser.add_argument('--threads', type=int, default=2, help='OpenMP threads (default: %(default)s)')
     parser.add_argument('--repetitions', type=int, default=15, help='timed steps of each network (default: %(default)s)')
+    parser.add_argument('--memory', action='store_true', help='also measure the peak memory of a step, each network in a new process')
     parser.add_argument('--json', action='store_true', help='print one JSON object and nothing else')
     return parser.parse_args()
 
@@ -65,9 +67,10 @@ def make_step(model, batch_size, input_size, bits):
 
 
 def set_environment(threads):
-    """Set the environment of train_imagenet.py. MXNet reads it during its import, so call this before."""
+    """Set the environment of train_imagenet.py. MXNet reads most of it during its import, so call this before."""
     os.environ['OMP_NUM_THREADS'] = str(threads)
     os.environ.setdefault('MXNET_USE_OPERATOR_TUNING', '0')
+    os.environ.setdefault('NNVM_AUTO_SEARCH_MATCH_RANGE', '1')
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
 
 
@@ -85,10 +88,34 @@ def median_seconds(steps, repetitions):
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
+def process_bytes(key):
+    """Return a figure of /proc/self/status in bytes: ``VmRSS``, the resident memory, or ``VmHWM``, its peak since the process started."""
+    with open('/proc/self/status', encoding='ascii') as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(key + ':'))
+
+
+def peak_bytes(*arguments):
+    """Return the memory in bytes that three steps add, at their peak, to a process with MXNet; `arguments` are those of `make_step`."""
+    import mxnet  # noqa: F401
+
+    before = process_bytes('VmRSS')
+    step = make_step(*arguments)
+    for _ in range(3):
+        step()
+    return process_bytes('VmHWM') - before
+
+
+def in_new_process(function, *arguments):
+    with multiprocessing.get_context('spawn').Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
 def main():
     args = parse_arguments()
     set_environment(args.threads)
-    steps = {name: make_step(args.model, args.batch_size, args.input_size, bits) for name, bits in (('binary', 1), ('twin', 32))}
+    arguments = {name: (args.model, args.batch_size, args.input_size, bits) for name, bits in (('binary', 1), ('twin', 32))}
+    peaks = {name: in_new_process(peak_bytes, *arguments[name]) for name in arguments} if args.memory else None
+    steps = {name: make_step(*arguments[name]) for name in arguments}
     medians = median_seconds(steps, args.repetitions)
     result = {
         'model': args.model,
@@ -99,11 +126,16 @@ def main():
         'twin_ms': medians['twin'] * 1e3,
         'ratio': medians['binary'] / medians['twin'],
     }
+    if peaks:
+        result.update(binary_peak_bytes=peaks['binary'], twin_peak_bytes=peaks['twin'], memory_ratio=peaks['binary'] / peaks['twin'])
     if args.json:
         print(json.dumps(result))
     else:
         print(f'{args.model}, batch {args.batch_size}, {args.input_size}x{args.input_size}, {args.threads} threads, forward + backward:')
         print(f'binary {result["binary_ms"]:.0f} ms, float twin {result["twin_ms"]:.0f} ms, ratio {result["ratio"]:.3f}')
+        if peaks:
+            binary, twin = (peaks[name] / 2**20 for name in ('binary', 'twin'))
+            print(f'peak memory: binary {binary:.0f} MiB, float twin {twin:.0f} MiB, ratio {binary / twin:.3f}')
 
 
 if __name__ == '__main__':
