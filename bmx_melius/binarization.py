@@ -108,24 +108,24 @@ class Binarization:
         constant : NDArray or Symbol or None
             p sum(w), or (n + p sum(w)) / 2 if `offset`, of shape (filters,). None if it is 0.
         """
-        constant = None
-        if offset:
-            constant = _sum_per_filter(F, quantized * (shift / 2) + 0.5, filters)
-        elif shift:
-            constant = _sum_per_filter(F, quantized, filters) * shift
+        constant = _constant_per_filter(F, quantized, filters, shift, offset) if offset or shift else None
         factor = (0.5 if offset else 1) * (2 if self.encoding == 'bit' else 1)
         return (quantized if factor == 1 else quantized * factor), constant
 
 
-def _sum_per_filter(F, weight, filters):
-    """Return the sum of each filter's weights: (filters, ...) -> (filters,).
+def _constant_per_filter(F, weight, filters, shift, offset):
+    """Return shift sum(w), or (n + shift sum(w)) / 2 if `offset`, of the n weights w of each filter: (filters, ...) -> (filters,).
 
+    Everything but the sum is computed with one number per filter: no other array of the size of the weight is kept for the backward pass.
     The sum is computed by `batch_dot`: `sum` over axes is several times slower in MXNet, and with `dot` shape inference, and with it
     deferred initialization, fails.
     """
     rows = F.reshape(weight, shape=(1, filters, -1))
     ones = F.ones_like(F.slice_axis(rows, axis=1, begin=0, end=1))
-    return F.reshape(F.batch_dot(rows, ones, transpose_b=True), shape=(-1,))
+    constant = F.batch_dot(rows, ones, transpose_b=True) * shift
+    if offset:
+        constant = F.broadcast_add(constant, F.BlockGrad(F.batch_dot(ones, ones, transpose_b=True))) * 0.5
+    return F.reshape(constant, shape=(-1,))
 
 
 class QuantizedConvolution:
