@@ -127,7 +127,7 @@ class Guarded {
         mapped_ = bytes + 2 * page;
         memory_ = mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         uint8_t* begin = static_cast<uint8_t*>(memory_) + page;
-        if (memory_ == MAP_FAILED || mprotect(begin, bytes, PROT_READ | PROT_WRITE)) {
+        if (memory_ == MAP_FAILED || (bytes > 0 && mprotect(begin, bytes, PROT_READ | PROT_WRITE))) {
             std::abort();
         }
         data_ = reinterpret_cast<T*>(at_end ? begin + bytes - size * sizeof(T) : begin);
