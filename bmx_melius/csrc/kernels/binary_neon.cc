@@ -258,6 +258,27 @@ inline void next_weights(const uint32_t*& weights, uint8x16_t (&w)[2], Memory al
     }
 }
 
+// Adds the numbers of differing bits of `units` contiguous units to the sums of bytes. `next` and `weights` move on.
+template <int kVectors, int kPixels>
+[[gnu::always_inline]] inline void add_units(const uint8_t* (&next)[kPixels], Memory map, const uint32_t*& weights,
+                                             Memory all_weights, int units, uint8x16_t (&sums)[kPixels][kVectors]) {
+    for (const uint32_t* end = weights + units * kVectors * kVectorLanes; weights != end;) {
+        uint8x16_t words[kPixels];
+        unrolled<kPixels>([&](auto p) __attribute__((always_inline)) { words[p] = next_word(next[p], map); });
+        unrolled<ceil_div(kVectors, 2)>([&](auto pair) __attribute__((always_inline)) {
+            uint8x16_t w[2];
+            next_weights<kVectors, pair>(weights, w, all_weights);
+            unrolled<kVectors == 1 ? 1 : 2>([&](auto i) __attribute__((always_inline)) {
+                asm volatile("" : "+w"(w[i]));
+                unrolled<kPixels>([&](auto p) __attribute__((always_inline)) {
+                    uint8x16_t& sum = sums[p][2 * pair + i];
+                    sum = vaddq_u8(sum, vcntq_u8(veorq_u8(words[p], w[i])));
+                });
+            });
+        });
+    }
+}
+
 template <int kVectors, int kPixels>
 void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& block) {
     const PiecesInMap& pieces = shape.pieces;
@@ -295,22 +316,7 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
                     from[p] += units * kUnitBytes;
                     asm("" : "+r"(next[p]));  // otherwise gcc 12 copies pointers in the inner loop
                 });
-                for (const uint32_t* end = weights + units * kVectors * kVectorLanes; weights != end;) {
-                    uint8x16_t words[kPixels];
-                    unrolled<kPixels>([&](auto p)
-                                          __attribute__((always_inline)) { words[p] = next_word(next[p], map); });
-                    unrolled<ceil_div(kVectors, 2)>([&](auto pair) __attribute__((always_inline)) {
-                        uint8x16_t w[2];
-                        next_weights<kVectors, pair>(weights, w, all_weights);
-                        unrolled<kVectors == 1 ? 1 : 2>([&](auto i) __attribute__((always_inline)) {
-                            asm volatile("" : "+w"(w[i]));
-                            unrolled<kPixels>([&](auto p) __attribute__((always_inline)) {
-                                uint8x16_t& sum = sums[p][2 * pair + i];
-                                sum = vaddq_u8(sum, vcntq_u8(veorq_u8(words[p], w[i])));
-                            });
-                        });
-                    });
-                }
+                add_units<kVectors>(next, map, weights, all_weights, units, sums);
                 left -= units;
                 room -= units;
                 if (room == 0) {
