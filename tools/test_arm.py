@@ -37,6 +37,7 @@ SIZE = 64
 
 
 def main():
+    """Run all checks. Raises `UserError` at the first difference."""
     install_tools()
     with tempfile.TemporaryDirectory() as folder:
         check_kernels(pathlib.Path(folder))
@@ -68,6 +69,7 @@ def run(program, *arguments, instruction_set=None):
 
 
 def output_of(command, environment=None):
+    """Run a command and return its output. Raises `UserError` if it fails."""
     command = list(map(str, command))
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     if done.returncode:
@@ -76,6 +78,7 @@ def output_of(command, environment=None):
 
 
 def check_kernels(folder):
+    """Compare the kernels with plain loops, and float kernels with those of this machine."""
     parts = ['binary', 'float', 'dispatch']
     for kind, cases in CASES.items():
         source = f'tests/csrc/{kind}_kernels_test.cc'
@@ -90,6 +93,7 @@ def check_kernels(folder):
 
 
 def check_networks(folder):
+    """Compare the outputs of packed networks, run through the C interface, with those on this machine."""
     program = build(folder, 'examples/cpp/run_packed.cc', None, f'-I{ROOT / "bmx_melius" / "csrc" / "api"}')
     shape = (1, 3, SIZE, SIZE)
     for name, is_binary in NETWORKS.items():
@@ -112,6 +116,7 @@ def digest(numbers):
 
 
 def require_equal(what, digests):
+    """Raise `UserError` unless all values of a dictionary are equal."""
     if len(set(digests.values())) > 1:
         raise UserError(f'the bits of the results differ: {what}, {", ".join(f"{name} {value}" for name, value in digests.items())}')
 

@@ -1,8 +1,9 @@
 // Binary layers with NEON (aarch64). Lanes of 32 bits are filters, and activation words are broadcast.
 //
 // The layout of the prepared weights is [strip][tap][unit][filter]; a strip has up to 32 filters, 8 vectors. Blocks of
-// a strip and up to 3 pixels keep their sums in 24 registers. Each vector costs an exclusive or, a count of the bits of
-// bytes and an addition of bytes. Sums of bytes are added to those of 32 bits before they can overflow.
+// a strip and up to 3 pixels (more of narrower strips) keep their sums in 24 registers. Each vector costs an exclusive
+// or, a count of the bits of bytes and an addition of bytes. Sums of bytes are added to those of 32 bits before they
+// can overflow.
 #include <arm_neon.h>
 
 #include <cstring>
@@ -26,7 +27,7 @@ constexpr int most_pixels(int vectors) { return vectors < 3 ? 7 : 27 / (vectors 
 
 // --- packing
 
-// Returns bit i = lane i of 8 comparisons, each a vector of 32-bit masks.
+// Returns a word of the lowest bits of 32 bytes, each 0 or 255, in two vectors.
 uint32_t bits_of(const uint8x16_t (&masks)[2]) {
     static const uint8_t kBits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     const uint8x16_t bits = vld1q_u8(kBits);
