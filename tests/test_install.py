@@ -213,3 +213,11 @@ def test_a_wheel_holds_the_libraries_if_there_is_a_compiler(source, tmp_path, co
     ).stdout
     assert ('compiled operator' in shown) == compiler
     assert ('install a C++ compiler (g++), then install bmx-melius again' in shown) != compiler
+
+
+def test_the_test_on_aarch64_names_the_packages_that_it_lacks(tmp_path):
+    command = [sys.executable, '-W', 'ignore', ROOT / 'tools' / 'test_arm.py']
+    done = subprocess.run(command, env={**os.environ, 'PATH': str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith('error: aarch64-linux-gnu-g++ and qemu-aarch64 are needed')
+    assert 'apt-get install g++-aarch64-linux-gnu qemu-user' in done.stderr
