@@ -16,7 +16,7 @@ VERSION := -c 'import sys; print(sys.version)'
 REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)' $(VERSION) 2>/dev/null)" = \
 	"$$($(BIN)/python $(VERSION) 2>/dev/null || echo none)" || echo rebuild)
 
-.PHONY: help demo test test-long experiments docs lint format clean rebuild
+.PHONY: help demo test test-long test-arm experiments docs lint format clean rebuild
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: $(NATIVE) ## run the tests on all cores (ARGS='-k name' is passed to pytes
 
 test-long: $(NATIVE) ## run the tests, including the long ones, with more random examples
 	BMX_MELIUS_TEST_LONG=1 $(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
+
+test-arm: $(NATIVE) ## test the engine on aarch64 in an emulator, against this machine (installs compiler and emulator where it may)
+	$(BIN)/python -W ignore tools/test_arm.py
 
 experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)
 	$(BIN)/python experiments/run.py all --quick $(ARGS)

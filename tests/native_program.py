@@ -33,7 +33,7 @@ BUILDS = {
 VECTOR_CHECKS = ['-fno-sanitize-address-use-after-scope', '--param=asan-instrumentation-with-call-threshold=0']
 
 
-def build_program(folder, source, parts, flags):
+def build_program(folder, source, parts, flags, compiler=None):
     """Compile and link a program with files of the engine, for all instruction sets that the compiler supports.
 
     Parameters
@@ -47,6 +47,8 @@ def build_program(folder, source, parts, flags):
         on. None: all files of the engine.
     flags : list of str
         Compiler and linker flags for all files. With those of the library, the objects of its last build are used if they are up to date.
+    compiler : list of str, optional
+        The command of the compiler; default: the one that compiles the library.
 
     Returns
     -------
@@ -60,7 +62,7 @@ def build_program(folder, source, parts, flags):
     subprocess.CalledProcessError
         If the compiler fails; its output is on standard error.
     """
-    compiler, folder = find_compiler(), pathlib.Path(folder)
+    compiler, folder = compiler or find_compiler(), pathlib.Path(folder)
     have = known_instruction_sets(compiler)
     common = [*compiler, '-std=c++17', '-pthread', *SAME_RESULTS, f'-I{SOURCES}', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
     commands, objects = [], []

@@ -93,19 +93,32 @@ def compile_with(source, tmp_path, unknown=''):
 
 def test_each_file_gets_the_flags_of_its_instruction_set_and_no_other(source, tmp_path):
     calls = compile_with(source, tmp_path)
-    assert set(calls) >= {'_engine.so.new', '_mxnet_op.so.new', 'dispatch.o', 'binary_avx2.o', 'binary_avx512.o', 'binary_amx.o'}
+    objects = {'dispatch.o', 'binary_avx2.o', 'binary_avx512.o', 'binary_amx.o', 'binary_neon.o'}
+    assert set(calls) >= {'_engine.so.new', '_mxnet_op.so.new', *objects}
     for name, call in calls.items():
-        stem, sets = name.partition('.')[0], {'-mavx2', '-mavx512vpopcntdq', '-mamx-int8'}
-        expected = {'avx2': {'-mavx2'}, 'avx512': {'-mavx2', '-mavx512vpopcntdq'}, 'amx': sets}.get(stem.rpartition('_')[2], set())
-        assert set(call) & sets == expected, name
-    assert {'-DBMX_HAVE_AVX2', '-DBMX_HAVE_AVX512', '-DBMX_HAVE_AMX'} <= set(calls['dispatch.o'])
+        ending, x86, arm = name.partition('.')[0].rpartition('_')[2], {'-mavx2', '-mavx512vpopcntdq', '-mamx-int8'}, {'-march=armv8-a'}
+        expected = {'avx2': {'-mavx2'}, 'avx512': {'-mavx2', '-mavx512vpopcntdq'}, 'amx': x86, 'neon': arm}.get(ending, set())
+        assert set(call) & (x86 | arm) == expected, name
+    assert {'-DBMX_HAVE_AVX2', '-DBMX_HAVE_AVX512', '-DBMX_HAVE_AMX', '-DBMX_HAVE_NEON'} <= set(calls['dispatch.o'])
 
 
 def test_instruction_sets_the_compiler_does_not_know_are_left_out(source, tmp_path):
-    calls = compile_with(source, tmp_path, unknown='-mamx-int8 -mavx512vpopcntdq')
-    assert not [name for name in calls if 'amx' in name or 'avx512' in name]
+    calls = compile_with(source, tmp_path, unknown='-mamx-int8 -mavx512vpopcntdq -march=armv8-a')
+    assert not [name for name in calls if 'amx' in name or 'avx512' in name or 'neon' in name]
     assert {one for one in calls['dispatch.o'] if 'BMX_HAVE' in one} == {'-DBMX_HAVE_AVX2'}
     assert 'binary_avx2.o' in calls
+
+
+@pytest.mark.parametrize(
+    'unknown, expected',
+    [('-mavx2', {'-DBMX_HAVE_NEON'}), ('-mavx2 -mcmodel=small', set())],
+    ids=['aarch64', '32-bit ARM'],
+)
+def test_a_compiler_for_arm_gets_no_file_of_x86(unknown, expected, source, tmp_path):
+    calls = compile_with(source, tmp_path, unknown)
+    assert {one for one in calls['dispatch.o'] if 'BMX_HAVE' in one} == expected
+    assert not [name for name in calls if 'avx' in name or 'amx' in name]
+    assert ('float_neon.o' in calls) == ('peak_neon.o' in calls) == bool(expected)
 
 
 def test_only_changed_sources_are_compiled_again(source, tmp_path):
@@ -200,3 +213,11 @@ def test_a_wheel_holds_the_libraries_if_there_is_a_compiler(source, tmp_path, co
     ).stdout
     assert ('compiled operator' in shown) == compiler
     assert ('install a C++ compiler (g++), then install bmx-melius again' in shown) != compiler
+
+
+def test_the_test_on_aarch64_names_the_packages_that_it_lacks(tmp_path):
+    command = [sys.executable, '-W', 'ignore', ROOT / 'tools' / 'test_arm.py']
+    done = subprocess.run(command, env={**os.environ, 'PATH': str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith('error: aarch64-linux-gnu-g++ and qemu-aarch64 are needed')
+    assert 'apt-get install g++-aarch64-linux-gnu qemu-user' in done.stderr

@@ -37,9 +37,14 @@ FLAGS = ['-std=c++17', '-O3', '-g0', '-fPIC', '-fvisibility=hidden', '-Wall', '-
 THREADS = ['-pthread']
 _AVX2 = ['-mavx2', '-mfma', '-mf16c', '-mpopcnt']
 _AVX512 = [*_AVX2, *('-mavx512' + part for part in ('f', 'bw', 'dq', 'vl', 'vbmi', 'vbmi2', 'vnni', 'vpopcntdq', 'bitalg'))]
+_AMX = [*_AVX512, '-mamx-tile', '-mamx-int8', '-mamx-bf16']
+_NEON = [
+    '-march=armv8-a',
+    '-mcmodel=small',
+]  # the latter is the default of aarch64; compilers for 32-bit ARM, which know the former, refuse it
 # Suffix of a file name -> compiler flags of its instruction set. Sets that the compiler or its target does not support are omitted; for the
 # others the macros BMX_HAVE_AVX2 etc. are defined, which dispatch.cc reads.
-INSTRUCTION_SETS = {'avx2': _AVX2, 'avx512': _AVX512, 'amx': [*_AVX512, '-mamx-tile', '-mamx-int8', '-mamx-bf16']}
+INSTRUCTION_SETS = {'avx2': _AVX2, 'avx512': _AVX512, 'amx': _AMX, 'neon': _NEON}
 
 
 class BuildError(Exception):

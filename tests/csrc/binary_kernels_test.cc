@@ -127,7 +127,7 @@ class Guarded {
         mapped_ = bytes + 2 * page;
         memory_ = mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         uint8_t* begin = static_cast<uint8_t*>(memory_) + page;
-        if (memory_ == MAP_FAILED || mprotect(begin, bytes, PROT_READ | PROT_WRITE)) {
+        if (memory_ == MAP_FAILED || (bytes > 0 && mprotect(begin, bytes, PROT_READ | PROT_WRITE))) {
             std::abort();
         }
         data_ = reinterpret_cast<T*>(at_end ? begin + bytes - size * sizeof(T) : begin);
@@ -183,16 +183,19 @@ Example::Example(const Case& which) : c(which) {
     height = (c.rows - 1) * v.stride_h + (v.kernel_h - 1) * v.dilation_h + 1 + 2 * c.margin;
     width = (c.columns - 1) * v.stride_w + (v.kernel_w - 1) * v.dilation_w + 1 + 2 * c.margin;
     elements.resize(size_t(height) * width * channels);
-    const int kind = r.between(0, 7);  // mostly random, sometimes all equal
+    // Half of the cases are random; in the others all elements, all weights or both are equal. Sums in narrow integers
+    // are largest if elements and weights differ everywhere.
+    const int kind = r.between(0, 11);
+    const bool all_clear = kind == 0 || kind == 4, all_set = kind == 1 || kind == 5;
     for (auto& e : elements) {
-        e = kind == 0 ? -1 : kind == 1 ? 1 : r.word() >> 7 & 1 ? 1 : -1;
+        e = all_clear ? -1 : all_set ? 1 : r.word() >> 7 & 1 ? 1 : -1;
     }
 
     const int group_channels = v.in_channels / v.groups;
     words.assign(size_t(v.out_channels) * v.kernel_h * v.kernel_w * v.group_units(), 0);
     for (size_t tap = 0; tap < size_t(v.out_channels) * v.kernel_h * v.kernel_w; ++tap) {
         for (int i = 0; i < group_channels; ++i) {
-            const bool set = kind == 2 ? true : kind == 3 ? false : r.word() >> 7 & 1;
+            const bool set = kind == 2 || kind == 4 ? true : kind == 3 || kind == 5 ? false : r.word() >> 7 & 1;
             weights.push_back(set ? 1 : -1);
             words[tap * v.group_units() + i / 32] |= uint32_t(set) << i % 32;
         }

@@ -474,7 +474,7 @@ double transformed(Elementwise kind, double x, double a, double b) {
 }
 
 void check_transform(const FloatKernels& kernels) {
-    Grid x(pick(1, 9), pick({1, 3, 8, 16, 17, 40, 100}));
+    Grid x{pick(1, 9), pick({1, 3, 8, 16, 17, 40, 100})};  // braces: drawn in this order with every compiler
     for (float& number : x.numbers) {
         number = number == kGap ? kGap : number * std::ldexp(1.0f, pick(-3, 7));
     }
@@ -501,7 +501,7 @@ void check_transform(const FloatKernels& kernels) {
 
 template <class T>
 void check_combine(const FloatKernels& kernels, Number number) {
-    Grid x(pick(1, 9), pick({1, 3, 16, 17, 40}));
+    Grid x{pick(1, 9), pick({1, 3, 16, 17, 40})};
     const bool shared = toss();
     const int width = shared ? 1 : x.channels;
     const ptrdiff_t y_pixel = pick({0, width, width + 2});

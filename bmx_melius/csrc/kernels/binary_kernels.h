@@ -81,5 +81,6 @@ const BinaryKernels& binary_kernels_avx2();
 const BinaryKernels& binary_kernels_avx512();
 const BinaryKernels& binary_kernels_amx();
 const BinaryKernels& binary_kernels_amx_small();  // for maps of few pixels
+const BinaryKernels& binary_kernels_neon();
 
 }  // namespace bmx

@@ -87,6 +87,9 @@ std::vector<InstructionSet> find_instruction_sets() {
                         &float_kernels_avx512(), &float_kernels_amx()});
     }
 #endif
+#ifdef BMX_HAVE_NEON  // part of every aarch64 processor
+    add(binary_kernels_neon(), float_kernels_neon());
+#endif
     return sets;
 }
 

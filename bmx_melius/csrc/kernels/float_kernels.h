@@ -173,5 +173,6 @@ const FloatKernels& float_kernels_reference();
 const FloatKernels& float_kernels_avx2();
 const FloatKernels& float_kernels_avx512();
 const FloatKernels& float_kernels_amx();
+const FloatKernels& float_kernels_neon();
 
 }  // namespace bmx

@@ -37,6 +37,10 @@ constexpr Method kMethods[] = {
     {"amx", "tile product", true, tiles_amx},
     {"amx", "fused multiply-add", false, float_avx512},
 #endif
+#ifdef BMX_HAVE_NEON
+    {"neon", "xor, popcount of bytes, add", true, popcount_neon},
+    {"neon", "fused multiply-add", false, float_neon},
+#endif
 };
 
 }  // namespace

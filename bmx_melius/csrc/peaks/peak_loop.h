@@ -100,5 +100,7 @@ double popcount_avx512(Operands operands, double seconds);
 double carry_save_avx512(Operands operands, double seconds);
 double float_avx512(Operands operands, double seconds);
 double tiles_amx(Operands operands, double seconds);
+double popcount_neon(Operands operands, double seconds);
+double float_neon(Operands operands, double seconds);
 
 }  // namespace bmx

@@ -7,6 +7,10 @@
 #include "program/reader.h"
 
 namespace bmx {
+
+// The limits of programs (limits.h) bound products that need more than 32 bits.
+static_assert(sizeof(size_t) >= 8, "the engine requires a 64-bit processor; packed networks run on NumPy");
+
 namespace {
 
 constexpr int32_t kMagic = 0x50584d42;  // 'BMXP'
