@@ -204,7 +204,7 @@ def test_binary_convolution_equals_activation_then_convolution_with_gradients(pa
         ('two', {'bits': (2, 4)}, "the quantizer 'two' has sign=True, but not 1 among its bits"),
         ('float', {'rounded': None}, "the quantizer 'float' has sign=True, but not 1 among its bits, a surrogate and a rounding"),
         ('zero', {'rounded': lambda F, x, surrogate, bits: F.sign(x)}, "the quantizer 'zero' has sign=True, but gives 0 for -?0"),
-        ('step', {'rounded': lambda F, x, surrogate, bits: (x >= 1) * 2 - 1}, "'step' has sign=True, but gives -1 for -?0: sign=True is for"),
+        ('step', {'rounded': lambda F, x, surrogate, bits: (x >= 1) * 2 - 1}, "'step' has sign=True, but gives -1 for -?0: sign=True"),
     ],
 )
 def test_a_quantizer_that_cannot_be_used_or_does_not_give_the_sign_is_refused(name, change, error):
