@@ -68,7 +68,9 @@ def test_the_version_is_defined_in_one_place(distribution):
     assert distribution['version'] == bmx_melius.__version__ == __version__
     assert yaml.safe_load((ROOT / 'CITATION.cff').read_text())['version'] == __version__
     assert __version__ in re.search(r'^## \[.*$', (ROOT / 'CHANGELOG.md').read_text(), re.MULTILINE).group()
-    for name in ('setup.py', 'pyproject.toml', 'bmx_melius/__init__.py'):
+    header = (ROOT / 'bmx_melius' / 'csrc' / 'api' / 'bmx_melius.h').read_text()
+    assert '.'.join(re.findall(r'^#define BMX_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$', header, re.MULTILINE)) == __version__
+    for name in ('setup.py', 'pyproject.toml', 'CMakeLists.txt', 'bmx_melius/__init__.py'):
         assert __version__ not in (ROOT / name).read_text()
 
 

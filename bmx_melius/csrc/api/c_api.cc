@@ -1,4 +1,4 @@
-#include "api/c_api.h"
+#include "api/bmx_melius.h"
 
 #include <algorithm>
 #include <exception>
