@@ -30,7 +30,7 @@ test: $(NATIVE) ## run the tests on all cores (ARGS='-k name' is passed to pytes
 test-long: $(NATIVE) ## run the tests, including the long ones, with more random examples
 	BMX_MELIUS_TEST_LONG=1 $(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
 
-test-c: $(NATIVE) ## build and test the library for C and C++ (needs CMake; installs it by apt-get if root)
+test-c: $(NATIVE) ## build and test the library for C and C++ and bmx-classify (needs CMake; installs it by apt-get if root)
 	tools/test_c.sh $(BIN)/python $(ARGS)
 
 experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)

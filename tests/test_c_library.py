@@ -11,40 +11,21 @@ import subprocess
 
 import numpy as np
 import pytest
+from c_library import BUILD, ROOT, call, cmake, install, only_test_c
 from packed import make_image, make_program, write_packed
 
 import bmx_melius as bmx
 from bmx_melius._version import __version__
 
-pytestmark = pytest.mark.skipif(not os.environ.get('BMX_MELIUS_TEST_C'), reason='`make test-c` runs it')
+pytestmark = only_test_c
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-BUILD = ROOT / 'build' / 'c'  # kept, so that only what has changed is compiled
 EXAMPLES = {'c': ['gcc', '-std=c99', ROOT / 'examples/c/run_packed.c'], 'cpp': ['g++', '-std=c++17', ROOT / 'examples/cpp/run_packed.cc']}
-
-
-def call(*command, **environment):
-    """Run a command, which must succeed; return what it printed."""
-    command = list(map(str, command))
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
-    assert done.returncode == 0, f'{shlex.join(command)}\n{done.stdout}{done.stderr}'
-    return done.stdout
-
-
-def cmake(source, build, *options):
-    """Configure and build a project."""
-    call('cmake', '-S', source, '-B', build, *options)
-    call('cmake', '--build', build, '--parallel', len(os.sched_getaffinity(0)))
 
 
 @pytest.fixture(scope='module')
 def installed(tmp_path_factory):
     """Folder of an installation, moved after it was made."""
-    cmake(ROOT, BUILD, '-DCMAKE_EXPORT_COMPILE_COMMANDS=ON')
-    folder = tmp_path_factory.mktemp('c')
-    call('cmake', '--install', BUILD, '--prefix', folder / 'first')
-    (folder / 'first').rename(folder / 'installed')
-    return folder / 'installed'
+    return install(tmp_path_factory.mktemp('c'))
 
 
 @pytest.fixture(scope='module')

@@ -31,4 +31,4 @@ if [ ${#packages[@]} -gt 0 ]; then
     exit 1
 fi
 
-BMX_MELIUS_TEST_C=1 exec "$python" -m pytest tests/test_c_library.py "$@"
+BMX_MELIUS_TEST_C=1 exec "$python" -m pytest tests/test_c_library.py tests/test_bmx_classify.py "$@"
