@@ -184,6 +184,12 @@ def test_an_image_that_cannot_be_read_does_not_prevent_the_others(program, packe
         assert done.returncode == 1 and done.stdout == call(program, packed, good)
 
 
+def test_a_full_disk_is_reported(program, packed, images):
+    with open('/dev/full', 'w') as full:
+        done = subprocess.run([program, packed, images[0]], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and 'cannot be written to standard output: No space left' in done.stderr
+
+
 @pytest.mark.parametrize(
     'change,message',
     [

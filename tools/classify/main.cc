@@ -1,4 +1,6 @@
 // bmx-classify: prints the most probable classes of images, as `bmx-melius predict` and Session.classify do.
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -103,7 +105,7 @@ Arguments parse(const std::vector<std::string>& words) {
 
 // Writes to a temporary name that is then renamed, so that an incomplete file is never visible.
 void write_numbers(const std::string& path, const std::vector<float>& numbers) {
-    const std::string temporary = path + ".tmp";
+    const std::string temporary = path + "." + std::to_string(getpid()) + ".tmp";
     std::FILE* file = std::fopen(temporary.c_str(), "wb");
     bool complete = file && std::fwrite(numbers.data(), sizeof(float), numbers.size(), file) == numbers.size();
     complete = (!file || std::fclose(file) == 0) && complete;
@@ -161,6 +163,9 @@ int run(const Arguments& arguments) {
     if (arguments.json && !predictions.empty()) {
         const ordered_json all = {{"network", arguments.prefix}, {"predictions", predictions}};
         std::printf("%s\n", all.dump(1, ' ', false, ordered_json::error_handler_t::replace).c_str());
+    }
+    if (std::fflush(stdout)) {
+        throw Error(std::string("the result cannot be written to standard output: ") + std::strerror(errno));
     }
     return status;
 }

@@ -8,7 +8,6 @@ if(NOT EXISTS "${ANDROID_NDK}/build/cmake/android.toolchain.cmake")
   message(FATAL_ERROR "there is no Android NDK in '${ANDROID_NDK}': pass -DANDROID_NDK=FOLDER or set ANDROID_NDK_HOME")
 endif()
 
-set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES ANDROID_NDK)  # this file is also read where CMake tests the compiler
 if(NOT ANDROID_ABI)
   set(ANDROID_ABI arm64-v8a)
 endif()
@@ -17,3 +16,6 @@ if(NOT ANDROID_PLATFORM)
 endif()
 set(ANDROID_STL c++_static)
 include("${ANDROID_NDK}/build/cmake/android.toolchain.cmake")
+
+# CMake reads this file again where it tests the compiler; the toolchain of the NDK sets the list of variables that are kept for that.
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES ANDROID_NDK)
