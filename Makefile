@@ -16,7 +16,7 @@ VERSION := -c 'import sys; print(sys.version)'
 REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)' $(VERSION) 2>/dev/null)" = \
 	"$$($(BIN)/python $(VERSION) 2>/dev/null || echo none)" || echo rebuild)
 
-.PHONY: help demo test test-long test-arm experiments docs lint format clean rebuild
+.PHONY: help demo test test-arm test-c test-long experiments docs lint format clean rebuild
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: $(NATIVE) ## run the tests on all cores (ARGS='-k name' is passed to pytes
 
 test-long: $(NATIVE) ## run the tests, including the long ones, with more random examples
 	BMX_MELIUS_TEST_LONG=1 $(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
+
+test-c: $(NATIVE) ## build and test the library for C and C++ and bmx-classify (needs CMake; installs it by apt-get if root)
+	tools/test_c.sh $(BIN)/python $(ARGS)
 
 test-arm: $(NATIVE) ## test the engine on aarch64 in an emulator, against this machine (installs compiler and emulator where it may)
 	$(BIN)/python -W ignore tools/test_arm.py
@@ -44,12 +47,12 @@ lint: $(LINT_READY) ## check style, import contracts and the format of the C++ c
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
-	git ls-files '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run -Werror
+	git ls-files '*.c' '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run -Werror
 
 format: $(LINT_READY) ## apply automatic fixes and format the code
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
-	git ls-files '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format -i
+	git ls-files '*.c' '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format -i
 
 clean: ## remove the environment and all build products
 	rm -rf $(VENV) build dist *.egg-info bmx_melius/*.so .pytest_cache .hypothesis .ruff_cache .import_linter_cache
@@ -59,7 +62,7 @@ $(READY): requirements.txt setup.py pyproject.toml bmx_melius/_version.py tools/
 	@PYTHON='$(PYTHON)' tools/make_venv.sh $(VENV)
 
 # Installing the package also compiles, but hides messages. This target compiles what has changed since or failed.
-$(NATIVE): $(READY) tools/native_build.py $(shell find bmx_melius/csrc -type f)
+$(NATIVE): $(READY) tools/native_build.py tools/compile_flags.txt $(shell find bmx_melius/csrc -type f)
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 

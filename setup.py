@@ -36,7 +36,7 @@ setup(
     packages=find_packages(include=['bmx_melius', 'bmx_melius.*', 'model_zoo', 'model_zoo.*']),
     py_modules=['train_imagenet'],  # the program of `bmx-melius train`
     package_data={
-        'bmx_melius': ['csrc/api/c_api.h', 'py.typed'],  # c_api.h is for programs that use the engine without Python
+        'bmx_melius': ['csrc/api/bmx_melius.h', 'py.typed'],  # bmx_melius.h is for programs that use the engine without Python
         'model_zoo': ['published.json', 'py.typed'],
     },
     ext_modules=extensions(),

@@ -360,14 +360,14 @@ def extended(tmp_path):
     if not shutil.which('g++'):
         pytest.skip('there is no g++')
     steps = SECTIONS['Adding a kernel or an instruction set']
-    edited = ('native_build.py', 'binary_kernels.h', 'dispatch.cc', 'peak_loop.h', 'peak.cc')
+    edited = ('compile_flags.txt', 'binary_kernels.h', 'dispatch.cc', 'peak_loop.h', 'peak.cc')
     assert [name for name in (*edited, 'binary_NAME.cc', 'peak_NAME.cc') if f'{name}`' not in steps] == []
     project = Project(tmp_path, COMPILED, unneeded=['*.so'])
     kernels = project.file('binary_reference.cc')
     text = kernels.read_text().replace('binary_kernels_reference', 'binary_kernels_popcnt').replace('"reference"', '"popcnt"')
     kernels.with_name('binary_popcnt.cc').write_text(text)
     project.file('peak_avx2.cc').with_name('peak_popcnt.cc').write_text(PEAK)
-    project.replace('native_build.py', r'^INSTRUCTION_SETS = \{', r"\g<0>'popcnt': ['-mpopcnt'], ")
+    project.replace('compile_flags.txt', r'^avx2 ', r'popcnt -mpopcnt\n\g<0>')
     project.replace(
         'binary_kernels.h', r'^const BinaryKernels& binary_kernels_reference\(\);', r'\g<0>\nconst BinaryKernels& binary_kernels_popcnt();'
     )

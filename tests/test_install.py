@@ -128,7 +128,7 @@ def test_only_changed_sources_are_compiled_again(source, tmp_path):
     future = (source / 'bmx_melius' / '_engine.so').stat().st_mtime + 10
     os.utime(source / 'bmx_melius' / 'csrc' / 'kernels' / 'dispatch.cc', (future, future))
     assert set(compile_with(source, tmp_path)) == {'dispatch.o', '_engine.so.new'}
-    os.utime(source / 'bmx_melius' / 'csrc' / 'api' / 'c_api.h', (future + 10, future + 10))
+    os.utime(source / 'bmx_melius' / 'csrc' / 'api' / 'bmx_melius.h', (future + 10, future + 10))
     assert set(compile_with(source, tmp_path)) > {'mxnet_op.o', 'program.o'}
 
 
@@ -146,7 +146,11 @@ def test_a_source_distribution_has_all_that_a_build_needs(source):
     with tarfile.open(archive) as tar:
         names = {name.partition('/')[2] for name in tar.getnames()}
     for folder in ('bmx_melius', 'model_zoo', 'tools'):
-        sources = (path for path in (source / folder).rglob('*') if path.suffix in ('.py', '.cc', '.h', '.json', '.sh'))
+        sources = (
+            path
+            for path in (source / folder).rglob('*')
+            if path.suffix in ('.py', '.cc', '.h', '.json', '.sh', '.txt', '.cmake', '.in', '.map')
+        )
         assert {path.relative_to(source).as_posix() for path in sources} - names == set()
 
 
@@ -200,7 +204,7 @@ def test_a_wheel_holds_the_libraries_if_there_is_a_compiler(source, tmp_path, co
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / 'installed')
-    assert {'bmx_melius/csrc/api/c_api.h', 'model_zoo/published.json'} <= set(names)
+    assert {'bmx_melius/csrc/api/bmx_melius.h', 'model_zoo/published.json'} <= set(names)
     assert not [name for name in names if name.endswith('.cc')]
     assert ('bmx_melius/_engine.so' in names, 'bmx_melius/_mxnet_op.so' in names) == (compiler, compiler)
     shown = subprocess.run(

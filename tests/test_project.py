@@ -7,6 +7,7 @@ import os
 import pathlib
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 
@@ -68,7 +69,9 @@ def test_the_version_is_defined_in_one_place(distribution):
     assert distribution['version'] == bmx_melius.__version__ == __version__
     assert yaml.safe_load((ROOT / 'CITATION.cff').read_text())['version'] == __version__
     assert __version__ in re.search(r'^## \[.*$', (ROOT / 'CHANGELOG.md').read_text(), re.MULTILINE).group()
-    for name in ('setup.py', 'pyproject.toml', 'bmx_melius/__init__.py'):
+    header = (ROOT / 'bmx_melius' / 'csrc' / 'api' / 'bmx_melius.h').read_text()
+    assert '.'.join(re.findall(r'^#define BMX_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$', header, re.MULTILINE)) == __version__
+    for name in ('setup.py', 'pyproject.toml', 'CMakeLists.txt', 'bmx_melius/__init__.py'):
         assert __version__ not in (ROOT / name).read_text()
 
 
@@ -205,3 +208,14 @@ def test_a_missing_system_library_is_named_and_the_environment_is_not_taken_for_
     assert status == 1
     assert line.startswith('error: ') and 'apt-get install libgomp1 libquadmath0' in line
     assert not (tmp_path / 'venv' / '.ready').exists()
+
+
+def test_the_test_of_the_c_library_names_the_packages_that_are_missing(tmp_path):
+    for name, program in {'cmake': 'exit 0', 'gcc': 'exit 0', 'id': 'echo 1000'}.items():
+        (tmp_path / name).write_text(f'#!/bin/sh\n{program}\n')
+        (tmp_path / name).chmod(0o755)
+    for name in ('bash', 'dirname'):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    done = subprocess.run(['tools/test_c.sh', 'python'], cwd=ROOT, stderr=subprocess.PIPE, text=True, env={'PATH': str(tmp_path)})
+    assert done.returncode == 1 and done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
+    assert 'apt-get install g++ make pkg-config libjpeg-dev libpng-dev nlohmann-json3-dev)' in done.stderr

@@ -23,7 +23,7 @@ from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
 
 ROOT = pathlib.Path(__file__).parent.parent
-EXAMPLE = ROOT / 'examples' / 'cpp' / 'run_packed.cc'
+EXAMPLES = [(['gcc', '-std=c99'], 'examples/c/run_packed.c'), (['g++', '-std=c++17'], 'examples/cpp/run_packed.cc')]
 
 
 @pytest.fixture()
@@ -364,28 +364,14 @@ def test_the_console_script_reads_packed_files_and_knows_the_zoo(tmp_path):
 
 
 @pytest.mark.skipif(bool(engine.missing()) or not shutil.which('g++'), reason='no compiled engine, or no compiler')
-def test_the_example_in_cpp_prints_the_output_of_a_session(prefix, tmp_path):
+@pytest.mark.parametrize('compiler,source', EXAMPLES, ids=['c', 'cpp'])
+def test_the_examples_in_c_and_cpp_print_the_output_of_a_session(prefix, tmp_path, compiler, source):
     x = make_image(1)
     x.tofile(tmp_path / 'x.bin')
     package = pathlib.Path(importlib.util.find_spec('bmx_melius').origin).parent
     program = tmp_path / 'run_packed'
-    subprocess.run(
-        [
-            'g++',
-            '-std=c++17',
-            '-Wall',
-            '-Wextra',
-            '-Werror',
-            EXAMPLE,
-            '-I',
-            package / 'csrc' / 'api',
-            package / '_engine.so',
-            f'-Wl,-rpath,{package}',
-            '-o',
-            program,
-        ],
-        check=True,
-    )
+    library = ['-I', package / 'csrc' / 'api', package / '_engine.so', f'-Wl,-rpath,{package}']
+    subprocess.run([*compiler, '-Wall', '-Wextra', '-Wpedantic', '-Werror', ROOT / source, *library, '-o', program], check=True)
     printed = subprocess.run([program, f'{prefix}-0000.params', tmp_path / 'x.bin'], check=True, stdout=subprocess.PIPE, text=True).stdout
     numbers = np.array(printed.split(), dtype=np.float32)
     expected = bmx.Session(prefix)(x)[0].ravel()

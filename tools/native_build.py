@@ -31,20 +31,21 @@ OPERATOR_SOURCE = 'mxnet_op.cc'
 SHARED_FOLDER = 'program'  # compiled into both libraries, because the engine exports only its C interface
 ENGINE_LIBRARY = '_engine.so'
 
-# Compilers fuse a product and a sum where an instruction set has that operation, unless it is forbidden: results would depend on it.
-SAME_RESULTS = ['-ffp-contract=off']
-FLAGS = ['-std=c++17', '-O3', '-g0', '-fPIC', '-fvisibility=hidden', '-Wall', '-Wextra', *SAME_RESULTS, f'-I{SOURCES}']
-THREADS = ['-pthread']
-_AVX2 = ['-mavx2', '-mfma', '-mf16c', '-mpopcnt']
-_AVX512 = [*_AVX2, *('-mavx512' + part for part in ('f', 'bw', 'dq', 'vl', 'vbmi', 'vbmi2', 'vnni', 'vpopcntdq', 'bitalg'))]
-_AMX = [*_AVX512, '-mamx-tile', '-mamx-int8', '-mamx-bf16']
-_NEON = [
-    '-march=armv8-a',
-    '-mcmodel=small',
-]  # the latter is the default of aarch64; compilers for 32-bit ARM, which know the former, refuse it
-# Suffix of a file name -> compiler flags of its instruction set. Sets that the compiler or its target does not support are omitted; for the
-# others the macros BMX_HAVE_AVX2 etc. are defined, which dispatch.cc reads.
-INSTRUCTION_SETS = {'avx2': _AVX2, 'avx512': _AVX512, 'amx': _AMX, 'neon': _NEON}
+FLAGS_FILE = 'tools/compile_flags.txt'  # also read by CMakeLists.txt
+
+
+def _read_flags():
+    """Return the rows of `FLAGS_FILE`: a name -> compiler flags."""
+    lines = (ROOT / FLAGS_FILE).read_text().splitlines()
+    rows = (line.split() for line in lines if line and not line.startswith('#'))
+    return {name: flags for name, *flags in rows}
+
+
+# What remains are the instruction sets: the suffix of a file's name -> the flags of its compilation.
+INSTRUCTION_SETS = _read_flags()
+SAME_RESULTS = INSTRUCTION_SETS.pop('same_results')
+FLAGS = [*INSTRUCTION_SETS.pop('all'), *SAME_RESULTS, f'-I{SOURCES}']
+THREADS = INSTRUCTION_SETS.pop('threads')
 
 
 class BuildError(Exception):
@@ -54,7 +55,7 @@ class BuildError(Exception):
 def extensions():
     """Return the two libraries as setuptools extensions, the engine first; `BuildNative` builds them."""
     sources, headers = (sorted(path.relative_to(ROOT) for path in (ROOT / SOURCES).rglob(pattern)) for pattern in ('*.cc', '*.h'))
-    depends = [*map(str, headers), 'tools/native_build.py', 'bmx_melius/_version.py']
+    depends = [*map(str, headers), 'tools/native_build.py', FLAGS_FILE, 'bmx_melius/_version.py']
     engine = [str(path) for path in sources if path.name != OPERATOR_SOURCE]
     operator = [str(path) for path in sources if path.name == OPERATOR_SOURCE or path.parent.name == SHARED_FOLDER]
     return [

@@ -29,7 +29,7 @@ def draw_path():
             drawing.text(x + 148, 50, arrow, 10.5, 'middle', mono=True)
     drawing.text(16, 24, 'What happens to a network', 14, weight='bold')
     for number, (name, where) in enumerate(
-        (('MXNet', 'SymbolBlock, Module'), ('Python', 'bmx_melius.Session'), ('C and C++', 'csrc/api/c_api.h'))
+        (('MXNet', 'SymbolBlock, Module'), ('Python', 'bmx_melius.Session'), ('C and C++', 'csrc/api/bmx_melius.h'))
     ):
         x = 190 + 178 * number
         drawing.box(x, 176, 164, 40, GRAY, text='', size=12)

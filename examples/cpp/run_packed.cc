@@ -1,15 +1,20 @@
-// Runs a packed network without Python and without MXNet: a file of raw float32 numbers in, one number a line out.
+// Runs a packed network from C++: a file of raw float32 numbers in, one number a line out.
+//
+//   g++ -std=c++17 run_packed.cc $(pkg-config --cflags --libs bmx_melius) -o run_packed
+//   ./run_packed PREFIX-0000.params image.bin
+//
+// The Python package has the same library, _engine.so:
 //
 //   package=$(python -c 'import bmx_melius; print(bmx_melius.__path__[0])')
 //   g++ -std=c++17 run_packed.cc -I $package/csrc/api $package/_engine.so -Wl,-rpath,$package -o run_packed
-//   ./run_packed PREFIX-0000.params image.bin
 //
-// The file has one image in the shape that the network was converted with: numpy.ndarray.tofile writes such files, of
-// pixels that are prepared as in training (channels first). The first output is printed, the scores of the classes.
+// The file has one image in the shape that the network was converted with, of pixels that are prepared as in training
+// (channels first): numpy.ndarray.tofile and `bmx-classify --save-input` write such files. The first output is printed,
+// the scores of the classes.
 #include <cstdio>
 #include <vector>
 
-#include "c_api.h"
+#include "bmx_melius.h"
 
 static int fail(const char* message) {
     std::fprintf(stderr, "error: %s\n", message);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "api/c_api.h"
+#include "api/bmx_melius.h"
 
 namespace {
 

@@ -1,11 +1,10 @@
-#include "api/c_api.h"
-
 #include <algorithm>
 #include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "api/bmx_melius.h"
 #include "api/engine.h"
 #include "kernels/dispatch.h"
 #include "peaks/peak.h"

@@ -12,7 +12,7 @@
 #include <mutex>
 #include <sstream>
 
-#include "api/c_api.h"
+#include "api/bmx_melius.h"
 #include "api/recently_used.h"
 #include "program/error.h"
 #include "program/shapes.h"

@@ -22,7 +22,7 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2]
 ENGINE_LIBRARY = FOLDER / '_engine.so'
 OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
 
-PRECISIONS = ('exact', 'fast')  # by their number in csrc/api/c_api.h
+PRECISIONS = ('exact', 'fast')  # by their number in csrc/api/bmx_melius.h
 MAX_THREADS = 1024  # per run; kMostThreads of csrc/threads/thread_count.h
 
 _LAYOUT = ('C', 'A')  # of arrays passed to the engine: C-contiguous and aligned
@@ -32,7 +32,7 @@ _POINTERS = ctypes.POINTER(ctypes.c_void_p)  # to float arrays
 _SIZES = ctypes.POINTER(ctypes.c_int64)
 _STEP_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double, ctypes.c_int64, ctypes.c_int)
 _PEAK_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_double, ctypes.c_double)
-_FUNCTIONS = {  # of csrc/api/c_api.h: result type, argument types
+_FUNCTIONS = {  # of csrc/api/bmx_melius.h: result type, argument types
     'bmx_version': (ctypes.c_char_p,),
     'bmx_last_error': (ctypes.c_char_p,),
     'bmx_isa': (ctypes.c_char_p,),

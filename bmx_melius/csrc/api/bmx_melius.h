@@ -1,19 +1,41 @@
-/* C interface of the engine, which runs packed networks without MXNet.
+/* C interface of the engine, which runs packed networks without Python and MXNet. It is usable from C99 and C++.
  *
- * Functions that can fail return NULL, or a status other than 0. bmx_last_error() then returns the reason, a line of
- * text for the last error of the calling thread. A program may be used by several threads concurrently. */
-#ifndef BMX_MELIUS_C_API_H_
-#define BMX_MELIUS_C_API_H_
+ * Ownership. A bmx_program belongs to the caller, from bmx_program_create or bmx_program_load to bmx_program_destroy,
+ * which accepts NULL. Arguments are read, and outputs written, only during a call: nothing that is passed has to remain
+ * valid afterwards. Text that is returned belongs to the library; it remains valid as long as the library is loaded,
+ * except that of bmx_last_error(). Pointers must not be NULL where nothing else is stated.
+ *
+ * Errors. A function that fails returns NULL, or the status that its comment names. Then bmx_last_error() returns the
+ * reason, one line of text, which is valid until the next failure in the same thread. Success does not clear it. No
+ * function throws an exception, ends the process or prints. After a failed run the outputs are undefined, and the
+ * program can be run again. Sizes of arrays that are passed cannot be checked.
+ *
+ * Threads. All functions can be called by several threads concurrently, also with the same program, which is never
+ * changed; errors are separate for each thread. Only bmx_program_destroy requires that no other call uses the program.
+ *
+ * Versions. Until version 1.0, programs must be compiled again for each minor version; the name of the shared library
+ * contains it. Packed files of earlier versions remain readable. */
+#ifndef BMX_MELIUS_H_
+#define BMX_MELIUS_H_
 #include <stddef.h>
 #include <stdint.h>
+
+/* Version of this header. */
+#define BMX_VERSION_MAJOR 0
+#define BMX_VERSION_MINOR 2
+#define BMX_VERSION_PATCH 0
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* A packed network, ready to run. */
 typedef struct bmx_program bmx_program;
 
+/* Return the reason of the last failure of the calling thread, or an empty text. */
 const char* bmx_last_error(void);
+
+/* Return the version of the library, "MAJOR.MINOR.PATCH". */
 const char* bmx_version(void);
 
 /* Return the instruction set in use ("reference", "avx2", "avx512", "amx", "neon"), and all that this build and this
@@ -36,11 +58,12 @@ void bmx_program_destroy(bmx_program* program);
 
 size_t bmx_program_inputs(const bmx_program* program);
 size_t bmx_program_outputs(const bmx_program* program);
-/* Write the shape that an input had at conversion, with a batch of 1, to `shape`. Return its rank, 2 or 4. */
+/* Write the shape that an input had at conversion, with a batch of 1, to `shape`. Return its rank: 4, or 2, for which
+ * only the first two numbers are written; 0 if there is no such input. */
 int bmx_program_input_shape(const bmx_program* program, size_t input, int64_t shape[4]);
 
 /* Infer the shapes and ranks of the outputs. Shapes are 4 numbers for each input or output, unused ones 0. The first
- * one is the batch, which is at least 1 and the same for all inputs. */
+ * one is the batch, which is at least 1 and the same for all inputs. Return 0, or 1 on failure. */
 int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, int64_t* output_shapes,
                       int* output_ranks);
 
@@ -53,15 +76,17 @@ int bmx_default_threads(void);
  * not be NaN. threads: 1 to 1024, or 0 for the default. Concurrent runs use separate threads, which sleep while idle
  * and exit when the last program is destroyed. A child of fork() computes with one thread. A run that needs more
  * working memory than 4 GiB, or than the value in bytes that the environment variable BMX_MELIUS_MEMORY_LIMIT had when
- * the program was created, fails. */
+ * the program was created, fails. Return 0, or 1 on failure. */
 int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                     float* const* outputs, int threads);
 
-/* Return the bytes of working memory that a run on these shapes allocates, excluding weights, inputs and outputs. */
+/* Return the bytes of working memory that a run on these shapes allocates, excluding weights, inputs and outputs, or -1
+ * on failure. */
 int64_t bmx_program_working_memory(const bmx_program* program, const int64_t* input_shapes, int threads);
 
 /* Run once and time each step. The callback is called for each step in order, with a name that lists its operations,
- * its time in seconds, its multiply-accumulates (padded positions included) and whether these are binary. */
+ * its time in seconds, its multiply-accumulates (padded positions included) and whether these are binary. The name is
+ * valid during the callback. Return 0, or 1 on failure. */
 typedef void (*bmx_step_callback)(void* context, const char* name, double seconds, int64_t macs, int binary);
 int bmx_program_profile(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                         float* const* outputs, int threads, bmx_step_callback callback, void* context);
@@ -69,7 +94,7 @@ int bmx_program_profile(const bmx_program* program, const int64_t* input_shapes,
 /* Measure the peak multiply-accumulates per second of one thread for each method that the instruction set in use has,
  * such as xor, popcount and add, or float fused multiply-add: with operands in registers, and with operands from the
  * first-level cache. Takes about twice the given number of seconds for each method, for which the callback is called.
- */
+ * Return 0, or 1 on failure. */
 typedef void (*bmx_peak_callback)(void* context, const char* method, int binary, double in_registers, double in_cache);
 int bmx_measure_peaks(double seconds, bmx_peak_callback callback, void* context);
 

@@ -1,0 +1,120 @@
+"""The library for C and C++: built and installed by CMake, and used by programs that find it with CMake and with pkg-config.
+
+`make test-c` installs the tools for it; `make test` skips these tests, which compile the engine again.
+"""
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+
+import numpy as np
+import pytest
+from c_library import BUILD, ROOT, call, cmake, install, only_test_c
+from packed import make_image, make_program, write_packed
+
+import bmx_melius as bmx
+from bmx_melius._version import __version__
+
+pytestmark = only_test_c
+
+EXAMPLES = {'c': ['gcc', '-std=c99', ROOT / 'examples/c/run_packed.c'], 'cpp': ['g++', '-std=c++17', ROOT / 'examples/cpp/run_packed.cc']}
+
+
+@pytest.fixture(scope='module')
+def installed(tmp_path_factory):
+    """Folder of an installation, moved after it was made."""
+    return install(tmp_path_factory.mktemp('c'))
+
+
+@pytest.fixture(scope='module')
+def library(installed):
+    """Folder of the installed libraries."""
+    return next(installed.rglob('libbmx_melius.so')).parent
+
+
+@pytest.fixture()
+def run_example(tmp_path):
+    """A function that runs a compiled example on a network and compares what it prints with a session, bit for bit."""
+    write_packed(tmp_path / 'net', make_program())
+    x = make_image(1)
+    x.tofile(tmp_path / 'x.bin')
+    expected = bmx.Session(tmp_path / 'net', threads=1)(x)[0].ravel()
+
+    def run(program, **environment):
+        printed = call(program, tmp_path / 'net-0000.params', tmp_path / 'x.bin', **environment)
+        np.testing.assert_array_equal(np.array(printed.split(), np.float32), expected)
+        failed = subprocess.run(
+            [program, tmp_path / 'x.bin', tmp_path / 'x.bin'], stderr=subprocess.PIPE, env={**os.environ, **environment}
+        )
+        assert failed.returncode == 1 and failed.stderr.startswith(b'error: ') and failed.stderr.count(b'\n') == 1
+
+    return run
+
+
+def test_each_file_is_compiled_with_the_flags_of_the_python_package(installed, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
+    import native_build
+
+    jobs = []
+    monkeypatch.setattr(native_build, '_compile_and_link', lambda compiler, of_engine, *rest: jobs.extend(of_engine))
+    engine, _ = native_build.extensions()
+    sources = [pathlib.Path(source) for source in engine.sources]
+    native_build._build_engine(native_build.find_compiler(), sources, [], None, pathlib.Path('_engine.so'), __version__)
+    expected = {str(ROOT / source): sorted(flag for flag in flags if not flag.startswith('-I')) for source, flags in jobs}
+    found = {}
+    for entry in json.loads((BUILD / 'compile_commands.json').read_text()):
+        if 'bmx_melius/csrc' in entry['file']:
+            flags = shlex.split(entry['command'])[1 : -len(['-o', 'OBJECT', '-c', 'SOURCE'])]
+            found[entry['file']] = sorted(flag for flag in flags if not flag.startswith('-I'))
+    assert len(expected) > 20 and found == expected
+
+
+def test_the_shared_library_exports_only_the_interface_and_is_named_by_its_version(library):
+    shared = library / 'libbmx_melius.so'
+    symbols = {line.split()[-1] for line in call('nm', '-D', '--defined-only', shared).splitlines()}
+    header = (ROOT / 'bmx_melius/csrc/api/bmx_melius.h').read_text()
+    assert 'bmx_program_run' in symbols and all(name.startswith('bmx_') and f'{name}(' in header for name in symbols)
+    major, minor, _ = __version__.split('.')
+    soname = f'libbmx_melius.so.{major}.{minor}' if major == '0' else f'libbmx_melius.so.{major}'
+    assert f'[{soname}]' in call('readelf', '-d', shared) and shared.resolve().name == f'libbmx_melius.so.{__version__}'
+
+
+def test_files_for_one_instruction_set_share_no_functions_with_other_files(library):
+    """The linker keeps one copy of a weak symbol: that of a file for AVX-512 would end programs on other processors."""
+    members = call('nm', '--demangle', library / 'libbmx_melius.a').split('\n\n')
+    special = [member for member in members if member.strip().splitlines()[0].endswith(('_avx2.cc.o:', '_avx512.cc.o:', '_amx.cc.o:', '_neon.cc.o:'))]
+    weak = [line for member in special for line in member.splitlines() if line[17:19] in ('W ', 'V ', 'u ') and 'DW.ref' not in line]
+    assert special and weak == []
+
+
+@pytest.mark.parametrize('static', ['OFF', 'ON'])
+def test_the_examples_find_the_library_with_cmake(installed, tmp_path, run_example, static):
+    cmake(ROOT / 'examples', tmp_path / 'build', f'-DCMAKE_PREFIX_PATH={installed}', f'-DSTATIC={static}')
+    for name in EXAMPLES:
+        program = tmp_path / 'build' / f'run_packed_{name}'
+        assert ('libbmx_melius.so' in call('readelf', '-d', program)) == (static == 'OFF')
+        run_example(program)
+
+
+@pytest.mark.parametrize('static', [False, True])
+@pytest.mark.parametrize('language', EXAMPLES)
+def test_the_examples_find_the_library_with_pkg_config(library, tmp_path, run_example, language, static):
+    flags = call(
+        'pkg-config', '--cflags', '--libs', *(['--static'] if static else []), 'bmx_melius', PKG_CONFIG_PATH=str(library / 'pkgconfig')
+    )
+    flags = flags.replace('-lbmx_melius', '-l:libbmx_melius.a') if static else flags
+    program = tmp_path / 'run_packed'
+    call(*EXAMPLES[language], '-Wall', '-Wextra', '-Wpedantic', '-Werror', *shlex.split(flags), '-o', program)
+    run_example(program, LD_LIBRARY_PATH=str(library))
+
+
+def test_pkg_config_and_cmake_report_the_version(library, tmp_path):
+    assert call('pkg-config', '--modversion', 'bmx_melius', PKG_CONFIG_PATH=str(library / 'pkgconfig')).strip() == __version__
+    (tmp_path / 'CMakeLists.txt').write_text(
+        'cmake_minimum_required(VERSION 3.16)\nproject(user C)\n'
+        'find_package(bmx_melius 99 QUIET)\nmessage(STATUS "found ${bmx_melius_FOUND} ${bmx_melius_CONSIDERED_VERSIONS}")\n'
+    )
+    shown = call('cmake', '-S', tmp_path, '-B', tmp_path / 'build', f'-DCMAKE_PREFIX_PATH={library.parent}')
+    assert f'found 0 {__version__}' in shown

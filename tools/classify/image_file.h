@@ -1,0 +1,21 @@
+// Decoding of image files to the pixels that bmx_melius/pixels.py decodes.
+#pragma once
+#include <string>
+
+#include "pixels.h"
+
+namespace classify {
+
+constexpr int64_t kMostPixels = 178956970;  // what Pillow accepts
+
+// Decodes a JPEG or PNG file to 3 channels, RGB, or 1, gray. Throws Error with the name of the file.
+Image read_image(const std::string& path, int64_t channels);
+
+// Decode the content of a file. Throw Error with the reason only.
+Image decode_jpeg(const std::string& content, int64_t channels);
+Image decode_png(const std::string& content, int64_t channels);
+
+// Throws Error if an image has too many pixels, or none.
+void require_size(int64_t height, int64_t width);
+
+}  // namespace classify

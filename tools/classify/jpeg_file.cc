@@ -1,0 +1,161 @@
+// clang-format off
+#include <cstddef>
+#include <cstdio>
+#include <jpeglib.h>  // needs the two above
+#include <jerror.h>
+// clang-format on
+
+#include <algorithm>
+#include <csetjmp>
+#include <utility>
+
+#include "files.h"
+#include "image_file.h"
+
+namespace classify {
+namespace {
+
+constexpr int kExif = 0xE1, kComment = 0xFE, kOrientation = 0x112, kShort = 3, kEntryBytes = 12;
+
+class Bytes {
+  public:
+    Bytes(const std::string& content, size_t begin, size_t size) : content_(content), begin_(begin), size_(size) {}
+
+    bool has(size_t place, size_t bytes) const { return place <= size_ && bytes <= size_ - place; }
+
+    size_t number(size_t place, int bytes, bool little) const {
+        size_t result = 0;
+        for (int i = 0; i < bytes; i++) {
+            const size_t byte = static_cast<uint8_t>(content_[begin_ + place + (little ? bytes - 1 - i : i)]);
+            result = result << 8 | byte;
+        }
+        return result;
+    }
+
+  private:
+    const std::string& content_;
+    size_t begin_, size_;
+};
+
+// Returns the orientation in the directory of a TIFF header, or 1.
+int orientation_of(const Bytes& tiff) {
+    if (!tiff.has(0, 8)) {
+        return 1;
+    }
+    const bool little = tiff.number(0, 2, false) == 0x4949;
+    const size_t directory = tiff.number(4, 4, little);
+    if (!tiff.has(directory, 2)) {
+        return 1;
+    }
+    const size_t entries = tiff.number(directory, 2, little);
+    for (size_t i = 0; i < entries && tiff.has(directory + 2 + i * kEntryBytes, kEntryBytes); i++) {
+        const size_t entry = directory + 2 + i * kEntryBytes;
+        if (tiff.number(entry, 2, little) == kOrientation && tiff.number(entry + 2, 2, little) == kShort) {
+            return static_cast<int>(tiff.number(entry + 8, 2, little));
+        }
+    }
+    return 1;
+}
+
+// Returns the orientation in the EXIF header where OpenCV looks for it: not after a JFIF header or XMP metadata.
+int orientation_in(const std::string& content) {
+    const Bytes bytes(content, 0, content.size());
+    for (size_t position = 2; bytes.has(position, 10);) {
+        const size_t marker = bytes.number(position + 1, 1, false), length = bytes.number(position + 2, 2, false);
+        if (bytes.number(position, 1, false) != 0xFF) {
+            return 1;
+        }
+        if (marker == kExif && content.compare(position + 4, 4, "Exif") == 0 && length > 8) {
+            const size_t begin = position + 10;
+            return orientation_of({content, begin, std::min(length - 8, content.size() - begin)});
+        }
+        if (marker != kComment && (marker < 0xE2 || marker > 0xEF)) {
+            return 1;
+        }
+        position += 2 + length;
+    }
+    return 1;
+}
+
+// A decoder; its errors jump to `failed`, from where libjpeg's frames need no unwinding.
+struct Decoder {
+    jpeg_error_mgr errors;  // first: libjpeg has a pointer to it
+    jpeg_decompress_struct state;
+    std::jmp_buf failed;
+    char message[JMSG_LENGTH_MAX];
+};
+
+void fail(j_common_ptr state) {
+    Decoder* decoder = reinterpret_cast<Decoder*>(state->err);
+    state->err->format_message(state, decoder->message);
+    std::longjmp(decoder->failed, 1);
+}
+
+void warn(j_common_ptr state, int level) {
+    if (level < 0 && state->err->msg_code == JWRN_JPEG_EOF) {
+        fail(state);  // libjpeg would fill the missing part with gray
+    }
+}
+
+J_COLOR_SPACE result_space(const jpeg_decompress_struct& state, int64_t channels) {
+    if (state.num_components == 4) {
+        return JCS_CMYK;
+    }
+    return state.num_components == 1 || channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+}
+
+// Decodes into `image`, with 1, 3 or 4 channels. Returns whether it succeeded. Has no objects that a jump would leave.
+bool decode(Decoder* decoder, const std::string& content, int64_t channels, Image* image) {
+    if (setjmp(decoder->failed)) {
+        return false;
+    }
+    jpeg_decompress_struct* state = &decoder->state;
+    jpeg_create_decompress(state);
+    jpeg_mem_src(state, reinterpret_cast<const unsigned char*>(content.data()), content.size());
+    jpeg_read_header(state, TRUE);
+    require_size(state->image_height, state->image_width);
+    state->out_color_space = result_space(*state, channels);
+    jpeg_start_decompress(state);
+    *image = Image(state->output_height, state->output_width, state->output_components);
+    while (state->output_scanline < state->output_height) {
+        JSAMPROW row = image->at(state->output_scanline, 0);
+        jpeg_read_scanlines(state, &row, 1);
+    }
+    jpeg_finish_decompress(state);
+    return true;
+}
+
+// Converts as OpenCV does, with the inverted values of Adobe's files.
+Image rgb_of_cmyk(const Image& inks) {
+    Image result(inks.height, inks.width, 3);
+    const uint8_t* from = inks.pixels.data();
+    for (uint8_t* to = result.pixels.data(); to < result.pixels.data() + result.pixels.size(); to += 3, from += 4) {
+        for (int c = 0; c < 3; c++) {
+            to[c] = static_cast<uint8_t>(from[3] - ((255 - from[c]) * from[3] >> 8));
+        }
+    }
+    return result;
+}
+
+}  // namespace
+
+Image decode_jpeg(const std::string& content, int64_t channels) {
+    Decoder decoder = {};
+    decoder.state.err = jpeg_std_error(&decoder.errors);
+    decoder.errors.error_exit = fail;
+    decoder.errors.emit_message = warn;
+    struct Destroyed {
+        jpeg_decompress_struct* state;
+        ~Destroyed() { jpeg_destroy_decompress(state); }
+    } destroyed{&decoder.state};
+    Image image;
+    if (!decode(&decoder, content, channels, &image)) {
+        throw Error(decoder.message);
+    }
+    if (image.channels == 4) {
+        image = rgb_of_cmyk(image);
+    }
+    return turned(with_channels(std::move(image), channels, kOpenCvLuma), orientation_in(content));
+}
+
+}  // namespace classify

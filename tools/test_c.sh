@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Test the library for C and C++: tools/test_c.sh PYTHON [argument of pytest ...]
+#
+# Installs the Debian packages that the test needs if they are missing and this is root; otherwise names them.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+python=$1
+shift
+
+missing() {
+    packages=()
+    command -v gcc >/dev/null || packages+=(gcc)
+    command -v g++ >/dev/null || packages+=(g++)
+    command -v cmake >/dev/null || packages+=(cmake)
+    command -v make >/dev/null || packages+=(make)
+    command -v pkg-config >/dev/null || packages+=(pkg-config)
+    for row in libjpeg:libjpeg-dev libpng:libpng-dev nlohmann_json:nlohmann-json3-dev; do
+        pkg-config --exists "${row%:*}" 2>/dev/null || packages+=("${row#*:}")
+    done
+}
+
+missing
+if [ ${#packages[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing ${packages[*]}"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}" || true
+    missing
+fi
+if [ ${#packages[@]} -gt 0 ]; then
+    echo "error: the test of the library for C and C++ needs packages that are not installed (on Debian and Ubuntu: apt-get install ${packages[*]})" >&2
+    exit 1
+fi
+
+BMX_MELIUS_TEST_C=1 exec "$python" -m pytest tests/test_c_library.py tests/test_bmx_classify.py "$@"
