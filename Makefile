@@ -32,6 +32,7 @@ test-long: $(NATIVE) ## run the tests, including the long ones, with more random
 	BMX_MELIUS_TEST_LONG=1 $(BIN)/python -m pytest tests $(PARALLEL) $(ARGS)
 
 test-wheel: $(NATIVE) $(WHEEL_READY) ## install the wheel in dist into new environments of all Pythons in PATH, and run it
+	@ls dist/*.whl >/dev/null 2>&1 || { echo 'error: there is no wheel in dist: make wheel' >&2; exit 1; }
 	BMX_MELIUS_WHEEL="$$(ls dist/*.whl)" $(BIN)/python -m pytest tests/test_wheel.py -rs $(ARGS)
 
 experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)

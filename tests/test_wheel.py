@@ -22,7 +22,7 @@ from mxnet.gluon import nn
 import bmx_melius as bmx
 from bmx_melius.deployment.runtime import engine
 
-WHEEL = os.path.abspath(os.environ['BMX_MELIUS_WHEEL']) if 'BMX_MELIUS_WHEEL' in os.environ else None
+WHEEL = os.environ.get('BMX_MELIUS_WHEEL') and os.path.abspath(os.environ['BMX_MELIUS_WHEEL'])
 ROOT = pathlib.Path(__file__).parent.parent
 SPEC = bmx.InputSpec(size=16, resize=18)
 PACKED = ('3.8', '3.9', '3.10', '3.11', '3.12', '3.13')  # Pythons that run packed networks
