@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LINT_READY := $(VENV)/.ready-lint
 DOCS_READY := $(VENV)/.ready-docs
+WHEEL_READY := $(VENV)/.ready-wheel
 NATIVE := $(VENV)/.ready-native
 
 # Each worker begins with a run of successive tests, so that fixtures of a module are seldom made twice; one that has finished takes over
@@ -16,7 +17,7 @@ VERSION := -c 'import sys; print(sys.version)'
 REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)' $(VERSION) 2>/dev/null)" = \
 	"$$($(BIN)/python $(VERSION) 2>/dev/null || echo none)" || echo rebuild)
 
-.PHONY: help demo test test-arm test-c test-long experiments docs lint format clean rebuild
+.PHONY: help demo test test-arm test-c test-long test-wheel experiments docs wheel lint format clean rebuild
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,12 +37,20 @@ test-c: $(NATIVE) ## build and test the library for C and C++ and bmx-classify (
 test-arm: $(NATIVE) ## test the engine on aarch64 in an emulator, against this machine (installs compiler and emulator where it may)
 	$(BIN)/python -W ignore tools/test_arm.py
 
+test-wheel: $(NATIVE) $(WHEEL_READY) ## install the wheel in dist into new environments of all Pythons in PATH, and run it
+	@ls dist/*.whl >/dev/null 2>&1 || { echo 'error: there is no wheel in dist: make wheel' >&2; exit 1; }
+	BMX_MELIUS_WHEEL="$$(ls dist/*.whl)" $(BIN)/python -m pytest tests/test_wheel.py -rs $(ARGS)
+
 experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)
 	$(BIN)/python experiments/run.py all --quick $(ARGS)
 
 docs: $(DOCS_READY) ## build the documentation site in build/site; its links and anchors are checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'documentation: build/site/index.html'
+
+wheel: $(NATIVE) $(WHEEL_READY) ## build the source distribution and a manylinux wheel into dist, and test the wheel
+	@tools/make_wheel.sh $(BIN)/python dist
+	@$(MAKE) --no-print-directory test-wheel
 
 lint: $(LINT_READY) ## check style, import contracts and the format of the C++ code
 	$(BIN)/ruff check
@@ -66,6 +75,6 @@ $(NATIVE): $(READY) tools/native_build.py tools/compile_flags.txt $(shell find b
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
-$(LINT_READY) $(DOCS_READY): $(VENV)/.ready-%: requirements-%.txt $(READY)
+$(LINT_READY) $(DOCS_READY) $(WHEEL_READY): $(VENV)/.ready-%: requirements-%.txt $(READY)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<
 	@touch $@

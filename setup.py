@@ -10,6 +10,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / 'tools'))
 from native_build import COMMANDS, extensions  # noqa: E402
 
+# MXNet 1.9.1 uses names that NumPy 1.24 removed, and NumPy below 1.24 does not support Python 3.12. Newer Pythons only run packed networks.
+WITH_MXNET = 'python_version < "3.12"'
 VERSION = re.search(r"^__version__ = '(.+)'$", (HERE / 'bmx_melius' / '_version.py').read_text(), re.MULTILINE).group(1)
 README = HERE / 'README.md'
 
@@ -31,6 +33,8 @@ setup(
         'Programming Language :: Python :: 3.9',
         'Programming Language :: Python :: 3.10',
         'Programming Language :: Python :: 3.11',
+        'Programming Language :: Python :: 3.12',
+        'Programming Language :: Python :: 3.13',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
     packages=find_packages(include=['bmx_melius', 'bmx_melius.*', 'model_zoo', 'model_zoo.*']),
@@ -41,15 +45,21 @@ setup(
     },
     ext_modules=extensions(),
     cmdclass=COMMANDS,
-    python_requires='>=3.8,<3.12',  # MXNet 1.9.1 requires numpy below 1.24, which does not support Python 3.12
+    python_requires='>=3.8',
     install_requires=[
-        'mxnet>=1.9.1,<2',
-        'numpy<1.24',  # MXNet 1.9.1 uses names that numpy 1.24 removed
-        'gluoncv>=0.10.5',  # also installs OpenCV, which decodes images
-        'tqdm',
-        'matplotlib',
-        'graphviz',  # MXNet determines the range of versions
+        'numpy>=1.21',  # Pillow from 10.3 on fails with an older one
         'pillow',  # reads images for packed networks, without MXNet
+        *(
+            f'{requirement} ; {WITH_MXNET}'
+            for requirement in (
+                'mxnet>=1.9.1,<2',
+                'numpy<1.24',
+                'gluoncv>=0.10.5',  # also installs OpenCV, which decodes images
+                'tqdm',
+                'matplotlib',
+                'graphviz',  # MXNet determines the range of versions
+            )
+        ),
     ],
     extras_require={
         'demo': ['scikit-learn'],

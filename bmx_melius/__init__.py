@@ -15,6 +15,7 @@ from ._version import __version__
 from .deployment.runtime.session import Session
 from .errors import UserError
 from .preprocessing import InputSpec
+from .process import how_to_install_mxnet as _how_to_install_mxnet
 from .process import is_command_line as _is_command_line
 
 __all__ = ['InputSpec', 'Session', 'UserError', '__version__']
@@ -40,7 +41,7 @@ elif not _typing.TYPE_CHECKING:  # otherwise type checkers would accept any name
         if _installed:
             why = 'is not imported because BMX_MELIUS_WITHOUT_MXNET is set: unset it, or import mxnet first'
         else:
-            why = 'is not installed (pip install mxnet==1.9.1)'
+            why = f'is not installed ({_how_to_install_mxnet()})'
         message = f'bmx_melius.{name} needs MXNet, which {why}; only Session and InputSpec work without MXNet'
         if name.startswith('_') or is_module:
             raise AttributeError(message)

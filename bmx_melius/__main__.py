@@ -24,6 +24,7 @@ from .cli import (
     train,
 )
 from .errors import UserError, describe_os_error
+from .process import how_to_install_mxnet
 
 _COMMANDS = (
     train,
@@ -42,13 +43,13 @@ _COMMANDS = (
 )
 _USER_ERROR = 2  # exit status, the same as argparse's
 _PACKAGES = {  # modules that commands need, and how to install them
-    'mxnet': 'mxnet==1.9.1',
-    'gluoncv': 'gluoncv',
-    'graphviz': 'graphviz',
-    'matplotlib': 'matplotlib',
-    'cv2': 'opencv-python-headless',
-    'tqdm': 'tqdm',
-    'PIL': 'pillow',
+    'mxnet': how_to_install_mxnet(),
+    'gluoncv': 'pip install gluoncv',
+    'graphviz': 'pip install graphviz',
+    'matplotlib': 'pip install matplotlib',
+    'cv2': 'pip install opencv-python-headless',
+    'tqdm': 'pip install tqdm',
+    'PIL': 'pip install pillow',
 }
 _DESCRIPTION = 'Binary neural networks on MXNet: train, count operations and parameters, convert, evaluate and time trained networks.'
 _EXAMPLES = """\
@@ -114,7 +115,7 @@ def main(argv=None):
         name = (error.name or '').partition('.')[0]
         if name not in _PACKAGES:
             raise
-        print(f'error: this command needs the package {name}, which is not installed: pip install {_PACKAGES[name]}', file=sys.stderr)
+        print(f'error: this command needs the package {name}, which is not installed: {_PACKAGES[name]}', file=sys.stderr)
     except OSError as error:
         if error.filename is None:
             raise

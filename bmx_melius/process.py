@@ -1,8 +1,10 @@
-"""Facts about this process: the processor and the cores that it may use, and whether it is the command line ``bmx-melius``."""
+"""Facts about this process: its processor, cores and Python, and whether it is the command line ``bmx-melius``."""
 
 import os
 import platform
 import sys
+
+_FIRST_WITHOUT_MXNET = (3, 12)  # setup.py says why
 
 
 def processor():
@@ -18,6 +20,13 @@ def processor():
 def usable_cores():
     """Return the number of cores that this process may run on, which a container or taskset may limit."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+
+
+def how_to_install_mxnet():
+    """Return what to do where MXNet is not installed: the command, or the Python versions that it supports if this is another one."""
+    if sys.version_info < _FIRST_WITHOUT_MXNET:
+        return 'pip install mxnet==1.9.1'
+    return f'it requires Python 3.8 to 3.11, and this is Python {platform.python_version()}'
 
 
 def is_command_line():

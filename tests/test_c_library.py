@@ -84,7 +84,11 @@ def test_the_shared_library_exports_only_the_interface_and_is_named_by_its_versi
 def test_files_for_one_instruction_set_share_no_functions_with_other_files(library):
     """The linker keeps one copy of a weak symbol: that of a file for AVX-512 would end programs on other processors."""
     members = call('nm', '--demangle', library / 'libbmx_melius.a').split('\n\n')
-    special = [member for member in members if member.strip().splitlines()[0].endswith(('_avx2.cc.o:', '_avx512.cc.o:', '_amx.cc.o:', '_neon.cc.o:'))]
+    special = [
+        member
+        for member in members
+        if member.strip().splitlines()[0].endswith(('_avx2.cc.o:', '_avx512.cc.o:', '_amx.cc.o:', '_neon.cc.o:'))
+    ]
     weak = [line for member in special for line in member.splitlines() if line[17:19] in ('W ', 'V ', 'u ') and 'DW.ref' not in line]
     assert special and weak == []
 

@@ -16,6 +16,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 SHIPPED = ('bmx_melius', 'model_zoo', 'tools', 'train_imagenet.py', 'setup.py', 'pyproject.toml', 'README.md', 'MANIFEST.in', 'LICENSE')
 UNINTERESTING = shutil.ignore_patterns('*.so', '__pycache__')
 
+needs_wheel = pytest.mark.skipif(not importlib.util.find_spec('wheel'), reason='needs the package wheel')
+
 
 @pytest.fixture()
 def source(tmp_path):
@@ -154,6 +156,26 @@ def test_a_source_distribution_has_all_that_a_build_needs(source):
         assert {path.relative_to(source).as_posix() for path in sources} - names == set()
 
 
+@needs_wheel
+def test_a_wheel_of_the_source_distribution_has_the_same_content_and_is_for_every_python(source, tmp_path):
+    path = make_script(tmp_path / 'bin', RECORDING)
+    environment = {'PATH': f'{path}:{os.environ["PATH"]}', 'CALLS': str(tmp_path / 'calls'), 'UNKNOWN': ''}
+    assert set_up(source, 'sdist').returncode == 0
+    (archive,) = (source / 'dist').glob('*.tar.gz')
+    shutil.unpack_archive(archive, tmp_path / 'unpacked')
+    (unpacked,) = (tmp_path / 'unpacked').iterdir()
+    contents = []
+    for folder in (source, unpacked):
+        done = set_up(folder, 'bdist_wheel', **environment)
+        assert done.returncode == 0, done.stderr
+        (wheel,) = (folder / 'dist').glob('*.whl')
+        assert '-py3-none-linux_' in wheel.name
+        with zipfile.ZipFile(wheel) as opened:
+            contents.append({name: opened.read(name) for name in opened.namelist()})
+    assert {'bmx_melius/_engine.so', 'bmx_melius/_mxnet_op.so', 'bmx_melius/deployment/runtime/session.py'} <= set(contents[0])
+    assert contents[0] == contents[1]
+
+
 @pytest.fixture()
 def backend(monkeypatch):
     """The build backend where MXNet is not installed and there is a compiler."""
@@ -180,6 +202,9 @@ def test_a_build_asks_for_mxnet_exactly_where_its_headers_are_needed(backend, mo
         with monkeypatch.context() as changed:
             changed.setattr(backend.platform, name, lambda value=value: value)
             assert backend.MXNET not in backend.get_requires_for_build_wheel()
+    with monkeypatch.context() as changed:
+        changed.setattr(backend.sys, 'version_info', (3, 12, 0))
+        assert backend.MXNET not in backend.get_requires_for_build_wheel()
     monkeypatch.setenv('BMX_MELIUS_WITHOUT_MXNET', '1')
     assert backend.MXNET not in backend.get_requires_for_build_wheel()
 
@@ -187,9 +212,6 @@ def test_a_build_asks_for_mxnet_exactly_where_its_headers_are_needed(backend, mo
 def test_the_installed_mxnet_is_found_without_importing_it(backend):
     native_build = importlib.import_module('native_build')
     assert native_build.find_mxnet() == pathlib.Path(importlib.util.find_spec('mxnet').origin).resolve().parent
-
-
-needs_wheel = pytest.mark.skipif(not importlib.util.find_spec('wheel'), reason='needs the package wheel')
 
 
 @needs_wheel

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import pathlib
 import pkgutil
+import platform
 import re
 import shutil
 import subprocess
@@ -19,11 +20,13 @@ from packaging.utils import canonicalize_name
 import bmx_melius
 import model_zoo
 from bmx_melius._version import __version__
+from bmx_melius.process import how_to_install_mxnet
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGES = ('bmx_melius', 'model_zoo')
 LIBRARIES = ('bmx_melius._engine', 'bmx_melius._mxnet_op')  # named like modules of Python's, but none
-PYTHONS = ('3.8', '3.9', '3.10', '3.11')
+PYTHONS = ('3.8', '3.9', '3.10', '3.11')  # that MXNet supports
+WITHOUT_MXNET = ('3.12', '3.13')  # that only run packed networks
 SUBSTITUTES = {'opencv-python': 'opencv-python-headless'}  # the same module without the need for the system's libGL
 
 
@@ -130,7 +133,7 @@ def test_pins_satisfy_the_ranges_of_setup_py(distribution, python):
     extras = distribution['extras_require']
     wanted = distribution['install_requires'] + [one for extra in ('demo', 'test') for one in extras[extra]]  # not bench: large
     assert unsatisfied(map(Requirement, wanted), pins_for(python, 'requirements.txt')) == []
-    tools = pins_for(python, 'requirements.txt', 'requirements-lint.txt', 'requirements-docs.txt')  # installed into one environment
+    tools = pins_for(python, 'requirements.txt', *(f'requirements-{name}.txt' for name in ('lint', 'docs', 'wheel')))  # one environment
     assert unsatisfied(map(Requirement, extras['lint'] + extras['docs']), tools) == []
 
 
@@ -150,9 +153,38 @@ def test_pinned_packages_miss_nothing_they_require():
 
 
 def test_supported_pythons_are_the_same_everywhere(distribution):
-    assert distribution['python_requires'] == '>=3.8,<3.12'
+    assert distribution['python_requires'] == '>=3.8'
     listed = [one.rsplit(' ', 1)[1] for one in distribution['classifiers'] if one.startswith('Programming Language :: Python :: ')]
-    assert tuple(listed) == PYTHONS
+    assert tuple(listed) == PYTHONS + WITHOUT_MXNET
+
+
+@pytest.mark.parametrize('python', PYTHONS + WITHOUT_MXNET)
+def test_python_decides_whether_mxnet_is_required(distribution, python):
+    requirements = map(Requirement, distribution['install_requires'])
+    required = [one for one in requirements if one.marker is None or one.marker.evaluate({'python_version': python})]
+    names, numpy = {one.name for one in required}, [one.specifier for one in required if one.name == 'numpy']
+    with_mxnet = python in PYTHONS
+    assert {'numpy', 'pillow'} <= names and ({'mxnet', 'gluoncv'} <= names) == with_mxnet
+    assert with_mxnet or names == {'numpy', 'pillow'}
+    assert all(specifier.contains('1.23.5') for specifier in numpy)
+    assert all(specifier.contains('2.5.0') for specifier in numpy) == (not with_mxnet)
+
+
+@pytest.mark.parametrize('python', PYTHONS + WITHOUT_MXNET)
+def test_where_mxnet_is_missing_a_python_that_it_does_not_support_is_named(monkeypatch, python):
+    monkeypatch.setattr(sys, 'version_info', (*map(int, python.split('.')), 1))
+    monkeypatch.setattr(platform, 'python_version', lambda: f'{python}.1')
+    expected = 'pip install mxnet==1.9.1' if python in PYTHONS else f'it requires Python 3.8 to 3.11, and this is Python {python}.1'
+    assert how_to_install_mxnet() == expected
+
+
+def test_the_release_runs_targets_that_exist_and_publishes_only_what_was_tested():
+    jobs = yaml.safe_load((ROOT / '.github' / 'workflows' / 'release.yml').read_text())['jobs']
+    commands = ' '.join(step.get('run', '') for job in jobs.values() for step in job['steps'])
+    targets = set(re.findall(r'\bmake (?:\S+=\S+ )*([a-z-]+)', commands))
+    assert targets >= {'lint', 'test', 'wheel'}
+    assert targets <= set(re.findall(r'^([a-z-]+):', (ROOT / 'Makefile').read_text(), re.MULTILINE))
+    assert set(jobs['publish']['needs']) == set(jobs) - {'publish'}
 
 
 def test_license_and_citation_exist_and_agree(distribution):

@@ -6,12 +6,14 @@ during the build only if it was installed earlier, or if it is a build requireme
 
 import os
 import platform
+import sys
 
 from native_build import BuildError, find_compiler, find_mxnet
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403 - the hooks that stay as they are
 
 MXNET = 'mxnet>=1.9.1,<2'
+_FIRST_WITHOUT_MXNET = (3, 12)  # Python versions that MXNet does not support; setup.py says why
 _WITH_WHEELS = ('x86_64', 'aarch64')  # for other machines, and without glibc, there are no wheels of MXNet
 
 
@@ -27,7 +29,7 @@ def get_requires_for_build_editable(config_settings=None):
 
 def _mxnet():
     """Return MXNet as a list of requirements; empty if it is already installed, cannot be used, or is disabled."""
-    if os.environ.get('BMX_MELIUS_WITHOUT_MXNET') or find_mxnet():
+    if os.environ.get('BMX_MELIUS_WITHOUT_MXNET') or sys.version_info >= _FIRST_WITHOUT_MXNET or find_mxnet():
         return []
     if platform.libc_ver()[0] != 'glibc' or platform.machine() not in _WITH_WHEELS:
         return []

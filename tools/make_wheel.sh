@@ -1,0 +1,42 @@
+#!/bin/sh
+# make_wheel.sh PYTHON DIST: build the source distribution from the files that git tracks, and a wheel from it; write both to the folder DIST,
+# in place of older ones. Called by the Makefile. PYTHON is an interpreter with the packages of requirements.txt and requirements-wheel.txt.
+# The wheel has both libraries. Its manylinux tag is the lowest that their symbols allow, which depends on the C library and the compiler of
+# the machine: releases are built in a container with old ones (docs/releasing.md).
+set -eu
+
+python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+dist=$2
+
+fail() {
+    echo "error: $1" >&2
+    exit 1
+}
+
+[ -e .git ] || fail 'wheels are built from a clone of the repository: the source distribution has the files that git tracks'
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/source" "$work/wheel"
+git ls-files -z | xargs -0 cp --parents --target-directory "$work/source"
+# The same commit gives the same bytes: the times of files in the archives are that of the commit.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+
+(cd "$work/source" && "$python" -W ignore setup.py --quiet sdist --dist-dir "$work")
+# The C++ runtime is that of the system. Linked statically, its code for GCC 12 would raise the requirement from glibc 2.34 to 2.36.
+"$python" -m pip --disable-pip-version-check --quiet wheel --no-deps --no-index --no-build-isolation --wheel-dir "$work/wheel" "$work"/*.tar.gz
+contents=$("$python" -m zipfile --list "$work"/wheel/*.whl)
+# Without a compiler or MXNet a build succeeds and leaves libraries out.
+for library in _engine.so _mxnet_op.so; do
+    case $contents in
+        *"bmx_melius/$library"*) ;;
+        *) fail "$library has not been built: a C++ compiler and MXNet are needed; python setup.py build_ext says more" ;;
+    esac
+done
+PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir "$work/repaired" "$work"/wheel/*.whl >"$work/log" 2>&1 ||
+    { cat "$work/log" >&2 && fail 'auditwheel refused the wheel'; }
+
+mkdir -p "$dist"
+rm -f "$dist"/*.whl "$dist"/*.tar.gz
+mv "$work"/*.tar.gz "$work"/repaired/*.whl "$dist"
+ls "$dist"/*.tar.gz "$dist"/*.whl
