@@ -181,6 +181,7 @@ LAYERS = {
     'dense': lambda: nn.Dense(3),
     'sum': lambda: Residual(nn.Conv3D(6, 1)),
     'difference and product': lambda: Operator(lambda F, x: F.relu(x) * x - F.sigmoid(x)),
+    'maximum and minimum': lambda: Operator(lambda F, x: F.broadcast_maximum(x, 2 - x) - F.broadcast_minimum(x, F.sigmoid(x))),
     'gate': lambda: Operator(gate),
     'gate of positions': lambda: Operator(lambda F, x: F.broadcast_mul(x, F.sigmoid(x))),
     'concatenation': lambda: Operator(dense_block),
@@ -195,6 +196,18 @@ LAYERS = {
 @pytest.mark.parametrize('name', LAYERS)
 def test_layers_between_binary_ones_are_packed(name, tmp_path):
     check(sequence(bmx.QActivation(), bmx.QConv3D(6, 1), nn.BatchNorm(), LAYERS[name]()), SHAPE, tmp_path)
+
+
+@pytest.mark.parametrize('pool', [nn.MaxPool3D((3, 2, 3), (2, 2, 1), (1, 0, 1)), nn.GlobalMaxPool3D()])
+def test_maxima_of_numbers_of_very_different_size_are_exact(pool, tmp_path):
+    x = (np.random.choice([-1, 1], SHAPE) * 10 ** np.random.uniform(-30, 30, SHAPE)).astype(np.float32)
+    x[:, ::2] = -np.abs(x[:, ::2])
+    net = sequence(Operator(lambda F, x: x * 1), pool, Residual(sequence(bmx.QActivation(), bmx.QConv3D(6, 1))))
+    prefix, report = convert(randomized(net, SHAPE), SHAPE, tmp_path)
+    assert report.packed_operators == 1 and not report.left
+    expected = net(nd.array(x)).asnumpy()
+    np.testing.assert_array_equal(bmx.Session(prefix)(x), expected)
+    np.testing.assert_array_equal(imported(prefix)(nd.array(x)).asnumpy(), expected)
 
 
 @pytest.mark.parametrize('name', ['max pooling', 'concatenation', 'flattening'])
