@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from method_layers import Residual, sequence
 from mxnet import nd
 from mxnet.gluon import HybridBlock, nn
+from mxnet.gluon.contrib.nn import HybridConcurrent, Identity
 
 import bmx_melius as bmx
 from bmx_melius import UserError
@@ -202,7 +203,9 @@ def test_layers_between_binary_ones_are_packed(name, tmp_path):
 def test_maxima_of_numbers_of_very_different_size_are_exact(pool, tmp_path):
     x = (np.random.choice([-1, 1], SHAPE) * 10 ** np.random.uniform(-30, 30, SHAPE)).astype(np.float32)
     x[:, ::2] = -np.abs(x[:, ::2])
-    net = sequence(Operator(lambda F, x: x * 1), pool, Residual(sequence(bmx.QActivation(), bmx.QConv3D(6, 1))))
+    both = HybridConcurrent(axis=1)
+    both.add(Identity(), sequence(bmx.QActivation(), bmx.QConv3D(6, 1)))
+    net = sequence(pool, both)
     prefix, report = convert(randomized(net, SHAPE), SHAPE, tmp_path)
     assert report.packed_operators == 1 and not report.left
     expected = net(nd.array(x)).asnumpy()
