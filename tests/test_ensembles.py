@@ -327,8 +327,27 @@ def test_training_interrupted_in_any_member_and_resumed_ends_like_the_uninterrup
         patch.setattr(loop, 'update', interrupted)
         train(*flags, *(['--ensemble-training', kind] if number == 1 else []), '--save-dir', folder, status=128 + signal.SIGINT)
     assert f'stopped in stage {number} of 2; continue with --resume --save-dir {folder}' in capsys.readouterr().out
-    train('--resume', '--save-dir', folder)
-    assert_same_end(folder, expected)
+    shutil.copytree(folder, tmp_path / 'copy')
+    moved = folder.rename(tmp_path / 'moved')
+    train('--resume', '--save-dir', moved)
+    assert_same_end(moved, expected)
+    if kind == 'boosting':
+        np.save(moved / 'image-weights-2.npy', np.ones(10))
+        train('--resume', '--save-dir', tmp_path / 'copy')
+        assert_same_end(tmp_path / 'copy', expected)
+
+
+def test_a_resumed_run_accepts_the_same_weights_of_images_in_another_file(tmp_path, capsys):
+    weights, copy = tmp_path / 'weights.npy', tmp_path / 'copy.npy'
+    np.save(weights, np.arange(1, 1 + len(open_digits().train)))
+    flags = [*TINY, '--model', 'resnet18_xnor', '--model-options', '{"init_features": 4}', '--save-dir', tmp_path / 'run']
+    train(*flags, '--bootstrap', weights)
+    weights.rename(copy)
+    resumed = ['--resume', '--dry-run', '--save-dir', tmp_path / 'run', '--bootstrap', copy]
+    train(*resumed)
+    np.save(copy, np.load(copy)[::-1])
+    train(*resumed, status=2)
+    assert f'{copy} has other weights than the run was started with' in error_of(capsys)
 
 
 def test_training_killed_between_members_or_before_the_export_is_completed(whole, tmp_path, capsys):

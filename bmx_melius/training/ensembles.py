@@ -34,13 +34,14 @@ from .network import make_network, model_arguments
 from .presets import BAGGING, BOOSTING, JOINT, STAGES
 from .recording.run_folder import LOG_FILE
 from .saving.export import export_network
+from .saving.stored_checkpoints import read_last
 from .series import RunSeries
 
 
 class EnsembleTraining(RunSeries):
     """The runs of the members of an ensemble. For parameters see `RunSeries`."""
 
-    set_by_series = ('bootstrap',)
+    set_by_series = set_by_folder = ('bootstrap',)
 
     def __init__(self, options, zoo):
         self._members = zoo.get_members(options['model'], options['model_options'])
@@ -83,7 +84,7 @@ class EnsembleTraining(RunSeries):
         return f'{self._members.name} on samples weighted by the errors of the members before'
 
     def prepare(self, number):
-        if self._boosts and number:
+        if self._boosts and number and not (os.path.exists(self._path('image-weights', number)) and read_last(self.folder(number))):
             _, weights = self._boost(number)
             _save(self._path('image-weights', number), weights)
 

@@ -90,6 +90,9 @@ class RunSeries(abc.ABC):
     #: flags whose values the series chooses for each of its runs
     set_by_series = ()
 
+    #: flags with files in the folder, whose values are computed again when a run is resumed, so that the folder may be moved or copied
+    set_by_folder = ()
+
     def __init__(self, options, zoo, names, network):
         self._options, self._zoo, self._names, self._network = options, zoo, names, network
         self._folder = options['save_dir']
@@ -193,8 +196,9 @@ class RunSeries(abc.ABC):
         if not saved:
             return self.config(number)
         changes = {name: self._options[name] for name in CHANGEABLE if self._options[name] is not None}
-        # `self._options` has flags that checkpoints of earlier versions lack
-        values = {**self._options, **saved['options'], **changes, 'resume': True, 'save_dir': self.folder(number)}
+        own = self.values(number)
+        changes.update({name: own[name] for name in self.set_by_folder}, resume=True, save_dir=self.folder(number))
+        values = {**self._options, **saved['options'], **changes}  # `self._options` has flags that checkpoints of earlier versions lack
         return configure(values, self._zoo)
 
     def _save(self):
