@@ -326,7 +326,8 @@ def test_training_interrupted_in_any_member_and_resumed_ends_like_the_uninterrup
     with monkeypatch.context() as patch:
         patch.setattr(loop, 'update', interrupted)
         train(*flags, *(['--ensemble-training', kind] if number == 1 else []), '--save-dir', folder, status=128 + signal.SIGINT)
-    assert f'stopped in stage {number} of 2; continue with --resume --save-dir {folder}' in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f'stopped in member {number} of 2; continue with --resume --save-dir {folder}' in printed and printed.count('continue with') == 1
     shutil.copytree(folder, tmp_path / 'copy')
     moved = folder.rename(tmp_path / 'moved')
     train('--resume', '--save-dir', moved)
@@ -371,10 +372,27 @@ def test_all_members_are_trained_in_one_run_only_on_demand(tmp_path, capsys):
     train(*arguments, '--ensemble-training', 'joint')
     printed = capsys.readouterr().out
     assert 'network    resnet18_benn' in printed and 'stage' not in printed
-    train(*arguments)
-    printed = capsys.readouterr().out
-    assert printed.count('network    resnet18_xnor') == 2 and printed.count('drawn once with replacement') == 2
+    for kind in ([], ['--ensemble-training', 'boosting']):
+        train(*arguments, *kind)
+        printed = capsys.readouterr().out
+        assert printed.count('network    resnet18_xnor') == 2 and printed.count('drawn once with replacement') == 2
     assert not (tmp_path / 'run').exists()
+
+
+def test_a_resumed_training_keeps_its_kind(whole, tmp_path, capsys):
+    resumed = ['--resume', '--dry-run', '--save-dir']
+    saved = tmp_path / 'bagging'
+    shutil.copytree(whole['bagging'], saved)
+    flags = json.loads((saved / 'stages.json').read_text())
+    (saved / 'stages.json').write_text(json.dumps({**flags, 'ensemble_training': None}))  # without the flag
+    train(*resumed, saved, '--ensemble-training', 'bagging')
+    train(*resumed, saved, '--ensemble-training', 'boosting', status=2)
+    assert 'was started with --ensemble-training bagging' in error_of(capsys)
+    joint = tmp_path / 'joint'
+    train(*TINY, '--ensemble-training', 'joint', '--save-dir', joint)
+    train(*resumed, joint)
+    train(*resumed, joint, '--ensemble-training', 'bagging', status=2)
+    assert 'was started with --ensemble-training joint' in error_of(capsys)
 
 
 @pytest.mark.parametrize(
@@ -384,9 +402,10 @@ def test_all_members_are_trained_in_one_run_only_on_demand(tmp_path, capsys):
         (['--preset', 'real-to-binary'], 'the members of an ensemble are not trained in stages'),
         (['--model-options', '{"members": 2, "alphas": [1, 2]}'], 'alphas are the votes that'),
         (['--model-options', '{"members": -1}'], 'members must be a positive number'),
-        (['--model-options', '{"init_feature": 4}'], 'has no network for stage 1 of resnet18_benn, --ensemble-training bagging, member'),
-        (['--bootstrap'], '--bootstrap is set by the stages of resnet18_benn'),
-        (['--kvstore', 'horovod'], '--kvstore horovod: the stages of'),
+        (['--model-options', '{"init_feature": 4}'], 'resnet18_benn takes no argument init_feature; known: clip_threshold, bits,'),
+        (['--dataset', 'dummy'], '--dataset dummy has no images, of which resnet18_benn, --ensemble-training bagging draws samples'),
+        (['--bootstrap'], '--bootstrap is set by the members of resnet18_benn'),
+        (['--kvstore', 'horovod'], '--kvstore horovod: the members of'),
     ],
 )
 def test_flags_that_do_not_fit_are_refused_before_any_work(flags, words, tmp_path, capsys):

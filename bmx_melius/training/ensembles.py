@@ -30,7 +30,7 @@ from ..exported import Exported, description_fields
 from ..files import replacing
 from ..methods.benn import boost
 from ..reporting import LOG, logging_to_file
-from .network import make_network, model_arguments
+from .network import create_network, make_network, model_arguments
 from .presets import BAGGING, BOOSTING, JOINT, STAGES
 from .recording.run_folder import LOG_FILE
 from .saving.export import export_network
@@ -41,12 +41,14 @@ from .series import RunSeries
 class EnsembleTraining(RunSeries):
     """The runs of the members of an ensemble. For parameters see `RunSeries`."""
 
+    unit = 'member'
     set_by_series = set_by_folder = ('bootstrap',)
 
     def __init__(self, options, zoo):
         self._members = zoo.get_members(options['model'], options['model_options'])
-        self._boosts = options.get('ensemble_training') == BOOSTING
-        super().__init__(options, zoo, ['member'] * self._members.count, self._members.name)
+        kind = options.get('ensemble_training') or BAGGING
+        self._boosts = kind == BOOSTING
+        super().__init__({**options, 'ensemble_training': kind}, zoo, ['member'] * self._members.count, self._members.name)
 
     @staticmethod
     def accepts(options, zoo):
@@ -54,10 +56,15 @@ class EnsembleTraining(RunSeries):
 
     @property
     def title(self):
-        return f'{self._options["model"]}, --ensemble-training {BOOSTING if self._boosts else BAGGING}'
+        return f'{self._options["model"]}, --ensemble-training {self._options["ensemble_training"]}'
 
     def check(self, defaults):
         super().check(defaults)
+        require(
+            self._options['dataset'] != 'dummy',
+            f'--dataset dummy has no images, of which {self.title} draws samples; choose another dataset, or '
+            f'{flag_of("ensemble_training")} {JOINT}',
+        )
         require(
             self._options['preset'] not in STAGES,
             f'--preset {self._options["preset"]}: the members of an ensemble are not trained in stages; choose another preset, or '
@@ -75,8 +82,14 @@ class EnsembleTraining(RunSeries):
             'model_options': self._members.arguments,
             'ensemble_training': None,
             'seed': seed_for(self._options['seed'], number + 1),
-            'bootstrap': os.path.abspath(self._path('image-weights', number)) if self._boosts and number else True,
+            'bootstrap': self._sample(number),
         }
+
+    def _sample(self, number):
+        """Return the value of ``--bootstrap`` of a member. Dry runs do not weight the images by members that are not trained."""
+        path = os.path.abspath(self._path('image-weights', number))
+        weighted = self._boosts and number and (os.path.exists(path) or not self._options['dry_run'])
+        return path if weighted else True
 
     def describe(self, number):
         if not self._boosts or not number:
@@ -102,9 +115,7 @@ class EnsembleTraining(RunSeries):
 
     def _export(self, alphas):
         config, source = self._open(0)
-        votes = {} if alphas is None else {'alphas': alphas}
-        options = {**self._options['model_options'], **votes}
-        network = dataclasses.replace(config.network, model=self._options['model'], model_options=options, ensemble_training=JOINT)
+        network = self._network_of_all(config, {} if alphas is None else {'alphas': alphas})
         model = model_arguments(network, source.classes)
         net = self._load(dataclasses.replace(config, network=network), model, source)
         for number, member in enumerate(net.members):
@@ -127,6 +138,15 @@ class EnsembleTraining(RunSeries):
             target.symbol_file,
             target.parameter_file(0),
         )
+
+    def _check_networks(self):
+        config = self._network_of_all(self.config(0), {})
+        create_network(config, self._zoo.get_model, model_arguments(config, classes=2))
+
+    def _network_of_all(self, config, votes):
+        """Return the `NetworkConfig` of the ensemble, for the `RunConfig` of a member."""
+        options = {**self._options['model_options'], **votes}
+        return dataclasses.replace(config.network, model=self._options['model'], model_options=options, ensemble_training=JOINT)
 
     def _boost(self, members):
         """Return the result of `boost` for the first `members` members, which are finished."""
