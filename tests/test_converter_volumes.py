@@ -11,6 +11,7 @@ from mxnet.gluon import HybridBlock, nn
 from mxnet.gluon.contrib.nn import HybridConcurrent, Identity
 
 import bmx_melius as bmx
+import bmx_melius.__main__
 from bmx_melius import UserError
 from bmx_melius.deployment.runtime.packed_files import read_packed
 
@@ -244,8 +245,26 @@ def test_a_video_network_becomes_one_operator_that_takes_clips_of_one_depth(tmp_
         session(np.zeros((1, 3, 16, 32, 32), np.float32))
     with pytest.raises(UserError, match=r'input 0 must have the shape \(batch, 3, 8, height, width\), not \(1, 24, 32, 32\)'):
         session.output_shapes((1, 24, 32, 32))
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r'input 0 must have the shape \(batch, 3, 8, height, width\), not \(1, 6, 8, 32, 32\)'):
         session(np.zeros((1, 6, 8, 32, 32), np.float32))
+
+
+def test_messages_about_sizes_have_the_shapes_of_the_network(tmp_path, monkeypatch):
+    shape = (1, 4, 4, 6, 6)
+    prefix, _ = convert(randomized(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), shape), shape, tmp_path)
+    session = bmx.Session(prefix)
+    with pytest.raises(UserError, match=r'converted with inputs of \(4, 4, 6, 6\) and does not accept \(4, 4, 2, 6\)'):
+        session(np.zeros((1, 4, 4, 2, 6), np.float32))
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '10')
+    with pytest.raises(UserError, match='at most 10 are allowed') as error:
+        session(np.zeros(shape, np.float32))
+    assert 'does not accept' not in str(error.value)
+
+
+def test_the_shape_that_a_network_without_description_needs_is_named(tmp_path, capsys):
+    randomized(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), (1, 4, 4, 6, 6)).export(str(tmp_path / 'net'))
+    assert bmx_melius.__main__.main(['convert', str(tmp_path / 'net'), str(tmp_path / 'packed')]) == 2
+    assert 'N,C,D,H,W' in capsys.readouterr().err
 
 
 def test_volumes_pass_between_packed_operators_and_mxnet(tmp_path):

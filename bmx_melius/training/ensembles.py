@@ -160,7 +160,8 @@ class EnsembleTraining(RunSeries):
         if len({len(row) for row in correct}) > 1:
             counts = ', '.join(str(len(row)) for row in correct)
             raise UserError(
-                f'the members in {self._folder} have classified {counts} training images, so the images have changed: put the former ones back, or start a new training in another --save-dir'
+                f'the members in {self._folder} have classified {counts} training images, so the images have changed: '
+                'put the former ones back, or start a new training in another --save-dir'
             )
         alphas, weights = boost(np.stack(correct), self._classes(members - 1))
         if not alphas[-1]:

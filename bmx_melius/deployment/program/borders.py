@@ -22,11 +22,12 @@ class Border:
 
     depth: Optional[int] = None
 
-    def in_program(self, shape: Tuple[int, ...]) -> Optional[Tuple[int, ...]]:
-        """Return the shape in the program for one in the network; None if the latter has another rank or depth."""
+    def in_program(self, shape: Tuple[int, ...], channels: int) -> Optional[Tuple[int, ...]]:
+        """Return the shape in a program with `channels` channels for one in the network; None if the latter does not fit."""
         if self.depth is None:
-            return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else None
-        return (shape[0], shape[1] * shape[2], *shape[3:]) if len(shape) == 5 and shape[2] == self.depth else None
+            return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 and shape[1] == channels else None
+        fits = len(shape) == 5 and shape[2] == self.depth and shape[1] * self.depth == channels
+        return (shape[0], channels, *shape[3:]) if fits else None
 
     def in_network(self, shape: tuple) -> tuple:
         """Return the shape in the network for one in the program."""
