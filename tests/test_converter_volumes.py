@@ -267,6 +267,15 @@ def test_the_shape_that_a_network_without_description_needs_is_named(tmp_path, c
     assert 'N,C,D,H,W' in capsys.readouterr().err
 
 
+def test_mxnet_refuses_other_depths(tmp_path):
+    shape = (1, 4, 4, 6, 6)
+    prefix, _ = convert(randomized(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), shape), shape, tmp_path)
+    assert imported(prefix)(nd.zeros((2, 4, 4, 7, 5))).shape == (2, 6, 2, 5, 3)
+    for wrong in ((1, 2, 8, 6, 6), (1, 8, 2, 6, 6), (1, 16, 1, 6, 6)):
+        with pytest.raises(mx.MXNetError):
+            imported(prefix)(nd.zeros(wrong)).wait_to_read()
+
+
 def test_volumes_pass_between_packed_operators_and_mxnet(tmp_path):
     def binary():
         return sequence(bmx.QActivation(), bmx.QConv3D(6, 3, padding=1), nn.BatchNorm())
