@@ -190,6 +190,19 @@ def test_training_interrupted_in_any_member_and_resumed_ends_like_the_uninterrup
         assert_same_end(tmp_path / 'copy', expected)
 
 
+def test_an_interrupted_run_that_is_no_series_names_the_command_that_continues_it(tmp_path, monkeypatch, capsys):
+    original = loop.update
+
+    def interrupted(*arguments):
+        os.kill(os.getpid(), signal.SIGINT)
+        original(*arguments)
+
+    monkeypatch.setattr(loop, 'update', interrupted)
+    flags = [*TINY, '--model', 'resnet18_xnor', '--model-options', '{"init_features": 4}', '--save-dir', tmp_path]
+    train(*flags, status=128 + signal.SIGINT)
+    assert capsys.readouterr().out.count(f'continue with --resume --save-dir {tmp_path}') == 1
+
+
 def test_a_resumed_run_accepts_the_same_weights_of_images_in_another_file(tmp_path, capsys):
     weights, copy = tmp_path / 'weights.npy', tmp_path / 'copy.npy'
     np.save(weights, np.arange(1, 1 + len(open_digits().train)))

@@ -67,7 +67,7 @@ def _read(folder, zoo, kinds):
             raise ValueError('its flags describe a single run')
     except (ValueError, LookupError, TypeError) as error:
         raise UserError(
-            f'{path} is damaged: {last_line(error)}; put back a copy, or continue each stage in its subfolder with --resume'
+            f'{path} is damaged: {last_line(error)}; put back a copy, or continue each run in its subfolder with --resume'
         ) from error
     return series.options if read_last(series.folder(0)) else None
 
