@@ -24,7 +24,7 @@ from bmx_melius import UserError
 from bmx_melius.distributed import join_workers
 from bmx_melius.distributed.servers import serve
 from bmx_melius.files import check_folder
-from bmx_melius.reporting import keep_screen_for_warnings, logging_to_screen
+from bmx_melius.reporting import LOG, keep_screen_for_warnings, logging_to_screen
 from bmx_melius.training.ensembles import EnsembleTraining
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.interruption import STOPPED_AT_ONCE
@@ -67,7 +67,12 @@ def main(arguments=None, program='train_imagenet.py'):
         series = parse_series(arguments, model_zoo, (EnsembleTraining, StagedTraining), program)
         config = None if series else parse_flags(arguments, model_zoo, program)
         with logging_to_screen():
-            return series.run(run) if series else run(config)
+            if series:
+                return series.run(run)
+            status = run(config)
+            if status:
+                LOG.info('continue with --resume --save-dir %s', config.output.save_dir)
+            return status
     except KeyboardInterrupt:
         print(STOPPED_AT_ONCE, file=sys.stderr)
         return 128 + signal.SIGINT

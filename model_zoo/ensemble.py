@@ -15,6 +15,8 @@ does not affect the training of the members, so the same parameters can be loade
 """
 
 import dataclasses
+import math
+import numbers
 from typing import Any, Dict, Optional, Sequence
 
 from mxnet.gluon import HybridBlock, nn
@@ -55,12 +57,22 @@ class EnsembleOptions(Options):
     alphas: Optional[Sequence[float]] = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.members, int) or self.members < 1:
+        if type(self.members) is not int or self.members < 1:  # a bool is an int as well
             raise UserError(f'members must be a positive number of networks, not {self.members!r}')
-        if self.vote not in VOTES:
+        if not isinstance(self.vote, str) or self.vote not in VOTES:
             raise UserError(f'vote must be {", ".join(VOTES)}, not {self.vote!r}')
-        if self.alphas is not None and (len(self.alphas) != self.members or min(self.alphas) < 0 or not sum(self.alphas) > 0):
-            raise UserError(f'alphas must be {self.members} numbers, at least 0 and not all 0, not {self.alphas!r}')
+        if self.alphas is not None and not _are_votes(self.alphas, self.members):
+            raise UserError(f'alphas must be {self.members} finite numbers, at least 0 and not all 0, not {self.alphas!r}')
+
+
+def _are_votes(alphas: Any, members: int) -> bool:
+    """Return whether `alphas` has a weight for the vote of each of so many members."""
+    return (
+        isinstance(alphas, (list, tuple))
+        and len(alphas) == members
+        and all(isinstance(alpha, numbers.Real) and not isinstance(alpha, bool) and 0 <= alpha < math.inf for alpha in alphas)
+        and any(alphas)
+    )
 
 
 @dataclasses.dataclass(frozen=True)

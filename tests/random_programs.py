@@ -45,7 +45,7 @@ class Maker:
         for _ in range(20):
             name = self.random.choice((*OPERATIONS, *('threshold', 'binary_conv', 'add') * self.exact * 3))
             kinds = OPERATIONS[name].kinds
-            count = 2 if name == 'add' else self.random.randint(1, 4) if name == 'concat' else 1
+            count = 2 if name in ('add', 'maximum') else self.random.randint(1, 4) if name == 'concat' else 1
             inputs = tuple(self.any_value(kinds) for _ in range(count))
             if name == 'multiply' and None not in inputs:
                 inputs += (self.factor_of(inputs[0]),)

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from method_layers import Residual, sequence
 from mxnet import nd
 from mxnet.gluon import HybridBlock, nn
+from mxnet.gluon.contrib.nn import HybridConcurrent, Identity
 
 import bmx_melius as bmx
+import bmx_melius.__main__
 from bmx_melius import UserError
 from bmx_melius.deployment.runtime.packed_files import read_packed
 
@@ -181,6 +183,7 @@ LAYERS = {
     'dense': lambda: nn.Dense(3),
     'sum': lambda: Residual(nn.Conv3D(6, 1)),
     'difference and product': lambda: Operator(lambda F, x: F.relu(x) * x - F.sigmoid(x)),
+    'maximum and minimum': lambda: Operator(lambda F, x: F.broadcast_maximum(x, 2 - x) - F.broadcast_minimum(x, F.sigmoid(x))),
     'gate': lambda: Operator(gate),
     'gate of positions': lambda: Operator(lambda F, x: F.broadcast_mul(x, F.sigmoid(x))),
     'concatenation': lambda: Operator(dense_block),
@@ -195,6 +198,20 @@ LAYERS = {
 @pytest.mark.parametrize('name', LAYERS)
 def test_layers_between_binary_ones_are_packed(name, tmp_path):
     check(sequence(bmx.QActivation(), bmx.QConv3D(6, 1), nn.BatchNorm(), LAYERS[name]()), SHAPE, tmp_path)
+
+
+@pytest.mark.parametrize('pool', [nn.MaxPool3D((3, 2, 3), (2, 2, 1), (1, 0, 1)), nn.GlobalMaxPool3D()])
+def test_maxima_of_numbers_of_very_different_size_are_exact(pool, tmp_path):
+    x = (np.random.choice([-1, 1], SHAPE) * 10 ** np.random.uniform(-30, 30, SHAPE)).astype(np.float32)
+    x[:, ::2] = -np.abs(x[:, ::2])
+    both = HybridConcurrent(axis=1)
+    both.add(Identity(), sequence(bmx.QActivation(), bmx.QConv3D(6, 1)))
+    net = sequence(pool, both)
+    prefix, report = convert(randomized(net, SHAPE), SHAPE, tmp_path)
+    assert report.packed_operators == 1 and not report.left
+    expected = net(nd.array(x)).asnumpy()
+    np.testing.assert_array_equal(bmx.Session(prefix)(x), expected)
+    np.testing.assert_array_equal(imported(prefix)(nd.array(x)).asnumpy(), expected)
 
 
 @pytest.mark.parametrize('name', ['max pooling', 'concatenation', 'flattening'])
@@ -228,8 +245,35 @@ def test_a_video_network_becomes_one_operator_that_takes_clips_of_one_depth(tmp_
         session(np.zeros((1, 3, 16, 32, 32), np.float32))
     with pytest.raises(UserError, match=r'input 0 must have the shape \(batch, 3, 8, height, width\), not \(1, 24, 32, 32\)'):
         session.output_shapes((1, 24, 32, 32))
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r'input 0 must have the shape \(batch, 3, 8, height, width\), not \(1, 6, 8, 32, 32\)'):
         session(np.zeros((1, 6, 8, 32, 32), np.float32))
+
+
+def test_messages_about_sizes_have_the_shapes_of_the_network(tmp_path, monkeypatch):
+    shape = (1, 4, 4, 6, 6)
+    prefix, _ = convert(randomized(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), shape), shape, tmp_path)
+    session = bmx.Session(prefix)
+    with pytest.raises(UserError, match=r'converted with inputs of \(4, 4, 6, 6\) and does not accept \(4, 4, 2, 6\)'):
+        session(np.zeros((1, 4, 4, 2, 6), np.float32))
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '10')
+    with pytest.raises(UserError, match='at most 10 are allowed') as error:
+        session(np.zeros(shape, np.float32))
+    assert 'does not accept' not in str(error.value)
+
+
+def test_the_shape_that_a_network_without_description_needs_is_named(tmp_path, capsys):
+    randomized(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), (1, 4, 4, 6, 6)).export(str(tmp_path / 'net'))
+    assert bmx_melius.__main__.main(['convert', str(tmp_path / 'net'), str(tmp_path / 'packed')]) == 2
+    assert 'N,C,D,H,W' in capsys.readouterr().err
+
+
+def test_mxnet_refuses_other_depths(tmp_path):
+    shape = (1, 4, 4, 6, 6)
+    prefix, _ = convert(randomized(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), shape), shape, tmp_path)
+    assert imported(prefix)(nd.zeros((2, 4, 4, 7, 5))).shape == (2, 6, 2, 5, 3)
+    for wrong in ((1, 2, 8, 6, 6), (1, 8, 2, 6, 6), (1, 16, 1, 6, 6)):
+        with pytest.raises(mx.MXNetError):
+            imported(prefix)(nd.zeros(wrong)).wait_to_read()
 
 
 def test_volumes_pass_between_packed_operators_and_mxnet(tmp_path):

@@ -95,7 +95,9 @@ def test_float_results_differ_only_by_rounding_and_not_by_threads(library, rando
     kernel=st.sampled_from((1, 3)),
     stride=st.integers(1, 2),
     pad_value=st.integers(-1, 1),
-    chain=st.lists(st.sampled_from(('affine', 'relu', 'prelu', 'clip', 'abs', 'add', 'gate', 'map', 'multiply', 'scale_map', 'shift_map'))),
+    chain=st.lists(
+        st.sampled_from(('affine', 'relu', 'prelu', 'clip', 'abs', 'add', 'maximum', 'gate', 'map', 'multiply', 'scale_map', 'shift_map'))
+    ),
 )
 @settings(max_examples=settings().max_examples * 2, suppress_health_check=list(HealthCheck))
 def test_elementwise_operations_after_a_binary_convolution_equal_the_interpreter(
@@ -121,7 +123,7 @@ def test_elementwise_operations_after_a_binary_convolution_equal_the_interpreter
     pads = dict.fromkeys(PADDING, kernel // 2)
     window = dict(kernel_h=kernel, kernel_w=kernel, stride_h=stride, stride_w=stride, **pads)
     x = add('binary_conv', add('threshold', 0), **attributes_of('binary_conv', out_channels=channels, pad_value=pad_value, **window))
-    others = {'add': 1, 'multiply': 1, 'gate': 2, 'map': 3}
+    others = {'add': 1, 'maximum': 1, 'multiply': 1, 'gate': 2, 'map': 3}
     for name in chain[:5]:
         operands = (x, others[name]) if name in others else (x,)
         heights, widths = ((1, extent) for extent in result)

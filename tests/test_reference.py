@@ -264,6 +264,16 @@ def test_factors_are_repeated_as_in_mxnet(factor):
             Program([inputs[0], Value(REAL_KIND, *wrong, False)], [Operation('multiply', (0, 1))], [2]).values()
 
 
+def test_the_maximum_of_two_values_is_that_of_mxnet():
+    value = Value(REAL_KIND, 6, 3, 4, False)
+    program = Program.from_words(Program([value, value], [Operation('maximum', (0, 1))], [2]).to_words())
+    x, y = (np.random.randn(2, *value.shape).astype(np.float32) for _ in range(2))
+    expected = mx.nd.broadcast_maximum(mx.nd.array(x), mx.nd.array(y)).asnumpy()
+    np.testing.assert_array_equal(reference.run(program, [x, y])[0], expected)
+    with pytest.raises(ProgramError, match=r'operation 0: maximum of real \(6, 3, 4\) and real \(6, 1, 4\)'):
+        Program([value, Value(REAL_KIND, 6, 1, 4, False)], [Operation('maximum', (0, 1))], [2]).values()
+
+
 def test_vectors_become_maps_of_one_position():
     x, y = run_one((6,), Operation('unflatten', ()))
     np.testing.assert_array_equal(y, x[:, :, None, None])

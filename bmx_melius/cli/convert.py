@@ -40,8 +40,8 @@ def add_parser(commands):
     )
     add_input_shapes(
         parser,
-        'shape of the input, batch first; for several inputs, repeat the option with the name of each '
-        '(default: the shape in PREFIX-summary.json)',
+        'shape of the input, batch first (N,C,W or N,C,D,H,W for maps with one or three axes); for several inputs, repeat the option '
+        'with the name of each (default: the shape in PREFIX-summary.json)',
     )
     parser.add_argument(
         '--verify',

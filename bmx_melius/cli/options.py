@@ -45,11 +45,16 @@ def shape_of_input(given, exported):
     if not given:
         spec = exported.description().input_spec()
         if spec is None:
-            raise UserError(f'there is no {exported.description_file}: give the shape of the input with --input-shape N,C,H,W')
+            raise UserError(
+                f'there is no {exported.description_file}: give the shape of the input with --input-shape N,C,H,W '
+                '(N,C,W or N,C,D,H,W for maps with one or three axes)'
+            )
         return 1, *spec.shape
     names = [name for name, _ in given]
     if names == [None]:
         return given[0][1]
     if None in names or len(set(names)) != len(names):
-        raise UserError('with several inputs, give each --input-shape once with its name: --input-shape NAME=N,C,H,W')
+        raise UserError(
+            'with several inputs, give each --input-shape once with its name: --input-shape NAME=N,C,H,W (or another number of axes)'
+        )
     return dict(given)

@@ -11,6 +11,8 @@ from .datasets import DATASETS
 class DataConfig:
     """Dataset, files and preprocessing; each field has the name of a flag of ``train_imagenet.py``.
 
+    `bootstrap_sha256` is not a flag: it is the checksum of the file `bootstrap` with which a run was started, None without a file.
+
     Raises
     ------
     UserError
@@ -30,6 +32,7 @@ class DataConfig:
     rec_val: Optional[str] = None
     rec_val_idx: Optional[str] = None
     bootstrap: Union[bool, str] = False
+    bootstrap_sha256: Optional[str] = None
 
     def __post_init__(self):
         require_not_negative(self, 'crop_ratio', 'num_workers')

@@ -327,6 +327,9 @@ class _Model:
         deviation = self._add('Sqrt', self._add('Add', variance, self._constant('eps', eps)))
         return self._add('Reshape', self._add('Div', difference, deviation), shape)
 
+    def maximum(self, _, x, y):
+        return self._add('Max', x, y)
+
     def _affine(self, x, factor, shift):
         return self._add(
             'Add', self._add('Mul', x, self._constant('factor', np.float32(factor))), self._constant('shift', np.float32(shift))

@@ -14,6 +14,8 @@ from typing import List, Tuple
 
 import numpy as np
 
+from ..arguments import require
+
 
 def boost(correct: np.ndarray, classes: int) -> Tuple[List[float], np.ndarray]:
     """Return the voting weights of the members so far, and the weights of the images for the next member.
@@ -23,6 +25,7 @@ def boost(correct: np.ndarray, classes: int) -> Tuple[List[float], np.ndarray]:
     correct : numpy.ndarray of shape (members, images), bool
         Whether each member classifies each training image correctly.
     classes : int
+        At least 2, otherwise `UserError`.
 
     Returns
     -------
@@ -33,6 +36,7 @@ def boost(correct: np.ndarray, classes: int) -> Tuple[List[float], np.ndarray]:
 
     Without errors alpha would be infinite; the error is taken as at least that of half an image of average weight.
     """
+    require(classes > 1, f'boosting needs at least two classes, not {classes}')
     images = correct.shape[1]
     uniform = np.full(images, 1 / images)
     alphas, weights = [], uniform

@@ -56,7 +56,7 @@ def make_parser(zoo, program=PROGRAM):
     _add_training_flags(parser.add_argument_group('training'))
     _add_objective_flags(parser.add_argument_group('objective'), zoo)
     _add_output_flags(parser.add_argument_group('saving and resuming'))
-    parser.set_defaults(new_parameters=None)  # not a flag: a resumed run takes it from its checkpoint
+    parser.set_defaults(new_parameters=None, bootstrap_sha256=None)  # not flags: a resumed run takes them from its checkpoint
     for flag in REFUSED:
         parser.add_argument(flag, nargs='?', action=_Refuse, help=argparse.SUPPRESS)
     return parser
@@ -175,7 +175,8 @@ def _add_data_flags(group):
         default=False,
         metavar='FILE',
         help='train on as many images drawn with replacement: once for the whole run, or, with an .npy FILE of a weight for each '
-        'training image, in each epoch with these probabilities (done for the members of an ensemble by --ensemble-training)',
+        'training image, in each epoch with these probabilities (done for the members of an ensemble by --ensemble-training); a resumed '
+        'run may read the same weights from another FILE',
     )
     group.add_argument(
         '-j',

@@ -88,7 +88,8 @@ def chosen_values(parser, saved, arguments):
 
 def _require_unchanged(saved, before, chosen):
     """Raise `UserError` if a flag that affects the result and is among the `saved` ones has been changed from `before` to `chosen`."""
-    changed = [name for name in saved if name in chosen and name not in CHANGEABLE and chosen[name] != before[name]]
+    changeable = {*CHANGEABLE, 'bootstrap'} if saved.get('bootstrap_sha256') and isinstance(chosen['bootstrap'], str) else CHANGEABLE
+    changed = [name for name in saved if name in chosen and name not in changeable and chosen[name] != before[name]]
     if changed:
         flags = ', '.join(f'{flag_of(name)} {before[name]}' for name in changed)
         raise UserError(

@@ -54,9 +54,7 @@ def train(run):
                 run.save()
                 if lockstep.error:
                     raise UserError(f'{lockstep.error}; then continue with --resume --save-dir {output.save_dir}, nothing is lost')
-                LOG.info(
-                    'stopped in epoch %d after update %d; continue with --resume --save-dir %s', epoch + 1, progress.batch, output.save_dir
-                )
+                LOG.info('stopped in epoch %d after update %d', epoch + 1, progress.batch)
                 return 128 + lockstep.signal
             progress.end_epoch(
                 **progress.results(run.workers),

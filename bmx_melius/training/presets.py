@@ -194,7 +194,8 @@ def with_defaults(options, zoo):
         is_ensemble or values['ensemble_training'] is None,
         f'--ensemble-training {values["ensemble_training"]}: the network {values["model"]} is no ensemble; leave the flag out',
     )
-    values['ensemble_training'] = JOINT if is_ensemble else None  # otherwise each member is a run, see `ensembles.py`
+    if is_ensemble and values['ensemble_training'] is None:
+        values['ensemble_training'] = JOINT  # otherwise each member is a run, see `ensembles.py`
     for name in sorted(without):
         require(
             values[name] is None, f'{flag_of(name)} {values[name]}: the network {values["model"]} has no such option; leave the flag out'

@@ -11,7 +11,7 @@ from ..data.opening import open_source
 from ..data.source import Batching
 from ..errors import UserError
 from ..exported import description_fields
-from ..files import remove_leftovers
+from ..files import remove_leftovers, sha256
 from ..reporting import LOG, logging_to_file
 from .initial_weights import load_initial_weights, set_trained
 from .network import check_dtype, make_network, model_arguments
@@ -63,6 +63,7 @@ class Run:
         self.workers = workers
         self.devices = workers.devices(config.num_gpus)
         check_dtype(config.network.dtype, self.devices[0])
+        config = dataclasses.replace(config, data=_with_checksum(config.data, config.resume))
         self.source = open_source(config.data, Batching(config.images_per_batch, config.seed, workers.rank, workers.count))
         spec = self.source.spec
         pretrained = zoo.get_pretrained_options(config.network.model, config.network.use_pretrained)
@@ -149,6 +150,16 @@ class Run:
             target.symbol_file,
             target.parameter_file(0),
         )
+
+
+def _with_checksum(data, resume):
+    """Return a `DataConfig` with the checksum of the weights of images. Raises `UserError` if those of a resumed run have changed."""
+    if not isinstance(data.bootstrap, str) or not os.path.isfile(data.bootstrap):  # opening the data reports a missing file
+        return data
+    checksum, started_with = sha256(data.bootstrap), data.bootstrap_sha256
+    if resume and started_with not in (None, checksum):
+        raise UserError(f'--bootstrap: {data.bootstrap} has other weights than the run was started with; give the file with these')
+    return data if resume else dataclasses.replace(data, bootstrap_sha256=checksum)
 
 
 def _require_classifier(graph, model, classes):

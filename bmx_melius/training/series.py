@@ -67,9 +67,9 @@ def _read(folder, zoo, kinds):
             raise ValueError('its flags describe a single run')
     except (ValueError, LookupError, TypeError) as error:
         raise UserError(
-            f'{path} is damaged: {last_line(error)}; put back a copy, or continue each stage in its subfolder with --resume'
+            f'{path} is damaged: {last_line(error)}; put back a copy, or continue each run in its subfolder with --resume'
         ) from error
-    return options if read_last(series.folder(0)) else None
+    return series.options if read_last(series.folder(0)) else None
 
 
 class RunSeries(abc.ABC):
@@ -87,12 +87,23 @@ class RunSeries(abc.ABC):
         Name of the network of all runs.
     """
 
+    #: what a run is called in messages
+    unit = 'stage'
+
     #: flags whose values the series chooses for each of its runs
     set_by_series = ()
+
+    #: flags with files in the folder, whose values are computed again when a run is resumed, so that the folder may be moved or copied
+    set_by_folder = ()
 
     def __init__(self, options, zoo, names, network):
         self._options, self._zoo, self._names, self._network = options, zoo, names, network
         self._folder = options['save_dir']
+
+    @property
+    def options(self):
+        """Values of all flags, with those that the series chooses where the user gave none."""
+        return self._options
 
     @staticmethod
     @abc.abstractmethod
@@ -121,10 +132,10 @@ class RunSeries(abc.ABC):
     def check(self, defaults):
         """Raise `UserError` for flags that the series sets, or does not support. `defaults` has the values of flags that are not given."""
         for name in self.set_by_series:
-            require(self._options[name] == defaults[name], f'{flag_of(name)} is set by the stages of {self.title}: leave it out')
+            require(self._options[name] == defaults[name], f'{flag_of(name)} is set by the {self.unit}s of {self.title}: leave it out')
         require(
             self._options['kvstore'] in ('device', 'local', 'nccl'),
-            f'--kvstore {self._options["kvstore"]}: the stages of {self.title} are trained by one process; '
+            f'--kvstore {self._options["kvstore"]}: the {self.unit}s of {self.title} are trained by one process; '
             'train them one by one, with the flags that --dry-run shows',
         )
         if not self._options['dry_run']:
@@ -139,7 +150,7 @@ class RunSeries(abc.ABC):
         dry_run, count = self._options['dry_run'], len(self._names)
         self._check_networks()
         for number, name in enumerate(self._names):
-            LOG.info('stage %d of %d, %s: %s', number + 1, count, name, self.describe(number))
+            LOG.info('%s %d of %d, %s: %s', self.unit, number + 1, count, name, self.describe(number))
             if self.is_finished(number):
                 LOG.info('%s is finished', self.folder(number))
                 continue
@@ -148,7 +159,8 @@ class RunSeries(abc.ABC):
                 self.prepare(number)
             status = run(self._configure(number), decode=number == 0)
             if status:
-                LOG.info('stopped in stage %d of %d; continue with --resume --save-dir %s', number + 1, count, self._folder)
+                place = f'{self.unit} {number + 1} of {count}'
+                LOG.info('stopped in %s; continue with --resume --save-dir %s', place, self._folder)
                 return status
         if not dry_run:
             self.finish()
@@ -185,7 +197,7 @@ class RunSeries(abc.ABC):
             try:
                 create_network(config, self._zoo.get_model, model_arguments(config, classes=2))
             except UserError as error:
-                raise UserError(f'{config.model} has no network for stage {number + 1} of {self.title}, {name}: {error}') from error
+                raise UserError(f'{config.model} has no network for {self.unit} {number + 1} of {self.title}, {name}: {error}') from error
 
     def _configure(self, number):
         """Return the configuration of a run, which continues from its checkpoint if it has one."""
@@ -193,8 +205,9 @@ class RunSeries(abc.ABC):
         if not saved:
             return self.config(number)
         changes = {name: self._options[name] for name in CHANGEABLE if self._options[name] is not None}
-        # `self._options` has flags that checkpoints of earlier versions lack
-        values = {**self._options, **saved['options'], **changes, 'resume': True, 'save_dir': self.folder(number)}
+        own = self.values(number)
+        changes.update({name: own[name] for name in self.set_by_folder}, resume=True, save_dir=self.folder(number))
+        values = {**self._options, **saved['options'], **changes}  # `self._options` has flags that checkpoints of earlier versions lack
         return configure(values, self._zoo)
 
     def _save(self):

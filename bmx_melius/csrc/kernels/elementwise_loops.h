@@ -131,6 +131,8 @@ void combine(const Combine& k) {
                 return combine_each(k, y, [](float x, float number) { return x + number; });
             case Combination::multiply:
                 return combine_each(k, y, [](float x, float number) { return x * number; });
+            case Combination::maximum:
+                return combine_each(k, y, [](float x, float number) { return number > x ? number : x; });
         }
     });
 }

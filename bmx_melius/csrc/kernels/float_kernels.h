@@ -108,8 +108,8 @@ struct Transform {
     const float* b;
 };
 
-// x = y, x + y or x y for every element.
-enum class Combination { copy, add, multiply };
+// x = y, x + y, x y or the larger of both for every element.
+enum class Combination { copy, add, multiply, maximum };
 
 struct Combine {
     Combination kind;

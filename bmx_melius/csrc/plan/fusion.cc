@@ -106,6 +106,7 @@ class Fuser {
             case Op::sigmoid:
             case Op::abs:
             case Op::multiply:
+            case Op::maximum:
             case Op::channel_mean:
             case Op::scale_map:
             case Op::shift_map:
@@ -303,6 +304,8 @@ class Fuser {
                 return true;
             case Op::add:
                 return facts_.ranges[value_of(i)].number() == Number::f32 && is_computed(other_operand(o, x));
+            case Op::maximum:
+                return is_computed(other_operand(o, x));
             case Op::multiply:
                 return (o.inputs[0] == x || program_.values()[x] == program_.values()[o.inputs[0]]) &&
                        is_computed(other_operand(o, x));

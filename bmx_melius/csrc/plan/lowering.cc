@@ -16,6 +16,19 @@ namespace {
 constexpr int64_t kFewPixels = 128;  // pixels of a map at conversion
 constexpr int64_t kFewRows = 8;      // likewise, for matrix products with one row per pixel
 
+// Returns how an elementwise operation combines its operands.
+Combination combination_of(Op op) {
+    switch (op) {
+        case Op::add:
+        case Op::shift_map:
+            return Combination::add;
+        case Op::maximum:
+            return Combination::maximum;
+        default:
+            return Combination::multiply;
+    }
+}
+
 class Lowering {
   public:
     Lowering(const Program& program, const int32_t* words, const InstructionSet& instruction_set, const Fusion& fusion,
@@ -176,12 +189,13 @@ class Lowering {
                 break;
             case Op::add:
             case Op::multiply:
+            case Op::maximum:
                 stage.what = ElementwiseStage::with_value;
-                stage.combination = operation(i).op == Op::add ? Combination::add : Combination::multiply;
+                stage.combination = combination_of(operation(i).op);
                 break;
             default:
                 stage.what = ElementwiseStage::with_constants;
-                stage.combination = operation(i).op == Op::shift_map ? Combination::add : Combination::multiply;
+                stage.combination = combination_of(operation(i).op);
                 stage.constants = arrays_.map_constants(i);
         }
         return stage;

@@ -163,8 +163,9 @@ Value result_of(const Operation& operation, const std::vector<Value>& values) {
             result.height = result.width = 1;
             break;
         case Op::add:
+        case Op::maximum:
             if (!(x == *inputs[1])) {
-                throw Error("add of " + to_string(x) + " and " + to_string(*inputs[1]));
+                throw Error(std::string(rule.name) + " of " + to_string(x) + " and " + to_string(*inputs[1]));
             }
             break;
         case Op::concat:
@@ -302,6 +303,7 @@ const std::vector<Rule>& rules() {
          false,
          Rule::real,
          {{"groups", &A::groups, 1, kMaxChannels}, {"by_position", &A::by_position, 0, 1}}},
+        {"maximum", 2, 2, true, false, Rule::real, {}},
     };
     return table;
 }

@@ -54,6 +54,7 @@ enum class Op {  // values are the opcodes of the format
     upsample,
     global_max_pool,
     normalize,
+    maximum,
 };
 
 // Attributes of an operation. Those that it does not have are neutral.

@@ -47,7 +47,7 @@ class ElementwiseChain {
     std::vector<ElementwiseStage> stages_;
 };
 
-// x = y, x + y or x y for a value y.
+// x = y, x + y, x y or the larger of both for a value y.
 void combine_with(const FloatKernels& kernels, const Memory& memory, const Source& source, Combination combination,
                   const Pixels& pixels);
 

@@ -29,7 +29,7 @@ def assemble(network, partition, programs, words):
     """
     symbol = SymbolJson(attributes={'mxnet_version': _MXNET_VERSION})
     arrays, position, kept = {}, {}, set()
-    outer, maps = {}, {}  # Entry -> node that makes its shape of that of a map of a program, or the reverse (`borders`)
+    outer, maps = {}, {}  # Entry -> reference to a node that makes its shape of that of a map of a program, or the reverse (`borders`)
 
     def finish(item):
         """Append an item (a region or a node) whose inputs have all been appended."""
@@ -49,6 +49,12 @@ def assemble(network, partition, programs, words):
         arrays[f'arg:{name}_program'] = vector
         position[item] = symbol.add(NAME, name, inputs, operator_attributes(lowered.program))
 
+    def chained(source, nodes):
+        """Add nodes one after the other to the value of the reference `source`; return the reference to the result."""
+        for operator, name, attributes in nodes:
+            source = [symbol.add(operator, name, [source], attributes), 0, 0]
+        return source
+
     def reference(entry):
         region = partition.region_of.get(entry.node)
         if region is None:
@@ -58,8 +64,8 @@ def assemble(network, partition, programs, words):
         if border is None:
             return [position[region], number, 0]
         if entry not in outer:
-            outer[entry] = symbol.add(*border.after(entry.node.name, number, [position[region], number, 0]))
-        return [outer[entry], 0, 0]
+            outer[entry] = chained([position[region], number, 0], border.after(entry.node.name, number))
+        return outer[entry]
 
     def map_of(entry):
         """Return the reference to a value as an input of a packed operator."""
@@ -70,8 +76,8 @@ def assemble(network, partition, programs, words):
         if region is not None:
             return [position[region], programs[region].outputs.index(entry), 0]
         if entry not in maps:
-            maps[entry] = symbol.add(*border.before(entry.node.name, entry.slot, reference(entry)))
-        return [maps[entry], 0, 0]
+            maps[entry] = chained(reference(entry), border.before(entry.node.name, entry.slot))
+        return maps[entry]
 
     def item_of(entry):
         return partition.region_of.get(entry.node, entry.node)

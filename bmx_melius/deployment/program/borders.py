@@ -7,7 +7,7 @@ The operator accepts one depth only, which the nodes name.
 import dataclasses
 from typing import Optional, Tuple
 
-_DEPTH = '__depth__'  # MXNet ignores attributes with such names
+_DEPTH, _CHANNELS = '__depth__', '__channels__'  # MXNet ignores attributes with such names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,17 +16,19 @@ class Border:
 
     Attributes
     ----------
-    depth : int or None
-        None for a value (N, C, W).
+    depth, channels : int or None
+        Of a value (N, C, D, H, W); None for a value (N, C, W).
     """
 
     depth: Optional[int] = None
+    channels: Optional[int] = None
 
-    def in_program(self, shape: Tuple[int, ...]) -> Optional[Tuple[int, ...]]:
-        """Return the shape in the program for one in the network; None if the latter has another rank or depth."""
+    def in_program(self, shape: Tuple[int, ...], channels: int) -> Optional[Tuple[int, ...]]:
+        """Return the shape in a program with `channels` channels for one in the network; None if the latter does not fit."""
         if self.depth is None:
-            return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else None
-        return (shape[0], shape[1] * shape[2], *shape[3:]) if len(shape) == 5 and shape[2] == self.depth else None
+            return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 and shape[1] == channels else None
+        fits = len(shape) == 5 and shape[2] == self.depth and shape[1] * self.depth == channels
+        return (shape[0], channels, *shape[3:]) if fits else None
 
     def in_network(self, shape: tuple) -> tuple:
         """Return the shape in the network for one in the program."""
@@ -40,29 +42,44 @@ class Border:
             return f'(batch, {channels}, width)'
         return f'(batch, {channels // self.depth}, {self.depth}, height, width)'
 
-    def before(self, name, slot, reference):
-        """Return the arguments of `SymbolJson.add` for the node before an operator; `reference` is its input."""
+    def before(self, name, slot):
+        """Return operator, name and attributes of each node before a packed operator, of which the first one reads the value.
+
+        The first node for a map with three axes splits channels and depth in two factors each, of which one is 1, because MXNet refuses
+        other sizes there and not where it joins axes.
+        """
         name = f'{name}_map{slot}'
         if self.depth is None:
-            return 'expand_dims', name, [reference], {'axis': '2'}
-        return 'Reshape', name, [reference], {'shape': '(0, -3, 0, 0)', _DEPTH: str(self.depth)}
+            return [('expand_dims', name, {'axis': '2'})]
+        sizes = {_DEPTH: str(self.depth), _CHANNELS: str(self.channels)}
+        checked = {'shape': f'(0, -4, 1, {self.channels}, -4, {self.depth}, 1, 0, 0)', **sizes}
+        return [('Reshape', f'{name}_checked', checked), ('Reshape', name, {'shape': '(-3, -3, -3, 0)', **sizes})]
 
-    def after(self, name, slot, reference):
-        """Return the arguments of `SymbolJson.add` for the node after an operator."""
+    def after(self, name, slot):
+        """Return operator, name and attributes of each node after a packed operator."""
         if self.depth is None:
-            return 'squeeze', f'{name}_line{slot}', [reference], {'axis': '2'}
-        return 'Reshape', f'{name}_volume{slot}', [reference], {'shape': f'(0, -4, -1, {self.depth}, 0, 0)', _DEPTH: str(self.depth)}
+            return [('squeeze', f'{name}_line{slot}', {'axis': '2'})]
+        sizes = {_DEPTH: str(self.depth), _CHANNELS: str(self.channels)}
+        return [('Reshape', f'{name}_volume{slot}', {'shape': f'(0, -4, {self.channels}, {self.depth}, 0, 0)', **sizes})]
 
 
 def border_of(shape):
     """Return the `Border` of a value of a network with this shape, None if a program has it with the same shape."""
-    return {3: Border(), 5: Border(shape[2])}.get(len(shape)) if len(shape) > 2 else None
+    return {3: Border(), 5: Border(*shape[2:0:-1])}.get(len(shape)) if len(shape) > 2 else None
 
 
-def read_border(node, is_after):
-    """Return the `Border` that wrote a node of a symbol (`symbol_json.SymbolJson`) before or after an operator, None for other nodes."""
-    attributes = node['attrs']
-    depth = attributes.get(_DEPTH, '')
-    border = Border(int(depth) if depth.isdigit() else None)
-    operator, _, _, expected = (border.after if is_after else border.before)('', 0, None)
-    return border if (node['op'], attributes) == (operator, expected) else None
+def read_border(symbol, position, is_after):
+    """Return the `Border` whose nodes end with that at a position of a symbol (`symbol_json.SymbolJson`), and their positions.
+
+    (None, []) for other nodes.
+    """
+    attributes = symbol.nodes[position]['attrs']
+    sizes = [attributes.get(name, '') for name in (_DEPTH, _CHANNELS)]
+    border, positions = Border(*(int(size) if size.isdigit() else None for size in sizes)), []
+    for operator, _, expected in reversed((border.after if is_after else border.before)('', 0)):
+        node = symbol.nodes[position]
+        if (node['op'], node['attrs']) != (operator, expected):
+            return None, []
+        positions.append(position)
+        position = node['inputs'][0][0]
+    return border, positions

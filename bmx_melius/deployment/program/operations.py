@@ -54,6 +54,8 @@ C is the number of input channels; *geometry* is kernel, stride, dilation, each 
 ``normalize`` x
     (x - m) / sqrt(v + eps), with the mean m and the variance v over the channels of each of ``groups`` groups and all positions, or the
     channels of a group at one position if ``by_position``.
+``maximum`` x y
+    The larger of two elements at the same position. NaN need not propagate.
 """
 
 import dataclasses
@@ -139,10 +141,11 @@ OPERATIONS = {
     'upsample': Rule(26, (1, 1), (REAL_KIND,), REAL_KIND, {'scale_h': (1, 255), 'scale_w': (1, 255), 'repeat': _FLAG}),
     'global_max_pool': Rule(27, (1, 1), (REAL_KIND,), REAL_KIND),
     'normalize': Rule(28, (1, 1), (REAL_KIND,), REAL_KIND, {'groups': (1, MAX_CHANNELS), 'by_position': _FLAG}),
+    'maximum': Rule(29, (2, 2), (REAL_KIND,), REAL_KIND),
 }
 
 # Operations on the elements at one position of inputs of equal size, wherever that is.
-ELEMENTWISE = ('affine', 'relu', 'add', 'prelu', 'clip', 'sigmoid', 'abs', 'elu', 'gelu')
+ELEMENTWISE = ('affine', 'relu', 'add', 'prelu', 'clip', 'sigmoid', 'abs', 'elu', 'gelu', 'maximum')
 
 # Attributes that version 1 of the format does not have -> the attribute with their value, or the value.
 ABSENT_IN_VERSION_1 = {'pad_bottom': 'pad_top', 'pad_right': 'pad_left', 'planes': 1}
@@ -236,9 +239,9 @@ def result_of(operation, inputs):
         height, width = _pooled_size(operation, x)
     elif name in ('global_avg_pool', 'global_max_pool'):
         height = width = 1
-    elif name == 'add':
+    elif name in ('add', 'maximum'):
         if x != inputs[1]:
-            raise ProgramError(f'add of {x} and {inputs[1]}')
+            raise ProgramError(f'{name} of {x} and {inputs[1]}')
     elif name == 'multiply':
         y = inputs[1]
         if y.channels not in (1, channels) or y.height not in (1, height) or y.width not in (1, width):

@@ -345,5 +345,6 @@ _FUNCTIONS = {
     'upsample': _upsample,
     'global_max_pool': lambda x: x.max(axis=(2, 3), keepdims=True),
     'normalize': _normalize,
+    'maximum': np.maximum,
 }
 ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool', 'global_max_pool', 'normalize')

@@ -110,10 +110,10 @@ def _bypass_borders(symbol):
         """Replace references to such nodes by those to their inputs; return a dict from their indices in the list to a `Border`."""
         found = {}
         for number, (position, *_) in enumerate(references):
-            border = read_border(symbol.nodes[position], is_after)
+            border, positions = read_border(symbol, position, is_after)
             if border:
-                bypassed.add(position)
-                found[number], references[number] = border, symbol.nodes[position]['inputs'][0]
+                bypassed.update(positions)
+                found[number], references[number] = border, symbol.nodes[positions[-1]]['inputs'][0]
         return found
 
     outputs, inputs = bypass(symbol.heads, is_after=True), {}

@@ -235,9 +235,10 @@ class Session:
         border = self._borders.inputs.get(number)
         if border is None:
             return tuple(shape)
-        found = border.in_program(tuple(shape))
+        channels = self._runner.program.inputs[number].channels
+        found = border.in_program(tuple(shape), channels)
         if found is None:
-            expected = border.expected(self._runner.program.inputs[number].channels)
+            expected = border.expected(channels)
             raise ProgramError(f'input {number} must have the shape {expected}, not {tuple(shape)}')
         return found
 
@@ -253,7 +254,8 @@ class Session:
 
     def _other_sizes(self, arrays):
         """Return the end of an error message about input sizes that differ from those at conversion, or an empty string."""
-        expected, given = [shape[1:] for shape in self.input_shapes], [array.shape[1:] for array in arrays]
+        expected = [shape[1:] for shape in self.input_shapes]
+        given = [_in_network(self._borders.inputs.get(number), array.shape)[1:] for number, array in enumerate(arrays)]
         if given == expected:
             return ''
         expected, given = (', '.join(map(str, shapes)) for shapes in (expected, given))

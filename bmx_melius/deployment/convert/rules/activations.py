@@ -85,13 +85,13 @@ def _clip_between(builder, node):
 
 
 @rule('_maximum_scalar', '_MaximumScalar', volumes=True)
-def _maximum(builder, node):
+def _maximum_with_number(builder, node):
     """Convert the maximum of a value and a number to `clip`."""
     _clip(builder, node, _input(builder, node), float(node.attributes['scalar']), np.inf)
 
 
 @rule('_minimum_scalar', '_MinimumScalar', volumes=True)
-def _minimum(builder, node):
+def _minimum_with_number(builder, node):
     """Convert the minimum of a value and a number to `clip`."""
     _clip(builder, node, _input(builder, node), -np.inf, float(node.attributes['scalar']))
 

@@ -70,6 +70,19 @@ def _quotient(builder, node):
     builder.set(node, builder.affine(x, factor, 0) if factor.ndim == 1 else builder.add_positionwise('scale_map', x, factor))
 
 
+@rule('broadcast_maximum', '_maximum', '_Maximum', volumes=True)
+def _maximum(builder, node):
+    """Convert the maximum of two values of one shape to `maximum`."""
+    builder.set(node, builder.add('maximum', _of_one_shape(builder, node)))
+
+
+@rule('broadcast_minimum', '_minimum', '_Minimum', volumes=True)
+def _minimum(builder, node):
+    """Convert the minimum of two values of one shape to `maximum`, between multiplications by -1."""
+    negated = [builder.affine(number, -1, 0) for number in _of_one_shape(builder, node)]
+    builder.set(node, builder.affine(builder.add('maximum', negated), -1, 0))
+
+
 @rule('square', volumes=True)
 def _square(builder, node):
     """Convert to `multiply`."""

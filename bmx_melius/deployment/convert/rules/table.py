@@ -18,8 +18,6 @@ REASONS = {  # common operators without a rule -> the reason
     'log': 'there is no operation for logarithms',
     'sqrt': 'there is no operation for roots',
     'sign': 'it is 0 at 0, where the sign of binary layers is +1; use QActivation',
-    'broadcast_maximum': 'only the maximum of a value and a number is an operation',
-    'broadcast_minimum': 'only the minimum of a value and a number is an operation',
     'sum': 'its result depends on the size of the map, which a program does not know; use mean',
     'dot': 'a program multiplies with constant matrices only',
     'batch_dot': 'a program multiplies with constant matrices only',

@@ -134,10 +134,7 @@ def convolution(builder, node, name, x, arrays, pad_value=0, **attributes):
 
 
 def pooling(builder, node, x, kind):
-    """Add max, average or sum pooling of a map with three axes: of each depth, then over the depths. Return the number of the result.
-
-    The maximum over depths is a + relu(b - a), which differs from b by rounding where it exceeds a.
-    """
+    """Add max, average or sum pooling of a map with three axes: of each depth, then over the depths. Return the number of the result."""
     full = node.attributes.get('pooling_convention', 'valid') == 'full'
     geometry = geometry_of(node, dilation=False)
     counts_padding = kind == 'sum' or kind == 'avg' and node.attributes.get('count_include_pad', 'None') in ('None', 'True', '1')
@@ -170,6 +167,5 @@ def global_pooling(builder, x, count, kind):
 def _largest(builder, numbers):
     largest, *others = numbers
     for number in others:
-        excess = builder.add('relu', [builder.add('add', [number, builder.affine(largest, -1, 0)])])
-        largest = builder.add('add', [largest, excess])
+        largest = builder.add('maximum', [largest, number])
     return largest
