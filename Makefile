@@ -3,10 +3,10 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-LINT_READY := $(VENV)/.ready-lint
-DOCS_READY := $(VENV)/.ready-docs
-WHEEL_READY := $(VENV)/.ready-wheel
 NATIVE := $(VENV)/.ready-native
+
+# Commands that write to the environment or compile the package wait for those of another `make` (tools/make_venv.sh).
+LOCKED := $(and $(shell command -v flock),flock $(VENV).lock)
 
 # Each worker begins with a run of successive tests, so that fixtures of a module are seldom made twice; one that has finished takes over
 # half of what another has left, so that no core is idle at the end.
@@ -17,10 +17,10 @@ VERSION := -c 'import sys; print(sys.version)'
 REBUILD := $(shell test ! -e $(READY) || test "$$('$(or $(PYTHON),$(BIN)/python)' $(VERSION) 2>/dev/null)" = \
 	"$$($(BIN)/python $(VERSION) 2>/dev/null || echo none)" || echo rebuild)
 
-.PHONY: help demo test test-arm test-c test-long test-wheel experiments docs wheel lint format clean rebuild
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile) rebuild
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(NATIVE) ## train a binary MeliusNet on handwritten digits, then export, pack, run and time it
 	$(BIN)/python examples/demo.py
@@ -37,44 +37,70 @@ test-c: $(NATIVE) ## build and test the library for C and C++ and bmx-classify (
 test-arm: $(NATIVE) ## test the engine on aarch64 in an emulator, against this machine (installs compiler and emulator where it may)
 	$(BIN)/python -W ignore tools/test_arm.py
 
-test-wheel: $(NATIVE) $(WHEEL_READY) ## install the wheel in dist into new environments of all Pythons in PATH, and run it
-	@ls dist/*.whl >/dev/null 2>&1 || { echo 'error: there is no wheel in dist: make wheel' >&2; exit 1; }
-	BMX_MELIUS_WHEEL="$$(ls dist/*.whl)" $(BIN)/python -m pytest tests/test_wheel.py -rs $(ARGS)
+test-mcu: $(NATIVE) ## run exported C on a Cortex-M3 and a Cortex-M7 in an emulator, against the engine (installs compiler and emulator where it may)
+	$(BIN)/python -W ignore tools/test_mcu.py
+
+test-scale: $(NATIVE) $(VENV)/.ready-scale ## test `bmx-melius score` on local clusters of Dask and Ray whose workers are killed
+	$(BIN)/python -m pytest tests/test_score.py tests/test_score_images.py $(PARALLEL) $(ARGS)
+
+test-service: $(NATIVE) $(VENV)/.ready-serve $(VENV)/.ready-service-tests ## test the service, its page in Chromium and a load (installs Chromium by apt-get if root)
+	tools/test_service.sh $(BIN)/python $(ARGS)
+
+load-test: $(NATIVE) $(VENV)/.ready-serve $(VENV)/.ready-service-tests ## measure the service at rising load and write docs/serving-load.md (some minutes)
+	$(BIN)/python benchmarks/serving_load.py $(ARGS)
+
+test-wasm: $(NATIVE) ## test the engine in WebAssembly by Node.js, against this machine, and the page of `make wasm` in Chromium
+	$(BIN)/python -W ignore tools/test_wasm.py
+
+test-wheel: $(NATIVE) $(VENV)/.ready-wheel ## install the wheel in dist into new environments of all Pythons in PATH, and run it
+	@ls dist/*_$$(uname -m).whl >/dev/null 2>&1 || { echo 'error: there is no wheel in dist: make wheel' >&2; exit 1; }
+	BMX_MELIUS_WHEEL="$$(ls dist/*_$$(uname -m).whl)" $(BIN)/python -m pytest tests/test_wheel.py -rs $(ARGS)
+
+fuzz: $(NATIVE) $(VENV)/.ready-fuzz ## fuzz the readers of files for 8 minutes (ARGS='--minutes 60 packed'; installs clang by apt-get if root)
+	tools/fuzz.sh $(BIN)/python $(ARGS)
 
 experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)
 	$(BIN)/python experiments/run.py all --quick $(ARGS)
 
-docs: $(DOCS_READY) ## build the documentation site in build/site; its links and anchors are checked
+docs: $(VENV)/.ready-docs ## build the documentation site in build/site; its links and anchors are checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'documentation: build/site/index.html'
 
-wheel: $(NATIVE) $(WHEEL_READY) ## build the source distribution and a manylinux wheel into dist, and test the wheel
+wasm: $(NATIVE) ## build the engine for WebAssembly, and a page that classifies drawn digits, in build/web (installs Emscripten where it may)
+	$(BIN)/python -W ignore tools/make_wasm.py build/web
+
+wheel: $(NATIVE) $(VENV)/.ready-wheel ## build the source distribution and a manylinux wheel into dist, and test the wheel
 	@tools/make_wheel.sh $(BIN)/python dist
 	@$(MAKE) --no-print-directory test-wheel
 
-lint: $(LINT_READY) ## check style, import contracts and the format of the C++ code
+wheel-arm: $(NATIVE) $(VENV)/.ready-wheel ## cross-compile a manylinux wheel for aarch64 into dist, and run it in an emulator (needs Debian or Ubuntu)
+	@$(BIN)/python -W ignore tools/test_wheel_arm.py --install-tools
+	@tools/make_wheel.sh $(BIN)/python dist aarch64
+	@$(BIN)/python -W ignore tools/test_wheel_arm.py dist
+
+lint: $(VENV)/.ready-lint ## check style, import contracts and the format of the C++ code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	git ls-files '*.c' '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format --dry-run -Werror
 
-format: $(LINT_READY) ## apply automatic fixes and format the code
+format: $(VENV)/.ready-lint ## apply automatic fixes and format the code
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 	git ls-files '*.c' '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format -i
 
 clean: ## remove the environment and all build products
-	rm -rf $(VENV) build dist *.egg-info bmx_melius/*.so .pytest_cache .hypothesis .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV).lock build dist *.egg-info bmx_melius/*.so .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(READY): requirements.txt setup.py pyproject.toml bmx_melius/_version.py tools/make_venv.sh tools/build_backend.py $(REBUILD)
-	@PYTHON='$(PYTHON)' tools/make_venv.sh $(VENV)
+	@PYTHON='$(PYTHON)' tools/make_venv.sh $(VENV) $(filter-out rebuild,$^)
 
 # Installing the package also compiles, but hides messages. This target compiles what has changed since or failed.
 $(NATIVE): $(READY) tools/native_build.py tools/compile_flags.txt $(shell find bmx_melius/csrc -type f)
-	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@$(LOCKED) $(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
-$(LINT_READY) $(DOCS_READY) $(WHEEL_READY): $(VENV)/.ready-%: requirements-%.txt $(READY)
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<
+$(addprefix $(VENV)/.ready-,lint docs wheel fuzz scale serve service-tests): $(VENV)/.ready-%: requirements-%.txt $(READY)
+	@$(LOCKED) $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<
 	@touch $@

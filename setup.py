@@ -40,7 +40,8 @@ setup(
     packages=find_packages(include=['bmx_melius', 'bmx_melius.*', 'model_zoo', 'model_zoo.*']),
     py_modules=['train_imagenet'],  # the program of `bmx-melius train`
     package_data={
-        'bmx_melius': ['csrc/api/bmx_melius.h', 'py.typed'],  # bmx_melius.h is for programs that use the engine without Python
+        # bmx_melius.h is for programs that use the engine without Python; export-c copies kernels
+        'bmx_melius': ['csrc/api/bmx_melius.h', 'deployment/c_export/kernels/*.c', 'py.typed', 'serving/page.html'],
         'model_zoo': ['published.json', 'py.typed'],
     },
     ext_modules=extensions(),
@@ -67,6 +68,9 @@ setup(
         'horovod': ['horovod>=0.28'],  # --kvstore horovod; docs/distributed.md explains its installation
         'onnx': ['onnx>=1.14', 'onnxruntime'],  # export-onnx; onnxruntime verifies the exported model
         'larq': ['h5py'],  # import-larq
+        'score': ['dask', 'distributed', 'pyarrow>=14', 'tqdm'],  # score, on one machine and on a Dask cluster
+        'ray': ['pyarrow>=14', 'ray>=2.9', 'tqdm'],  # score --engine ray
+        'serve': ['starlette>=0.40', 'uvicorn>=0.30', 'python-multipart>=0.0.18', 'prometheus-client>=0.17'],  # not MXNet
         'test': ['h5py', 'hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'pytest-xdist', 'scikit-learn'],
         # Libraries of `bmx-melius bench --compare`, in versions that work with NumPy below 1.24.
         'bench': [

@@ -1,9 +1,9 @@
 """Benchmark of `Session` on an idle machine, and on a machine with programs that keep every core busy.
 
-Each row is a separate process with a number of threads, with or without MXNet imported. The rows run alternately, so that other load
-affects all of them alike. Printed are the median and the 90th percentile of all runs of a row, and their ratios to those of one thread.
-``--beside FOLDER`` also times the engine of another, compiled checkout of this project, to compare before and after a change. Results:
-docs/deploy.md. Run: ``python benchmarks/shared_machine.py``.
+Each row is a process with a number of threads, with or without MXNet imported; with ``--processes N`` it is N such processes, which run at
+the same time. The rows run alternately, so that other load affects all of them alike. Printed are the median and the 90th percentile of all
+runs of a row, and their ratios to those of one thread. ``--beside FOLDER`` also times the engine of another, compiled checkout of this
+project, to compare before and after a change. Results: docs/deploy.md. Run: ``python benchmarks/shared_machine.py``.
 """
 
 import argparse
@@ -76,15 +76,19 @@ def convert_network(name, folder):
 
 
 def time_rows(rows, busy, rounds, runs):
-    """Return the times in seconds of every run of each row, a dict of lists, while `busy` programs keep cores busy."""
+    """Return the times in seconds of all runs of each row, a dict of lists, while `busy` programs keep cores busy.
+
+    The processes of a row, `rows` is a dict of lists, run at the same time.
+    """
     seconds = {row: [] for row in rows}
     with busy_cores(busy):
         for number in range(rounds + 1):
-            for row, worker in rows.items():
-                print(runs, file=worker.stdin, flush=True)
-                answer = json.loads(worker.stdout.readline())
+            for row, workers in rows.items():
+                for worker in workers:
+                    print(runs, file=worker.stdin, flush=True)
+                answers = [json.loads(worker.stdout.readline()) for worker in workers]
                 if number:  # the first round is warm-up
-                    seconds[row] += answer
+                    seconds[row] += [run for answer in answers for run in answer]
     return seconds
 
 
@@ -103,6 +107,9 @@ def main():
     parser.add_argument('--network', default='meliusnet22', help='name in the zoo (default: %(default)s)')
     parser.add_argument('--beside', metavar='FOLDER', help='another compiled checkout to compare with')
     parser.add_argument('--busy', type=int, nargs='+', metavar='N', help='numbers of busy programs (default: 0, then one per core)')
+    parser.add_argument(
+        '--processes', type=int, default=1, metavar='N', help='processes of a row, run at the same time (default: %(default)s)'
+    )
     parser.add_argument('--rounds', type=int, default=20, help='rounds, in each of which all rows run (default: %(default)s)')
     parser.add_argument('--runs', type=int, default=20, help='runs of a row in a round (default: %(default)s)')
     arguments = parser.parse_args()
@@ -110,8 +117,12 @@ def main():
     checkouts = {'': ROOT, **({'the other: ': pathlib.Path(arguments.beside).resolve()} if arguments.beside else {})}
     with tempfile.TemporaryDirectory() as folder:
         prefix = convert_network(arguments.network, folder)
-        rows = {label + title: start_worker(path, prefix, *row) for label, path in checkouts.items() for title, row in ROWS.items()}
-        with ending(rows.values()):
+        rows = {
+            label + title: [start_worker(path, prefix, *row) for _ in range(arguments.processes)]
+            for label, path in checkouts.items()
+            for title, row in ROWS.items()
+        }
+        with ending([worker for workers in rows.values() for worker in workers]):
             for busy in arguments.busy or (0, len(os.sched_getaffinity(0))):
                 show(time_rows(rows, busy, arguments.rounds, arguments.runs), busy)
 

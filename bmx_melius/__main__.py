@@ -12,6 +12,7 @@ from .cli import (
     bench,
     convert,
     evaluate,
+    export_c,
     export_onnx,
     import_bmxnet,
     import_larq,
@@ -19,6 +20,8 @@ from .cli import (
     operators,
     pack_images,
     predict,
+    score,
+    serve,
     summary,
     tables,
     train,
@@ -31,10 +34,13 @@ _COMMANDS = (
     summary,
     convert,
     export_onnx,
+    export_c,
     import_larq,
     import_bmxnet,
     bench,
     predict,
+    score,
+    serve,
     evaluate,
     pack_images,
     tables,
@@ -50,6 +56,10 @@ _PACKAGES = {  # modules that commands need, and how to install them
     'cv2': 'pip install opencv-python-headless',
     'tqdm': 'pip install tqdm',
     'PIL': 'pip install pillow',
+    'pyarrow': "pip install 'bmx-melius[score]'",
+    'distributed': "pip install 'bmx-melius[score]'",
+    'ray': "pip install 'bmx-melius[ray]'",
+    **dict.fromkeys(('starlette', 'uvicorn', 'prometheus_client', 'python_multipart'), "pip install 'bmx-melius[serve]'"),
 }
 _DESCRIPTION = 'Binary neural networks on MXNet: train, count operations and parameters, convert, evaluate and time trained networks.'
 _EXAMPLES = """\
@@ -60,7 +70,10 @@ examples:
   bmx-melius import-larq w.h5 larq22 --model meliusnet22      # a network trained with Larq
   bmx-melius import-bmxnet checkpoint.params meliusnet22 --model meliusnet22    # a BMXNet-v2 checkpoint
   bmx-melius export-onnx out/best best.onnx   # for other runtimes, in float arithmetic
+  bmx-melius export-c out/packed firmware     # C for microcontrollers
   bmx-melius predict out/best photo.jpg       # classify with an exported network
+  bmx-melius score out/packed photos --output scores          # classify many images in parallel, into Parquet files
+  bmx-melius serve out/best-packed            # answer requests over HTTP with packed networks
   bmx-melius evaluate out/best photos         # accuracy on labelled images, photos/CLASS/*.jpg
   bmx-melius bench meliusnet22 --compare      # time of each step on this machine, compared with other libraries
   bmx-melius pack-images imagenet             # folders of images to record files for training

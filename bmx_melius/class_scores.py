@@ -48,6 +48,26 @@ def most_probable(probabilities, top):
     return (-probabilities).argsort(kind='stable')[:top].tolist()
 
 
+def describe_classes(scores, names, top):
+    """Describe the `top` most probable classes of an image, the most probable one first.
+
+    Parameters
+    ----------
+    scores : numpy.ndarray, (classes,)
+        Logits.
+    names : list of str or None
+    top : int
+
+    Returns
+    -------
+    list of tuple (int, str or None, float)
+        Number of the class, its name and its probability.
+    """
+    (probabilities,) = softmax(scores[None])
+    best = most_probable(probabilities, top)
+    return [(number, names[number] if names else None, float(probabilities[number])) for number in best]
+
+
 def require_names(names, classes, source):
     """Raise `UserError` if there are names of the classes, but not one for each; `source` contains the names."""
     if names is not None and len(names) != classes:

@@ -14,7 +14,7 @@ import struct
 
 import numpy as np
 
-from .errors import UserError
+from .errors import UserError, is_printable
 from .files import read_bytes, replacing
 
 _HEADER = struct.pack('<QQ', 0x112, 0)
@@ -181,6 +181,9 @@ class _Reader:
         (length,) = self.take('<Q')
         begin = self.skip(length)
         try:
-            return self.content[begin : self.position].decode()
+            name = self.content[begin : self.position].decode()
         except UnicodeDecodeError as error:
             raise self.error(f'is damaged: the name at byte {begin} is not valid UTF-8') from error
+        if not is_printable(name):
+            raise self.error(f'is damaged: the name at byte {begin} has control characters')
+        return name

@@ -1,4 +1,8 @@
-"""Exceptions of the library, and a helper that shortens the messages of MXNet's errors."""
+"""Exceptions of the library, and helpers for messages, such as one that shortens the messages of MXNet's errors."""
+
+import re
+
+_CONTROL = re.compile('[\\0-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]')
 
 
 class UserError(ValueError):
@@ -27,3 +31,8 @@ def describe_os_error(error: OSError) -> str:
 def last_line(error):
     """Return the last line of an error message. MXNet prepends a C++ stack trace to its messages."""
     return (str(error).strip() or type(error).__name__).splitlines()[-1]
+
+
+def is_printable(name):
+    """Return whether a name can be printed in a line of UTF-8: it has no control characters, which a terminal could execute."""
+    return _CONTROL.search(name) is None

@@ -16,10 +16,16 @@ from .errors import UserError
 if TYPE_CHECKING:
     import PIL.Image
 
+SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff')  # of image files that both Pillow and OpenCV decode
+# The formats that are read; JPEG files with several pictures (MPO) are read as JPEG. Pillow has readers of many others; that of EPS
+# executes the file by another program.
+FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'GIF', 'WEBP', 'PPM')
+MAX_PIXELS = 1 << 27  # of an image, checked before its pixels are decoded: a file of kilobytes can hold gigabytes of one colour
 _FRACTION_BITS = 11  # of OpenCV's weights, INTER_RESIZE_COEF_BITS
 _GRAY, _RGB = 1, 3
 _LUMA = (4899, 9617, 1868)  # weights of red, green and blue: 0.299, 0.587 and 0.114 in 14 bits, as in OpenCV
 _LIBPNG_LUMA = (9797, 19234, 3737)  # in 15 bits, as libpng computes them for OpenCV
+_JPEG = ('JPEG', 'MPO')  # Pillow's names of such files; MPO: with further images, which phones write
 _EXIF = 0xE1  # marker of a JPEG segment; XMP metadata has it too
 _BEFORE_EXIF = (0xFE, *range(0xE2, 0xF0))  # markers of segments, comments and application data, that OpenCV skips to find an EXIF segment
 
@@ -43,7 +49,7 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     Raises
     ------
     UserError
-        If Pillow cannot decode it, or the file is truncated.
+        If Pillow cannot decode it, its format is none of `FORMATS`, it has more than `MAX_PIXELS` pixels, or the file is truncated.
     ModuleNotFoundError
         If Pillow is not installed.
     """
@@ -51,12 +57,14 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     import PIL.ImageOps
 
     try:
-        with PIL.Image.open(io.BytesIO(content)) as image:
-            if image.format == 'JPEG' and channels == _GRAY:
+        with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(f'it has {image.width} x {image.height} pixels; at most {MAX_PIXELS} are possible')
+            if image.format in _JPEG and channels == _GRAY:
                 image.draft('L', image.size)  # the luma that the file stores, as OpenCV reads it
             if image.format == 'PNG' and channels == _GRAY and image.mode not in _GRAY_MODES:
                 return _gray(np.asarray(image.convert('RGB')), _LIBPNG_LUMA, rounding=0)
-            turned = image.format == 'JPEG' and _begins_with_exif(content)
+            turned = image.format in _JPEG and _begins_with_exif(content)
             return from_pillow(PIL.ImageOps.exif_transpose(image) if turned else image, channels)
     except (OSError, SyntaxError, ValueError, TypeError, struct.error, PIL.Image.DecompressionBombError) as error:  # of damaged files
         reason = '' if isinstance(error, PIL.UnidentifiedImageError) else f': {error}'
@@ -180,7 +188,7 @@ def _neighbours(before, after, window, at_border):
         Their weights, fractions of 11 bits.
     """
     scale = 1 / (after / before)  # OpenCV inverts twice
-    positions = ((np.arange(after)[window] + 0.5) * scale - 0.5).astype(np.float32)
+    positions = ((np.arange(*window.indices(after)) + 0.5) * scale - 0.5).astype(np.float32)
     first = np.floor(positions).astype(np.int64)
     fractions = positions - first.astype(np.float32)
     if at_border:

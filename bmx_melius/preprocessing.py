@@ -5,6 +5,7 @@
 
 import dataclasses
 import math
+import numbers
 import os
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Image = Union[str, 'os.PathLike[str]', 'PIL.Image.Image', np.ndarray]
 
+MAX_SIZE, MAX_RESIZE = 1 << 13, 1 << 14  # pixels; a description of a network may come from anywhere, and memory grows with their squares
 _BILINEAR = 1  # OpenCV's INTER_LINEAR, which ImageRecordIter uses by default
 
 
@@ -43,7 +45,7 @@ class InputSpec:
     Raises
     ------
     UserError
-        For invalid or contradictory values.
+        For invalid or contradictory values, and for sizes of more than 8192 pixels or a `resize` of more than 16384.
 
     Examples
     --------
@@ -67,10 +69,13 @@ class InputSpec:
     std: Tuple[float, ...] = (58.393, 57.12, 57.375)
 
     def __post_init__(self):
-        if self.channels not in (1, 3):
+        if not _is_integer(self.channels) or self.channels not in (1, 3):
             raise UserError(f'an input must have 3 (RGB) or 1 (gray) channels, not {self.channels}')
         for name in ('mean', 'std'):
-            values = tuple(float(value) for value in getattr(self, name))
+            try:
+                values = tuple(float(value) for value in getattr(self, name))
+            except (TypeError, ValueError, OverflowError) as error:
+                raise UserError(f'{name} must consist of finite numbers, not {getattr(self, name)!r}') from error
             object.__setattr__(self, name, values)  # JSON has lists instead of tuples
             if len(values) != self.channels:
                 raise UserError(f'{name} needs one value for each of the {self.channels} channels, not {len(values)}')
@@ -78,8 +83,9 @@ class InputSpec:
                 raise UserError(f'{name} must consist of finite numbers, not {values}')
         if min(self.std) <= 0:
             raise UserError(f'std must be positive, not {self.std}')
-        if self.size < 1:
-            raise UserError(f'the input size must be positive, not {self.size}')
+        for name, value, most in (('input size', self.size, MAX_SIZE), ('short side before the crop', self.resize, MAX_RESIZE)):
+            if value is not None and not (_is_integer(value) and 1 <= value <= most) or value is None and name == 'input size':
+                raise UserError(f'the {name} must be a whole number of pixels from 1 to {most}, not {value!r}')
         if self.resize is not None and self.resize < self.size:
             raise UserError(f'cannot crop {self.size} pixels from a short side of {self.resize}: make resize at least size')
 
@@ -131,6 +137,7 @@ class InputSpec:
 
         if image.shape[:2] == (self.size, self.size) and self.resize in (None, self.size):
             return image
+        self._resized(*image.shape[:2])
         if self.resize is None:
             return mx.image.imresize(image, self.size, self.size, interp=_BILINEAR)
         return mx.image.center_crop(mx.image.resize_short(image, self.resize, interp=_BILINEAR), (self.size, self.size))[0]
@@ -140,7 +147,7 @@ class InputSpec:
         import mxnet as mx
 
         values = image.astype('float32')
-        mean, std = (mx.nd.array(numbers, ctx=values.context) for numbers in (self.mean, self.std))
+        mean, std = (mx.nd.array(row, ctx=values.context) for row in (self.mean, self.std))
         values = (values - mean) / std
         leading = tuple(range(values.ndim - 3))
         return values.transpose((*leading, values.ndim - 1, values.ndim - 3, values.ndim - 2))
@@ -169,8 +176,15 @@ class InputSpec:
         UserError
             If Pillow cannot decode it, or `image` has another type, shape or dtype.
         """
-        cropped = self._cropped(self._pixels(image))
-        normalized = (cropped.astype(np.float32) - np.float32(self.mean)) / np.float32(self.std)
+        return self._prepared(self._pixels(image))
+
+    def decoded_array(self, content: bytes, name: str) -> np.ndarray:
+        """Preprocess the content of an image file as `array` does. Raises `UserError`, which names the image, if it cannot be decoded."""
+        return self._prepared(pixels.decode(content, name, self.channels))
+
+    def _prepared(self, image):
+        """Return the input, (1, channels, size, size) float32, of pixels, (height, width, channels) uint8."""
+        normalized = (self._cropped(image).astype(np.float32) - np.float32(self.mean)) / np.float32(self.std)
         return np.ascontiguousarray(normalized.transpose(2, 0, 1)[None])
 
     def _pixels(self, image):
@@ -188,10 +202,25 @@ class InputSpec:
 
     def _cropped(self, image):
         """Resize and crop as `crop` does. Only the pixels of the crop are computed."""
-        height, width = image.shape[:2]
+        height, width = self._resized(*image.shape[:2])
         if self.resize is None:
-            return pixels.resize(image, self.size, self.size)
-        short = min(height, width)
-        height, width = self.resize * height // short, self.resize * width // short
+            return pixels.resize(image, height, width)
         top, left = (height - self.size) // 2, (width - self.size) // 2
         return pixels.resize(image, height, width, (slice(top, top + self.size), slice(left, left + self.size)))
+
+    def _resized(self, height, width):
+        """Return height and width of an image after resizing. Raises `UserError` if it would have too many pixels: it is long and thin."""
+        if self.resize is None:
+            return self.size, self.size
+        short = min(height, width)
+        resized = self.resize * height // short, self.resize * width // short
+        if resized[0] * resized[1] > pixels.MAX_PIXELS:
+            raise UserError(
+                f'an image of {width} x {height} pixels would be resized to {resized[1]} x {resized[0]}; '
+                f'at most {pixels.MAX_PIXELS} pixels are possible: crop it first'
+            )
+        return resized
+
+
+def _is_integer(value):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -7,11 +7,16 @@ before MXNet loads them. Nothing here needs MXNet. The attributes of nodes are t
 import collections
 import json
 import os
+import re
 
-from .errors import UserError
+from .errors import UserError, is_printable
 from .files import read_text
 
 VARIABLE = 'null'  # the operator of variables
+# Operators with attributes that are addresses: MXNet calls what is there, so a file with them could execute any code. MXNet creates them
+# while it runs; exported networks do not have them.
+_WITH_ADDRESSES = re.compile(r'_backward_.*|_Native|_NDArray|_CustomFunction|_CachedOp.*')
+MAX_BYTES = 1 << 26  # of a JSON text; exported networks have less than 1 % of it. Parsing takes some 20 times as much memory
 _MOST_OUTPUTS = 1 << 12  # per node; more than any node has. MXNet does not check output numbers
 
 
@@ -46,12 +51,16 @@ class SymbolJson:
         Raises
         ------
         UserError
-            If the text is not a symbol, contains a cycle, or has two variables of one name.
+            If the text is longer than `MAX_BYTES`, is not a symbol, contains a cycle or a graph within a node, has two variables of one
+            name, or an operator that could execute code.
         """
+        if len(text) > MAX_BYTES:
+            raise UserError(f'{os.fspath(path)} has {len(text)} bytes; at most {MAX_BYTES} are possible for a symbol')
         try:
             content = json.loads(text)
             symbol = cls(content['nodes'], content['heads'], content.get('attrs'))
             symbol._check()
+            _refuse_addresses(symbol.nodes, os.fspath(path))
         except UserError:
             raise
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
@@ -75,6 +84,8 @@ class SymbolJson:
         for node in self.nodes:
             if not isinstance(node['op'], str) or not isinstance(node['name'], str):
                 raise ValueError(f'the operator {node["op"]!r} or the name {node["name"]!r} is not a string')
+            if not is_printable(node['op'] + node['name']):
+                raise ValueError(f'the operator {ascii(node["op"])} or the name {ascii(node["name"])} has control characters')
             if not all(isinstance(text, str) for text in node['attrs'].values()):
                 raise ValueError(f'node {node["name"]} has an attribute that is not a string')
             if not all(_is_entry(source, len(self.nodes)) for source in node['inputs']):
@@ -164,6 +175,20 @@ class SymbolJson:
             'attrs': self.attributes,
         }
         return json.dumps(content, indent=indent)
+
+
+def _refuse_addresses(nodes, path):
+    """Raise `UserError` if a node is an operator with addresses, or contains a graph, which MXNet does not check either."""
+    for node in nodes:
+        if _WITH_ADDRESSES.fullmatch(node['op']):
+            raise UserError(
+                f'{path} is refused: MXNet executes what the attributes of {node["op"]} (node {node["name"]}) point to, and exported '
+                'networks do not have this operator'
+            )
+        if 'subgraphs' in node:
+            raise UserError(
+                f'{path}: node {node["name"]} ({node["op"]}) contains a subgraph (a loop or a fused operator), which is not supported'
+            )
 
 
 def _entry(entries, source):

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from keras_files import LARQ_FILE, meliusnet22_layers, write_keras
-from native_program import BUILDS, BuildError, build_program
+from native_program import BUILDS, INSTRUCTION_SETS, BuildError, build_program
 
 from bmx_melius.deployment.runtime import engine
 
@@ -91,11 +91,11 @@ def make_once(shared_folder):
 def build_native(shared_folder):
     """Return the function (source, parts, name in BUILDS) -> program, as `build_program`; programs of one build share their objects."""
 
-    def call(source, parts, build):
-        folder = shared_folder / 'native' / build
+    def call(source, parts, build, instruction_sets=INSTRUCTION_SETS):
+        folder = shared_folder / 'native' / '-'.join([build, *sorted(set(INSTRUCTION_SETS) - set(instruction_sets))])
         with locked(folder):
             try:
-                return build_program(folder, source, parts, BUILDS[build])
+                return build_program(folder, source, parts, BUILDS[build], instruction_sets=instruction_sets)
             except BuildError as error:
                 pytest.skip(str(error))
 

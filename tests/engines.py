@@ -9,7 +9,7 @@ from native_program import INSTRUCTION_SETS as COMPILED_SETS
 from bmx_melius.deployment.program.operations import ProgramError
 from bmx_melius.deployment.runtime import engine
 
-INSTRUCTION_SETS = ['reference', *COMPILED_SETS]
+INSTRUCTION_SETS = ['reference', *(name for name in COMPILED_SETS if name != 'bf16')]  # bf16 is a precision of those with AVX-512
 
 
 def create(library, words):

@@ -33,8 +33,8 @@ BUILDS = {
 VECTOR_CHECKS = ['-fno-sanitize-address-use-after-scope', '--param=asan-instrumentation-with-call-threshold=0']
 
 
-def build_program(folder, source, parts, flags, compiler=None):
-    """Compile and link a program with files of the engine, for all instruction sets that the compiler supports.
+def build_program(folder, source, parts, flags, compiler=None, instruction_sets=INSTRUCTION_SETS):
+    """Compile and link a program with files of the engine.
 
     Parameters
     ----------
@@ -49,6 +49,8 @@ def build_program(folder, source, parts, flags, compiler=None):
         Compiler and linker flags for all files. With those of the library, the objects of its last build are used if they are up to date.
     compiler : list of str, optional
         The command of the compiler; default: the one that compiles the library.
+    instruction_sets : collection of str
+        Those to include, as far as the compiler supports them, beside the reference kernels. Objects of one folder must have the same.
 
     Returns
     -------
@@ -63,10 +65,13 @@ def build_program(folder, source, parts, flags, compiler=None):
         If the compiler fails; its output is on standard error.
     """
     compiler, folder = compiler or find_compiler(), pathlib.Path(folder)
-    have = known_instruction_sets(compiler)
-    common = [*compiler, '-std=c++17', '-pthread', *SAME_RESULTS, f'-I{SOURCES}', *flags, *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
+    have = {name: flags for name, flags in known_instruction_sets(compiler).items() if name in instruction_sets}
+    own = [ROOT / name for name in ((source,) if isinstance(source, str) else source)]
+    threads = [] if 'em++' in compiler[0] else ['-pthread']  # Emscripten would make a module that needs memory shared by threads
+    common = [*compiler, '-std=c++17', *threads, *SAME_RESULTS, f'-I{SOURCES}', f'-I{ROOT / "tests"}', *flags]
+    common += [f'-DBMX_HAVE_{name.upper()}' for name in have]
     commands, objects = [], []
-    for path, instruction_set in [*_files(parts), (ROOT / source, None)]:
+    for path, instruction_set in [*_files(parts), *((path, None) for path in own)]:
         if instruction_set is not None and instruction_set not in have:
             continue
         built = fresh_object(path) if flags == FLAGS else None
@@ -76,7 +81,7 @@ def build_program(folder, source, parts, flags, compiler=None):
             commands.append([*common, *vectors, '-c', path, '-o', objects[-1]])
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(_run, commands))
-    program = folder / pathlib.Path(source).stem
+    program = folder / own[0].stem
     if commands or not program.exists():
         _run([*common, *objects, '-o', program])
     return program

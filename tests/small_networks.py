@@ -14,6 +14,15 @@ def initialized(net, shape, initializer=None):
     return net
 
 
+def randomize_statistics(net):
+    """Give the normalizations of a network random statistics, factors and summands."""
+    for name, parameter in net.collect_params().items():
+        if name.endswith('running_var'):
+            parameter.set_data(nd.random.uniform(0.5, 2, parameter.shape))
+        elif name.endswith(('running_mean', 'gamma', 'beta')):
+            parameter.set_data(nd.random.normal(shape=parameter.shape))
+
+
 def sequence(*layers):
     net = nn.HybridSequential()
     net.add(*layers)

@@ -195,6 +195,8 @@ def test_a_full_disk_is_reported(program, packed, images):
     [
         ({'input': None}, 'has no description of the preprocessing'),
         ({'input': {**SPEC.to_json(), 'resize': 3}}, 'resize must be at least the input size'),
+        ({'input': {**SPEC.to_json(), 'size': 8193, 'resize': None}}, 'the input size must be 1 to 8192, not 8193'),
+        ({'input': {**SPEC.to_json(), 'resize': 16385}}, 'at most 16384, not 16385'),
         ({'input': {**SPEC.to_json(), 'std': [1, 0, 1]}}, 'std must consist of positive numbers'),
         ({'input': {**SPEC.to_json(), 'mean': [1]}}, 'mean needs one value for each of the 3 channels'),
         ({'input': {**SPEC.to_json(), 'size': 'large'}}, 'the description is damaged'),
@@ -206,6 +208,16 @@ def test_a_wrong_description_is_refused(program, images, tmp_path, change, messa
     write_packed(tmp_path / 'net', make_program(channels=3), [0])
     (tmp_path / 'net-summary.json').write_text(json.dumps({'input': SPEC.to_json(), **change}))
     assert message in failure(program, tmp_path / 'net', images[0])
+
+
+def test_an_image_of_too_many_pixels_is_refused_by_its_header(program, packed, tmp_path):
+    header = b'IHDR' + struct.pack('>IIBBBBB', 1 << 14, (1 << 13) + 1, 1, 0, 0, 0, 0)
+    chunk = struct.pack('>I', len(header) - 4) + header + struct.pack('>I', zlib.crc32(header))
+    (tmp_path / 'large.png').write_bytes(
+        b'\x89PNG\r\n\x1a\n' + chunk + struct.pack('>I', 0) + b'IDAT' + struct.pack('>I', zlib.crc32(b'IDAT'))
+    )
+    message = 'large.png cannot be decoded as an image: it has 8193 x 16384 pixels, more than 134217728'
+    assert message in failure(program, packed, tmp_path / 'large.png')
 
 
 def test_what_is_no_packed_classifier_is_refused(program, packed, images, tmp_path):

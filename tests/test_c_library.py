@@ -114,6 +114,30 @@ def test_the_examples_find_the_library_with_pkg_config(library, tmp_path, run_ex
     run_example(program, LD_LIBRARY_PATH=str(library))
 
 
+def test_instruction_sets_of_other_processors_are_omitted(tmp_path):
+    """Clang, the compiler of Android, accepts flags for other processors and ignores them; here a script does so."""
+    compiler = tmp_path / 'clang++'
+    compiler.write_text(
+        '#!/bin/bash\nfor flag do [[ $flag == -m* ]] || flags+=("$flag"); done\nexec g++ -U__x86_64__ -D__aarch64__=1 "${flags[@]}"\n'
+    )
+    compiler.chmod(0o755)
+    call('cmake', '-S', ROOT, '-B', tmp_path / 'build', f'-DCMAKE_CXX_COMPILER={compiler}', '-DCMAKE_EXPORT_COMPILE_COMMANDS=ON')
+    compiled = (tmp_path / 'build' / 'compile_commands.json').read_text()
+    assert 'binary_neon.cc' in compiled and 'float_reference.cc' in compiled
+    assert [name for name in ('avx2', 'avx512', 'amx') if f'_{name}.cc' in compiled or f'BMX_HAVE_{name.upper()}' in compiled] == []
+
+
+def test_the_library_can_be_part_of_another_project(tmp_path):
+    """By add_subdirectory or FetchContent: names of targets must not be those of the project's own."""
+    (tmp_path / 'own.c').write_text('int own(void) { return 1; }\n')
+    (tmp_path / 'CMakeLists.txt').write_text(
+        'cmake_minimum_required(VERSION 3.16)\nproject(user C CXX)\nadd_library(objects OBJECT own.c)\n'
+        f'add_subdirectory("{ROOT}" engine)\nadd_executable(program "{ROOT}/examples/c/run_packed.c")\n'
+        'target_link_libraries(program PRIVATE bmx_melius::bmx_melius)\n'
+    )
+    assert 'Generating done' in call('cmake', '-S', tmp_path, '-B', tmp_path / 'build')
+
+
 def test_pkg_config_and_cmake_report_the_version(library, tmp_path):
     assert call('pkg-config', '--modversion', 'bmx_melius', PKG_CONFIG_PATH=str(library / 'pkgconfig')).strip() == __version__
     (tmp_path / 'CMakeLists.txt').write_text(

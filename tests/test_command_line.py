@@ -304,6 +304,7 @@ def test_help_teaches_by_examples(capsys, arguments):
 WRITTEN = {  # the arguments that name what a command writes
     'convert': ['prefix'],
     'evaluate': ['confusion', 'output'],
+    'export-c': ['folder'],
     'export-onnx': ['model'],
     'import-bmxnet': ['prefix'],
     'import-larq': ['prefix'],

@@ -66,6 +66,13 @@ def test_other_files_are_refused_with_the_reason(tmp_path, save, message):
         read_parameters(path)
 
 
+@pytest.mark.parametrize('name', ['arg:a\x1b[2J', 'arg:a\nb', 'arg:\x9b', 'arg:a\u2028b'])
+def test_names_that_a_terminal_could_execute_are_refused(tmp_path, name):
+    write_parameters(tmp_path / 'a.params', {name: np.ones(1, 'f')})
+    with pytest.raises(UserError, match='a.params is damaged: the name at byte .* has control characters'):
+        read_parameters(tmp_path / 'a.params')
+
+
 def test_a_truncated_file_is_an_error_wherever_it_ends(tmp_path):
     path = tmp_path / 'a.params'
     write_parameters(path, examples())

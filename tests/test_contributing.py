@@ -367,7 +367,7 @@ def extended(tmp_path):
     text = kernels.read_text().replace('binary_kernels_reference', 'binary_kernels_popcnt').replace('"reference"', '"popcnt"')
     kernels.with_name('binary_popcnt.cc').write_text(text)
     project.file('peak_avx2.cc').with_name('peak_popcnt.cc').write_text(PEAK)
-    project.replace('compile_flags.txt', r'^avx2 ', r'popcnt -mpopcnt\n\g<0>')
+    project.replace('compile_flags.txt', r'^avx2 ', r'popcnt __x86_64__ -mpopcnt\n\g<0>')
     project.replace(
         'binary_kernels.h', r'^const BinaryKernels& binary_kernels_reference\(\);', r'\g<0>\nconst BinaryKernels& binary_kernels_popcnt();'
     )

@@ -6,6 +6,7 @@ import pytest
 from method_layers import BLOCKS, Constants, Gate, LearnedScales, MapScale, Residual, Shift, binary_conv, sequence
 from mxnet import nd
 from mxnet.gluon import nn
+from small_networks import randomize_statistics
 
 import bmx_melius as bmx
 from bmx_melius import UserError
@@ -29,11 +30,8 @@ def pack(tmp_path):
         net.initialize(mx.init.Normal(0.5))
         net.hybridize()
         net(nd.zeros(shape))
+        randomize_statistics(net)
         for name, parameter in net.collect_params().items():
-            if name.endswith('running_var'):
-                parameter.set_data(nd.random.uniform(0.5, 2, parameter.shape))
-            elif name.endswith(('running_mean', 'gamma', 'beta')):
-                parameter.set_data(nd.random.normal(shape=parameter.shape))
             for suffix in values:
                 if name.endswith(suffix):
                     parameter.set_data(nd.array(values[suffix]))

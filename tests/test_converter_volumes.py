@@ -9,6 +9,7 @@ from method_layers import Residual, sequence
 from mxnet import nd
 from mxnet.gluon import HybridBlock, nn
 from mxnet.gluon.contrib.nn import HybridConcurrent, Identity
+from small_networks import initialized, randomize_statistics
 
 import bmx_melius as bmx
 import bmx_melius.__main__
@@ -35,14 +36,7 @@ class Operator(HybridBlock):
 
 def randomized(net, shape):
     """Give a network random parameters; the result has run on an input of this shape."""
-    net.initialize(mx.init.Normal(0.5))
-    net.hybridize()
-    net(nd.zeros(shape))
-    for name, parameter in net.collect_params().items():
-        if name.endswith('running_var'):
-            parameter.set_data(nd.random.uniform(0.5, 2, parameter.shape))
-        elif name.endswith(('running_mean', 'gamma', 'beta')):
-            parameter.set_data(nd.random.normal(shape=parameter.shape))
+    randomize_statistics(initialized(net, shape))
     return net
 
 

@@ -28,7 +28,14 @@ NOTEBOOKS = sorted(path.name for path in (ROOT / 'examples').glob('*.ipynb'))
 FENCE = re.compile(r'^```(\w*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 LINK = re.compile(r'\]\(([^()\s]+)\)')
 # Pages that tools/site_hooks.py makes from other files of the repository.
-MADE = {'index.md', 'contributing.md', 'changelog.md', 'benchmark-results.md', *(f'notebooks/{name[:-6]}.md' for name in NOTEBOOKS)}
+MADE = {
+    'index.md',
+    'contributing.md',
+    'changelog.md',
+    'security.md',
+    'benchmark-results.md',
+    *(f'notebooks/{name[:-6]}.md' for name in NOTEBOOKS),
+}
 
 
 def text_of(name):

@@ -16,6 +16,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from engines import INSTRUCTION_SETS, Engine, create, require_instruction_set, sizes_of
+from fuzz.mutators import damaged
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from large_programs import chain, concatenations, record, sums, words_of
@@ -388,31 +389,6 @@ def test_inputs_that_do_not_fit_are_refused(reference_library):
             assert library.bmx_program_infer(engine.handle, numbers, shapes, ranks)
             assert 'input 0' in library.bmx_last_error().decode()
             assert library.bmx_program_working_memory(engine.handle, numbers, 1) == -1
-
-
-def damaged(random, words):
-    """A copy of a program with some words changed, mostly with the right checksum."""
-    words = words.copy()
-    for _ in range(random.randint(1, 3)):
-        kind, position = random.random(), random.randrange(len(words))
-        if random.random() < 0.5:
-            position = min(position, random.randint(0, 40))
-        if kind < 0.5:
-            words[position] += random.choice((-1, 1, 2, -2))
-        elif kind < 0.7:
-            words[position] = random.choice((0, 1, -1, 2, 255, 256, 1 << 16, 1 << 20, (1 << 20) + 1, -(1 << 31), (1 << 31) - 1))
-        elif kind < 0.8:
-            words[position] ^= np.int32(1 << random.randint(0, 30))
-        elif kind < 0.9:
-            words = np.delete(words, position)
-        else:
-            words = np.insert(words, position, random.randint(-3, 70))
-        if not len(words):
-            return words
-    if len(words) > 8 and random.random() < 0.95:
-        words[2] = len(words)
-        words[3] = np.array(zlib.crc32(words[4:].tobytes()), np.uint32).view(np.int32)
-    return words
 
 
 def refusal(words):

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 
 import cv2
 import mxnet as mx
@@ -365,6 +366,9 @@ def test_a_checkpoint_of_a_network_of_the_zoo_is_evaluated_like_its_export(run, 
     fails(['meliusnet29', 'digits', '--params', tmp_path / 'epoch-0001.params'], 'meliusnet29')
     fails(['meliusnet22', 'digits', '--params', tmp_path / 'none.params'], 'none.params')
     fails(['meliusnet22', 'digits'], '--params')
+    announced = struct.pack('<QQQIii2qiii', 0x112, 0, 1, 0xF993FAC9, 0, 2, 1 << 20, 1 << 20, 1, 0, 0)  # one array of 2 ** 40 numbers
+    (tmp_path / 'large.params').write_bytes(announced)
+    fails(['meliusnet22', 'digits', '--params', tmp_path / 'large.params'], 'large.params is damaged: at byte', 'more bytes are expected')
     fails(['meliusnet23', 'digits', '--params', tmp_path / 'epoch-0001.params'], 'meliusnet23', 'meliusnet22')
 
 

@@ -1,4 +1,4 @@
-"""Lock on the folder of a run: one process holds it, others get an error that names this process, and it ends with the process."""
+"""Lock on an output folder: one process holds it, others get an error that names this process, and it ends with the process."""
 
 import errno
 import fcntl
@@ -15,12 +15,12 @@ from forked_program import ForkedProgram
 from training_runs import TINY, assert_same_end, error_of, train, train_apart
 
 from bmx_melius.errors import UserError
+from bmx_melius.folder_lock import FILE, locked
 from bmx_melius.training import run as run_module
-from bmx_melius.training.saving.folder_lock import FILE, locked
 
 HOLDER = """
 import sys
-from bmx_melius.training.saving.folder_lock import locked
+from bmx_melius.folder_lock import locked
 with locked(sys.argv[1]):
     print('locked', flush=True)
     sys.stdin.read()
@@ -62,7 +62,7 @@ def test_a_killed_process_leaves_no_lock(tmp_path, holder):
 def test_a_lock_without_the_name_of_its_owner_still_locks(tmp_path):
     with open(tmp_path / FILE, 'w') as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match='another process trains in it'), locked(tmp_path):
+        with pytest.raises(UserError, match='another process writes to it'), locked(tmp_path):
             pass
 
 

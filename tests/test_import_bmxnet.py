@@ -395,7 +395,7 @@ def test_damaged_pair_is_refused_and_nothing_is_written(name, tmp_path, capsys):
 def test_padding_that_is_no_number_is_refused(tmp_path):
     write_pair(lambda: convolution(padding=1), tmp_path)
     edit(tmp_path / 'binarized_net-symbol.json', 'Pad', lambda node: node['attrs'].update(constant_value='x'))
-    with pytest.raises(UserError, match='holds no symbol that MXNet can load'):
+    with pytest.raises(UserError, match='holds a symbol that MXNet cannot load'):
         read(tmp_path)
 
 

@@ -71,9 +71,11 @@ def test_a_compiler_that_fails_is_quoted(source, tmp_path):
     assert 'warning: ' in done.stderr.splitlines()[-1] and 'the compiler failed (x.cc:1: error: this is no good)' in done.stderr
 
 
-# Writes what it is called with to the file calls, and makes an empty result. Instruction sets in $UNKNOWN are not known to it.
+# Writes what it is called with to the file calls, and makes an empty result. It does not know the flags in $UNKNOWN, and compiles for the
+# processors whose macros are in $MACROS.
 RECORDING = """
 for argument; do
+    [ "$argument" = -dM ] && printf '#define %s 1\\n' $MACROS
     case " $UNKNOWN " in *" $argument "*) exit 1 ;; esac
     [ "$previous" = -o ] && : > "$argument"
     previous=$argument
@@ -82,11 +84,14 @@ echo "$@" >> "$CALLS"
 """
 
 
-def compile_with(source, tmp_path, unknown=''):
+ALL_PROCESSORS = '__x86_64__ __aarch64__ __wasm__'
+
+
+def compile_with(source, tmp_path, unknown='', macros=ALL_PROCESSORS):
     """Build with a compiler that only notes the calls; return the words of each call by the object or library it makes."""
     path, calls = make_script(tmp_path / 'bin', RECORDING), tmp_path / 'calls'
     calls.write_text('')
-    environment = {'PATH': f'{path}:{os.environ["PATH"]}', 'CALLS': str(calls), 'UNKNOWN': unknown}
+    environment = {'PATH': f'{path}:{os.environ["PATH"]}', 'CALLS': str(calls), 'UNKNOWN': unknown, 'MACROS': macros}
     done = set_up(source, 'build_ext', '--inplace', **environment)
     assert done.returncode == 0 and done.stderr == ''
     calls = [line.split() for line in calls.read_text().splitlines() if ' -o ' in line]
@@ -99,25 +104,22 @@ def test_each_file_gets_the_flags_of_its_instruction_set_and_no_other(source, tm
     assert set(calls) >= {'_engine.so.new', '_mxnet_op.so.new', *objects}
     for name, call in calls.items():
         ending, x86, arm = name.partition('.')[0].rpartition('_')[2], {'-mavx2', '-mavx512vpopcntdq', '-mamx-int8'}, {'-march=armv8-a'}
-        expected = {'avx2': {'-mavx2'}, 'avx512': {'-mavx2', '-mavx512vpopcntdq'}, 'amx': x86, 'neon': arm}.get(ending, set())
+        avx512 = {'-mavx2', '-mavx512vpopcntdq'}
+        expected = {'avx2': {'-mavx2'}, 'avx512': avx512, 'bf16': avx512, 'amx': x86, 'neon': arm}.get(ending, set())
         assert set(call) & (x86 | arm) == expected, name
     assert {'-DBMX_HAVE_AVX2', '-DBMX_HAVE_AVX512', '-DBMX_HAVE_AMX', '-DBMX_HAVE_NEON'} <= set(calls['dispatch.o'])
 
 
 def test_instruction_sets_the_compiler_does_not_know_are_left_out(source, tmp_path):
-    calls = compile_with(source, tmp_path, unknown='-mamx-int8 -mavx512vpopcntdq -march=armv8-a')
+    calls = compile_with(source, tmp_path, unknown='-mamx-int8 -mavx512vpopcntdq -march=armv8-a -msimd128')
     assert not [name for name in calls if 'amx' in name or 'avx512' in name or 'neon' in name]
     assert {one for one in calls['dispatch.o'] if 'BMX_HAVE' in one} == {'-DBMX_HAVE_AVX2'}
     assert 'binary_avx2.o' in calls
 
 
-@pytest.mark.parametrize(
-    'unknown, expected',
-    [('-mavx2', {'-DBMX_HAVE_NEON'}), ('-mavx2 -mcmodel=small', set())],
-    ids=['aarch64', '32-bit ARM'],
-)
-def test_a_compiler_for_arm_gets_no_file_of_x86(unknown, expected, source, tmp_path):
-    calls = compile_with(source, tmp_path, unknown)
+@pytest.mark.parametrize('macro, expected', [('__aarch64__', {'-DBMX_HAVE_NEON'}), ('__arm__', set())])
+def test_a_compiler_for_arm_gets_no_file_of_x86(macro, expected, source, tmp_path):
+    calls = compile_with(source, tmp_path, macros=macro)
     assert {one for one in calls['dispatch.o'] if 'BMX_HAVE' in one} == expected
     assert not [name for name in calls if 'avx' in name or 'amx' in name]
     assert ('float_neon.o' in calls) == ('peak_neon.o' in calls) == bool(expected)
@@ -134,11 +136,11 @@ def test_only_changed_sources_are_compiled_again(source, tmp_path):
     assert set(compile_with(source, tmp_path)) > {'mxnet_op.o', 'program.o'}
 
 
-def test_an_installation_has_the_published_figures(source, tmp_path):
+def test_an_installation_has_the_published_figures_and_the_page_of_the_service(source, tmp_path):
     done = set_up(source, 'build_py', '--build-lib', str(tmp_path / 'built'))
     assert done.returncode == 0, done.stderr
-    shipped = 'model_zoo/published.json'
-    assert (tmp_path / 'built' / shipped).read_bytes() == (ROOT / shipped).read_bytes()
+    for shipped in ('model_zoo/published.json', 'bmx_melius/serving/page.html'):
+        assert (tmp_path / 'built' / shipped).read_bytes() == (ROOT / shipped).read_bytes()
 
 
 def test_a_source_distribution_has_all_that_a_build_needs(source):
@@ -151,7 +153,7 @@ def test_a_source_distribution_has_all_that_a_build_needs(source):
         sources = (
             path
             for path in (source / folder).rglob('*')
-            if path.suffix in ('.py', '.cc', '.h', '.json', '.sh', '.txt', '.cmake', '.in', '.map')
+            if path.suffix in ('.py', '.cc', '.h', '.html', '.json', '.sh', '.txt', '.cmake', '.in', '.map')
         )
         assert {path.relative_to(source).as_posix() for path in sources} - names == set()
 
@@ -214,6 +216,16 @@ def test_the_installed_mxnet_is_found_without_importing_it(backend):
     assert native_build.find_mxnet() == pathlib.Path(importlib.util.find_spec('mxnet').origin).resolve().parent
 
 
+def test_instruction_sets_of_other_processors_are_omitted(backend, tmp_path):
+    """Clang accepts flags for other processors and ignores them; here a script does so."""
+    compiler = tmp_path / 'clang++'
+    compiler.write_text(
+        '#!/bin/bash\nfor flag do [[ $flag == -m* ]] || flags+=("$flag"); done\nexec g++ -U__x86_64__ -D__aarch64__=1 "${flags[@]}"\n'
+    )
+    compiler.chmod(0o755)
+    assert list(importlib.import_module('native_build').known_instruction_sets([str(compiler)])) == ['neon']
+
+
 @needs_wheel
 @pytest.mark.long
 @pytest.mark.parametrize('compiler', [True, False])
@@ -241,9 +253,17 @@ def test_a_wheel_holds_the_libraries_if_there_is_a_compiler(source, tmp_path, co
     assert ('install a C++ compiler (g++), then install bmx-melius again' in shown) != compiler
 
 
-def test_the_test_on_aarch64_names_the_packages_that_it_lacks(tmp_path):
-    command = [sys.executable, '-W', 'ignore', ROOT / 'tools' / 'test_arm.py']
+@pytest.mark.parametrize(
+    'tool,programs,packages',
+    [
+        ('test_arm.py', 'aarch64-linux-gnu-g++, clang++, qemu-aarch64', 'g++-aarch64-linux-gnu clang qemu-user'),
+        ('test_wheel_arm.py', 'aarch64-linux-gnu-g++, qemu-aarch64', 'g++-aarch64-linux-gnu qemu-user'),
+        ('test_wasm.py', 'em++, node, chromium', 'emscripten nodejs chromium'),
+    ],
+)
+def test_tests_on_other_machines_name_the_packages_that_they_lack(tmp_path, tool, programs, packages):
+    command = [sys.executable, '-W', 'ignore', ROOT / 'tools' / tool, 'dist']
     done = subprocess.run(command, env={**os.environ, 'PATH': str(tmp_path)}, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith('error: aarch64-linux-gnu-g++ and qemu-aarch64 are needed')
-    assert 'apt-get install g++-aarch64-linux-gnu qemu-user' in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f'error: {programs} are needed')
+    assert f'apt-get install {packages})' in done.stderr

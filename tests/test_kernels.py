@@ -7,13 +7,13 @@ import re
 import subprocess
 
 import pytest
-from native_program import INSTRUCTION_SETS
+from engines import INSTRUCTION_SETS
 
 NOT_AVAILABLE = 77  # exit status where the build or the CPU lacks an instruction set: kNotAvailable of csrc/kernel_tables.h
 CASES = {'binary': (400, 10000), 'float': (300, 20000)}  # short, long
 
 
-@pytest.mark.parametrize('instruction_set', ['reference', *INSTRUCTION_SETS])
+@pytest.mark.parametrize('instruction_set', INSTRUCTION_SETS)
 @pytest.mark.parametrize('build', ['optimized', 'sanitized'])
 @pytest.mark.parametrize('kernels', CASES)
 def test_kernels_equal_plain_loops_and_write_only_their_output(kernels, build, instruction_set, build_native, long_run):
@@ -28,7 +28,7 @@ def test_kernels_equal_plain_loops_and_write_only_their_output(kernels, build, i
 def test_float_kernels_of_all_instruction_sets_give_the_same_bits(build_native, long_run):
     program = build_native('tests/csrc/float_kernels_test.cc', ['binary', 'float', 'dispatch'], 'optimized')
     digests = {}
-    for instruction_set in ['reference', *INSTRUCTION_SETS]:
+    for instruction_set in INSTRUCTION_SETS:
         command = [program, instruction_set, str(CASES['float'][long_run])]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if done.returncode != NOT_AVAILABLE:

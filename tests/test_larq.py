@@ -9,6 +9,7 @@ import http.server
 import json
 import pathlib
 import shutil
+import struct
 import threading
 
 import mxnet as mx
@@ -22,6 +23,7 @@ import model_zoo
 import train_imagenet
 from bmx_melius import InputSpec, UserError
 from bmx_melius.__main__ import main
+from bmx_melius.importers import keras
 from bmx_melius.importers.keras import read_keras_layers
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.initial_weights import load_initial_weights
@@ -275,13 +277,43 @@ def announce_more_than_there_is_memory_for(path):
         file['a'].create_dataset('a/kernel:0', shape=(1 << 50,), dtype='f4')
 
 
-@pytest.mark.parametrize('damage', [damage_links, announce_more_than_there_is_memory_for])
+def crash_the_library(path):
+    """HDF5 1.14.2 multiplies the axes of an attribute without a check, and reads beyond its memory."""
+    content, one = path.read_bytes(), struct.pack('<QQ', 1, 1)
+    assert one in content
+    path.write_bytes(content.replace(one, struct.pack('<QQ', 1 | 0x40 << 56, 1), 1))
+
+
+@pytest.mark.parametrize('damage', [damage_links, announce_more_than_there_is_memory_for, crash_the_library])
 def test_damaged_files_are_refused(damage, tmp_path):
     write_keras(tmp_path / 'damaged.h5', [('a', {'kernel': np.ones((2, 3), np.float32)})])
     assert len(read_keras_layers(tmp_path / 'damaged.h5')) == 1
     damage(tmp_path / 'damaged.h5')
     with pytest.raises(UserError, match='damaged.h5 is not an HDF5 file of Keras weights, or is damaged'):
         read_keras_layers(tmp_path / 'damaged.h5')
+
+
+def test_arrays_beyond_the_limit_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    write_keras(tmp_path / 'a.h5', [('a', {'kernel': np.ones((2, 3), np.float32)}), ('b', {'kernel': np.ones(4, np.float32)})])
+    monkeypatch.setattr(keras, 'MAX_BYTES', 40)
+    assert len(read_keras_layers(tmp_path / 'a.h5')) == 2
+    monkeypatch.setattr(keras, 'MAX_BYTES', 39)
+    with pytest.raises(UserError, match='a.h5 is not an HDF5 file of Keras weights, or is damaged: its arrays take too much memory'):
+        read_keras_layers(tmp_path / 'a.h5')
+
+
+@pytest.mark.parametrize('value', [np.array([b'text']), np.array('text', h5py.string_dtype()), np.zeros(2, [('x', 'f4')]), np.ones(2, '?')])
+def test_weights_that_are_no_numbers_are_refused(value, tmp_path):
+    write_keras(tmp_path / 'a.h5', [('a', {'kernel': value})])
+    with pytest.raises(UserError, match='a.h5: /a/a/kernel:0 has elements of type .*; weights are numbers'):
+        read_keras_layers(tmp_path / 'a.h5')
+
+
+def test_a_file_that_takes_too_long_is_refused(tmp_path, monkeypatch):
+    write_keras(tmp_path / 'a.h5', [])
+    monkeypatch.setattr(keras, '_SECONDS', 0)
+    with pytest.raises(UserError, match='a.h5 .* reading it takes too long'):
+        read_keras_layers(tmp_path / 'a.h5')
 
 
 def link(file, other):

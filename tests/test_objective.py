@@ -1,6 +1,8 @@
 """Losses and their gradients against NumPy: labels, smoothed, mixed, and beside a teacher's answers."""
 
 import itertools
+import shutil
+import struct
 
 import mxnet as mx
 import numpy as np
@@ -187,6 +189,21 @@ def test_a_teacher_that_cannot_be_used_is_an_error_of_one_line(trained, case, wo
     with pytest.raises(UserError, match=words) as caught:
         load_teacher(get_model, devices=[mx.cpu()], **case)
     assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('case', [{'name': 'cifar_resnet20_v1', 'params': 'weights'}, {'name': 'net'}])
+def test_a_teacher_whose_weights_announce_more_than_the_file_holds_is_refused_before_mxnet_allocates_it(
+    trained, case, tmp_path, monkeypatch
+):
+    announced = struct.pack('<QQQIii2qiii', 0x112, 0, 1, 0xF993FAC9, 0, 2, 1 << 20, 1 << 20, 1, 0, 0)  # one array of 2 ** 40 numbers
+    (tmp_path / 'weights').write_bytes(announced)
+    (tmp_path / 'net-0000.params').write_bytes(announced)
+    shutil.copy(f'{trained[2]}-symbol.json', tmp_path / 'net-symbol.json')
+    monkeypatch.setattr(mx.nd, 'load', lambda *_: pytest.fail('was loaded'))
+    monkeypatch.setattr(mx.gluon.SymbolBlock, 'imports', lambda *_, **__: pytest.fail('was loaded'))
+    case = {key: str(tmp_path / value) if value in ('weights', 'net') else value for key, value in case.items()}
+    with pytest.raises(UserError, match='is damaged: at byte .* more bytes are expected'):
+        load_teacher(get_model, classes=CLASSES, input_shape=(3, 8, 8), devices=[mx.cpu()], **case)
 
 
 def test_flags_make_their_objective(trained, batch):

@@ -12,6 +12,7 @@ from test_checkpoints import OLD, make, step, weights
 
 from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.errors import UserError
+from bmx_melius.training.saving import pickled_states
 from bmx_melius.training.saving.optimizer_state import load_optimizer, save_optimizer
 
 
@@ -186,6 +187,28 @@ def test_unpickling_creates_no_objects_of_mxnet(tmp_path, monkeypatch):
     for kind in (mx.optimizer.SGD, type(trainer.optimizer.lr_scheduler)):
         monkeypatch.setattr(kind, '__setstate__', lambda *_: pytest.fail('was made'), raising=False)
     load_optimizer(trainer, str(tmp_path / 'states'))
+
+
+def test_a_pickle_that_refers_to_objects_elsewhere_is_refused_with_one_line(tmp_path):
+    (tmp_path / 'states').write_bytes(b'\x80\x04NQ.')  # BINPERSID
+    with pytest.raises(UserError, match='states is not the state of an optimizer, or is damaged') as raised:
+        load_optimizer(make()[1], str(tmp_path / 'states'))
+    assert '\n' not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    'content',
+    [
+        b'\x80\x04Nr\xff\xff\xff\x7f.',  # LONG_BINPUT: a memo of 2 ** 31 entries
+        b'\x80\x04Np1000000000\n.',  # PUT
+        b'\x80\x05\x96' + (1 << 40).to_bytes(8, 'little') + b'.',  # BYTEARRAY8 of a terabyte
+    ],
+)
+def test_a_small_pickle_cannot_take_much_memory(tmp_path, content, monkeypatch):
+    (tmp_path / 'states').write_bytes(content)
+    monkeypatch.setattr(pickled_states, '_Unpickler', lambda file: pytest.fail('was unpickled'))
+    with pytest.raises(UserError, match='states is not the state of an optimizer, or is damaged'):
+        load_optimizer(make()[1], str(tmp_path / 'states'))
 
 
 @pytest.mark.parametrize(

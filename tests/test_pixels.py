@@ -3,10 +3,12 @@
 import io
 import pathlib
 import struct
+import zlib
 
 import cv2
 import mxnet as mx
 import numpy as np
+import PIL.EpsImagePlugin
 import PIL.Image
 import PIL.ImageFile
 import pytest
@@ -130,6 +132,19 @@ def test_a_jpeg_file_is_rotated_by_its_exif_header_as_by_mxnet(orientation, orde
         assert_decoded_as_by_mxnet(start + before + header + rest)
 
 
+def test_the_first_image_of_a_file_with_several_is_decoded_as_by_mxnet():
+    """Phones write such JPEG files (MPO), with a second image of another resolution or exposure."""
+    file, (first, second) = io.BytesIO(), (PIL.Image.fromarray(make_image(20, 30, seed=seed)) for seed in (1, 2))
+    first.save(file, format='MPO', save_all=True, append_images=[second])
+    content = file.getvalue()
+    assert content[2:4] == b'\xff\xe0', 'a JFIF header'
+    content = content[:2] + exif(6, b'II') + content[20:]  # without it MXNet finds the EXIF header
+    with PIL.Image.open(io.BytesIO(content)) as image:
+        assert image.format == 'MPO'
+    assert_decoded_as_by_mxnet(content)
+    assert pixels.decode(content, 'image', 3).shape[:2] == (30, 20)
+
+
 def write(path, content):
     path.write_bytes(content)
     return path
@@ -196,3 +211,39 @@ def test_a_file_that_is_no_image_or_truncated_is_named(tmp_path, monkeypatch):
             InputSpec().array(write(tmp_path / 'a.jpg', damaged))
     with pytest.raises(FileNotFoundError, match='nothing.jpg'):
         InputSpec().array(pathlib.Path('nothing.jpg'))
+
+
+def bomb(side):
+    """A PNG file of side x side black pixels, one bit each, which compress to almost nothing."""
+    chunks = [
+        (b'IHDR', struct.pack('>IIBBBBB', side, side, 1, 0, 0, 0, 0)),
+        (b'IDAT', zlib.compress(bytes(side * (1 + side // 8)), 9)),
+        (b'IEND', b''),
+    ]
+    parts = (struct.pack('>I', len(data)) + name + data + struct.pack('>I', zlib.crc32(name + data)) for name, data in chunks)
+    return b'\x89PNG\r\n\x1a\n' + b''.join(parts)
+
+
+def test_a_small_file_of_many_pixels_is_refused_before_they_are_decoded(monkeypatch):
+    monkeypatch.setattr(pixels, 'MAX_PIXELS', 1024**2)
+    assert pixels.decode(bomb(1024), 'photo.png', 1).shape == (1024, 1024, 1)
+    content = bomb(1032)
+    assert len(content) < 1000
+    monkeypatch.setattr(PIL.ImageFile.ImageFile, 'load', lambda _: pytest.fail('was decoded'))
+    with pytest.raises(UserError, match='photo.png cannot be decoded .* it has 1032 x 1032 pixels; at most 1048576 are possible'):
+        pixels.decode(content, 'photo.png', 1)
+
+
+def test_formats_that_another_program_would_execute_are_refused(monkeypatch):
+    content = io.BytesIO()
+    PIL.Image.new('RGB', (4, 4)).save(content, 'EPS')
+    monkeypatch.setattr(PIL.EpsImagePlugin, 'Ghostscript', lambda *_, **__: pytest.fail('was executed'))
+    with pytest.raises(UserError, match='photo.eps cannot be decoded as an image'):
+        pixels.decode(content.getvalue(), 'photo.eps', 3)
+
+
+def test_a_thin_image_that_would_become_huge_is_refused():
+    thin, spec = np.zeros((1, 100_000, 3), np.uint8), InputSpec(size=224, resize=256)
+    for preprocess in (spec.array, lambda image: spec.crop(mx.nd.array(image, dtype='uint8'))):
+        with pytest.raises(UserError, match='an image of 100000 x 1 pixels would be resized to 25600000 x 256'):
+            preprocess(thin)

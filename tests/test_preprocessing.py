@@ -29,11 +29,24 @@ def test_a_description_survives_json():
         assert InputSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
 
 
+TOO_LARGE = {'size': 8193, 'resize': 9000}, {'resize': 16385}, {'size': 10**9, 'resize': None}
+NO_WHOLE_NUMBERS = {'size': 7.5}, {'size': True}, {'size': None}, {'resize': 256.5}, {'channels': 3.0}
 NOT_FINITE = {'std': (1, float('nan'), 1)}, {'std': (1, float('inf'), 1)}, {'mean': (float('nan'), 0, 0)}
 
 
 @pytest.mark.parametrize(
-    'fields', [{'channels': 2}, {'channels': 1}, {'size': 0}, {'size': 300}, {'std': (1, 0, 1)}, {'mean': (1, 2)}, *NOT_FINITE]
+    'fields',
+    [
+        {'channels': 2},
+        {'channels': 1},
+        {'size': 0},
+        {'size': 300},
+        *TOO_LARGE,
+        *NO_WHOLE_NUMBERS,
+        {'std': (1, 0, 1)},
+        {'mean': (1, 2)},
+        *NOT_FINITE,
+    ],
 )
 def test_values_that_do_not_fit_are_refused(fields):
     with pytest.raises(UserError):
@@ -48,6 +61,9 @@ def test_values_that_do_not_fit_are_refused(fields):
         {**InputSpec().to_json(), 'more': 1},
         {**InputSpec().to_json(), 'mean': None},
         {**InputSpec().to_json(), 'size': 'big'},
+        {**InputSpec().to_json(), 'mean': ['a', 'b', 'c']},
+        {**InputSpec().to_json(), 'std': [10**400, 1, 1]},
+        {**InputSpec().to_json(), 'size': 10**9},
     ],
 )
 def test_a_malformed_description_is_refused(fields):

@@ -27,6 +27,7 @@ PACKAGES = ('bmx_melius', 'model_zoo')
 LIBRARIES = ('bmx_melius._engine', 'bmx_melius._mxnet_op')  # named like modules of Python's, but none
 PYTHONS = ('3.8', '3.9', '3.10', '3.11')  # that MXNet supports
 WITHOUT_MXNET = ('3.12', '3.13')  # that only run packed networks
+TOOLS = ('lint', 'docs', 'wheel', 'fuzz', 'scale', 'serve', 'service-tests')  # of requirements-NAME.txt
 SUBSTITUTES = {'opencv-python': 'opencv-python-headless'}  # the same module without the need for the system's libGL
 
 
@@ -115,6 +116,14 @@ def test_both_packages_ship_their_types(distribution):
         assert f'{package}/py.typed' in (ROOT / 'MANIFEST.in').read_text()
 
 
+def test_the_kernels_of_exported_c_are_shipped(distribution):
+    """In the wheel and in the source distribution."""
+    shipped = {path for pattern in distribution['package_data']['bmx_melius'] for path in (ROOT / 'bmx_melius').glob(pattern)}
+    kernels = {path for path in (ROOT / 'bmx_melius').rglob('*.c') if 'csrc' not in path.parts}
+    assert kernels and kernels <= shipped
+    assert 'recursive-include bmx_melius/deployment/c_export *.c' in (ROOT / 'MANIFEST.in').read_text().splitlines()
+
+
 @pytest.mark.parametrize(
     'module',
     sorted(
@@ -124,8 +133,13 @@ def test_both_packages_ship_their_types(distribution):
         if module.name not in LIBRARIES
     ),
 )
-def test_each_module_can_be_imported_and_has_a_docstring(module):
-    assert importlib.import_module(module).__doc__
+def test_each_module_can_be_imported_and_has_a_docstring(distribution, module):
+    try:
+        assert importlib.import_module(module).__doc__
+    except ModuleNotFoundError as error:
+        extra = [canonicalize_name(Requirement(one).name) for one in distribution['extras_require']['serve']]
+        assert module.startswith('bmx_melius.serving.') and canonicalize_name(error.name) in extra
+        pytest.skip(f'{module} needs {error.name}: make test-service')
 
 
 @pytest.mark.parametrize('python', PYTHONS)
@@ -133,8 +147,9 @@ def test_pins_satisfy_the_ranges_of_setup_py(distribution, python):
     extras = distribution['extras_require']
     wanted = distribution['install_requires'] + [one for extra in ('demo', 'test') for one in extras[extra]]  # not bench: large
     assert unsatisfied(map(Requirement, wanted), pins_for(python, 'requirements.txt')) == []
-    tools = pins_for(python, 'requirements.txt', *(f'requirements-{name}.txt' for name in ('lint', 'docs', 'wheel')))  # one environment
-    assert unsatisfied(map(Requirement, extras['lint'] + extras['docs']), tools) == []
+    tools = pins_for(python, 'requirements.txt', *(f'requirements-{name}.txt' for name in TOOLS))  # one environment
+    optional = [one for extra in ('lint', 'docs', 'score', 'ray', 'serve') for one in extras[extra]]
+    assert unsatisfied(map(Requirement, optional), tools) == []
 
 
 def test_pinned_packages_miss_nothing_they_require():
@@ -195,15 +210,15 @@ def test_license_and_citation_exist_and_agree(distribution):
     assert citation['preferred-citation']['title'].startswith('MeliusNet')
 
 
-def make_environment(tmp_path, interpreter, folder):
-    """Run the set-up with a made-up interpreter; return its exit status and the lines of its standard error."""
+def make_environment(tmp_path, interpreter, folder, times=1):
+    """Run the set-up with a made-up interpreter, several times at once; return its exit status and the lines of its standard error."""
     fake = tmp_path / 'python'
     fake.write_text(f'#!/bin/sh\n{interpreter}\n')
     fake.chmod(0o755)
-    done = subprocess.run(
-        ['tools/make_venv.sh', str(folder)], cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**os.environ, 'PYTHON': str(fake)}
-    )
-    return done.returncode, done.stderr.splitlines()
+    command, environment = ['tools/make_venv.sh', str(folder), 'setup.py'], {**os.environ, 'PYTHON': str(fake)}
+    started = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment) for _ in range(times)]
+    lines = [line for one in started for line in one.communicate()[1].splitlines()]
+    return max(one.returncode for one in started), lines
 
 
 @pytest.mark.parametrize(
@@ -242,6 +257,32 @@ def test_a_missing_system_library_is_named_and_the_environment_is_not_taken_for_
     assert not (tmp_path / 'venv' / '.ready').exists()
 
 
+# An interpreter that makes an environment slowly, and notes that in the file `made`.
+SLOW = r"""
+folder=$(dirname "$0")
+case "$*" in
+    *platform*) echo 3.11.2 ;;
+    '-m venv'*) echo begins >>"$folder/made"; sleep 0.5; mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
+esac
+"""
+
+
+def test_of_two_commands_at_once_one_makes_the_environment_and_the_other_waits(tmp_path):
+    status, lines = make_environment(tmp_path, SLOW, tmp_path / 'venv', times=2)
+    assert status == 0 and (tmp_path / 'made').read_text() == 'begins\n'
+    assert [sum(line.startswith(word) for line in lines) for word in ('Setting up', 'Waiting for')] == [1, 1]
+
+
+def test_the_environment_is_made_again_when_a_file_has_changed_or_the_python_differs(tmp_path):
+    made, ready = tmp_path / 'made', tmp_path / 'venv' / '.ready'
+    for times, interpreter in ((1, SLOW), (1, SLOW), (2, SLOW + 'echo other\n')):
+        assert make_environment(tmp_path, interpreter, tmp_path / 'venv')[0] == 0
+        assert len(made.read_text().split()) == times and ready.exists()
+    os.utime(ready, (0, 0))  # older than setup.py
+    assert make_environment(tmp_path, SLOW + 'echo other\n', tmp_path / 'venv')[0] == 0
+    assert len(made.read_text().split()) == 3
+
+
 def test_the_test_of_the_c_library_names_the_packages_that_are_missing(tmp_path):
     for name, program in {'cmake': 'exit 0', 'gcc': 'exit 0', 'id': 'echo 1000'}.items():
         (tmp_path / name).write_text(f'#!/bin/sh\n{program}\n')
@@ -251,3 +292,13 @@ def test_the_test_of_the_c_library_names_the_packages_that_are_missing(tmp_path)
     done = subprocess.run(['tools/test_c.sh', 'python'], cwd=ROOT, stderr=subprocess.PIPE, text=True, env={'PATH': str(tmp_path)})
     assert done.returncode == 1 and done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
     assert 'apt-get install g++ make pkg-config libjpeg-dev libpng-dev nlohmann-json3-dev)' in done.stderr
+
+
+def test_the_test_of_the_service_names_the_packages_that_are_missing(tmp_path):
+    (tmp_path / 'id').write_text('#!/bin/sh\necho 1000\n')
+    (tmp_path / 'id').chmod(0o755)
+    for name in ('bash', 'dirname'):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    done = subprocess.run(['tools/test_service.sh', 'python'], cwd=ROOT, stderr=subprocess.PIPE, text=True, env={'PATH': str(tmp_path)})
+    assert done.returncode == 1 and done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
+    assert 'apt-get install chromium chromium-driver)' in done.stderr

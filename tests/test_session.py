@@ -102,10 +102,33 @@ def test_sessions_are_opened_and_closed_in_several_threads(prefix):
         assert all(pool.map(open_and_run, range(800)))
 
 
-def test_a_precision_is_exact_or_fast(prefix):
-    assert_same(bmx.Session(prefix, precision='fast')(make_image()), reference.run(make_program(), [make_image()]))
-    with pytest.raises(bmx.UserError, match="precision must be 'exact' or 'fast', not 'half'"):
+def test_a_precision_is_exact_fast_or_bf16(prefix):
+    for precision in 'exact', 'fast', 'bf16':  # the dense layer has few rows, for which all of them use float32
+        assert_same(bmx.Session(prefix, precision=precision)(make_image()), reference.run(make_program(), [make_image()]))
+    with pytest.raises(bmx.UserError, match="precision must be 'exact', 'fast' or 'bf16', not 'half'"):
         bmx.Session(prefix, precision='half')
+
+
+@pytest.mark.parametrize('kernel, groups', [(3, 4), (1, 1)], ids=['stem', 'pixels'])
+def test_bf16_rounds_inputs_and_weights_to_8_bits_and_adds_in_float32(kernel, groups):
+    random = np.random.RandomState(0)
+    channels, filters = 32, 64
+    shape = (filters, channels // groups, kernel, kernel)
+    attributes = {'out_channels': filters, **geometry(kernel, pad=kernel // 2), 'dilation_h': 1, 'dilation_w': 1, 'groups': groups}
+    pooling = [Operation('max_pool', (0,), {**geometry(), 'ceil': 0})] if kernel == 1 else []  # convolutions of the input are the stem's
+
+    def run(weight, x, precision):
+        convolution = Operation('conv', (len(pooling),), {**attributes, 'has_bias': 0, 'half': 0}, {'weight': weight})
+        program = Program([Value(REAL_KIND, channels, 20, 70, False)], [*pooling, convolution], [len(pooling) + 1])
+        return np.asarray(bmx.Session(program, precision=precision)(x))
+
+    integers = random.randint(-8, 9, shape).astype('f'), random.randint(-255, 256, (2, channels, 20, 70)).astype('f')
+    assert run(*integers, 'bf16').tobytes() == run(*integers, 'exact').tobytes()
+
+    numbers = random.randn(*shape).astype('f'), random.randn(2, channels, 20, 70).astype('f')
+    magnitudes = run(*map(np.abs, numbers), 'exact')
+    error = np.abs(run(*numbers, 'bf16') - run(*numbers, 'exact')) / magnitudes
+    assert error.max() <= 2.0**-7  # 0 without AVX512_BF16
 
 
 @pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from mxnet import nd
 
-from bmx_melius import UserError
+from bmx_melius import UserError, symbol_json
+from bmx_melius.analysis.graph import load_symbol
 from bmx_melius.symbol_json import VARIABLE, SymbolJson, integers, truth
+from bmx_melius.training.teacher import load_teacher
 
 
 def symbol():
@@ -101,6 +103,9 @@ def damaged(change):
         (damaged(lambda content: content.pop('nodes')), "KeyError('nodes')"),
         (damaged(lambda content: content.update(nodes=[1])), 'holds no symbol'),
         (damaged(lambda content: content['nodes'][0].update(name=3)), 'name 3 is not a string'),
+        (damaged(lambda content: content['nodes'][0].update(name='a\x1b[2J')), "the name 'a\\x1b[2J' has control characters"),
+        (damaged(lambda content: content['nodes'][0].update(name='a\ud800')), "the name 'a\\ud800' has control characters"),
+        (damaged(lambda content: content['nodes'][1].update(op='a\nb')), 'has control characters'),
         (damaged(lambda content: content['nodes'][0].update(attrs={'a': 1})), 'an attribute that is not a string'),
         (damaged(lambda content: content['nodes'][0].update(attrs=None)), 'holds no symbol'),
         (damaged(lambda content: content['nodes'][1]['inputs'][0].__setitem__(0, 0.0)), 'reads a node that does not exist'),
@@ -117,6 +122,50 @@ def test_texts_that_are_no_symbol_are_refused(text, words):
     with pytest.raises(UserError) as caught:
         SymbolJson.parse(text, 'net-symbol.json')
     assert str(caught.value).startswith('net-symbol.json') and words in str(caught.value) and '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('operator', ['_Native', '_NDArray', '_backward__Native', '_CustomFunction', '_CachedOp'])
+def test_operators_that_would_execute_what_a_file_points_to_are_refused(operator, tmp_path):
+    (tmp_path / 'net-symbol.json').write_text(damaged(lambda content: content['nodes'][1].update(op=operator)))
+    with pytest.raises(UserError, match=f'net-symbol.json is refused: MXNet executes what the attributes of {operator}'):
+        load_symbol(tmp_path / 'net-symbol.json')
+
+
+def test_graphs_within_nodes_are_refused_whose_operators_and_outputs_mxnet_does_not_check(tmp_path):
+    x = mx.sym.var('data')
+    looped, _ = mx.sym.contrib.foreach(lambda row, state: (row + state, row), x, mx.sym.var('state'))
+    (tmp_path / 'net-symbol.json').write_text(looped.tojson())
+    with pytest.raises(UserError, match=r'net-symbol.json: node \S+ \(_foreach\) contains a subgraph'):
+        load_symbol(tmp_path / 'net-symbol.json')
+
+
+@pytest.mark.parametrize('slot', [2, 5, 4000])
+@pytest.mark.parametrize('where', ['input', 'output'])
+def test_outputs_that_a_node_does_not_have_are_refused(where, slot, tmp_path):
+    content = json.loads(symbol().tojson())
+    halves = next(index for index, node in enumerate(content['nodes']) if node['name'] == 'halves')
+    if where == 'output':
+        content['heads'][1] = [halves, slot, 0]
+    else:
+        content['nodes'].append({'op': 'relu', 'name': 'last', 'inputs': [[halves, slot, 0]]})
+        content['heads'].append([len(content['nodes']) - 1, 0, 0])
+    (tmp_path / 'net-symbol.json').write_text(json.dumps(content))
+    with pytest.raises(UserError, match=f'net-symbol.json is damaged: it uses output {slot} of node halves, which does not exist'):
+        load_symbol(tmp_path / 'net-symbol.json')
+
+
+def test_a_symbol_that_is_too_large_is_refused_before_it_is_parsed(monkeypatch):
+    text = symbol().tojson()
+    monkeypatch.setattr(symbol_json, 'MAX_BYTES', len(text))
+    SymbolJson.parse(text, 'net-symbol.json')
+    with pytest.raises(UserError, match=f'net-symbol.json has {len(text) + 1} bytes; at most {len(text)} are possible'):
+        SymbolJson.parse(text + ' ', 'net-symbol.json')
+
+
+def test_a_teacher_with_an_operator_that_would_execute_what_a_file_points_to_is_refused(tmp_path):
+    (tmp_path / 'net-symbol.json').write_text(damaged(lambda content: content['nodes'][1].update(op='_Native', attrs={'info': '0x1000'})))
+    with pytest.raises(UserError, match='net-symbol.json is refused: MXNet executes'):
+        load_teacher(None, str(tmp_path / 'net'), 2, (3, 8, 8), [mx.cpu()])
 
 
 @pytest.mark.parametrize(

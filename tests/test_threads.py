@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from native_program import INSTRUCTION_SETS
 from packed import make_image, make_program, write_packed
 
 import bmx_melius as bmx
@@ -33,8 +34,25 @@ def test_a_team_computes_in_order_sleeps_when_it_waits_and_ends(build, name, che
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize('check', ['runs', 'loads', 'forks'])
+def test_concurrent_runs_loads_and_forks_have_no_data_race_and_the_results_of_one_thread(build_native, check, long_run):
+    sets = INSTRUCTION_SETS if long_run else ()  # kernels compute within a thread, and take long to compile
+    program = build_native('tests/csrc/concurrent_runs_test.cc', None, 'thread-sanitized', sets)
+    repetitions = {'runs': 3000, 'loads': 1000, 'forks': 300} if long_run else {'runs': 100, 'loads': 30, 'forks': 10}
+    command = [program, check, str(repetitions[check])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=3600)
+    assert done.returncode == 0, done.stdout[:5000]
+
+
 def test_threads_that_cannot_be_started_are_an_error(build):
     done = subprocess.run([build('optimized'), 'limit'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+
+
+def test_threads_can_measure_peaks_at_once(build_native):
+    """All functions of the C interface can be called by several threads concurrently."""
+    program = build_native('tests/csrc/peaks_test.cc', ['peak'], 'thread-sanitized')
+    done = subprocess.run([program, 'reference'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
 
 

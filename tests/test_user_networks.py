@@ -13,6 +13,9 @@ from mxnet import nd
 import model_zoo
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
+from bmx_melius.training import series
+from bmx_melius.training.saving.checkpoint_state import write_state
+from bmx_melius.training.saving.stored_checkpoints import read_last
 from model_zoo import get_model
 
 MODULE = """
@@ -123,8 +126,25 @@ def test_exported_files_need_no_module(elsewhere, folder, run, tmp_path):
 
 def test_a_run_is_resumed_with_the_function(there, folder, tmp_path, capsys):
     shutil.copytree(folder / 'run', tmp_path / 'run')
-    assert main(['train', '--resume', '--save-dir', str(tmp_path / 'run')]) == 0
+    assert main(['train', '--resume', '--save-dir', str(tmp_path / 'run'), '--model', NAME]) == 0
     assert 'continuing at epoch 2' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('file', ['checkpoint.json', series.FILE])
+def test_a_function_that_only_the_folder_of_a_run_names_is_not_executed(file, there, folder, tmp_path, monkeypatch, capsys):
+    (tmp_path / 'evil.py').write_text('open("was here", "w").close()\n')
+    monkeypatch.chdir(tmp_path)
+    run_folder = tmp_path / 'run'
+    shutil.copytree(folder / 'run', run_folder)
+    state = read_last(str(run_folder))
+    options = {**state['options'], 'model': 'evil:make_net', 'save_dir': str(run_folder)}
+    if file == series.FILE:
+        (run_folder / file).write_text(json.dumps(options))
+    else:
+        write_state(str(run_folder / file), {**state, 'options': options})
+    assert main(['train', '--resume', '--save-dir', str(run_folder)]) == 2
+    assert 'by the Python function evil:make_net: give --model evil:make_net as well, if it may be executed' in capsys.readouterr().err
+    assert not (tmp_path / 'was here').exists()
 
 
 def test_names_of_parameters_do_not_depend_on_other_networks(there):

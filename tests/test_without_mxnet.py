@@ -132,6 +132,7 @@ def test_commands_that_need_mxnet_say_it_in_one_line(folder):
         'summary float-symbol.json',
         'convert float other --input-shape 1,3,8,8',
         'export-onnx float other.onnx --input-shape 1,3,8,8',
+        'export-c float other --name net --input-shape 1,3,8,8',
         'import-bmxnet float-0000.params other --model meliusnet22',
         'bench meliusnet22',
         'pack-images .',
@@ -144,12 +145,24 @@ def test_commands_that_need_mxnet_say_it_in_one_line(folder):
         assert 'which is not installed: pip install ' in lines[0]
 
 
+def test_packed_networks_are_exported_as_c(folder):
+    results, printed = run_commands(WITH_MXNET + OPTIONAL, ['export-c packed firmware --name net'], folder)
+    assert [status for status, _ in results.values()] == [0] and 'bytes' in printed
+    assert {path.name for path in (folder / 'firmware').iterdir()} == {'net.c', 'net.h', 'net_weights.h'}
+
+
 def test_commands_on_packed_networks_say_what_else_they_need(folder):
     assert 'pip install onnx' in _error(run_commands(WITH_MXNET + OPTIONAL, ['export-onnx packed packed.onnx'], folder))
     without_pillow = (*WITH_MXNET, 'PIL')
     assert _error(run_commands(without_pillow, ['predict packed image.jpg'], folder)).endswith('pip install pillow')
     pixels = 'import numpy as np, bmx_melius as bmx\nprint(len(bmx.Session("packed").classify(np.zeros((9, 9, 3), np.uint8), top=3)))'
     assert run_without(without_pillow, pixels, cwd=folder).stdout == '3\n'
+
+
+@pytest.mark.parametrize('missing', ['starlette', 'uvicorn', 'prometheus_client', 'python_multipart'])
+def test_serve_names_the_extra_that_it_needs(folder, missing):
+    line = _error(run_commands((*WITH_MXNET, missing), ['serve packed --port 0'], folder))
+    assert line.endswith("which is not installed: pip install 'bmx-melius[serve]'")
 
 
 def _error(outcome):

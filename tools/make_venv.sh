@@ -1,10 +1,12 @@
 #!/bin/sh
-# Create the virtual environment FOLDER: the pinned packages, then this project, editable. Called by the Makefile.
-# FOLDER/.ready is removed first and written last, so that an interrupted set-up is detected.
+# make_venv.sh FOLDER FILE...: create the virtual environment FOLDER, unless there is one that is newer than the files: the pinned packages,
+# then this project, editable. Called by the Makefile. FOLDER/.ready is removed first and written last, so that an interrupted set-up is
+# detected. FOLDER.lock is locked meanwhile: of two commands started at once the second one waits, and finds the environment ready.
 # Environment variable PYTHON: the interpreter to use (default: the newest supported one in PATH that works).
 set -eu
 
 folder=$1
+shift
 
 fail() {
     echo "error: $1" >&2
@@ -12,6 +14,7 @@ fail() {
 }
 
 supported='import sys; sys.exit(not (3, 8) <= sys.version_info[:2] <= (3, 11))'
+identity='import sys; print(sys.version)'
 version='import platform; print(platform.python_version())'
 
 # Run each candidate: version managers leave launchers in PATH that fail when they are run.
@@ -44,6 +47,16 @@ if [ -z "$python" ] && [ -n "$without_venv" ]; then
 elif [ -z "$python" ]; then
     fail "Python 3.8, 3.9, 3.10 or 3.11 is needed, because MXNet 1.9.1 supports no other (${found:-no working ${PYTHON:-python3} found});\
  name one: make PYTHON=/path/to/python3.11"
+fi
+
+# The lock ends with this process and its children, however they end. Without flock, which every usual Linux has, there is none.
+if command -v flock >/dev/null; then
+    exec 9>"$folder.lock"
+    flock --nonblock 9 || { echo "Waiting for another command that sets up $folder ..." >&2 && flock 9; }
+fi
+if [ -e "$folder/.ready" ] && [ -z "$(find "$@" -prune -newer "$folder/.ready")" ] &&
+    [ "$("$folder/bin/python" -c "$identity" 2>/dev/null)" = "$("$python" -c "$identity")" ]; then
+    exit
 fi
 
 echo "Setting up $folder with Python $("$python" -c "$version"), once; this takes a few minutes ..." >&2

@@ -1,12 +1,14 @@
 #!/bin/sh
-# make_wheel.sh PYTHON DIST: build the source distribution from the files that git tracks, and a wheel from it; write both to the folder DIST,
-# in place of older ones. Called by the Makefile. PYTHON is an interpreter with the packages of requirements.txt and requirements-wheel.txt.
+# make_wheel.sh PYTHON DIST [MACHINE]: build the source distribution from the files that git tracks, and a wheel from it; write both to the
+# folder DIST, in place of older ones. Called by the Makefile. PYTHON is an interpreter with the packages of requirements.txt and
+# requirements-wheel.txt. For another MACHINE, such as aarch64, only the wheel is written, compiled by MACHINE-linux-gnu-g++.
 # The wheel has both libraries. Its manylinux tag is the lowest that their symbols allow, which depends on the C library and the compiler of
 # the machine: releases are built in a container with old ones (docs/releasing.md).
 set -eu
 
 python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 dist=$2
+machine=${3:-$(uname -m)}
 
 fail() {
     echo "error: $1" >&2
@@ -21,6 +23,12 @@ git ls-files -z | xargs -0 cp --parents --target-directory "$work/source"
 # The same commit gives the same bytes: the times of files in the archives are that of the commit.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
+
+if [ "$machine" != "$(uname -m)" ]; then
+    CXX=$machine-linux-gnu-g++
+    _PYTHON_HOST_PLATFORM=linux-$machine # for which setuptools builds
+    export CXX _PYTHON_HOST_PLATFORM
+fi
 
 (cd "$work/source" && "$python" -W ignore setup.py --quiet sdist --dist-dir "$work")
 # The C++ runtime is that of the system. Linked statically, its code for GCC 12 would raise the requirement from glibc 2.34 to 2.36.
@@ -37,6 +45,11 @@ PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir "$w
     { cat "$work/log" >&2 && fail 'auditwheel refused the wheel'; }
 
 mkdir -p "$dist"
-rm -f "$dist"/*.whl "$dist"/*.tar.gz
-mv "$work"/*.tar.gz "$work"/repaired/*.whl "$dist"
-ls "$dist"/*.tar.gz "$dist"/*.whl
+rm -f "$dist"/*_"$machine".whl
+mv "$work"/repaired/*_"$machine".whl "$dist"
+ls "$dist"/*_"$machine".whl
+if [ "$machine" = "$(uname -m)" ]; then
+    rm -f "$dist"/*.tar.gz
+    mv "$work"/*.tar.gz "$dist"
+    ls "$dist"/*.tar.gz
+fi

@@ -41,11 +41,12 @@ def _read_flags():
     return {name: flags for name, *flags in rows}
 
 
-# What remains are the instruction sets: the suffix of a file's name -> the flags of its compilation.
-INSTRUCTION_SETS = _read_flags()
-SAME_RESULTS = INSTRUCTION_SETS.pop('same_results')
-FLAGS = [*INSTRUCTION_SETS.pop('all'), *SAME_RESULTS, f'-I{SOURCES}']
-THREADS = INSTRUCTION_SETS.pop('threads')
+_ROWS = _read_flags()
+SAME_RESULTS = _ROWS.pop('same_results')
+FLAGS = [*_ROWS.pop('all'), *SAME_RESULTS, f'-I{SOURCES}']
+THREADS = _ROWS.pop('threads')
+PROCESSORS = {name: macro for name, (macro, *_) in _ROWS.items()}  # instruction set -> the compiler's macro for its processors
+INSTRUCTION_SETS = {name: flags for name, (_, *flags) in _ROWS.items()}  # the suffix of a file's name -> the flags of its compilation
 
 
 class BuildError(Exception):
@@ -78,11 +79,12 @@ def find_compiler():
 def known_instruction_sets(compiler):
     """Return the rows of `INSTRUCTION_SETS` that a compiler (a command as a list) and its target support."""
 
-    def accepts(flags):
-        command = [*compiler, *flags, '-x', 'c++', '-fsyntax-only', os.devnull]
-        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+    def has(name, flags):
+        command = [*compiler, *flags, '-x', 'c++', '-dM', '-E', os.devnull]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        return done.returncode == 0 and f'#define {PROCESSORS[name]} ' in done.stdout
 
-    return {name: flags for name, flags in INSTRUCTION_SETS.items() if accepts(flags)}
+    return {name: flags for name, flags in INSTRUCTION_SETS.items() if has(name, flags)}
 
 
 def fresh_object(source):

@@ -25,6 +25,7 @@ PAGES = {  # file of the repository -> page; those of docs/ keep their names
     'README.md': 'index.md',
     'CONTRIBUTING.md': 'contributing.md',
     'CHANGELOG.md': 'changelog.md',
+    'SECURITY.md': 'security.md',
     'benchmarks/README.md': 'benchmark-results.md',
 }
 NOTEBOOKS = {f'examples/{name}.ipynb': f'notebooks/{name}.md' for name in ('digits', 'larq')}

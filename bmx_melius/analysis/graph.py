@@ -6,6 +6,7 @@ not depend on the Python classes that built the network.
 
 import collections
 import dataclasses
+import json
 import math
 import numbers
 import os
@@ -205,10 +206,23 @@ def load_symbol(path: Union[str, os.PathLike]) -> mx.sym.Symbol:
     """Read an exported ``-symbol.json``. Raises `UserError` if it cannot be read or does not contain a symbol."""
     content = read_text(path)
     SymbolJson.parse(content, path)
+    return load_checked(content, path)
+
+
+def load_checked(text: str, path: Union[str, os.PathLike]) -> mx.sym.Symbol:
+    """Load a JSON text, of a symbol that `SymbolJson.parse` has accepted. Raises `UserError` if MXNet cannot, or would corrupt memory."""
     try:
-        return mx.sym.load_json(content)
+        symbol = mx.sym.load_json(text)
     except mx.MXNetError as error:
         raise UserError(f'{os.fspath(path)} holds a symbol that MXNet cannot load: {last_line(error)}') from error
+    described, internals = (json.loads(one.tojson()) for one in (symbol, symbol.get_internals()))
+    existing = {(index, slot) for index, slot, *_ in internals['heads']}  # MXNet uses other outputs of nodes without a check
+    used = [(internals['nodes'], node['inputs']) for node in internals['nodes']]
+    for nodes, entries in [*used, (described['nodes'], described['heads'])]:
+        for index, slot, *_ in entries:
+            if (index, slot) not in existing:
+                raise UserError(f'{os.fspath(path)} is damaged: it uses output {slot} of node {nodes[index]["name"]}, which does not exist')
+    return symbol
 
 
 def symbol_of(network: Network, input_names: Sequence[str]) -> mx.sym.Symbol:

@@ -9,6 +9,7 @@ import collections
 import mxnet as mx
 import numpy as np
 
+from ..analysis.graph import load_symbol
 from ..container import read_arrays
 from ..marks import ACTIVATION, ACTIVATION_INPUT, ROLE, is_sign, read_marks
 from ..symbol_json import VARIABLE, SymbolJson, truth
@@ -49,7 +50,7 @@ def fused(symbol, parameters):
 def load_exported(prefix):
     """Return symbol and parameters from the files written by ``export``."""
     arrays = read_arrays(f'{prefix}-0000.params')
-    return mx.sym.load(f'{prefix}-symbol.json'), {name: mx.nd.array(array, dtype=array.dtype) for name, array in arrays.items()}
+    return load_symbol(f'{prefix}-symbol.json'), {name: mx.nd.array(array, dtype=array.dtype) for name, array in arrays.items()}
 
 
 def to_block(symbol, parameters):

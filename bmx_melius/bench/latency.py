@@ -1,8 +1,11 @@
 """Timing of a packed network in this process: the peaks of the machine, the whole network, and each of its steps."""
 
 import dataclasses
+import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 
@@ -11,10 +14,9 @@ import numpy as np
 from ..deployment.runtime import engine
 from ..deployment.runtime.session import Session
 from ..process import processor, usable_cores
-from . import figures
+from . import figures, first_result
 from .comparison import make_input
-from .first_result import first_result
-from .rounds import spread
+from .rounds import process_environment, spread
 
 _PEAK_SECONDS = 0.3  # for each rate
 _PROCESSES = 3  # for the time to the first result
@@ -68,8 +70,8 @@ def measure(prefix, input_shape, threads, repetitions, machine):
     Returns
     -------
     dict
-        ``latency``, ``working_memory_bytes``, ``steps``, and ``figures``: those computed from the steps, and the medians of
-        `first_result`.
+        ``latency``, ``working_memory_bytes``, ``steps``, and ``figures``: those computed from the steps, and those of
+        `measure_first_result`.
     """
     session = Session(prefix, threads=threads)
     array = make_input(input_shape)
@@ -93,16 +95,33 @@ def measure(prefix, input_shape, threads, repetitions, machine):
         'steps': [dataclasses.asdict(step) for step in steps],
         'figures': {
             **figures.from_steps(steps, median, *(threads * machine[f'peak_{kind}_macs_per_second'] for kind in ('binary', 'float'))),
-            **_first_result(prefix, array, threads),
+            **measure_first_result(prefix, array, threads),
         },
     }
 
 
-def _first_result(prefix, array, threads):
+def measure_first_result(prefix, array, threads):
+    """Open a packed network in new processes without MXNet, and run it once in each.
+
+    Parameters
+    ----------
+    prefix : str
+    array : numpy.ndarray, float32
+    threads : int
+
+    Returns
+    -------
+    dict
+        Medians: ``import_ms``, of ``import bmx_melius`` after that of NumPy; ``first_result_ms``, of opening the files and the first run;
+        and ``resident_bytes``, the memory that these two add to the process: weights, working memory and output, but not the input.
+    """
+    environment = {**process_environment(), 'BMX_MELIUS_WITHOUT_MXNET': '1'}
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, 'input.npy')
         np.save(file, array)
-        runs = [first_result(prefix, file, threads) for _ in range(_PROCESSES)]
+        command = [sys.executable, first_result.__file__, prefix, file, str(threads)]
+        printed = [subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout for _ in range(_PROCESSES)]
+    runs = [json.loads(text) for text in printed]
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
 

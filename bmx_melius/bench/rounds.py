@@ -16,6 +16,12 @@ _BUSY = 'import os, sys\nwhile os.getppid() == int(sys.argv[1]):\n    sum(range(
 _WARM_UP = 2  # runs before the first round; before each later turn one run refills the caches
 
 
+def process_environment():
+    """Return the environment variables of a new Python process that can import this package and shows no warnings."""
+    path = os.pathsep.join([_ROOT, *filter(None, [os.environ.get('PYTHONPATH')])])
+    return {**os.environ, 'PYTHONPATH': path, 'PYTHONWARNINGS': 'ignore'}
+
+
 class Worker:
     """A running process for one `Row`.
 
@@ -38,10 +44,8 @@ class Worker:
     def __init__(self, row, input_file):
         self.row, self.error, self.facts, self.seconds = row, None, {}, []
         environment = {
-            **os.environ,
+            **process_environment(),
             'OMP_NUM_THREADS': str(row.threads),
-            'PYTHONPATH': os.pathsep.join([_ROOT, *filter(None, [os.environ.get('PYTHONPATH')])]),
-            'PYTHONWARNINGS': 'ignore',
             **row.environment,
         }
         self.process = subprocess.Popen(

@@ -186,6 +186,7 @@ def _of_zoo(arguments, description, images, spec):
     from model_zoo import get_model, takes_option
 
     from ..analysis.graph import Graph
+    from ..container import read_parameters
     from ..data.datasets import DATASETS
     from ..errors import last_line
     from .classifier import Classifier
@@ -198,6 +199,7 @@ def _of_zoo(arguments, description, images, spec):
     model = {**usual, **written, **{name: value for name, value in given.items() if value is not None}}
     network = get_model(**model)
     stem = f' and --initial-layers {model["initial_layers"]}' if 'initial_layers' in model else ''
+    read_parameters(arguments.params)  # refuses damaged files, for which MXNet allocates whatever they announce
     try:
         network.load_parameters(arguments.params)
     except (AssertionError, ValueError, mx.MXNetError) as error:

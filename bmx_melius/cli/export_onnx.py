@@ -6,11 +6,9 @@ import tempfile
 
 import numpy as np
 
-from ..errors import UserError
 from ..exported import Exported
 from ..files import replacing, require_writable
-from ..symbol_json import SymbolJson
-from .options import add_input_shapes, add_json_flag, shape_of_input
+from .options import add_input_shapes, add_json_flag, packed_prefix
 
 _EXAMPLES = """\
 examples:
@@ -54,7 +52,7 @@ def run(arguments, output):
     require_writable(arguments.model)
     source = Exported(arguments.prefix)
     with tempfile.TemporaryDirectory() as folder:
-        packed = _packed_prefix(source, arguments.input_shape, folder)
+        packed = packed_prefix(source, arguments.input_shape, folder)
         program, _, input_names, output_order, _ = read_packed(packed)
     model = to_onnx(program, input_names, output_order)
     deviation = _verify(model, program) if arguments.verify else None
@@ -84,23 +82,6 @@ def run(arguments, output):
         )
     else:
         print('not verified' + (': ONNX Runtime is not installed (pip install onnxruntime)' if arguments.verify else ''), file=output)
-
-
-def _packed_prefix(source, input_shape, folder):
-    """Return the prefix of the packed network: that of `source` if it is packed, else that of files converted into `folder`."""
-    from ..deployment.program.packed_operator import is_packed
-
-    if any(is_packed(node['op'], node['attrs']) for node in SymbolJson.read(source.symbol_file).nodes):
-        return source.prefix
-
-    from ..deployment.convert.conversion import convert
-
-    prefix = os.path.join(folder, 'packed')
-    report = convert(source.symbol_file, source.parameter_file(0), prefix, shape_of_input(input_shape, source), verify=False)
-    if report.left:
-        left = ', '.join(f'{one.node} ({one.operator}): {one.reason}' for one in report.left[:3])
-        raise UserError(f'{source.prefix} cannot be written as one program: {left}')
-    return prefix
 
 
 def _verify(model, program):

@@ -1,12 +1,25 @@
 """Options that several commands share, and functions that evaluate them."""
 
+import os
+import signal
+
 from ..arguments import named_shape, positive_int, shape
 from ..errors import UserError
+from ..symbol_json import SymbolJson
 
 
 def add_json_flag(parser):
     """Add ``--json``, which prints the result in a form that programs can read."""
     parser.add_argument('--json', action='store_true', help='print one JSON object and nothing else')
+
+
+def exit_at_sigterm():
+    """From now on exit at SIGTERM as after Ctrl-C, so that partially written files are removed and workers are ended."""
+    signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number, _):
+    raise SystemExit(128 + number)
 
 
 def add_network(parser, files, described):
@@ -58,3 +71,20 @@ def shape_of_input(given, exported):
             'with several inputs, give each --input-shape once with its name: --input-shape NAME=N,C,H,W (or another number of axes)'
         )
     return dict(given)
+
+
+def packed_prefix(source, input_shape, folder):
+    """Return the prefix of the packed network: that of `source` if it is packed, else that of files converted into `folder`."""
+    from ..deployment.program.packed_operator import is_packed
+
+    if any(is_packed(node['op'], node['attrs']) for node in SymbolJson.read(source.symbol_file).nodes):
+        return source.prefix
+
+    from ..deployment.convert.conversion import convert
+
+    prefix = os.path.join(folder, 'packed')
+    report = convert(source.symbol_file, source.parameter_file(0), prefix, shape_of_input(input_shape, source), verify=False)
+    if report.left:
+        left = ', '.join(f'{one.node} ({one.operator}): {one.reason}' for one in report.left[:3])
+        raise UserError(f'{source.prefix} cannot be written as one program: {left}')
+    return prefix

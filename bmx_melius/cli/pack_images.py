@@ -3,11 +3,10 @@
 import argparse
 import json
 import os
-import signal
 
 from ..arguments import add_val_fraction, positive_int
 from ..errors import UserError
-from .options import add_json_flag
+from .options import add_json_flag, exit_at_sigterm
 
 _EXAMPLES = """\
 examples:
@@ -77,7 +76,7 @@ def run(arguments, output):
     difference = images.difference_from_imagenet()
     if difference and arguments.expect_imagenet:
         raise UserError(f'{difference} (--expect-imagenet)')
-    signal.signal(signal.SIGTERM, _stop)
+    exit_at_sigterm()
     pack(images, target, arguments.resize, arguments.quality, arguments.threads)
     sizes = {part: os.path.getsize(os.path.join(target, f'{part}.rec')) for part in images.images}
     if arguments.json:
@@ -92,11 +91,6 @@ def run(arguments, output):
             f'{size / 2**20:,.1f} MB',
             file=output,
         )
-
-
-def _stop(number, _):
-    """Exit as after Ctrl-C, so that partially written files are removed."""
-    raise SystemExit(128 + number)
 
 
 def _quality(text):

@@ -11,6 +11,7 @@ from ..class_scores import most_probable
 from ..errors import UserError, describe_os_error
 from ..exported import Exported
 from ..files import replacing, require_writable
+from ..pixels import SUFFIXES
 from . import image_options
 from .options import add_json_flag
 
@@ -30,7 +31,6 @@ and standard deviation. Packed networks need only NumPy and Pillow.
 """
 
 
-_SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff')  # formats that MXNet can decode
 _STANDARD_OUTPUT = '-'  # as the value of --csv
 _NAMED = 5  # how many unreadable images an error lists
 
@@ -145,7 +145,7 @@ def _list_images(paths):
             continue
         names = sorted(os.listdir(path))
         folders = {name for name in names if os.path.isdir(os.path.join(path, name))}
-        found = [name for name in names if name.lower().endswith(_SUFFIXES) and name not in folders]
+        found = [name for name in names if name.lower().endswith(SUFFIXES) and name not in folders]
         ignored = len(names) - len(found) - len(folders)
         if not found:
             raise UserError(

@@ -2,8 +2,6 @@
 
 import mmap
 import os
-import struct
-import warnings
 
 import numpy as np
 from mxnet.gluon.data import Dataset
@@ -11,12 +9,9 @@ from mxnet.gluon.data import Dataset
 from ..errors import UserError
 from ..reporting import progress_bar
 from .encoded_images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
+from .record_format import FRAME, LABEL_HEADER, LENGTH_BITS, MAGIC, read_index, read_record, without_labels
 
 CLASSES_FILE = 'classes.txt'  # beside record files: the class names, one per line, in the order of the labels
-MAGIC = 0xCED7230A
-LENGTH_BITS = 29  # lower bits of the second word of a frame; the upper 3 bits are set if the record is split into parts
-FRAME = 8  # bytes before each part of a record: magic number and length
-LABEL_HEADER = 24  # bytes of mx.recordio.IRHeader: flag, label, id, id2
 HEAD = FRAME + LABEL_HEADER + START
 CHUNK = 20000  # records checked in one step
 
@@ -52,25 +47,13 @@ class RecordFile(EncodedImages):
     def __init__(self, path, index_path):
         self.path, self.index_path = path, index_path
         self._size = os.path.getsize(path)
-        self.keys, self._offsets = self._read_index()
+        self.keys, self._offsets = read_index(index_path)
         self._ends = np.append(self._offsets[1:], self._size)
         self.labels, self._unrecognized, self._cut_off = np.zeros(len(self.keys), np.int64), [], []
         self._check_records()
 
     def __len__(self):
         return len(self.keys)
-
-    def _read_index(self):
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings('ignore', message='.*no data', category=UserWarning)  # raised as an error below
-                index = np.loadtxt(self.index_path, dtype=np.int64, delimiter='\t', ndmin=2)
-        except ValueError as error:
-            raise UserError(f'{self.index_path} is not an index of a record file (lines of number, tab, offset): {error}') from error
-        if index.shape[1] != 2:
-            raise UserError(f'{self.index_path} holds no records: pack the images again with im2rec')
-        index = index[np.argsort(index[:, 1], kind='stable')]
-        return index[:, 0], index[:, 1]
 
     def _check_records(self):
         """Check all records, in chunks to bound the memory used."""
@@ -117,18 +100,12 @@ class RecordFile(EncodedImages):
             raise UserError(f'{self.path}: record {key} (at byte {offset}) is broken: {why}. Copy the file again, or pack it with im2rec')
 
     def read(self, index):
-        size = int(self._ends[index] - self._offsets[index])
-        with open(self.path, 'rb', buffering=0) as file:
+        with open(self.path, 'rb') as file:
             file.seek(self._offsets[index])
-            content = file.read(size)
-        if len(content) != size:
-            raise ValueError(f'{self.path}: {self.name([index])} is truncated')
-        parts, begin = [], 0
-        while begin < size:
-            length = struct.unpack_from('<II', content, begin)[1] & (1 << LENGTH_BITS) - 1
-            parts.append(content[begin + FRAME : begin + FRAME + length])
-            begin += FRAME + (length + 3) // 4 * 4
-        return struct.pack('<I', MAGIC).join(parts)[LABEL_HEADER:]  # records are split where their content equals the magic number
+            try:
+                return without_labels(read_record(file))
+            except ValueError as error:
+                raise ValueError(f'{self.path}: {self.name([index])}: {error}') from error
 
     def suspects(self, threads):
         return self._unrecognized, self._cut_off

@@ -13,7 +13,7 @@ import os
 
 import mxnet as mx
 
-from ..analysis.graph import Graph
+from ..analysis.graph import Graph, load_checked
 from ..container import read_parameters
 from ..errors import UserError, last_line
 from ..layers import QActivation, QConv2D, QDense
@@ -113,10 +113,7 @@ class _Rewritten:
         for node in self._result.nodes:
             if node['op'] not in known:
                 raise UserError(f'{self.path}: MXNet knows no operator {node["op"]} (node {node["name"]})')
-        try:
-            return mx.sym.load_json(self._result.text())
-        except mx.MXNetError as error:
-            raise UserError(f'{self.path} holds no symbol that MXNet can load: {last_line(error)}') from error
+        return load_checked(self._result.text(), self.path)
 
     def _moved(self, source):
         return [self._position[source[0]], source[1], 0]

@@ -3,16 +3,26 @@
 Keras up to version 2 writes two kinds of files: only weights, with the groups of the layers at the root, and whole models, with these in
 the group ``model_weights`` (https://github.com/keras-team/keras/blob/v2.15.0/keras/saving/legacy/hdf5_format.py). The attributes
 ``layer_names`` and ``weight_names`` give the order; an attribute too long for HDF5 is split into ``layer_names0``, ``layer_names1``, ...
+
+`keras_reader` reads them in another process, because the HDF5 library does not withstand damaged files.
 """
 
 import dataclasses
+import importlib.util
+import json
 import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, last_line
+from . import keras_reader
 
-_MODEL = 'model_weights'
+MAX_BYTES = 1 << 30  # of the arrays of a file
+_MEMORY = 3 << 30  # bytes of address space of the process that reads a file
+_SECONDS = 600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,75 +48,41 @@ def read_keras_layers(path):
     Raises
     ------
     UserError
-        If h5py is not installed, the file is of another kind or damaged, or it refers to data in other files.
+        If h5py is not installed, the file is of another kind or damaged, its arrays take more than `MAX_BYTES`, or it refers to data in
+        other files.
     OSError
         If the file cannot be opened.
     """
-    try:
-        import h5py
-    except ModuleNotFoundError as error:
-        raise UserError('reading Keras files needs h5py, which is not installed: pip install bmx-melius[larq]') from error
-    path = os.fspath(path)
+    if importlib.util.find_spec('h5py') is None:
+        raise UserError('reading Keras files needs h5py, which is not installed: pip install bmx-melius[larq]')
+    path = os.path.abspath(os.fspath(path))
     with open(path, 'rb'):
         pass  # the error of Python names the file, that of h5py does not
-    try:
-        with h5py.File(path, 'r') as file:
-            _require_self_contained(path, file, h5py)
-            root = file.get(_MODEL, file)
-            layers = _layers(path, root)
-            _require_all_read(path, root, h5py.Dataset, sum(len(layer.weights) for layer in layers))
-            return layers
-    except UserError:
-        raise
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError) as error:
-        raise UserError(f'{path} is not an HDF5 file of Keras weights, or is damaged: {error}') from error
-
-
-def _require_self_contained(path, file, h5py):
-    """Raise `UserError` if the file refers to data in other files: a downloaded file could otherwise read any file of this machine."""
-    own = (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT)  # h5py follows external links on access, so their types are checked first
-    linked = file.id.links.visit(lambda name, link: None if link.type in own else name, info=True)
-    name = file.visititems(lambda name, item: name if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual) else None)
-    if linked is not None or name is not None:
-        outside = name if linked is None else linked.decode(errors='replace')
-        raise UserError(f'{path} is refused: its {outside} lies in another file; Keras files contain their weights')
-
-
-def _layers(path, root):
-    names = _names(root, 'layer_names')
-    if names is None:
-        raise UserError(
-            f'{path} has no attribute layer_names: it was not written by save_weights or save of Keras 2; '
-            "in Keras 3, model.save('....h5') writes this format"
-        )
-    layers = []
-    for name in names:
-        weights = {}
-        for weight in _names(root[name], 'weight_names') or []:
-            kind = weight.rpartition('/')[2].partition(':')[0]
-            if kind in weights:
-                raise UserError(f'{path}: layer {name} has several weights called {kind}; nested layers are not supported')
-            weights[kind] = np.atleast_1d(root[name][weight][()])
-        if weights:
-            layers.append(KerasLayer(name, weights))
+    line, _, elements = _run_reader(path).partition(b'\n')
+    answer = json.loads(line)
+    if 'error' in answer:
+        raise UserError(answer['error'])
+    layers, position = [], 0
+    for name, weights in answer['layers']:
+        arrays = {}
+        for kind, dtype, shape in weights:
+            arrays[kind] = np.frombuffer(elements, dtype, int(np.prod(shape)), position).reshape(shape)
+            position += arrays[kind].nbytes
+        layers.append(KerasLayer(name, arrays))
     return layers
 
 
-def _require_all_read(path, root, dataset, read):
-    stored = []
-    root.visititems(lambda name, item: stored.append(name) if isinstance(item, dataset) else None)
-    if len(stored) != read:
-        raise UserError(f'{path} holds {len(stored)} arrays, but its lists of layers and weights name {read}')
-
-
-def _names(group, attribute):
-    """Return a list of names from an attribute that Keras wrote in one or several pieces; None if it does not exist."""
-    if attribute in group.attrs:
-        pieces = [group.attrs[attribute]]
-    else:
-        pieces = []
-        while f'{attribute}{len(pieces)}' in group.attrs:
-            pieces.append(group.attrs[f'{attribute}{len(pieces)}'])
-        if not pieces:
-            return None
-    return [name.decode() if isinstance(name, bytes) else str(name) for piece in pieces for name in piece]
+def _run_reader(path):
+    """Return the output of `keras_reader`. Raises `UserError` if it crashes or takes too long."""
+    command = [sys.executable, '-W', 'ignore', keras_reader.__file__, path, str(MAX_BYTES), str(_MEMORY)]
+    places = os.pathsep.join(filter(None, sys.path))  # h5py is where this process finds it
+    environment = {**os.environ, 'PYTHONPATH': places, 'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f'{path} is not an HDF5 file of Keras weights, or is damaged: reading it takes too long') from error
+    if done.returncode:
+        why = f'the HDF5 library fails with {signal.Signals(-done.returncode).name}' if done.returncode < 0 else ''
+        reason = why or last_line(done.stderr.decode(errors='replace'))
+        raise UserError(f'{path} is not an HDF5 file of Keras weights, or is damaged: {reason}')
+    return done.stdout

@@ -12,9 +12,7 @@ folder itself.
 """
 
 import dataclasses
-import io
 import os
-import zipfile
 
 import mxnet as mx
 import numpy as np
@@ -29,8 +27,9 @@ from ..data.opening import open_source
 from ..data.source import Batching
 from ..errors import UserError
 from ..exported import Exported, description_fields
-from ..files import read_bytes, replacing, sha256
+from ..files import replacing, sha256
 from ..methods.benn import boost
+from ..npz import read_npz
 from ..reporting import LOG, logging_to_file
 from .network import create_network, make_network, model_arguments
 from .presets import BAGGING, BOOSTING, JOINT, STAGES
@@ -218,12 +217,12 @@ class EnsembleTraining(RunSeries):
 
 def _read_correct(path, checksum):
     """Return the array in a ``correct-K.npz``; None if it is missing, damaged or not that of the weights with this checksum."""
-    try:
-        with io.BytesIO(read_bytes(path)) as content, np.load(content) as file:
-            correct, weights = file['correct'], str(file['weights'])
-    except FileNotFoundError:
+    if not os.path.exists(path):
         return None
-    except (ValueError, LookupError, EOFError, TypeError, AttributeError, zipfile.BadZipFile):
+    try:
+        file = read_npz(path)
+        correct, weights = file['correct'], str(file['weights'])
+    except (UserError, KeyError):
         LOG.warning('%s is damaged: the images are classified again', path)
         return None
     return correct if correct.dtype == bool and correct.ndim == 1 and weights == checksum else None

@@ -62,12 +62,32 @@ def parse_flags(arguments, zoo, program=PROGRAM):
     saved = read_last(options.save_dir)
     if not saved:
         raise UserError(f'there is no run to resume in {options.save_dir}: point --save-dir to one')
+    require_named_functions(saved['options'], vars(options))
     parser.set_defaults(**saved['options'])
     options, before = vars(parser.parse_args(arguments)), vars(parser.parse_args([]))
     config = configure(options, zoo)
     chosen = config.to_flags()
     _require_unchanged(saved['options'], before, chosen)
     return config
+
+
+def require_named_functions(saved, given):
+    """Raise `UserError` if a run to be resumed was started with a network of the user that the command line does not name again.
+
+    The name ``package.module:function`` would be executed, and the folder of the run may be someone else's.
+
+    Parameters
+    ----------
+    saved, given : dict
+        Values of the flags with which the run was started, and of those that are given now.
+    """
+    for name in ('model', 'teacher'):
+        path = saved.get(name)
+        if isinstance(path, str) and ':' in path and given[name] != path:
+            raise UserError(
+                f'the run in {given["save_dir"]} builds a network by the Python function {path}: give {flag_of(name)} {path} as well, '
+                'if it may be executed'
+            )
 
 
 def configure(options, zoo):

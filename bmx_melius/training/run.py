@@ -12,6 +12,7 @@ from ..data.source import Batching
 from ..errors import UserError
 from ..exported import description_fields
 from ..files import remove_leftovers, sha256
+from ..folder_lock import locked
 from ..reporting import LOG, logging_to_file
 from .initial_weights import load_initial_weights, set_trained
 from .network import check_dtype, make_network, model_arguments
@@ -24,7 +25,6 @@ from .recording.run_folder import LOG_FILE, RunFolder
 from .recording.scalars import Scalars
 from .saving.checkpoints import Checkpoints
 from .saving.export import export_network
-from .saving.folder_lock import locked
 from .saving.stored_checkpoints import refuse_run
 from .start import start, warn_if_disk_space_is_low
 

@@ -14,7 +14,7 @@ from ..exported import Exported
 from ..files import check_folder, read_text, write_json
 from ..reporting import LOG
 from .flag_groups import PROGRAM, make_parser
-from .flags import CHANGEABLE, chosen_values, configure
+from .flags import CHANGEABLE, chosen_values, configure, require_named_functions
 from .network import create_network, model_arguments
 from .saving.stored_checkpoints import read_last, refuse_run
 
@@ -38,7 +38,7 @@ def parse_series(arguments, zoo, kinds, program=PROGRAM):
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = make_parser(zoo, program)
     options = parser.parse_args(arguments)
-    saved = _read(options.save_dir, zoo, kinds)
+    saved = _read(options, zoo, kinds)
     if options.resume:
         return _series(vars(chosen_values(parser, saved, arguments)), zoo, kinds) if saved else None
     require(
@@ -55,21 +55,29 @@ def _series(options, zoo, kinds):
     return next((kind(options, zoo) for kind in kinds if kind.accepts(options, zoo)), None)
 
 
-def _read(folder, zoo, kinds):
-    """Return the flags of the series in a folder, None if there is none with a checkpoint."""
+def _read(given, zoo, kinds):
+    """Return the flags of the series in the folder that the `given` flags name, None if there is none with a checkpoint."""
+    folder = given.save_dir
     path = os.path.join(folder, FILE)
     if not os.path.exists(path):
         return None
     try:
         options = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, error) from error
+    if given.resume and isinstance(options, dict):
+        require_named_functions(options, vars(given))
+    try:
         series = _series({**options, 'save_dir': folder}, zoo, kinds)
         if series is None:
             raise ValueError('its flags describe a single run')
     except (ValueError, LookupError, TypeError) as error:
-        raise UserError(
-            f'{path} is damaged: {last_line(error)}; put back a copy, or continue each run in its subfolder with --resume'
-        ) from error
+        raise _damaged(path, error) from error
     return series.options if read_last(series.folder(0)) else None
+
+
+def _damaged(path, error):
+    return UserError(f'{path} is damaged: {last_line(error)}; put back a copy, or continue each run in its subfolder with --resume')
 
 
 class RunSeries(abc.ABC):

@@ -6,6 +6,8 @@ import warnings
 import mxnet as mx
 from mxnet import gluon
 
+from ..analysis.graph import load_symbol
+from ..container import read_parameters
 from ..errors import UserError, last_line
 from ..exported import Exported
 
@@ -54,12 +56,15 @@ def load_teacher(get_model, name, classes, input_shape, devices, params=None, pr
         )
     try:
         if exported:
+            load_symbol(files.symbol_file)  # refuses what MXNet would execute
+            read_parameters(files.parameter_file(0))
             with warnings.catch_warnings():
                 warnings.filterwarnings('ignore', message='Cannot decide type')  # of the input, which is float32
                 net = gluon.SymbolBlock.imports(files.symbol_file, ['data'], files.parameter_file(0), ctx=devices)
         else:
             net = get_model(name, pretrained=pretrained, classes=classes, ctx=devices, **(arguments or {}))
             if params:
+                read_parameters(params)  # refuses damaged files, for which MXNet allocates whatever they announce
                 net.load_parameters(params, ctx=devices)
         net.hybridize()
         answer = net(mx.nd.zeros((1, *input_shape), ctx=devices[0])).shape

@@ -28,10 +28,14 @@ inline std::vector<const bmx::BinaryKernels*> binary_tables(const bmx::Instructi
     return {set.binary, set.binary_small};
 }
 
-// Returns the table with the same bits as every instruction set and, if there is one, that of Precision::fast.
+// Returns the table with the same bits as every instruction set and, if there are any, those of Precision::fast and
+// Precision::bf16.
 inline std::vector<const bmx::FloatKernels*> float_tables(const bmx::InstructionSet& set) {
-    if (set.floats == set.products) {
-        return {set.floats};
+    std::vector<const bmx::FloatKernels*> tables = {set.floats};
+    for (const bmx::FloatKernels* table : {set.products, set.bf16}) {
+        if (table != set.floats) {
+            tables.push_back(table);
+        }
     }
-    return {set.floats, set.products};
+    return tables;
 }

@@ -51,8 +51,17 @@ class ProgramBuilder {
         append(body, inputs_);
         append(body, operations_);
         append(body, outputs);
-        std::vector<int32_t> words = {0x50584d42, 2, static_cast<int32_t>(body.size()) + 4, checksum(body)};
+        std::vector<int32_t> words(4);
         append(words, body);
+        return with_header(words);
+    }
+
+    // Returns words with the first four, which depend on the others.
+    static std::vector<int32_t> with_header(std::vector<int32_t> words) {
+        const std::vector<int32_t> body(words.begin() + 4, words.end());
+        words[0] = 0x50584d42, words[1] = 2;
+        words[2] = static_cast<int32_t>(words.size());
+        words[3] = checksum(body);
         return words;
     }
 

@@ -38,16 +38,17 @@ const char* bmx_last_error(void);
 /* Return the version of the library, "MAJOR.MINOR.PATCH". */
 const char* bmx_version(void);
 
-/* Return the instruction set in use ("reference", "avx2", "avx512", "amx", "neon"), and all that this build and this
- * CPU support, separated by spaces, the best one last. The environment variable BMX_MELIUS_ISA selects one by name; it
- * is read once, at first use. bmx_isa returns NULL if it names one that is not available. */
+/* Return the instruction set in use ("reference", "avx2", "avx512", "amx", "neon", "wasm"), and all that this build and
+ * this CPU support, separated by spaces, the best one last. The environment variable BMX_MELIUS_ISA selects one by
+ * name; it is read once, at first use. bmx_isa returns NULL if it names one that is not available. */
 const char* bmx_isa(void);
 const char* bmx_available_isas(void);
 
 /* Precision of float layers. BMX_EXACT: a run gives the same bits with every instruction set, number of threads and
  * batch. BMX_FAST: with AMX, float layers are computed in another order with tiles, with errors of the same size.
- * Binary layers are exact with both. */
-enum { BMX_EXACT = 0, BMX_FAST = 1 };
+ * BMX_BF16: with AVX512_BF16, inputs and weights of float layers after the first ones are rounded to bfloat16, which
+ * changes signs; elsewhere as BMX_EXACT. Binary layers are exact with all of them. */
+enum { BMX_EXACT = 0, BMX_FAST = 1, BMX_BF16 = 2 };
 
 /* Create a program from its words, which are copied. The versions of the format that are read are those of
  * deployment/program/program.py: programs of earlier releases give the same results. */

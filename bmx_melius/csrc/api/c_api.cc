@@ -53,10 +53,15 @@ bmx::InputSizes sizes_of(const bmx::Program& program, const int64_t* shapes) {
 }
 
 bmx::Precision checked_precision(int precision) {
-    if (precision != BMX_EXACT && precision != BMX_FAST) {
-        throw bmx::Error("the precision is " + std::to_string(precision) + "; it must be BMX_EXACT or BMX_FAST");
+    switch (precision) {
+        case BMX_EXACT:
+            return bmx::Precision::exact;
+        case BMX_FAST:
+            return bmx::Precision::fast;
+        case BMX_BF16:
+            return bmx::Precision::bf16;
     }
-    return precision == BMX_FAST ? bmx::Precision::fast : bmx::Precision::exact;
+    throw bmx::Error("the precision is " + std::to_string(precision) + "; it must be BMX_EXACT, BMX_FAST or BMX_BF16");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "kernels/arithmetic.h"
 #include "kernels/binary_kernels.h"
 #include "kernels/binary_lookup_avx2.h"
+#include "kernels/binary_pack_words.h"
 #include "kernels/binary_pairs_avx2.h"
 #include "kernels/binary_strips.h"
 
@@ -37,27 +38,10 @@ uint32_t word_of(const int16_t* x, const int16_t* threshold) {
 }
 
 template <typename T>
-uint32_t word_of_some(const T* x, const T* threshold, int count) {
-    uint32_t word = 0;
-    for (int i = 0; i < count; ++i) {
-        word |= uint32_t(x[i] >= threshold[i]) << i;
-    }
-    return word;
-}
-
-template <typename T>
 void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
           uint32_t* words) {
-    const int whole = channels / 32;
-    const int rest = channels % 32;
-    for (int pixel = 0; pixel < pixels; ++pixel, x += stride) {
-        for (int unit = 0; unit < whole; ++unit) {
-            *words++ = word_of(x + unit * 32, threshold + unit * 32) ^ flip[unit];
-        }
-        if (rest) {
-            *words++ = word_of_some(x + whole * 32, threshold + whole * 32, rest) ^ flip[whole];
-        }
-    }
+    pack_words(x, stride, pixels, channels, threshold, flip, words,
+               [](const T* from, const T* limits) { return word_of(from, limits); });
 }
 
 // Lanes are pixels: the comparison of a channel sets its bit in their words. Several vectors are processed at once,
@@ -111,11 +95,18 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
 // A unit holds the half bytes of a word, each in a byte.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     const __m128i low = _mm_set1_epi8(15);
-    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride) {
-        for (int unit = 0; unit < units; ++unit) {
-            const __m128i bytes = _mm_cvtsi32_si128(static_cast<int>(*words++));
-            const __m128i first = _mm_and_si128(bytes, low), second = _mm_and_si128(_mm_srli_epi16(bytes, 4), low);
-            _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + unit * kUnitBytes), _mm_unpacklo_epi8(first, second));
+    const auto half_bytes = [&](__m128i bytes) {
+        return _mm_unpacklo_epi8(_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16(bytes, 4), low));
+    };
+    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride, words += units) {
+        int unit = 0;
+        for (; unit + 1 < units; unit += 2) {
+            const __m128i two = half_bytes(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(words + unit)));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(packed + unit * kUnitBytes), two);
+        }
+        if (unit < units) {
+            const __m128i one = half_bytes(_mm_cvtsi32_si128(static_cast<int>(words[unit])));
+            _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + unit * kUnitBytes), one);
         }
     }
 }
@@ -151,66 +142,90 @@ struct Block {
     const StripWeights& strip(int s) const { return *reinterpret_cast<const StripWeights*>(weights + s * strip_bytes); }
 };
 
-// The sums of the windows of a few pixels, beginning with a column of the row that the block has moved to.
+// The sums of the windows of a few pixels, beginning with a column of the row that the block has moved to. Those in
+// bytes are added when they end: the last ones only when results are stored.
 template <int kStrips, int kPairs, bool kWide>
-[[gnu::always_inline]] inline void sum_windows(const Block& block, int column, Sums<kStrips, kPairs, kWide>& sums) {
-    PairWindow window = block.rows.window(column);
-    const ptrdiff_t pair_offsets = 2 * block.rows.pixel_step();
-    const uint8_t* weights = block.strip(0).steps;
-    bool first = true;
-    do {
-        ByteSums some[kPairs][kStrips];
-        add_pieces(window, pair_offsets, weights, block.strip_bytes, some);
-        first ? sums.set(some) : sums.add(some);
-        first = false;
-    } while (window.pieces != window.end);
-}
+struct WindowSums {
+    PairSums<kWide> all_but_last[kPairs][kStrips];
+    ByteSums last[kPairs][kStrips];
+    bool several = false;
+
+    [[gnu::always_inline]] WindowSums(const Block& block, int column) {
+        PairWindow window = block.rows.window(column);
+        const ptrdiff_t pair_offsets = 2 * block.rows.pixel_step();
+        const uint8_t* weights = block.strip(0).steps;
+        for (;;) {
+            ByteSums some[kPairs][kStrips];
+            add_pieces(window, pair_offsets, weights, block.strip_bytes, some);
+            if (window.pieces == window.end) {
+                unrolled<kPairs>([&](auto p) { unrolled<kStrips>([&](auto s) { last[p][s] = some[p][s]; }); });
+                return;
+            }
+            unrolled<kPairs>([&](auto p) { unrolled<kStrips>([&](auto s) { add(some[p][s], all_but_last[p][s]); }); });
+            several = true;
+        }
+    }
+    [[gnu::always_inline]] PairSums<kWide> of(int pair, int strip) const {
+        PairSums<kWide> sums;
+        sums.set(last[pair][strip]);
+        if (several) {
+            sums.add(all_but_last[pair][strip]);
+        }
+        return sums;
+    }
+
+  private:
+    [[gnu::always_inline]] void add(const ByteSums& some, PairSums<kWide>& to) const {
+        PairSums<kWide> sums;
+        sums.set(some);
+        if (several) {
+            sums.add(to);
+        }
+        to = sums;
+    }
+};
 
 // Computes the results of a pixel from sums, for the filters in even or odd bytes of a strip.
-template <bool kWide>
+template <bool kWide, bool kAdds>
 class Results {
   public:
-    using Sum = __m256i[kWide ? 2 : 1];
-
     Results(const Block& block, int odd_in_window)
         : block_(block),
           shift_(_mm_cvtsi32_si128(block.affine.scale)),
           of_pixel_(kWide ? _mm256_set1_epi32(odd_in_window * block.affine.scale)
                           : _mm256_set1_epi16(static_cast<int16_t>(odd_in_window * block.affine.scale))) {}
 
-    void store_to(float* output, const float* addend, const Sum& sum, int strip, int odd) const {
+    void store_to(float* output, const float* addend, const Sum<kWide>& sum, int strip, int odd) const {
         __m256i both[2];
         if constexpr (kWide) {
-            both[0] = total(sum[0], strip, odd, 0);
-            both[1] = total(sum[1], strip, odd, 1);
+            both[0] = total(sum.parts[0], strip, odd, 0);
+            both[1] = total(sum.parts[1], strip, odd, 1);
         } else {
-            const __m256i results = words(sum[0], strip, odd);
+            const __m256i results = words(sum.parts[0], strip, odd);
             both[0] = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(results));
             both[1] = _mm256_cvtepi16_epi32(_mm256_extracti128_si256(results, 1));
         }
         for (int half = 0; half < 2; ++half) {
-            __m256 result = _mm256_cvtepi32_ps(both[half]);
-            if (addend) {
-                result = _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8));
-            }
-            _mm256_storeu_ps(output + half * 8, result);
+            const __m256 result = _mm256_cvtepi32_ps(both[half]);
+            _mm256_storeu_ps(output + half * 8,
+                             kAdds ? _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8)) : result);
         }
     }
-    void store_to(int16_t* output, const int16_t* addend, const Sum& sum, int strip, int odd) const {
-        const __m256i result = words(sum[0], strip, odd);
-        store(output, addend ? _mm256_add_epi16(result, load(addend)) : result);
+    void store_to(int16_t* output, const int16_t* addend, const Sum<kWide>& sum, int strip, int odd) const {
+        const __m256i result = words(sum.parts[0], strip, odd);
+        store(output, kAdds ? _mm256_add_epi16(result, load(addend)) : result);
     }
 
   private:
     // 16 results in 16 bits, which must hold them.
     __m256i words(__m256i sum, int strip, int odd) const {
-        const __m256i constant = _mm256_sub_epi16(load(block_.constants[strip] + odd * kLanes), of_pixel_);
-        return _mm256_add_epi16(constant, _mm256_sll_epi16(sum, shift_));
+        const __m256i constant = load(block_.constants[strip] + odd * kLanes);
+        return _mm256_sub_epi16(_mm256_add_epi16(_mm256_sll_epi16(sum, shift_), constant), of_pixel_);
     }
     // 8 of them in 32 bits.
     __m256i total(__m256i sum, int strip, int odd, int half) const {
         const __m256i constant = load(block_.strip(strip).constants + odd * kLanes + half * 8);
-        return _mm256_add_epi32(_mm256_sub_epi32(constant, of_pixel_), _mm256_sll_epi32(sum, shift_));
+        return _mm256_sub_epi32(_mm256_add_epi32(_mm256_sll_epi32(sum, shift_), constant), of_pixel_);
     }
 
     const Block& block_;
@@ -218,16 +233,47 @@ class Results {
     const __m256i of_pixel_;
 };
 
-// Stores the results of a pixel for kLanes filters, of which the last ones may not exist.
-template <bool kWide, typename T>
-void store_some(const Results<kWide>& results, const typename Results<kWide>::Sum& sum, int strip, int odd, int lanes,
-                T* output, const T* addend) {
-    T some[kLanes], addends[kLanes] = {};
-    if (addend) {
-        std::memcpy(addends, addend, lanes * sizeof(T));
+// Stores the results of 2 kPairs pixels, `pixel` elements apart, for all filters of kStrips complete strips.
+template <bool kAdds, int kStrips, int kPairs, bool kWide, typename T>
+[[gnu::always_inline]] inline void store_results(const Block& block, int column,
+                                                 const WindowSums<kStrips, kPairs, kWide>& sums, T* output,
+                                                 const T* addend, ptrdiff_t pixel) {
+    unrolled<kPairs>([&](auto p) {
+        const Results<kWide, kAdds> results[] = {{block, block.rows.odd_in_window(column + 2 * p)},
+                                                 {block, block.rows.odd_in_window(column + 2 * p + 1)}};
+        unrolled<kStrips>([&](auto s) {
+            const PairSums<kWide> pair = sums.of(p, s);
+            unrolled<4>([&](auto part) {
+                const ptrdiff_t at = (2 * p + part / 2) * pixel + s * kStripFilters + part % 2 * kLanes;
+                results[part / 2].store_to(output + at, kAdds ? addend + at : nullptr, pair.of[part], s, part % 2);
+            });
+        });
+    });
+}
+
+// Stores results of complete strips for the filters of the block, `count` pixels.
+template <int kStrips, typename T>
+[[gnu::noinline]] void store_some(const Block& block, const T* results, int count, T* output, const T* addend) {
+    for (int i = 0; i < count; ++i) {
+        for (int s = 0; s < kStrips; ++s, results += kStripFilters) {
+            const Strip& strip = block.strips[s];
+            const ptrdiff_t at = i * block.run.output_pixel + strip.begin;
+            for (int filter = 0; filter < strip.end - strip.begin; ++filter) {
+                output[at + filter] = static_cast<T>(addend ? results[filter] + addend[at + filter] : results[filter]);
+            }
+        }
     }
-    results.store_to(some, addends, sum, strip, odd);
-    std::memcpy(output, some, lanes * sizeof(T));
+}
+
+// Loads the cache lines of the results, usually also of the addends, while sums are computed: these lines are far
+// apart, and in large maps outside the second-level cache.
+template <int kStrips, typename T>
+[[gnu::always_inline]] inline void prefetch_results(const T* results, ptrdiff_t pixel, int count) {
+    for (int i = 0; i < count; ++i) {
+        for (int s = 0; s < kStrips; ++s) {
+            __builtin_prefetch(results + i * pixel + s * kStripFilters, 1);
+        }
+    }
 }
 
 // Computes the pixels of a row of the output from `column` on in groups of kPairs pairs, as long as more than
@@ -235,30 +281,24 @@ void store_some(const Results<kWide>& results, const typename Results<kWide>::Su
 template <int kStrips, int kPairs, bool kWide, typename T>
 int convolve_pairs(const Block& block, int row, int column, T* outputs) {
     const BinaryConvRun& run = block.run;
+    const int first = block.strips[0].begin;
+    const bool complete = block.strips[kStrips - 1].end - first == kStrips * kStripFilters;
     for (; run.columns - column > 2 * kPairs - 2; column += 2 * kPairs) {
-        Sums<kStrips, kPairs, kWide> sums;
-        sum_windows(block, column, sums);
-        unrolled<2 * kPairs>([&](auto i) {
-            if (column + i >= run.columns) {
-                return;
-            }
-            const ptrdiff_t at = row * run.output_row + (column + i) * run.output_pixel;
-            T* const output = outputs + at;
-            const T* const addend = run.addend ? static_cast<const T*>(run.addend) + at : nullptr;
-            const Results<kWide> results(block, block.rows.odd_in_window(column + i));
-            unrolled<2 * kStrips>([&](auto part) {
-                constexpr int strip = part / 2, odd = part % 2;
-                const int filter = block.strips[strip].begin + odd * kLanes, lanes = block.strips[strip].end - filter;
-                const auto& sum = sums.of(i / 2, strip, i % 2, odd);
-                T* const to = output + filter;
-                const T* const added = addend ? addend + filter : nullptr;
-                if (lanes >= kLanes) {
-                    results.store_to(to, added, sum, strip, odd);
-                } else if (lanes > 0) {
-                    store_some(results, sum, strip, odd, lanes, to, added);
-                }
-            });
-        });
+        prefetch_results<kStrips>(outputs + row * run.output_row + column * run.output_pixel + first, run.output_pixel,
+                                  2 * kPairs);
+        const WindowSums<kStrips, kPairs, kWide> sums(block, column);
+        const ptrdiff_t at = row * run.output_row + column * run.output_pixel;
+        T* const output = outputs + at;
+        const T* const addend = run.addend ? static_cast<const T*>(run.addend) + at : nullptr;
+        if (!complete || column + 2 * kPairs > run.columns) {
+            T results[2 * kPairs * kStrips * kStripFilters];
+            store_results<false>(block, column, sums, results, results, kStrips * kStripFilters);
+            store_some<kStrips>(block, results, least(2 * kPairs, run.columns - column), output, addend);
+        } else if (addend) {
+            store_results<true>(block, column, sums, output + first, addend + first, run.output_pixel);
+        } else {
+            store_results<false>(block, column, sums, output + first, output, run.output_pixel);
+        }
     }
     return column;
 }

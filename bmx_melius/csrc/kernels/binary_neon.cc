@@ -10,14 +10,13 @@
 
 #include "kernels/arithmetic.h"
 #include "kernels/binary_kernels.h"
-#include "kernels/binary_strips.h"
+#include "kernels/binary_pack_words.h"
+#include "kernels/binary_word_lanes.h"
 #include "kernels/unrolled.h"
 
 namespace bmx {
 namespace {
 
-constexpr int kUnitBytes = 4;
-constexpr int kVectorLanes = 4;
 constexpr int kMostVectors = 8, kStripFilters = kMostVectors * kVectorLanes;
 constexpr int kMostUnits = 31;  // whose counts, 0 to 8 in a byte, add up in a byte
 
@@ -58,27 +57,10 @@ uint32_t word_of(const T* x, const T* threshold) {
 }
 
 template <typename T>
-uint32_t word_of_some(const T* x, const T* threshold, int count) {
-    uint32_t word = 0;
-    for (int i = 0; i < count; ++i) {
-        word |= uint32_t(x[i] >= threshold[i]) << i;
-    }
-    return word;
-}
-
-template <typename T>
 void pack(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
           uint32_t* words) {
-    const int whole = channels / 32;
-    const int rest = channels % 32;
-    for (int pixel = 0; pixel < pixels; ++pixel, x += stride) {
-        for (int unit = 0; unit < whole; ++unit) {
-            *words++ = word_of(x + unit * 32, threshold + unit * 32) ^ flip[unit];
-        }
-        if (rest) {
-            *words++ = word_of_some(x + whole * 32, threshold + whole * 32, rest) ^ flip[whole];
-        }
-    }
+    pack_words(x, stride, pixels, channels, threshold, flip, words,
+               [](const T* from, const T* limits) { return word_of(from, limits); });
 }
 
 // Lanes are pixels, of which kVectors * 4 exist: the comparison of a channel is shifted into their words. Several
@@ -136,60 +118,7 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
     }
 }
 
-// Units are words, which are only copied.
-void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
-    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride, words += units) {
-        std::memcpy(packed, words, size_t(units) * kUnitBytes);
-    }
-}
-
-// --- weights
-
-// Returns the number of vectors of the kernel that computes a strip: 1, 2, 4 or 8.
-int vectors_of(const Strip& strip) {
-    int vectors = 1;
-    while (vectors * kVectorLanes < strip.end - strip.begin) {
-        vectors *= 2;
-    }
-    return vectors;
-}
-
-size_t filter_words(const BinaryConv& conv) { return size_t(conv.kernel_h) * conv.kernel_w * conv.group_units(); }
-
-size_t strip_words(const BinaryConv& conv) { return filter_words(conv) * kStripFilters; }
-
-size_t weights_bytes(const BinaryConv& conv) {
-    return count_strips<kStripFilters>(conv) * strip_words(conv) * sizeof(uint32_t);
-}
-
-void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
-    for_each_strip<kStripFilters>(conv, [&](const Strip& strip) {
-        uint32_t* to = static_cast<uint32_t*>(prepared) + strip.index * strip_words(conv);
-        const int end = strip.begin + vectors_of(strip) * kVectorLanes;
-        for (size_t k = 0; k < filter_words(conv); ++k) {
-            for (int filter = strip.begin; filter < end; ++filter) {
-                *to++ = filter < strip.end ? words[filter * filter_words(conv) + k] : 0;
-            }
-        }
-    });
-}
-
 // --- convolution
-
-// A block: the filters of a strip and neighbouring pixels of a row.
-struct Block {
-    const Strip* strip;
-    const uint8_t* window;  // window of the first pixel, at the first unit of the group
-    ptrdiff_t output;       // index of filter 0 of the first pixel
-};
-
-// State shared by all blocks of a run.
-struct Shape {
-    PiecesInMap pieces;
-    ptrdiff_t pixel_step;
-    size_t strip_words;
-    Affine affine;
-};
 
 void store(int32x4_t results, float* output, const float* addend) {
     const float32x4_t numbers = vcvtq_f32_s32(results);
@@ -237,7 +166,7 @@ void store_block(const BinaryConvRun& run, const Affine& affine, const Block& bl
 // The loads of the inner loop. Compilers move loads ahead of the computations before them until sums no longer fit in
 // registers (gcc 12); volatile statements keep their order.
 
-using Memory = const uint8_t (*)[];  // tells the compiler which memory a statement reads
+using Memory = const uint8_t (*)[1 << 30];  // tells the compiler which memory a statement reads, of any size
 
 // Returns a word of activations in all lanes, and moves to the next one.
 inline uint8x16_t next_word(const uint8_t*& from, Memory map) {
@@ -263,7 +192,8 @@ inline void next_weights(const uint32_t*& weights, uint8x16_t (&w)[2], Memory al
 template <int kVectors, int kPixels>
 [[gnu::always_inline]] inline void add_units(const uint8_t* (&next)[kPixels], Memory map, const uint32_t*& weights,
                                              Memory all_weights, int units, uint8x16_t (&sums)[kPixels][kVectors]) {
-    for (const uint32_t* end = weights + units * kVectors * kVectorLanes; weights != end;) {
+    const uint32_t* const end = weights + units * kVectors * kVectorLanes;
+    while (weights != end) {
         uint8x16_t words[kPixels];
         unrolled<kPixels>([&](auto p) __attribute__((always_inline)) { words[p] = next_word(next[p], map); });
         unrolled<ceil_div(kVectors, 2)>([&](auto pair) __attribute__((always_inline)) {
@@ -364,7 +294,7 @@ void convolve_strip(const BinaryConvRun& run, const Shape& shape, const Strip& s
 
 void convolve(const BinaryConvRun& run) {
     const BinaryConv& conv = *run.conv;
-    const Shape shape = {pieces_in_map(run), conv.stride_w * run.pixel_bytes, strip_words(conv),
+    const Shape shape = {pieces_in_map(run), conv.stride_w * run.pixel_bytes, strip_words<kStripFilters>(conv),
                          affine_of_differing(conv)};
     for_each_strip_block<1, kStripFilters>(run, [&](const Strip* strip, int) {
         switch (vectors_of(*strip)) {
@@ -383,9 +313,17 @@ void convolve(const BinaryConvRun& run) {
 }  // namespace
 
 const BinaryKernels& binary_kernels_neon() {
-    static const BinaryKernels kernels = {"neon",          kUnitBytes,       kStripFilters, pack<float>,
-                                          pack<int16_t>,   pack_planes,      expand,        weights_bytes,
-                                          prepare_weights, no_scratch_bytes, convolve};
+    static const BinaryKernels kernels = {"neon",
+                                          kUnitBytes,
+                                          kStripFilters,
+                                          pack<float>,
+                                          pack<int16_t>,
+                                          pack_planes,
+                                          expand,
+                                          weights_bytes<kStripFilters>,
+                                          prepare_weights<kStripFilters>,
+                                          no_scratch_bytes,
+                                          convolve};
     return kernels;
 }
 

@@ -100,10 +100,10 @@ class PairRows {
     static void find_offsets(const uint8_t* from, ptrdiff_t step, ptrdiff_t units, uint16_t* to) {
         for (ptrdiff_t unit = 0; unit < units; unit += 2) {
             const uint8_t* const at = from + unit * kUnitBytes;
-            const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-            const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at + step));
-            const __m256i pair = _mm256_cvtepu8_epi16(_mm_or_si128(a, _mm_slli_epi16(b, 4)));
-            store(to + unit * kUnitSteps, _mm256_slli_epi16(pair, kTableBits));
+            const __m256i a = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+            const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at + step)));
+            store(to + unit * kUnitSteps,
+                  _mm256_or_si256(_mm256_slli_epi16(a, kTableBits), _mm256_slli_epi16(b, kTableBits + 4)));
         }
     }
 
@@ -138,7 +138,7 @@ class PairRows {
                     const int some = least(left, room);
                     left -= some;
                     room -= some;
-                    *piece = {offset, some * kUnitSteps, room == 0};
+                    *piece = {offset, some, room == 0};
                     offset += some * kUnitSteps;
                     if (room == 0) {
                         room = kMostUnits;
@@ -170,6 +170,8 @@ class PairRows {
                 }
             }
         }
+        // Blocks also read the numbers of pixels beyond the last column; what they compute from them is not stored.
+        std::memset(to + columns, 0, (shape_.output_odd - columns) * sizeof(int));
     }
 
     const BinaryConvRun& run_;

@@ -19,9 +19,9 @@ struct Registers {
     uint32_t a, b, c, d;
 };
 
-Registers cpuid(uint32_t leaf) {
+Registers cpuid(uint32_t leaf, uint32_t subleaf = 0) {
     Registers r = {0, 0, 0, 0};
-    __get_cpuid_count(leaf, 0, &r.a, &r.b, &r.c, &r.d);
+    __get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d);
     return r;
 }
 
@@ -52,6 +52,11 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6, kTileState = 0x60000;
            has(cpuid(7).c, vbmi_vbmi2_vnni_bitalg_vpopcntdq);
 }
 
+[[maybe_unused]] bool cpu_has_bf16() {
+    constexpr uint32_t avx512_bf16 = 1u << 5;
+    return cpu_has_avx512() && has(cpuid(7, 1).a, avx512_bf16);
+}
+
 [[maybe_unused]] bool cpu_has_amx() {
     constexpr uint32_t bf16_tile_int8 = 1u << 22 | 1u << 24 | 1u << 25;
     if (!cpu_has_avx512() || !has(saved_by_os(), kTileState) || !has(cpuid(7).d, bf16_tile_int8)) {
@@ -66,7 +71,7 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6, kTileState = 0x60000;
 std::vector<InstructionSet> find_instruction_sets() {
     std::vector<InstructionSet> sets;
     auto add = [&](const BinaryKernels& binary, const FloatKernels& floats) {
-        sets.push_back({binary.name, &binary, &binary, &floats, &floats});
+        sets.push_back({binary.name, &binary, &binary, &floats, &floats, &floats});
     };
     add(binary_kernels_reference(), float_kernels_reference());
 #ifdef BMX_HAVE_AVX2
@@ -84,11 +89,23 @@ std::vector<InstructionSet> find_instruction_sets() {
     // pixels share them. The small kernels keep binary weights as bits, and the float ones float weights as float32.
     if (cpu_has_amx()) {
         sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(),
-                        &float_kernels_avx512(), &float_kernels_amx()});
+                        &float_kernels_avx512(), &float_kernels_amx(), &float_kernels_avx512()});
+    }
+#endif
+#ifdef BMX_HAVE_BF16
+    if (cpu_has_bf16()) {
+        for (InstructionSet& set : sets) {
+            if (set.floats == &float_kernels_avx512()) {
+                set.bf16 = &float_kernels_bf16();
+            }
+        }
     }
 #endif
 #ifdef BMX_HAVE_NEON  // part of every aarch64 processor
     add(binary_kernels_neon(), float_kernels_neon());
+#endif
+#ifdef BMX_HAVE_WASM  // a module with vectors is loaded only by engines that have them
+    add(binary_kernels_wasm(), float_kernels_wasm());
 #endif
     return sets;
 }
@@ -110,7 +127,9 @@ InstructionSet chosen_instruction_set(Precision precision) {
     for (size_t i = instruction_sets().size(); i-- > 0;) {
         InstructionSet set = instruction_sets()[i];
         if (wanted.empty() || set.name == wanted) {
-            set.products = precision == Precision::fast ? set.products : set.floats;
+            set.products = precision == Precision::fast   ? set.products
+                           : precision == Precision::bf16 ? set.bf16
+                                                          : set.floats;
             return set;
         }
     }

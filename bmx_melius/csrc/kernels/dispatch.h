@@ -13,16 +13,18 @@ struct InstructionSet {
     const BinaryKernels* binary;
     const BinaryKernels* binary_small;  // for maps of few pixels
     const FloatKernels* floats;         // the same bits with every instruction set
-    const FloatKernels* products;       // for matrix products of many rows; those of amx round differently
+    const FloatKernels* products;       // for stems and matrix products of many rows; those of amx round differently
+    const FloatKernels* bf16;           // the same in bfloat16; `floats` if this build or this CPU has no such kernels
 };
 
-enum class Precision { exact, fast };
+enum class Precision { exact, fast, bf16 };
 
 // Returns the instruction sets that this build and this CPU support, the best one last.
 const std::vector<InstructionSet>& instruction_sets();
 
 // Returns the best instruction set, or the one named by the environment variable BMX_MELIUS_ISA, which is read once;
-// with Precision::exact, `products` are `floats`. Throws Error at every call if that one is not available.
+// `products` are those of the precision: with Precision::exact, `floats`. Throws Error at every call if that one is not
+// available.
 InstructionSet chosen_instruction_set(Precision precision);
 
 std::string instruction_set_names();

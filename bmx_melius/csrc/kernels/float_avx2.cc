@@ -12,8 +12,8 @@ struct Lanes {  // documented in float_avx512.cc
     using Real = __m256;
     static constexpr int width = 8;
 
-    // Size of the tiles: 12 sums in 16 registers.
-    static constexpr int planar_outputs = 4, planar_vectors = 3;
+    // Size of the tiles: 12 sums in 16 registers. With several taps at a time, compilers store sums in memory.
+    static constexpr int planar_outputs = 4, planar_vectors = 3, planar_taps = 1;
     static constexpr int gemm_rows = 6, gemm_vectors = 2;
 
     static __m256i first(int count) {

@@ -15,8 +15,8 @@ struct Lanes {
     using Real = __m512;
     static constexpr int width = 16;
 
-    // Size of the tiles: 24 sums in 32 registers.
-    static constexpr int planar_outputs = 8, planar_vectors = 3;
+    // Size of the tiles: 24 sums in 32 registers. planar_taps: the width of kernels whose rows are one strip.
+    static constexpr int planar_outputs = 8, planar_vectors = 3, planar_taps = 3;
     static constexpr int gemm_rows = 12, gemm_vectors = 2;
 
     static __mmask16 first(int count) { return __mmask16((1u << count) - 1); }

@@ -173,6 +173,8 @@ const FloatKernels& float_kernels_reference();
 const FloatKernels& float_kernels_avx2();
 const FloatKernels& float_kernels_avx512();
 const FloatKernels& float_kernels_amx();
+const FloatKernels& float_kernels_bf16();
 const FloatKernels& float_kernels_neon();
+const FloatKernels& float_kernels_wasm();
 
 }  // namespace bmx

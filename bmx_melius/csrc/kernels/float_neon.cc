@@ -13,7 +13,7 @@ struct Lanes {  // documented in float_avx512.cc
     static constexpr int width = 4;
 
     // Size of the tiles: 24 sums in 32 registers.
-    static constexpr int planar_outputs = 4, planar_vectors = 6;
+    static constexpr int planar_outputs = 4, planar_vectors = 6, planar_taps = 3;
     static constexpr int gemm_rows = 6, gemm_vectors = 4;
 
     static Real zero() { return vdupq_n_f32(0); }

@@ -6,8 +6,9 @@ namespace bmx {
 namespace {
 
 constexpr int kTileOutputs = Lanes::planar_outputs, kTileVectors = Lanes::planar_vectors;
-constexpr int kMostTaps =
-    256;  // taps summed in one pass, at least a kernel row; between passes the output holds the sums
+constexpr int kStripTaps = Lanes::planar_taps;
+// Taps summed in one pass, at least a kernel row. Between passes the output holds the sums.
+constexpr int kMostTaps = 256;
 constexpr int kScratch = kMostTaps * kTileVectors * kWidth;  // floats, for strided inputs copied to contiguous memory
 
 // A tap is a pair of an input of a group and a weight. Taps are ordered by tap row, input, tap column, so that tap rows
@@ -141,7 +142,7 @@ struct PlanarWork {
           group_outputs(conv.out_channels / conv.groups),
           taps(taps_of_group(conv)),
           strided(conv.stride_w > 1),
-          strip(!strided && conv.dilation_w == 1 && conv.kernel_w == 3 ? 3 : 1),
+          strip(!strided && conv.dilation_w == 1 && conv.kernel_w == kStripTaps ? kStripTaps : 1),
           shift(conv.dilation_w),
           phases(is_shared(conv) ? least(conv.stride_w, conv.kernel_w) : conv.kernel_w) {}
 
@@ -193,8 +194,9 @@ struct PlanarWork {
                     static_cast<const float*>(row.weights) + ptrdiff_t(output) * taps + ptrdiff_t(first_tap) * outputs;
                 for (int i = 0, vector = 0; i < tiles; ++i) {
                     const int next = vectors * (i + 1) / tiles, column = vector * kWidth;
-                    const PlanarTile run = strip == 3 ? planar_tile_of<3>(pass.first, outputs, next - vector)
-                                                      : planar_tile_of<1>(pass.first, outputs, next - vector);
+                    const PlanarTile run = strip == kStripTaps
+                                               ? planar_tile_of<kStripTaps>(pass.first, outputs, next - vector)
+                                               : planar_tile_of<1>(pass.first, outputs, next - vector);
                     run(row, pass, weights, output, strided ? column : shift + column, begin + column, end);
                     vector = next;
                 }

@@ -7,6 +7,15 @@
 #include "kernels/multiply_add.h"
 #include "peaks/peak_loop.h"
 
+// Constraint of a register for floats in assembly language.
+#if defined(__x86_64__) || defined(__i386__)
+#define BMX_FLOAT_REGISTER "x"
+#elif defined(__aarch64__)
+#define BMX_FLOAT_REGISTER "w"
+#else
+#define BMX_FLOAT_REGISTER "m"
+#endif
+
 namespace bmx {
 namespace {
 
@@ -41,6 +50,10 @@ constexpr Method kMethods[] = {
     {"neon", "xor, popcount of bytes, add", true, popcount_neon},
     {"neon", "fused multiply-add", false, float_neon},
 #endif
+#ifdef BMX_HAVE_WASM
+    {"wasm", "xor, popcount of bytes, add", true, popcount_wasm},
+    {"wasm", "multiply-add", false, float_wasm},
+#endif
 };
 
 }  // namespace
@@ -56,7 +69,7 @@ double popcount_reference(Operands operands, double seconds) {
 double float_reference(Operands operands, double seconds) {
     return rate_of_chains<8, 4, 1>(
         operands, seconds, 1, 1.f, 1e-3f, [](float& x) BMX_INLINED { asm(""
-                                                                         : "+x"(x)); },
+                                                                         : "+" BMX_FLOAT_REGISTER(x)); },
         [](float& sum, const float (&x)[1]) BMX_INLINED { sum = multiply_add(sum, x[0], x[0]); });
 }
 

@@ -46,10 +46,11 @@ template <int chains, int uses, int count, typename Sum, typename Vector, typena
 double rate_of_chains(Operands operands, double seconds, double macs, const Sum& start, const Vector& first,
                       const Hide& hide, const Step& step) {
     constexpr long kLoads = chains / uses * count, kRows = kCacheBytes / sizeof(Vector) / kLoads;
-    alignas(64) static Vector memory[kRows * kLoads];
+    alignas(64) Vector memory[kRows * kLoads];
     for (Vector& vector : memory) {
         vector = first;
     }
+    asm("" : "+m"(memory));  // otherwise the compiler knows what is loaded
     const auto measure = [&](auto from_cache) {
         return fastest_rate(seconds, chains * macs, [&](long iterations) {
             Sum sums[chains];
@@ -101,6 +102,8 @@ double carry_save_avx512(Operands operands, double seconds);
 double float_avx512(Operands operands, double seconds);
 double tiles_amx(Operands operands, double seconds);
 double popcount_neon(Operands operands, double seconds);
+double popcount_wasm(Operands operands, double seconds);
 double float_neon(Operands operands, double seconds);
+double float_wasm(Operands operands, double seconds);
 
 }  // namespace bmx

@@ -13,19 +13,19 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kMostBySize = 4096;  // pieces; placing them by size takes quadratic time
 
 struct Piece {
-    size_t bytes;
+    uint64_t bytes;
     int first, last;  // the steps that use it
-    size_t offset = 0;
+    uint64_t offset = 0;
 
     bool meets(const Piece& other) const { return first <= other.last && other.first <= last; }
 };
 
 // Places large pieces first, each at the lowest possible offset. Returns the size of the memory.
-size_t place_by_size(std::vector<Piece*> pieces) {
+uint64_t place_by_size(std::vector<Piece*> pieces) {
     const auto larger = [](const Piece* a, const Piece* b) { return a->bytes > b->bytes; };
     std::stable_sort(pieces.begin(), pieces.end(), larger);
     std::vector<const Piece*> placed;  // by offset
-    size_t end = 0;
+    uint64_t end = 0;
     for (Piece* piece : pieces) {
         for (const Piece* other : placed) {
             if (!piece->meets(*other)) {
@@ -47,14 +47,14 @@ size_t place_by_size(std::vector<Piece*> pieces) {
 // The memory that is not used at a point in time.
 class FreeMemory {
   public:
-    size_t end() const { return end_; }
+    uint64_t end() const { return end_; }
 
     // Allocates from the smallest sufficient gap, or at the end.
-    size_t take(size_t bytes) {
+    uint64_t take(uint64_t bytes) {
         auto gap = by_size_.lower_bound({bytes, 0});
         if (gap == by_size_.end()) {
             const bool extends = !gaps_.empty() && gaps_.rbegin()->first + gaps_.rbegin()->second == end_;
-            const size_t offset = extends ? gaps_.rbegin()->first : end_;
+            const uint64_t offset = extends ? gaps_.rbegin()->first : end_;
             if (extends) {
                 remove(std::prev(gaps_.end()));
             }
@@ -69,7 +69,7 @@ class FreeMemory {
         return offset;
     }
 
-    void give_back(size_t offset, size_t bytes) {
+    void give_back(uint64_t offset, uint64_t bytes) {
         auto next = gaps_.lower_bound(offset);
         if (next != gaps_.end() && offset + bytes == next->first) {
             bytes += next->second;
@@ -85,9 +85,9 @@ class FreeMemory {
     }
 
   private:
-    using Gaps = std::map<size_t, size_t>;  // offset -> size
+    using Gaps = std::map<uint64_t, uint64_t>;  // offset -> size
 
-    void add(size_t offset, size_t bytes) {
+    void add(uint64_t offset, uint64_t bytes) {
         gaps_[offset] = bytes;
         by_size_.insert({bytes, offset});
     }
@@ -98,12 +98,12 @@ class FreeMemory {
     }
 
     Gaps gaps_;
-    std::set<std::pair<size_t, size_t>> by_size_;
-    size_t end_ = 0;
+    std::set<std::pair<uint64_t, uint64_t>> by_size_;
+    uint64_t end_ = 0;
 };
 
 // Places pieces in the order of the steps, in O(n log n) time. Returns the size of the memory.
-size_t place_by_time(const std::vector<Piece*>& pieces) {
+uint64_t place_by_time(const std::vector<Piece*>& pieces) {
     std::vector<Piece*> starts = pieces, ends = pieces;
     std::sort(starts.begin(), starts.end(), [](const Piece* a, const Piece* b) { return a->first < b->first; });
     std::sort(ends.begin(), ends.end(), [](const Piece* a, const Piece* b) { return a->last < b->last; });
@@ -125,7 +125,7 @@ Layout make_layout(const Plan& plan, std::vector<Value> values, int threads) {
     for (size_t i = 0; i < plan.buffers.size(); i++) {
         const Buffer& buffer = plan.buffers[i];
         const Value& map = values[buffer.value];
-        const size_t bytes = map.height * map.width * buffer.channels * size_of(buffer.number);
+        const size_t bytes = static_cast<size_t>(map.height * map.width * buffer.channels) * size_of(buffer.number);
         pieces.push_back({round_up(bytes, kAlignment), plan.lives[i].first, plan.lives[i].last});
     }
     for (size_t i = 0; i < plan.steps.size(); i++) {
@@ -142,7 +142,7 @@ Layout make_layout(const Plan& plan, std::vector<Value> values, int threads) {
     layout.bytes = needed.size() <= kMostBySize ? place_by_size(needed) : place_by_time(needed);
     layout.bytes += round_up(kReadAhead, kAlignment);
     for (size_t i = 0; i < pieces.size(); i++) {
-        (i < plan.buffers.size() ? layout.buffers : layout.scratches).push_back(pieces[i].offset);
+        (i < plan.buffers.size() ? layout.buffers : layout.scratches).push_back(static_cast<size_t>(pieces[i].offset));
     }
     layout.values = std::move(values);
     return layout;

@@ -276,7 +276,7 @@ class Lowering {
 
     Made stem(const Group& group) const {
         StemSpec spec;
-        spec.kernels = kernels_.floats;
+        spec.kernels = kernels_.products;
         spec.packing = kernels_.binary;
         spec.input = operation(group.operations[0]).inputs[0];
         for (size_t next = 0; next < group.operations.size();) {

@@ -8,8 +8,10 @@
 
 namespace bmx {
 
-// The limits of programs (limits.h) bound products that need more than 32 bits.
+// The limits of programs (limits.h) bound products that need more than 32 bits. Those of WebAssembly are lower.
+#ifndef __wasm32__
 static_assert(sizeof(size_t) >= 8, "the engine requires a 64-bit processor; packed networks run on NumPy");
+#endif
 
 namespace {
 

@@ -66,7 +66,8 @@ struct Memory {
     View view(const Slab& slab) const {
         const Buffer& buffer = (*buffers)[slab.buffer];
         uint8_t* data = arena + (*buffer_offsets)[slab.buffer] + slab.begin * size_of(buffer.number);
-        return {buffer.number, data, slab.channels, buffer.channels, buffer.channels * value(buffer.value).width};
+        const ptrdiff_t row = static_cast<ptrdiff_t>(buffer.channels * value(buffer.value).width);
+        return {buffer.number, data, slab.channels, buffer.channels, row};
     }
 };
 

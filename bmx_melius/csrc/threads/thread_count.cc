@@ -73,7 +73,7 @@ int threads_of_run(int wanted) {
         throw Error("threads must be from 1 to " + std::to_string(kMostThreads) + ", or 0 for the default, not " +
                     std::to_string(wanted));
     }
-    if (Forking::instance().in_child()) {
+    if (!kHasThreads || Forking::instance().in_child()) {
         return 1;
     }
     return wanted ? wanted : default_threads();

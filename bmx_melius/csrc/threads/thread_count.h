@@ -6,11 +6,18 @@ namespace bmx {
 
 constexpr int kMostThreads = 1024;
 
+#if defined(__EMSCRIPTEN__) && !defined(__EMSCRIPTEN_PTHREADS__)
+constexpr bool kHasThreads = false;
+#else
+constexpr bool kHasThreads = true;
+#endif
+
 // Returns the number of cores available to this process, by its affinity and the CPU quota of its control group, or the
 // environment variable OMP_NUM_THREADS if that is less. Determined once, at first use.
 int default_threads();
 
-// Returns the number of threads for a request of `wanted`, where 0 means the default. Throws Error if out of range.
+// Returns the number of threads for a request of `wanted`, where 0 means the default: 1 where there are no threads.
+// Throws Error if out of range.
 int threads_of_run(int wanted);
 
 // Returns the least CPU quota of a control group (version 2) and its ancestors, in cores, rounded up; 0 if there is

@@ -1,10 +1,13 @@
 #include "threads/thread_team.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+
+#ifdef __linux__
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 #include <chrono>
 #include <climits>
@@ -28,10 +31,24 @@ void pause() {
 #endif
 }
 
+#ifdef __linux__
+
 void futex(const std::atomic<uint32_t>& word, int operation, uint32_t value) {
     static_assert(sizeof(word) == sizeof(uint32_t) && std::atomic<uint32_t>::is_always_lock_free, "the kernel's futex");
     syscall(SYS_futex, &word, operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
 }
+
+void sleep_while(const std::atomic<uint32_t>& word, uint32_t value) { futex(word, FUTEX_WAIT, value); }
+void wake_all(const std::atomic<uint32_t>& word) { futex(word, FUTEX_WAKE, INT_MAX); }
+void name_thread() { pthread_setname_np(pthread_self(), "bmx-melius"); }
+
+#else  // WebAssembly, where no thread is ever started (thread_count.h)
+
+void sleep_while(const std::atomic<uint32_t>&, uint32_t) { std::this_thread::yield(); }
+void wake_all(const std::atomic<uint32_t>&) {}
+void name_thread() {}
+
+#endif
 
 // Blocks signals while threads are started. They inherit the mask, so signals go to the threads of the program.
 class BlockedSignals {
@@ -53,7 +70,7 @@ class BlockedSignals {
 void Signal::advance() {
     value_.fetch_add(1);
     if (sleeping_.load() > 0) {
-        futex(value_, FUTEX_WAKE, INT_MAX);
+        wake_all(value_);
     }
 }
 
@@ -61,7 +78,7 @@ uint32_t Signal::wait(uint32_t seen) {
     if (!changes_soon(seen)) {
         sleeping_.fetch_add(1);
         while (value_.load() == seen) {
-            futex(value_, FUTEX_WAIT, seen);
+            sleep_while(value_, seen);
         }
         sleeping_.fetch_sub(1);
     }
@@ -121,7 +138,7 @@ void ThreadTeam::run(PhasedWork& work) {
 }
 
 void ThreadTeam::serve(int thread) {
-    pthread_setname_np(pthread_self(), "bmx-melius");
+    name_thread();
     const DefaultFloatEnvironment environment;
     for (uint32_t phase = 0; !stopping_; phase = phase_.wait(phase)) {
         help(phase, thread);

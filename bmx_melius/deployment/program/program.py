@@ -133,17 +133,22 @@ class Program:
         return self._with_header(np.concatenate([self._input_words(), *words, words_of(self.outputs)]), omitted)
 
     @classmethod
-    def outline(cls, words):
-        """Read a program as `from_words` does, without decoding its arrays and checking their elements.
+    def with_structure(cls, words, decodes=True):
+        """Read and validate a program as `from_words` does, and its structure.
+
+        Parameters
+        ----------
+        words : numpy.ndarray of int32, shape (words,)
+        decodes : bool
+            Whether to decode the arrays and check their elements. Otherwise operations have no arrays, as with `from_structure`.
 
         Returns
         -------
         program : Program
-            Its operations have no arrays, as with `from_structure`.
         structure : numpy.ndarray of int32, shape (words,)
             In the version of the program.
         """
-        program, reader = cls._read(words, has_arrays=True, decodes=False)
+        program, reader = cls._read(words, has_arrays=True, decodes=decodes)
         kept = np.concatenate([words[begin:end] for begin, end in reader.spans_between_arrays()])
         kept[3] = checksum_of(kept[4:])
         return program, kept

@@ -19,7 +19,7 @@ def words_of(numbers):
 
 def checksum_of(words):
     """Return the CRC-32 of words as a signed 32-bit word."""
-    crc = zlib.crc32(np.ascontiguousarray(words).tobytes())
+    crc = zlib.crc32(np.ascontiguousarray(words))
     return crc - (1 << 32) if crc >= 1 << 31 else crc
 
 

@@ -50,8 +50,7 @@ def read_packed(prefix, decodes=True):
     input_names, words_name, structure, output_order, borders = _read_symbol(symbol_file)
     words = _read_words(params_file, words_name)
     try:
-        program, found = Program.outline(words)
-        program = Program.from_words(words) if decodes else program
+        program, found = Program.with_structure(words, decodes)
     except UserError as error:
         raise UserError(f'{params_file}: {error}') from error
     inputs_fit, outputs_fit = len(program.inputs) == len(input_names), max(output_order) < len(program.outputs)

@@ -4,14 +4,15 @@ import contextlib
 import dataclasses
 import errno
 import os
-import zipfile
 
 import mxnet as mx
 import numpy as np
 
+from ...container import read_parameters
 from ...distributed.workers import Workers
 from ...errors import UserError, last_line
 from ...files import replacing, sha256
+from ...npz import read_npz
 from ...reporting import LOG
 from ..progress import Progress
 from .checkpoint_state import FILE_NAME, FORMAT, LAST, PREVIOUS, files_of, weights_name, with_checksums, write_state
@@ -131,6 +132,7 @@ class Checkpoints:
         """
         state = self._find_intact()
         try:
+            read_parameters(self.path(state['weights']))  # refuses damaged files, for which MXNet allocates whatever they announce
             net.load_parameters(self.path(state['weights']), ctx=net.collect_params().list_ctx())
             load_optimizer(trainer, self.path(state['states']))
             self._last = with_checksums(self.path(LAST), state)
@@ -153,10 +155,9 @@ class Checkpoints:
         if not file:
             return {}
         try:
-            with np.load(self.path(file)) as arrays:
-                return dict(arrays)
-        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-            raise UserError(f'{self.path(LAST)} refers to files that are missing or damaged: {last_line(error)}') from error
+            return read_npz(self.path(file))
+        except UserError as error:
+            raise UserError(f'{self.path(LAST)} refers to files that are missing or damaged: {error}') from error
 
     def best(self, progress):
         """Return the row of the best epoch in the history of `progress` and the path of its weights. Call after `save` or `load`.

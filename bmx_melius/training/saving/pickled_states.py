@@ -7,9 +7,10 @@ not by MXNet.
 
 import io
 import pickle
+import pickletools
 
 from ...container import decode_array
-from ...errors import UserError
+from ...errors import UserError, last_line
 
 COUNTERS = ('begin_num_update', 'num_update')  # attributes of an optimizer; so is:
 _COUNTS = '_all_index_update_counts'
@@ -46,9 +47,10 @@ def read_pickle(path):
     with open(path, 'rb') as file:
         content = file.read()
     try:
+        _check_sizes(content)
         loaded = _Unpickler(io.BytesIO(content)).load()
     except Exception as error:  # damaged pickles may raise any exception, especially with placeholders
-        raise UserError(f'{path} is not the state of an optimizer, or is damaged: {error}') from error
+        raise UserError(f'{path} is not the state of an optimizer, or is damaged: {last_line(error)}') from error
     states, optimizer = loaded if isinstance(loaded, tuple) and len(loaded) == 2 else (loaded, None)
     try:
         found = {_number(index): _to_numpy(state, f'{path}: the state of parameter {index}') for index, state in _items(states)}
@@ -61,8 +63,15 @@ def read_pickle(path):
             for device, of_device in _items(attributes.get(_COUNTS))
         }
     except TypeError as error:
-        raise UserError(f'{path} is not the state of an optimizer, or is damaged: {error}') from error
+        raise UserError(f'{path} is not the state of an optimizer, or is damaged: {last_line(error)}') from error
     return found, type(optimizer).__name__, counters, counts
+
+
+def _check_sizes(content):
+    """Raise `ValueError` if a pickle would allocate more memory than its size justifies: for objects that are shorter, or for its memo."""
+    for operation, argument, _ in pickletools.genops(content):  # also checks that the bytes of all objects exist
+        if operation.name.endswith('PUT') and int(argument) > len(content):
+            raise ValueError(f'it numbers an object {argument}, and has {len(content)} bytes')
 
 
 class _Placeholder:

@@ -1,4 +1,4 @@
-"""Lock on the folder of a run: two processes training in one folder would overwrite and delete each other's files."""
+"""Lock on an output folder: two processes writing to one folder would overwrite and delete each other's files."""
 
 import contextlib
 import datetime
@@ -7,19 +7,25 @@ import json
 import os
 import socket
 
-from ...errors import UserError
-from ...reporting import LOG
+from .errors import UserError
+from .reporting import LOG
 
 FILE = 'run.lock'
 
 
 @contextlib.contextmanager
-def locked(folder):
+def locked(folder, name=FILE):
     """Hold an exclusive lock on `folder` within the block; the folder is created if it does not exist.
 
     The lock is an `flock` on a file that names its owner, so the system releases it when the process ends for any reason. The file is
     removed at the end of the block; a file left by a killed process does not lock the folder. If the file system does not support locks, a
     warning is logged.
+
+    Parameters
+    ----------
+    folder : str
+    name : str
+        Name of the lock file in the folder.
 
     Raises
     ------
@@ -27,7 +33,7 @@ def locked(folder):
         When another process holds the lock; the message names the process, its host and the time.
     """
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, FILE)
+    path = os.path.join(folder, name)
     with _open_locked(path) as file:
         try:
             file.truncate(0)
@@ -51,10 +57,10 @@ def _open_locked(path):
         except BlockingIOError as error:
             with file:
                 raise UserError(
-                    f'{os.path.dirname(path)} is in use: {_owner(file)} trains in it; wait for it, end it, or choose another --save-dir'
+                    f'{os.path.dirname(path)} is in use: {_owner(file)} writes to it; wait for it, end it, or choose another folder'
                 ) from error
         except OSError as error:
-            LOG.warning('%s cannot be locked (%s): make sure that no other process trains there', os.path.dirname(path), error.strerror)
+            LOG.warning('%s cannot be locked (%s): make sure that no other process writes to it', os.path.dirname(path), error.strerror)
             return file
 
 

@@ -1,0 +1,131 @@
+"""``bmx-melius export-c``: write a packed or exported network as C for microcontrollers."""
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+
+from ..arguments import positive_int
+from ..errors import UserError
+from ..exported import Exported
+from ..files import check_folder, replacing, require_writable
+from .options import add_input_shapes, add_json_flag, packed_prefix
+
+_EXAMPLES = """\
+examples:
+  bmx-melius export-c out/packed firmware
+  bmx-melius export-c out/packed firmware --name digits --max-ram 65536 --max-flash 262144
+
+The files are NAME.c, NAME.h and NAME_weights.h. The code needs no library functions, no memory allocation and no operating system; its
+results have the bits of the engine's. Memory is planned now and printed: RAM is one static array and the stack, flash the constants and an
+estimate of the code. docs/microcontrollers.md describes how to call it and lists the supported operations.
+"""
+
+
+def add_parser(commands):
+    """Add the parser of the command to `commands`."""
+    parser = commands.add_parser(
+        'export-c',
+        help='write a network as C for microcontrollers',
+        epilog=_EXAMPLES,
+        description='Write a packed or exported network as C99 for microcontrollers: source, header and weights.',
+    )
+    parser.add_argument('prefix', metavar='PACKED', help='prefix of the files of a packed network (or of one that is not yet packed)')
+    parser.add_argument('folder', metavar='DIR', help='folder for the files; it is made if it does not exist')
+    add_input_shapes(
+        parser,
+        'shape of the input, with a batch of 1; for several inputs, repeat the option with the name of each (default: that at conversion)',
+    )
+    parser.add_argument('--name', help='begins the names of files and functions (default: the last part of PACKED)')
+    for memory, what in (('ram', 'values and stack'), ('flash', 'weights and code')):
+        parser.add_argument(
+            f'--max-{memory}',
+            type=positive_int,
+            metavar='BYTES',
+            help=f'refuse a network that needs more bytes for {what}; nothing is written',
+        )
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments, output):
+    """Write the files and print their memory."""
+    from ..deployment.c_export.c_files import check_name, to_c
+    from ..deployment.runtime.packed_files import read_packed
+
+    source = Exported(arguments.prefix)
+    name = arguments.name or re.sub(r'\W', '_', os.path.basename(source.prefix), flags=re.ASCII)
+    check_name(name)
+    check_folder(arguments.folder)
+    with tempfile.TemporaryDirectory() as folder:
+        packed = packed_prefix(source, arguments.input_shape, folder)
+        program, _, input_names, output_order, borders = read_packed(packed)
+    sizes = _sizes(arguments.input_shape, program, input_names, borders)
+    network = to_c(program, output_order, name, sizes, source.description().input_spec())
+    for memory, needed, most in (('RAM', network.ram, arguments.max_ram), ('flash', network.flash, arguments.max_flash)):
+        if most is not None and needed > most:
+            raise UserError(
+                f'{source.prefix} needs {needed:,} bytes of {memory}, {needed - most:,} more than --max-{memory.lower()} {most}'
+            )
+    os.makedirs(arguments.folder, exist_ok=True)
+    paths = [os.path.join(arguments.folder, file) for file in network.files]
+    for path in paths:
+        require_writable(path)
+    with contextlib.ExitStack() as stack:  # all are written before the first is renamed
+        for path, text in zip(paths, network.files.values()):
+            with open(stack.enter_context(replacing(path)), 'w', encoding='ascii') as file:
+                file.write(text)
+    if arguments.json:
+        json.dump(_facts(network, paths), output, indent=1)
+        print(file=output)
+    else:
+        print(_text(network, paths), file=output)
+
+
+def _sizes(given, program, names, borders):
+    """Return (height, width) of each input of the program for values of ``--input-shape``, None without any."""
+    if not given:
+        return None
+    shapes = dict(given) if [name for name, _ in given] != [None] or len(names) > 1 else {names[0]: given[0][1]}
+    if set(shapes) != set(names):
+        raise UserError(f'give --input-shape NAME=1,C,H,W for each input of the network: {", ".join(names)}')
+    sizes = []
+    for number, (name, value) in enumerate(zip(names, program.inputs)):
+        border, shape = borders.inputs.get(number), shapes[name]
+        inside = border.in_program(shape, value.channels) if border else shape
+        if inside is None or len(inside) != len(value.shape) + 1 or inside[:2] != (1, value.channels):
+            expected = ', '.join(map(str, value.shape))
+            raise UserError(
+                f'input {name} cannot have the shape {shape}: the batch must be 1, and for one image it was ({expected}) at conversion'
+            )
+        sizes.append(inside[2:] or (1, 1))
+    return sizes
+
+
+def _facts(network, paths):
+    return {
+        'files': paths,
+        'ram_bytes': network.ram,
+        'arena_bytes': network.arena,
+        'stack_bytes': network.stack,
+        'flash_bytes': network.flash,
+        'weights_bytes': network.weights,
+        'code_bytes': network.code,
+        'layers': [
+            {'value': one.number, 'operation': one.name, 'result': one.result, 'weights_bytes': one.weights} for one in network.layers
+        ],
+    }
+
+
+def _text(network, paths):
+    lines = [', '.join(paths), '', f'{"value":>5}  {"operation":<15}  {"result":<24}  weights']
+    lines += [f'{one.number:>5}  {one.name:<15}  {one.result:<24}  {one.weights:>7,}' for one in network.layers if one.weights]
+    return '\n'.join(
+        [
+            *lines,
+            '',
+            f'RAM    {network.ram:>9,} bytes: {network.arena:,} for values, {network.stack:,} of stack',
+            f'flash  {network.flash:>9,} bytes: {network.weights:,} of weights, about {network.code:,} of code',
+        ]
+    )

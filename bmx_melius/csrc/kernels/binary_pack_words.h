@@ -1,0 +1,30 @@
+// Comparison of activations with thresholds, to bits, a word at a time.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace bmx {
+namespace {  // each instruction set compiles its own copy with its own flags
+
+// Packs pixels. word_of(x, threshold) returns the word of 32 elements.
+template <typename T, typename WordOf>
+void pack_words(const T* x, ptrdiff_t stride, int pixels, int channels, const T* threshold, const uint32_t* flip,
+                uint32_t* words, const WordOf& word_of) {
+    const int whole = channels / 32;
+    const int rest = channels % 32;
+    for (int pixel = 0; pixel < pixels; ++pixel, x += stride) {
+        for (int unit = 0; unit < whole; ++unit) {
+            *words++ = word_of(x + unit * 32, threshold + unit * 32) ^ flip[unit];
+        }
+        if (rest) {
+            uint32_t word = 0;
+            for (int i = 0; i < rest; ++i) {
+                word |= uint32_t(x[whole * 32 + i] >= threshold[whole * 32 + i]) << i;
+            }
+            *words++ = word ^ flip[whole];
+        }
+    }
+}
+
+}  // namespace
+}  // namespace bmx

@@ -1,0 +1,72 @@
+// What kernels with vectors of 128 bits share whose units are words and whose lanes of 32 bits are filters: prepared
+// weights, [strip][tap][unit][filter], and the blocks of a run. A strip has up to kFilters filters.
+#pragma once
+#include <cstring>
+
+#include "kernels/arithmetic.h"
+#include "kernels/binary_strips.h"
+
+namespace bmx {
+namespace {  // each instruction set compiles its own copy with its own flags
+
+constexpr int kVectorLanes = 4;
+constexpr int kUnitBytes = 4;
+
+// Units are words, which are only copied.
+void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
+    for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride, words += units) {
+        std::memcpy(packed, words, size_t(units) * kUnitBytes);
+    }
+}
+
+// Returns the number of vectors of the kernel that computes a strip: a power of 2.
+int vectors_of(const Strip& strip) {
+    int vectors = 1;
+    while (vectors * kVectorLanes < strip.end - strip.begin) {
+        vectors *= 2;
+    }
+    return vectors;
+}
+
+size_t filter_words(const BinaryConv& conv) { return size_t(conv.kernel_h) * conv.kernel_w * conv.group_units(); }
+
+template <int kFilters>
+size_t strip_words(const BinaryConv& conv) {
+    return filter_words(conv) * kFilters;
+}
+
+template <int kFilters>
+size_t weights_bytes(const BinaryConv& conv) {
+    return count_strips<kFilters>(conv) * strip_words<kFilters>(conv) * sizeof(uint32_t);
+}
+
+template <int kFilters>
+void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
+    for_each_strip<kFilters>(conv, [&](const Strip& strip) {
+        uint32_t* to = static_cast<uint32_t*>(prepared) + strip.index * strip_words<kFilters>(conv);
+        const int end = strip.begin + vectors_of(strip) * kVectorLanes;
+        for (size_t k = 0; k < filter_words(conv); ++k) {
+            for (int filter = strip.begin; filter < end; ++filter) {
+                *to++ = filter < strip.end ? words[filter * filter_words(conv) + k] : 0;
+            }
+        }
+    });
+}
+
+// A block: the filters of a strip and neighbouring pixels of a row.
+struct Block {
+    const Strip* strip;
+    const uint8_t* window;  // window of the first pixel, at the first unit of the group
+    ptrdiff_t output;       // index of filter 0 of the first pixel
+};
+
+// State shared by all blocks of a run.
+struct Shape {
+    PiecesInMap pieces;
+    ptrdiff_t pixel_step;
+    size_t strip_words;
+    Affine affine;
+};
+
+}  // namespace
+}  // namespace bmx

@@ -1,0 +1,31 @@
+#include <wasm_simd128.h>
+
+#include "kernels/multiply_add_wasm.h"
+#include "peaks/peak_loop.h"
+
+namespace bmx {
+namespace {
+
+constexpr char kSeed = 0x35;
+
+constexpr auto kHide = [](auto& x) BMX_INLINED { asm("" : "+r"(x)); };
+
+}  // namespace
+
+// Sums of bytes, which wrap around here: their widening is no part of the inner loop.
+double popcount_wasm(Operands operands, double seconds) {
+    const v128_t word = wasm_i8x16_splat(kSeed);
+    return rate_of_chains<8, 2, 1>(operands, seconds, 128, wasm_i8x16_splat(0), wasm_i8x16_splat(~kSeed), kHide,
+                                   [&](v128_t& sum, const v128_t(&x)[1]) BMX_INLINED {
+                                       sum = wasm_i8x16_add(sum, wasm_i8x16_popcnt(wasm_v128_xor(x[0], word)));
+                                   });
+}
+
+double float_wasm(Operands operands, double seconds) {
+    const v128_t factor = wasm_f32x4_splat(1e-3f);
+    return rate_of_chains<8, 2, 1>(operands, seconds, 4, factor, factor, kHide,
+                                   [&](v128_t& sum, const v128_t(&x)[1])
+                                       BMX_INLINED { sum = fused_multiply_add(x[0], factor, sum); });
+}
+
+}  // namespace bmx

@@ -1,0 +1,67 @@
+"""C text of constants and calls."""
+
+import numpy as np
+
+from .calls import Pointer
+
+WIDTH = 120
+_MEMBERS = {'float': ('reals', 4), 'int16_t': ('integers', 2), 'uint32_t': ('words', 4)}  # of the arena: name, bytes of an element
+
+
+def number_text(number):
+    """Return a constant in C with exactly the value of a NumPy number."""
+    if isinstance(number, np.floating):
+        if np.isinf(number):
+            return 'BMX_INFINITY' if number > 0 else '-BMX_INFINITY'
+        digits, exponent = float(number).hex().split('p')
+        digits = digits.rstrip('0') if '.' in digits else digits
+        return f'{digits}{"0" if digits.endswith(".") else ""}p{exponent}f'
+    return f'0x{number:0{2 * number.itemsize}x}' if isinstance(number, np.unsignedinteger) else str(number)
+
+
+def array_text(constant):
+    """Return the definition of an array of constants."""
+    lines, line = [], '   '
+    for item in map(number_text, constant.content.reshape(-1)):
+        if len(line) + len(item) + 2 > WIDTH:
+            lines.append(line)
+            line = '   '
+        line += f' {item},'
+    return '\n'.join([f'static const {constant.type} {constant.name}[{constant.content.size}] = {{', *lines, line, '};'])
+
+
+def structure_text(constant):
+    """Return the definition of a structure of constants. A window is given by its members without a name."""
+    fields = [
+        content if field == 'window' and len(constant.content) == 1 else f'.{field} = {content}'
+        for field, content in constant.content.items()
+    ]
+    return f'static const {constant.type} {constant.name} = {{{", ".join(fields)}}};'
+
+
+def arena_text(arena):
+    """Return the definition of the memory of a run."""
+    elements = max(arena.bytes // 4, 1)
+    return '\n'.join(
+        [
+            'static union {',
+            f'    float reals[{elements}];',
+            f'    uint32_t words[{elements}];',
+            f'    int16_t integers[{2 * elements}];',
+            '} arena;',
+        ]
+    )
+
+
+def call_text(call, arena):
+    """Return a call as a statement."""
+    arguments = [_pointer(argument, arena) if isinstance(argument, Pointer) else argument for argument in call.arguments]
+    return f'    {call.function}({", ".join(arguments)});'
+
+
+def _pointer(pointer, arena):
+    buffer, first = pointer.buffer, pointer.first
+    if buffer.external:
+        return f'{buffer.name} + {first}' if first else buffer.name
+    name, size = _MEMBERS[buffer.type]
+    return f'&arena.{name}[{arena.offset(buffer) // size + first}]'

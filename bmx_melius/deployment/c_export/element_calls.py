@@ -1,0 +1,332 @@
+"""A program as calls of the kernels: moves of values, and operations on single elements."""
+
+from ...arithmetic import ceil_div
+from ..program.operations import BITS_KIND
+from .calls import Calls, Pointer
+from .facts import Facts
+from .kernel_sources import TYPES
+from .values import Bits, Buffer, Piece, aligned, fits_int16, slice_of, total_range, with_range
+
+
+class Moves:
+    """Values of a program and the memory they occupy: the base of `Lowering`.
+
+    Attributes
+    ----------
+    facts : Facts
+    to : Calls
+        Receives the calls.
+    values : list
+        For each value computed so far a list of `Piece`, or `Bits`; None for values that are never in memory.
+    """
+
+    def __init__(self, program, shapes):
+        self.program, self.shapes = program, shapes
+        self.facts, self.to = Facts(program, shapes), Calls()
+        self.values, self._inputs = [], {}
+        for number, shape in enumerate(shapes[: len(program.inputs)]):
+            size = shape.channels * shape.height * shape.width
+            buffer = Buffer('input' if len(program.inputs) == 1 else f'input{number}', 'float', size, external=True)
+            self.values.append([Piece(buffer, 0, shape.channels, shape.channels)])
+
+    def pixels(self, shape):
+        return shape.height * shape.width
+
+    def pieces(self, value):
+        """Return the pieces of a real value. An input is copied, unless its elements are already in the order of maps in memory."""
+        shape = self.shapes[value]
+        if value >= self.facts.first or shape.channels == 1 or self.pixels(shape) == 1:
+            return self.values[value]
+        if value not in self._inputs:
+            piece = self.new('f32', shape.channels, shape)
+            span = self.span(shape, shape.channels, 1, piece.stride)
+            (source,) = self.values[value]
+            self.to.call('bmx_transpose_value_result', span, source, self.pixels(shape), piece, 1, value='f32', result='f32')
+            self._inputs[value] = [piece]
+        return self._inputs[value]
+
+    def span(self, shape, channels, x_stride, y_stride):
+        """Return a `bmx_span` in C."""
+        return f'(bmx_span){{{self.pixels(shape)}, {channels}, {x_stride}, {y_stride}}}'
+
+    def new(self, kind, channels, shape, range=None):
+        """Return a piece of a new buffer for channels of a map of this size."""
+        return Piece(self.to.buffer(TYPES[kind], channels * self.pixels(shape)), 0, channels, channels, range)
+
+    def new_bits(self, channels, shape, groups=1):
+        words = groups * ceil_div(channels // groups, 32)
+        return Bits(self.to.buffer('uint32_t', words * self.pixels(shape)), channels, words, groups)
+
+    def is_free_after(self, piece, number, pieces):
+        """Return whether operation `number` may write its result over a piece of an operand.
+
+        Parameters
+        ----------
+        pieces : list of Piece
+            The pieces of all operands: two must not lie in the same buffer.
+        """
+        buffer = piece.buffer
+        if buffer.external or sum(other.buffer is buffer for other in pieces) > 1:
+            return False
+        return all(reader <= number for reader in self.readers_of(buffer))
+
+    def readers_of(self, buffer):
+        """Return the numbers of the operations that read a buffer, a set."""
+        holders = [value for value, held in enumerate(self.values) if isinstance(held, list) and any(p.buffer is buffer for p in held)]
+        holders += [value for value, held in self._inputs.items() if held[0].buffer is buffer]
+        return {reader for value in holders for reader in self.facts.readers(value)}
+
+    def copy(self, piece, kind, shape):
+        """Copy a piece to a new buffer and return the copy."""
+        copy = self.new(kind, piece.channels, shape, piece.range)
+        span = self.span(shape, piece.channels, piece.stride, copy.stride)
+        self.to.call('bmx_copy_value_result', span, piece, copy, value=piece.kind, result=kind)
+        return copy
+
+    def contiguous(self, value):
+        """Return a value as one piece, which is a copy if it has several."""
+        pieces, shape = self.pieces(value), self.shapes[value]
+        if len(pieces) == 1:
+            return pieces[0]
+        kind = 'i16' if all(piece.kind == 'i16' for piece in pieces) else 'f32'
+        whole = self.new(kind, shape.channels, shape, total_range(piece.range for piece in pieces))
+        first = 0
+        for piece in pieces:
+            span = self.span(shape, piece.channels, piece.stride, whole.stride)
+            self.to.call('bmx_copy_value_result', span, piece, whole.part(first, first + piece.channels), value=piece.kind, result=kind)
+            first += piece.channels
+        return whole
+
+    def output(self, value, name):
+        """Copy a value to the parameter `name`, in the order of arrays (channels, height, width)."""
+        shape, first = self.shapes[value], 0
+        buffer = Buffer(name, 'float', shape.channels * self.pixels(shape), external=True)
+        planar = value < self.facts.first and shape.channels > 1
+        for piece in self.values[value]:
+            stride, channel = (1, self.pixels(shape)) if planar else (piece.stride, 1)
+            to = Pointer(buffer, first * self.pixels(shape))
+            span = self.span(shape, piece.channels, stride, 1)
+            self.to.call('bmx_transpose_value_result', span, piece, channel, to, self.pixels(shape), value=piece.kind, result='f32')
+            first += piece.channels
+
+
+class Elementwise(Moves):
+    """Operations on single elements and moves: (number, operation, `Value` of the result) -> pieces or bits of the result."""
+
+    def changed(self, number, value, template, constants=(), result='f32'):
+        """Apply a kernel to each piece of a value, in place if possible.
+
+        Parameters
+        ----------
+        constants : tuple of (str, numpy.ndarray)
+            Arrays with a float for each channel, which follow the input in the call.
+        result : {'f32', None}
+            Kind of the result; None for that of the piece, whose range it keeps.
+        """
+        pieces, first, results = self.pieces(value), 0, []
+        names = [self.to.array(name, numbers.astype('<f4'), 'float') for name, numbers in constants]
+        shape = self.shapes[value]
+        for piece in pieces:
+            kind, range = result or piece.kind, None if result else piece.range
+            if piece.kind == kind and self.is_free_after(piece, number, pieces):
+                to = with_range(piece, range)
+            else:
+                to = self.new(kind, piece.channels, shape, range)
+            span = self.span(shape, piece.channels, piece.stride, to.stride)
+            offsets = [f'{name} + {first}' if first else name for name in names]
+            self.to.call(template, span, piece, *offsets, to, value=piece.kind)
+            results.append(to)
+            first += piece.channels
+        return results
+
+    def affine(self, number, operation, _):
+        if self.facts.is_deferred(number):
+            return None
+        return self.changed(number, operation.inputs[0], 'bmx_affine_value', self.scale_and_shift(operation))
+
+    def scale_and_shift(self, operation):
+        """Return the constants of an affine operation: pairs of a name and an array."""
+        scale, shift = operation.arrays['scale'], operation.arrays['shift']
+        before = operation.inputs[0] - self.facts.first
+        if before >= 0 and self.facts.is_fused_bias(before):
+            shift = shift + self.program.operations[before].arrays['bias'] * scale
+        return ('scale', scale), ('shift', shift)
+
+    def relu(self, number, operation, _):
+        (value,) = operation.inputs
+        ranges = [piece.range for piece in self.pieces(value)]
+        pieces = self.changed(number, value, 'bmx_relu_value', result=None)
+        return [with_range(piece, range and (max(range[0], 0), max(range[1], 0))) for piece, range in zip(pieces, ranges)]
+
+    def abs(self, number, operation, _):
+        (value,) = operation.inputs
+        ranges = [piece.range for piece in self.pieces(value)]
+        pieces = self.changed(number, value, 'bmx_abs_value', result=None)
+        return [with_range(piece, range and (0, max(map(abs, range)))) for piece, range in zip(pieces, ranges)]
+
+    def prelu(self, number, operation, _):
+        return self.changed(number, operation.inputs[0], 'bmx_prelu_value', (('slope', operation.arrays['slope']),))
+
+    def elu(self, number, operation, _):
+        return self.changed(number, operation.inputs[0], 'bmx_elu_value', (('slope', operation.arrays['slope']),))
+
+    def clip(self, number, operation, _):
+        arrays = operation.arrays
+        return self.changed(number, operation.inputs[0], 'bmx_clip_value', (('low', arrays['low']), ('high', arrays['high'])))
+
+    def sigmoid(self, number, operation, _):
+        return self.changed(number, operation.inputs[0], 'bmx_sigmoid_value')
+
+    def gelu(self, number, operation, _):
+        return self.changed(number, operation.inputs[0], 'bmx_gelu_value')
+
+    def add(self, number, operation, shape):
+        def total(x, y):
+            return None if None in (x, y) else (x[0] + y[0], x[1] + y[1])
+
+        return self.combined(number, operation, shape, 'bmx_add_value_result', total)
+
+    def maximum(self, number, operation, shape):
+        def largest(x, y):
+            return None if None in (x, y) else (max(x[0], y[0]), max(x[1], y[1]))
+
+        return self.combined(number, operation, shape, 'bmx_maximum_value_result', largest)
+
+    def combined(self, number, operation, shape, template, range_of):
+        """Combine two values of equal shape, in place of one of them if possible."""
+        left, right = (self.pieces(value) for value in operation.inputs)
+        results = []
+        for x, y in aligned(left, right):
+            range = range_of(x.range, y.range)
+            kind = 'i16' if fits_int16(range) else 'f32'
+            if not self._can_hold(number, x, kind, left + right):
+                x, y = y, x
+            base = x if self._can_hold(number, x, kind, left + right) else self.copy(x, kind, shape)
+            span = self.span(shape, y.channels, y.stride, base.stride)
+            self.to.call(template, span, y, base, value=y.kind, result=kind)
+            results.append(with_range(base, range))
+        return results
+
+    def _can_hold(self, number, piece, kind, pieces):
+        """Return whether the result of a combination can be written over a piece: pieces of aligned pairs may share a buffer."""
+        owners = [other for other in pieces if other.buffer is piece.buffer]
+        return piece.kind == kind and self.is_free_after(piece, number, owners[:1]) and len(owners) == 1
+
+    def multiply(self, number, operation, shape):
+        x, y = operation.inputs
+        factor = self.shapes[y]
+        results = self._writable(number, x, self.pieces(y))
+        factors = self.pieces(y) if factor.channels == shape.channels else self.pieces(y) * len(results)
+        pairs = aligned(results, factors) if factor.channels == shape.channels else list(zip(results, factors))
+        for piece, other in pairs:
+            row = other.stride * factor.width if factor.height > 1 else 0
+            column = other.stride if factor.width > 1 else 0
+            span = self.span(shape, piece.channels, 0, piece.stride)
+            steps = (row, column, int(factor.channels > 1))
+            self.to.call('bmx_multiply_value', span, shape.width, other, *steps, piece, value=other.kind)
+        return results
+
+    def scale_map(self, number, operation, shape):
+        return self.with_map(number, operation, shape, 'bmx_multiply_value', operation.arrays['factor'])
+
+    def shift_map(self, number, operation, shape):
+        return self.with_map(number, operation, shape, 'bmx_shift_value', operation.arrays['summand'])
+
+    def with_map(self, number, operation, shape, template, constants):
+        """Combine a value with constants of shape (channels or 1, height or 1, width or 1)."""
+        results, first = self._writable(number, operation.inputs[0], []), 0
+        channels, height, width = constants.shape
+        name = self.to.array('map', constants.transpose(1, 2, 0).astype('<f4'), 'float')
+        steps = (channels * width if height > 1 else 0, channels if width > 1 else 0, int(channels > 1))
+        for piece in results:
+            span = self.span(shape, piece.channels, 0, piece.stride)
+            self.to.call(template, span, shape.width, f'{name} + {first if channels > 1 else 0}', *steps, piece, value='f32')
+            first += piece.channels
+        return results
+
+    def _writable(self, number, value, others):
+        """Return the pieces of a value as floats that may be overwritten, copied where necessary."""
+        pieces = self.pieces(value)
+        return [
+            piece
+            if piece.kind == 'f32' and self.is_free_after(piece, number, pieces + others)
+            else self.copy(with_range(piece, None), 'f32', self.shapes[value])
+            for piece in pieces
+        ]
+
+    # --- moves
+
+    def concat(self, _, operation, shape):
+        if shape.kind == BITS_KIND:
+            result, first = self._cleared(shape), 0
+            for value in operation.inputs:
+                self._copy_bits(shape, self.values[value], 0, result, first, self.values[value].channels)
+                first += self.values[value].channels
+            return result
+        return [piece for value in operation.inputs for piece in self.pieces(value)]
+
+    def slice(self, _, operation, shape):
+        begin, end = operation.attributes['begin'], operation.attributes['end']
+        (value,) = operation.inputs
+        if shape.kind == BITS_KIND:
+            result = self._cleared(shape)
+            self._copy_bits(shape, self.values[value], begin, result, 0, end - begin)
+            return result
+        return slice_of(self.pieces(value), begin, end)
+
+    def shuffle(self, _, operation, shape):
+        groups, first = operation.attributes['groups'], 0
+        (value,) = operation.inputs
+        if shape.kind == BITS_KIND:
+            result, length = self._cleared(shape), shape.channels // groups
+            for group in range(groups):
+                self._copy_bits(shape, self.values[value], group * length, result, group, length, groups)
+            return result
+        pieces = self.pieces(value)
+        kind = 'i16' if all(piece.kind == 'i16' for piece in pieces) else 'f32'
+        result = self.new(kind, shape.channels, shape, total_range(piece.range for piece in pieces))
+        for piece in pieces:
+            span = self.span(shape, piece.channels, piece.stride, result.stride)
+            order = (shape.channels, groups, first)
+            self.to.call('bmx_shuffle_value_result', span, *order, piece, result, value=piece.kind, result=kind)
+            first += piece.channels
+        return [result]
+
+    def flatten(self, number, operation, shape):
+        (value,) = operation.inputs
+        x = self.shapes[value]
+        if x.kind == BITS_KIND:
+            if self.pixels(x) == 1:
+                return self.values[value]
+            result = self._cleared(shape)
+            self.to.call('bmx_flatten_bits', self.pixels(x), x.channels, self.values[value], result)
+            return result
+        pieces = self.pieces(value)
+        if self.facts.is_view(number):
+            return pieces
+        kind = 'i16' if all(piece.kind == 'i16' for piece in pieces) else 'f32'
+        result, first = self.new(kind, shape.channels, shape, total_range(piece.range for piece in pieces)), 0
+        for piece in pieces:
+            to = result.part(first * self.pixels(x), shape.channels)
+            span = self.span(x, piece.channels, piece.stride, 1)
+            self.to.call('bmx_transpose_value_result', span, piece, 1, to, self.pixels(x), value=piece.kind, result=kind)
+            first += piece.channels
+        return [result]
+
+    def unflatten(self, _, operation, shape):
+        (value,) = operation.inputs
+        return self.values[value] if shape.kind == BITS_KIND else self.pieces(value)
+
+    def expand(self, _, operation, shape):
+        low = operation.attributes['low']
+        bits, result = self.values[operation.inputs[0]], self.new('i16', shape.channels, shape, (low, 1))
+        self.to.call('bmx_expand', self.span(shape, shape.channels, bits.words, result.stride), bits, low, result)
+        return [result]
+
+    def _cleared(self, shape, groups=1):
+        result = self.new_bits(shape.channels, shape, groups)
+        self.to.call('bmx_clear_bits', result.buffer.elements, result)
+        return result
+
+    def _copy_bits(self, shape, bits, first, result, to, channels, step=1):
+        self.to.call('bmx_copy_bits', self.span(shape, channels, bits.words, result.words), bits, first, result, to, step)

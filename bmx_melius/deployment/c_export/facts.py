@@ -1,0 +1,122 @@
+"""Properties of a program that decide how it is written in C: who reads a value last, and in which order the engine adds."""
+
+from ..program.operations import REAL_KIND
+
+_MOST_PLANAR_INPUTS = 16  # kMostStemInputs and kMostStemLayers of csrc/plan/fusion.cc
+_MOST_PLANAR_LAYERS = 16
+
+
+class Facts:
+    """Readers of the values of a program.
+
+    Parameters
+    ----------
+    program : bmx_melius.deployment.program.program.Program
+    values : list of bmx_melius.deployment.program.operations.Value
+        Of the inputs and operations, at the size of the export.
+
+    Attributes
+    ----------
+    first : int
+        The value of operation 0.
+    """
+
+    def __init__(self, program, values):
+        self.program, self.values, self.first = program, values, len(program.inputs)
+        self._consumers = [[] for _ in values]
+        for number, operation in enumerate(program.operations):
+            for source in operation.inputs:
+                self._consumers[source].append(number)
+        self._outputs = set(program.outputs)
+        self._readers = {}
+
+    def only_consumer(self, value):
+        """Return the number of the only operation that reads a value, None if there are none or several or it is an output."""
+        consumers = self._consumers[value]
+        return consumers[0] if len(consumers) == 1 and value not in self._outputs else None
+
+    def follower(self, operation, name):
+        """Return the number of the only operation that reads the result of another one, if it has that name, else None."""
+        consumer = self.only_consumer(self.first + operation)
+        return consumer if consumer is not None and self.program.operations[consumer].name == name else None
+
+    def is_view(self, number):
+        """Return whether an operation only renames channels: its result lies where its inputs do."""
+        operation = self.program.operations[number]
+        x = self.values[operation.inputs[0]]
+        return x.kind == REAL_KIND and (
+            operation.name in ('concat', 'slice', 'unflatten') or (operation.name == 'flatten' and x.height * x.width == 1)
+        )
+
+    def is_deferred(self, number):
+        """Return whether an operation is carried out after the pooling that follows it; see `layer_calls`."""
+        return self.program.operations[number].name == 'affine' and self.follower(number, 'max_pool') is not None
+
+    def readers(self, value):
+        """Return the numbers of the operations that read the memory of a value, a set; the number of operations stands for an output."""
+        if value not in self._readers:
+            found = {len(self.program.operations)} if value in self._outputs else set()
+            for number in self._consumers[value]:
+                forwards = self.is_view(number) or self.is_deferred(number)
+                found |= self.readers(self.first + number) if forwards else {number}
+            self._readers[value] = found
+        return self._readers[value]
+
+    def is_fused_bias(self, number):
+        """Return whether the bias of a convolution is part of the shift that follows, as in the engine."""
+        operation = self.program.operations[number]
+        return operation.name == 'conv' and operation.attributes['has_bias'] and self.follower(number, 'affine') is not None
+
+    def planar_convolutions(self):
+        """Return the numbers of the convolutions that add in the order of planar maps: those of the engine's stem, a set.
+
+        The stem is the chain of convolutions from an input of the program on (``fuse_stem`` in csrc/plan/fusion.cc). Other
+        convolutions add the inputs of a pixel in succession.
+        """
+        planar, read = set(), set()
+        for number, operation in enumerate(self.program.operations):
+            if number in planar or self.is_view(number):
+                continue
+            source = operation.inputs[0]
+            if source < self.first and source not in read and self._is_for_stem(number):
+                planar |= self._stem_from(number)
+            else:
+                read |= {origin for value in operation.inputs for origin in self._origins(value)}
+        return planar
+
+    def _origins(self, value):
+        """Return the inputs of the program that a value is made of by views only, a set."""
+        if value < self.first:
+            return {value}
+        if not self.is_view(value - self.first):
+            return set()
+        return {origin for source in self.program.operations[value - self.first].inputs for origin in self._origins(source)}
+
+    def _is_for_stem(self, number):
+        operation = self.program.operations[number]
+        x = self.values[operation.inputs[0]]
+        return operation.name == 'conv' and not x.flat and x.channels // operation.attributes['groups'] <= _MOST_PLANAR_INPUTS
+
+    def _stem_from(self, number):
+        layers = {number}
+        while True:
+            number = self._after_epilogue(number)
+            if number is None or len(layers) == _MOST_PLANAR_LAYERS or not self._is_for_stem(number) or self._is_pointwise(number):
+                return layers
+            layers.add(number)
+
+    def _after_epilogue(self, number):
+        """Return the only operation after a convolution and the affine operation and ReLU that follow it."""
+        seen = set()
+        while True:
+            number = self.only_consumer(self.first + number)
+            name = None if number is None else self.program.operations[number].name
+            if 'relu' in seen or name in seen or name not in ('affine', 'relu'):
+                return number
+            seen.add(name)
+
+    def _is_pointwise(self, number):
+        attributes = self.program.operations[number].attributes
+        channels = self.values[self.program.operations[number].inputs[0]].channels
+        depthwise = attributes['groups'] == channels == attributes['out_channels']
+        return depthwise or attributes['kernel_h'] * attributes['kernel_w'] == 1

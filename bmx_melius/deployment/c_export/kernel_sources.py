@@ -1,0 +1,80 @@
+"""The kernels in C, ``kernels/*.c``, and the choice and order of those that a network needs.
+
+Each function or type of a file is a block between empty lines at the first column. A function whose name contains ``_value``, ``_result``
+or ``_weight`` is a template: it is written once for each combination of types with which it is called.
+"""
+
+import functools
+import pathlib
+import re
+
+FOLDER = pathlib.Path(__file__).resolve().parent / 'kernels'
+FILES = ('types', 'binary', 'conv', 'elementwise', 'pooling')  # each may use what those before it define
+TYPES = {'f32': 'float', 'i16': 'int16_t', 'f16': 'uint16_t'}
+KINDS = {'value': ('f32', 'i16'), 'result': ('f32', 'i16'), 'weight': ('f32', 'f16')}  # of the types in the name of a template
+
+_DEFINED = re.compile(r'^(?:static [^\n(]*?|\} )\b(bmx_\w+)(?=\(|;)', re.MULTILINE)
+_USED = re.compile(r'\bbmx_\w+')
+
+
+@functools.lru_cache(maxsize=None)
+def _blocks():
+    """Return the blocks of all files, in order: name -> text."""
+    blocks = {}
+    for name in FILES:
+        for block in re.split(r'\n\n(?=\S)', (FOLDER / f'{name}.c').read_text(encoding='utf-8')):
+            defined = _DEFINED.search(block)
+            if defined:
+                blocks[defined[1]] = block.strip('\n')
+    return blocks
+
+
+def names():
+    """Return the names of all functions and types."""
+    return list(_blocks())
+
+
+def instance(template, kinds):
+    """Return the name of a function made of a template; `kinds` has a key of `TYPES` for each word of `KINDS` in its name."""
+    for word, kind in kinds.items():
+        template = template.replace(f'_{word}', f'_{kind}')
+    return template
+
+
+class Kernels:
+    """The functions and types that an exported network uses.
+
+    Parameters
+    ----------
+    calls : iterable of (str, dict of str to str)
+        Template and types of each call, as for `instance`.
+    types : iterable of str
+        Names of types that the network uses itself.
+
+    Attributes
+    ----------
+    templates : dict of str to str
+        Each function or type, and the block of a file that it is made of.
+    """
+
+    def __init__(self, calls, types=()):
+        self._texts, self.templates = {}, {}
+        for template, kinds in [*((name, {}) for name in types), *calls]:
+            self._need(template, kinds)
+
+    def _need(self, template, kinds):
+        name = instance(template, kinds)
+        if name in self._texts:
+            return
+        text = _blocks()[template]
+        for word, kind in kinds.items():
+            text = re.sub(rf'_{word}(?=[_(])', f'_{kind}', re.sub(rf'\b{word}_t\b', TYPES[kind], text))
+        self._texts[name], self.templates[name] = text, template
+        for used in set(_USED.findall(text)) & set(_blocks()):
+            self._need(used, {})
+
+    def text(self):
+        """Return the functions and types as C, each after those on which it depends."""
+        order = names()
+        sorted_names = sorted(self._texts, key=lambda name: (order.index(self.templates[name]), name))
+        return '\n\n'.join(self._texts[name] for name in sorted_names)

@@ -1,0 +1,65 @@
+// Parameters of the kernels. `value_t` and `result_t` stand for the types of inputs and results, float or int16_t: a
+// function whose name contains `_value` or `_result` is copied into an exported network once for each type that it
+// uses.
+#include <stddef.h>
+#include <stdint.h>
+
+typedef float value_t;
+
+typedef float result_t;
+
+typedef float weight_t;
+
+// Maps are stored with the channels of a pixel next to one another. A span describes channels of all pixels of two
+// maps.
+typedef struct {
+    int32_t pixels, channels;
+    int32_t x_stride, y_stride;  // elements between neighbouring pixels of the input and of the result
+} bmx_span;
+
+// A window that slides over a map.
+typedef struct {
+    int32_t height, width;  // of the input
+    int32_t rows, columns;  // of the result
+    int32_t kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
+} bmx_window;
+
+typedef struct {
+    bmx_window window;
+    int32_t groups, inputs, outputs;  // inputs and outputs of each group
+    const void* weights;              // of each group and output in the order in which they are added
+    const float* bias;                // NULL without one
+} bmx_conv;
+
+typedef struct {
+    bmx_window window;
+    int32_t groups, inputs, outputs;  // inputs and outputs of each group
+    int32_t words;                    // of the inputs of a group at one pixel
+    int32_t pad_value, offset;
+    const uint32_t* weights;  // [groups][outputs][kernel_h][kernel_w][words]
+} bmx_binary_conv;
+
+// Taps of a window within the map along one axis.
+typedef struct {
+    int32_t first;       // row or column of the map under tap 0, negative in the padding
+    int32_t begin, end;  // taps
+} bmx_taps;
+
+static bmx_taps bmx_taps_within(int32_t first, int32_t taps, int32_t dilation, int32_t size) {
+    bmx_taps range = {first, 0, 0};
+    range.begin = first < 0 ? (dilation - 1 - first) / dilation : 0;
+    range.end = first < size ? (size - first + dilation - 1) / dilation : 0;
+    range.end = range.end < taps ? range.end : taps;
+    range.end = range.end > range.begin ? range.end : range.begin;
+    return range;
+}
+
+static bmx_taps bmx_tap_rows(const bmx_window* window, int32_t row) {
+    return bmx_taps_within(row * window->stride_h - window->pad_top, window->kernel_h, window->dilation_h,
+                           window->height);
+}
+
+static bmx_taps bmx_tap_columns(const bmx_window* window, int32_t column) {
+    return bmx_taps_within(column * window->stride_w - window->pad_left, window->kernel_w, window->dilation_w,
+                           window->width);
+}

@@ -1,0 +1,283 @@
+"""A program as calls of the kernels: convolutions, thresholds and pooling.
+
+A scale and shift before max pooling are applied after it, to fewer elements: the maximum of a channel with a negative scale becomes the
+minimum. Rounding is monotonic, so the results have the same bits.
+"""
+
+import numpy as np
+
+from ...arithmetic import ceil_div
+from ...errors import UserError
+from ..program.operations import OPERATIONS
+from ..program.words import pack_bits
+from .element_calls import Elementwise
+from .values import Piece, fits_int16, with_range
+
+_LONG_MEAN = 64  # pixels summed in single precision (kSummedPixels of csrc/steps/map_steps.cc)
+
+
+class Lowering(Elementwise):
+    """A program written as calls.
+
+    Parameters
+    ----------
+    program : bmx_melius.deployment.program.program.Program
+        Its operations pass `check_operations`.
+    shapes : list of bmx_melius.deployment.program.operations.Value
+        Of the inputs and operations, at the size of the export.
+    """
+
+    def __init__(self, program, shapes):
+        super().__init__(program, shapes)
+        self._planar, self._done = self.facts.planar_convolutions(), {}
+
+    def run(self, outputs):
+        """Write all operations and return the `Calls`. `outputs` are the values that become outputs, in order."""
+        for number, operation in enumerate(self.program.operations):
+            self.to.operation = self.facts.first + number
+            shape = self.shapes[self.facts.first + number]
+            done = self._done.get(number)
+            self.values.append(getattr(self, operation.name)(number, operation, shape) if done is None else done)
+        for number, value in enumerate(outputs):
+            self.to.operation = value
+            self.output(value, 'output' if len(outputs) == 1 else f'output{number}')
+        return self.to
+
+    # --- thresholds and binary convolutions
+
+    def threshold(self, number, operation, shape):
+        result, first = self.new_bits(shape.channels, shape), 0
+        threshold, flip = operation.arrays['threshold'], operation.arrays['flip']
+        for index, piece in enumerate(self.pieces(operation.inputs[0])):
+            numbers = threshold[first : first + piece.channels]
+            if piece.kind == 'i16':
+                numbers = np.clip(np.ceil(numbers), -32768, 32767).astype('<i2')
+            name = self.to.array(f'threshold{index}', numbers, 'int16_t' if piece.kind == 'i16' else 'float')
+            span = self.span(shape, piece.channels, piece.stride, 0)
+            self.to.call('bmx_threshold_value', span, piece, name, result, result.words, first, value=piece.kind)
+            first += piece.channels
+        if flip.any():
+            self.to.call('bmx_flip', self.pixels(shape), result.words, self.to.array('flip', pack_bits(flip), 'uint32_t'), result)
+        self.to.call('BMX_TRACE', self.to.operation, result, result.buffer.elements)
+        return result
+
+    def binary_conv(self, number, operation, shape):
+        attributes = operation.attributes
+        x, groups = self.shapes[operation.inputs[0]], attributes['groups']
+        bits = self._in_groups(operation.inputs[0], groups)
+        weight = np.tile(operation.arrays['weight'], attributes['planes'])
+        inputs = x.channels // groups
+        layer = self.to.structure(
+            'binary_conv',
+            'bmx_binary_conv',
+            window=self._window(attributes, x, shape),
+            groups=groups,
+            inputs=inputs,
+            outputs=shape.channels // groups,
+            words=bits.words // groups,
+            pad_value=attributes['pad_value'],
+            offset=attributes['offset'],
+            weights=self.to.array('weights', pack_bits(weight), 'uint32_t'),
+        )
+        taps = self.to.buffer('uint32_t', attributes['kernel_h'] * attributes['kernel_w'] * bits.words // groups)
+        scratch = Piece(taps, 0, 1, 1)
+        range = self._range_of_sums(attributes, inputs)
+        result = self._summand(number, range)
+        adds = int(result is not None)
+        if result is None:
+            result = self.new('i16' if fits_int16(range) else 'f32', shape.channels, shape, range)
+        self.to.call('bmx_binary_conv_result', layer, bits, scratch, result, result.stride, adds, result=result.kind)
+        return [result]
+
+    def _in_groups(self, value, groups):
+        """Return bits of which each group begins with a new word."""
+        bits, shape = self.values[value], self.shapes[value]
+        if groups == 1 or shape.channels // groups % 32 == 0:
+            return bits
+        result, length = self._cleared(shape, groups), shape.channels // groups
+        for group in range(groups):
+            self._copy_bits(shape, bits, group * length, result, 32 * group * ceil_div(length, 32), length)
+        return result
+
+    @staticmethod
+    def _range_of_sums(attributes, inputs):
+        """Return the range of the sums of a binary convolution; None if they may be halves."""
+        n = attributes['kernel_h'] * attributes['kernel_w'] * inputs
+        padded = any(attributes[side] for side in ('pad_top', 'pad_left', 'pad_bottom', 'pad_right'))
+        if attributes['offset'] and attributes['pad_value'] == 0 and padded:
+            return None
+        return (0 if attributes['offset'] else -n), n
+
+    def _summand(self, number, range):
+        """Return the piece to which a binary convolution adds its sums, if only an addition to a value in memory reads them.
+
+        The result of that addition is then known.
+        """
+        addition = self.facts.follower(number, 'add')
+        if addition is None or range is None:
+            return None
+        other = [value for value in self.program.operations[addition].inputs if value != self.facts.first + number]
+        if len(other) != 1 or other[0] >= len(self.values) or len(self.values[other[0]]) != 1:
+            return None
+        (piece,) = self.values[other[0]]
+        if piece.range is None or piece.buffer.external:
+            return None
+        total = (piece.range[0] + range[0], piece.range[1] + range[1])
+        readers = self.readers_of(piece.buffer)
+        if piece.kind != 'i16' or not fits_int16(total) or any(reader > number and reader != addition for reader in readers):
+            return None
+        result = with_range(piece, total)
+        self._done[addition] = [result]
+        return result
+
+    # --- float convolutions
+
+    def conv(self, number, operation, shape):
+        attributes, (value,) = operation.attributes, operation.inputs
+        x = self.shapes[value]
+        weight, kind = operation.arrays['weight'], 'f16' if attributes['half'] else 'f32'
+        bias = operation.arrays['bias'] if attributes['has_bias'] and not self.facts.is_fused_bias(number) else None
+        result = self.new('f32', shape.channels, shape)
+        if number in self._planar:
+            order, (piece,) = (0, 2, 1, 3), self._planar_pieces(value)
+            planar = value < self.facts.first and x.channels > 1
+            strides = (1, self.pixels(x)) if planar else (piece.stride, 1)
+            layer = self._conv_layer('conv', operation, shape, x.channels, weight.transpose(order), bias)
+            self.to.call('bmx_conv_planar_weight', layer, piece, *strides, result, result.stride, weight=kind)
+            return [result]
+        weight, first = weight.transpose(0, 2, 3, 1), 0
+        divides = attributes['groups'] == attributes['kernel_h'] == attributes['kernel_w'] == 1
+        pieces = self.pieces(value) if divides else [self.contiguous(value)]
+        for index, piece in enumerate(pieces):
+            part = weight[..., first : first + piece.channels] if divides else weight
+            first += piece.channels
+            name = 'conv' if len(pieces) == 1 else f'conv_part{index}'
+            layer = self._conv_layer(name, operation, shape, piece.channels, part, bias if first == x.channels else None)
+            arguments = (layer, piece, piece.stride, result, result.stride, int(index > 0))
+            self.to.call('bmx_conv_value_weight', *arguments, value=piece.kind, weight=kind)
+        return [result]
+
+    def _planar_pieces(self, value):
+        """Return a value as one piece of floats; an input where it is given."""
+        if value < self.facts.first:
+            return self.values[value]
+        piece = self.contiguous(value)
+        return [piece if piece.kind == 'f32' else self.copy(piece, 'f32', self.shapes[value])]
+
+    def _conv_layer(self, name, operation, shape, channels, weight, bias):
+        """Return a `bmx_conv` for a convolution of some channels of its input."""
+        attributes = operation.attributes
+        numbers, type = (weight.astype('<f2').view('<u2'), 'uint16_t') if attributes['half'] else (weight.astype('<f4'), 'float')
+        return self.to.structure(
+            name,
+            'bmx_conv',
+            window=self._window(attributes, self.shapes[operation.inputs[0]], shape),
+            groups=attributes['groups'],
+            inputs=channels // attributes['groups'],
+            outputs=shape.channels // attributes['groups'],
+            weights=self.to.array(f'{name}_weights', numbers, type),
+            bias='NULL' if bias is None else self.to.array('bias', bias.astype('<f4'), 'float'),
+        )
+
+    @staticmethod
+    def _window(attributes, x, shape):
+        """Return a `bmx_window` in C, for a window over a map `x`."""
+        sizes = [x.height, x.width, shape.height, shape.width]
+        names = ('kernel_h', 'kernel_w', 'stride_h', 'stride_w', 'pad_top', 'pad_left', 'dilation_h', 'dilation_w')
+        return '{' + ', '.join(map(str, sizes + [attributes.get(name, 1) for name in names])) + '}'
+
+    # --- pooling
+
+    def max_pool(self, _, operation, shape):
+        source = operation.inputs[0]
+        affine = source - self.facts.first
+        is_deferred = affine >= 0 and self.facts.is_deferred(affine)
+        if not is_deferred:
+            return self.pooled(source, operation.attributes, shape)
+        scaling = self.program.operations[affine]
+        results, first = [], 0
+        names = [self.to.array(name, numbers.astype('<f4'), 'float') for name, numbers in self.scale_and_shift(scaling)]
+        for piece in self.pooled(scaling.inputs[0], operation.attributes, shape, scaling.arrays['scale'] < 0):
+            to = piece if piece.kind == 'f32' else self.new('f32', piece.channels, shape)
+            offsets = [f'{name} + {first}' if first else name for name in names]
+            span = self.span(shape, piece.channels, piece.stride, to.stride)
+            self.to.call('bmx_affine_value', span, piece, *offsets, to, value=piece.kind)
+            results.append(with_range(to, None))
+            first += piece.channels
+        return results
+
+    def global_max_pool(self, _, operation, shape):
+        x = self.shapes[operation.inputs[0]]
+        return self.pooled(operation.inputs[0], {'kernel_h': x.height, 'kernel_w': x.width, 'pad_top': 0, 'pad_left': 0}, shape)
+
+    def pooled(self, value, attributes, shape, falling=None):
+        """Compute the maximum of windows, for the channels in the bool array `falling` the minimum."""
+        x, results, first = self.shapes[value], [], 0
+        window = self.to.structure('pool', 'bmx_window', window=self._window(attributes, x, shape)[1:-1])
+        for index, piece in enumerate(self.pieces(value)):
+            falls = None if falling is None else falling[first : first + piece.channels]
+            mask = self.to.array(f'falling{index}', pack_bits(falls), 'uint32_t') if falls is not None and falls.any() else 'NULL'
+            to = self.new(piece.kind, piece.channels, shape, piece.range)
+            span = self.span(shape, piece.channels, piece.stride, to.stride)
+            self.to.call('bmx_max_pool_value', window, span, piece, mask, to, value=piece.kind)
+            results.append(to)
+            first += piece.channels
+        return results
+
+    def avg_pool(self, _, operation, shape):
+        attributes, (value,) = operation.attributes, operation.inputs
+        x, first = self.shapes[value], 0
+        window = self.to.structure('pool', 'bmx_window', window=self._window(attributes, x, shape)[1:-1])
+        result = self.new('f32', shape.channels, shape)
+        beyond = (attributes['count_pad'], attributes['pad_bottom'], attributes['pad_right'])
+        for piece in self.pieces(value):
+            to = result.part(first, first + piece.channels)
+            span = self.span(shape, piece.channels, piece.stride, result.stride)
+            self.to.call('bmx_avg_pool_value', window, span, piece, *beyond, to, value=piece.kind)
+            first += piece.channels
+        return [result]
+
+    def global_avg_pool(self, _, operation, shape):
+        (value,) = operation.inputs
+        x, first = self.shapes[value], 0
+        result = self.new('f32', shape.channels, shape)
+        template = 'bmx_mean_value' if self.pixels(x) <= _LONG_MEAN else 'bmx_long_mean_value'
+        for piece in self.pieces(value):
+            to = result.part(first, first + piece.channels)
+            self.to.call(template, self.span(x, piece.channels, piece.stride, 0), piece, to, value=piece.kind)
+            first += piece.channels
+        return [result]
+
+    def channel_mean(self, _, operation, shape):
+        piece, result = self.contiguous(operation.inputs[0]), self.new('f32', 1, shape)
+        span = self.span(shape, piece.channels, piece.stride, result.stride)
+        self.to.call('bmx_channel_mean_value', span, piece, result, value=piece.kind)
+        return [result]
+
+    def upsample(self, _, operation, shape):
+        attributes, (value,) = operation.attributes, operation.inputs
+        x, results = self.shapes[value], []
+        scales = {'stride_h': attributes['scale_h'], 'stride_w': attributes['scale_w'], 'pad_top': 0, 'pad_left': 0}
+        window = self.to.structure('places', 'bmx_window', window=self._window(scales, x, shape)[1:-1])
+        for piece in self.pieces(value):
+            range = piece.range if attributes['repeat'] or piece.range is None else (min(piece.range[0], 0), max(piece.range[1], 0))
+            to = self.new(piece.kind, piece.channels, shape, range)
+            span = self.span(shape, piece.channels, piece.stride, to.stride)
+            self.to.call('bmx_upsample_value', window, span, piece, attributes['repeat'], to, value=piece.kind)
+            results.append(to)
+        return results
+
+
+UNSUPPORTED = tuple(name for name in OPERATIONS if not hasattr(Lowering, name))
+
+
+def check_operations(program):
+    """Raise `UserError` unless all operations of a program can be written in C; the message names the others."""
+    names = [operation.name for operation in program.operations]
+    refused = [f'{name} (operation {number})' for number, name in enumerate(names) if name in UNSUPPORTED]
+    if refused:
+        more = f' and {len(refused) - 3} more' if len(refused) > 3 else ''
+        raise UserError(
+            f'the network has operations without a form in C: {", ".join(refused[:3])}{more}; deploy it with the engine, or build the '
+            'network without them'
+        )

@@ -1,0 +1,177 @@
+"""One part of a scoring job: read, preprocess and classify its images, and write their rows to a Parquet file."""
+
+import dataclasses
+import os
+import socket
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+
+from ..class_scores import most_probable, require_finite, softmax
+from ..deployment.runtime.session import Session
+from ..errors import UserError
+from ..exported import Exported
+from ..files import replacing, sha256
+from ..preprocessing import InputSpec
+from ..reporting import printable
+from .images import EncodedImage
+
+JOB_KEY = b'bmx_melius_job'  # metadata of the Parquet files: the identity of the job
+
+
+@dataclasses.dataclass(frozen=True)
+class Scoring:
+    """What is computed for each image, and where the rows are written.
+
+    Attributes
+    ----------
+    prefix : str
+        Absolute prefix of the packed network.
+    spec : InputSpec
+    class_names : list of str or None
+    top : int
+        Number of classes in a row.
+    logits : bool
+        Whether rows contain the logits of all classes.
+    batch_size : int
+    folder : str
+        Absolute path of the folder for Parquet files.
+    network : tuple of str
+        Digests of the files of the network, as `digests_of_network` returns them.
+    identity : str
+        Digest of all that determines the rows.
+    """
+
+    prefix: str
+    spec: InputSpec
+    class_names: Optional[List[str]]
+    top: int
+    logits: bool
+    batch_size: int
+    folder: str
+    network: Tuple[str, str]
+    identity: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Consecutive images of a job, whose rows are one file."""
+
+    number: int
+    images: Tuple[EncodedImage, ...]
+
+    @property
+    def file_name(self):
+        """Name of the Parquet file."""
+        return f'part-{self.number:06d}.parquet'
+
+
+def digests_of_network(prefix: str) -> Tuple[str, str]:
+    """Return the SHA-256 of the two files of a packed network."""
+    files = Exported(prefix)
+    return sha256(files.symbol_file), sha256(files.parameter_file(0))
+
+
+def score_part(scoring: Scoring, part: Part) -> Tuple[int, int, int]:
+    """Classify the images of a part and write their rows; the file appears when it is complete.
+
+    Images that cannot be read or decoded have a row with the reason in the column ``error``.
+
+    Returns
+    -------
+    number, images, unreadable : int
+        Of the part, and its images.
+
+    Raises
+    ------
+    UserError
+        If the network cannot be read, differs from that of the job, or gives scores that are not finite, or if the memory is exhausted.
+    OSError
+        If the file cannot be written.
+    """
+    import pyarrow.parquet
+
+    session = Session(scoring.prefix, threads=1)  # cheap if this process has another one: they share weights
+    if digests_of_network(scoring.prefix) != scoring.network:
+        raise UserError(
+            f'the network {scoring.prefix} was changed after the start of the command, or is another one on {socket.gethostname()}: '
+            'copy its files again'
+        )
+    columns: Dict[str, List[Any]] = {name: [] for name in _schema(scoring).names}
+    for begin in range(0, len(part.images), scoring.batch_size):
+        images = part.images[begin : begin + scoring.batch_size]
+        try:
+            _score_batch(scoring, session, images, columns)
+        except MemoryError as error:
+            raise UserError(
+                f'{images[0].name} and the {len(images) - 1} images after it need too much memory: '
+                'choose a smaller --batch-size or fewer --workers'
+            ) from error
+    table = pyarrow.Table.from_pydict(columns, _schema(scoring))
+    with replacing(os.path.join(scoring.folder, part.file_name)) as temporary:
+        pyarrow.parquet.write_table(table, temporary, compression='zstd')
+    return part.number, len(part.images), len(part.images) - columns['error'].count(None)
+
+
+def is_complete(scoring: Scoring, part: Part) -> bool:
+    """Return whether the rows of a part have been written by the same job. Raises `OSError` if the file exists and cannot be read."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with open(os.path.join(scoring.folder, part.file_name), 'rb') as file:
+            found = pyarrow.parquet.ParquetFile(file).metadata
+    except (FileNotFoundError, pyarrow.ArrowInvalid):  # not yet written, or no Parquet file
+        return False
+    except OSError as error:
+        if error.errno is None:  # not of the system, but of PyArrow: the file is damaged
+            return False
+        raise
+    return found.num_rows == len(part.images) and (found.metadata or {}).get(JOB_KEY) == scoring.identity.encode()
+
+
+def _schema(scoring):
+    import pyarrow
+
+    fields = [('image', pyarrow.string())]
+    for number in range(1, scoring.top + 1):
+        fields.append((f'class_{number}', pyarrow.int32()))
+        if scoring.class_names is not None:
+            fields.append((f'name_{number}', pyarrow.string()))
+        fields.append((f'probability_{number}', pyarrow.float64()))
+    if scoring.logits:
+        fields.append(('logits', pyarrow.list_(pyarrow.float32())))
+    fields.append(('error', pyarrow.string()))
+    return pyarrow.schema(fields, {JOB_KEY: scoring.identity.encode()})
+
+
+def _score_batch(scoring, session, images, columns):
+    """Append the rows of a batch of images to the columns."""
+    arrays, errors = [], []
+    for image in images:
+        try:
+            arrays.append(scoring.spec.decoded_array(image.read(), image.name))
+            errors.append(None)
+        except (UserError, OSError) as error:
+            errors.append(printable(str(error)))
+    sound = [image.name for image, error in zip(images, errors) if error is None]
+    rows = iter(())
+    if arrays:
+        scores = session(np.concatenate(arrays)).reshape(len(arrays), -1)
+        require_finite(scores, scoring.prefix, sound)
+        rows = zip(scores, softmax(scores))
+    for image, error in zip(images, errors):
+        row = {'image': printable(image.name), 'error': error}
+        if error is None:
+            row.update(_classes(scoring, *next(rows)))
+        for name, column in columns.items():
+            column.append(row.get(name))
+
+
+def _classes(scoring, scores, probabilities):
+    row = {'logits': scores}
+    for number, index in enumerate(most_probable(probabilities, scoring.top), start=1):
+        row[f'class_{number}'], row[f'probability_{number}'] = index, probabilities[index]
+        if scoring.class_names is not None:
+            row[f'name_{number}'] = scoring.class_names[index]
+    return row

@@ -1,0 +1,13 @@
+"""Inference service for packed networks over HTTP: the command ``bmx-melius serve``. Requires the packages of ``bmx-melius[serve]``.
+
+``served_network``   a packed network in the service: its `Session`, what clients can ask about it, images and scores
+``service_limits``   limits of sizes and of the number of requests, and refusals with their HTTP status
+``batch_queue``      which waiting requests form the next batch; ``batcher`` runs the batches in threads
+``tensors``          requests and responses of the Open Inference Protocol (KServe V2), as JSON or binary
+``uploads``          bodies of requests within the limits, and uploaded images
+``service_metrics``  counters and histograms for Prometheus
+``endpoints``        what each URL does; ``web_page`` is the page for browsers
+``web_server``       the HTTP server, and its orderly end
+
+``batch_queue``, ``batcher``, ``served_network``, ``service_limits`` and ``tensors`` need no package of the extra. Nothing imports MXNet.
+"""

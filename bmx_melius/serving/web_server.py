@@ -1,0 +1,80 @@
+"""The HTTP server of the service, and its orderly end.
+
+At SIGTERM or SIGINT the service refuses further requests for inference with status 503, reports that it is not ready, finishes the requests
+that it has accepted, and ends. A second signal ends it at once.
+"""
+
+import socket
+import time
+
+import uvicorn
+
+from ..errors import UserError
+
+_KEEP_ALIVE_SECONDS = 75
+_LAST_BYTES_SECONDS = 5  # to send the last answers
+
+
+class WebServer(uvicorn.Server):
+    """A server that ends after the last accepted request, or some time after the signal.
+
+    Parameters
+    ----------
+    service : bmx_melius.serving.endpoints.Service
+    stop_seconds : float
+        Time in which accepted requests are finished after the signal.
+    """
+
+    def __init__(self, service, stop_seconds):
+        super().__init__(
+            uvicorn.Config(
+                service,
+                lifespan='off',
+                ws='none',
+                log_level='warning',
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=_LAST_BYTES_SECONDS,
+            )
+        )
+        self._service, self._stop_seconds, self._stopped_at = service, stop_seconds, None
+
+    def handle_exit(self, sig, frame):
+        """Begin to stop; called by Python's signal handler in the thread of the event loop."""
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+            self._service.stop()
+        else:
+            self.should_exit = self.force_exit = True
+
+    async def on_tick(self, counter):
+        """Decide, every tenth of a second, whether the server ends."""
+        if self._stopped_at is not None and not self.should_exit:
+            overdue = time.monotonic() - self._stopped_at > self._stop_seconds
+            if overdue:
+                self._service.abandon()
+            self.should_exit = overdue or not self._service.in_progress()
+        return await super().on_tick(counter)
+
+    def run(self, listener):
+        """Answer the requests that a socket accepts until a signal ends the service, or `handle_exit` if this is not the main thread."""
+        try:
+            super().run(sockets=[listener])
+        finally:
+            self._service.close()
+
+
+def listen(host, port):
+    """Return a socket that accepts connections; `port` 0 means any free one. Raises `UserError` if the address cannot be used."""
+    try:
+        family = socket.AF_INET6 if ':' in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        raise UserError(f'cannot listen on {host}, port {port}: {getattr(error, "strerror", None) or error}') from error
+
+
+def url_of(listener):
+    """Return the URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f'http://{f"[{host}]" if ":" in host else host}:{port}/'

@@ -1,0 +1,28 @@
+// Measures the peaks of an instruction set in two threads at once: peaks_test NAME. Built with the thread sanitizer it
+// finds data races.
+#include <cstdio>
+#include <thread>
+
+#include "peaks/peak.h"
+
+int main(int argc, char** argv) {
+    if (argc != 2) {
+        std::printf("usage: peaks_test NAME\n");
+        return 2;
+    }
+    std::vector<bmx::Peak> here, there;
+    std::thread other([&] { there = bmx::measure_peaks(argv[1], 0.01); });
+    here = bmx::measure_peaks(argv[1], 0.01);
+    other.join();
+    if (here.empty() || here.size() != there.size()) {
+        std::printf("there are %zu and %zu peaks\n", here.size(), there.size());
+        return 1;
+    }
+    for (const bmx::Peak& peak : here) {
+        if (!(peak.in_registers > 0 && peak.in_cache > 0)) {
+            std::printf("%s has no rate\n", peak.method);
+            return 1;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,1 @@
+"""Fuzzers: `make fuzz`, or tests/test_fuzz.py for a short form of them."""

@@ -1,0 +1,202 @@
+"""Mutations of inputs that keep checksums, lengths and syntax intact, so that fuzzers reach what lies behind the first check.
+
+A mutator is a function (content, random, mutate_bytes) -> content. `mutate_bytes` is the mutation of bytes by the fuzzer, which knows what
+has been compared with the input, or `change_bytes`.
+"""
+
+import json
+import struct
+
+import numpy as np
+
+from bmx_melius.deployment.program.packed_operator import STRUCTURE, text_of
+from bmx_melius.deployment.program.program import HEADER_WORDS, MAGIC, VERSION, Program
+from bmx_melius.deployment.program.words import checksum_of
+from bmx_melius.errors import UserError
+from bmx_melius.training.saving.checkpoint_state import _CHECKSUM, _checksum
+
+_NUMBERS = (0, 1, -1, 2, 255, 256, 1 << 16, 1 << 20, (1 << 20) + 1, -(1 << 31), (1 << 31) - 1)
+_VALUES = (
+    None,
+    True,
+    0,
+    -1,
+    1,
+    2**31,
+    2**63,
+    2**200,
+    0.5,
+    float('nan'),
+    float('inf'),
+    '',
+    'data',
+    '\ud800',
+    '(1,',
+    '1' * 5000,
+    [],
+    {},
+    [[0, 0, 0]],
+)
+_DEEP = 100_000
+
+
+# --- parts of an input ----------------------------------------------------------------------------------------------------------------
+
+
+def join(parts):
+    """Return one input for a fuzzer, the contents of several files: each part after its length, 4 bytes."""
+    return b''.join(struct.pack('<I', len(part)) + part for part in parts)
+
+
+def split(content, count):
+    """Return `count` parts of an input that `join` made, or that a fuzzer has changed: missing bytes are left out."""
+    parts, position = [], 0
+    for _ in range(count):
+        (length,) = struct.unpack('<I', content[position : position + 4].ljust(4, b'\0'))
+        parts.append(content[position + 4 : position + 4 + length])
+        position += 4 + length
+    return parts
+
+
+# --- mutators -------------------------------------------------------------------------------------------------------------------------
+
+
+def change_bytes(content, random):
+    """Change, insert or delete some bytes."""
+    octets = bytearray(content)
+    for _ in range(random.randint(1, 4)):
+        position, kind = random.randrange(len(octets) + 1), random.random()
+        if kind < 0.2:
+            octets[position:position] = bytes(random.choice((0, 255, random.randrange(256))) for _ in range(random.randint(1, 8)))
+        elif kind < 0.4:
+            del octets[position : position + random.randint(1, 8)]
+        elif position < len(octets):
+            octets[position] = random.choice((0, 1, 127, 255, octets[position] ^ 1 << random.randrange(8)))
+    return bytes(octets)
+
+
+def mutate_octets(content, random, mutate_bytes):
+    """Leave everything to the fuzzer."""
+    return mutate_bytes(content, random)
+
+
+def damaged(random, words):
+    """Return a copy of a program, int32, with some words changed, mostly with the right checksum."""
+    words = words.copy()
+    for _ in range(random.randint(1, 3)):
+        kind, position = random.random(), random.randrange(len(words))
+        if random.random() < 0.5:
+            position = min(position, random.randint(0, 40))
+        if kind < 0.5:
+            words[position] += random.choice((-1, 1, 2, -2))
+        elif kind < 0.7:
+            words[position] = random.choice(_NUMBERS)
+        elif kind < 0.8:
+            words[position] ^= np.int32(1 << random.randint(0, 30))
+        elif kind < 0.9:
+            words = np.delete(words, position)
+        else:
+            words = np.insert(words, position, random.randint(-3, 70))
+        if not len(words):
+            return words
+    if len(words) > HEADER_WORDS and random.random() < 0.95:
+        words[2] = len(words)
+        words[3] = checksum_of(words[4:])
+    return words
+
+
+def mutate_program(content, random, mutate_bytes):
+    """Change the words of a program or a structure, and repair its header."""
+    if random.random() < 0.3:
+        content = mutate_bytes(content, random)
+    words = np.frombuffer(content[: len(content) // 4 * 4], '<i4').astype(np.int32)
+    if len(words) <= HEADER_WORDS:
+        return mutate_bytes(content, random)
+    with np.errstate(over='ignore'):
+        words = damaged(random, words)
+    if len(words) > HEADER_WORDS:
+        words[0], words[1] = MAGIC, words[1] if words[1] == 1 else VERSION
+        words[3] = checksum_of(words[4:])
+    return words.tobytes()
+
+
+def mutate_json(content, random, mutate_bytes):
+    """Replace, remove or repeat some values of a JSON text, or nest it deeply."""
+    try:
+        tree = json.loads(content)
+    except (ValueError, RecursionError):
+        return mutate_bytes(content, random)
+    if random.random() < 0.01:
+        return b'[' * _DEEP + content + b']' * _DEEP
+    for _ in range(random.randint(1, 3)):
+        tree = _changed(tree, random)
+    return json.dumps(tree).encode()
+
+
+def mutate_checkpoint(content, random, mutate_bytes):
+    """Change the description of a checkpoint, and repair its checksum."""
+    content = mutate_json(content, random, mutate_bytes)
+    try:
+        state = json.loads(content)
+        state.pop(_CHECKSUM, None)
+        return json.dumps({**state, _CHECKSUM: _checksum(state)}).encode()
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return content
+
+
+def mutate_symbol_of_program(parts, random, mutate_bytes):
+    """Change the program in the second part, and write its structure into the symbol, the first part."""
+    symbol, content = parts
+    begin = content.find(struct.pack('<I', MAGIC))
+    if begin < 20:
+        return [symbol, mutate_bytes(content, random)]
+    (count,) = struct.unpack_from('<q', content, begin - 20)
+    end = begin + 4 * count
+    if not 0 < count < len(content):
+        return [symbol, mutate_bytes(content, random)]
+    words = mutate_program(content[begin:end], random, change_bytes)
+    shape = struct.pack('<q', len(words) // 4)
+    content = content[: begin - 20] + shape + content[begin - 12 : begin] + words + content[end:]
+    try:
+        _, structure = Program.with_structure(np.frombuffer(words, np.int32), decodes=False)
+    except UserError:
+        return [symbol, content]  # the symbol stays as it is: the two do not fit, which has to be an error as well
+    return [_with_structure(symbol, text_of(structure)), content]
+
+
+def _with_structure(symbol, structure):
+    """Return the JSON text of a symbol whose packed operators have another structure; an invalid symbol unchanged."""
+    try:
+        tree = json.loads(symbol)
+        for node in tree['nodes']:
+            if STRUCTURE in node.get('attrs', {}):
+                node['attrs'][STRUCTURE] = structure
+        return json.dumps(tree).encode()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return symbol
+
+
+def _changed(tree, random):
+    """Return a copy of a JSON value with a change somewhere in it."""
+    if not isinstance(tree, (dict, list)) or not tree or random.random() < 0.1:
+        return _replacement(tree, random)
+    keys = list(tree) if isinstance(tree, dict) else range(len(tree))
+    key, copy = random.choice(keys), dict(tree) if isinstance(tree, dict) else list(tree)
+    kind = random.random()
+    if kind < 0.08:
+        del copy[key]
+    elif kind < 0.16 and isinstance(copy, list):
+        copy.insert(key, copy[random.randrange(len(copy))])
+    elif kind < 0.2 and isinstance(copy, dict):
+        copy[random.choice(('op', 'name', 'attrs', 'inputs', 'param', 'subgraphs', key + 'x'))] = copy[key]
+    else:
+        copy[key] = _changed(copy[key], random)
+    return copy
+
+
+def _replacement(value, random):
+    if isinstance(value, str) and random.random() < 0.6:
+        return change_bytes(value.encode(errors='replace'), random).decode('latin-1')
+    if isinstance(value, (int, float)) and random.random() < 0.6:
+        return value + random.choice((-1, 1, 2))
+    return random.choice(_VALUES)

@@ -1,0 +1,268 @@
+"""The inputs with which fuzzing begins, made by the writers of this project and by MXNet: small files of every kind, all of them valid."""
+
+import functools
+import io
+import json
+import pathlib
+import random
+import tempfile
+
+import numpy as np
+from large_programs import concatenations, sums
+from packed import make_program, write_packed
+from random_programs import Maker
+
+from bmx_melius.container import write_parameters
+from bmx_melius.deployment.program.operations import OPERATIONS
+from bmx_melius.deployment.program.packed_operator import text_of
+from bmx_melius.exported import description_fields
+from bmx_melius.preprocessing import InputSpec
+
+DATA = pathlib.Path(__file__).resolve().parent.parent / 'data'
+MOST_BYTES = 1 << 14  # of a program; small inputs are fuzzed at a higher rate
+IMAGE_SHAPE = (1, 3, 16, 16)
+CONVERTED_SHAPE = (2, 32, 6, 6)
+
+
+def _contents(write, *names):
+    """Return the contents of the files that `write` makes in a folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(pathlib.Path(folder))
+        return [pathlib.Path(folder, name).read_bytes() for name in names]
+
+
+# --- programs -------------------------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)
+def small_programs():
+    """Return random programs that together have every operation, and fixed ones."""
+    found, operations, number = [make_program(channels=3, classes=4)], set(), 0
+    while len(found) < 40 or operations != set(OPERATIONS):
+        number += 1
+        maker = Maker(random.Random(number), exact=number % 2 == 0)
+        program = maker.program(1 + number % 6)
+        if program.operations and program.to_words().nbytes <= MOST_BYTES:
+            found.append(program)
+            operations |= {operation.name for operation in program.operations}
+    return found
+
+
+def _words():
+    with np.load(DATA / 'packed_version_1.npz') as file:
+        old = [array for array in map(file.__getitem__, file.files) if array.dtype == np.int32 and array.ndim == 1]
+    several = [program.to_words() for program in small_programs()] + [sums(3, 4), concatenations(4, 2, 3)]
+    return several + [words for words in old if words.nbytes <= MOST_BYTES]
+
+
+def programs():
+    """Return words of programs, as bytes."""
+    return [[words.tobytes()] for words in _words()]
+
+
+def structures():
+    """Return texts of structures."""
+    return [[text_of(program.to_structure()).encode()] for program in small_programs()]
+
+
+def parameter_files():
+    """Return parameter files with packed programs and with other arrays."""
+
+    def write(folder):
+        for number, words in enumerate(_words()[:12]):
+            write_parameters(folder / f'{number}', {'arg:net_program': words})
+        arrays = {f'arg:{dtype}': np.ones((2, 3), dtype) for dtype in ('f4', 'f8', 'f2', 'u1', 'i4', 'i1', 'i8', '?')}
+        write_parameters(folder / 'arrays', {**arrays, 'aux:mean': np.zeros(5, 'f')})
+
+    return [[content] for content in _contents(write, *map(str, range(12)), 'arrays')]
+
+
+def packed_files():
+    """Return pairs of a symbol and a parameter file of packed networks; one has a description."""
+    pairs = []
+    for program in small_programs()[:12]:
+        pairs.append(_contents(lambda folder, program=program: write_packed(folder / 'net', program), 'net-symbol.json', 'net-0000.params'))
+    symbol = json.loads(pairs[0][0])
+    symbol['attrs']['bmx_melius_description'] = ['str', json.dumps(_description())]
+    return [*pairs, [json.dumps(symbol).encode(), pairs[0][1]]]
+
+
+def _description():
+    return {**description_fields({'name': 'meliusnet22', 'classes': 4}, InputSpec(size=4, resize=5), {}, list('abcd')), 'metrics': {}}
+
+
+# --- networks of MXNet ----------------------------------------------------------------------------------------------------------------
+
+
+def symbols():
+    """Return symbols of packed and of float networks."""
+    return [[symbol] for symbol, _ in packed_files()] + float_symbols()
+
+
+@functools.lru_cache(maxsize=1)
+def float_symbols():
+    """Return exported symbols of small networks with the layers of this project, and one with several outputs."""
+    import mxnet as mx
+
+    import bmx_melius as bmx
+
+    net = mx.gluon.nn.HybridSequential(prefix='net_')
+    with net.name_scope():
+        net.add(mx.gluon.nn.Conv2D(4, 3), mx.gluon.nn.BatchNorm(), bmx.BinaryConv2D(4, 3), mx.gluon.nn.MaxPool2D(), mx.gluon.nn.Dense(3))
+    net.initialize()
+    net.hybridize()
+    net(mx.nd.zeros(IMAGE_SHAPE))
+    exported = _contents(lambda folder: net.export(str(folder / 'net')), 'net-symbol.json')
+    x = mx.sym.var('data')
+    return [[exported[0]], [mx.sym.Group([x.relu(), x.split(3, axis=1)[1]]).tojson().encode()]]
+
+
+@functools.lru_cache(maxsize=1)
+def small_meliusnet():
+    """Return the network whose weights the importers load."""
+    import mxnet as mx
+
+    from model_zoo import get_model
+
+    size = {'block_numbers': [1], 'transitions': [], 'growth_rate': 16, 'init_features': 16}
+    net = get_model('meliusnet_flex', **size, classes=3, initial_layers='thumbnail', prefix='net_')
+    net.initialize()
+    net.hybridize()
+    net(mx.nd.zeros(IMAGE_SHAPE))
+    return net
+
+
+def bmxnet_checkpoints():
+    """Return checkpoints in both forms of BMXNet-v2: exported, and with structural names."""
+    net = small_meliusnet()
+
+    def write(folder):
+        net.export(str(folder / 'net'))
+        net.save_parameters(str(folder / 'structural'))
+
+    return [[content] for content in _contents(write, 'net-0000.params', 'structural')]
+
+
+def converted_files():
+    """Return pairs of files as the model_converter of BMXNet-v2 writes them."""
+    import bmxnet_v2_converter as bmxnet
+    import mxnet as mx
+
+    def write(layers):
+        def call(folder):
+            net = mx.gluon.nn.HybridSequential(prefix='net_')
+            with net.name_scope():
+                net.add(*layers())
+            bmxnet.randomize(net, mx.nd.ones(CONVERTED_SHAPE))
+            net.export(str(folder / 'float'))
+            bmxnet.convert(folder / 'float', folder / 'net')
+
+        return _contents(call, 'net-symbol.json', 'net-0000.params')
+
+    return [
+        write(lambda: [bmxnet.Activation(), bmxnet.Convolution(4, 3, in_channels=32, padding=1), mx.gluon.nn.BatchNorm()]),
+        write(lambda: [mx.gluon.nn.GlobalAvgPool2D(), mx.gluon.nn.Flatten(), bmxnet.Activation(), bmxnet.Dense(3, in_units=32)]),
+    ]
+
+
+def keras_files():
+    """Return HDF5 files of Keras: only weights, and a whole model; and a short one of Larq, with other names."""
+    from keras_files import write_keras
+
+    layers = [('conv', {'kernel': np.ones((3, 3, 3, 4), 'f')}), ('norm', {name: np.ones(4, 'f') for name in ('gamma', 'beta')})]
+    layers.append(('dense', {'kernel': np.ones((4, 3), 'f'), 'bias': np.zeros(3, 'f')}))
+
+    def write(folder):
+        write_keras(folder / 'weights', layers)
+        write_keras(folder / 'model', layers, root='model_weights')
+        write_keras(folder / 'net', _keras_layers(small_meliusnet()))
+
+    return [[content] for content in _contents(write, 'weights', 'model', 'net')]
+
+
+def _keras_layers(net):
+    """Return the layers of a network with weights as Keras names them; a grouped convolution is one layer for each group."""
+    from model_zoo import larq
+
+    layers = []
+    for layer in larq._layers(net):
+        kind = next(kind for block, kind in larq.KINDS.items() if isinstance(layer, block))
+        arrays = {}
+        for own, there in kind.names.items():
+            parameter = layer._reg_params.get(own)
+            if parameter is not None:
+                array = parameter.data().asnumpy()
+                arrays[there] = array.transpose(np.argsort(kind.axes)) if kind.axes and there == 'kernel' else array
+        groups = layer._kwargs['num_group'] if hasattr(layer, '_kwargs') and 'num_group' in layer._kwargs else 1
+        if groups == 1:
+            layers.append((layer.name, arrays))
+            continue
+        for number, part in enumerate(np.split(arrays['kernel'], groups, axis=-1)):
+            layers.append((f'{layer.name}_{number}', {'kernel': part}))
+    return layers
+
+
+# --- training -------------------------------------------------------------------------------------------------------------------------
+
+
+def trained(optimizer='adam'):
+    """Return a small network and its trainer after an update."""
+    import mxnet as mx
+
+    net = mx.gluon.nn.Dense(2, in_units=3, prefix='dense_')
+    net.initialize()
+    trainer = mx.gluon.Trainer(net.collect_params(), optimizer, {'learning_rate': 0.01}, update_on_kvstore=False)
+    with mx.autograd.record():
+        loss = net(mx.nd.ones((4, 3))).sum()
+    loss.backward()
+    trainer.step(4)
+    return net, trainer
+
+
+def optimizer_states():
+    """Return states of optimizers, in the format of this project and as MXNet pickles them."""
+    from bmx_melius.training.saving.optimizer_state import save_optimizer
+
+    def write(folder):
+        for optimizer in ('adam', 'sgd', 'radam'):
+            _, trainer = trained(optimizer)
+            save_optimizer(trainer, str(folder / optimizer))
+            trainer.save_states(str(folder / f'{optimizer}-pickle'))
+
+    names = [f'{optimizer}{form}' for optimizer in ('adam', 'sgd', 'radam') for form in ('', '-pickle')]
+    return [[content] for content in _contents(write, *names)]
+
+
+def checkpoints():
+    """Return descriptions of checkpoints, the last one and the one before, in both formats that are read."""
+    from bmx_melius.training.saving.checkpoint_state import write_state
+
+    state = json.loads((DATA / 'checkpoint_format_2' / 'nag' / 'checkpoint.json').read_text())
+    files = [state['weights'], state['states'], *filter(None, [state['arrays']]), *state['kept']]
+
+    def write(folder):
+        write_state(str(folder / 'new'), {**state, 'format': 3, 'sha256': dict.fromkeys(files, 'a' * 64)})
+        (folder / 'old').write_text(json.dumps(state))
+
+    new, old = _contents(write, 'new', 'old')
+    return [[new, old], [old, old], [old, new]]
+
+
+# --- images ---------------------------------------------------------------------------------------------------------------------------
+
+
+def images():
+    """Return small images of every format that is read, in several modes."""
+    import PIL.Image
+
+    pixels = np.random.RandomState(0).randint(0, 256, (9, 11, 4)).astype(np.uint8)
+    rows = [('JPEG', 'RGB'), ('JPEG', 'L'), ('JPEG', 'CMYK'), ('PNG', 'RGB'), ('PNG', 'RGBA'), ('PNG', 'L'), ('PNG', 'LA'), ('PNG', 'P')]
+    rows += [('BMP', 'RGB'), ('GIF', 'P'), ('TIFF', 'RGB'), ('WEBP', 'RGB'), ('PPM', 'RGB'), ('PNG', '1'), ('PNG', 'I;16')]
+    contents = []
+    for kind, mode in rows:
+        image = PIL.Image.fromarray(pixels)
+        image = image.convert('I').convert('I;16') if mode == 'I;16' else image.convert('RGB' if mode == 'CMYK' else mode).convert(mode)
+        with io.BytesIO() as file:
+            image.save(file, kind)
+            contents.append([file.getvalue()])
+    return contents

@@ -1,0 +1,219 @@
+"""What the fuzzers of Python do with an input: each target reads files of one kind, as the library does.
+
+A target may raise `UserError`. Everything else, a crash, and too much time or memory is a defect.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import random
+import tempfile
+from typing import Callable, Sequence
+
+import numpy as np
+
+from bmx_melius.container import read_arrays
+from bmx_melius.deployment.program.operations import ProgramError
+from bmx_melius.deployment.program.packed_operator import STRUCTURE, read_structure
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime import engine
+from bmx_melius.deployment.runtime.packed_files import runs_without_mxnet
+from bmx_melius.deployment.runtime.session import Session
+from bmx_melius.errors import UserError
+from bmx_melius.exported import Exported
+from bmx_melius.pixels import decode, resize
+from bmx_melius.symbol_json import SymbolJson
+
+from . import seeds
+from .mutators import (
+    change_bytes,
+    join,
+    mutate_checkpoint,
+    mutate_json,
+    mutate_octets,
+    mutate_program,
+    mutate_symbol_of_program,
+    split,
+)
+
+_MOST_ELEMENTS = 1 << 16  # of a map of a program that is run
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """One kind of input.
+
+    Attributes
+    ----------
+    read : callable (folder)
+        Reads the files; raises `UserError` if they are damaged.
+    files : tuple of str
+        The names of the files of an input.
+    seeds : callable
+        Returns the corpus to begin with: lists of the contents of the files.
+    mutators : sequence of callable
+        One for each file; or one for all of them, whose first argument is the list of the contents.
+    """
+
+    read: Callable
+    files: Sequence[str]
+    seeds: Callable
+    mutators: Sequence[Callable] = (mutate_octets,)
+
+    def run(self, content):
+        """Read an input, bytes made by `join` and changed by a fuzzer. Return whether it was accepted."""
+        with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
+            for name, part in zip(self.files, split(content, len(self.files))):
+                pathlib.Path(folder, name).write_bytes(part)
+            try:
+                self.read(folder)
+            except UserError as error:
+                if '\n' in str(error):
+                    raise AssertionError(f'a message of several lines: {error}') from error
+                return False
+        return True
+
+    def corpus(self):
+        """Return the seeds as inputs."""
+        return [join(parts) for parts in self.seeds()]
+
+    def mutate(self, content, seed, mutate_bytes=change_bytes):
+        """Return a changed copy of an input."""
+        generator, parts = random.Random(seed), split(content, len(self.files))
+        if len(self.mutators) < len(parts) and generator.random() < 0.5:
+            return join(self.mutators[0](parts, generator, mutate_bytes))
+        number = generator.randrange(len(parts))
+        mutator = self.mutators[number] if len(self.mutators) == len(parts) else mutate_octets
+        mutator = mutator if generator.random() < 0.7 else mutate_octets
+        parts[number] = mutator(parts[number], generator, mutate_bytes)
+        return join(parts)
+
+
+def _scratch():
+    """Return a folder in memory if there is one: every input is written to files."""
+    return '/dev/shm' if os.access('/dev/shm', os.W_OK) else None
+
+
+def _read_program(folder):
+    """Compare the two readers of programs: they must agree, also in the message."""
+    content = pathlib.Path(folder, 'words').read_bytes()
+    words = np.frombuffer(content[: len(content) // 4 * 4], '<i4').astype(np.int32)
+    messages = [_refusal(read, words) for read in (Program.from_words, _create_and_destroy)]
+    if messages[0] != messages[1]:
+        raise AssertionError(f'the readers disagree: {messages}')
+    if messages[0]:
+        raise ProgramError(messages[0])
+    program = Program.from_words(words)
+    Program.from_structure(program.to_structure())
+    if sum(value.channels * value.height * value.width for value in program.values()) < _MOST_ELEMENTS:
+        engine.Runner(program, words).working_memory([np.zeros((2, *value.shape), np.float32) for value in program.inputs], 2)
+
+
+def _refusal(read, words):
+    try:
+        read(words)
+    except ProgramError as error:
+        return str(error)
+    return ''
+
+
+def _create_and_destroy(words):
+    engine.load().bmx_program_destroy(engine._create(words, 'exact'))
+
+
+def _read_structure(folder):
+    text = pathlib.Path(folder, 'structure').read_text('latin-1')
+    read_structure({STRUCTURE: text})
+
+
+def _read_packed(folder):
+    prefix = os.path.join(folder, 'net')
+    runs_without_mxnet(prefix)
+    session = Session(prefix, threads=1)
+    if max(sum(map(np.prod, [value.shape for value in session._runner.program.values()])), 1) < _MOST_ELEMENTS:
+        session.output_shapes(*[tuple(size or 1 for size in shape) for shape in session.input_shapes])
+    repr(session)
+
+
+def _read_symbol(folder):
+    symbol = SymbolJson.read(os.path.join(folder, 'net-symbol.json'))
+    symbol.drop_unused()
+    SymbolJson.parse(symbol.text(), 'the text written')
+    description = Exported(os.path.join(folder, 'net')).description()
+    description.model()
+    description.class_names()
+    spec = description.input_spec()
+    if spec:
+        spec.array(np.zeros((5, 4, 3), np.uint8))
+
+
+def _read_loaded_symbol(folder):
+    """Load a symbol into MXNet and infer its shapes."""
+    from bmx_melius.analysis.graph import Graph, load_symbol
+
+    symbol = load_symbol(os.path.join(folder, 'net-symbol.json'))
+    Graph.read(symbol, seeds.IMAGE_SHAPE)
+
+
+def _read_image(folder):
+    content = pathlib.Path(folder, 'image').read_bytes()
+    for channels in (3, 1):
+        resize(decode(content, 'image', channels), 5, 7)
+
+
+def _read_checkpoint_of_bmxnet(folder):
+    from bmx_melius.importers.bmxnet_v2 import load_reference_parameters, reference_options
+
+    path = os.path.join(folder, 'checkpoint.params')
+    reference_options(path)
+    load_reference_parameters(seeds.small_meliusnet(), path)
+
+
+def _read_converted(folder):
+    from bmx_melius.importers.bmxnet_v2_converted import read_converted
+
+    read_converted(os.path.join(folder, 'net-symbol.json'), os.path.join(folder, 'net-0000.params'), seeds.CONVERTED_SHAPE)
+
+
+def _read_keras(folder):
+    from model_zoo import load_larq_parameters
+
+    load_larq_parameters(seeds.small_meliusnet(), os.path.join(folder, 'weights.h5'))
+
+
+@functools.lru_cache(maxsize=1)
+def _trainer():
+    return seeds.trained()[1]
+
+
+def _read_optimizer(folder):
+    from bmx_melius.training.saving.optimizer_state import load_optimizer
+
+    load_optimizer(_trainer(), os.path.join(folder, 'optimizer.states'))
+
+
+def _read_run(folder):
+    from bmx_melius.training.progress import Progress
+    from bmx_melius.training.saving.stored_checkpoints import find_intact
+
+    state, _, _ = find_intact(folder)
+    Progress(**state['progress'])
+
+
+TARGETS = {
+    'program': Target(_read_program, ('words',), seeds.programs, (mutate_program,)),
+    'structure': Target(_read_structure, ('structure',), seeds.structures),
+    'params': Target(lambda folder: read_arrays(os.path.join(folder, 'net.params')), ('net.params',), seeds.parameter_files),
+    'packed': Target(_read_packed, ('net-symbol.json', 'net-0000.params'), seeds.packed_files, (mutate_symbol_of_program,)),
+    'symbol': Target(_read_symbol, ('net-symbol.json',), seeds.symbols, (mutate_json,)),
+    'loaded-symbol': Target(_read_loaded_symbol, ('net-symbol.json',), seeds.float_symbols, (mutate_json,)),
+    'bmxnet-checkpoint': Target(_read_checkpoint_of_bmxnet, ('checkpoint.params',), seeds.bmxnet_checkpoints),
+    'bmxnet-converted': Target(
+        _read_converted, ('net-symbol.json', 'net-0000.params'), seeds.converted_files, (mutate_json, mutate_octets)
+    ),
+    'keras': Target(_read_keras, ('weights.h5',), seeds.keras_files),
+    'optimizer': Target(_read_optimizer, ('optimizer.states',), seeds.optimizer_states),
+    'checkpoint': Target(_read_run, ('checkpoint.json', 'checkpoint-previous.json'), seeds.checkpoints, (mutate_checkpoint,) * 2),
+    'image': Target(_read_image, ('image',), seeds.images),
+}

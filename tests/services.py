@@ -1,0 +1,135 @@
+"""A running service for tests, and a client of the standard library. Where packages of the service are missing, its tests are skipped."""
+
+import contextlib
+import http.client
+import json
+import pathlib
+import signal
+import threading
+
+import numpy as np
+import PIL.Image
+import pytest
+from packed import make_program, write_packed
+
+from bmx_melius.preprocessing import InputSpec
+from bmx_melius.serving.served_network import ServedNetwork
+from bmx_melius.serving.service_limits import Limits
+
+_NEEDED = 'the service needs the packages of bmx-melius[serve]: make test-service'
+Service = pytest.importorskip('bmx_melius.serving.endpoints', reason=_NEEDED).Service
+web_server = pytest.importorskip('bmx_melius.serving.web_server', reason=_NEEDED)
+listen = web_server.listen
+NAMES = [f'class {letter}' for letter in 'abcdefg']
+
+
+def write_networks(folder):
+    """Write packed networks: `colour` and `gray` classify images of 8 x 8; `arrays` has two outputs and no description."""
+    for name, channels in (('colour', 3), ('gray', 1)):
+        write_packed(folder / name, make_program(channels=channels), [0])
+        spec = InputSpec(size=8, resize=9, channels=channels, mean=(120,) * channels, std=(900,) * channels)
+        pathlib.Path(f'{folder / name}-summary.json').write_text(json.dumps({'input': spec.to_json(), 'class_names': NAMES}))
+    write_packed(folder / 'arrays', make_program(), [1, 0])
+
+
+def write_images(folder, number):
+    """Write JPEG and PNG files of different sizes; return their paths."""
+    random, paths = np.random.RandomState(0), []
+    for index in range(number):
+        pixels = random.randint(0, 256, (20 + index, 31, 3)).astype(np.uint8)
+        paths.append(folder / f'{index}.{"png" if index % 2 else "jpg"}')
+        PIL.Image.fromarray(pixels[..., 0] if index % 5 == 0 else pixels).save(paths[-1])
+    return paths
+
+
+class HeldNetwork(ServedNetwork):
+    """A network whose runs, after the first one when it is loaded, wait for the event `go`; `began` counts them."""
+
+    def __init__(self, *arguments):
+        self.go, self.began = threading.Event(), threading.Semaphore(0)
+        self.go.set()
+        super().__init__(*arguments)
+        self.go.clear()
+        self.began = threading.Semaphore(0)
+
+    def run(self, *arrays):
+        self.began.release()
+        self.go.wait()
+        return super().run(*arrays)
+
+
+@contextlib.contextmanager
+def running(networks, workers=1, stop_seconds=60, **limits):
+    """Run a service of networks, a list, in a thread; yield a `Client` of it."""
+    service = Service({network.name: network for network in networks}, Limits(**limits), workers)
+    server, listener = web_server.WebServer(service, stop_seconds), listen('127.0.0.1', 0)
+    thread = threading.Thread(target=server.run, args=(listener,))
+    port = listener.getsockname()[1]
+    thread.start()
+    try:
+        yield Client(port, server)
+    finally:
+        for network in networks:
+            if isinstance(network, HeldNetwork):
+                network.go.set()  # also if the test failed
+        server.handle_exit(signal.SIGTERM, None)
+        thread.join()
+
+
+class Client:
+    """A client of a service. `server` is the `WebServer` if it runs in this process."""
+
+    def __init__(self, port, server=None):
+        self.port, self.server = port, server
+
+    def connect(self):
+        return http.client.HTTPConnection('127.0.0.1', self.port, timeout=60)
+
+    def request(self, method, path, body=None, headers=None):
+        """Return the status, the body (parsed if it is JSON) and the headers of the answer."""
+        connection = self.connect()
+        try:
+            connection.request(method, path, body, headers or {})
+            return answer_of(connection)
+        finally:
+            connection.close()
+
+    def get(self, path):
+        return self.request('GET', path)
+
+    def post(self, path, body, headers=None):
+        return self.request('POST', path, body, headers)
+
+    def start(self, path, body, headers=None):
+        """Send a request; return a function that waits for its answer."""
+        connection = self.connect()
+        connection.request('POST', path, body, headers or {})
+
+        def finish():
+            with contextlib.closing(connection):
+                return answer_of(connection)
+
+        return finish
+
+    def metric(self, name, **labels):
+        """Return the value of a metric with all these labels, or None."""
+        for line in self.get('/metrics')[1].decode().splitlines():
+            if line.startswith(name) and line[len(name)] in '{ ' and all(f'{key}="{value}"' in line for key, value in labels.items()):
+                return float(line.rpartition(' ')[2])
+        return None
+
+
+def answer_of(connection):
+    response = connection.getresponse()
+    content = response.read()
+    if response.getheader('Content-Type') == 'application/json':
+        content = json.loads(content)
+    return response.status, content, response.headers
+
+
+def form(content, field='image', name='photo.jpg'):
+    """Return the body of a form with a file, and its headers."""
+    boundary = b'boundary-of-the-form'
+    head = f'Content-Disposition: form-data; name="{field}"; filename="{name}"\r\nContent-Type: image/jpeg\r\n\r\n'.encode()
+    body = b'--' + boundary + b'\r\n' + head + content + b'\r\n--' + boundary + b'--\r\n'
+    return body, {'Content-Type': f'multipart/form-data; boundary={boundary.decode()}'}

@@ -1,0 +1,419 @@
+"""Parts of the service that need no package of bmx-melius[serve]: batches, admission, and the arrays of requests and responses."""
+
+import asyncio
+import doctest
+import json
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bmx_melius.errors import UserError
+from bmx_melius.serving import batch_queue, tensors
+from bmx_melius.serving.batch_queue import BatchQueue
+from bmx_melius.serving.batcher import Batcher
+from bmx_melius.serving.service_limits import Admission, Refusal
+
+# --- the queue ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_batch_is_ripe_at_once_and_the_rest_after_the_delay():
+    queue = BatchQueue(max_batch=3, max_delay=2)
+    for number in range(4):
+        queue.put('net', number, images=1, now=number / 10)
+    assert queue.images() == 4
+    assert queue.take(now=0.3) == [0, 1, 2]
+    assert queue.take(now=2.2) == [] and queue.ripe_at() == 2.3
+    assert queue.take(now=2.3) == [3]
+    assert queue.ripe_at() is None and queue.images() == 0
+
+
+def test_requests_of_several_images_are_not_divided():
+    queue = BatchQueue(max_batch=4, max_delay=0)
+    for name, images in (('a', 3), ('b', 2), ('c', 2)):
+        queue.put('net', name, images, now=0)
+    assert [queue.take(now=0) for _ in range(3)] == [['a'], ['b', 'c'], []]
+    for images in (0, 5):
+        with pytest.raises(ValueError, match='1 to 4'):
+            queue.put('net', 'd', images, now=0)
+
+
+def test_the_group_with_the_oldest_request_is_taken_first():
+    queue = BatchQueue(max_batch=2, max_delay=5)
+    queue.put('slow', 1, images=1, now=0)
+    queue.put('full', 2, images=2, now=1)
+    assert queue.take(now=1) == [2]  # the other one is not ripe yet
+    queue.put('full', 3, images=2, now=2)
+    assert [queue.take(now=5) for _ in range(3)] == [[1], [3], []]
+
+
+@given(st.lists(st.tuples(st.sampled_from('ab'), st.integers(0, 4), st.floats(0, 3)), max_size=40), st.integers(4, 6), st.floats(0, 2))
+def test_every_request_leaves_the_queue_once_in_the_order_of_its_group(events, max_batch, max_delay):
+    """Events are requests of some images, or with none of them an attempt to take a batch, after some time."""
+    queue, now, put, taken, sizes = BatchQueue(max_batch, max_delay), 0.0, [], [], {}
+    for number, (group, images, seconds) in enumerate(events):
+        now += seconds
+        if images:
+            queue.put(group, (group, number), images, now)
+            put.append((group, number))
+            sizes[group, number] = images
+        else:
+            taken.append(queue.take(now))
+    while queue.ripe_at() is not None:
+        now = max(now, queue.ripe_at())
+        taken.append(queue.take(now))
+        assert taken[-1], 'take gives a batch at the time that ripe_at names'
+    for batch in taken:
+        assert len({group for group, _ in batch}) <= 1 and sum(map(sizes.get, batch)) <= max_batch
+    flat = [request for batch in taken for request in batch]
+    for group in 'ab':
+        assert [request for request in flat if request[0] == group] == [request for request in put if request[0] == group]
+
+
+def test_the_example_of_the_queue_holds():
+    failed, tried = doctest.testmod(batch_queue)
+    assert (failed, tried) == (0, 7)
+
+
+# --- the batcher ----------------------------------------------------------------------------------------------------------------------
+
+
+class Doubling:
+    """A network that doubles its input. Its runs wait for the event `go`; `batches` are the numbers of images of those that began."""
+
+    name = 'doubling'
+
+    def __init__(self, go=True, most=100):
+        self.go, self.began, self.batches, self.most = threading.Event(), threading.Event(), [], most
+        if go:
+            self.go.set()
+
+    def run(self, x):
+        self.batches.append(len(x))
+        self.began.set()
+        self.go.wait()
+        if len(x) > self.most:
+            raise UserError('too many images')
+        return [2 * x, -x]
+
+
+def images(number, value, size=3):
+    return np.full((number, size), value, np.float32)
+
+
+def check(answer, number, value, size=3):
+    doubled, negative = answer
+    np.testing.assert_array_equal(doubled, images(number, 2 * value, size))
+    np.testing.assert_array_equal(negative, images(number, -value, size))
+
+
+async def begun(network):
+    """Wait until the first run of a network has begun."""
+    await asyncio.get_running_loop().run_in_executor(None, network.began.wait)
+
+
+async def some_turns():
+    """Let the event loop run everything that is ready."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_requests_that_wait_run_together_and_each_gets_its_own_outputs():
+    async def scenario():
+        network, runs = Doubling(go=False), []
+        batcher = Batcher(max_batch=8, observe=lambda *run: runs.append(run[:2]))
+        first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
+        await begun(network)
+        later = [asyncio.ensure_future(batcher.run(network, [images(number, value)])) for number, value in ((1, 2), (3, 3), (2, 4))]
+        other = asyncio.ensure_future(batcher.run(network, [images(2, 5, size=4)]))  # another shape
+        await some_turns()
+        assert network.batches == [1] and batcher.images_waiting() == 8
+        network.go.set()
+        check(await first, 1, 1)
+        for future, number, value in zip(later, (1, 3, 2), (2, 3, 4)):
+            check(await future, number, value)
+        check(await other, 2, 5, size=4)
+        batcher.close()
+        return network.batches, runs, network
+
+    batches, runs, network = asyncio.run(scenario())
+    assert batches == [1, 6, 2] and runs == [(network, 1), (network, 6), (network, 2)]
+
+
+def test_networks_do_not_share_batches_and_workers_run_at_the_same_time():
+    async def scenario():
+        one, other = Doubling(go=False), Doubling(go=False)
+        batcher = Batcher(max_batch=8, workers=2)
+        answers = [asyncio.ensure_future(batcher.run(network, [images(1, 1)])) for network in (one, other)]
+        await begun(one)
+        await begun(other)  # although the first one still runs
+        for network in (one, other):
+            network.go.set()
+        for answer in answers:
+            check(await answer, 1, 1)
+        batcher.close()
+        assert one.batches == other.batches == [1]
+
+    asyncio.run(scenario())
+
+
+def test_a_request_waits_for_others_while_a_worker_is_idle():
+    async def scenario():
+        network = Doubling()
+        batcher = Batcher(max_batch=2, max_delay=1e6)
+        first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
+        await some_turns()
+        assert network.batches == []
+        check(await batcher.run(network, [images(1, 2)]), 1, 2)  # fills the batch
+        check(await first, 1, 1)
+        assert network.batches == [2]
+        batcher.close()
+
+    asyncio.run(scenario())
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """An event loop whose time is set, and which never waits for a timer: it sets its time to that of the timer."""
+
+    def __init__(self):
+        super().__init__()
+        self.now, select = 100.0, self._selector.select
+
+        def at_once(timeout):
+            events = select(None if timeout is None else 0)
+            if not events and timeout:
+                self.now += timeout
+            return events
+
+        self._selector.select = at_once
+
+    def time(self):
+        return self.now
+
+
+def test_the_delay_ends_by_a_timer():
+    loop, network, ends = Clock(), Doubling(), []
+
+    async def scenario():
+        batcher = Batcher(max_batch=8, max_delay=3.0, observe=lambda *_: ends.append(loop.time()))
+        first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
+        await asyncio.sleep(2)
+        check(await batcher.run(network, [images(1, 2)]), 1, 2)
+        check(await first, 1, 1)
+        batcher.close()
+
+    loop.run_until_complete(scenario())
+    loop.close()
+    assert network.batches == [2] and ends == [pytest.approx(103)]
+
+
+def test_a_request_does_not_fail_because_of_others():
+    async def scenario():
+        network = Doubling(go=False, most=2)
+        batcher = Batcher(max_batch=8)
+        first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
+        await begun(network)
+        small, large = (asyncio.ensure_future(batcher.run(network, [images(number, 2)])) for number in (1, 3))
+        await some_turns()
+        network.go.set()
+        check(await first, 1, 1)
+        check(await small, 1, 2)
+        with pytest.raises(UserError, match='too many images'):
+            await large
+        assert network.batches == [1, 4, 1, 3]
+        batcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_defects_reach_all_requests_of_the_batch_and_the_batcher_goes_on():
+    class Broken(Doubling):
+        def run(self, x):
+            super().run(x)
+            raise ZeroDivisionError('a defect')
+
+    async def scenario():
+        broken, network = Broken(go=False), Doubling()
+        batcher = Batcher(max_batch=8)
+        answers = [asyncio.ensure_future(batcher.run(broken, [images(1, 1)])) for _ in range(3)]
+        await begun(broken)
+        broken.go.set()
+        for answer in answers:
+            with pytest.raises(ZeroDivisionError):
+                await answer
+        assert broken.batches == [1, 2]
+        check(await batcher.run(network, [images(1, 4)]), 1, 4)
+        batcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_nobody_waits_for_does_not_disturb_others():
+    async def scenario():
+        network = Doubling(go=False)
+        batcher = Batcher(max_batch=8)
+        first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
+        await begun(network)
+        gone, other = (asyncio.ensure_future(batcher.run(network, [images(1, value)])) for value in (2, 3))
+        await some_turns()
+        gone.cancel()
+        first.cancel()
+        network.go.set()
+        check(await other, 1, 3)
+        assert network.batches == [1, 1]
+        batcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_abandoned_requests_end_with_the_error_and_are_not_computed():
+    async def scenario():
+        network = Doubling(go=False)
+        batcher = Batcher(max_batch=8)
+        computed = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
+        await begun(network)
+        waiting = asyncio.ensure_future(batcher.run(network, [images(1, 2)]))
+        await some_turns()
+        batcher.abandon(UserError('too late'))
+        for answer in (computed, waiting):
+            with pytest.raises(UserError, match='too late'):
+                await answer
+        network.go.set()
+        check(await batcher.run(network, [images(1, 3)]), 1, 3)
+        assert network.batches == [1, 1] and batcher.images_waiting() == 0
+        batcher.close()
+
+    asyncio.run(scenario())
+
+
+# --- admission ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_admission_is_bounded_and_ends_when_it_is_closed():
+    admission = Admission(limit=2)
+    with admission.admitted(), admission.admitted():
+        assert admission.in_progress == 2
+        with pytest.raises(Refusal, match='try again later') as caught, admission.admitted():
+            pass
+        assert caught.value.status == 429 and int(caught.value.headers['Retry-After']) > 0 and admission.in_progress == 2
+    with pytest.raises(ZeroDivisionError), admission.admitted():
+        raise ZeroDivisionError
+    with admission.admitted():  # accepted requests are finished
+        admission.close()
+        with pytest.raises(Refusal, match='stopping') as caught, admission.admitted():
+            pass
+        assert caught.value.status == 503 and 'Retry-After' in caught.value.headers
+    assert admission.in_progress == 0
+
+
+# --- arrays ---------------------------------------------------------------------------------------------------------------------------
+
+NUMBERS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=12).filter(
+    lambda row: len(row) % 2 == 0
+)
+
+
+def entry(name='a', shape=(1, 2), data=(1, 2), datatype='FP32', **parameters):
+    described = {'name': name, 'shape': list(shape), 'datatype': datatype}
+    return {**described, **({} if data is None else {'data': data}), **({'parameters': parameters} if parameters else {})}
+
+
+def parse(content, binary=b'', names=('a',), outputs=('x', 'y')):
+    text = json.dumps(content).encode()
+    return tensors.parse_request(text + binary, str(len(text)) if binary else None, list(names), list(outputs))
+
+
+@given(NUMBERS, NUMBERS)
+def test_numbers_survive_the_json_and_the_binary_form_bit_for_bit(left, right):
+    a, b = (np.array(numbers, np.float32).reshape(2, -1) for numbers in (left, right))
+    flat = {'id': '7', 'inputs': [entry('b', b.shape, b.ravel().tolist()), entry('a', a.shape, a.tolist())]}
+    size = {'binary_data_size': a.nbytes}
+    mixed = {'inputs': [entry('a', a.shape, None, **size), entry('b', b.shape, None, binary_data_size=b.nbytes)]}
+    for request in (parse(flat, names='ab'), parse(mixed, a.astype('<f4').tobytes() + b.astype('<f4').tobytes(), names='ab')):
+        for found, expected in zip(request.arrays, (a, b)):
+            assert found.dtype == np.float32 and found.tobytes() == expected.tobytes() and found.shape == expected.shape
+        assert request.outputs == [(0, False), (1, False)]
+    body, length = tensors.write_response('net', parse(flat, names='ab'), ['x', 'y'], [a, b])
+    answer = json.loads(body)
+    assert length is None and (answer['model_name'], answer['id']) == ('net', '7')
+    for output, expected in zip(answer['outputs'], (a, b)):
+        assert np.array(output['data'], np.float32).reshape(output['shape']).tobytes() == expected.tobytes()
+    wanted = {**flat, 'outputs': [{'name': 'y', 'parameters': {'binary_data': True}}, {'name': 'x'}]}
+    body, length = tensors.write_response('net', parse(wanted, names='ab'), ['x', 'y'], [a, b])
+    second, first = json.loads(body[:length])['outputs']
+    assert second == {'name': 'y', 'shape': list(b.shape), 'datatype': 'FP32', 'parameters': {'binary_data_size': b.nbytes}}
+    assert body[length:] == b.astype('<f4').tobytes() and first['data'] == a.ravel().tolist()
+    everything = {**flat, 'parameters': {'binary_data_output': True}}
+    body, length = tensors.write_response('net', parse(everything, names='ab'), ['x', 'y'], [a, b])
+    assert body[length:] == a.astype('<f4').tobytes() + b.astype('<f4').tobytes()
+
+
+@pytest.mark.parametrize(
+    'content,message',
+    [
+        ([], 'must be a JSON object'),
+        ({}, 'inputs must be a list of objects'),
+        ({'inputs': [1]}, 'inputs must be a list of objects'),
+        ({'inputs': []}, 'the inputs must be a, not none'),
+        ({'inputs': [entry('b')]}, "the inputs must be a, not 'b'"),
+        ({'inputs': [entry('\ud800\n')]}, r"the inputs must be a, not '\ud800\n'"),
+        ({'inputs': [entry(3)]}, 'the inputs must be a, not 3'),
+        ({'inputs': [entry('a'), entry('a')]}, "the inputs must be a, not 'a', 'a'"),
+        ({'inputs': [entry(datatype='FP64')]}, "must be FP32, not 'FP64'"),
+        ({'inputs': [entry(datatype='x' * 10_000)]}, "must be FP32, not 'xxx"),
+        ({'inputs': [entry(shape=[])]}, 'a list of positive whole numbers'),
+        ({'inputs': [entry(shape=[0, 2])]}, 'a list of positive whole numbers'),
+        ({'inputs': [entry(shape=[True, 2])]}, 'a list of positive whole numbers'),
+        ({'inputs': [entry(shape=[1] * 9)]}, 'a list of positive whole numbers'),
+        ({'inputs': [entry(shape=[2**40, 2**40])]}, 'has 2 numbers, but its shape is'),
+        ({'inputs': [entry(data=None)]}, 'must have data'),
+        ({'inputs': [entry(data={})]}, 'must have data'),
+        ({'inputs': [entry(data=[1, [2]])]}, 'not an array of numbers'),
+        ({'inputs': [entry(data=[1, 'x'])]}, 'not an array of numbers'),
+        ({'inputs': [entry(data=[1, 2, 3])]}, 'has 3 numbers, but its shape is [1, 2]'),
+        ({'inputs': [entry(data=[1, float('nan')])]}, 'not finite'),
+        ({'inputs': [entry(data=[1, 1e39])]}, 'not finite'),
+        ({'inputs': [entry(data=[1, None])]}, 'not finite'),
+        ({'inputs': [{**entry(), 'parameters': 3}]}, 'parameters must be an object'),
+        ({'inputs': [entry(data=None, binary_data_size=7)]}, 'a multiple of 4'),
+        ({'inputs': [entry(data=None, binary_data_size=8)]}, 'incomplete: 8 bytes'),
+        ({'inputs': [entry()], 'id': 3}, 'id must be text'),
+        ({'inputs': [entry()], 'outputs': [{'name': 'z'}]}, "no output 'z', only x, y"),
+        ({'inputs': [entry()], 'outputs': 3}, 'outputs must be a list'),
+        ({'inputs': [entry()], 'parameters': {'binary_data_output': 1}}, 'must be true or false'),
+    ],
+)
+def test_requests_that_do_not_fit_are_refused_with_one_line(content, message):
+    with pytest.raises(Refusal) as caught:
+        parse(content)
+    assert caught.value.status == 400 and message in str(caught.value)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize('body', [b'', b'{', b'[' * 100_000, b'\xff\xfe{}', b'{"inputs": NaNN}'])
+def test_a_body_that_is_not_json_is_refused(body):
+    with pytest.raises(Refusal, match='not JSON'):
+        tensors.parse_request(body, None, ['a'], ['x'])
+
+
+@pytest.mark.parametrize('length', ['', '-1', 'x', '3', '9' * 30])
+def test_a_wrong_length_of_the_json_part_is_refused(length):
+    with pytest.raises(Refusal, match='must be the length of the JSON part'):
+        tensors.parse_request(b'{}', length, ['a'], ['x'])
+
+
+def test_bytes_that_belong_to_no_input_are_refused():
+    with pytest.raises(Refusal, match='3 bytes follow the binary data'):
+        parse({'inputs': [entry()]}, b'abc')
+
+
+def test_outputs_that_json_cannot_express_are_refused_and_returned_in_binary_form():
+    outputs = [np.array([[np.inf, 1]], np.float32)]
+    with pytest.raises(Refusal, match='x has values that are not finite') as caught:
+        tensors.write_response('net', parse({'inputs': [entry()]}, outputs=['x']), ['x'], outputs)
+    assert caught.value.status == 422
+    request = parse({'inputs': [entry()], 'parameters': {'binary_data_output': True}}, outputs=['x'])
+    body, length = tensors.write_response('net', request, ['x'], outputs)
+    assert body[length:] == outputs[0].tobytes()

@@ -1,0 +1,144 @@
+"""Comparison of the engine on another kind of machine, in an emulator, with this one: the kernels, and packed networks.
+
+The kernels are compared with plain loops (``tests/csrc``), and float kernels and packed networks with this machine: all results must have
+the same bits. `tools/test_arm.py` and `tools/test_wasm.py` describe the machines.
+"""
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from typing import Callable, Dict, Iterator, List, Tuple
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
+
+import mxnet as mx  # noqa: E402
+import numpy as np  # noqa: E402
+from native_program import FLAGS, build_program  # noqa: E402
+from networks import of_size  # noqa: E402
+from small_networks import initialized  # noqa: E402
+
+import bmx_melius as bmx  # noqa: E402
+from bmx_melius.deployment.convert.conversion import convert  # noqa: E402
+from bmx_melius.errors import UserError  # noqa: E402
+from model_zoo import get_model  # noqa: E402
+
+CASES = {'binary': 200, 'float': 100}
+# Binary and float convolutions with what precedes and follows them: thresholds, transitions, PReLU, sigmoid, depthwise convolutions.
+NETWORKS = {'meliusnet22': True, 'reactnet18': True, 'real_to_binary18': True, 'mobilenet0.25': False}  # whether it has binary layers
+SIZE = 64
+
+
+@dataclasses.dataclass
+class Machine:
+    """A kind of machine.
+
+    Parameters
+    ----------
+    name : str
+        Its name in messages.
+    compilers : dict
+        Names of compilers -> their commands.
+    flags : list of str
+        Flags of the compilers.
+    launcher : list of str
+        The command that runs a program for it.
+    instruction_sets : tuple of str
+        Those that it has.
+    """
+
+    name: str
+    compilers: Dict[str, List[str]]
+    flags: List[str]
+    launcher: List[str]
+    instruction_sets: Tuple[str, ...]
+
+    def build(self, folder, source, parts, *flags, compiler):
+        """Return a program for the machine."""
+        folder = folder / self.name / compiler
+        folder.mkdir(parents=True, exist_ok=True)
+        return build_program(folder, source, parts, [*FLAGS, *self.flags, *flags], self.compilers[compiler])
+
+    def run(self, program, *arguments, instruction_set=None):
+        """Run a program for the machine and return its output."""
+        environment = {**os.environ, **({'BMX_MELIUS_ISA': instruction_set} if instruction_set else {})}
+        return output_of([*self.launcher, program, *arguments], environment)
+
+
+def install_tools(packages: Dict[str, str]):
+    """Install missing programs: their names -> the packages of Debian and Ubuntu. Raises `UserError` where that is not possible."""
+    if all(map(shutil.which, packages)):
+        return
+    if os.geteuid() or not shutil.which('apt-get'):
+        raise UserError(f'{", ".join(packages)} are needed (on Debian and Ubuntu: apt-get install {" ".join(packages.values())})')
+    for command in (['update'], ['install', '--yes', '--no-install-recommends', *packages.values()]):
+        output_of(['apt-get', '-qq', *command])
+
+
+def output_of(command, environment=None):
+    """Run a command and return its output. Raises `UserError` if it fails."""
+    command = list(map(str, command))
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    if done.returncode:
+        raise UserError(f'{" ".join(command)} failed (exit status {done.returncode}): {done.stdout.strip()}')
+    return done.stdout
+
+
+def check_kernels(machine: Machine, folder: pathlib.Path):
+    """Compare the kernels with plain loops, and float kernels with those of this machine. Raises `UserError` if they differ."""
+    parts = ['binary', 'float', 'dispatch']
+    for kind, cases in CASES.items():
+        source, outputs = f'tests/csrc/{kind}_kernels_test.cc', {}
+        for compiler in machine.compilers:
+            program = machine.build(folder, source, parts, compiler=compiler)
+            outputs.update({f'{name} by {compiler}': machine.run(program, name, cases) for name in machine.instruction_sets})
+        if kind == 'float':
+            native = build_program(folder, source, parts, FLAGS)
+            outputs['this machine'] = output_of([native, 'reference', cases])
+            digests = {name: re.search('digest (.*)', output)[1] for name, output in outputs.items()}
+            _require_equal('float kernels', digests)
+        print(f'{kind} kernels, {cases} random cases: ok', flush=True)
+
+
+def check_networks(folder: pathlib.Path, run: Callable[[pathlib.Path, pathlib.Path], Iterator[Tuple[str, str]]]):
+    """Compare the outputs of packed networks with those on this machine.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        For the files of the networks.
+    run : function
+        With the paths of the parameters of a packed network and of its input yields how it ran it, and its outputs as text.
+
+    Raises
+    ------
+    UserError
+        If bits differ.
+    """
+    shape = (1, 3, SIZE, SIZE)
+    for name, is_binary in NETWORKS.items():
+        net = initialized(get_model(name, classes=10, **(of_size(name, SIZE) if is_binary else {})), shape, mx.init.Xavier())
+        net.export(str(folder / 'net'))
+        convert(folder / 'net-symbol.json', folder / 'net-0000.params', folder / 'packed', shape, verify=False)
+        x = np.random.RandomState(0).randn(*shape).astype(np.float32)
+        x.tofile(folder / 'image')
+        digests = {'this machine': _digest(bmx.Session(folder / 'packed')(x))}
+        for way, scores in run(folder / 'packed-0000.params', folder / 'image'):
+            digests[way] = _digest(np.array(scores.split(), np.float32))
+        _require_equal(name, digests)
+        print(f'{name}: {digests["this machine"]}', flush=True)
+
+
+def _digest(numbers):
+    """Return the first digits of the SHA-256 of float32 numbers."""
+    return hashlib.sha256(numbers.astype('<f4').tobytes()).hexdigest()[:16]
+
+
+def _require_equal(what, digests):
+    if len(set(digests.values())) > 1:
+        raise UserError(f'the bits of the results differ: {what}, {", ".join(f"{name} {value}" for name, value in digests.items())}')

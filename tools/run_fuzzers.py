@@ -1,0 +1,207 @@
+"""Fuzz the readers of files.
+
+Run: ``python tools/run_fuzzers.py [--minutes N] [TARGET ...]``
+
+Builds the fuzzers of the C++ code with Clang, AddressSanitizer and UndefinedBehaviorSanitizer, writes the seeds, runs every fuzzer for its
+share of the time, and prints what each did. A finding is an input that causes a crash, a report of a sanitizer, an exception other than
+UserError, or that takes more time or memory than a fuzzer allows. The inputs are kept in build/fuzz/findings, the corpora, with which the
+next call continues, in build/fuzz/corpus. The exit status is 1 if there is a finding, 2 if something is missing.
+
+SECURITY.md lists what is fuzzed; docs/fuzzing.md has the figures of a long run.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDER = ROOT / 'build' / 'fuzz'
+sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
+
+from native_program import SOURCES, build_program  # noqa: E402
+
+COMPILER = ['clang++']
+FLAGS = ['-O1', '-g1', '-fsanitize=fuzzer,address,undefined', '-fno-sanitize-recover=all']
+NATIVE = {'program': 'programs', 'params': 'parameter_files', 'structure': 'structures'}  # C++ fuzzers -> their functions of fuzz.seeds
+RUNS_PROGRAMS = ('program',)  # these are fuzzed with every instruction set
+
+SECONDS_OF_AN_INPUT = 10
+MEGABYTES = {True: 512, False: 2048}  # resident memory of a C++ fuzzer with its sanitizers, and of Python with MXNet
+MEGABYTES_AT_ONCE = {True: 64, False: 1024}  # the largest single allocation
+MOST_BYTES = {True: 1 << 14, False: 1 << 20}  # of an input
+_NAMES = re.compile(r'Test unit written to (\S+)')
+_DONE = re.compile(r'cov: (\d+) ft: (\d+) corp: (\d+)')
+
+
+class MissingError(Exception):
+    """Something that fuzzing needs is missing; the message is one line."""
+
+
+def main():
+    """Fuzz and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('targets', nargs='*', metavar='TARGET', help='default: all')
+    parser.add_argument('--minutes', type=float, default=8, help='time of all fuzzers together, without the build (default: %(default)g)')
+    parser.add_argument('--jobs', type=int, default=len(os.sched_getaffinity(0)), help='fuzzers at a time (default: the cores)')
+    parser.add_argument('--list', action='store_true', help='list the targets')
+    arguments = parser.parse_args()
+    try:
+        rows = _rows()
+        if arguments.list:
+            print('\n'.join(rows))
+            return 0
+        chosen = {name: rows[name] for name in _chosen(arguments.targets, rows)}
+        seconds = max(1, round(arguments.minutes * 60 * arguments.jobs / len(chosen)))
+        results = _fuzz(chosen, seconds, arguments.jobs)
+    except MissingError as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+    return _report(results)
+
+
+def _rows():
+    """Return name of each row of the table -> (whether it is C++, the target, the instruction set or None)."""
+    from fuzz.targets import TARGETS
+
+    from bmx_melius.deployment.runtime import engine
+
+    rows = {}
+    for name in NATIVE:
+        sets = engine.instruction_sets()[1] if name in RUNS_PROGRAMS else [None]
+        rows.update({f'c++ {name}{f" {isa}" if isa else ""}': (True, name, isa) for isa in sets or [None]})
+    rows.update({f'python {name}': (False, name, None) for name in TARGETS})
+    return rows
+
+
+def _chosen(wanted, rows):
+    """Return the rows that the arguments name: whole names, or words of them."""
+    unknown = [word for word in wanted if not any(word == row or word in row.split() for row in rows)]
+    if unknown:
+        raise MissingError(f'there is no target {unknown[0]}; the targets are {", ".join(rows)}')
+    return [row for row in rows if not wanted or any(word == row or word in row.split() for word in wanted)]
+
+
+def _fuzz(rows, seconds, jobs):
+    """Run the fuzzers, `jobs` at a time; return row -> figures."""
+    programs = _build([name for is_native, name, _ in rows.values() if is_native])
+    (FOLDER / 'findings').mkdir(parents=True, exist_ok=True)
+
+    def run(row):
+        return row, _run(row, *rows[row], programs, seconds)
+
+    print(f'{len(rows)} fuzzers, {seconds} s each, {jobs} at a time', flush=True)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        return dict(pool.map(run, rows))
+
+
+def _build(names):
+    """Compile the C++ fuzzers unless they are up to date; return name -> program."""
+    if not names:
+        return {}
+    if not shutil.which(COMPILER[0]):
+        raise MissingError(
+            'fuzzing the C++ code needs Clang and its libFuzzer (on Debian and Ubuntu: apt-get install clang libclang-rt-dev)'
+        )
+    folder = _native_folder()
+    print('compiling the C++ fuzzers', flush=True)
+    try:
+        return {name: build_program(folder, f'tests/fuzz/{name}_fuzzer.cc', None, FLAGS, COMPILER) for name in dict.fromkeys(names)}
+    except subprocess.CalledProcessError as error:
+        raise MissingError(f'a fuzzer cannot be built (see above): {error}') from error
+
+
+def _native_folder():
+    """Return the folder of objects that were compiled with the present flags and headers, without those of changed sources."""
+    digest = hashlib.sha256(repr((COMPILER, FLAGS, (ROOT / 'tools' / 'compile_flags.txt').read_text())).encode())
+    places = (SOURCES, ROOT / 'tests' / 'fuzz')
+    for header in sorted(path for place in places for path in place.rglob('*.h')):
+        digest.update(header.read_bytes())
+    folder = FOLDER / 'native' / digest.hexdigest()[:16]
+    for outdated in folder.parent.glob('*'):
+        if outdated != folder:
+            shutil.rmtree(outdated)
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in (path for place in places for path in place.rglob('*.cc')):
+        built = folder / '_'.join(source.relative_to(ROOT).with_suffix('.o').parts)
+        if built.exists() and built.stat().st_mtime < source.stat().st_mtime:
+            built.unlink()
+    return folder
+
+
+def _run(row, is_native, name, isa, programs, seconds):
+    """Run one fuzzer; return its figures."""
+    label = row.replace(' ', '-')
+    corpus, seeds = FOLDER / 'corpus' / label, _write_seeds(is_native, name, label)
+    corpus.mkdir(parents=True, exist_ok=True)
+    command = [programs[name]] if is_native else [sys.executable, ROOT / 'tests' / 'fuzz' / 'python_fuzzer.py', name]
+    command += [
+        *(f'-max_total_time={seconds}', f'-timeout={SECONDS_OF_AN_INPUT}', f'-rss_limit_mb={MEGABYTES[is_native]}'),
+        *(f'-malloc_limit_mb={MEGABYTES_AT_ONCE[is_native]}', f'-max_len={MOST_BYTES[is_native]}', '-print_final_stats=1'),
+        *(f'-artifact_prefix={FOLDER}/findings/{label}-', corpus, seeds),
+    ]
+    environment = {
+        **os.environ,
+        **({'BMX_MELIUS_ISA': isa} if isa else {}),
+        'ASAN_OPTIONS': 'quarantine_size_mb=16:allocator_may_return_null=1',
+        'OMP_NUM_THREADS': '1',
+    }
+    log = FOLDER / f'{label}.log'
+    with open(log, 'w') as file:
+        status = subprocess.run(list(map(str, command)), env=environment, stdout=file, stderr=file, cwd=FOLDER).returncode
+    return {**_figures(log.read_text(errors='replace')), 'status': status, 'log': str(log)}
+
+
+def _write_seeds(is_native, name, label):
+    from fuzz import seeds
+    from fuzz.targets import TARGETS
+
+    folder = FOLDER / 'seeds' / label
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    contents = [content for (content,) in getattr(seeds, NATIVE[name])()] if is_native else TARGETS[name].corpus()
+    for number, content in enumerate(contents):
+        (folder / f'{number:03d}').write_bytes(content)
+    return folder
+
+
+def _figures(log):
+    """Return what the output of libFuzzer says: executions, coverage, corpus, memory, and the inputs that are findings."""
+    numbers = {name: int(number) for name, number in re.findall(r'stat::(\w+): +(\d+)', log)}
+    last = (_DONE.findall(log) or [(0, 0, 0)])[-1]
+    return {
+        'executions': numbers.get('number_of_executed_units', 0),
+        'coverage': int(last[0]),
+        'features': int(last[1]),
+        'corpus': int(last[2]),
+        'megabytes': numbers.get('peak_rss_mb', 0),
+        'findings': list(dict.fromkeys(_NAMES.findall(log))),
+    }
+
+
+def _report(results):
+    """Print a table and the findings, write both as JSON; return the exit status."""
+    columns = ('executions', 'coverage', 'features', 'corpus', 'megabytes')
+    print(f'{"fuzzer":27}' + ''.join(f'{column:>12}' for column in columns) + '    findings')
+    for row, figures in results.items():
+        failed = figures['status'] and not figures['findings']
+        found = 'failed' if failed else len(figures['findings'])
+        print(f'{row:27}' + ''.join(f'{figures[column]:>12}' for column in columns) + f'    {found}')
+    (FOLDER / 'results.json').write_text(json.dumps(results, indent=1))
+    wrong = {row: figures for row, figures in results.items() if figures['status'] or figures['findings']}
+    for row, figures in wrong.items():
+        print(
+            f'{row}: {", ".join(figures["findings"]) or "ended with status " + str(figures["status"])}, see {figures["log"]}',
+            file=sys.stderr,
+        )
+    return 1 if wrong else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
