@@ -4,7 +4,9 @@ import contextlib
 import importlib.util
 import io
 import os
+import signal
 import sys
+import threading
 
 from ._version import __version__
 from .arguments import Parser
@@ -87,7 +89,7 @@ Run bmx-melius COMMAND --help for the options of a command.
 def build_parser():
     """Return the parser of all commands; parsed arguments have an attribute `run`, the function `run(arguments, output)` of the command."""
     parser = Parser(prog='bmx-melius', description=_DESCRIPTION, epilog=_EXAMPLES)
-    parser.set_defaults(prepare=_register_operator)
+    parser.set_defaults(prepare=_register_operator)  # of commands without MXNet: None
     parser.add_argument('--version', action='version', version=__version__)
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
     for command in _COMMANDS:
@@ -103,6 +105,23 @@ def _register_operator():
         mxnet_operator.register()
 
 
+@contextlib.contextmanager
+def _interrupts_end_the_process():
+    """Let the system handle Ctrl-C within the block, to end the process at once.
+
+    Imports of libraries run callbacks in which Python reports a KeyboardInterrupt, with a traceback, and then ignores it.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if previous is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
 def main(argv=None):
     """Run a command. Return the exit status: 0, that of a training, or 2 after a user error, a line on standard error."""
     output = sys.stdout
@@ -112,7 +131,9 @@ def main(argv=None):
     try:
         try:
             arguments = build_parser().parse_args(argv)
-            arguments.prepare()
+            if arguments.prepare:
+                with _interrupts_end_the_process():
+                    arguments.prepare()
             with contextlib.redirect_stdout(sys.stderr):  # the output of libraries must not mix with the results
                 return arguments.run(arguments, output) or 0
         finally:

@@ -53,10 +53,10 @@ def test_the_first_signal_is_recorded_and_the_previous_handlers_are_restored(num
 
 
 @pytest.mark.parametrize(
-    'program, status',
-    [([train_imagenet.__file__, '--help'], -signal.SIGINT), (['-m', 'bmx_melius', 'summary', 'meliusnet22'], 128 + signal.SIGINT)],
+    'program',
+    [[train_imagenet.__file__, '--help'], ['-m', 'bmx_melius', 'summary', 'meliusnet22'], ['-m', 'bmx_melius', 'train', '--help']],
 )
-def test_an_interrupt_while_the_libraries_are_imported_ends_the_program_without_a_traceback(program, status):
+def test_an_interrupt_while_the_libraries_are_imported_ends_the_program_without_a_traceback(program):
     command = [sys.executable, '-X', 'importtime', *program]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         for imported in process.stderr:
@@ -64,7 +64,7 @@ def test_an_interrupt_while_the_libraries_are_imported_ends_the_program_without_
                 break
         process.send_signal(signal.SIGINT)
         assert 'Traceback' not in process.stderr.read()
-    assert process.returncode == status
+    assert process.returncode == -signal.SIGINT
 
 
 @pytest.mark.parametrize('handler', ['default_int_handler', 'SIG_DFL', 'SIG_IGN'])

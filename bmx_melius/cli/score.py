@@ -69,7 +69,7 @@ def add_parser(commands):
     )
     image_options.add_options(parser)
     add_json_flag(parser)
-    parser.set_defaults(run=run, prepare=lambda: None)  # MXNet, which takes seconds to import, is not needed
+    parser.set_defaults(run=run, prepare=None)  # MXNet, which takes seconds to import, is not needed
 
 
 def run(arguments, output):

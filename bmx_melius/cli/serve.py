@@ -86,7 +86,7 @@ def add_parser(commands):
     limits.add_argument(
         '--stop-seconds', type=_not_negative, default=30.0, metavar='S', help='time to finish requests after SIGTERM (default: %(default)g)'
     )
-    parser.set_defaults(run=run, prepare=_prepare)
+    parser.set_defaults(run=run, prepare=None)  # MXNet, which takes seconds to import, is not needed
 
 
 def run(arguments, output):
@@ -111,10 +111,6 @@ def run(arguments, output):
         print(network, file=output)
     print(f'listening on {web_server.url_of(listener)}', file=output, flush=True)
     web_server.WebServer(Service(networks, limits, arguments.workers), arguments.stop_seconds).run(listener)
-
-
-def _prepare():
-    """Prepare nothing: the service does not import MXNet."""
 
 
 def _port(text):
