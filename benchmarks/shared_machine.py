@@ -1,9 +1,10 @@
 """Benchmark of `Session` on an idle machine, and on a machine with programs that keep every core busy.
 
 Each row is a process with a number of threads, with or without MXNet imported; with ``--processes N`` it is N such processes, which run at
-the same time. The rows run alternately, so that other load affects all of them alike. Printed are the median and the 90th percentile of all
-runs of a row, and their ratios to those of one thread. ``--beside FOLDER`` also times the engine of another, compiled checkout of this
-project, to compare before and after a change. Results: docs/deploy.md. Run: ``python benchmarks/shared_machine.py``.
+the same time. The rows run alternately, so that other load affects all of them alike. Printed are the median, the 90th percentile and the
+mean of all runs of a row, and their ratios to those of one thread. Where more threads want to run than there are cores, the mean says what
+the processes achieve together. ``--beside FOLDER`` also times the engine of another, compiled checkout of this project, to compare before
+and after a change. Results: docs/deploy.md. Run: ``python benchmarks/shared_machine.py``.
 """
 
 import argparse
@@ -94,12 +95,16 @@ def time_rows(rows, busy, rounds, runs):
 
 def show(seconds, busy):
     print(f'\n{busy} busy programs' if busy else '\nno busy program')
-    print(f'{"":<34}{"median ms":>10}{"90 % ms":>10}{"ratio":>8}{"ratio":>8}')
-    figures = {row: (statistics.median(times), statistics.quantiles(times, n=10)[-1]) for row, times in seconds.items()}
-    base = next(iter(figures.values()))
-    for row, each in figures.items():
-        ratios = [value / one for value, one in zip(each, base)]
-        print(f'{row:<34}{each[0] * 1e3:10.2f}{each[1] * 1e3:10.2f}{ratios[0]:8.2f}{ratios[1]:8.2f}')
+    statistic = {
+        'median': statistics.median,
+        '90 %': lambda times: statistics.quantiles(times, n=10)[-1],
+        'mean': statistics.mean,
+    }
+    print(f'{"milliseconds, ratios to the first row":<40}' + ''.join(f'{name:>10}{"":>8}' for name in statistic))
+    base = [of(next(iter(seconds.values()))) for of in statistic.values()]
+    for row, times in seconds.items():
+        values = [of(times) for of in statistic.values()]
+        print(f'{row:<40}' + ''.join(f'{value * 1e3:10.2f}{value / one:8.2f}' for value, one in zip(values, base)))
 
 
 def main():
