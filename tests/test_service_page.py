@@ -18,11 +18,10 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
-from services import running, write_images, write_networks
 
 from bmx_melius import Session
-from bmx_melius.serving.served_network import load_networks
 
+pytest_plugins = ['services']  # its fixtures
 SECONDS = 60  # until a page must have changed
 DROP = """
 const content = Uint8Array.from(atob(arguments[0]), (character) => character.charCodeAt(0));
@@ -50,25 +49,6 @@ return [...document.querySelectorAll('h1, label, .action, .hint, th, td, caption
 
 
 @pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('networks')
-    write_networks(folder)
-    return folder
-
-
-@pytest.fixture(scope='module')
-def photos(folder):
-    return write_images(folder, 4)
-
-
-@pytest.fixture(scope='module')
-def service(folder):
-    networks = load_networks([f'{folder}/colour', f'{folder}/gray', f'{folder}/arrays'])
-    with running(networks.values(), pixels=10_000) as client:
-        yield client
-
-
-@pytest.fixture(scope='module')
 def browser():
     options = webdriver.ChromeOptions()
     for argument in ('--headless=new', '--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu', '--window-size=1000,900'):
@@ -80,9 +60,9 @@ def browser():
 
 
 @pytest.fixture
-def page(browser, service):
+def page(browser, client):
     """The page, newly loaded; at the end it must have reported no error."""
-    browser.get(f'http://127.0.0.1:{service.port}/')
+    browser.get(f'http://127.0.0.1:{client.port}/')
     wait(browser, lambda: browser.find_elements(By.TAG_NAME, 'option'))
     yield browser
     problems = [line for line in browser.get_log('browser') if 'the server responded with a status of' not in line['message']]
@@ -116,17 +96,17 @@ def classes(page, session, path):
 
 def test_a_chosen_image_gets_the_classes_of_the_session(page, folder, photos):
     file = page.find_element(By.ID, 'file')
-    for path in photos:
+    for path in photos[:4]:
         file.send_keys(str(path))
         classes(page, Session(folder / 'colour'), path)
     preview = page.find_element(By.ID, 'preview')
     wait(page, lambda: preview.is_displayed() and preview.get_property('naturalWidth') == 31)
-    Select(page.find_element(By.ID, 'model')).select_by_visible_text('gray')  # the same image with the other network
-    classes(page, Session(folder / 'gray'), photos[-1])
+    Select(page.find_element(By.ID, 'model')).select_by_visible_text('second')  # the same image with the other network
+    classes(page, Session(folder / 'gray'), path)
 
 
 def test_only_networks_that_classify_images_can_be_chosen(page):
-    assert [option.text for option in Select(page.find_element(By.ID, 'model')).options] == ['colour', 'gray']
+    assert [option.text for option in Select(page.find_element(By.ID, 'model')).options] == ['colour', 'second']
 
 
 def test_an_image_can_be_dropped(page, folder, photos):
@@ -147,7 +127,7 @@ def test_what_the_service_refuses_is_shown_and_the_next_image_works(page, folder
     assert 'error' not in page.find_element(By.ID, 'status').get_attribute('class')
 
 
-def test_names_of_classes_are_shown_as_text(page, service, folder, photos):
+def test_names_of_classes_are_shown_as_text(page):
     """They come from files; markup in them must not become a part of the page."""
     page.execute_script('addRow({class: 3, name: "<b>bold</b>", probability: 0.5}); byId("classes").hidden = false;')
     assert rows(page)[-1] == ('<b>bold</b>', '50.0 %') and not page.find_elements(By.TAG_NAME, 'b')
@@ -187,9 +167,9 @@ def test_the_page_fits_phones_and_has_contrast_in_both_colour_schemes(page, fold
         page.execute_cdp_cmd('Emulation.clearDeviceMetricsOverride', {})
 
 
-def test_the_page_requests_nothing_from_other_hosts(page, service, photos, folder):
+def test_the_page_requests_nothing_from_other_hosts(page, client, photos, folder):
     page.find_element(By.ID, 'file').send_keys(str(photos[0]))
     classes(page, Session(folder / 'colour'), photos[0])
     loaded = page.execute_script('return performance.getEntriesByType("resource").map((entry) => entry.name)')
-    origin = f'http://127.0.0.1:{service.port}/'
+    origin = f'http://127.0.0.1:{client.port}/'
     assert loaded and all(name.startswith((origin, 'blob:', 'data:')) for name in loaded), json.dumps(loaded)
