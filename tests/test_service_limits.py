@@ -199,8 +199,9 @@ sys.exit(status)
 """
 
 
+@pytest.mark.parametrize('asked', [True, False])  # False: the signal comes as soon as the service is ready
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_the_command_serves_without_mxnet_until_a_signal(folder, photos, number):
+def test_the_command_serves_without_mxnet_until_a_signal(folder, photos, number, asked):
     command = [sys.executable, '-W', 'ignore', '-c', SERVE, f'{folder}/colour', f'second={folder}/gray', '--port', '0']
     environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *sys.path[1:]])}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -208,9 +209,9 @@ def test_the_command_serves_without_mxnet_until_a_signal(folder, photos, number)
         assert process.stdout.readline().startswith('colour: Session(colour, 8x6, ')
         assert process.stdout.readline().startswith('second: Session(gray, 8x6, ')
         address = re.fullmatch(r'listening on http://127\.0\.0\.1:(\d+)/\n', process.stdout.readline())
-        client = Client(int(address[1]))
-        answer = client.post('/v1/classify?model=second', photos[0].read_bytes())[1]
-        assert shown(answer) == expected(Session(folder / 'gray'), photos[0])
+        if asked:
+            answer = Client(int(address[1])).post('/v1/classify?model=second', photos[0].read_bytes())[1]
+            assert shown(answer) == expected(Session(folder / 'gray'), photos[0])
         process.send_signal(number)
         output, errors = process.communicate(timeout=60)
         assert (process.returncode, output, errors) == (0, 'ended 0\n', '')

@@ -111,11 +111,14 @@ def run(arguments, output):
     )
     networks = load_networks(arguments.networks, arguments.threads)
     listener = web_server.listen(arguments.host, arguments.port)
-    for network in networks.values():
-        print(network, file=output)
-    print(f'listening on {web_server.url_of(listener)}', file=output, flush=True)
+
+    def announce():
+        for network in networks.values():
+            print(network, file=output)
+        print(f'listening on {web_server.url_of(listener)}', file=output, flush=True)
+
     service = Service(networks, limits, arguments.workers)
-    web_server.WebServer(service, limits.read_seconds, arguments.stop_seconds).run(listener)
+    web_server.WebServer(service, limits.read_seconds, arguments.stop_seconds, announce).run(listener)
 
 
 def _port(text):

@@ -28,9 +28,11 @@ class WebServer(uvicorn.Server):
         Time in which the headers of a request must arrive.
     stop_seconds : float
         Time in which accepted requests are finished after the signal.
+    on_start : callable
+        Called without arguments when requests are answered, and signals have their effect.
     """
 
-    def __init__(self, service, header_seconds, stop_seconds):
+    def __init__(self, service, header_seconds, stop_seconds, on_start=lambda: None):
         super().__init__(
             uvicorn.Config(
                 service,
@@ -44,7 +46,12 @@ class WebServer(uvicorn.Server):
                 timeout_graceful_shutdown=_LAST_BYTES_SECONDS,
             )
         )
-        self._service, self._stop_seconds, self._stopped_at = service, stop_seconds, None
+        self._service, self._stop_seconds, self._stopped_at, self._on_start = service, stop_seconds, None, on_start
+
+    async def startup(self, sockets=None):
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        self._on_start()
 
     def handle_exit(self, sig, frame):
         """Begin to stop; called by Python's signal handler in the thread of the event loop."""
