@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -25,7 +26,7 @@ from bmx_melius.__main__ import main
 from bmx_melius.errors import UserError
 from bmx_melius.scoring import engines
 from bmx_melius.scoring import part as parts_module
-from bmx_melius.scoring.engines import ENGINES, run_locally, run_on_dask
+from bmx_melius.scoring.engines import ENGINES, PARTS_PER_WORKER, run_locally, run_on_dask
 from bmx_melius.scoring.images import list_images
 from bmx_melius.scoring.job import Job
 from bmx_melius.scoring.part import Part, is_complete, score_part
@@ -337,6 +338,77 @@ def test_a_batch_that_needs_too_much_memory_is_refused_with_its_first_image(job,
 def test_killed_workers_do_not_add_up_as_long_as_parts_are_finished(monkeypatch):
     monkeypatch.setattr(engines, '_run_in_pool', lambda scoring, parts, workers: iter([(parts[0].number, 1, 0)]))  # then one is killed
     assert len(list(run_locally(None, [Part(number, ()) for number in range(10)], 1))) == 10
+
+
+def test_parts_that_are_finished_when_another_one_cannot_be_submitted_are_not_computed_again(monkeypatch):
+    class Pool(concurrent.futures.Executor):
+        def __init__(self, *arguments):
+            pools.append([])
+
+        def submit(self, function, scoring, part):
+            if len(pools) == 1 and part.number == 2:
+                raise concurrent.futures.process.BrokenProcessPool
+            pools[-1].append(part.number)
+            future = concurrent.futures.Future()
+            future.set_result((part.number, 1, 0))
+            return future
+
+    pools = []
+    monkeypatch.setattr(concurrent.futures, 'ProcessPoolExecutor', Pool)
+    results = list(run_locally(None, [Part(number, ()) for number in range(4)], 1))
+    assert sorted(number for number, _, _ in results) == [0, 1, 2, 3] and pools == [[0, 1, 3], [2]]
+
+
+def test_the_number_of_parts_in_flight_is_bounded(packed, photos, tmp_path, engine, monkeypatch):
+    def counted(function):
+        def call(*arguments):
+            submitted.append(function)
+            return function(*arguments)
+
+        return call
+
+    submitted, most, finished = [], 0, 0
+    options = {'spec': SPEC, 'class_names': NAMES, 'top': 1, 'logits': False, 'batch_size': 4}
+    job = Job(list_images([str(photos)]), 1, str(tmp_path / 'scores'), prefix=str(packed), **options)
+    parts = job.parts
+    if engine == 'local':
+        pool = concurrent.futures.ProcessPoolExecutor
+        monkeypatch.setattr(pool, 'submit', counted(pool.submit))
+    else:
+        parts = map(counted(lambda part: part), parts)  # which is submitted as soon as it is asked for
+    with job.opened():
+        for _ in ENGINES[engine](job.scoring, parts, 1):
+            most, finished = max(most, len(submitted) - finished), finished + 1
+        job.finish()
+    assert finished == len(submitted) == IMAGES and most == PARTS_PER_WORKER < IMAGES
+
+
+ALLOWED = threading.Semaphore(0)
+
+
+def score_when_allowed(scoring, part):
+    ALLOWED.acquire()
+    return part.number, 1, 0
+
+
+def test_workers_that_join_a_cluster_get_parts(monkeypatch):
+    distributed = pytest.importorskip('distributed')
+    monkeypatch.setattr(engines, 'score_part', score_when_allowed)
+    submitted, count = [], 5 * PARTS_PER_WORKER
+    parts = (submitted.append(number) or Part(number, ()) for number in range(count))
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        results = run_on_dask(None, parts, None, cluster.scheduler_address)
+        ALLOWED.release()
+        next(results)
+        assert len(submitted) == PARTS_PER_WORKER
+        cluster.scale(3)
+        cluster.wait_for_workers(3)
+        ALLOWED.release()
+        next(results)
+        assert len(submitted) == 1 + 3 * PARTS_PER_WORKER
+        for _ in range(count):
+            ALLOWED.release()
+        assert len(list(results)) == count - 2
 
 
 def test_workers_that_are_killed_before_all_parts_are_submitted_end_the_command_with_one_line(monkeypatch):
