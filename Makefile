@@ -41,7 +41,7 @@ test-mcu: $(NATIVE) ## run exported C on a Cortex-M3 and a Cortex-M7 in an emula
 	$(BIN)/python -W ignore tools/test_mcu.py
 
 test-scale: $(NATIVE) $(VENV)/.ready-scale ## test `bmx-melius score` on local clusters of Dask and Ray whose workers are killed
-	$(BIN)/python -m pytest tests/test_score.py tests/test_score_images.py $(PARALLEL) $(ARGS)
+	$(BIN)/python -m pytest tests/test_score*.py $(PARALLEL) $(ARGS)
 
 test-service: $(NATIVE) $(VENV)/.ready-service-tests ## test the service, its page in Chromium and a load (installs Chromium by apt-get if root)
 	tools/test_service.sh $(BIN)/python $(ARGS)

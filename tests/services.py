@@ -84,9 +84,9 @@ def folder(make_once):
 
 
 @pytest.fixture(scope='module')
-def photos(tmp_path_factory):
+def uploads(tmp_path_factory):
     """Paths of twelve images."""
-    return write_images(tmp_path_factory.mktemp('photos'), 12)
+    return write_images(tmp_path_factory.mktemp('uploads'), 12)
 
 
 @pytest.fixture(scope='module')

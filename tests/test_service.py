@@ -33,9 +33,9 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize('name,prefix', [('colour', 'colour'), ('second', 'gray')])
-def test_an_image_gets_the_classes_of_the_session_as_a_body_and_as_a_form(client, folder, photos, name, prefix):
+def test_an_image_gets_the_classes_of_the_session_as_a_body_and_as_a_form(client, folder, uploads, name, prefix):
     session = Session(folder / prefix)
-    for path in photos[:4]:
+    for path in uploads[:4]:
         content = path.read_bytes()
         for body, headers in ((content, {}), (content, {'Content-Type': 'image/jpeg'}), form(content)):
             status, answer, _ = client.post(f'/v1/classify?model={name}', body, headers)
@@ -45,25 +45,25 @@ def test_an_image_gets_the_classes_of_the_session_as_a_body_and_as_a_form(client
     assert shown(client.post(f'/v1/classify?model={name}&top=2', content)[1]) == expected(session, path, top=2)
 
 
-def test_simultaneous_requests_get_the_answers_to_their_own_images(client, folder, photos):
+def test_simultaneous_requests_get_the_answers_to_their_own_images(client, folder, uploads):
     session = Session(folder / 'colour')
     before = client.metric('bmx_melius_batch_images_sum', model='colour') or 0
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        answers = list(pool.map(lambda path: client.post('/v1/classify?model=colour', path.read_bytes()), photos * 4))
-    for path, (status, answer, _) in zip(photos * 4, answers):
+        answers = list(pool.map(lambda path: client.post('/v1/classify?model=colour', path.read_bytes()), uploads * 4))
+    for path, (status, answer, _) in zip(uploads * 4, answers):
         assert status == 200 and shown(answer) == expected(session, path)
     assert client.metric('bmx_melius_batch_images_sum', model='colour') - before == len(answers)
 
 
-def test_images_that_wait_are_computed_as_one_batch(folder, photos, held):
+def test_images_that_wait_are_computed_as_one_batch(folder, uploads, held):
     session = Session(folder / 'colour')
     with running([held], max_batch=4) as client:
-        first = client.start('/v1/classify', photos[0].read_bytes())
+        first = client.start('/v1/classify', uploads[0].read_bytes())
         assert held.began.acquire(timeout=60)
-        others = [client.start('/v1/classify', path.read_bytes()) for path in photos[1:4]]
+        others = [client.start('/v1/classify', path.read_bytes()) for path in uploads[1:4]]
         client.wait_for(3, 'bmx_melius_images_waiting')
         held.go.set()
-        for path, finish in zip(photos, [first, *others]):
+        for path, finish in zip(uploads, [first, *others]):
             status, answer, _ = finish()
             assert status == 200 and shown(answer) == expected(session, path)
         assert client.metric('bmx_melius_batch_images_count', model='held') == 2
@@ -228,23 +228,23 @@ def test_forms_without_an_image_are_refused(client, body, headers, message):
     assert status == 400 and message in content['error']
 
 
-def test_outputs_for_an_image_that_are_not_finite_are_refused(folder, photos):
+def test_outputs_for_an_image_that_are_not_finite_are_refused(folder, uploads):
     class Infinite(ServedNetwork):
         def run(self, *arrays):
             return [output + np.where(arrays[0].any(), np.inf, 0) for output in super().run(*arrays)]
 
     with running([Infinite('infinite', f'{folder}/colour')]) as client:
-        status, content, _ = client.post('/v1/classify', photos[0].read_bytes())
+        status, content, _ = client.post('/v1/classify', uploads[0].read_bytes())
         assert status == 422 and 'values that are not finite for the upload' in content['error']
 
 
-def test_a_defect_is_answered_without_its_details(folder, photos, capsys):
+def test_a_defect_is_answered_without_its_details(folder, uploads, capsys):
     class Broken(ServedNetwork):
         def describe(self, outputs, top):
             raise ZeroDivisionError('a defect')
 
     with running([Broken('broken', f'{folder}/colour')]) as client:
-        status, content, _ = client.post('/v1/classify', photos[0].read_bytes())
+        status, content, _ = client.post('/v1/classify', uploads[0].read_bytes())
         assert status == 500 and 'its log has the reason' in content['error'] and 'defect' not in content['error']
         assert client.metric('bmx_melius_requests_total', endpoint='classify', model='broken', status='500') == 1
     assert 'ZeroDivisionError: a defect' in capsys.readouterr().err

@@ -94,9 +94,9 @@ def classes(page, session, path):
     assert status(page) == ', '.join(wanted[0])
 
 
-def test_a_chosen_image_gets_the_classes_of_the_session(page, folder, photos):
+def test_a_chosen_image_gets_the_classes_of_the_session(page, folder, uploads):
     file = page.find_element(By.ID, 'file')
-    for path in photos[:4]:
+    for path in uploads[:4]:
         file.send_keys(str(path))
         classes(page, Session(folder / 'colour'), path)
     preview = page.find_element(By.ID, 'preview')
@@ -109,12 +109,12 @@ def test_only_networks_that_classify_images_can_be_chosen(page):
     assert [option.text for option in Select(page.find_element(By.ID, 'model')).options] == ['colour', 'second']
 
 
-def test_an_image_can_be_dropped(page, folder, photos):
-    assert page.execute_script(DROP, base64.b64encode(photos[1].read_bytes()).decode(), photos[1].name)
-    classes(page, Session(folder / 'colour'), photos[1])
+def test_an_image_can_be_dropped(page, folder, uploads):
+    assert page.execute_script(DROP, base64.b64encode(uploads[1].read_bytes()).decode(), uploads[1].name)
+    classes(page, Session(folder / 'colour'), uploads[1])
 
 
-def test_what_the_service_refuses_is_shown_and_the_next_image_works(page, folder, photos, tmp_path):
+def test_what_the_service_refuses_is_shown_and_the_next_image_works(page, folder, uploads, tmp_path):
     file = io.BytesIO()
     PIL.Image.fromarray(np.zeros((101, 100, 3), np.uint8)).save(file, format='PNG')
     for content, message in ((b'no image', 'neither a JPEG nor a PNG'), (file.getvalue(), 'at most 10,000')):
@@ -122,8 +122,8 @@ def test_what_the_service_refuses_is_shown_and_the_next_image_works(page, folder
         wait(page, lambda message=message: message in status(page))
         assert 'error' in page.find_element(By.ID, 'status').get_attribute('class')
         assert not page.find_element(By.ID, 'classes').is_displayed()
-    page.find_element(By.ID, 'file').send_keys(str(photos[0]))
-    classes(page, Session(folder / 'colour'), photos[0])
+    page.find_element(By.ID, 'file').send_keys(str(uploads[0]))
+    classes(page, Session(folder / 'colour'), uploads[0])
     assert 'error' not in page.find_element(By.ID, 'status').get_attribute('class')
 
 
@@ -148,14 +148,14 @@ def test_everything_can_be_reached_by_the_keyboard_and_has_a_name(page):
 
 @pytest.mark.parametrize('scheme', ['light', 'dark'])
 @pytest.mark.parametrize('width', [320, 1000])
-def test_the_page_fits_phones_and_has_contrast_in_both_colour_schemes(page, folder, photos, scheme, width):
+def test_the_page_fits_phones_and_has_contrast_in_both_colour_schemes(page, folder, uploads, scheme, width):
     page.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]})
     page.execute_cdp_cmd(
         'Emulation.setDeviceMetricsOverride', {'width': width, 'height': 640, 'deviceScaleFactor': 1, 'mobile': width < 500}
     )
     try:
-        page.find_element(By.ID, 'file').send_keys(str(photos[0]))
-        classes(page, Session(folder / 'colour'), photos[0])
+        page.find_element(By.ID, 'file').send_keys(str(uploads[0]))
+        classes(page, Session(folder / 'colour'), uploads[0])
         assert page.execute_script('return [document.documentElement.scrollWidth, innerWidth]') == [width, width]
         found = page.execute_script(CONTRASTS)
         assert len(found) > 10 and all(contrast >= 4.5 for _, contrast in found), found
@@ -167,9 +167,9 @@ def test_the_page_fits_phones_and_has_contrast_in_both_colour_schemes(page, fold
         page.execute_cdp_cmd('Emulation.clearDeviceMetricsOverride', {})
 
 
-def test_the_page_requests_nothing_from_other_hosts(page, client, photos, folder):
-    page.find_element(By.ID, 'file').send_keys(str(photos[0]))
-    classes(page, Session(folder / 'colour'), photos[0])
+def test_the_page_requests_nothing_from_other_hosts(page, client, uploads, folder):
+    page.find_element(By.ID, 'file').send_keys(str(uploads[0]))
+    classes(page, Session(folder / 'colour'), uploads[0])
     loaded = page.execute_script('return performance.getEntriesByType("resource").map((entry) => entry.name)')
     origin = f'http://127.0.0.1:{client.port}/'
     assert loaded and all(name.startswith((origin, 'blob:', 'data:')) for name in loaded), json.dumps(loaded)

@@ -128,27 +128,23 @@ def run_on_dask(scoring, parts, workers, address=None):
             return future
 
         try:
-            for future in _in_flight(parts, functools.partial(_dask_workers, client), submit, lambda futures: [next(completed)]):
+            for future in _in_flight(parts, lambda: sum(client.nthreads().values()), submit, lambda futures: [next(completed)]):
                 yield future.result()
         except distributed.KilledWorker as error:
             raise _lost('some of the') from error
-        except concurrent.futures.CancelledError as error:
-            raise UserError('the connection to the Dask scheduler was lost; the same command continues') from error
+        except (concurrent.futures.CancelledError, OSError, distributed.TimeoutError) as error:
+            if getattr(error, 'errno', None):  # of the system, in a worker: a full disk
+                raise
+            reason = '' if isinstance(error, concurrent.futures.CancelledError) else f' ({error})'
+            raise UserError(f'the connection to the Dask scheduler was lost{reason}; the same command continues') from error
         except ModuleNotFoundError as error:
             raise _incomplete(error) from error
-
-
-def _dask_workers(client):
-    """Return the number of threads of all workers, 0 if the scheduler does not answer: futures have the error then."""
-    try:
-        return sum(client.nthreads().values())
-    except OSError:
-        return 0
 
 
 def _dask_client(address):
     import distributed
 
+    logging.getLogger('distributed.client').setLevel(logging.CRITICAL)  # it would report a lost connection by tracebacks
     try:
         client = distributed.Client(address, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
