@@ -12,6 +12,7 @@ import PIL.Image
 import pytest
 from scoring_runs import (
     IMAGES,
+    PACKAGES,
     PART,
     ROOT,
     assert_rows_are_those_of_session,
@@ -132,10 +133,18 @@ def test_two_programs_do_not_write_to_one_folder(packed, photos, pipe, tmp_path)
     process.communicate()
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize('send', [os.kill, os.killpg])  # to the program, or, as Ctrl-C in a terminal, also to its workers
-def test_a_signal_ends_program_and_workers_in_the_midst_of_a_part_without_a_message(packed, photos, pipe, tmp_path, number, send):
-    process = start(packed, photos, '--output', tmp_path / 'scores', '--workers', 2, '--part-size', PART)
+@pytest.mark.parametrize(
+    ('engine', 'number', 'send'),
+    [
+        *[(engine, signal.SIGINT, os.killpg) for engine in PACKAGES],  # Ctrl-C in a terminal: also to the workers
+        *[(engine, signal.SIGTERM, os.kill) for engine in PACKAGES],
+        ('local', signal.SIGINT, os.kill),
+        ('local', signal.SIGTERM, os.killpg),
+    ],
+)
+def test_a_signal_ends_program_and_workers_in_the_midst_of_a_part_without_a_message(packed, photos, pipe, tmp_path, engine, number, send):
+    pytest.importorskip(PACKAGES[engine])
+    process = start(packed, photos, '--output', tmp_path / 'scores', '--engine', engine, '--workers', 2, '--part-size', PART)
     with open_when_read(pipe[0], process) as file:
         send(process.pid, number)
         wait_until_nobody_reads(file)

@@ -15,6 +15,7 @@ import itertools
 import logging
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.resource_tracker
 import os
 import signal
 import socket
@@ -116,7 +117,10 @@ def run_on_dask(scoring, parts, workers, address=None):
     with contextlib.ExitStack() as stack:
         if address is None:
             stack.enter_context(_environment())
-            cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR)
+            with _without_interrupts():  # the thread that starts and replaces workers inherits this
+                cluster = distributed.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+                )
             client = stack.enter_context(distributed.Client(stack.enter_context(cluster)))
         else:
             client = stack.enter_context(_dask_client(address))
@@ -158,7 +162,8 @@ def run_on_ray(scoring, parts, workers, address=None):
     """Compute parts on the Ray cluster with this address, ``HOST:PORT`` or ``auto``, or on a new one of `workers` processes."""
     import ray
 
-    _connect_to_ray(workers, address)
+    with _same_handler(signal.SIGTERM):  # Ray's would print a stack trace
+        _connect_to_ray(workers, address)
     try:
         task = ray.remote(max_retries=RETRIES, runtime_env={'env_vars': _ENVIRONMENT})(score_part)
         submit = functools.partial(task.remote, scoring)
@@ -223,11 +228,23 @@ def _end_with_program(ended):
 @contextlib.contextmanager
 def _without_interrupts():
     """Start worker processes without the signal of Ctrl-C, which reaches all processes of a terminal: the program ends its workers."""
+    multiprocessing.resource_tracker.ensure_running()  # otherwise the first worker would start it, which unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _same_handler(number):
+    """Restore the handler of a signal after the block. Only the main thread can change it."""
+    before = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(number, before)
 
 
 @contextlib.contextmanager
