@@ -41,12 +41,12 @@ test-mcu: $(NATIVE) ## run exported C on a Cortex-M3 and a Cortex-M7 in an emula
 	$(BIN)/python -W ignore tools/test_mcu.py
 
 test-scale: $(NATIVE) $(VENV)/.ready-scale ## test `bmx-melius score` on local clusters of Dask and Ray whose workers are killed
-	$(BIN)/python -m pytest tests/test_score.py tests/test_score_images.py $(PARALLEL) $(ARGS)
+	$(BIN)/python -m pytest tests/test_score*.py $(PARALLEL) $(ARGS)
 
-test-service: $(NATIVE) $(VENV)/.ready-serve $(VENV)/.ready-service-tests ## test the service, its page in Chromium and a load (installs Chromium by apt-get if root)
+test-service: $(NATIVE) $(VENV)/.ready-service-tests ## test the service, its page in Chromium and a load (installs Chromium by apt-get if root)
 	tools/test_service.sh $(BIN)/python $(ARGS)
 
-load-test: $(NATIVE) $(VENV)/.ready-serve $(VENV)/.ready-service-tests ## measure the service at rising load and write docs/serving-load.md (some minutes)
+load-test: $(NATIVE) $(VENV)/.ready-service-tests ## measure the service at rising load and write docs/serving-load.md (some minutes)
 	$(BIN)/python benchmarks/serving_load.py $(ARGS)
 
 test-wasm: $(NATIVE) ## test the engine in WebAssembly by Node.js, against this machine, and the page of `make wasm` in Chromium
@@ -101,6 +101,6 @@ $(NATIVE): $(READY) tools/native_build.py tools/compile_flags.txt $(shell find b
 	@$(LOCKED) $(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
-$(addprefix $(VENV)/.ready-,lint docs wheel fuzz scale serve service-tests): $(VENV)/.ready-%: requirements-%.txt $(READY)
+$(addprefix $(VENV)/.ready-,lint docs wheel fuzz scale service-tests): $(VENV)/.ready-%: requirements-%.txt $(READY)
 	@$(LOCKED) $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<
 	@touch $@

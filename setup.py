@@ -14,6 +14,7 @@ from native_build import COMMANDS, extensions  # noqa: E402
 WITH_MXNET = 'python_version < "3.12"'
 VERSION = re.search(r"^__version__ = '(.+)'$", (HERE / 'bmx_melius' / '_version.py').read_text(), re.MULTILINE).group(1)
 README = HERE / 'README.md'
+SERVICE = ['starlette>=0.40', 'uvicorn>=0.30', 'h11', 'python-multipart>=0.0.18', 'prometheus-client>=0.17']
 
 
 setup(
@@ -70,8 +71,8 @@ setup(
         'larq': ['h5py'],  # import-larq
         'score': ['dask', 'distributed', 'pyarrow>=14', 'tqdm'],  # score, on one machine and on a Dask cluster
         'ray': ['pyarrow>=14', 'ray>=2.9', 'tqdm'],  # score --engine ray
-        'serve': ['starlette>=0.40', 'uvicorn>=0.30', 'python-multipart>=0.0.18', 'prometheus-client>=0.17'],  # not MXNet
-        'test': ['h5py', 'hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'pytest-xdist', 'scikit-learn'],
+        'serve': SERVICE,  # not MXNet
+        'test': ['h5py', 'hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'pytest-xdist', 'scikit-learn', *SERVICE],
         # Libraries of `bmx-melius bench --compare`, in versions that work with NumPy below 1.24.
         'bench': [
             'onnx>=1.16,<1.18',

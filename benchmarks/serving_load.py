@@ -2,8 +2,9 @@
 
 Serves packed networks with random weights, one after the other, in a separate process, and sends JPEG photos of 500 x 375 with Locust
 (`serving_user.py`). First a few users without pauses measure the capacity; then requests arrive at random times at given fractions of
-it. Every answer is compared with that of `Session`, and the numbers of answered and refused requests with those that the service has
-counted. The service gets all cores but the last one, Locust the last one.
+it. Each load begins before the measured interval: rates are those of the requests that are sent, answered and refused within it, latencies
+those of the requests that are sent within it. Every answer is compared with that of `Session`, and the numbers of answered and refused
+requests with those that the service has counted. The service gets all cores but the last one, Locust the last one.
 
 Run: ``make load-test``, which writes docs/serving-load.md. ``make load-test ARGS='--seconds 3 --networks meliusnet22 --output -'`` is a
 short form that prints.
@@ -37,6 +38,7 @@ NETWORKS = {  # name -> what it is
 }
 FRACTIONS = (0.25, 0.5, 0.75, 0.9, 1.5, 3)  # of the capacity
 USERS, QUEUE = 128, 32  # users of the load; --queue of the service
+WARM_UP = 2  # seconds of a load before the measured interval
 PHOTOS = 12
 TOP = 5
 _QUIET = 0.3  # load average up to which nothing else is running
@@ -114,7 +116,7 @@ def serving(prefix, cores, options):
 
 
 def load(url, folder, cores, users, pause, seconds):
-    """Run Locust; return the statistics of answered and of refused requests, dicts or None."""
+    """Run Locust; return the requests: tuples of a name, ``answered`` or ``refused``, and the seconds from the start to begin and end."""
     command = [sys.executable, '-m', 'locust', '-f', str(ROOT / 'benchmarks' / 'serving_user.py'), '--headless', '--json']
     command += ['--host', url, '-u', str(users), '-r', str(users), '--stop-timeout', '60', '--skip-log-setup']
     settings = {'FOLDER': folder, 'PAUSE': pause, 'SECONDS': seconds}
@@ -127,13 +129,12 @@ def load(url, folder, cores, users, pause, seconds):
         preexec_fn=lambda: os.sched_setaffinity(0, cores),
     )
     try:
-        rows = {row['name']: row for row in json.loads(done.stdout)}
+        failures = sum(row['num_failures'] for row in json.loads(done.stdout))
     except ValueError:
         raise SystemExit(f'Locust failed:\n{done.stderr}') from None
-    for row in rows.values():
-        if row['num_failures']:
-            raise SystemExit(f'{row["num_failures"]} requests were lost or answered wrongly:\n{done.stderr}{done.stdout}')
-    return rows.get('answered'), rows.get('refused')
+    if failures:
+        raise SystemExit(f'{failures} requests were lost or answered wrongly:\n{done.stderr}{done.stdout}')
+    return json.loads((folder / 'requests.json').read_text())
 
 
 def counts(url):
@@ -150,33 +151,32 @@ def counts(url):
     return np.array([value(name) for name in names])
 
 
-def percentile(row, part):
-    """Return a percentile of the latencies of a row of Locust in milliseconds."""
-    times = sorted((float(time), count) for time, count in row['response_times'].items())
-    wanted = part * row['num_requests']
-    for time, count in times:
-        wanted -= count
-        if wanted <= 0:
-            return time
-    return times[-1][0]
+def rates_and_latencies(requests, begin, end):
+    """Return the requests per second of an interval that were sent (offered), answered and refused, and percentiles of the latency in ms.
+
+    The interval must lie within the load: from its begin or end on, fewer requests would be on the way than in between.
+    """
+    seconds = end - begin
+    latencies = [1000 * (last - first) for name, first, last in requests if name == 'answered' and begin <= first < end]
+    if not latencies:
+        raise SystemExit('no request of the measured interval was answered: use more --seconds')
+    ended = [name for name, _, last in requests if begin <= last < end]
+    return {
+        'offered': sum(begin <= first < end for _, first, _ in requests) / seconds,
+        **{name: ended.count(name) / seconds for name in ('answered', 'refused')},
+        **{f'p{part}': float(np.percentile(latencies, part)) for part in (50, 95, 99)},
+    }
 
 
 def measured(url, folder, cores, users, pause, seconds):
-    """Apply a load; return what Locust and the service have counted, which must agree, and the latencies, a dict."""
+    """Apply a load; return `rates_and_latencies` and the images of a run, a dict. Users and service must have counted the same requests."""
     before = counts(url)
-    answered, refused = load(url, folder, cores, users, pause, seconds)
-    sent = [row['num_requests'] if row else 0 for row in (answered, refused)]
-    found = counts(url) - before
+    requests = load(url, folder, cores, users, pause, WARM_UP + seconds)
+    names = [name for name, _, _ in requests]
+    sent, found = [names.count('answered'), names.count('refused')], counts(url) - before
     if list(found[:2]) != sent:
         raise SystemExit(f'requests were lost: Locust has counted {sent} answered and refused ones, the service {found[:2].tolist()}')
-    rows = [row for row in (answered, refused) if row]
-    elapsed = max(row['last_request_timestamp'] for row in rows) - min(row['start_time'] for row in rows)  # until the last answer
-    return {
-        'answered': sent[0] / elapsed,
-        'refused': sent[1] / elapsed,
-        'images': found[3] / max(found[2], 1),
-        **{f'p{part}': percentile(answered, part / 100) for part in (50, 95, 99)},
-    }
+    return {**rates_and_latencies(requests, WARM_UP, WARM_UP + seconds), 'images': found[3] / max(found[2], 1)}
 
 
 def measure(name, folder, seconds, options=()):
@@ -191,7 +191,7 @@ def measure(name, folder, seconds, options=()):
         rows = []
         for fraction in FRACTIONS:
             rate = fraction * capacity
-            rows.append({'offered': rate, **measured(url, folder, client, USERS, USERS / rate, seconds)})
+            rows.append(measured(url, folder, client, USERS, USERS / rate, seconds))
             print(name, json.dumps(rows[-1]), file=sys.stderr)
     return capacity, rows
 
@@ -228,7 +228,8 @@ def page(results, seconds, others):
         'none was lost: the numbers of answered and refused requests that the clients counted are those of the service.',
         f'Processor: {processor()}, instruction set {instruction_sets()[0]}. {cores} cores usable: {cores - 1 or 1} for the service, one '
         'for the clients. '
-        f'{seconds} seconds for each row; JPEG photos of 500 x 375, `--queue {QUEUE}`, otherwise the defaults; random weights. '
+        f'{seconds} seconds for each row, {WARM_UP} seconds after the begin of its load; JPEG photos of 500 x 375, `--queue {QUEUE}`, '
+        'otherwise the defaults; random weights. '
         f'Load average of other programs before the measurement: {others:.1f}'
         + ('; they slow everything down, so compare rows only with each other.' if others > _QUIET else '.'),
         'The capacity is the number of answers per second to a few clients without pauses. In the rows requests arrive at random times. '

@@ -61,7 +61,7 @@ _PACKAGES = {  # modules that commands need, and how to install them
     'pyarrow': "pip install 'bmx-melius[score]'",
     'distributed': "pip install 'bmx-melius[score]'",
     'ray': "pip install 'bmx-melius[ray]'",
-    **dict.fromkeys(('starlette', 'uvicorn', 'prometheus_client', 'python_multipart'), "pip install 'bmx-melius[serve]'"),
+    **dict.fromkeys(('starlette', 'uvicorn', 'h11', 'prometheus_client', 'python_multipart'), "pip install 'bmx-melius[serve]'"),
 }
 _DESCRIPTION = 'Binary neural networks on MXNet: train, count operations and parameters, convert, evaluate and time trained networks.'
 _EXAMPLES = """\

@@ -8,10 +8,12 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 
 from .errors import FileError, UserError
 
 _CHUNK = 1 << 20
+_UMASK = threading.Lock()  # threads that read the umask at the same time would set that of the process to 0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TEMPORARY = re.compile(r'\.[a-z0-9_]{8}-.+')  # names of temporary files and folders, as `tempfile` makes them
 _SCRATCH = '-scratch'  # suffix of the folders of `scratch_folder`
@@ -55,8 +57,9 @@ def replacing(path):
         yield temporary
         with open(temporary, 'rb') as written:
             os.fsync(written.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
+        with _UMASK:
+            umask = os.umask(0)  # can only be read by setting it
+            os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)  # mkstemp creates files that only the owner can read
         os.replace(temporary, path)
     except BaseException as error:

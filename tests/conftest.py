@@ -31,7 +31,7 @@ from bmx_melius.deployment.runtime import engine
 # A process started in the background by a shell without job control ignores Ctrl-C, and so do its children: restore the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest.register_assert_rewrite('training_runs')
+pytest.register_assert_rewrite('scoring_runs', 'services', 'training_runs')
 
 LONG_RUN = bool(os.environ.get('BMX_MELIUS_TEST_LONG'))
 
@@ -63,9 +63,10 @@ def shared_folder(request, tmp_path_factory):
 @contextlib.contextmanager
 def locked(folder):
     """Make a folder and keep the other workers from it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with open(f'{folder}.lock', 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        folder.mkdir(exist_ok=True)  # not before: another worker may be about to replace it
         yield
 
 

@@ -1,4 +1,4 @@
-"""A running service for tests, and a client of the standard library. Where packages of the service are missing, its tests are skipped."""
+"""A running service for tests, and a client of the standard library. Tests name this module in `pytest_plugins` to get its fixtures."""
 
 import contextlib
 import http.client
@@ -6,6 +6,7 @@ import json
 import pathlib
 import signal
 import threading
+import time
 
 import numpy as np
 import PIL.Image
@@ -13,13 +14,12 @@ import pytest
 from packed import make_program, write_packed
 
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.serving.served_network import ServedNetwork
+from bmx_melius.serving.endpoints import Service
+from bmx_melius.serving.served_network import ServedNetwork, load_networks
 from bmx_melius.serving.service_limits import Limits
+from bmx_melius.serving.web_server import WebServer, listen
 
-_NEEDED = 'the service needs the packages of bmx-melius[serve]: make test-service'
-Service = pytest.importorskip('bmx_melius.serving.endpoints', reason=_NEEDED).Service
-web_server = pytest.importorskip('bmx_melius.serving.web_server', reason=_NEEDED)
-listen = web_server.listen
+_SECONDS = 60  # to wait for the service, which takes longer only if it fails
 NAMES = [f'class {letter}' for letter in 'abcdefg']
 
 
@@ -61,8 +61,9 @@ class HeldNetwork(ServedNetwork):
 @contextlib.contextmanager
 def running(networks, workers=1, stop_seconds=60, **limits):
     """Run a service of networks, a list, in a thread; yield a `Client` of it."""
-    service = Service({network.name: network for network in networks}, Limits(**limits), workers)
-    server, listener = web_server.WebServer(service, stop_seconds), listen('127.0.0.1', 0)
+    limits = Limits(**limits)
+    service = Service({network.name: network for network in networks}, limits, workers)
+    server, listener = WebServer(service, limits.read_seconds, stop_seconds), listen('127.0.0.1', 0)
     thread = threading.Thread(target=server.run, args=(listener,))
     port = listener.getsockname()[1]
     thread.start()
@@ -76,6 +77,32 @@ def running(networks, workers=1, stop_seconds=60, **limits):
         thread.join()
 
 
+@pytest.fixture(scope='module')
+def folder(make_once):
+    """A folder with the packed networks of `write_networks`."""
+    return make_once('served-networks', write_networks)
+
+
+@pytest.fixture(scope='module')
+def uploads(tmp_path_factory):
+    """Paths of twelve images."""
+    return write_images(tmp_path_factory.mktemp('uploads'), 12)
+
+
+@pytest.fixture(scope='module')
+def client(folder):
+    """A client of a service with the three networks."""
+    networks = load_networks([f'{folder}/colour', f'second={folder}/gray', f'{folder}/arrays'])
+    with running(networks.values(), max_batch=4, upload_bytes=50_000, pixels=10_000) as client:
+        yield client
+
+
+@pytest.fixture
+def held(folder):
+    """A network whose runs the test allows."""
+    return HeldNetwork('held', f'{folder}/colour')
+
+
 class Client:
     """A client of a service. `server` is the `WebServer` if it runs in this process."""
 
@@ -83,7 +110,7 @@ class Client:
         self.port, self.server = port, server
 
     def connect(self):
-        return http.client.HTTPConnection('127.0.0.1', self.port, timeout=60)
+        return http.client.HTTPConnection('127.0.0.1', self.port, timeout=_SECONDS)
 
     def request(self, method, path, body=None, headers=None):
         """Return the status, the body (parsed if it is JSON) and the headers of the answer."""
@@ -100,10 +127,15 @@ class Client:
     def post(self, path, body, headers=None):
         return self.request('POST', path, body, headers)
 
-    def start(self, path, body, headers=None):
-        """Send a request; return a function that waits for its answer."""
+    def send(self, path, body, headers=None):
+        """Send a request; return its connection."""
         connection = self.connect()
         connection.request('POST', path, body, headers or {})
+        return connection
+
+    def start(self, path, body, headers=None):
+        """Send a request; return a function that waits for its answer."""
+        connection = self.send(path, body, headers)
 
         def finish():
             with contextlib.closing(connection):
@@ -117,6 +149,12 @@ class Client:
             if line.startswith(name) and line[len(name)] in '{ ' and all(f'{key}="{value}"' in line for key, value in labels.items()):
                 return float(line.rpartition(' ')[2])
         return None
+
+    def wait_for(self, value, name, **labels):
+        """Wait until a metric has a value."""
+        end = time.monotonic() + _SECONDS
+        while self.metric(name, **labels) != value:
+            assert time.monotonic() < end, self.get('/metrics')[1].decode()
 
 
 def answer_of(connection):
@@ -133,3 +171,19 @@ def form(content, field='image', name='photo.jpg'):
     head = f'Content-Disposition: form-data; name="{field}"; filename="{name}"\r\nContent-Type: image/jpeg\r\n\r\n'.encode()
     body = b'--' + boundary + b'\r\n' + head + content + b'\r\n--' + boundary + b'--\r\n'
     return body, {'Content-Type': f'multipart/form-data; boundary={boundary.decode()}'}
+
+
+def infer(shape, count=None, **fields):
+    """Return the body of a request for the outputs for an array of zeros."""
+    data = [0] * (int(np.prod(shape)) if count is None else count)
+    return json.dumps({'inputs': [{'name': 'data0', 'datatype': 'FP32', 'shape': shape, 'data': data, **fields}]})
+
+
+def expected(session, path, top=5):
+    """Return the names and probabilities of classes that the answer to an image must have."""
+    return [(name, probability) for name, probability in session.classify(path, top)]
+
+
+def shown(content):
+    """Return the names and probabilities of classes in an answer."""
+    return [(row['name'], row['probability']) for row in content['top']]

@@ -72,6 +72,20 @@ def test_every_request_leaves_the_queue_once_in_the_order_of_its_group(events, m
         assert [request for request in flat if request[0] == group] == [request for request in put if request[0] == group]
 
 
+def test_a_removed_request_is_not_taken_and_fills_no_batch():
+    queue, requests = BatchQueue(max_batch=3, max_delay=2), [np.zeros(2) for _ in range(4)]  # arrays, which cannot be compared by ==
+    for number, request in enumerate(requests):
+        queue.put('net', request, images=1, now=number)
+    queue.remove('net', requests[0])
+    queue.remove('net', requests[2])
+    assert queue.images() == 2 and queue.ripe_at() == 3
+    assert list(map(id, queue.take(now=3))) == [id(requests[1]), id(requests[3])]
+    queue.remove('net', requests[1])  # has been taken
+    queue.put('net', requests[0], images=1, now=5)
+    queue.remove('net', requests[0])
+    assert queue.images() == 0 and queue.ripe_at() is None and queue.take(now=9) == []
+
+
 def test_the_example_of_the_queue_holds():
     failed, tried = doctest.testmod(batch_queue)
     assert (failed, tried) == (0, 7)
@@ -250,39 +264,58 @@ def test_defects_reach_all_requests_of_the_batch_and_the_batcher_goes_on():
     asyncio.run(scenario())
 
 
-def test_a_request_that_nobody_waits_for_does_not_disturb_others():
+def test_cancelled_requests_leave_the_queue_and_do_not_disturb_others():
     async def scenario():
         network = Doubling(go=False)
         batcher = Batcher(max_batch=8)
         first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
         await begun(network)
-        gone, other = (asyncio.ensure_future(batcher.run(network, [images(1, value)])) for value in (2, 3))
+        gone, other, late = (asyncio.ensure_future(batcher.run(network, [images(number, number)])) for number in (2, 3, 4))
         await some_turns()
+        assert batcher.images_waiting() == 9
         gone.cancel()
-        first.cancel()
+        first.cancel()  # is being computed
+        await some_turns()
+        assert batcher.images_waiting() == 7
         network.go.set()
-        check(await other, 1, 3)
-        assert network.batches == [1, 1]
+        check(await other, 3, 3)
+        check(await late, 4, 4)
+        assert network.batches == [1, 7]
         batcher.close()
 
     asyncio.run(scenario())
 
 
-def test_abandoned_requests_end_with_the_error_and_are_not_computed():
+def test_a_request_that_is_cancelled_at_the_moment_of_a_run_is_not_computed():
     async def scenario():
-        network = Doubling(go=False)
-        batcher = Batcher(max_batch=8)
-        computed = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
-        await begun(network)
-        waiting = asyncio.ensure_future(batcher.run(network, [images(1, 2)]))
+        network = Doubling()
+        batcher = Batcher(max_batch=3, max_delay=1e6)
+        gone = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
         await some_turns()
-        batcher.abandon(UserError('too late'))
-        for answer in (computed, waiting):
-            with pytest.raises(UserError, match='too late'):
-                await answer
-        network.go.set()
-        check(await batcher.run(network, [images(1, 3)]), 1, 3)
-        assert network.batches == [1, 1] and batcher.images_waiting() == 0
+        other = asyncio.ensure_future(batcher.run(network, [images(2, 2)]))  # fills the batch, before the cancelled call runs on
+        gone.cancel()
+        check(await other, 2, 2)
+        assert gone.cancelled() and network.batches == [2]
+        batcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_that_exhausts_the_memory_is_divided():
+    class Exhausting(Doubling):
+        def run(self, x):
+            doubled = super().run(x)
+            if len(x) > 2:
+                raise MemoryError
+            return doubled
+
+    async def scenario():
+        network = Exhausting()
+        batcher = Batcher(max_batch=4, max_delay=1e6)
+        answers = [asyncio.ensure_future(batcher.run(network, [images(2, value)])) for value in (1, 2)]
+        for value, answer in zip((1, 2), answers):
+            check(await answer, 2, value)
+        assert network.batches == [4, 2, 2]
         batcher.close()
 
     asyncio.run(scenario())

@@ -1,10 +1,13 @@
 """Files that are replaced: errors name the file that the user knows, and leave the old one and nothing else."""
 
+import concurrent.futures
 import errno
 import os
+import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -37,6 +40,28 @@ def test_a_file_that_could_not_be_written_is_refused_and_nothing_is_left(path, w
         require_writable(path)
     require_writable('a.txt')
     assert not os.listdir(tmp_path)
+
+
+def test_threads_that_write_files_do_not_change_the_permissions_of_later_files(tmp_path, monkeypatch):
+    before, umask = os.umask(0o027), os.umask
+
+    def slow_umask(mask):
+        found = umask(mask)
+        time.sleep(0.01)
+        return found
+
+    def write(number):
+        with replacing(tmp_path / f'{number}.txt') as path:
+            pathlib.Path(path).write_text('content')
+
+    try:
+        monkeypatch.setattr(os, 'umask', slow_umask)
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            list(pool.map(write, range(8)))
+        assert umask(0o027) == 0o027
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
+    finally:
+        umask(before)
 
 
 def test_only_temporary_files_of_killed_processes_are_removed(tmp_path):

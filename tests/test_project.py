@@ -27,7 +27,7 @@ PACKAGES = ('bmx_melius', 'model_zoo')
 LIBRARIES = ('bmx_melius._engine', 'bmx_melius._mxnet_op')  # named like modules of Python's, but none
 PYTHONS = ('3.8', '3.9', '3.10', '3.11')  # that MXNet supports
 WITHOUT_MXNET = ('3.12', '3.13')  # that only run packed networks
-TOOLS = ('lint', 'docs', 'wheel', 'fuzz', 'scale', 'serve', 'service-tests')  # of requirements-NAME.txt
+TOOLS = ('lint', 'docs', 'wheel', 'fuzz', 'scale', 'service-tests')  # of requirements-NAME.txt
 SUBSTITUTES = {'opencv-python': 'opencv-python-headless'}  # the same module without the need for the system's libGL
 
 
@@ -133,22 +133,17 @@ def test_the_kernels_of_exported_c_are_shipped(distribution):
         if module.name not in LIBRARIES
     ),
 )
-def test_each_module_can_be_imported_and_has_a_docstring(distribution, module):
-    try:
-        assert importlib.import_module(module).__doc__
-    except ModuleNotFoundError as error:
-        extra = [canonicalize_name(Requirement(one).name) for one in distribution['extras_require']['serve']]
-        assert module.startswith('bmx_melius.serving.') and canonicalize_name(error.name) in extra
-        pytest.skip(f'{module} needs {error.name}: make test-service')
+def test_each_module_can_be_imported_and_has_a_docstring(module):
+    assert importlib.import_module(module).__doc__
 
 
 @pytest.mark.parametrize('python', PYTHONS)
 def test_pins_satisfy_the_ranges_of_setup_py(distribution, python):
     extras = distribution['extras_require']
-    wanted = distribution['install_requires'] + [one for extra in ('demo', 'test') for one in extras[extra]]  # not bench: large
+    wanted = distribution['install_requires'] + [one for extra in ('demo', 'serve', 'test') for one in extras[extra]]  # not bench: large
     assert unsatisfied(map(Requirement, wanted), pins_for(python, 'requirements.txt')) == []
     tools = pins_for(python, 'requirements.txt', *(f'requirements-{name}.txt' for name in TOOLS))  # one environment
-    optional = [one for extra in ('lint', 'docs', 'score', 'ray', 'serve') for one in extras[extra]]
+    optional = [one for extra in ('lint', 'docs', 'score', 'ray') for one in extras[extra]]
     assert unsatisfied(map(Requirement, optional), tools) == []
 
 

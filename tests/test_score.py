@@ -1,101 +1,38 @@
-"""`bmx-melius score`: each image has exactly one row, equal to what `Session` computes, on every engine, also after workers were killed."""
+"""`bmx-melius score`: each image has exactly one row, equal to what `Session` computes, on every engine, also after interruptions."""
 
-import concurrent.futures
-import concurrent.futures.process
-import contextlib
-import errno
 import json
 import os
 import pathlib
-import select
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import PIL.Image
 import pytest
-from mxnet.gluon import nn
-from small_networks import initialized, sequence
-from test_command_line import NAMES, SPEC, write_image
+from scoring_runs import (
+    IMAGES,
+    PACKAGES,
+    PART,
+    ROOT,
+    assert_rows_are_those_of_session,
+    finish,
+    open_when_read,
+    rows,
+    score,
+    start,
+    wait_until_nobody_reads,
+)
+from test_command_line import SPEC, write_image
 
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
 from bmx_melius.errors import UserError
-from bmx_melius.scoring import engines
 from bmx_melius.scoring import part as parts_module
-from bmx_melius.scoring.engines import ENGINES, run_locally, run_on_dask
-from bmx_melius.scoring.images import list_images
-from bmx_melius.scoring.job import Job
-from bmx_melius.scoring.part import Part, is_complete, score_part
+from bmx_melius.scoring.part import is_complete, score_part
 
 pytest.importorskip('pyarrow', reason='make test-scale installs what `bmx-melius score` needs')
-import pyarrow.parquet  # noqa: E402
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PACKAGES = {'local': 'pyarrow', 'dask': 'distributed', 'ray': 'ray'}
-IMAGES = 9
-PART = 2
-
-
-@pytest.fixture(scope='module')
-def packed(make_once):
-    def make(folder):
-        net = sequence(nn.Conv2D(8, 3, 2), bmx.BinaryConv2D(16, 3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(len(NAMES)))
-        initialized(net, (1, *SPEC.shape)).export(str(folder / 'net'))
-        files = f'{folder}/net-symbol.json', f'{folder}/net-0000.params'
-        bmx.convert(*files, f'{folder}/packed', (1, *SPEC.shape), input_spec=SPEC, class_names=NAMES)
-
-    return make_once('scoring-network', make) / 'packed'
-
-
-@pytest.fixture
-def photos(tmp_path):
-    folder = tmp_path / 'photos'
-    folder.mkdir()
-    for seed in range(IMAGES):
-        write_image(folder / f'{seed}.png', seed=seed)
-    return folder
-
-
-@pytest.fixture(params=list(ENGINES))
-def engine(request):
-    pytest.importorskip(PACKAGES[request.param])
-    return request.param
-
-
-def start(*arguments):
-    command = [sys.executable, '-W', 'ignore', '-m', 'bmx_melius', 'score', *map(str, arguments)]
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT, start_new_session=True
-    )
-
-
-def score(*arguments, status=0):
-    """Run the command; return its output, or its errors if it is to fail."""
-    process = start(*arguments)
-    output, errors = process.communicate()
-    assert process.returncode == status, output + errors
-    return errors if status else output
-
-
-def rows(folder):
-    """Return the rows of all files in the order of images; the columns without classes and probabilities are those of `Session`."""
-    found = pyarrow.parquet.read_table(str(folder)).to_pylist()
-    return sorted(found, key=lambda row: row['image'])
-
-
-def assert_rows_are_those_of_session(folder, packed, photos, top):
-    session, images = bmx.Session(packed), sorted(photos.iterdir())
-    found = rows(folder)
-    assert [row['image'] for row in found] == [str(image) for image in images]
-    for row, image in zip(found, images):
-        assert row['error'] is None
-        expected = session.classify(image, top)
-        assert [(row[f'name_{number}'], row[f'probability_{number}']) for number in range(1, top + 1)] == expected
-        assert [NAMES[row[f'class_{number}']] for number in range(1, top + 1)] == [name for name, _ in expected]
+pytest_plugins = ['scoring_runs']  # its fixtures
 
 
 def test_each_image_has_the_classes_of_session_on_every_engine(packed, photos, tmp_path, engine, monkeypatch):
@@ -172,84 +109,6 @@ def test_images_that_pillow_reads_with_a_warning_are_scored_without_a_message(pa
     assert done.stdout.count(b'\n') == 1 and b'9 images' in done.stdout
 
 
-class EndedError(Exception):
-    """The program has ended without reading an image."""
-
-
-def open_when_read(pipe, process):
-    """Wait until a worker of a process opens a named pipe to read an image, and waits for the content. Return a file to write it."""
-    while process.poll() is None:
-        try:
-            return open(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), 'wb')
-        except OSError as error:
-            assert error.errno == errno.ENXIO  # nobody reads
-        time.sleep(0.01)
-    raise EndedError
-
-
-def reader_of(pipe):
-    """Return the number of the other process that has opened a file."""
-    for number in filter(str.isdigit, os.listdir('/proc')):
-        with contextlib.suppress(FileNotFoundError, PermissionError):  # processes that have ended, and those of other users
-            links = pathlib.Path(f'/proc/{number}/fd').iterdir()
-            if number != str(os.getpid()) and any(os.readlink(link) == str(pipe) for link in links):
-                return int(number)
-    raise AssertionError(f'no process reads {pipe}')
-
-
-def kill_reader(pipe, process):
-    """Wait until a worker reads an image, kill it, and wait for its end."""
-    with open_when_read(pipe, process) as file:
-        while True:
-            with contextlib.suppress(AssertionError):  # it is still about to open the file
-                os.kill(reader_of(pipe), signal.SIGKILL)
-                break
-        wait_until_nobody_reads(file)
-
-
-def wait_until_nobody_reads(file):
-    poll = select.poll()
-    poll.register(file, 0)  # readiness for nothing but the error that there is no reader
-    assert poll.poll(60_000)  # a worker that goes on would wait for the test forever
-
-
-@pytest.fixture
-def pipe(photos):
-    """An image that is a named pipe, so that a worker which reads it waits for the test; and its content."""
-    image = photos / '5.png'
-    content = image.read_bytes()
-    image.unlink()
-    os.mkfifo(image)
-    return image, content
-
-
-def finish(process, pipe, content, photos):
-    with open_when_read(pipe, process) as file:
-        file.write(content)
-    output, errors = process.communicate()
-    assert process.returncode == 0, output + errors
-    pipe.unlink()
-    pipe.write_bytes(content)
-
-
-def test_a_killed_worker_loses_and_doubles_nothing(packed, photos, pipe, tmp_path, engine):
-    image, content = pipe
-    process = start(packed, photos, '--output', tmp_path / 'scores', '--engine', engine, '--workers', 2, '--part-size', PART, '--top', 3)
-    kill_reader(image, process)
-    finish(process, image, content, photos)
-    assert_rows_are_those_of_session(tmp_path / 'scores', packed, photos, 3)
-
-
-def test_workers_that_are_always_killed_end_the_command_with_one_line(packed, photos, pipe, tmp_path, engine):
-    process = start(packed, photos, '--output', tmp_path / 'scores', '--engine', engine, '--workers', 1, '--part-size', IMAGES)
-    with contextlib.suppress(EndedError):
-        while True:
-            kill_reader(pipe[0], process)
-    errors = process.communicate()[1].splitlines()
-    assert process.returncode == 2 and [line for line in errors if line.startswith('error: ')] == errors[-1:]
-    assert 'worker processes were killed' in errors[-1] and not (tmp_path / 'scores' / '_SUCCESS').exists()
-
-
 def test_a_killed_program_is_continued_and_loses_and_doubles_nothing(packed, photos, pipe, tmp_path):
     image, content = pipe
     arguments = [packed, photos, '--output', tmp_path / 'scores', '--workers', 1, '--part-size', PART, '--top', 3]
@@ -274,36 +133,23 @@ def test_two_programs_do_not_write_to_one_folder(packed, photos, pipe, tmp_path)
     process.communicate()
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize('send', [os.kill, os.killpg])  # to the program, or, as Ctrl-C in a terminal, also to its workers
-def test_a_signal_ends_program_and_workers_in_the_midst_of_a_part_without_a_message(packed, photos, pipe, tmp_path, number, send):
-    process = start(packed, photos, '--output', tmp_path / 'scores', '--workers', 2, '--part-size', PART)
+@pytest.mark.parametrize(
+    ('engine', 'number', 'send'),
+    [
+        *[(engine, signal.SIGINT, os.killpg) for engine in PACKAGES],  # Ctrl-C in a terminal: also to the workers
+        *[(engine, signal.SIGTERM, os.kill) for engine in PACKAGES],
+        ('local', signal.SIGINT, os.kill),
+        ('local', signal.SIGTERM, os.killpg),
+    ],
+)
+def test_a_signal_ends_program_and_workers_in_the_midst_of_a_part_without_a_message(packed, photos, pipe, tmp_path, engine, number, send):
+    pytest.importorskip(PACKAGES[engine])
+    process = start(packed, photos, '--output', tmp_path / 'scores', '--engine', engine, '--workers', 2, '--part-size', PART)
     with open_when_read(pipe[0], process) as file:
         send(process.pid, number)
         wait_until_nobody_reads(file)
     assert process.communicate() == ('', '') and process.returncode == 128 + number
     assert not [path for path in (tmp_path / 'scores').iterdir() if path.name.startswith('.') or path.name in ('_lock', '_SUCCESS')]
-
-
-def test_a_network_that_changes_while_its_images_are_scored_is_refused(packed, photos, pipe, tmp_path, engine):
-    image, content = pipe
-    network = tmp_path / 'packed'
-    for suffix in ('-symbol.json', '-0000.params'):
-        pathlib.Path(f'{network}{suffix}').write_bytes(pathlib.Path(f'{packed}{suffix}').read_bytes())
-    process = start(network, photos, '--output', tmp_path / 'scores', '--engine', engine, '--workers', 1, '--part-size', PART)
-    with open_when_read(image, process) as file:  # the part after this one is not computed before
-        symbol = pathlib.Path(f'{network}-symbol.json')
-        symbol.write_text(symbol.read_text().replace('cat', 'cow'))
-        file.write(content)
-    errors = process.communicate()[1].splitlines()
-    assert process.returncode == 2 and [line for line in errors if line.startswith('error: ')] == errors[-1:]
-    assert f'error: the network {network} was changed' in errors[-1]
-
-
-@pytest.fixture
-def job(packed, photos, tmp_path):
-    options = {'spec': SPEC, 'class_names': NAMES, 'top': 1, 'logits': False, 'batch_size': 4}
-    return Job(list_images([str(photos)]), IMAGES, str(tmp_path / 'scores'), prefix=str(packed), **options)
 
 
 def test_the_mark_of_completeness_is_removed_while_rows_are_missing_and_partial_files_at_the_end(job, tmp_path):
@@ -332,53 +178,6 @@ def test_a_batch_that_needs_too_much_memory_is_refused_with_its_first_image(job,
     monkeypatch.setattr(parts_module, 'softmax', exhaust)
     with pytest.raises(UserError, match=f'{photos}/0.png and the 3 images after it need too much memory: choose a smaller --batch-size'):
         score_part(job.scoring, job.parts[0])
-
-
-def test_killed_workers_do_not_add_up_as_long_as_parts_are_finished(monkeypatch):
-    monkeypatch.setattr(engines, '_run_in_pool', lambda scoring, parts, workers: iter([(parts[0].number, 1, 0)]))  # then one is killed
-    assert len(list(run_locally(None, [Part(number, ()) for number in range(10)], 1))) == 10
-
-
-def test_workers_that_are_killed_before_all_parts_are_submitted_end_the_command_with_one_line(monkeypatch):
-    class Pool(concurrent.futures.Executor):
-        def __init__(self, *arguments):
-            pass
-
-        def submit(self, *arguments):
-            raise concurrent.futures.process.BrokenProcessPool
-
-    monkeypatch.setattr(concurrent.futures, 'ProcessPoolExecutor', Pool)
-    with pytest.raises(UserError, match='1 parts are missing, because worker processes were killed 4 times'):
-        list(run_locally(None, [Part(0, ())], 1))
-
-
-@pytest.mark.parametrize(
-    ('engine', 'address'), [('dask', 'tcp://127.0.0.1:1'), ('dask', 'scheduler'), ('ray', '127.0.0.1:1'), ('ray', 'head')]
-)
-def test_a_cluster_that_cannot_be_reached_is_refused_with_its_address(monkeypatch, engine, address):
-    pytest.importorskip(PACKAGES[engine])
-    monkeypatch.setattr(engines, 'CONNECT_SECONDS', 0.1)
-    with pytest.raises(UserError, match=f'can be reached at {address} .*: give '):
-        list(ENGINES[engine](None, [], None, address))
-
-
-@pytest.mark.parametrize(
-    ('error', 'message'),
-    [
-        (ModuleNotFoundError("No module named 'pyarrow'", name='pyarrow'), 'a worker does not have the package pyarrow'),
-        (concurrent.futures.CancelledError(), 'the connection to the Dask scheduler was lost'),
-    ],
-)
-def test_errors_of_a_cluster_are_one_line(monkeypatch, error, message):
-    distributed = pytest.importorskip('distributed')
-
-    def fail(scoring, part):
-        raise error
-
-    monkeypatch.setattr(engines, 'score_part', fail)
-    cluster = distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None)
-    with cluster, pytest.raises(UserError, match=message):
-        list(run_on_dask(None, [Part(0, ())], None, cluster.scheduler_address))
 
 
 @pytest.mark.parametrize(('engine', 'package'), [('local', 'pyarrow'), ('dask', 'distributed'), ('ray', 'ray')])

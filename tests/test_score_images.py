@@ -136,6 +136,21 @@ def test_images_that_were_cut_off_or_removed_after_the_listing_are_unreadable(tm
             image.read()
 
 
+def test_a_file_that_is_larger_than_any_image_is_not_read(tmp_path):
+    with tarfile.open(tmp_path / 'x.tar', 'w') as archive:
+        member = tarfile.TarInfo('a.png')
+        member.size = 3 << 30
+        archive.addfile(member, None)
+    os.truncate(tmp_path / 'x.tar', 4 << 30)  # without using space on the disk
+    (tmp_path / 'y.png').touch()
+    os.truncate(tmp_path / 'y.png', 3 << 30)
+    images = list_images([str(tmp_path)])
+    assert len(images) == 2
+    for image in images:
+        with pytest.raises(UserError, match=r'(a|y)\.png has 3,221,225,472 bytes, more than an image can have'):
+            image.read()
+
+
 @pytest.mark.parametrize(
     'name', ['none', 'none.png', 'notes.txt', 'empty', 'empty.rec', 'wrong.rec', 'wrong.tar', 'x.tar.gz', 'gz.tar', 'no.tar']
 )

@@ -6,13 +6,9 @@ import hashlib
 import io
 import itertools
 import json
-import os
 import pathlib
 import re
-import signal
 import struct
-import subprocess
-import sys
 import zlib
 
 import numpy as np
@@ -22,56 +18,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packed import make_image
-from services import NAMES, Client, HeldNetwork, form, listen, running, write_images, write_networks
+from services import NAMES, expected, form, infer, listen, running, shown
 
 from bmx_melius import Session, UserError
-from bmx_melius.serving.served_network import ServedNetwork, load_networks
+from bmx_melius.serving.served_network import ServedNetwork
 from bmx_melius.serving.service_limits import Limits, Refusal
 from bmx_melius.serving.uploads import check_image
 
+pytest_plugins = ['services']  # its fixtures
 ROOT = pathlib.Path(__file__).parent.parent
-
-
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('networks')
-    write_networks(folder)
-    return folder
-
-
-@pytest.fixture(scope='module')
-def photos(folder):
-    return write_images(folder, 12)
-
-
-@pytest.fixture(scope='module')
-def client(folder):
-    """A client of a service with the three networks."""
-    networks = load_networks([f'{folder}/colour', f'second={folder}/gray', f'{folder}/arrays'])
-    with running(networks.values(), max_batch=4, upload_bytes=50_000, pixels=10_000) as client:
-        yield client
-
-
-@pytest.fixture
-def held(folder):
-    return HeldNetwork('held', f'{folder}/colour')
-
-
-def expected(session, path, top=5):
-    return [(name, probability) for name, probability in session.classify(path, top)]
-
-
-def shown(content):
-    return [(row['name'], row['probability']) for row in content['top']]
 
 
 # --- answers --------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize('name,prefix', [('colour', 'colour'), ('second', 'gray')])
-def test_an_image_gets_the_classes_of_the_session_as_a_body_and_as_a_form(client, folder, photos, name, prefix):
+def test_an_image_gets_the_classes_of_the_session_as_a_body_and_as_a_form(client, folder, uploads, name, prefix):
     session = Session(folder / prefix)
-    for path in photos[:4]:
+    for path in uploads[:4]:
         content = path.read_bytes()
         for body, headers in ((content, {}), (content, {'Content-Type': 'image/jpeg'}), form(content)):
             status, answer, _ = client.post(f'/v1/classify?model={name}', body, headers)
@@ -81,26 +45,25 @@ def test_an_image_gets_the_classes_of_the_session_as_a_body_and_as_a_form(client
     assert shown(client.post(f'/v1/classify?model={name}&top=2', content)[1]) == expected(session, path, top=2)
 
 
-def test_simultaneous_requests_get_the_answers_to_their_own_images(client, folder, photos):
+def test_simultaneous_requests_get_the_answers_to_their_own_images(client, folder, uploads):
     session = Session(folder / 'colour')
     before = client.metric('bmx_melius_batch_images_sum', model='colour') or 0
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        answers = list(pool.map(lambda path: client.post('/v1/classify?model=colour', path.read_bytes()), photos * 4))
-    for path, (status, answer, _) in zip(photos * 4, answers):
+        answers = list(pool.map(lambda path: client.post('/v1/classify?model=colour', path.read_bytes()), uploads * 4))
+    for path, (status, answer, _) in zip(uploads * 4, answers):
         assert status == 200 and shown(answer) == expected(session, path)
     assert client.metric('bmx_melius_batch_images_sum', model='colour') - before == len(answers)
 
 
-def test_images_that_wait_are_computed_as_one_batch(folder, photos, held):
+def test_images_that_wait_are_computed_as_one_batch(folder, uploads, held):
     session = Session(folder / 'colour')
     with running([held], max_batch=4) as client:
-        first = client.start('/v1/classify', photos[0].read_bytes())
+        first = client.start('/v1/classify', uploads[0].read_bytes())
         assert held.began.acquire(timeout=60)
-        others = [client.start('/v1/classify', path.read_bytes()) for path in photos[1:4]]
-        while client.metric('bmx_melius_images_waiting') < 3:
-            pass
+        others = [client.start('/v1/classify', path.read_bytes()) for path in uploads[1:4]]
+        client.wait_for(3, 'bmx_melius_images_waiting')
         held.go.set()
-        for path, finish in zip(photos, [first, *others]):
+        for path, finish in zip(uploads, [first, *others]):
             status, answer, _ = finish()
             assert status == 200 and shown(answer) == expected(session, path)
         assert client.metric('bmx_melius_batch_images_count', model='held') == 2
@@ -165,11 +128,6 @@ def huge_png(width, height):
 
     header = struct.pack('>IIBBBBB', width, height, 8, 2, 0, 0, 0)
     return b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', header) + chunk(b'IDAT', zlib.compress(b'\0' * 100)) + chunk(b'IEND', b'')
-
-
-def infer(shape, count=None, **fields):
-    data = [0] * (int(np.prod(shape)) if count is None else count)
-    return json.dumps({'inputs': [{'name': 'data0', 'datatype': 'FP32', 'shape': shape, 'data': data, **fields}]})
 
 
 FORM = {'Content-Type': 'multipart/form-data; boundary=x'}
@@ -270,112 +228,29 @@ def test_forms_without_an_image_are_refused(client, body, headers, message):
     assert status == 400 and message in content['error']
 
 
-def test_a_body_that_does_not_arrive_is_refused(folder):
-    with running([ServedNetwork('colour', f'{folder}/colour')], read_seconds=0.01) as client:
-        connection = client.connect()
-        connection.putrequest('POST', COLOUR)
-        connection.putheader('Content-Length', '1000')
-        connection.endheaders(b'the first bytes')
-        response = connection.getresponse()
-        assert response.getheader('Connection') == 'close'  # what follows would be the rest of the body
-        assert response.status == 408 and 'within 0.01 seconds' in json.loads(response.read())['error']
-        connection.close()
+def test_outputs_for_an_image_that_are_not_finite_are_refused(folder, uploads):
+    class Infinite(ServedNetwork):
+        def run(self, *arrays):
+            return [output + np.where(arrays[0].any(), np.inf, 0) for output in super().run(*arrays)]
+
+    with running([Infinite('infinite', f'{folder}/colour')]) as client:
+        status, content, _ = client.post('/v1/classify', uploads[0].read_bytes())
+        assert status == 422 and 'values that are not finite for the upload' in content['error']
 
 
-def test_past_the_limit_requests_are_refused_and_the_accepted_ones_answered(folder, photos, held):
-    """Requests for another network and for metrics are not affected."""
-    session = Session(folder / 'colour')
-    with running([held, ServedNetwork('free', f'{folder}/gray')], workers=3, queue=2) as client:
-        accepted = []
-        for path in photos[:2]:
-            accepted.append(client.start('/v1/classify?model=held', path.read_bytes()))
-            while client.metric('bmx_melius_requests_in_progress', model='held') < len(accepted):
-                pass
-        for path in ('/v1/classify?model=held', '/v2/models/held/infer'):
-            status, content, headers = client.post(path, photos[2].read_bytes())
-            assert status == 429 and 'try again later' in content['error'] and int(headers['Retry-After']) >= 1
-        assert client.metric('bmx_melius_refused_total', model='held', reason='busy') == 2
-        assert client.post('/v1/classify?model=free', photos[0].read_bytes())[0] == 200
-        held.go.set()
-        for path, finish in zip(photos, accepted):
-            status, answer, _ = finish()
-            assert status == 200 and shown(answer) == expected(session, path)
-        assert client.post('/v1/classify?model=held', photos[2].read_bytes())[0] == 200
-        assert client.metric('bmx_melius_requests_in_progress', model='held') == 0
-
-
-def test_a_defect_is_answered_without_its_details(folder, photos, capsys):
+def test_a_defect_is_answered_without_its_details(folder, uploads, capsys):
     class Broken(ServedNetwork):
         def describe(self, outputs, top):
             raise ZeroDivisionError('a defect')
 
     with running([Broken('broken', f'{folder}/colour')]) as client:
-        status, content, _ = client.post('/v1/classify', photos[0].read_bytes())
+        status, content, _ = client.post('/v1/classify', uploads[0].read_bytes())
         assert status == 500 and 'its log has the reason' in content['error'] and 'defect' not in content['error']
         assert client.metric('bmx_melius_requests_total', endpoint='classify', model='broken', status='500') == 1
     assert 'ZeroDivisionError: a defect' in capsys.readouterr().err
 
 
-# --- the end --------------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_stopping_service_finishes_accepted_requests_and_refuses_others(folder, photos, held):
-    session = Session(folder / 'colour')
-    with running([held]) as client:
-        accepted = client.start('/v1/classify', photos[0].read_bytes())
-        assert held.began.acquire(timeout=60)
-        client.server.handle_exit(signal.SIGTERM, None)
-        for path in ('/readyz', '/v2/health/ready', '/v2/models/held/ready'):
-            assert client.get(path)[:2][0] == 503
-        assert client.get('/healthz')[0] == 200
-        status, content, headers = client.post('/v1/classify', photos[1].read_bytes())
-        assert status == 503 and 'stopping' in content['error'] and 'Retry-After' in headers
-        held.go.set()
-        status, answer, _ = accepted()
-        assert status == 200 and shown(answer) == expected(session, photos[0])
-
-
-def test_requests_that_cannot_be_finished_in_time_are_answered(folder, photos, held):
-    with running([held], stop_seconds=0) as client:
-        accepted = [client.start('/v1/classify', photos[0].read_bytes()) for _ in range(2)]
-        while client.metric('bmx_melius_images_waiting') < 1:  # the other one is computed
-            pass
-        client.server.handle_exit(signal.SIGTERM, None)
-        for finish in accepted:
-            status, content, _ = finish()
-            assert status == 503 and 'stopped before it could answer' in content['error']
-        held.go.set()
-
-
-SERVE = """\
-import sys
-sys.argv[0] = '/usr/bin/bmx-melius'
-sys.modules['mxnet'] = None  # importing it fails
-from bmx_melius.__main__ import main
-status = main(['serve', *sys.argv[1:]])
-print('ended', status)
-sys.exit(status)
-"""
-
-
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_the_command_serves_without_mxnet_until_a_signal(folder, photos, number):
-    command = [sys.executable, '-W', 'ignore', '-c', SERVE, f'{folder}/colour', f'second={folder}/gray', '--port', '0']
-    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *sys.path[1:]])}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout.readline().startswith('colour: Session(colour, 8x6, ')
-        assert process.stdout.readline().startswith('second: Session(gray, 8x6, ')
-        address = re.fullmatch(r'listening on http://127\.0\.0\.1:(\d+)/\n', process.stdout.readline())
-        client = Client(int(address[1]))
-        answer = client.post('/v1/classify?model=second', photos[0].read_bytes())[1]
-        assert shown(answer) == expected(Session(folder / 'gray'), photos[0])
-        process.send_signal(number)
-        output, errors = process.communicate(timeout=60)
-        assert (process.returncode, output, errors) == (0, 'ended 0\n', '')
-    finally:
-        process.kill()
-        process.communicate()
+# --- the command --------------------------------------------------------------------------------------------------------------------------
 
 
 def test_wrong_arguments_are_named(run, folder):
@@ -384,6 +259,7 @@ def test_wrong_arguments_are_named(run, folder):
         ([f'{folder}/colour', f'{folder}/colour'], 'two networks are called colour'),
         ([f'a/b=c={folder}/colour'], 'symbol.json'),
         ([f'a b={folder}/colour'], "'a b' cannot be a part of a URL"),
+        ([f'..={folder}/colour'], "'..' cannot be a part of a URL"),
         ([f'{folder}/colour', '--threads', '2000'], 'threads must be'),
         ([f'{folder}/colour', '--port', '70000'], 'expected a port'),
         ([f'{folder}/colour', '--max-megapixels', '90'], 'from 0.001 to 89'),
@@ -399,8 +275,9 @@ def test_an_address_in_use_is_named(run, folder):
         port = listener.getsockname()[1]
         status, _, errors = run('serve', folder / 'colour', '--port', port)
         assert status == 2 and errors.startswith(f'error: cannot listen on 127.0.0.1, port {port}: ')
-    with pytest.raises(UserError, match='cannot listen on nowhere.invalid'):
-        listen('nowhere.invalid', 0)
+    for host in ('nowhere.invalid', 'x' * 70):
+        with pytest.raises(UserError, match=f'cannot listen on {host}, port 0: '):
+            listen(host, 0)
 
 
 # --- the page -------------------------------------------------------------------------------------------------------------------------

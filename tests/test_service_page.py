@@ -18,11 +18,10 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
-from services import running, write_images, write_networks
 
 from bmx_melius import Session
-from bmx_melius.serving.served_network import load_networks
 
+pytest_plugins = ['services']  # its fixtures
 SECONDS = 60  # until a page must have changed
 DROP = """
 const content = Uint8Array.from(atob(arguments[0]), (character) => character.charCodeAt(0));
@@ -50,25 +49,6 @@ return [...document.querySelectorAll('h1, label, .action, .hint, th, td, caption
 
 
 @pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('networks')
-    write_networks(folder)
-    return folder
-
-
-@pytest.fixture(scope='module')
-def photos(folder):
-    return write_images(folder, 4)
-
-
-@pytest.fixture(scope='module')
-def service(folder):
-    networks = load_networks([f'{folder}/colour', f'{folder}/gray', f'{folder}/arrays'])
-    with running(networks.values(), pixels=10_000) as client:
-        yield client
-
-
-@pytest.fixture(scope='module')
 def browser():
     options = webdriver.ChromeOptions()
     for argument in ('--headless=new', '--no-sandbox', '--disable-dev-shm-usage', '--disable-gpu', '--window-size=1000,900'):
@@ -80,9 +60,9 @@ def browser():
 
 
 @pytest.fixture
-def page(browser, service):
+def page(browser, client):
     """The page, newly loaded; at the end it must have reported no error."""
-    browser.get(f'http://127.0.0.1:{service.port}/')
+    browser.get(f'http://127.0.0.1:{client.port}/')
     wait(browser, lambda: browser.find_elements(By.TAG_NAME, 'option'))
     yield browser
     problems = [line for line in browser.get_log('browser') if 'the server responded with a status of' not in line['message']]
@@ -114,27 +94,27 @@ def classes(page, session, path):
     assert status(page) == ', '.join(wanted[0])
 
 
-def test_a_chosen_image_gets_the_classes_of_the_session(page, folder, photos):
+def test_a_chosen_image_gets_the_classes_of_the_session(page, folder, uploads):
     file = page.find_element(By.ID, 'file')
-    for path in photos:
+    for path in uploads[:4]:
         file.send_keys(str(path))
         classes(page, Session(folder / 'colour'), path)
     preview = page.find_element(By.ID, 'preview')
     wait(page, lambda: preview.is_displayed() and preview.get_property('naturalWidth') == 31)
-    Select(page.find_element(By.ID, 'model')).select_by_visible_text('gray')  # the same image with the other network
-    classes(page, Session(folder / 'gray'), photos[-1])
+    Select(page.find_element(By.ID, 'model')).select_by_visible_text('second')  # the same image with the other network
+    classes(page, Session(folder / 'gray'), path)
 
 
 def test_only_networks_that_classify_images_can_be_chosen(page):
-    assert [option.text for option in Select(page.find_element(By.ID, 'model')).options] == ['colour', 'gray']
+    assert [option.text for option in Select(page.find_element(By.ID, 'model')).options] == ['colour', 'second']
 
 
-def test_an_image_can_be_dropped(page, folder, photos):
-    assert page.execute_script(DROP, base64.b64encode(photos[1].read_bytes()).decode(), photos[1].name)
-    classes(page, Session(folder / 'colour'), photos[1])
+def test_an_image_can_be_dropped(page, folder, uploads):
+    assert page.execute_script(DROP, base64.b64encode(uploads[1].read_bytes()).decode(), uploads[1].name)
+    classes(page, Session(folder / 'colour'), uploads[1])
 
 
-def test_what_the_service_refuses_is_shown_and_the_next_image_works(page, folder, photos, tmp_path):
+def test_what_the_service_refuses_is_shown_and_the_next_image_works(page, folder, uploads, tmp_path):
     file = io.BytesIO()
     PIL.Image.fromarray(np.zeros((101, 100, 3), np.uint8)).save(file, format='PNG')
     for content, message in ((b'no image', 'neither a JPEG nor a PNG'), (file.getvalue(), 'at most 10,000')):
@@ -142,12 +122,12 @@ def test_what_the_service_refuses_is_shown_and_the_next_image_works(page, folder
         wait(page, lambda message=message: message in status(page))
         assert 'error' in page.find_element(By.ID, 'status').get_attribute('class')
         assert not page.find_element(By.ID, 'classes').is_displayed()
-    page.find_element(By.ID, 'file').send_keys(str(photos[0]))
-    classes(page, Session(folder / 'colour'), photos[0])
+    page.find_element(By.ID, 'file').send_keys(str(uploads[0]))
+    classes(page, Session(folder / 'colour'), uploads[0])
     assert 'error' not in page.find_element(By.ID, 'status').get_attribute('class')
 
 
-def test_names_of_classes_are_shown_as_text(page, service, folder, photos):
+def test_names_of_classes_are_shown_as_text(page):
     """They come from files; markup in them must not become a part of the page."""
     page.execute_script('addRow({class: 3, name: "<b>bold</b>", probability: 0.5}); byId("classes").hidden = false;')
     assert rows(page)[-1] == ('<b>bold</b>', '50.0 %') and not page.find_elements(By.TAG_NAME, 'b')
@@ -168,14 +148,14 @@ def test_everything_can_be_reached_by_the_keyboard_and_has_a_name(page):
 
 @pytest.mark.parametrize('scheme', ['light', 'dark'])
 @pytest.mark.parametrize('width', [320, 1000])
-def test_the_page_fits_phones_and_has_contrast_in_both_colour_schemes(page, folder, photos, scheme, width):
+def test_the_page_fits_phones_and_has_contrast_in_both_colour_schemes(page, folder, uploads, scheme, width):
     page.execute_cdp_cmd('Emulation.setEmulatedMedia', {'features': [{'name': 'prefers-color-scheme', 'value': scheme}]})
     page.execute_cdp_cmd(
         'Emulation.setDeviceMetricsOverride', {'width': width, 'height': 640, 'deviceScaleFactor': 1, 'mobile': width < 500}
     )
     try:
-        page.find_element(By.ID, 'file').send_keys(str(photos[0]))
-        classes(page, Session(folder / 'colour'), photos[0])
+        page.find_element(By.ID, 'file').send_keys(str(uploads[0]))
+        classes(page, Session(folder / 'colour'), uploads[0])
         assert page.execute_script('return [document.documentElement.scrollWidth, innerWidth]') == [width, width]
         found = page.execute_script(CONTRASTS)
         assert len(found) > 10 and all(contrast >= 4.5 for _, contrast in found), found
@@ -187,9 +167,9 @@ def test_the_page_fits_phones_and_has_contrast_in_both_colour_schemes(page, fold
         page.execute_cdp_cmd('Emulation.clearDeviceMetricsOverride', {})
 
 
-def test_the_page_requests_nothing_from_other_hosts(page, service, photos, folder):
-    page.find_element(By.ID, 'file').send_keys(str(photos[0]))
-    classes(page, Session(folder / 'colour'), photos[0])
+def test_the_page_requests_nothing_from_other_hosts(page, client, uploads, folder):
+    page.find_element(By.ID, 'file').send_keys(str(uploads[0]))
+    classes(page, Session(folder / 'colour'), uploads[0])
     loaded = page.execute_script('return performance.getEntriesByType("resource").map((entry) => entry.name)')
-    origin = f'http://127.0.0.1:{service.port}/'
+    origin = f'http://127.0.0.1:{client.port}/'
     assert loaded and all(name.startswith((origin, 'blob:', 'data:')) for name in loaded), json.dumps(loaded)

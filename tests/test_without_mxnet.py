@@ -159,10 +159,10 @@ def test_commands_on_packed_networks_say_what_else_they_need(folder):
     assert run_without(without_pillow, pixels, cwd=folder).stdout == '3\n'
 
 
-@pytest.mark.parametrize('missing', ['starlette', 'uvicorn', 'prometheus_client', 'python_multipart'])
+@pytest.mark.parametrize('missing', ['starlette', 'uvicorn', 'h11', 'prometheus_client', 'python_multipart'])
 def test_serve_names_the_extra_that_it_needs(folder, missing):
     line = _error(run_commands((*WITH_MXNET, missing), ['serve packed --port 0'], folder))
-    assert line.endswith("which is not installed: pip install 'bmx-melius[serve]'")
+    assert line.endswith(f"needs the package {missing}, which is not installed: pip install 'bmx-melius[serve]'")
 
 
 def _error(outcome):

@@ -26,5 +26,5 @@ if [ ${#packages[@]} -gt 0 ]; then
     exit 1
 fi
 
-"$python" -W ignore -c 'import locust, selenium, bmx_melius.serving.web_server'  # otherwise the tests would be skipped
+"$python" -c 'import locust, selenium'  # one clear error instead of tests that fail
 BMX_MELIUS_TEST_SERVICE=1 exec "$python" -m pytest tests/test_batching.py tests/test_service*.py "$@"

@@ -81,7 +81,11 @@ def add_parser(commands):
         help=f'size of an uploaded image, in 10^6 pixels, at most {MOST_MEGAPIXELS} (default: %(default)g)',
     )
     limits.add_argument(
-        '--read-seconds', type=_positive, default=30.0, metavar='S', help='time in which a request must arrive (default: %(default)g)'
+        '--read-seconds',
+        type=_positive,
+        default=30.0,
+        metavar='S',
+        help='time in which the headers of a request, and then its body, must arrive (default: %(default)g)',
     )
     limits.add_argument(
         '--stop-seconds', type=_not_negative, default=30.0, metavar='S', help='time to finish requests after SIGTERM (default: %(default)g)'
@@ -107,10 +111,14 @@ def run(arguments, output):
     )
     networks = load_networks(arguments.networks, arguments.threads)
     listener = web_server.listen(arguments.host, arguments.port)
-    for network in networks.values():
-        print(network, file=output)
-    print(f'listening on {web_server.url_of(listener)}', file=output, flush=True)
-    web_server.WebServer(Service(networks, limits, arguments.workers), arguments.stop_seconds).run(listener)
+
+    def announce():
+        for network in networks.values():
+            print(network, file=output)
+        print(f'listening on {web_server.url_of(listener)}', file=output, flush=True)
+
+    service = Service(networks, limits, arguments.workers)
+    web_server.WebServer(service, limits.read_seconds, arguments.stop_seconds, announce).run(listener)
 
 
 def _port(text):

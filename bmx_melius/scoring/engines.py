@@ -1,17 +1,21 @@
 """Distribution of the parts of a job over processes of this machine, or over the workers of Dask or Ray.
 
-Each function yields the results of `score_part` as parts are finished, in any order. Workers need this package, the packed files and the
-images under the same paths. A part whose worker is killed is computed again by another one, at most `RETRIES` times; then `UserError` is
-raised. Local processes are killed all together when one of them is; there the limit is that of losses between two parts that are finished.
+Each function yields the results of `score_part` as parts are finished, in any order. At most `PARTS_PER_WORKER` parts for each worker are
+submitted and not finished, so that queues do not grow with the number of images, and no worker waits for the next part. Workers need this
+package, the packed files and the images under the same paths. A part whose worker is killed is computed again by another one, at most
+`RETRIES` times; then `UserError` is raised. Local processes are killed all together when one of them is; there the limit is that of losses
+between two parts that are finished.
 """
 
 import concurrent.futures
 import concurrent.futures.process
 import contextlib
 import functools
+import itertools
 import logging
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.resource_tracker
 import os
 import signal
 import socket
@@ -22,6 +26,7 @@ from ..reporting import LOG
 from .part import score_part
 
 RETRIES = 3
+PARTS_PER_WORKER = 4
 CONNECT_SECONDS = 10  # to reach the cluster of an address
 _ENVIRONMENT = {  # of workers
     'BMX_MELIUS_WITHOUT_MXNET': '1',  # MXNet would delay their start by seconds
@@ -29,6 +34,30 @@ _ENVIRONMENT = {  # of workers
     'PYTHONWARNINGS': 'ignore',  # Pillow warns about images that it reads nevertheless, of which there may be thousands
 }
 _INSTALLATION = "the workers need the same version of bmx-melius, with 'bmx-melius[score]' or 'bmx-melius[ray]'"
+
+
+def _in_flight(parts, workers, submit, wait):
+    """Submit parts, and yield the futures of those that are finished.
+
+    Parameters
+    ----------
+    parts : iterable of Part
+    workers : callable
+        Returns the number of workers, which may change.
+    submit : callable
+        part -> future
+    wait : callable
+        set of futures -> those of them that are finished, at least one
+    """
+    parts, running = iter(parts), set()
+    while True:
+        room = PARTS_PER_WORKER * max(1, workers()) - len(running)
+        running.update(map(submit, itertools.islice(parts, max(0, room))))
+        if not running:
+            return
+        for future in wait(running):
+            running.discard(future)
+            yield future
 
 
 def run_locally(scoring, parts, workers, address=None):
@@ -46,10 +75,21 @@ def run_locally(scoring, parts, workers, address=None):
 
 def _run_in_pool(scoring, parts, workers):
     """Yield the results of parts until all are finished or a worker is killed, which ends the others."""
-    with _pool(workers) as pool, contextlib.suppress(concurrent.futures.process.BrokenProcessPool):
-        with _environment(), _without_interrupts():
-            futures = [pool.submit(score_part, scoring, part) for part in parts]
-        for future in concurrent.futures.as_completed(futures):
+
+    def submit(part):
+        try:
+            with _environment(), _without_interrupts():  # it may start a process
+                return pool.submit(score_part, scoring, part)
+        except concurrent.futures.process.BrokenProcessPool as error:  # others may have been finished before
+            future = concurrent.futures.Future()
+            future.set_exception(error)
+            return future
+
+    def wait(futures):
+        return concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_COMPLETED).done
+
+    with _pool(workers) as pool:
+        for future in _in_flight(parts, lambda: workers, submit, wait):
             if not isinstance(future.exception(), concurrent.futures.process.BrokenProcessPool):  # which all get that are not finished
                 yield future.result()
 
@@ -77,18 +117,30 @@ def run_on_dask(scoring, parts, workers, address=None):
     with contextlib.ExitStack() as stack:
         if address is None:
             stack.enter_context(_environment())
-            cluster = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR)
+            with _without_interrupts():  # the thread that starts and replaces workers inherits this
+                cluster = distributed.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+                )
             client = stack.enter_context(distributed.Client(stack.enter_context(cluster)))
         else:
             client = stack.enter_context(_dask_client(address))
-        futures = client.map(functools.partial(score_part, scoring), parts, pure=False)
+        completed = distributed.as_completed()
+
+        def submit(part):
+            future = client.submit(score_part, scoring, part, pure=False)
+            completed.add(future)
+            return future
+
         try:
-            for future in distributed.as_completed(futures):
+            for future in _in_flight(parts, lambda: sum(client.nthreads().values()), submit, lambda futures: [next(completed)]):
                 yield future.result()
         except distributed.KilledWorker as error:
             raise _lost('some of the') from error
-        except concurrent.futures.CancelledError as error:
-            raise UserError('the connection to the Dask scheduler was lost; the same command continues') from error
+        except (concurrent.futures.CancelledError, OSError, distributed.TimeoutError) as error:
+            if getattr(error, 'errno', None):  # of the system, in a worker: a full disk
+                raise
+            reason = '' if isinstance(error, concurrent.futures.CancelledError) else f' ({error})'
+            raise UserError(f'the connection to the Dask scheduler was lost{reason}; the same command continues') from error
         except ModuleNotFoundError as error:
             raise _incomplete(error) from error
 
@@ -96,6 +148,7 @@ def run_on_dask(scoring, parts, workers, address=None):
 def _dask_client(address):
     import distributed
 
+    logging.getLogger('distributed.client').setLevel(logging.CRITICAL)  # it would report a lost connection by tracebacks
     try:
         client = distributed.Client(address, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
@@ -109,12 +162,12 @@ def run_on_ray(scoring, parts, workers, address=None):
     """Compute parts on the Ray cluster with this address, ``HOST:PORT`` or ``auto``, or on a new one of `workers` processes."""
     import ray
 
-    _connect_to_ray(workers, address)
+    with _same_handler(signal.SIGTERM):  # Ray's would print a stack trace
+        _connect_to_ray(workers, address)
     try:
         task = ray.remote(max_retries=RETRIES, runtime_env={'env_vars': _ENVIRONMENT})(score_part)
-        waiting = [task.remote(scoring, part) for part in parts]
-        while waiting:
-            (finished,), waiting = ray.wait(waiting)
+        submit = functools.partial(task.remote, scoring)
+        for finished in _in_flight(parts, _ray_workers, submit, lambda references: ray.wait(list(references))[0]):
             yield ray.get(finished)
     except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
         raise _lost('some of the') from error
@@ -124,6 +177,13 @@ def run_on_ray(scoring, parts, workers, address=None):
         raise error.cause from error
     finally:
         ray.shutdown()
+
+
+def _ray_workers():
+    """Return the number of cores of all nodes, each of which computes a part."""
+    import ray
+
+    return int(ray.cluster_resources().get('CPU', 0))
 
 
 def _connect_to_ray(workers, address):
@@ -168,11 +228,23 @@ def _end_with_program(ended):
 @contextlib.contextmanager
 def _without_interrupts():
     """Start worker processes without the signal of Ctrl-C, which reaches all processes of a terminal: the program ends its workers."""
+    multiprocessing.resource_tracker.ensure_running()  # otherwise the first worker would start it, which unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _same_handler(number):
+    """Restore the handler of a signal after the block. Only the main thread can change it."""
+    before = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(number, before)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from ..files import read_bytes
 from ..pixels import SUFFIXES
 
 RECORD, TAR = '.rec', '.tar'
+_MOST_BYTES = 1 << 31  # of an image file: more than that of the largest image that is decoded, without compression
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,9 @@ class EncodedImage:
     in_record: bool = False
 
     def read(self) -> bytes:
-        """Return the content of the image file. Raises `UserError`, among them `FileError`, if it cannot be read."""
+        """Return the content of the image file. Raises `UserError`, among them `FileError`, if it is too large or cannot be read."""
+        if self.size > _MOST_BYTES and not self.in_record:  # would exhaust the memory, which ends the job
+            raise UserError(f'{self.name} has {self.size:,} bytes, more than an image can have ({_MOST_BYTES:,})')
         if self.offset is None:
             return read_bytes(self.file)
         with open(self.file, 'rb') as file:

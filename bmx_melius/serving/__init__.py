@@ -3,6 +3,7 @@
 ``served_network``   a packed network in the service: its `Session`, what clients can ask about it, images and scores
 ``service_limits``   limits of sizes and of the number of requests, and refusals with their HTTP status
 ``batch_queue``      which waiting requests form the next batch; ``batcher`` runs the batches in threads
+``interruptions``    requests that end before their answer: clients that disconnect, and the end of the service
 ``tensors``          requests and responses of the Open Inference Protocol (KServe V2), as JSON or binary
 ``uploads``          bodies of requests within the limits, and uploaded images
 ``service_metrics``  counters and histograms for Prometheus

@@ -50,6 +50,16 @@ class BatchQueue:
             raise ValueError(f'a request must have 1 to {self._max_batch} images, not {images}')
         self._groups.setdefault(group, collections.deque()).append((now, images, request))
 
+    def remove(self, group, request):
+        """Remove a request that nobody waits for any longer. Do nothing if it has been taken."""
+        waiting = self._groups.get(group, ())
+        for position, (_, _, other) in enumerate(waiting):
+            if other is request:
+                del waiting[position]
+                break
+        if group in self._groups and not waiting:
+            del self._groups[group]
+
     def take(self, now):
         """Remove and return the next batch, a list of requests in their order of arrival; empty if no group is ripe.
 

@@ -52,7 +52,6 @@ class Batcher:
         self._queue = BatchQueue(max_batch, max_delay)
         self._executor = concurrent.futures.ThreadPoolExecutor(workers, 'bmx-melius-run')
         self._idle, self._observe, self._timer = workers, observe, None
-        self._unanswered = set()  # futures
 
     async def run(self, network, arrays):
         """Run a network on arrays, possibly together with those of other requests.
@@ -72,23 +71,18 @@ class Batcher:
         ------
         Exception
             Whatever the network raises for these arrays.
+
+        If the call is cancelled, the request leaves the queue.
         """
         loop = asyncio.get_running_loop()
         request = _Request(network, tuple(arrays), loop.create_future())
         group = id(network), tuple(array.shape[1:] for array in arrays)
         self._queue.put(group, request, request.images, loop.time())
         self._start_runs()
-        self._unanswered.add(request.future)
         try:
             return await request.future
         finally:
-            self._unanswered.discard(request.future)
-
-    def abandon(self, error):
-        """Raise an exception in all calls of `run`; batches that are not computed yet will not be."""
-        for future in self._unanswered:
-            if not future.done():
-                future.set_exception(error)
+            self._queue.remove(group, request)  # if the call has been cancelled
 
     def images_waiting(self):
         """Return the number of images that wait for a run."""
@@ -108,7 +102,7 @@ class Batcher:
             batch = self._queue.take(loop.time())
             if not batch:
                 break
-            batch = [request for request in batch if not request.future.done()]  # the others have been cancelled or abandoned
+            batch = [request for request in batch if not request.future.done()]  # the others have just been cancelled
             if not batch:
                 continue
             self._idle -= 1
@@ -123,7 +117,7 @@ class Batcher:
         self._idle += 1
         seconds, results = run.result()
         for request, (outputs, error) in zip(batch, results):
-            if request.future.done():  # cancelled or abandoned
+            if request.future.done():  # cancelled
                 continue
             if error is None:
                 request.future.set_result(outputs)
@@ -143,12 +137,12 @@ def _timed(batch):
 def _results(batch):
     """Return (outputs, None) or (None, error) of each request. If the whole batch fails, its requests run one by one.
 
-    So that a request never fails because of others: their memory together may exceed the limit of a run.
+    So that a request never fails because of others: together they may need more memory than there is or a run may take.
     """
     try:
         return [(outputs, None) for outputs in _outputs(batch)]
     except Exception as error:  # handed to the request, whatever it is
-        if len(batch) == 1 or not isinstance(error, UserError):
+        if len(batch) == 1 or not isinstance(error, (UserError, MemoryError)):
             return [(None, error)] * len(batch)
         return [result for request in batch for result in _results([request])]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import time
 
 from starlette.applications import Starlette
@@ -15,6 +16,7 @@ from ..errors import UserError
 from ..process import usable_cores
 from . import tensors, uploads
 from .batcher import Batcher
+from .interruptions import Interruptions
 from .service_limits import Admission, Refusal
 from .service_metrics import CONTENT_TYPE, ServiceMetrics
 from .web_page import CONTENT_SECURITY_POLICY, PAGE
@@ -44,6 +46,7 @@ class Service:
     def __init__(self, networks, limits, workers=1):
         self._networks, self._limits, self.stopping = networks, limits, False
         self._admissions = {name: Admission(limits.queue) for name in networks}
+        self._interruptions = Interruptions()
         self._batcher = Batcher(limits.max_batch, limits.max_delay, workers, lambda *run: self._metrics.observe_run(*run))
         self._metrics = ServiceMetrics(self._admissions, self._batcher.images_waiting)
         self._readers = concurrent.futures.ThreadPoolExecutor(usable_cores(), 'bmx-melius-read')  # decode images, parse JSON
@@ -95,8 +98,8 @@ class Service:
             admission.close()
 
     def abandon(self):
-        """Answer the requests that wait for a run with status 503, because there is no more time."""
-        self._batcher.abandon(Refusal(503, 'the service has stopped before it could answer this request', 'stopping'))
+        """Answer all requests in progress with status 503, because there is no more time."""
+        self._interruptions.interrupt_all(lambda: Refusal(503, 'the service has stopped before it could answer this request', 'stopping'))
 
     def in_progress(self):
         """Return the number of requests that have been accepted and not yet been answered."""
@@ -112,28 +115,38 @@ class Service:
     async def _classify(self, request):
         network = self._chosen(request, request.query_params.get('model'))
         top = _parse_top(request.query_params.get('top'))
-        with self._admissions[network.name].admitted():
+        with self._admitted(network):
             if network.not_a_classifier:
                 raise Refusal(422, f'{network.name} cannot classify images: {network.not_a_classifier}')
             content = await uploads.read_image(request, self._limits)
-            image = await self._in_thread(self._read_image, network, content)
-            outputs = await self._batcher.run(network, [image])
+            async with self._interruptions.while_connected(request.receive):
+                image = await self._in_thread(self._read_image, network, content)
+                del content  # of megabytes, not while the image waits
+                outputs = await self._batcher.run(network, [image])
             return JSONResponse({'model': network.name, 'top': network.describe(outputs, top)})
 
     async def _infer(self, request):
         network = self._chosen(request, request.path_params['model'])
-        with self._admissions[network.name].admitted():
+        with self._admitted(network):
             body = await uploads.read_body(request, self._limits)
             length = request.headers.get(tensors.LENGTH_HEADER)
-            parsed = await self._in_thread(self._parse, network, body, length)
-            try:
-                outputs = await self._batcher.run(network, parsed.arrays)
-            except UserError as error:  # such as too little memory for images of this size
-                raise Refusal(400, str(error)) from error
-            content, length = await self._in_thread(tensors.write_response, network.name, parsed, network.output_names, outputs)
+            async with self._interruptions.while_connected(request.receive):
+                parsed = await self._in_thread(self._parse, network, body, length)
+                del body
+                try:
+                    outputs = await self._batcher.run(network, parsed.arrays)
+                except UserError as error:  # such as too little memory for images of this size
+                    raise Refusal(400, str(error)) from error
+                content, length = await self._in_thread(tensors.write_response, network.name, parsed, network.output_names, outputs)
             if length is None:
                 return Response(content, media_type='application/json')
             return Response(content, media_type='application/octet-stream', headers={tensors.LENGTH_HEADER: str(length)})
+
+    @contextlib.contextmanager
+    def _admitted(self, network):
+        """Count a request in progress within the block, which `abandon` ends."""
+        with self._admissions[network.name].admitted(), self._interruptions.interruptible():
+            yield
 
     def _read_image(self, network, content):
         uploads.check_image(content, self._limits)

@@ -13,7 +13,7 @@ from ..exported import Exported
 from ..pixels import decode
 from .service_limits import Refusal
 
-_NAME = re.compile(r'[\w.-]+', re.ASCII)  # it becomes a part of URLs
+_NAME = re.compile(r'\w[\w.-]*', re.ASCII)  # it becomes a part of URLs, where . and .. have a meaning
 _SHAPES_KEPT = 64
 
 
@@ -49,7 +49,9 @@ class ServedNetwork:
 
     def __init__(self, name, prefix, threads=0):
         if not _NAME.fullmatch(name):
-            raise UserError(f'{name!r} cannot be a part of a URL: name the network with letters, digits, _, . and -, NAME=PREFIX')
+            raise UserError(
+                f'{name!r} cannot be a part of a URL: name the network with letters, digits and _, and after them . and -, NAME=PREFIX'
+            )
         self.name = name
         self._session = Session(prefix, threads=threads)
         self.input_names, self.input_shapes = self._session.input_names, self._session.input_shapes
@@ -118,9 +120,17 @@ class ServedNetwork:
         outputs : list of numpy.ndarray
             Result of `run` for one image.
         top : int
+
+        Raises
+        ------
+        Refusal
+            If the outputs are not finite.
         """
         (scores,) = (output.reshape(1, -1) for output in outputs)
-        require_finite(scores, self.name, ['the upload'])
+        try:
+            require_finite(scores, self.name, ['the upload'])
+        except UserError as error:
+            raise Refusal(422, str(error)) from error
         rows = describe_classes(scores[0], self._session.class_names, top)
         return [{'class': number, 'name': name, 'probability': probability} for number, name, probability in rows]
 

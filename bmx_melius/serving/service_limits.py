@@ -5,7 +5,8 @@ import dataclasses
 
 _SLOW, _BUSY, _STOPPING = 408, 429, 503
 _RETRY = {'Retry-After': '1'}  # seconds
-_HEADERS = {_SLOW: {'Connection': 'close'}, _BUSY: _RETRY, _STOPPING: _RETRY}
+_CLOSE = {'Connection': 'close'}
+_HEADERS = {_SLOW: _CLOSE, _BUSY: _RETRY, _STOPPING: {**_RETRY, **_CLOSE}}
 MOST_MEGAPIXELS = 89  # of `Limits.pixels`: from there on Pillow warns of every image
 
 
@@ -26,7 +27,7 @@ class Limits:
     pixels : int
         Height times width of an uploaded image, at most `MOST_MEGAPIXELS` millions.
     read_seconds : float
-        Time in which the body of a request must arrive.
+        Time in which the headers of a request must arrive, and then its body.
     """
 
     max_batch: int = 8
