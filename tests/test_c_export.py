@@ -245,6 +245,43 @@ def test_no_library_function_is_called(level, tmp_path):
     assert [line for line in symbols.splitlines() if ' U ' in line and '_GLOBAL_OFFSET_TABLE_' not in line] == []
 
 
+def write_files(folder, network):
+    folder.mkdir(exist_ok=True)
+    for file, text in network.files.items():
+        (folder / file).write_text(text)
+
+
+@pytest.mark.parametrize(
+    'flag, message',
+    [
+        ('-ffast-math', '-ffast-math and -Ofast change results'),
+        ('-mfpmath=387', 'float must be computed as float'),
+    ],
+)
+def test_flags_with_other_results_are_refused_when_it_is_compiled(flag, message, tmp_path):
+    if flag.startswith('-m') and not _is_x86():
+        pytest.skip('a flag of x86')
+    write_files(tmp_path, to_c(make_program(), [0], 'net'))
+    done = subprocess.run(['gcc', *FREESTANDING, flag, '-c', 'net.c'], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert done.returncode and f'#error "{message}' in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which('g++'), reason='needs a C++ compiler')
+def test_a_cpp_program_can_call_several_networks(tmp_path):
+    """Also of the same structure, whose kernels and constants have the same names."""
+    for name in ('first', 'second'):
+        write_files(tmp_path, to_c(make_program(), [0], name))
+        subprocess.run(['gcc', *FREESTANDING, '-c', f'{name}.c'], check=True, cwd=tmp_path)
+    (tmp_path / 'main.cc').write_text(
+        '#include "first.h"\n#include "second.h"\n'
+        'static float input[FIRST_INPUT_SIZE], x[FIRST_OUTPUT_SIZE], y[SECOND_OUTPUT_SIZE];\n'
+        'int main() {\n    for (float& number : input) number = 1;\n    first_run(input, x);\n    second_run(input, y);\n'
+        '    for (int i = 0; i < FIRST_OUTPUT_SIZE; ++i) if (x[i] != y[i]) return 1;\n    return x[0] == 0;\n}\n'
+    )
+    subprocess.run(['g++', '-Wall', '-Wextra', '-Werror', '-pedantic', 'main.cc', 'first.o', 'second.o'], check=True, cwd=tmp_path)
+    subprocess.run([tmp_path / 'a.out'], check=True)
+
+
 def test_between_binary_layers_there_is_no_float_arithmetic():
     program = make_program(channels=40)
     sign = {'threshold': np.arange(40, dtype='f'), 'flip': np.zeros(40, bool)}
@@ -274,14 +311,14 @@ def test_a_residual_sum_is_added_in_place():
 
 
 def test_memory_that_is_printed_is_that_of_the_object(tmp_path):
-    network, _, _ = exported(make_program(), 'net')
-    for file, text in network.files.items():
-        (tmp_path / file).write_text(text)
+    network, inputs, outputs = exported(make_program(), 'net')
+    write_files(tmp_path, network)
     subprocess.run(['gcc', *FREESTANDING, '-O1', '-c', 'net.c'], check=True, cwd=tmp_path)
     rows = subprocess.run(['size', '-A', 'net.o'], stdout=subprocess.PIPE, text=True, check=True, cwd=tmp_path).stdout.splitlines()
     sections = {row.split()[0]: int(row.split()[1]) for row in rows if row.startswith('.')}
     assert sections['.bss'] == network.arena and sections['.data'] == 0
     assert sum(layer.weights for layer in network.layers) == network.weights
+    assert network.arguments == 4 * sum(inputs + outputs)
 
 
 def test_the_estimate_of_the_code_knows_every_function():
@@ -298,8 +335,7 @@ def test_an_image_is_normalized_as_for_mxnet(tmp_path):
         '    if (fread(pixels, 1, 108, stdin) != 108) return 1;\n    net_normalize(pixels, input);\n'
         '    return fwrite(input, 4, 108, stdout) != 108;\n}\n'
     )
-    for file, text in to_c(program, [0], 'net', spec=spec).files.items():
-        (tmp_path / file).write_text(text)
+    write_files(tmp_path, to_c(program, [0], 'net', spec=spec))
     subprocess.run(['gcc', *FREESTANDING[:4], 'net.c', 'main.c', '-o', 'main'], check=True, cwd=tmp_path)
     pixels = np.random.RandomState(0).randint(0, 256, (6, 6, 3)).astype(np.uint8)
     done = subprocess.run([tmp_path / 'main'], input=pixels.tobytes(), stdout=subprocess.PIPE, check=True)
@@ -364,6 +400,7 @@ def test_the_command_prints_the_memory_of_each_layer(packed, tmp_path, capsys):
     assert run(packed, tmp_path / 'c') == 0
     output = capsys.readouterr().out
     network = to_c(make_program(), [1, 0], 'packed')
+    assert f'without {network.arguments:,} of inputs and outputs' in output
     assert f'{network.arena:,} for values' in output and f'{network.weights:,} of weights' in output
     for layer in network.layers:
         assert (f'{layer.number:>5}  {layer.name}' in output) == (layer.weights > 0)
@@ -384,6 +421,8 @@ def test_an_input_of_another_size_needs_other_memory(packed, tmp_path, capsys):
         (['--max-flash', '2000'], r'needs [\d,]+ bytes of flash, [\d,]+ more than --max-flash 2000'),
         (['--name', '7net'], "'7net' cannot begin the names of C functions"),
         (['--name', 'while'], "'while' cannot begin"),
+        (['--name', 'String'], "'String' cannot begin"),  # #include <string.h> would find it
+        (['--name', 'net_weights'], "'net_weights' cannot begin"),  # net_weights.h has the weights of net
         (['--input-shape', '2,5,8,6'], 'the batch must be 1'),
         (['--input-shape', '1,4,8,6'], r'for one image it was \(5, 8, 6\)'),
         (['--input-shape', 'other=1,5,8,6'], 'for each input of the network: data0'),
@@ -410,3 +449,12 @@ def test_an_operation_without_a_form_in_c_is_named(name, tmp_path, capsys):
     assert run(tmp_path / 'packed', tmp_path / 'c') == 2
     assert f'operations without a form in C: {name} (operation 0)' in capsys.readouterr().err
     assert not (tmp_path / 'c').exists()
+
+
+def test_constants_that_are_nan_are_refused():
+    program = make_program()
+    program.operations.append(
+        Operation('affine', (program.outputs[0],), {}, {'scale': np.full(40, np.nan, 'f'), 'shift': np.zeros(40, 'f')})
+    )
+    with pytest.raises(UserError, match=rf'the scale of affine \(operation {len(program.operations) - 1}\) contains NaN'):
+        to_c(program, [0], 'net')
