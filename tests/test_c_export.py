@@ -290,7 +290,7 @@ def test_between_binary_layers_there_is_no_float_arithmetic():
     program.operations[3:] = [Operation('threshold', (3,), {}, sign), Operation('binary_conv', (4,), binary, weight)]
     program.outputs = [5]
     kernels, network = to_c(program, [0], 'net').files['net.c'].split('// --- network')
-    called = re.findall(r'^    (bmx_\w+)\(', network, re.MULTILINE)
+    called = re.findall(r'^    { (bmx_\w+)\(', network, re.MULTILINE)
     assert called == [
         *('bmx_transpose_f32_f32', 'bmx_threshold_f32', 'bmx_flip', 'bmx_binary_conv_i16', 'bmx_max_pool_i16', 'bmx_threshold_i16'),
         *('bmx_binary_conv_i16', 'bmx_transpose_i16_f32'),
@@ -319,6 +319,23 @@ def test_memory_that_is_printed_is_that_of_the_object(tmp_path):
     assert sections['.bss'] == network.arena and sections['.data'] == 0
     assert sum(layer.weights for layer in network.layers) == network.weights
     assert network.arguments == 4 * sum(inputs + outputs)
+
+
+def test_the_stack_does_not_grow_with_the_number_of_layers(tmp_path):
+    """On a 32-bit processor, where structures are passed in memory."""
+    if not _is_x86():
+        pytest.skip('gcc compiles for no 32-bit processor')
+    processor = ['-m32', '-msse2', '-mfpmath=sse']
+    frames = {}
+    for count in (3, 60):
+        operations = [Operation('slice', (0,), {'begin': 0, 'end': channels + 1}) for channels in range(count)]
+        operations += [Operation('abs', (1 + number,)) for number in range(count)]
+        program = Program([Value(REAL_KIND, 64, 5, 6, False)], operations, [2 * count])
+        write_files(tmp_path, to_c(program, [0], 'net'))
+        subprocess.run(['gcc', *FREESTANDING, *processor, '-Os', '-fstack-usage', '-c', 'net.c'], check=True, cwd=tmp_path)
+        rows = [row.split('\t') for row in (tmp_path / 'net.su').read_text().splitlines()]
+        (frames[count],) = [int(size) for name, size, _ in rows if name.endswith(':net_run')]
+    assert frames[60] <= frames[3] + 64  # registers that are saved
 
 
 def test_the_estimate_of_the_code_knows_every_function():
