@@ -79,9 +79,12 @@ class CNetwork:
 
 def check_name(name):
     """Raise `UserError` unless a name can begin the names of functions and files."""
-    if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
+    if not _NAME.fullmatch(name):
+        raise UserError(f'{name!r} cannot begin the names of C functions: give --name a name of letters, digits and _ such as digits_net')
+    if _RESERVED.fullmatch(name):
         raise UserError(
-            f'{name!r} cannot begin the names of C functions and files: give --name a name of letters, digits and _ such as digits_net'
+            f'{name!r} cannot begin the names of C functions and files: it is a keyword or a header of C, begins with bmx_, or ends with '
+            '_weights; give --name another name such as digits_net'
         )
 
 
