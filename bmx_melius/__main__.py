@@ -75,7 +75,7 @@ examples:
   bmx-melius export-c out/packed firmware     # C for microcontrollers
   bmx-melius predict out/best photo.jpg       # classify with an exported network
   bmx-melius score out/packed photos --output scores          # classify many images in parallel, into Parquet files
-  bmx-melius serve out/best-packed            # answer requests over HTTP with packed networks
+  bmx-melius serve out/best-packed            # serve packed networks over HTTP
   bmx-melius evaluate out/best photos         # accuracy on labelled images, photos/CLASS/*.jpg
   bmx-melius bench meliusnet22 --compare      # time of each step on this machine, compared with other libraries
   bmx-melius pack-images imagenet             # folders of images to record files for training

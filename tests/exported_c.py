@@ -13,6 +13,7 @@ from bmx_melius.deployment.program.words import pack_bits
 from bmx_melius.deployment.runtime.engine import Runner
 
 FREESTANDING = ['-std=c99', '-Wall', '-Wextra', '-Werror', '-pedantic', '-ffreestanding']
+FREESTANDING += ['-Wconversion', '-Wdouble-promotion', '-Wshadow', '-Wcast-align', '-Wcast-qual', '-Wundef']
 SANITIZED = ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']
 
 # Reads batches of inputs from standard input and writes outputs, or with a trace the words of bits, to standard output.

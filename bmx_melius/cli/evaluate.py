@@ -30,7 +30,7 @@ def add_parser(commands):
     """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'evaluate',
-        help='top-1 and top-5 accuracy of a network on labelled images',
+        help='measure the top-1 and top-5 accuracy of a network on labelled images',
         epilog=_EXAMPLES,
         description='Evaluate a network, packed or not, on labelled images: accuracy, confusions, difference from another network.',
     )

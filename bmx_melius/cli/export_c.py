@@ -18,8 +18,9 @@ examples:
   bmx-melius export-c out/packed firmware --name digits --max-ram 65536 --max-flash 262144
 
 The files are NAME.c, NAME.h and NAME_weights.h. The code needs no library functions, no memory allocation and no operating system; its
-results have the bits of the engine's. Memory is planned now and printed: RAM is one static array and the stack, flash the constants and an
-estimate of the code. docs/microcontrollers.md describes how to call it and lists the supported operations.
+results have the bits of the engine's. Memory is planned now and printed: RAM is one static array and the stack, without the inputs and
+outputs, which the caller provides; flash is the constants and an estimate of the code. docs/microcontrollers.md describes how to call it
+and lists the supported operations.
 """
 
 
@@ -109,6 +110,7 @@ def _facts(network, paths):
         'ram_bytes': network.ram,
         'arena_bytes': network.arena,
         'stack_bytes': network.stack,
+        'arguments_bytes': network.arguments,
         'flash_bytes': network.flash,
         'weights_bytes': network.weights,
         'code_bytes': network.code,
@@ -125,7 +127,8 @@ def _text(network, paths):
         [
             *lines,
             '',
-            f'RAM    {network.ram:>9,} bytes: {network.arena:,} for values, {network.stack:,} of stack',
+            f'RAM    {network.ram:>9,} bytes: {network.arena:,} for values, {network.stack:,} of stack; '
+            f'without {network.arguments:,} of inputs and outputs, which the caller provides',
             f'flash  {network.flash:>9,} bytes: {network.weights:,} of weights, about {network.code:,} of code',
         ]
     )

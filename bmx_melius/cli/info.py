@@ -23,7 +23,7 @@ def add_parser(commands):
     """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'info',
-        help='versions, processor, engine and known networks',
+        help='show versions, processor, engine and known networks',
         epilog=_EXAMPLES,
         description='Show versions, the features of MXNet, the processor, the engine for packed networks and the known networks.',
     )

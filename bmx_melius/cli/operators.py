@@ -15,7 +15,7 @@ def add_parser(commands):
     """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'operators',
-        help='which operators of MXNet are packed, and which remain',
+        help='list the operators of MXNet that are packed, and those that remain',
         epilog=_EXAMPLES,
         description='Print the operators of MXNet that conversion packs and those that remain operators of MXNet, with the conditions.',
     )

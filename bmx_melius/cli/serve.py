@@ -32,7 +32,7 @@ def add_parser(commands):
     """Add the parser of the command to `commands`."""
     parser = commands.add_parser(
         'serve',
-        help='answer requests with packed networks over HTTP',
+        help='serve packed networks over HTTP',
         epilog=_EXAMPLES,
         description='Answer requests over HTTP with packed networks: images or arrays in, classes or arrays out, and a page for browsers.',
     )

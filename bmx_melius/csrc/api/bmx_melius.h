@@ -46,8 +46,8 @@ const char* bmx_available_isas(void);
 
 /* Precision of float layers. BMX_EXACT: a run gives the same bits with every instruction set, number of threads and
  * batch. BMX_FAST: with AMX, float layers are computed in another order with tiles, with errors of the same size.
- * BMX_BF16: with AVX512_BF16, inputs and weights of float layers after the first ones are rounded to bfloat16, which
- * changes signs; elsewhere as BMX_EXACT. Binary layers are exact with all of them. */
+ * BMX_BF16: with AVX512_BF16, inputs and weights of most float convolutions are rounded to bfloat16, which changes
+ * signs; elsewhere as BMX_EXACT. Binary layers are exact with all of them. */
 enum { BMX_EXACT = 0, BMX_FAST = 1, BMX_BF16 = 2 };
 
 /* Create a program from its words, which are copied. The versions of the format that are read are those of

@@ -93,15 +93,6 @@ void pack_columns(const float* x, ptrdiff_t stride, int channels, const float* t
     }
 }
 
-// The same for a single pixel.
-void pack_column(const float* x, ptrdiff_t stride, int channels, const float* threshold, const uint32_t* flip,
-                 uint32_t* words) {
-    std::memcpy(words, flip, ceil_div(channels, 32) * sizeof(uint32_t));
-    for (int c = 0; c < channels; ++c) {
-        words[c / 32] ^= uint32_t(x[c * stride] >= threshold[c]) << c % 32;
-    }
-}
-
 void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
                  const uint32_t* flip, uint32_t* words) {
     constexpr int kVectors = 4, kColumns = kVectors * kVectorLanes;
@@ -293,37 +284,15 @@ void convolve_strip(const BinaryConvRun& run, const Shape& shape, const Strip& s
 }
 
 void convolve(const BinaryConvRun& run) {
-    const BinaryConv& conv = *run.conv;
-    const Shape shape = {pieces_in_map(run), conv.stride_w * run.pixel_bytes, strip_words<kStripFilters>(conv),
-                         affine_of_differing(conv)};
-    for_each_strip_block<1, kStripFilters>(run, [&](const Strip* strip, int) {
-        switch (vectors_of(*strip)) {
-            case 1:
-                return convolve_strip<1>(run, shape, *strip);
-            case 2:
-                return convolve_strip<2>(run, shape, *strip);
-            case 4:
-                return convolve_strip<4>(run, shape, *strip);
-            default:
-                return convolve_strip<8>(run, shape, *strip);
-        }
-    });
+    for_each_strip_of_vectors<kStripFilters>(
+        run, [&](auto vectors, const Shape& shape, const Strip& strip) { convolve_strip<vectors>(run, shape, strip); });
 }
 
 }  // namespace
 
 const BinaryKernels& binary_kernels_neon() {
-    static const BinaryKernels kernels = {"neon",
-                                          kUnitBytes,
-                                          kStripFilters,
-                                          pack<float>,
-                                          pack<int16_t>,
-                                          pack_planes,
-                                          expand,
-                                          weights_bytes<kStripFilters>,
-                                          prepare_weights<kStripFilters>,
-                                          no_scratch_bytes,
-                                          convolve};
+    static const BinaryKernels kernels =
+        word_lane_kernels<kStripFilters>("neon", pack<float>, pack<int16_t>, pack_planes, convolve);
     return kernels;
 }
 

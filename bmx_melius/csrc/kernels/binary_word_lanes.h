@@ -2,8 +2,10 @@
 // weights, [strip][tap][unit][filter], and the blocks of a run. A strip has up to kFilters filters.
 #pragma once
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/arithmetic.h"
+#include "kernels/binary_kernels.h"
 #include "kernels/binary_strips.h"
 
 namespace bmx {
@@ -11,6 +13,15 @@ namespace {  // each instruction set compiles its own copy with its own flags
 
 constexpr int kVectorLanes = 4;
 constexpr int kUnitBytes = 4;
+
+// Packs a pixel of planes of channels, `stride` elements apart.
+void pack_column(const float* x, ptrdiff_t stride, int channels, const float* threshold, const uint32_t* flip,
+                 uint32_t* words) {
+    std::memcpy(words, flip, ceil_div(channels, 32) * sizeof(uint32_t));
+    for (int c = 0; c < channels; ++c) {
+        words[c / 32] ^= uint32_t(x[c * stride] >= threshold[c]) << c % 32;
+    }
+}
 
 // Units are words, which are only copied.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
@@ -67,6 +78,48 @@ struct Shape {
     size_t strip_words;
     Affine affine;
 };
+
+// Calls body(std::integral_constant<int, vectors>()) for a number of vectors, a power of 2 of at most kMost.
+template <int kMost, int kVectors = 1, typename Body>
+void with_vectors(int vectors, const Body& body) {
+    if constexpr (kVectors < kMost) {
+        if (vectors > kVectors) {
+            return with_vectors<kMost, kVectors * 2>(vectors, body);
+        }
+    }
+    body(std::integral_constant<int, kVectors>());
+}
+
+// Calls convolve_strip(vectors, shape, strip) for each strip of a run. `vectors`, those of its kernel, is a constant.
+template <int kFilters, typename ConvolveStrip>
+void for_each_strip_of_vectors(const BinaryConvRun& run, const ConvolveStrip& convolve_strip) {
+    const BinaryConv& conv = *run.conv;
+    const Shape shape = {pieces_in_map(run), conv.stride_w * run.pixel_bytes, strip_words<kFilters>(conv),
+                         affine_of_differing(conv)};
+    for_each_strip_block<1, kFilters>(run, [&](const Strip* strip, int) {
+        with_vectors<kFilters / kVectorLanes>(vectors_of(*strip),
+                                              [&](auto vectors) { convolve_strip(vectors, shape, *strip); });
+    });
+}
+
+// Returns the table of an instruction set with the functions that are its own.
+template <int kFilters>
+constexpr BinaryKernels word_lane_kernels(const char* name, decltype(BinaryKernels::pack_f32) pack_f32,
+                                          decltype(BinaryKernels::pack_i16) pack_i16,
+                                          decltype(BinaryKernels::pack_planes) pack_planes,
+                                          decltype(BinaryKernels::convolve) convolve) {
+    return {name,
+            kUnitBytes,
+            kFilters,
+            pack_f32,
+            pack_i16,
+            pack_planes,
+            expand,
+            weights_bytes<kFilters>,
+            prepare_weights<kFilters>,
+            no_scratch_bytes,
+            convolve};
+}
 
 }  // namespace
 }  // namespace bmx

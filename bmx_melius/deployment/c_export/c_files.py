@@ -14,10 +14,17 @@ from .kernel_sources import Kernels
 from .layer_calls import Lowering, check_operations
 
 TRACE = 'BMX_TRACE'  # the call after each layer of bits
+_GUARDS = {  # compilers that compute other bits -> error
+    'defined(__FAST_MATH__)': '-ffast-math and -Ofast change results: compile this file without them',
+    'FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16': 'float must be computed as float: for 32-bit x86 give -msse2 -mfpmath=sse',
+}
 _NAME = re.compile(r'[A-Za-z][A-Za-z0-9_]*')
-_RESERVED = re.compile(
+_RESERVED = re.compile(  # keywords, headers of the standard library, functions of the kernels, and the files of another network
     'auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|register|restrict|return|short|'
-    'signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|bmx_.*'
+    'signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|assert|complex|ctype|errno|fenv|inttypes|iso646|limits|'
+    'locale|math|setjmp|signal|stdalign|stdarg|stdatomic|stdbit|stdbool|stdckdint|stddef|stdint|stdio|stdlib|stdnoreturn|string|tgmath|threads|'
+    'time|uchar|wchar|wctype|bmx_.*|.*_weights',
+    re.IGNORECASE,
 )
 
 
@@ -41,6 +48,8 @@ class CNetwork:
         Names and contents of the files.
     arena : int
         Bytes of memory for values, which the program has as one static array.
+    arguments : int
+        Bytes of the inputs and outputs, which the caller provides.
     stack : int
         Bytes of the stack that a run needs at most, with GCC on Cortex-M.
     weights : int
@@ -52,6 +61,7 @@ class CNetwork:
 
     files: dict
     arena: int
+    arguments: int
     stack: int
     weights: int
     code: int
@@ -59,6 +69,7 @@ class CNetwork:
 
     @property
     def ram(self):
+        """Bytes of memory for a run, without inputs and outputs."""
         return self.arena + self.stack
 
     @property
@@ -68,8 +79,13 @@ class CNetwork:
 
 def check_name(name):
     """Raise `UserError` unless a name can begin the names of functions and files."""
-    if not _NAME.fullmatch(name) or _RESERVED.fullmatch(name):
+    if not _NAME.fullmatch(name):
         raise UserError(f'{name!r} cannot begin the names of C functions: give --name a name of letters, digits and _ such as digits_net')
+    if _RESERVED.fullmatch(name):
+        raise UserError(
+            f'{name!r} cannot begin the names of C functions and files: it is a keyword or a header of C, begins with bmx_, or ends with '
+            '_weights; give --name another name such as digits_net'
+        )
 
 
 def to_c(program, outputs, name, sizes=None, spec=None):
@@ -94,7 +110,7 @@ def to_c(program, outputs, name, sizes=None, spec=None):
     Raises
     ------
     UserError
-        For a name that is not possible, operations without a form in C, and sizes that the network does not accept.
+        For a name that is not possible, operations without a form in C, constants that are NaN, and sizes that the network does not accept.
     """
     check_name(name)
     check_operations(program)
@@ -114,13 +130,14 @@ def to_c(program, outputs, name, sizes=None, spec=None):
     has_pixels = spec is not None and len(inputs) == 1 and inputs[0].shape == spec.shape
     texts = _Texts(name, inputs, output_values, spec if has_pixels else None)
     weights = sum(constant.bytes for constant in constants)
+    arguments = 4 * sum(value.channels * value.height * value.width for value in [*inputs, *output_values])
     code = code_bytes(kernels.templates, sum(call.template != TRACE for call in calls.calls), has_pixels)
     files = {
         f'{name}.h': texts.header(arena.bytes),
         f'{name}.c': texts.source(kernels, calls, arena, layers),
         f'{name}_weights.h': texts.weights(constants, layers, weights),
     }
-    return CNetwork(files, arena.bytes, STACK_BYTES, weights, code, layers)
+    return CNetwork(files, arena.bytes, arguments, STACK_BYTES, weights, code, layers)
 
 
 class _Texts:
@@ -167,7 +184,10 @@ class _Texts:
     def source(self, kernels, calls, arena, layers):
         traces = any(call.template == TRACE for call in calls.calls)
         lines = [self.origin, '// C99 without library functions. The results have the bits of the engine of bmx-melius.']
-        lines += [f'#include "{self.name}.h"', '', '#include <stddef.h>', '', f'#include "{self.name}_weights.h"', '']
+        lines += [f'#include "{self.name}.h"', '', '#include <float.h>', '#include <stddef.h>', '', f'#include "{self.name}_weights.h"', '']
+        for condition, message in _GUARDS.items():
+            lines += [f'#if {condition}', f'#error "{message}"', '#endif']
+        lines.append('')
         if traces:
             lines += ['// Called with the bits of each layer, to compare them with those of another run: value, words, number of words.']
             lines += [f'#ifndef {TRACE}', f'#define {TRACE}(value, words, count) ((void)0)', '#endif', '']

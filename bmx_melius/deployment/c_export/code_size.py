@@ -42,7 +42,7 @@ FUNCTION_BYTES = {
     'bmx_transpose_value_result': 108,
     'bmx_upsample_value': 162,
 }
-_CALL_BYTES = 26  # of a call with its arguments
+_CALL_BYTES = 30  # of a call with its arguments
 _NORMALIZE_BYTES = 60
 
 # Of GCC's library for processors without floating-point unit: comparisons, the rest of single and of double precision.
@@ -50,7 +50,7 @@ _COMPARISON_BYTES, _SINGLE_BYTES, _DOUBLE_BYTES = 130, 1300, 1900
 _WITH_SINGLE = ('bmx_multiply_add', 'bmx_mean', 'bmx_avg_pool', 'bmx_add_', 'bmx_prelu', 'bmx_multiply', 'bmx_shift')
 _WITH_DOUBLE = ('bmx_long_mean', 'bmx_channel_mean')
 
-STACK_BYTES = 512  # limit for a run: `make test-mcu` measures 448 at most, with -Os and -O2
+STACK_BYTES = 512  # limit for a run: `make test-mcu` measures 344 at most, with -Os and -O2
 
 
 def code_bytes(functions, calls, normalizes):

@@ -13,6 +13,15 @@ FILES = ('types', 'binary', 'conv', 'elementwise', 'pooling')  # each may use wh
 TYPES = {'f32': 'float', 'i16': 'int16_t', 'f16': 'uint16_t'}
 KINDS = {'value': ('f32', 'i16'), 'result': ('f32', 'i16'), 'weight': ('f32', 'f16')}  # of the types in the name of a template
 
+# Of functions that the network calls. A test compiles a network that GCC 12.2 otherwise breaks, on x86-64 and on ARM.
+_OPAQUE = """\
+// GCC 12 with -O2 removes calls of functions that it has specialized for constant addresses: it computes one address of an
+// array from another one, and takes the offset for a null pointer.
+#if defined(__GNUC__) && !defined(__clang__)
+#define BMX_OPAQUE __attribute__((noinline, noclone))
+#else
+#define BMX_OPAQUE
+#endif"""
 _DEFINED = re.compile(r'^(?:static [^\n(]*?|\} )\b(bmx_\w+)(?=\(|;)', re.MULTILINE)
 _USED = re.compile(r'\bbmx_\w+')
 
@@ -46,7 +55,7 @@ class Kernels:
 
     Parameters
     ----------
-    calls : iterable of (str, dict of str to str)
+    calls : list of (str, dict of str to str)
         Template and types of each call, as for `instance`.
     types : iterable of str
         Names of types that the network uses itself.
@@ -59,8 +68,12 @@ class Kernels:
 
     def __init__(self, calls, types=()):
         self._texts, self.templates = {}, {}
-        for template, kinds in [*((name, {}) for name in types), *calls]:
+        for name in types:
+            self._need(name, {})
+        for template, kinds in calls:
             self._need(template, kinds)
+        for name in {instance(template, kinds) for template, kinds in calls}:
+            self._texts[name] = re.sub('^static void', 'BMX_OPAQUE static void', self._texts[name], flags=re.MULTILINE)
 
     def _need(self, template, kinds):
         name = instance(template, kinds)
@@ -77,4 +90,4 @@ class Kernels:
         """Return the functions and types as C, each after those on which it depends."""
         order = names()
         sorted_names = sorted(self._texts, key=lambda name: (order.index(self.templates[name]), name))
-        return '\n\n'.join(self._texts[name] for name in sorted_names)
+        return '\n\n'.join([_OPAQUE, *(self._texts[name] for name in sorted_names)])

@@ -272,7 +272,7 @@ UNSUPPORTED = tuple(name for name in OPERATIONS if not hasattr(Lowering, name))
 
 
 def check_operations(program):
-    """Raise `UserError` unless all operations of a program can be written in C; the message names the others."""
+    """Raise `UserError` unless all operations of a program can be written in C; the message names those that cannot."""
     names = [operation.name for operation in program.operations]
     refused = [f'{name} (operation {number})' for number, name in enumerate(names) if name in UNSUPPORTED]
     if refused:
@@ -281,3 +281,7 @@ def check_operations(program):
             f'the network has operations without a form in C: {", ".join(refused[:3])}{more}; deploy it with the engine, or build the '
             'network without them'
         )
+    for number, operation in enumerate(program.operations):
+        for name, array in operation.arrays.items():
+            if array.dtype.kind == 'f' and np.isnan(array).any():
+                raise UserError(f'the {name} of {operation.name} (operation {number}) contains NaN: train the network again')

@@ -34,7 +34,7 @@ static void bmx_flip(int32_t pixels, int32_t words, const uint32_t* flip, uint32
 }
 
 // Counts the bits in which two arrays of words differ.
-#if defined(__POPCNT__) || defined(__riscv_zbb) || defined(__aarch64__)
+#if defined(__GNUC__) && (defined(__POPCNT__) || defined(__riscv_zbb) || defined(__aarch64__))
 static int32_t bmx_differing(const uint32_t* a, const uint32_t* b, int32_t words) {
     int32_t count = 0;
     while (words-- > 0) {
@@ -87,7 +87,7 @@ static void bmx_gather_taps(const bmx_binary_conv* layer, const uint32_t* x, bmx
                         stride;
             }
             for (int32_t i = 0; i < layer->words; ++i) {
-                const uint32_t ones = i + 1 == layer->words && rest ? (1u << rest) - 1 : 0xffffffffu;
+                const uint32_t ones = i + 1 == layer->words && rest ? ((uint32_t)1 << rest) - 1 : 0xffffffffu;
                 *taps++ = inside ? from[i] : layer->pad_value == 1 ? ones : 0;
             }
         }
@@ -121,8 +121,9 @@ static void bmx_binary_conv_result(const bmx_binary_conv* layer, const uint32_t*
                         differing += bmx_differing(taps + begin, filter + begin, part);
                     }
                     const int32_t sum = counted - 2 * differing;  // equal bits minus differing bits
-                    const result_t result = layer->offset ? (sum + weights) / (result_t)2 : (result_t)sum;
-                    y[o] = adds ? y[o] + result : result;
+                    const int32_t whole = layer->offset ? (sum + weights) / 2 : sum;
+                    const result_t half = layer->offset ? (result_t)((sum + weights) % 2) / 2 : 0;
+                    y[o] = (result_t)((adds ? y[o] : 0) + (result_t)whole + half);
                 }
             }
         }
@@ -166,7 +167,7 @@ static void bmx_flatten_bits(int32_t pixels, int32_t channels, const uint32_t* x
 static void bmx_expand(bmx_span span, const uint32_t* bits, int16_t low, int16_t* y) {
     for (int32_t pixel = 0; pixel < span.pixels; ++pixel, bits += span.x_stride, y += span.y_stride) {
         for (int32_t c = 0; c < span.channels; ++c) {
-            y[c] = bits[c / 32] >> c % 32 & 1u ? 1 : low;
+            y[c] = (int16_t)(bits[c / 32] >> c % 32 & 1u ? 1 : low);
         }
     }
 }

@@ -5,7 +5,8 @@
 #define bmx_from_weight bmx_from_f32
 
 // Returns a b + c, rounded once.
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || (defined(__riscv_flen) && __riscv_flen >= 32)
+#if defined(__GNUC__) && \
+    (defined(__FMA__) || defined(__ARM_FEATURE_FMA) || (defined(__riscv_flen) && __riscv_flen >= 32))
 static inline float bmx_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 typedef union {

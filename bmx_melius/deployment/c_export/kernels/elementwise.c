@@ -12,7 +12,7 @@ static void bmx_copy_value_result(bmx_span span, const value_t* x, result_t* y) 
 static void bmx_add_value_result(bmx_span span, const value_t* x, result_t* y) {
     for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
         for (int32_t c = 0; c < span.channels; ++c) {
-            y[c] += x[c];
+            y[c] = (result_t)(y[c] + x[c]);
         }
     }
 }
@@ -20,7 +20,7 @@ static void bmx_add_value_result(bmx_span span, const value_t* x, result_t* y) {
 static void bmx_maximum_value_result(bmx_span span, const value_t* x, result_t* y) {
     for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
         for (int32_t c = 0; c < span.channels; ++c) {
-            y[c] = x[c] > y[c] ? x[c] : y[c];
+            y[c] = x[c] > y[c] ? (result_t)x[c] : y[c];
         }
     }
 }
@@ -44,7 +44,7 @@ static void bmx_relu_value(bmx_span span, const value_t* x, value_t* y) {
 static void bmx_abs_value(bmx_span span, const value_t* x, value_t* y) {
     for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
         for (int32_t c = 0; c < span.channels; ++c) {
-            y[c] = 0 > x[c] ? -x[c] : x[c] + 0;
+            y[c] = (value_t)(0 > x[c] ? -x[c] : x[c] + 0);
         }
     }
 }

@@ -72,7 +72,7 @@ static void bmx_long_mean_value(bmx_span span, const value_t* x, float* y) {
             for (int32_t pixel = begin; pixel < span.pixels && pixel < begin + 64; ++pixel) {
                 sum += x[pixel * span.x_stride + c];
             }
-            total += sum;
+            total += (double)sum;
         }
         y[c] = (float)(total / span.pixels);
     }
@@ -97,7 +97,7 @@ static void bmx_channel_mean_value(bmx_span span, const value_t* x, float* y) {
                     sums[i] += sums[i + width];
                 }
             }
-            total += sums[0];
+            total += (double)sums[0];
         }
         *y = (float)(total / span.channels);
     }
