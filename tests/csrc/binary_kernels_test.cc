@@ -59,7 +59,10 @@ const Case kEdgeCases[] = {
     {{3584, 64, 3, 3, 1, 1, 1, 1, 1, false}, 2, 3, 0, 0, false, Number::i16, 0, 16, 5},  // n near the limit of i16
     {{8200, 20, 3, 3, 1, 1, 1, 1, 1, false}, 1, 3, 0, 0, true, Number::f32, 0, 16, 20},  // n beyond 16 bits
     {{3648, 33, 3, 3, 1, 1, 1, 1, 1, true}, 2, 5, 0, 0, true, Number::f32, 0, 16, 22},   // n beyond i16, within 16 bits
-    {{64, 64, 2, 2, 4, 3, 1, 1, 1, false}, 5, 7, 0, 0, true, Number::i16, 0, 16, 23},    // stride beyond the window
+    {{3648, 33, 3, 3, 1, 1, 1, 1, 1, false}, 5, 13, 0, 0, true, Number::f32, 0, 16, 24},  // the same, several tiles
+    {{64, 64, 2, 2, 4, 3, 1, 1, 1, false}, 5, 7, 0, 0, true, Number::i16, 0, 16, 23},     // stride beyond the window
+    {{224, 64, 3, 3, 1, 1, 1, 1, 1, false}, 37, 2, 0, 0, true, Number::i16, 0, 16, 25},   // tiles of many rows
+    {{96, 33, 3, 3, 1, 1, 1, 1, 1, false}, 40, 1, 0, 1, false, Number::i16, 0, 16, 26},
     {{1, 1, 1, 1, 1, 1, 1, 1, 1, false}, 1, 1, 0, 0, false, Number::f32, 0, 16, 6},
     {{256, 130, 1, 1, 1, 1, 1, 1, 1, true}, 1, 1, 0, 0, true, Number::f32, 0, 16, 7},  // a dense layer
     {{64, 64, 3, 3, 2, 2, 1, 1, 1, false}, 28, 28, 0, 0, false, Number::i16, 0, 16, 8},

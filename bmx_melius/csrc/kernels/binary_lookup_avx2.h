@@ -244,31 +244,33 @@ struct Piece {
     bool ends_sum;  // a sum in bytes ends here
 };
 
-// The windows of neighbouring pairs of pixels.
-struct PairWindow {
-    const Piece *pieces, *end;
-    const uint16_t* offsets;  // of the tables of the first pair
-};
-
-// Adds the pieces up to the end of a sum, for kPairs pairs of pixels, which are `pair_offsets` apart, and kStrips
-// strips. `weights` moves on.
-template <int kStrips, int kPairs>
-[[gnu::always_inline]] inline void add_pieces(PairWindow& window, ptrdiff_t pair_offsets, const uint8_t*& weights,
-                                              size_t strip_bytes, ByteSums (&sums)[kPairs][kStrips]) {
-    const Piece* piece = window.pieces;
-    do {
-        const uint16_t* const from = window.offsets + piece->offset;
-        add_units(from, from + pair_offsets, piece->units, weights, strip_bytes, sums);
-    } while (!piece++->ends_sum);
-    window.pieces = piece;
+// Returns the first piece after the sum that begins with `piece`.
+inline const Piece* end_of_sum(const Piece* piece) {
+    while (!piece->ends_sum) {
+        ++piece;
+    }
+    return piece + 1;
 }
 
-// Sums of the filters in even or odd bytes of a strip, in 16 bits or, if kWide, in 32 bits.
+// Adds the pieces from `piece` up to the end of a sum, for kPairs pairs of pixels and kStrips strips. `offsets` belong
+// to the window of the first pair, those of the second one are `to_second` behind them.
+template <int kStrips, int kPairs>
+[[gnu::always_inline]] inline void add_pieces(const Piece* piece, const uint16_t* offsets, ptrdiff_t to_second,
+                                              const uint8_t* weights, size_t strip_bytes,
+                                              ByteSums (&sums)[kPairs][kStrips]) {
+    do {
+        const uint16_t* const from = offsets + piece->offset;
+        add_units(from, from + to_second, piece->units, weights, strip_bytes, sums);
+    } while (!piece++->ends_sum);
+}
+
+// Sums of the filters in even or odd bytes of a strip, in 16 bits or, if kWide, in 32 bits. Vectors are assigned one by
+// one: GCC copies structures of them by halves, and a load of a whole vector has to wait until these are in the cache.
 template <bool kWide>
 struct Sum {
     __m256i parts[kWide ? 2 : 1];
 
-    void set(__m256i words) {
+    [[gnu::always_inline]] void set(__m256i words) {
         if constexpr (kWide) {
             parts[0] = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(words));
             parts[1] = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(words, 1));
@@ -276,9 +278,12 @@ struct Sum {
             parts[0] = words;
         }
     }
-    void add(const Sum& other) {
-        for (int i = 0; i < (kWide ? 2 : 1); ++i) {
-            parts[i] = kWide ? _mm256_add_epi32(parts[i], other.parts[i]) : _mm256_add_epi16(parts[i], other.parts[i]);
+    [[gnu::always_inline]] void add(__m256i words) {
+        if constexpr (kWide) {
+            parts[0] = _mm256_add_epi32(parts[0], _mm256_cvtepu16_epi32(_mm256_castsi256_si128(words)));
+            parts[1] = _mm256_add_epi32(parts[1], _mm256_cvtepu16_epi32(_mm256_extracti128_si256(words, 1)));
+        } else {
+            parts[0] = _mm256_add_epi16(parts[0], words);
         }
     }
 };
@@ -291,14 +296,12 @@ struct PairSums {
     [[gnu::always_inline]] void set(const ByteSums& sums) {
         __m256i words[4];
         sums.separate(words);
-        for (int i = 0; i < 4; ++i) {
-            of[i].set(words[i]);
-        }
+        unrolled<4>([&](auto i) { of[i].set(words[i]); });
     }
-    [[gnu::always_inline]] void add(const PairSums& other) {
-        for (int i = 0; i < 4; ++i) {
-            of[i].add(other.of[i]);
-        }
+    [[gnu::always_inline]] void add(const ByteSums& sums) {
+        __m256i words[4];
+        sums.separate(words);
+        unrolled<4>([&](auto i) { of[i].add(words[i]); });
     }
 };
 
