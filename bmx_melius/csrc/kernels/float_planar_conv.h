@@ -169,6 +169,17 @@ struct PlanarWork {
     // Copies every stride_w-th element of the inputs to scratch.
     void take_stride_out(ptrdiff_t group_shift, int columns) {
         const ptrdiff_t length = copy_vectors(columns) * kWidth;
+        if (conv.stride_w == 2 && phases == 2 && conv.dilation_w == 1) {  // two copies share their loads
+            for (int i = 0; i < copies; i += phases) {
+                const float* from = source[i] + group_shift;
+                for (int x = 0; x < length; x += kWidth, from += 2 * kWidth) {
+                    const Real a = Lanes::load(from), b = Lanes::load(from + kWidth);
+                    Lanes::store(scratch + i * length + x, Lanes::even(a, b));
+                    Lanes::store(scratch + (i + 1) * length + x, Lanes::odd(a, b));
+                }
+            }
+            return;
+        }
         for (int i = 0; i < copies; ++i) {
             const float* from = source[i] + group_shift;
             const int elements = columns + additional(i % phases);
