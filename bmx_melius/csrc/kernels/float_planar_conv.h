@@ -19,7 +19,7 @@ struct Pass {
     int strips;  // number of strips: taps whose inputs are contiguous, as many as planar_tile's parameter
     const float* input[kMostTaps];  // inputs of the first tap of each strip, at output column 0, in group 0
     bool first, last;
-    bool scaled;  // whether a scale is not 1: additions take no time from products on many processors
+    bool scaled;  // whether a scale is not 1; otherwise shifts are added, which Zen 4 does beside products
 };
 
 // x + -0 is x.
