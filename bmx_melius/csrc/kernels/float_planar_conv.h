@@ -1,5 +1,7 @@
 // Planar convolution: lanes are columns.
 #pragma once
+#include <cmath>
+
 #include "kernels/float_vectors.h"
 
 namespace bmx {
@@ -17,7 +19,12 @@ struct Pass {
     int strips;  // number of strips: taps whose inputs are contiguous, as many as planar_tile's parameter
     const float* input[kMostTaps];  // inputs of the first tap of each strip, at output column 0, in group 0
     bool first, last;
+    bool scaled;  // whether a scale is not 1; otherwise shifts are added, which Zen 4 does beside products
 };
+
+// x + -0 is x.
+constexpr float kNoShift[] = {-0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f, -0.0f};
+static_assert(kTileOutputs <= sizeof(kNoShift) / sizeof(float), "");
 
 // Computes a tile of a pass: `outputs` outputs of one group, starting at `output`, and `vectors` vectors of columns,
 // starting at `column`. The inputs are `shift` elements after those in the pass.
@@ -45,19 +52,25 @@ void planar_tile(const PlanarRow& row, const Pass& pass, const float* weights, i
             });
         });
     }
-    const Epilogue& epilogue = row.epilogue;
-    if (pass.last && epilogue.scale) {
+    // One output after the other, so that results are stored while the last products of the next ones are computed.
+    const auto finish = [&](const auto& normalized) {
+        const Real least = Lanes::broadcast(pass.last && row.epilogue.relu ? 0 : -INFINITY);
         unrolled<outputs>([&](auto o) {
-            const Real scale = Lanes::broadcast(epilogue.scale[output + o]);
-            const Real offset = Lanes::broadcast(epilogue.shift[output + o]);
-            unrolled<vectors>([&](auto v) { sum[o][v] = Lanes::multiply_add(sum[o][v], scale, offset); });
+            unrolled<vectors>([&](auto v) {
+                store(result + o * channel + v * kWidth, Lanes::max(least, normalized(o, sum[o][v])),
+                      v == vectors - 1 ? rest : kWidth);
+            });
         });
+    };
+    const float* shift_of = pass.last && row.epilogue.scale ? row.epilogue.shift + output : kNoShift;
+    if (pass.last && pass.scaled) {
+        const float* scale_of = row.epilogue.scale + output;
+        finish([&](auto o, Real x) {
+            return Lanes::multiply_add(x, Lanes::broadcast(scale_of[o]), Lanes::broadcast(shift_of[o]));
+        });
+    } else {
+        finish([&](auto o, Real x) { return Lanes::add(x, Lanes::broadcast(shift_of[o])); });
     }
-    if (pass.last && epilogue.relu) {
-        each([&](auto o, auto v) { sum[o][v] = rectified(sum[o][v]); });
-    }
-    each(
-        [&](auto o, auto v) { store(result + o * channel + v * kWidth, sum[o][v], v == vectors - 1 ? rest : kWidth); });
 }
 
 using PlanarTile = decltype(&planar_tile<1, true, 1, 1>);
@@ -144,7 +157,12 @@ struct PlanarWork {
           strided(conv.stride_w > 1),
           strip(!strided && conv.dilation_w == 1 && conv.kernel_w == kStripTaps ? kStripTaps : 1),
           shift(conv.dilation_w),
-          phases(is_shared(conv) ? least(conv.stride_w, conv.kernel_w) : conv.kernel_w) {}
+          phases(is_shared(conv) ? least(conv.stride_w, conv.kernel_w) : conv.kernel_w) {
+        pass.scaled = false;
+        for (int i = 0; row.epilogue.scale && i < conv.out_channels; ++i) {
+            pass.scaled |= row.epilogue.scale[i] != 1;
+        }
+    }
 
     // Returns whether tap columns read the same copies, which then are longer by at most a vector.
     static bool is_shared(const PlanarConv& conv) {
@@ -169,6 +187,17 @@ struct PlanarWork {
     // Copies every stride_w-th element of the inputs to scratch.
     void take_stride_out(ptrdiff_t group_shift, int columns) {
         const ptrdiff_t length = copy_vectors(columns) * kWidth;
+        if (conv.stride_w == 2 && phases == 2 && conv.dilation_w == 1) {  // two copies share their loads
+            for (int i = 0; i < copies; i += phases) {
+                const float* from = source[i] + group_shift;
+                for (int x = 0; x < length; x += kWidth, from += 2 * kWidth) {
+                    const Real a = Lanes::load(from), b = Lanes::load(from + kWidth);
+                    Lanes::store(scratch + i * length + x, Lanes::even(a, b));
+                    Lanes::store(scratch + (i + 1) * length + x, Lanes::odd(a, b));
+                }
+            }
+            return;
+        }
         for (int i = 0; i < copies; ++i) {
             const float* from = source[i] + group_shift;
             const int elements = columns + additional(i % phases);

@@ -10,7 +10,8 @@ namespace bmx {
 namespace {
 
 constexpr int kMaxKernel = 255;
-constexpr int kLine = 16;  // floats per cache line
+constexpr int kLine = 16;      // floats per cache line
+constexpr int kRowsAhead = 2;  // rows of the image are prefetched while earlier ones are computed
 
 }  // namespace
 
@@ -133,9 +134,13 @@ void StemStep::make_row(Work& work, size_t number, int y) const {
     if (number == 0) {
         const Ring& ring = rows.ring;
         const float* image = work.memory->inputs[spec_.input];
+        const int ahead = std::min(kRowsAhead, ring.height - 1 - y) * ring.width;
         for (int c = 0; c < ring.channels; c++) {
-            std::memcpy(rows.row(y) + c * ring.channel,
-                        image + (static_cast<int64_t>(c) * ring.height + y) * ring.width, sizeof(float) * ring.width);
+            const float* from = image + (static_cast<int64_t>(c) * ring.height + y) * ring.width;
+            std::memcpy(rows.row(y) + c * ring.channel, from, sizeof(float) * ring.width);
+            for (int x = 0; x < ring.width; x += kLine) {
+                __builtin_prefetch(from + ahead + x);
+            }
         }
         return;
     }
