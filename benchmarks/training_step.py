@@ -2,7 +2,7 @@
 
 Both networks run alternately in one process, so that other load on the machine affects both alike; the result is the ratio of the median
 times. Run: ``python benchmarks/training_step.py`` (``--help`` for sizes). ``--memory`` adds the peak memory of three steps,
-each network in a new process, without that of the imported MXNet.
+each network in a new process, without that of the imported MXNet. ``--processor-time`` is for machines with other load.
 
 Measured on two cores of an idle Xeon (AVX-512), meliusnet22, batch 16 at 224x224: 1.33 to 1.36 with the defaults below, 1.37 in one thread.
 Composition of the difference in a step of 1254 ms against 956 ms (batch 8, each operator timed separately): 49 ms for masking the gradient,
@@ -25,10 +25,18 @@ Rejected alternatives, with the ratio of the current form in the same run:
 Peak memory, meliusnet22, batch 16 at 112x112, MiB: 1107, float twin 811, ratio 1.36; with MXNet's default memory plan 1217 and 805, ratio
 1.51. Additional arrays kept for the backward pass: the input and the mask of each quantizer, and the signs of the weights.
 
-Measured at this size in one thread of an EPYC (Zen 4) with much other load, in processor time, so that differences of a few percent are
-uncertain. Ratio to the twin: 1.18 to 1.20 before, 1.12 to 1.17 with constants computed from one sum per filter (a layer with few positions:
-0.88 of the time before). A step of the same network in Larq 0.13.3 with TensorFlow 2.15 took 2.5 and 2.9 times the processor time
-of ours; only two pairs of steps were measured. Rejected, with the ratio of the current form in the same run:
+Measured at this size with ``--input-size 112 --threads 1 --processor-time`` on an EPYC (Zen 4, AVX-512) with much other load, three
+processes: ratio 1.139, 95 % interval 1.130 to 1.152 (40 pairs), 1.155, 1.122 to 1.185 (24 pairs), 1.170, 1.147 to 1.206 (30 pairs). The
+processes differ by more than the interval of one: these runs do not decide whether the ratio is below 1.15.
+Constants of binary convolutions are computed from one sum per filter (a layer with few positions: 0.88 of the time before). A step of the
+same network in Larq 0.13.3 with TensorFlow 2.15 took 2.5 and 2.9 times the processor time of ours; only two pairs of steps were measured.
+
+Composition of a step of 1690 ms against 1481 ms, sampled by perf: 124 ms for normalization forward in both; 128 against 33 ms backward,
+because the gradient has the plain layout, for which oneDNN's loops are compiled C++, not generated code, but the twin takes about 65 ms
+more in generated code (convolutions, normalization and conversions of layouts); 30 against 5 ms in two-term sums, and 138 ms in the other
+elementwise operators: comparisons 27 and 15, products 23, 18 and 18 (the mask), differences 22, absolute value 15.
+
+Rejected, with the ratio of the current form in the same run:
 
 - recomputation in the backward pass (``MXNET_BACKWARD_DO_MIRROR``, ``force_mirroring``): MXNet 1.9.1 supports it for bound symbols, but
   builds the gradient of hybridized blocks without it; with the variable neither memory nor time changed
@@ -41,12 +49,25 @@ of ours; only two pairs of steps were measured. Rejected, with the ratio of the 
   instead of ``Activation``: 1.27 against 1.18, and 1.6 times the memory
 - other values of ``NNVM_EXEC_MATCH_RANGE`` than the one that MXNet's search selects: 1 needs 16 % more memory than the default, 2 and 4
   need 6 to 7 % less, the search 9 % less
+
+Rejected in the same way, in processor time, 8 to 10 steps of each in turns with the twin (16 in pairs for the last), with the ratio of the
+current form in the same run. Values and gradients equal those of the current form, also at the floats next to the threshold and zero:
+
+- a mask by oneDNN's ``elu`` with slope 0.5 of x + q, q = -x where the gradient is kept, else negative and large: 1.188 against 1.161,
+  and 37 MiB more memory
+- the same with ``abs`` and a comparison instead of ``contrib.quadratic``: 1.176 against 1.161
+- bits {0, 2} instead of {0, 1}, so that the mask is not halved, and ``relu`` of x + min(c (t^2 - x^2), 2 t) with c = 2^60: 1.150 against
+  1.161, within the noise, and 97 MiB less memory (1007 instead of 1104). The gradient keeps its blocked layout, and normalization takes
+  36 ms backward, but generated code, which includes the conversions, takes about 110 ms more. It changes the encoding between activation
+  and convolution, which exported networks contain. ``relu`` halved by a product afterwards, which does not: 1505 MiB
+- ``add_n`` instead of ``+`` for the last sum: 1.139 against 1.158 with 10 steps, but 1.000 (0.995 to 1.013) of the current time in 16 pairs
 """
 
 import argparse
 import json
 import multiprocessing
 import os
+import random
 import statistics
 import time
 
@@ -58,6 +79,7 @@ def parse_arguments():
     parser.add_argument('--input-size', type=int, default=224, help='height and width (default: %(default)s)')
     parser.add_argument('--threads', type=int, default=2, help='OpenMP threads (default: %(default)s)')
     parser.add_argument('--repetitions', type=int, default=15, help='timed steps of each network (default: %(default)s)')
+    parser.add_argument('--processor-time', action='store_true', help='measure processor time: for machines with other load')
     parser.add_argument('--memory', action='store_true', help='also measure the peak memory of a step, each network in a new process')
     parser.add_argument('--json', action='store_true', help='print one JSON object and nothing else')
     return parser.parse_args()
@@ -95,18 +117,35 @@ def set_environment(threads):
     os.environ.setdefault('OMP_WAIT_POLICY', 'PASSIVE')
 
 
-def median_seconds(steps, repetitions):
-    """Call the functions of a dict in turns; return a dict of their median times. Two untimed calls before plan the memory."""
+def step_seconds(steps, repetitions, clock=time.perf_counter):
+    """Call the functions of a dict in turns; return a dict of the lists of their times. Two untimed calls before plan the memory."""
     seconds = {name: [] for name in steps}
     for _ in range(2):
         for step in steps.values():
             step()
     for _ in range(repetitions):
         for name, step in steps.items():
-            start = time.perf_counter()
+            start = clock()
             step()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+            seconds[name].append(clock() - start)
+    return seconds
+
+
+def median_seconds(steps, repetitions):
+    """Return a dict of the median times of the functions of a dict, called in turns."""
+    return {name: statistics.median(values) for name, values in step_seconds(steps, repetitions).items()}
+
+
+def ratio_interval(numerators, denominators, resamples=2000):
+    """Return the ratio of the medians of two lists of paired times and its 95 % interval, by resampling the pairs (bootstrap)."""
+    pairs = list(zip(numerators, denominators))
+    generator = random.Random(0)
+
+    def ratio(sample):
+        return statistics.median(first for first, _ in sample) / statistics.median(second for _, second in sample)
+
+    ratios = sorted(ratio(generator.choices(pairs, k=len(pairs))) for _ in range(resamples))
+    return ratio(pairs), ratios[int(0.025 * resamples)], ratios[int(0.975 * resamples) - 1]
 
 
 def process_bytes(key):
@@ -137,7 +176,9 @@ def main():
     arguments = {name: (args.model, args.batch_size, args.input_size, bits) for name, bits in (('binary', 1), ('twin', 32))}
     peaks = {name: in_new_process(peak_bytes, *arguments[name]) for name in arguments} if args.memory else None
     steps = {name: make_step(*arguments[name]) for name in arguments}
-    medians = median_seconds(steps, args.repetitions)
+    seconds = step_seconds(steps, args.repetitions, time.process_time if args.processor_time else time.perf_counter)
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    ratio, low, high = ratio_interval(seconds['binary'], seconds['twin'])
     result = {
         'model': args.model,
         'batch_size': args.batch_size,
@@ -145,7 +186,9 @@ def main():
         'threads': args.threads,
         'binary_ms': medians['binary'] * 1e3,
         'twin_ms': medians['twin'] * 1e3,
-        'ratio': medians['binary'] / medians['twin'],
+        'clock': 'processor' if args.processor_time else 'wall',
+        'ratio': ratio,
+        'ratio_interval': [low, high],
     }
     if peaks:
         result.update(binary_peak_bytes=peaks['binary'], twin_peak_bytes=peaks['twin'], memory_ratio=peaks['binary'] / peaks['twin'])
@@ -153,7 +196,8 @@ def main():
         print(json.dumps(result))
     else:
         print(f'{args.model}, batch {args.batch_size}, {args.input_size}x{args.input_size}, {args.threads} threads, forward + backward:')
-        print(f'binary {result["binary_ms"]:.0f} ms, float twin {result["twin_ms"]:.0f} ms, ratio {result["ratio"]:.3f}')
+        print(f'binary {result["binary_ms"]:.0f} ms, float twin {result["twin_ms"]:.0f} ms of {result["clock"]} time')
+        print(f'ratio {ratio:.3f}, 95 % interval {low:.3f} to {high:.3f} ({args.repetitions} pairs)')
         if peaks:
             binary, twin = (peaks[name] / 2**20 for name in ('binary', 'twin'))
             print(f'peak memory: binary {binary:.0f} MiB, float twin {twin:.0f} MiB, ratio {binary / twin:.3f}')
