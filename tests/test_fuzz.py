@@ -1,5 +1,6 @@
 """A short form of the fuzzers: the seeds are valid, and readers withstand mutations of them; `make fuzz` is the long one."""
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ import zlib
 
 import numpy as np
 import pytest
+from engines import INSTRUCTION_SETS, require_instruction_set
 from fuzz import seeds
 from fuzz.mutators import join, split
 from fuzz.targets import TARGETS
@@ -60,15 +62,19 @@ def test_most_mutated_programs_have_a_right_checksum_and_some_are_valid():
     assert right > 100 and valid > 10
 
 
-@pytest.mark.parametrize('name', run_fuzzers.NATIVE)
-def test_fuzzers_of_the_engine_find_nothing_in_the_seeds_and_some_mutations(name, build_native, tmp_path, long_run):
+@pytest.mark.parametrize(
+    'name, instruction_set',
+    [(name, isa) for name in run_fuzzers.NATIVE for isa in (INSTRUCTION_SETS if name in run_fuzzers.RUNS_PROGRAMS else ['reference'])],
+)
+def test_fuzzers_of_the_engine_find_nothing_in_the_seeds_and_some_mutations(name, instruction_set, build_native, tmp_path, long_run):
+    require_instruction_set(instruction_set, emulated=True)
     files = []
     for number, (content,) in enumerate(getattr(seeds, run_fuzzers.NATIVE[name])()[: None if long_run else 40]):
         files.append(tmp_path / str(number))
         files[-1].write_bytes(content)
     program = build_native((f'tests/fuzz/{name}_fuzzer.cc', 'tests/fuzz/run_files.cc'), None, 'sanitized')
-    command = [program, str(2000 if long_run else 20), *files]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
+    command, environment = [program, str(2000 if long_run else 20), *files], {**os.environ, 'BMX_MELIUS_ISA': instruction_set}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
     assert done.returncode == 0, done.stdout[-3000:]
 
 
