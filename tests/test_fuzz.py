@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zlib
 
+import native_program
 import numpy as np
 import pytest
 from engines import INSTRUCTION_SETS, require_instruction_set
@@ -76,6 +77,28 @@ def test_fuzzers_of_the_engine_find_nothing_in_the_seeds_and_some_mutations(name
     command, environment = [program, str(2000 if long_run else 20), *files], {**os.environ, 'BMX_MELIUS_ISA': instruction_set}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.parametrize('macro, flag', [('__GNUC__ 12', '--param=asan'), ('__clang__ 1', '-mllvm')])
+def test_vector_kernels_are_checked_by_calls_with_every_compiler_and_unchecked_builds_get_no_flags(macro, flag, tmp_path):
+    """Inline checks take Clang more than twice as long, and each compiler ignores the flag of the other."""
+    compiler = tmp_path / 'compiler'
+    compiler.write_text(f'#!/bin/sh\necho "#define {macro} "\n')
+    compiler.chmod(0o755)
+    flags = native_program._vector_checks([str(compiler)], native_program.BUILDS['sanitized'])
+    assert any(one.startswith(flag) for one in flags) and any('call-threshold=0' in one for one in flags)
+    assert native_program._vector_checks([str(compiler)], native_program.FLAGS) == []
+
+
+@pytest.mark.parametrize(
+    'available, expected',
+    [(['reference', 'avx512'], ['reference', 'avx512', 'amx']), (['avx2'], ['avx2']), (['avx512', 'amx'], ['avx512', 'amx'])],
+)
+def test_amx_is_emulated_where_only_its_vectors_are_available(available, expected, monkeypatch):
+    monkeypatch.setattr(native_program, 'known_instruction_sets', lambda compiler: native_program.INSTRUCTION_SETS)
+    assert native_program.with_emulated(available, ['g++']) == expected
+    monkeypatch.setattr(native_program, 'known_instruction_sets', lambda compiler: ['avx512'])
+    assert native_program.with_emulated(available, ['g++']) == available, 'a compiler without AMX'
 
 
 def test_the_fuzzer_of_python_runs_without_atheris_and_stops_in_time(tmp_path):
