@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import zlib
@@ -17,6 +18,7 @@ from fuzz.targets import TARGETS
 from native_program import ROOT
 
 from bmx_melius.deployment.program.operations import OPERATIONS
+from bmx_melius.deployment.program.program import MAGIC
 from bmx_melius.deployment.runtime import engine
 
 sys.path.insert(0, str(ROOT / 'tools'))
@@ -50,6 +52,15 @@ def test_parts_survive_being_joined_and_missing_ones_are_empty():
     parts = [b'', b'abc', bytes(300)]
     assert split(join(parts), 3) == parts
     assert split(b'\x05\0\0\0ab', 2) == [b'ab', b'']
+
+
+def test_a_program_of_few_words_in_a_packed_network_can_be_mutated():
+    """Its mutations may end within a word."""
+    few_words = struct.pack('<q12xI2i', 3, MAGIC, 1, 2)
+    content, results = join([b'{"nodes": []}', few_words]), set()
+    for seed in range(200):
+        results.add(TARGETS['packed'].mutate(content, seed))
+    assert len(results) > 50
 
 
 def test_most_mutated_programs_have_a_right_checksum_and_some_are_valid():
