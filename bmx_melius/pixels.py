@@ -21,6 +21,7 @@ SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff')  # of image files 
 # executes the file by another program.
 FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'GIF', 'WEBP', 'PPM')
 MAX_PIXELS = 1 << 27  # of an image, checked before its pixels are decoded: a file of kilobytes can hold gigabytes of one colour
+_PIXELS_AT_ONCE = 1 << 18  # converted with integers of 32 and 64 bits: of a whole image they would take gigabytes
 _FRACTION_BITS = 11  # of OpenCV's weights, INTER_RESIZE_COEF_BITS
 _GRAY, _RGB = 1, 3
 _LUMA = (4899, 9617, 1868)  # weights of red, green and blue: 0.299, 0.587 and 0.114 in 14 bits, as in OpenCV
@@ -89,16 +90,16 @@ def from_pillow(image: 'PIL.Image.Image', channels: int) -> np.ndarray:
     """Return the pixels of a Pillow image as (height, width, channels) uint8, RGB or gray, without transparency."""
     if image.mode in _GRAY_MODES:
         if image.mode.startswith('I'):  # 16 bits, which Pillow would clip to 8
-            gray = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
+            gray = _convert(np.asarray(image), lambda rows: (rows.astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
         else:
             gray = np.asarray(image.convert('L'))
         return _with_channels(gray[:, :, None], channels)
-    colours = _rgb_of_cmyk(np.asarray(image)) if image.mode == 'CMYK' else np.asarray(image.convert('RGB'))
+    colours = _convert(np.asarray(image), _rgb_of_cmyk) if image.mode == 'CMYK' else np.asarray(image.convert('RGB'))
     return _with_channels(colours, channels)
 
 
 def _rgb_of_cmyk(image):
-    """Convert the pixels of a CMYK image as OpenCV does: with the inverted values of Adobe's files, which Pillow has inverted."""
+    """Return pixels of a CMYK image in RGB as OpenCV does: with the inverted values of Adobe's files, which Pillow has inverted."""
     inks = 255 - image.astype(np.int32)
     colours, black = inks[..., :3], inks[..., 3:]
     return (black - ((255 - colours) * black >> 8)).astype(np.uint8)
@@ -133,7 +134,14 @@ def _with_channels(pixels, channels):
 
 
 def _gray(colours, weights, rounding):
-    return ((colours @ np.array(weights, np.int32)[:, None] + rounding) // sum(weights)).astype(np.uint8)
+    column = np.array(weights, np.int32)[:, None]
+    return _convert(colours, lambda rows: ((rows @ column + rounding) // sum(weights)).astype(np.uint8))
+
+
+def _convert(image, convert):
+    """Apply a conversion of pixels to some rows of an image at a time."""
+    rows = max(1, _PIXELS_AT_ONCE // image.shape[1])
+    return np.concatenate([convert(image[begin : begin + rows]) for begin in range(0, len(image), rows)])
 
 
 def resize(image: np.ndarray, height: int, width: int, window: Tuple[slice, slice] = (slice(None), slice(None))) -> np.ndarray:

@@ -5,6 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 from native_program import INSTRUCTION_SETS as COMPILED_SETS
+from native_program import with_emulated
 
 from bmx_melius.deployment.program.operations import ProgramError
 from bmx_melius.deployment.runtime import engine
@@ -65,8 +66,9 @@ def pointers(arrays):
     return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
 
-def require_instruction_set(name):
-    """Skip the test if this build or this CPU lacks an instruction set."""
+def require_instruction_set(name, emulated=False):
+    """Skip the test if this build or this CPU lacks an instruction set. `emulated`: in sanitized programs, which emulate AMX."""
     available = engine.instruction_sets()[1]
+    available = with_emulated(available) if emulated else available
     if name not in available:
         pytest.skip(f'{name}: not in this build or not on this CPU, which have {" ".join(available)}')

@@ -24,13 +24,20 @@ from native_build import (  # noqa: E402, F401
 
 BUILDS = {
     'optimized': FLAGS,  # as in the library
-    # AddressSanitizer detects the accesses that the two checks left out would detect, which take a quarter of the time of compilation
-    'sanitized': ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize=null,object-size', '-fno-sanitize-recover=all'],
+    # AddressSanitizer detects the accesses that the two checks left out would detect, which take a quarter of the time of compilation. It
+    # does not see those of AMX, whose tiles are therefore emulated, which also tests these kernels where a processor lacks them.
+    'sanitized': [
+        *('-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize=null,object-size', '-fno-sanitize-recover=all'),
+        '-DBMX_EMULATED_TILES',
+    ],
     'thread-sanitized': ['-O1', '-g1', '-fsanitize=thread'],
 }
 # Vector kernels are unrolled by lambdas, whose checks take most of the time of compilation. Calls of AddressSanitizer detect the same as
-# inline checks. Not checked is the use of local variables after the end of their block. Without sanitizers these flags have no effect.
-VECTOR_CHECKS = ['-fno-sanitize-address-use-after-scope', '--param=asan-instrumentation-with-call-threshold=0']
+# inline checks. Not checked is the use of local variables after the end of their block.
+VECTOR_CHECKS = {
+    'gcc': ['-fno-sanitize-address-use-after-scope', '--param=asan-instrumentation-with-call-threshold=0'],
+    'clang': ['-fno-sanitize-address-use-after-scope', '-mllvm', '-asan-instrumentation-with-call-threshold=0'],
+}
 
 
 def build_program(folder, source, parts, flags, compiler=None, instruction_sets=INSTRUCTION_SETS):
@@ -70,6 +77,7 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
     threads = [] if 'em++' in compiler[0] else ['-pthread']  # Emscripten would make a module that needs memory shared by threads
     common = [*compiler, '-std=c++17', *threads, *SAME_RESULTS, f'-I{SOURCES}', f'-I{ROOT / "tests"}', *flags]
     common += [f'-DBMX_HAVE_{name.upper()}' for name in have]
+    checks = _vector_checks(compiler, flags)
     commands, objects = [], []
     for path, instruction_set in [*_files(parts), *((path, None) for path in own)]:
         if instruction_set is not None and instruction_set not in have:
@@ -77,7 +85,7 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
         built = fresh_object(path) if flags == FLAGS else None
         objects.append(built or folder / '_'.join(path.relative_to(ROOT).with_suffix('.o').parts))
         if not objects[-1].exists():
-            vectors = [*have[instruction_set], *VECTOR_CHECKS] if instruction_set else []
+            vectors = [*have[instruction_set], *checks] if instruction_set else []
             commands.append([*common, *vectors, '-c', path, '-o', objects[-1]])
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(_run, commands))
@@ -85,6 +93,20 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
     if commands or not program.exists():
         _run([*common, *objects, '-o', program])
     return program
+
+
+def with_emulated(available, compiler=None):
+    """Return the instruction sets of sanitized programs: those of this machine and, where it has AVX-512, AMX, which they emulate."""
+    emulates = 'avx512' in available and 'amx' not in available and 'amx' in known_instruction_sets(compiler or find_compiler())
+    return [*available, 'amx'] if emulates else list(available)
+
+
+def _vector_checks(compiler, flags):
+    """Return the flags of `VECTOR_CHECKS` that a compiler understands: GCC and Clang ignore or refuse those of the other."""
+    if not any(flag.startswith('-fsanitize=') for flag in flags):
+        return []
+    macros = subprocess.run([*compiler, '-x', 'c++', '-dM', '-E', os.devnull], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return VECTOR_CHECKS['clang' if '#define __clang__ ' in macros else 'gcc']
 
 
 def _files(parts):

@@ -76,8 +76,11 @@ def assert_same_end(folder, other):
         assert rows[0][column] == pytest.approx(rows[1][column], rel=1e-4), column
 
 
-def start_job(*arguments, roles=('scheduler', 'server', 'worker', 'worker'), **further):
-    """A scheduler, a server and two workers on this machine, as the variables of MXNet's parameter servers tell them."""
+def start_job(*arguments, roles=('scheduler', 'server', 'worker', 'worker'), worker=(SCRIPT,), **further):
+    """A scheduler, a server and two workers on this machine, as the variables of MXNet's parameter servers tell them.
+
+    `worker`: the program of workers, in the place of train_imagenet.py.
+    """
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         port = free.getsockname()[1]
@@ -91,7 +94,7 @@ def start_job(*arguments, roles=('scheduler', 'server', 'worker', 'worker'), **f
     }
     return [
         subprocess.Popen(
-            [sys.executable, SCRIPT, *map(str, arguments)],
+            [sys.executable, *(worker if role == 'worker' else (SCRIPT,)), *map(str, arguments)],
             env={**environment, 'DMLC_ROLE': role},
             text=True,
             stdout=subprocess.PIPE,
@@ -189,6 +192,31 @@ def test_a_job_that_has_not_begun_ends_at_the_first_signal(flags, tmp_path):
     for process in processes:
         process.send_signal(signal.SIGTERM)
     assert {status for status, _ in end_of_job(processes)} <= {-signal.SIGTERM, 128 + signal.SIGTERM}
+
+
+# A worker of another program: each sends an optimizer as MXNet does, whose pickle creates a file where it is read, and then trains nothing.
+FOREIGN_WORKER = """
+import os, pickle, sys
+role = os.environ.pop('DMLC_ROLE')
+import mxnet as mx
+os.environ['DMLC_ROLE'] = role
+
+class Optimizer:
+    def __reduce__(self):
+        return open, (sys.argv[-1] + '/executed', 'w')
+
+kvstore = mx.kv.create('dist_sync')
+kvstore._send_command_to_servers(0, pickle.dumps(Optimizer(), 0).decode())
+kvstore._barrier()
+"""
+
+
+def test_a_server_does_not_unpickle_what_is_sent_to_it(flags, tmp_path):
+    processes = start_job(*flags, '--kvstore', 'dist_sync', '--save-dir', tmp_path, worker=('-c', FOREIGN_WORKER))
+    ended = end_of_job(processes)
+    assert not (tmp_path / 'executed').exists()
+    assert [status for status, _ in ended] == [0, 0, 0, 0], ended
+    assert ended[1][1].count('refused a command') == 2, ended
 
 
 @pytest.mark.parametrize('role', ['scheduler', 'server'])

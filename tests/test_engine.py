@@ -430,7 +430,7 @@ def damaged_files(make_once, long_run):
 
 @pytest.mark.parametrize('instruction_set', INSTRUCTION_SETS)
 def test_damaged_programs_make_no_forbidden_access_under_sanitizers(instruction_set, damaged_files, build_native):
-    require_instruction_set(instruction_set)
+    require_instruction_set(instruction_set, emulated=True)
     paths, expected = damaged_files
     done = subprocess.run(
         [build_native('tests/csrc/damaged_files_test.cc', None, 'sanitized')],

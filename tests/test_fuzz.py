@@ -1,19 +1,24 @@
 """A short form of the fuzzers: the seeds are valid, and readers withstand mutations of them; `make fuzz` is the long one."""
 
+import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import zlib
 
+import native_program
 import numpy as np
 import pytest
+from engines import INSTRUCTION_SETS, require_instruction_set
 from fuzz import seeds
 from fuzz.mutators import join, split
 from fuzz.targets import TARGETS
 from native_program import ROOT
 
 from bmx_melius.deployment.program.operations import OPERATIONS
+from bmx_melius.deployment.program.program import MAGIC
 from bmx_melius.deployment.runtime import engine
 
 sys.path.insert(0, str(ROOT / 'tools'))
@@ -49,6 +54,15 @@ def test_parts_survive_being_joined_and_missing_ones_are_empty():
     assert split(b'\x05\0\0\0ab', 2) == [b'ab', b'']
 
 
+def test_a_program_of_few_words_in_a_packed_network_can_be_mutated():
+    """Its mutations may end within a word."""
+    few_words = struct.pack('<q12xI2i', 3, MAGIC, 1, 2)
+    content, results = join([b'{"nodes": []}', few_words]), set()
+    for seed in range(200):
+        results.add(TARGETS['packed'].mutate(content, seed))
+    assert len(results) > 50
+
+
 def test_most_mutated_programs_have_a_right_checksum_and_some_are_valid():
     target, right, valid = TARGETS['program'], 0, 0
     corpus = target.corpus()
@@ -60,16 +74,42 @@ def test_most_mutated_programs_have_a_right_checksum_and_some_are_valid():
     assert right > 100 and valid > 10
 
 
-@pytest.mark.parametrize('name', run_fuzzers.NATIVE)
-def test_fuzzers_of_the_engine_find_nothing_in_the_seeds_and_some_mutations(name, build_native, tmp_path, long_run):
+@pytest.mark.parametrize(
+    'name, instruction_set',
+    [(name, isa) for name in run_fuzzers.NATIVE for isa in (INSTRUCTION_SETS if name in run_fuzzers.RUNS_PROGRAMS else ['reference'])],
+)
+def test_fuzzers_of_the_engine_find_nothing_in_the_seeds_and_some_mutations(name, instruction_set, build_native, tmp_path, long_run):
+    require_instruction_set(instruction_set, emulated=True)
     files = []
     for number, (content,) in enumerate(getattr(seeds, run_fuzzers.NATIVE[name])()[: None if long_run else 40]):
         files.append(tmp_path / str(number))
         files[-1].write_bytes(content)
     program = build_native((f'tests/fuzz/{name}_fuzzer.cc', 'tests/fuzz/run_files.cc'), None, 'sanitized')
-    command = [program, str(2000 if long_run else 20), *files]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
+    command, environment = [program, str(2000 if long_run else 20), *files], {**os.environ, 'BMX_MELIUS_ISA': instruction_set}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace')
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.parametrize('macro, flag', [('__GNUC__ 12', '--param=asan'), ('__clang__ 1', '-mllvm')])
+def test_vector_kernels_are_checked_by_calls_with_every_compiler_and_unchecked_builds_get_no_flags(macro, flag, tmp_path):
+    """Inline checks take Clang more than twice as long, and each compiler ignores the flag of the other."""
+    compiler = tmp_path / 'compiler'
+    compiler.write_text(f'#!/bin/sh\necho "#define {macro} "\n')
+    compiler.chmod(0o755)
+    flags = native_program._vector_checks([str(compiler)], native_program.BUILDS['sanitized'])
+    assert any(one.startswith(flag) for one in flags) and any('call-threshold=0' in one for one in flags)
+    assert native_program._vector_checks([str(compiler)], native_program.FLAGS) == []
+
+
+@pytest.mark.parametrize(
+    'available, expected',
+    [(['reference', 'avx512'], ['reference', 'avx512', 'amx']), (['avx2'], ['avx2']), (['avx512', 'amx'], ['avx512', 'amx'])],
+)
+def test_amx_is_emulated_where_only_its_vectors_are_available(available, expected, monkeypatch):
+    monkeypatch.setattr(native_program, 'known_instruction_sets', lambda compiler: native_program.INSTRUCTION_SETS)
+    assert native_program.with_emulated(available, ['g++']) == expected
+    monkeypatch.setattr(native_program, 'known_instruction_sets', lambda compiler: ['avx512'])
+    assert native_program.with_emulated(available, ['g++']) == available, 'a compiler without AMX'
 
 
 def test_the_fuzzer_of_python_runs_without_atheris_and_stops_in_time(tmp_path):

@@ -3,6 +3,7 @@
 import io
 import pathlib
 import struct
+import tracemalloc
 import zlib
 
 import cv2
@@ -247,3 +248,17 @@ def test_a_thin_image_that_would_become_huge_is_refused():
     for preprocess in (spec.array, lambda image: spec.crop(mx.nd.array(image, dtype='uint8'))):
         with pytest.raises(UserError, match='an image of 100000 x 1 pixels would be resized to 25600000 x 256'):
             preprocess(thin)
+
+
+@pytest.mark.parametrize('mode, channels', [('CMYK', 3), ('CMYK', 1), ('RGB', 1), ('I;16', 1)])
+def test_large_images_are_converted_in_parts_with_the_same_pixels_and_little_memory(mode, channels, monkeypatch):
+    height, width = 1500, 2000
+    content = np.random.RandomState(0).randint(0, 256, height * width * (4 if mode == 'CMYK' else 3), np.uint8).tobytes()
+    image = PIL.Image.frombytes(mode, (width, height), content[: height * width * len(PIL.Image.new(mode, (1, 1)).tobytes())])
+    tracemalloc.start()
+    parts = pixels.from_pillow(image, channels)
+    bytes_per_pixel = tracemalloc.get_traced_memory()[1] / (height * width)
+    tracemalloc.stop()
+    assert bytes_per_pixel < 20  # with 32-bit integers for the whole image at once, 40 and more
+    monkeypatch.setattr(pixels, '_PIXELS_AT_ONCE', height * width)
+    np.testing.assert_array_equal(pixels.from_pillow(image, channels), parts)

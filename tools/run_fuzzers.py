@@ -25,10 +25,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / 'build' / 'fuzz'
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
-from native_program import SOURCES, build_program  # noqa: E402
+from native_program import BUILDS, INSTRUCTION_SETS, SOURCES, VECTOR_CHECKS, build_program, with_emulated  # noqa: E402
 
 COMPILER = ['clang++']
-FLAGS = ['-O1', '-g1', '-fsanitize=fuzzer,address,undefined', '-fno-sanitize-recover=all']
+FLAGS = ['-fsanitize=fuzzer', *BUILDS['sanitized']]
 NATIVE = {'program': 'programs', 'params': 'parameter_files', 'structure': 'structures'}  # C++ fuzzers -> their functions of fuzz.seeds
 RUNS_PROGRAMS = ('program',)  # these are fuzzed with every instruction set
 
@@ -70,11 +70,9 @@ def _rows():
     """Return name of each row of the table -> (whether it is C++, the target, the instruction set or None)."""
     from fuzz.targets import TARGETS
 
-    from bmx_melius.deployment.runtime import engine
-
     rows = {}
     for name in NATIVE:
-        sets = engine.instruction_sets()[1] if name in RUNS_PROGRAMS else [None]
+        sets = _instruction_sets() if name in RUNS_PROGRAMS else [None]
         rows.update({f'c++ {name}{f" {isa}" if isa else ""}': (True, name, isa) for isa in sets or [None]})
     rows.update({f'python {name}': (False, name, None) for name in TARGETS})
     return rows
@@ -109,17 +107,35 @@ def _build(names):
         raise MissingError(
             'fuzzing the C++ code needs Clang and its libFuzzer (on Debian and Ubuntu: apt-get install clang libclang-rt-dev)'
         )
-    folder = _native_folder()
+    instruction_sets = _compiled_instruction_sets()
+    folder = _native_folder(instruction_sets)
     print('compiling the C++ fuzzers', flush=True)
     try:
-        return {name: build_program(folder, f'tests/fuzz/{name}_fuzzer.cc', None, FLAGS, COMPILER) for name in dict.fromkeys(names)}
+        return {
+            name: build_program(folder, f'tests/fuzz/{name}_fuzzer.cc', None, FLAGS, COMPILER, instruction_sets)
+            for name in dict.fromkeys(names)
+        }
     except subprocess.CalledProcessError as error:
         raise MissingError(f'a fuzzer cannot be built (see above): {error}') from error
 
 
-def _native_folder():
+def _instruction_sets():
+    """Return the instruction sets that are fuzzed: those of this machine, and AMX where it is emulated; [] without the engine."""
+    from bmx_melius.deployment.runtime import engine
+
+    return with_emulated(engine.instruction_sets()[1], COMPILER) if shutil.which(COMPILER[0]) else engine.instruction_sets()[1]
+
+
+def _compiled_instruction_sets():
+    """Return the instruction sets that are compiled: only those that are fuzzed, because vector kernels take most of the time."""
+    fuzzed = _instruction_sets()
+    return [name for name in INSTRUCTION_SETS if name in fuzzed or not fuzzed or name == 'bf16' and 'avx512' in fuzzed]
+
+
+def _native_folder(instruction_sets):
     """Return the folder of objects that were compiled with the present flags and headers, without those of changed sources."""
-    digest = hashlib.sha256(repr((COMPILER, FLAGS, (ROOT / 'tools' / 'compile_flags.txt').read_text())).encode())
+    settings = COMPILER, FLAGS, VECTOR_CHECKS, instruction_sets, (ROOT / 'tools' / 'compile_flags.txt').read_text()
+    digest = hashlib.sha256(repr(settings).encode())
     places = (SOURCES, ROOT / 'tests' / 'fuzz')
     for header in sorted(path for place in places for path in place.rglob('*.h')):
         digest.update(header.read_bytes())

@@ -9,9 +9,24 @@ import time
 
 from mxnet.kvstore.kvstore_server import KVStoreServer
 
+from ..reporting import LOG
 from .heartbeats import SCHEDULER, Heartbeats, workers_and_servers
 
 GRACE = 60  # seconds that workers have after a signal to write a checkpoint
+
+
+class Server(KVStoreServer):
+    """Server of MXNet that only sums: it executes no commands.
+
+    MXNet's server unpickles optimizers that are sent to its port, so that whoever reaches the port could execute code. Workers of this
+    project update parameters themselves and send none.
+    """
+
+    def _controller(self):
+        def refuse(command, content, _):
+            LOG.error('refused a command (%d, %d bytes): a process that is not of this job has sent it', command, len(content or b''))
+
+        return refuse
 
 
 def serve(role):
@@ -27,7 +42,7 @@ def serve(role):
         signal.signal(number, lambda number, _: signals.append(number))
 
     # In a thread: Python handles signals in the main thread only, between bytecodes.
-    job = threading.Thread(target=KVStoreServer(heartbeats.kvstore).run, daemon=True)
+    job = threading.Thread(target=Server(heartbeats.kvstore).run, daemon=True)
     job.start()
     heartbeats.start()
     first_signal = None

@@ -155,6 +155,7 @@ def mutate_symbol_of_program(parts, random, mutate_bytes):
     if not 0 < count < len(content):
         return [symbol, mutate_bytes(content, random)]
     words = mutate_program(content[begin:end], random, change_bytes)
+    words = words[: len(words) // 4 * 4]
     shape = struct.pack('<q', len(words) // 4)
     content = content[: begin - 20] + shape + content[begin - 12 : begin] + words + content[end:]
     try:

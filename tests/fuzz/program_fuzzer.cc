@@ -35,7 +35,8 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const fuzzing::Words words = fuzzing::words_of(data, size);
-    bmx_program* program = bmx_program_create(words.data(), words.size(), size % 8 < 4 ? BMX_EXACT : BMX_FAST);
+    constexpr int kPrecisions[] = {BMX_EXACT, BMX_FAST, BMX_BF16};
+    bmx_program* program = bmx_program_create(words.data(), words.size(), kPrecisions[size / 4 % 3]);
     if (!program) {
         return 0;
     }

@@ -15,6 +15,16 @@ constexpr int kTileRows = 16, kTileRowBytes = 64;  // maximum size
 constexpr int kTileBytes = kTileRows * kTileRowBytes;
 constexpr int kTileCount = 8, kFirstLaneTile = 6;
 
+}  // namespace
+}  // namespace bmx
+
+#ifdef BMX_EMULATED_TILES  // in tests
+#include "csrc/emulated_tiles.h"
+#else
+
+namespace bmx {
+namespace {
+
 // Configures the tiles; sums and first factors have `rows` rows.
 inline void configure_tiles(int rows) {
     struct alignas(64) {
@@ -50,3 +60,5 @@ void store_tile(void* to, ptrdiff_t stride = kTileRowBytes) {
 
 }  // namespace
 }  // namespace bmx
+
+#endif
