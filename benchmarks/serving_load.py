@@ -230,8 +230,8 @@ def page(results, seconds, others):
         'for the clients. '
         f'{seconds} seconds for each row, {WARM_UP} seconds after the begin of its load; JPEG photos of 500 x 375, `--queue {QUEUE}`, '
         'otherwise the defaults; random weights. '
-        f'Load average of other programs before the measurement: {others:.1f}'
-        + ('; they slow everything down, so compare rows only with each other.' if others > _QUIET else '.'),
+        f'Load average of the minute before the measurement: {others:.1f}'
+        + ('; if other programs went on, they slowed everything down: compare rows only with each other.' if others > _QUIET else '.'),
         'The capacity is the number of answers per second to a few clients without pauses. In the rows requests arrive at random times. '
         'Past the capacity the service refuses what it cannot compute, and the queue bounds the latency of what it accepts. '
         'Decoding, resizing and normalizing the photo is a part of each request.',

@@ -111,48 +111,19 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
 
 // --- convolution
 
-void store(int32x4_t results, float* output, const float* addend) {
-    const float32x4_t numbers = vcvtq_f32_s32(results);
-    vst1q_f32(output, addend ? vaddq_f32(numbers, vld1q_f32(addend)) : numbers);
-}
-
-void store(int32x4_t results, int16_t* output, const int16_t* addend) {
-    const int16x4_t numbers = vmovn_s32(results);
-    vst1_s16(output, addend ? vadd_s16(numbers, vld1_s16(addend)) : numbers);
-}
-
-// Stores the first `count` results.
-template <typename T>
-void store_some(int32x4_t results, int count, T* output, const T* addend) {
-    T some[kVectorLanes], addends[kVectorLanes] = {};
-    if (addend) {
-        std::memcpy(addends, addend, count * sizeof(T));
+struct Vectors {
+    static int32x4_t results_of(uint32x4_t sums, const Affine& affine) {
+        return vmlsq_s32(vdupq_n_s32(affine.constant), vreinterpretq_s32_u32(sums), vdupq_n_s32(affine.scale));
     }
-    store(results, some, addends);
-    std::memcpy(output, some, count * sizeof(T));
-}
-
-template <int kVectors, int kPixels, typename T>
-void store_block(const BinaryConvRun& run, const Affine& affine, const Block& block,
-                 const uint32x4_t (&sums)[kPixels][kVectors]) {
-    const int32x4_t constant = vdupq_n_s32(affine.constant), scale = vdupq_n_s32(affine.scale);
-    const ptrdiff_t first = block.output + block.strip->begin;
-    const int filters = block.strip->end - block.strip->begin;
-    for (int p = 0; p < kPixels; ++p) {
-        const ptrdiff_t at = first + p * run.output_pixel;
-        T* output = static_cast<T*>(run.output) + at;
-        const T* addend = run.addend ? static_cast<const T*>(run.addend) + at : nullptr;
-        for (int v = 0; v < kVectors; ++v, output += kVectorLanes, addend += addend ? kVectorLanes : 0) {
-            const int32x4_t results = vmlsq_s32(constant, vreinterpretq_s32_u32(sums[p][v]), scale);
-            const int left = filters - v * kVectorLanes;
-            if (left >= kVectorLanes) {
-                store(results, output, addend);
-            } else if (left > 0) {
-                store_some(results, left, output, addend);
-            }
-        }
+    static void store(int32x4_t results, float* output, const float* addend) {
+        const float32x4_t numbers = vcvtq_f32_s32(results);
+        vst1q_f32(output, addend ? vaddq_f32(numbers, vld1q_f32(addend)) : numbers);
     }
-}
+    static void store(int32x4_t results, int16_t* output, const int16_t* addend) {
+        const int16x4_t numbers = vmovn_s32(results);
+        vst1_s16(output, addend ? vadd_s16(numbers, vld1_s16(addend)) : numbers);
+    }
+};
 
 // The loads of the inner loop. Compilers move loads ahead of the computations before them until sums no longer fit in
 // registers (gcc 12); volatile statements keep their order.
@@ -249,11 +220,7 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
         }
     }
     widen();
-    if (run.number == Number::f32) {
-        store_block<kVectors, kPixels, float>(run, shape.affine, block, totals);
-    } else {
-        store_block<kVectors, kPixels, int16_t>(run, shape.affine, block, totals);
-    }
+    store_block<Vectors>(run, shape.affine, block, totals);
 }
 
 using ConvolveBlock = void (*)(const BinaryConvRun&, const Shape&, const Block&);

@@ -87,49 +87,20 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
 
 // --- convolution
 
-void store(v128_t results, float* output, const float* addend) {
-    const v128_t numbers = wasm_f32x4_convert_i32x4(results);
-    wasm_v128_store(output, addend ? wasm_f32x4_add(numbers, wasm_v128_load(addend)) : numbers);
-}
-
-void store(v128_t results, int16_t* output, const int16_t* addend) {
-    const v128_t numbers = wasm_i16x8_narrow_i32x4(results, results);
-    const v128_t sums = addend ? wasm_i16x8_add(numbers, wasm_v128_load64_zero(addend)) : numbers;
-    wasm_v128_store64_lane(output, sums, 0);
-}
-
-// Stores the first `count` results.
-template <typename T>
-void store_some(v128_t results, int count, T* output, const T* addend) {
-    T some[kVectorLanes], addends[kVectorLanes] = {};
-    if (addend) {
-        std::memcpy(addends, addend, count * sizeof(T));
+struct Vectors {
+    static v128_t results_of(v128_t sums, const Affine& affine) {
+        return wasm_i32x4_sub(wasm_i32x4_splat(affine.constant), wasm_i32x4_mul(sums, wasm_i32x4_splat(affine.scale)));
     }
-    store(results, some, addends);
-    std::memcpy(output, some, count * sizeof(T));
-}
-
-template <int kVectors, int kPixels, typename T>
-void store_block(const BinaryConvRun& run, const Affine& affine, const Block& block,
-                 const v128_t (&sums)[kPixels][kVectors]) {
-    const v128_t constant = wasm_i32x4_splat(affine.constant), scale = wasm_i32x4_splat(affine.scale);
-    const ptrdiff_t first = block.output + block.strip->begin;
-    const int filters = block.strip->end - block.strip->begin;
-    for (int p = 0; p < kPixels; ++p) {
-        const ptrdiff_t at = first + p * run.output_pixel;
-        T* output = static_cast<T*>(run.output) + at;
-        const T* addend = run.addend ? static_cast<const T*>(run.addend) + at : nullptr;
-        for (int v = 0; v < kVectors; ++v, output += kVectorLanes, addend += addend ? kVectorLanes : 0) {
-            const v128_t results = wasm_i32x4_sub(constant, wasm_i32x4_mul(sums[p][v], scale));
-            const int left = filters - v * kVectorLanes;
-            if (left >= kVectorLanes) {
-                store(results, output, addend);
-            } else if (left > 0) {
-                store_some(results, left, output, addend);
-            }
-        }
+    static void store(v128_t results, float* output, const float* addend) {
+        const v128_t numbers = wasm_f32x4_convert_i32x4(results);
+        wasm_v128_store(output, addend ? wasm_f32x4_add(numbers, wasm_v128_load(addend)) : numbers);
     }
-}
+    static void store(v128_t results, int16_t* output, const int16_t* addend) {
+        const v128_t numbers = wasm_i16x8_narrow_i32x4(results, results);
+        const v128_t sums = addend ? wasm_i16x8_add(numbers, wasm_v128_load64_zero(addend)) : numbers;
+        wasm_v128_store64_lane(output, sums, 0);
+    }
+};
 
 // Adds sums of bytes to those of 32 bits.
 v128_t widened(v128_t totals, v128_t sums) {
@@ -178,11 +149,7 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
         }
     }
     widen();
-    if (run.number == Number::f32) {
-        store_block<kVectors, kPixels, float>(run, shape.affine, block, totals);
-    } else {
-        store_block<kVectors, kPixels, int16_t>(run, shape.affine, block, totals);
-    }
+    store_block<Vectors>(run, shape.affine, block, totals);
 }
 
 template <int kVectors>

@@ -102,6 +102,50 @@ void for_each_strip_of_vectors(const BinaryConvRun& run, const ConvolveStrip& co
     });
 }
 
+// Stores the first `count` results of a vector. `Vectors` is the struct of that name of an instruction set:
+// results_of(sums, affine) returns the results of a vector of sums, store(results, output, addend) stores them.
+template <typename Vectors, typename Results, typename T>
+void store_some(Results results, int count, T* output, const T* addend) {
+    T some[kVectorLanes], addends[kVectorLanes] = {};
+    if (addend) {
+        std::memcpy(addends, addend, count * sizeof(T));
+    }
+    Vectors::store(results, some, addends);
+    std::memcpy(output, some, count * sizeof(T));
+}
+
+template <typename Vectors, typename T, typename Sums, int kPixels, int kVectors>
+void store_numbers(const BinaryConvRun& run, const Affine& affine, const Block& block,
+                   const Sums (&sums)[kPixels][kVectors]) {
+    const ptrdiff_t first = block.output + block.strip->begin;
+    const int filters = block.strip->end - block.strip->begin;
+    for (int p = 0; p < kPixels; ++p) {
+        const ptrdiff_t at = first + p * run.output_pixel;
+        T* output = static_cast<T*>(run.output) + at;
+        const T* addend = run.addend ? static_cast<const T*>(run.addend) + at : nullptr;
+        for (int v = 0; v < kVectors; ++v, output += kVectorLanes, addend += addend ? kVectorLanes : 0) {
+            const auto results = Vectors::results_of(sums[p][v], affine);
+            const int left = filters - v * kVectorLanes;
+            if (left >= kVectorLanes) {
+                Vectors::store(results, output, addend);
+            } else if (left > 0) {
+                store_some<Vectors>(results, left, output, addend);
+            }
+        }
+    }
+}
+
+// Stores the results of the sums of a block, as the numbers of the run.
+template <typename Vectors, typename Sums, int kPixels, int kVectors>
+void store_block(const BinaryConvRun& run, const Affine& affine, const Block& block,
+                 const Sums (&sums)[kPixels][kVectors]) {
+    if (run.number == Number::f32) {
+        store_numbers<Vectors, float>(run, affine, block, sums);
+    } else {
+        store_numbers<Vectors, int16_t>(run, affine, block, sums);
+    }
+}
+
 // Returns the table of an instruction set with the functions that are its own.
 template <int kFilters>
 constexpr BinaryKernels word_lane_kernels(const char* name, decltype(BinaryKernels::pack_f32) pack_f32,
