@@ -20,6 +20,15 @@ namespace {
 
 constexpr int kChannels = 8, kSide = 6, kClasses = 5, kCallers = 4, kMostThreads = 3;
 constexpr int kForks = 20;  // at most: a fork of a process under the sanitizer takes long
+constexpr int kChildSeconds = 60;
+
+// The thread sanitizer of GCC 12 does not lock its allocator during a fork: a child could wait forever for a lock that
+// a thread held which the child does not have. A child has one thread and so no data race.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kChildrenRun = false;
+#else
+constexpr bool kChildrenRun = true;
+#endif
 
 using Words = std::vector<int32_t>;
 using Floats = std::vector<float>;
@@ -161,7 +170,7 @@ bool loads(int repetitions) {
     });
 }
 
-// One thread forks while others run; the children run the program and end.
+// One thread forks while others run; the children run the program, if they can allocate memory, and end.
 bool forks(int repetitions) {
     bmx_program* program = create(words_of(1));
     const Expected expected(program);
@@ -172,6 +181,10 @@ bool forks(int repetitions) {
         }
         const pid_t child = fork();
         if (child == 0) {
+            if (!kChildrenRun) {
+                _exit(0);
+            }
+            alarm(kChildSeconds);  // ends it if it waits for a thread that it does not have
             const bool same = expected.has(i, run(program, request_of(i)));
             bmx_program* other = create(words_of(2));
             const bool also = !run(other, request_of(i)).empty();
