@@ -154,6 +154,15 @@ def test_outputs_that_a_node_does_not_have_are_refused(where, slot, tmp_path):
         load_symbol(tmp_path / 'net-symbol.json')
 
 
+@pytest.mark.parametrize('text', ['é' * 300, 'x' + 'é' * 300])
+def test_a_symbol_that_mxnet_cannot_load_is_an_error_of_one_line_even_if_its_message_ends_within_a_character(text, tmp_path):
+    content = json.loads((mx.sym.var('data') * 2).tojson())
+    (tmp_path / 'symbol.json').write_text(json.dumps({**content, 'node_row_ptr': text}, ensure_ascii=False), encoding='utf-8')
+    with pytest.raises(UserError, match='holds a symbol that MXNet cannot load: ') as error:
+        load_symbol(tmp_path / 'symbol.json')
+    assert len(str(error.value).splitlines()) == 1
+
+
 def test_a_symbol_that_is_too_large_is_refused_before_it_is_parsed(monkeypatch):
     text = symbol().tojson()
     monkeypatch.setattr(symbol_json, 'MAX_BYTES', len(text))
