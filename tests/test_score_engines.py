@@ -4,6 +4,7 @@ import concurrent.futures
 import concurrent.futures.process
 import contextlib
 import errno
+import gc
 import json
 import os
 import pathlib
@@ -167,6 +168,7 @@ def test_a_cluster_that_cannot_be_reached_is_refused_with_its_address(monkeypatc
     monkeypatch.setattr(engines, 'CONNECT_SECONDS', 0.1)
     with pytest.raises(UserError, match=f'can be reached at {address} .*: give '):
         list(ENGINES[engine](None, [], None, address))
+    gc.collect()  # Dask's client closes its loop when it is collected, and waits forever if that happens while another one is started
 
 
 @pytest.mark.parametrize(
