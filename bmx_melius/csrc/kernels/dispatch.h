@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/binary_kernels.h"
-#include "kernels/float_kernels.h"
+#include "kernels/binary/binary_kernels.h"
+#include "kernels/float/float_kernels.h"
 
 namespace bmx {
 

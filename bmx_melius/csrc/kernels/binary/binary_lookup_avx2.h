@@ -1,0 +1,309 @@
+// Counts of differing elements by table lookup, for the binary convolution with AVX2.
+//
+// A step covers four elements (half a byte) of a pair of pixels and 32 filters, a strip: the activations of the pair
+// select a table of 16 bytes, and a byte shuffle looks up one byte in it for each filter, with the weights as indices.
+// The low half of the byte is the number of the first pixel, the high half that of the second.
+//
+// The tables do not hold the number of differing elements d, which is 0 to 4, but a number e that is 0 to 2, so that
+// more of them can be added before a half overflows. With |x| the number of set bits of x and odd(x) = |x| % 2,
+//     d = |a| + |w| - 2 |a & w| = 4 - 2 e + odd(a) - odd(w),    e = |a & w| - |a| / 2 - (|w| + 1) / 2 + 2,
+// where / rounds down. (e is |a & w| and a term of a and one of w. No such number has fewer values: its change from
+// a = 0 to a = 15 is |w| and a constant.) The sum of 4 - odd(w) is a constant of the filter. The sum of odd(a) is one
+// number for each pixel.
+//
+// The layout of the prepared weights is [strip]: constants of its filters, then [tap][unit][byte][32], where each byte
+// of the map has a vector: half a byte of filters 0, 16, 1, 17, ...
+#pragma once
+#include <immintrin.h>
+
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/arithmetic.h"
+#include "kernels/binary/binary_kernels.h"
+#include "kernels/binary/binary_strips.h"
+#include "kernels/unrolled.h"
+
+namespace bmx {
+namespace {
+
+constexpr int kUnitSteps = 8, kUnitBytes = 8;
+constexpr int kTableBits = 4, kTableBytes = 1 << kTableBits, kVectorBytes = 32, kStripFilters = 32;
+constexpr int kSumSteps = 6;         // steps whose sum, up to 12, fits in half a byte
+constexpr int kBlockUnits = 3;       // units of a whole number of such sums
+constexpr int kMostUnits = 15;       // units whose sum, up to 15 * 8 * 2, fits in a byte
+constexpr int kWideWeights = 32767;  // with more weights, results need 32 bits
+
+inline __m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+inline void store(void* to, __m256i x) { _mm256_storeu_si256(static_cast<__m256i*>(to), x); }
+
+// The tables, indexed by half a byte of the first pixel and, times 16, of the second one.
+struct alignas(64) Tables {
+    uint8_t bytes[256 * kTableBytes] = {};
+
+    static constexpr int count(int x) { return (x & 1) + (x >> 1 & 1) + (x >> 2 & 1) + (x >> 3 & 1); }
+    static constexpr int number(int a, int w) { return count(a & w) - count(a) / 2 - (count(w) + 1) / 2 + 2; }
+    constexpr Tables() {
+        for (int pair = 0; pair < 256; ++pair) {
+            for (int w = 0; w < kTableBytes; ++w) {
+                bytes[pair * kTableBytes + w] =
+                    static_cast<uint8_t>(number(pair & 15, w) + (number(pair >> 4, w) << 4));
+            }
+        }
+    }
+};
+constexpr Tables kTables;
+
+// Constant expressions: the compiler refuses an offset outside of the array, also one outside of a row of it.
+constexpr const uint8_t* bytes_at(uint16_t offset) { return kTables.bytes + offset; }
+static_assert(*bytes_at(255 * kTableBytes + 15) == 2 + (2 << 4), "the last entry: four equal bits of each pixel");
+
+inline __m256i table_at(uint16_t offset) {
+    return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes_at(offset))));
+}
+
+// --- weights
+
+inline size_t units_of_window(const BinaryConv& conv) {
+    return size_t(conv.kernel_h) * conv.kernel_w * conv.group_units();
+}
+
+struct StripWeights {
+    int constants[kStripFilters];  // result of a filter where e and odd(a) are 0
+    uint8_t steps[];
+};
+
+inline size_t bytes_of_strip(const BinaryConv& conv) {
+    return sizeof(StripWeights) + units_of_window(conv) * kUnitSteps * kVectorBytes;
+}
+
+inline size_t weights_bytes(const BinaryConv& conv) { return count_strips<kStripFilters>(conv) * bytes_of_strip(conv); }
+
+inline void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
+    const size_t filter_words = units_of_window(conv);
+    const Affine affine = affine_of_differing(conv);
+    std::memset(prepared, 0, weights_bytes(conv));
+    for_each_strip<kStripFilters>(conv, [&](const Strip& strip) {
+        uint8_t* const at = static_cast<uint8_t*>(prepared) + strip.index * bytes_of_strip(conv);
+        StripWeights& to = *reinterpret_cast<StripWeights*>(at);
+        for (int filter = strip.begin; filter < strip.end; ++filter) {
+            const int i = filter - strip.begin, byte = i % kLanes * 2 + i / kLanes;
+            int differing = 0;
+            for (size_t k = 0; k < filter_words * kUnitSteps; ++k) {
+                const int half_byte = words[filter * filter_words + k / kUnitSteps] >> k % kUnitSteps * 4 & 15;
+                to.steps[k * kVectorBytes + byte] = static_cast<uint8_t>(half_byte);
+                differing += 4 - Tables::count(half_byte) % 2;
+            }
+            to.constants[i] = affine.constant - affine.scale * differing;
+        }
+    });
+}
+
+// --- sums
+
+// Sums of up to kMostUnits units for the filters of a strip: `bytes` is the sum of the looked up bytes, `shifted` that
+// of their 16-bit words divided by 16. With a and b the sums of the first and the second pixel, each byte of `bytes` is
+// a + 16 b. The upper byte of a word of `shifted` is b, its lower byte is b + 16 times the a of the upper byte.
+struct ByteSums {
+    __m256i bytes = _mm256_setzero_si256(), shifted = _mm256_setzero_si256();
+
+    [[gnu::always_inline]] void add(__m256i sum) {
+        bytes = _mm256_add_epi8(bytes, sum);
+        shifted = _mm256_add_epi8(shifted, _mm256_srli_epi16(sum, 4));
+    }
+
+    // Computes the sums of the even and odd bytes of the first pixel, then of the second one, in 16 bits.
+    [[gnu::always_inline]] void separate(__m256i (&words)[4]) const {
+        const auto without = [](__m256i some, __m256i others) {
+            return _mm256_and_si256(_mm256_sub_epi16(some, _mm256_slli_epi16(others, 4)), _mm256_set1_epi16(255));
+        };
+        words[3] = _mm256_srli_epi16(shifted, 8);
+        words[1] = without(_mm256_srli_epi16(bytes, 8), words[3]);
+        words[2] = without(shifted, words[1]);
+        words[0] = without(bytes, words[2]);
+    }
+};
+
+// Adds `blocks` blocks of kSteps steps, in sums of kSum, of kPairs pairs of pixels and kStrips strips, `strip_bytes`
+// apart. The weights of the first strip begin at `weights`. Pointers move on.
+template <int kSteps, int kSum, int kStrips, int kPairs>
+[[gnu::always_inline]] inline void add_blocks(const uint16_t*& first, const uint16_t*& second, int blocks,
+                                              const uint8_t*& weights, size_t strip_bytes,
+                                              ByteSums (&sums)[kPairs][kStrips]) {
+    for (int left = blocks * (kSteps / kSum); left > 0; --left) {
+        const uint16_t* const from[] = {first, second};
+        __m256i sum[kPairs][kStrips];
+        unrolled<kSum>([&](auto step) {
+            __m256i w[kStrips];
+            unrolled<kStrips>([&](auto s) { w[s] = load(weights + s * strip_bytes + step * kVectorBytes); });
+            unrolled<kPairs>([&](auto p) {
+                const __m256i table = table_at(from[p][step]);
+                unrolled<kStrips>([&](auto s) {
+                    const __m256i numbers = _mm256_shuffle_epi8(table, w[s]);
+                    sum[p][s] = step == 0 ? numbers : _mm256_add_epi8(sum[p][s], numbers);
+                });
+            });
+        });
+        unrolled<kPairs>([&](auto p) { unrolled<kStrips>([&](auto s) { sums[p][s].add(sum[p][s]); }); });
+        first += kSum;
+        second += kSum;
+        weights += kSum * kVectorBytes;
+    }
+}
+
+// The same for 2 pairs and 2 strips, in assembly language, because compilers do not keep the 8 sums, 4 sums of a few
+// steps and 4 temporaries in the 16 registers.
+#define BMX_TABLE(step, pair)       \
+    "movzwl 2*(" #step ")(%[" #pair \
+    "]), %k[offset]\n"              \
+    "vbroadcasti128 (%[tables],%[offset]), %%ymm14\n"
+#define BMX_WEIGHTS(step)      \
+    "vmovdqu 32*(" #step       \
+    ")(%[weights]), %%ymm12\n" \
+    "vmovdqu 32*(" #step ")(%[weights],%[strip]), %%ymm13\n"
+#define BMX_FIRST(step, pair, sum, other_sum) \
+    BMX_TABLE(step, pair)                     \
+    "vpshufb %%ymm12, %%ymm14, %%" #sum       \
+    "\n"                                      \
+    "vpshufb %%ymm13, %%ymm14, %%" #other_sum "\n"
+#define BMX_NEXT(step, pair, sum, other_sum) \
+    BMX_TABLE(step, pair)                    \
+    "vpshufb %%ymm12, %%ymm14, %%ymm15\n"    \
+    "vpaddb %%ymm15, %%" #sum ", %%" #sum    \
+    "\n"                                     \
+    "vpshufb %%ymm13, %%ymm14, %%ymm14\n"    \
+    "vpaddb %%ymm14, %%" #other_sum ", %%" #other_sum "\n"
+#define BMX_STEP(kind, step) \
+    BMX_WEIGHTS(step) BMX_##kind(step, first, ymm8, ymm9) BMX_##kind(step, second, ymm10, ymm11)
+#define BMX_ADD(sum, bytes, shifted)              \
+    "vpaddb %%" #sum ", %[" #bytes "], %[" #bytes \
+    "]\n"                                         \
+    "vpsrlw $4, %%" #sum ", %%" #sum              \
+    "\n"                                          \
+    "vpaddb %%" #sum ", %[" #shifted "], %[" #shifted "]\n"
+#define BMX_ADD_ALL BMX_ADD(ymm8, b0, s0) BMX_ADD(ymm9, b1, s1) BMX_ADD(ymm10, b2, s2) BMX_ADD(ymm11, b3, s3)
+#define BMX_SUM_OF_4(from) \
+    BMX_STEP(FIRST, from)  \
+    BMX_STEP(NEXT, from + 1) BMX_STEP(NEXT, from + 2) BMX_STEP(NEXT, from + 3)
+#define BMX_BLOCKS(steps, ...)                                                                                    \
+    asm("1:\n" __VA_ARGS__ "add $2*" #steps                                                                       \
+        ", %[first]\n"                                                                                            \
+        "add $2*" #steps                                                                                          \
+        ", %[second]\n"                                                                                           \
+        "add $32*" #steps                                                                                         \
+        ", %[weights]\n"                                                                                          \
+        "dec %[blocks]\n"                                                                                         \
+        "jne 1b\n"                                                                                                \
+        : [b0] "+x"(sums[0][0].bytes), [s0] "+x"(sums[0][0].shifted), [b1] "+x"(sums[0][1].bytes),                \
+          [s1] "+x"(sums[0][1].shifted), [b2] "+x"(sums[1][0].bytes), [s2] "+x"(sums[1][0].shifted),              \
+          [b3] "+x"(sums[1][1].bytes), [s3] "+x"(sums[1][1].shifted), [first] "+r"(first), [second] "+r"(second), \
+          [weights] "+r"(weights), [blocks] "+r"(blocks), [offset] "=&r"(offset)                                  \
+        : [strip] "r"(strip_bytes), [tables] "r"(kTables.bytes)                                                   \
+        : "memory", "cc", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15")
+template <int kSteps, int kSum>
+[[gnu::always_inline]] inline void add_blocks(const uint16_t*& first, const uint16_t*& second, int blocks,
+                                              const uint8_t*& weights, size_t strip_bytes, ByteSums (&sums)[2][2]) {
+    uintptr_t offset;
+    if constexpr (kSum == kSumSteps) {
+        BMX_BLOCKS(24,
+                   BMX_SUM_OF_4(0) BMX_STEP(NEXT, 4) BMX_STEP(NEXT, 5) BMX_ADD_ALL BMX_SUM_OF_4(6) BMX_STEP(NEXT, 10)
+                       BMX_STEP(NEXT, 11) BMX_ADD_ALL BMX_SUM_OF_4(12) BMX_STEP(NEXT, 16) BMX_STEP(NEXT, 17)
+                           BMX_ADD_ALL BMX_SUM_OF_4(18) BMX_STEP(NEXT, 22) BMX_STEP(NEXT, 23) BMX_ADD_ALL);
+    } else {
+        BMX_BLOCKS(8, BMX_SUM_OF_4(0) BMX_ADD_ALL BMX_SUM_OF_4(4) BMX_ADD_ALL);
+    }
+}
+#undef BMX_TABLE
+#undef BMX_WEIGHTS
+#undef BMX_FIRST
+#undef BMX_NEXT
+#undef BMX_STEP
+#undef BMX_ADD
+#undef BMX_ADD_ALL
+#undef BMX_SUM_OF_4
+#undef BMX_BLOCKS
+
+// Adds `units` units: blocks of whole sums, then the remaining units, each two sums.
+template <int kStrips, int kPairs>
+[[gnu::always_inline]] inline void add_units(const uint16_t* first, const uint16_t* second, int units,
+                                             const uint8_t*& weights, size_t strip_bytes,
+                                             ByteSums (&sums)[kPairs][kStrips]) {
+    const int blocks = units / kBlockUnits, rest = units % kBlockUnits;
+    if (blocks) {
+        add_blocks<kBlockUnits * kUnitSteps, kSumSteps>(first, second, blocks, weights, strip_bytes, sums);
+    }
+    if (rest) {
+        add_blocks<kUnitSteps, kUnitSteps / 2>(first, second, rest, weights, strip_bytes, sums);
+    }
+}
+
+// A part of a window that is contiguous in both the map and the weights.
+struct Piece {
+    ptrdiff_t offset;  // where the offsets of its tables begin
+    int units;
+    bool ends_sum;  // a sum in bytes ends here
+};
+
+// Returns the first piece after the sum that begins with `piece`.
+inline const Piece* end_of_sum(const Piece* piece) {
+    while (!piece->ends_sum) {
+        ++piece;
+    }
+    return piece + 1;
+}
+
+// Adds the pieces from `piece` up to the end of a sum, for kPairs pairs of pixels and kStrips strips. `offsets` belong
+// to the window of the first pair, those of the second one are `to_second` behind them.
+template <int kStrips, int kPairs>
+[[gnu::always_inline]] inline void add_pieces(const Piece* piece, const uint16_t* offsets, ptrdiff_t to_second,
+                                              const uint8_t* weights, size_t strip_bytes,
+                                              ByteSums (&sums)[kPairs][kStrips]) {
+    do {
+        const uint16_t* const from = offsets + piece->offset;
+        add_units(from, from + to_second, piece->units, weights, strip_bytes, sums);
+    } while (!piece++->ends_sum);
+}
+
+// Sums of the filters in even or odd bytes of a strip, in 16 bits or, if kWide, in 32 bits. Vectors are assigned one by
+// one: GCC copies structures of them by halves, and a load of a whole vector has to wait until these are in the cache.
+template <bool kWide>
+struct Sum {
+    __m256i parts[kWide ? 2 : 1];
+
+    [[gnu::always_inline]] void set(__m256i words) {
+        if constexpr (kWide) {
+            parts[0] = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(words));
+            parts[1] = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(words, 1));
+        } else {
+            parts[0] = words;
+        }
+    }
+    [[gnu::always_inline]] void add(__m256i words) {
+        if constexpr (kWide) {
+            parts[0] = _mm256_add_epi32(parts[0], _mm256_cvtepu16_epi32(_mm256_castsi256_si128(words)));
+            parts[1] = _mm256_add_epi32(parts[1], _mm256_cvtepu16_epi32(_mm256_extracti128_si256(words, 1)));
+        } else {
+            parts[0] = _mm256_add_epi16(parts[0], words);
+        }
+    }
+};
+
+// Sums of a strip for a pair of pixels: even and odd bytes of the first pixel, then of the second one.
+template <bool kWide>
+struct PairSums {
+    Sum<kWide> of[4];
+
+    [[gnu::always_inline]] void set(const ByteSums& sums) {
+        __m256i words[4];
+        sums.separate(words);
+        unrolled<4>([&](auto i) { of[i].set(words[i]); });
+    }
+    [[gnu::always_inline]] void add(const ByteSums& sums) {
+        __m256i words[4];
+        sums.separate(words);
+        unrolled<4>([&](auto i) { of[i].add(words[i]); });
+    }
+};
+
+}  // namespace
+}  // namespace bmx
