@@ -2,8 +2,9 @@
 
     python tools/make_wasm.py FOLDER
 
-compiles ``bmx_melius/csrc`` by Emscripten, with the vectors of WebAssembly and without threads, to FOLDER/bmx_melius.js and
-FOLDER/bmx_melius.wasm, copies the page from ``examples/web``, and trains its network, unless the folder has one.
+compiles ``bmx_melius/csrc`` by Emscripten, with the vectors of WebAssembly and without threads, to FOLDER/bmx_melius.js and two modules:
+FOLDER/bmx_melius.wasm for every engine, and FOLDER/bmx_melius_relaxed.wasm with the multiply-add of relaxed SIMD, which the JavaScript
+loads where it rounds once. Copies the page from ``examples/web``, and trains its network, unless the folder has one.
 """
 
 import concurrent.futures
@@ -15,6 +16,7 @@ import sys
 
 from native_build import FLAGS, INSTRUCTION_SETS, OPERATOR_SOURCE, known_instruction_sets
 from other_machine import ROOT, install_tools, output_of
+from wasm_encoding import in_final_encoding
 
 from bmx_melius._version import __version__
 from bmx_melius.errors import UserError
@@ -34,36 +36,77 @@ LINK_FLAGS = [
     *('-O3', '-fexceptions', '-sMODULARIZE', '-sEXPORT_NAME=createBmxMelius', '-sALLOW_MEMORY_GROWTH', '-sENVIRONMENT=web,worker,node'),
     *('-sFORCE_FILESYSTEM', '-sEXPORTED_RUNTIME_METHODS=FS,UTF8ToString', f'-sEXPORTED_FUNCTIONS={",".join("_" + f for f in FUNCTIONS)}'),
 ]
+SOURCES = ROOT / 'bmx_melius' / 'csrc'
+RELAXED_FLAG = '-mrelaxed-simd'
+RELAXED_SOURCE = SOURCES / 'kernels' / 'float' / 'float_wasm.cc'  # all multiply-adds of vectors
 PAGE = ROOT / 'examples' / 'web'
+CHOICE = ROOT / 'tools' / 'wasm' / 'choose_module.js'
 NETWORK = 'digits-0000.params'
 
 
-def build_module(folder: pathlib.Path, objects: pathlib.Path):
-    """Compile the engine to FOLDER/bmx_melius.js and .wasm; `objects` is a folder whose object files are used again while they are new."""
+def has_relaxed_madd():
+    """Return whether the compiler knows the multiply-add of relaxed SIMD."""
+    header = SOURCES / 'kernels' / 'multiply_add_wasm.h'
+    command = [*COMPILER, '-msimd128', RELAXED_FLAG, '-x', 'c++', '-dM', '-E', str(header)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return done.returncode == 0 and '#define BMX_RELAXED_MADD ' in done.stdout
+
+
+def build_modules(folder: pathlib.Path, objects: pathlib.Path):
+    """Compile the engine to FOLDER/bmx_melius.js and its modules.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        Where the results are written.
+    objects : pathlib.Path
+        Folder whose object files are used again while they are new.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    sources = ROOT / 'bmx_melius' / 'csrc'
-    have = known_instruction_sets(COMPILER)
+    have, has_relaxed = known_instruction_sets(COMPILER), has_relaxed_madd()
     if not have:
         raise UserError(f'{COMPILER[0]} does not support the vectors of WebAssembly: install a newer Emscripten (3.1 or later)')
-    flags = [*COMPILE_FLAGS, f'-I{sources}', *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
-    changed = max(path.stat().st_mtime for path in (*sources.rglob('*.h'), ROOT / 'tools' / 'compile_flags.txt', pathlib.Path(__file__)))
-    commands, results = [], []
-    for source in sorted(sources.rglob('*.cc')):
-        ending = source.stem.rpartition('_')[2]
-        if source.name == OPERATOR_SOURCE or (ending in INSTRUCTION_SETS and ending not in have):
-            continue
-        results.append((objects / source.relative_to(sources)).with_suffix('.o'))
-        results[-1].parent.mkdir(parents=True, exist_ok=True)
-        if not results[-1].exists() or results[-1].stat().st_mtime < max(changed, source.stat().st_mtime):
-            commands.append([*COMPILER, *flags, *have.get(ending, []), '-c', source, '-o', results[-1]])
+    parts = {
+        path: (objects / path.relative_to(SOURCES)).with_suffix('.o') for path in sorted(SOURCES.rglob('*.cc')) if _belongs(path, have)
+    }
+    _compile(parts, have)
+    choice = objects / 'choose_module.js'
+    choice.write_text(f'const HAS_RELAXED_MODULE = {str(has_relaxed).lower()};\n{CHOICE.read_text()}')
+    link, script, module = [*COMPILER, *LINK_FLAGS, '--pre-js', choice], folder / 'bmx_melius.js', folder / 'bmx_melius_relaxed.wasm'
+    output_of([*link, *parts.values(), '-o', script])
+    if not has_relaxed:
+        module.unlink(missing_ok=True)
+        print(f'{COMPILER[0]} does not support relaxed SIMD: only the module for every engine is built')
+        return
+    relaxed = objects / 'relaxed' / 'bmx_melius.js'
+    _compile({RELAXED_SOURCE: relaxed.with_name('float_wasm.o')}, have, [RELAXED_FLAG])
+    output_of([*link, *{**parts, RELAXED_SOURCE: relaxed.with_name('float_wasm.o')}.values(), '-o', relaxed])
+    if relaxed.read_bytes() != script.read_bytes():
+        raise UserError(f'the modules need different JavaScript: compare {relaxed} and {script}')
+    module.write_bytes(in_final_encoding(relaxed.with_suffix('.wasm').read_bytes()))
+
+
+def _belongs(source, have):
+    ending = source.stem.rpartition('_')[2]
+    return source.name != OPERATOR_SOURCE and (ending in have or ending not in INSTRUCTION_SETS)
+
+
+def _compile(parts, have, flags=()):
+    """Compile sources whose objects, the values of `parts`, are outdated, with the flags of their instruction sets."""
+    common = [*COMPILER, *COMPILE_FLAGS, *flags, f'-I{SOURCES}', *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
+    changed = max(path.stat().st_mtime for path in (*SOURCES.rglob('*.h'), ROOT / 'tools' / 'compile_flags.txt', pathlib.Path(__file__)))
+    commands = []
+    for source, result in parts.items():
+        result.parent.mkdir(parents=True, exist_ok=True)
+        if not result.exists() or result.stat().st_mtime < max(changed, source.stat().st_mtime):
+            commands.append([*common, *have.get(source.stem.rpartition('_')[2], []), '-c', source, '-o', result])
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(output_of, commands))
-    output_of([*COMPILER, *LINK_FLAGS, *results, '-o', folder / 'bmx_melius.js'])
 
 
 def make_page(folder: pathlib.Path):
-    """Build the module, copy the page and train its network into a folder."""
-    build_module(folder, ROOT / 'build' / 'wasm-objects')
+    """Build the modules, copy the page and train its network into a folder."""
+    build_modules(folder, ROOT / 'build' / 'wasm-objects')
     for path in PAGE.iterdir():
         if path.suffix in ('.html', '.js'):
             shutil.copy(path, folder)

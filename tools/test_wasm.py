@@ -1,24 +1,32 @@
 """Tests of the engine in WebAssembly: ``make test-wasm``.
 
-The kernels and packed networks, run by Node.js, are compared with this machine (`other_machine`). Then a headless Chromium opens the page
-of ``make wasm``, in which digits are drawn with the mouse. Any difference ends it with an error.
+The kernels and packed networks, run by Node.js, are compared with this machine (`other_machine`), with both ways of multiply-adds and both
+modules (`make_wasm`), as far as the compiler and Node.js have relaxed SIMD. Then a headless Chromium opens the page of ``make wasm``, with
+the module that it chooses and with the one for every engine, and digits are drawn with the mouse. Any difference ends it with an error.
 """
 
 import functools
 import http.server
+import itertools
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import threading
 
-from make_wasm import COMPILER, PACKAGES, make_page
+from make_wasm import COMPILER, PACKAGES, RELAXED_FLAG, make_page
+from native_program import FLAGS, build_program
 from other_machine import ROOT, Machine, check_kernels, check_networks, install_tools, output_of
+from wasm_encoding import in_final_encoding
 
 from bmx_melius.errors import UserError
 
 # Emscripten 3.1 takes the fetch of newer Node.js for that of a browser.
 NODE = ['node', '--no-experimental-fetch']
+RELAXED_SIMD = '--experimental-wasm-relaxed-simd'  # an option that Node.js needed before version 21
+WITHOUT_RELAXED_SIMD = ROOT / 'tests' / 'without_relaxed_simd.js'
+EXACT, RELAXED = 'bmx_melius.wasm', 'bmx_melius_relaxed.wasm'
 WASM = Machine(
     name='wasm',
     compilers={'emscripten': COMPILER},
@@ -30,40 +38,109 @@ PAGE = ROOT / 'build' / 'web'
 DRAWN = ('0', '1', '7')  # what tests/draw_digits.html draws
 
 
+class RelaxedMachine(Machine):
+    """WebAssembly with relaxed SIMD, whose instructions have their final numbers in the programs."""
+
+    def build(self, folder, source, parts, *flags, compiler):
+        program = super().build(folder, source, parts, *flags, compiler=compiler)
+        module = program.with_suffix('.wasm')
+        module.write_bytes(in_final_encoding(module.read_bytes()))
+        return program
+
+
 def main():
     """Run all checks. Raises `UserError` at the first difference."""
     install_tools({**PACKAGES, 'chromium': 'chromium'})
     make_page(PAGE)
+    nodes, machines = check_choice(), [WASM]
+    if RELAXED in nodes:
+        options = {'flags': [*WASM.flags, RELAXED_FLAG], 'launcher': [*nodes[RELAXED], *NODE[1:]]}
+        machines.append(RelaxedMachine(**{**vars(WASM), 'name': 'wasm with relaxed SIMD', **options}))
+    else:
+        print('relaxed SIMD is not tested: the compiler, Node.js or the processor does not have it')
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        check_kernels(WASM, folder)
-        check_networks(folder, lambda params, image: [('wasm', output_of(['node', PAGE / 'classify.js', params, image]))])
-        check_page(folder)
+        check_multiply_add(machines, folder)
+        for machine in machines:
+            check_kernels(machine, folder)
+        classify = PAGE / 'classify.js'
+        check_networks(folder, lambda *files: ((module, output_of([*node, classify, *files])) for module, node in nodes.items()))
+        for setting in ('', 'without_relaxed_simd.js'):
+            check_page(folder, setting)
     print('wasm: all results have the bits of this machine')
 
 
+def check_choice():
+    """Test the choice of a module, and return the modules that Node.js chooses: their files -> commands of Node.js."""
+    known = not subprocess.run([NODE[0], RELAXED_SIMD, '-p', '0'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+    commands = [[NODE[0], '--require', WITHOUT_RELAXED_SIMD], [NODE[0], *([RELAXED_SIMD] if known else [])]]
+    test = ROOT / 'tests' / 'choose_module_test.js'
+    return {output_of([*command, test, PAGE]).strip(): command for command in reversed(commands)}
+
+
+def check_multiply_add(machines, folder):
+    """Compare multiply-adds whose sums are hard to round with those of the C library on this machine."""
+    source, count = 'tests/csrc/multiply_add_test.cc', 20000
+    expected = output_of([build_program(folder, source, [], FLAGS), count]).splitlines()
+    for machine in machines:
+        found = machine.run(machine.build(folder, source, [], '-msimd128', compiler='emscripten'), count).splitlines()
+        for one, other in itertools.zip_longest(found, expected):
+            if one != other:
+                raise UserError(f'multiply-add, {machine.name}: {one}; this machine: {other}')
+        print(f'multiply-add, {machine.name}: {len(found)} cases ok', flush=True)
+
+
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the page, and beside it the page that draws."""
+    """Serves the page of ``make wasm``, and files of the tests beside it.
+
+    Parameters
+    ----------
+    requested : list of str
+        The paths of requests are added.
+    script : str
+        Name of a script in tests that the page loads before all others, or ''.
+    """
+
+    def __init__(self, *arguments, requested, script, **keywords):
+        self.requested, self.script = requested, script
+        super().__init__(*arguments, **keywords)
+
+    def do_GET(self):
+        self.requested.append(self.path)
+        if self.path != '/index.html' or not self.script:
+            return super().do_GET()
+        content = f'<!DOCTYPE html><script src="{self.script}"></script>'.encode() + (PAGE / 'index.html').read_bytes()
+        self.send_response(http.HTTPStatus.OK)
+        self.send_header('Content-Length', str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
 
     def translate_path(self, path):
-        return str(ROOT / 'tests' / 'draw_digits.html') if path == '/draw_digits.html' else super().translate_path(path)
+        of_tests = {f'/{name}': ROOT / 'tests' / name for name in ('draw_digits.html', WITHOUT_RELAXED_SIMD.name)}
+        return str(of_tests[path]) if path in of_tests else super().translate_path(path)
 
     def log_message(self, *_):
         """Print nothing."""
 
 
-def check_page(folder):
-    """Open a page that draws digits in the page of `make wasm` with mouse events, and compare what that one finds."""
-    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Handler, directory=str(PAGE))) as server:
+def check_page(folder, script):
+    """Open a page that draws digits in the page of `make wasm` with mouse events, and compare what that one finds; see `Handler`."""
+    requested = []
+    handler = functools.partial(Handler, directory=str(PAGE), requested=requested, script=script)
+    with http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f'http://127.0.0.1:{server.server_port}/draw_digits.html'
-        chromium = ['chromium', '--headless', '--no-sandbox', '--disable-gpu', f'--user-data-dir={folder / "chromium"}']
-        shown = output_of([*chromium, '--virtual-time-budget=20000', '--dump-dom', address])
+        chromium = ['chromium', '--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking']
+        chromium += [f'--user-data-dir={folder / "chromium"}', '--virtual-time-budget=20000', '--dump-dom']
+        shown = output_of([*chromium, address])
         server.shutdown()
     found = re.search('<pre id="found">(.*?)</pre>', shown, re.DOTALL)
     if not found or tuple(found[1].split()) != DRAWN:
         raise UserError(f'the page found {found[1] if found else shown} in drawings of {" ".join(DRAWN)}')
-    print(f'the page in Chromium: {" ".join(DRAWN)}', flush=True)
+    modules = [path[1:] for path in requested if path.endswith('.wasm')]
+    if len(modules) != 1 or (script and modules != [EXACT]):
+        raise UserError(f'the page loaded {" ".join(modules)}')
+    print(f'the page in Chromium with {modules[0]}: {" ".join(DRAWN)}', flush=True)
 
 
 if __name__ == '__main__':

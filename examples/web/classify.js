@@ -1,11 +1,10 @@
 // Runs a packed network in Node.js: node classify.js PREFIX-0000.params image.bin, like examples/c/run_packed.c.
 'use strict';
-const fs = require('fs'), path = require('path');
+const fs = require('fs');
 const create = require('./bmx_melius.js'), { Session } = require('./session.js');
 
 async function main(params, file) {
-    const engine = await create({ wasmBinary: fs.readFileSync(path.join(__dirname, 'bmx_melius.wasm')) });
-    const session = new Session(engine, fs.readFileSync(params));
+    const session = new Session(await create(), fs.readFileSync(params));
     const bytes = fs.readFileSync(file);
     const [scores] = session.run(new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length)));
     scores.forEach((score) => console.log(score.toPrecision(9)));

@@ -1,6 +1,6 @@
 // Packed networks in WebAssembly, in a page (a global class) and in Node.js (require): `Session` of the Python package.
 //
-//   const engine = await createBmxMelius();                       // bmx_melius.js, which loads bmx_melius.wasm
+//   const engine = await createBmxMelius();                       // bmx_melius.js, which loads the fastest module
 //   const session = new Session(engine, params);                  // the bytes of PREFIX-0000.params
 //   const [scores] = session.run(image);                          // a Float32Array of the shape session.inputShape
 'use strict';
