@@ -49,13 +49,15 @@ def test_only_the_instruction_is_replaced(before):
 
 
 def test_a_module_in_final_encoding_does_not_change():
-    assert in_final_encoding(module(FINAL, b'')) == module(FINAL, b'')
+    unknown = b'\0asm\x01\0\0\0' + section(10, b'\x01\x05\x00\xfe' + FINAL)
+    for of_new_compiler in (module(FINAL, b''), unknown):
+        assert in_final_encoding(of_new_compiler) == of_new_compiler
 
 
 @pytest.mark.parametrize(
     'content, problem',
     [
-        (b'\x7fELF', 'no WebAssembly module'),
+        (b'\x7fELF' + FORMER, 'no WebAssembly module'),
         (module(b'\xff'), 'the instruction ff'),
         (module(b'\xfe\x00\x02\x00'), 'the instruction fe0002'),
         (module(b'\xfd\xff\x02'), 'the instruction fdff02'),
