@@ -14,6 +14,7 @@ from .kernel_sources import Kernels
 from .layer_calls import Lowering, check_operations
 
 TRACE = 'BMX_TRACE'  # the call after each layer of bits
+LAYER = 'BMX_LAYER'  # the call before each layer
 _GUARDS = {  # compilers that compute other bits -> error
     'defined(__FAST_MATH__)': '-ffast-math and -Ofast change results: compile this file without them',
     'FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16': 'float must be computed as float: for 32-bit x86 give -msse2 -mfpmath=sse',
@@ -191,16 +192,18 @@ class _Texts:
         if traces:
             lines += ['// Called with the bits of each layer, to compare them with those of another run: value, words, number of words.']
             lines += [f'#ifndef {TRACE}', f'#define {TRACE}(value, words, count) ((void)0)', '#endif', '']
+        lines += ['// Called before the calls of each layer, to measure its time: value.']
+        lines += [f'#ifndef {LAYER}', f'#define {LAYER}(value) ((void)0)', '#endif', '']
         lines += ['// --- kernels', '', kernels.text(), '', '// --- network', '']
         lines += [structure_text(one) for one in calls.constants.values() if not isinstance(one.content, np.ndarray)]
         if any(not buffer.external for call in calls.calls for buffer in call.buffers):
             lines += ['', arena_text(arena)]
-        described = {layer.number: f'    // {layer.number}: {layer.name}, {layer.result}' for layer in layers}
+        described = {layer.number: f'{layer.name}, {layer.result}' for layer in layers}
         used = {buffer.name for call in calls.calls for buffer in call.buffers}
         body, last = [f'    (void){name};' for name in self.inputs if name not in used], None
         for call in calls.calls:
             if call.operation != last:
-                body.append(described.get(call.operation, '    // output'))
+                body.append(f'    {LAYER}({call.operation});  // {described.get(call.operation, "output")}')
                 last = call.operation
             body.append(call_text(call, arena))
         lines += ['', f'{self.run} {{', *body, '}', '']
