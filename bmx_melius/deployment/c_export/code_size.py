@@ -29,6 +29,7 @@ FUNCTION_BYTES = {
     'bmx_maximum_value_result': 110,
     'bmx_mean_value': 98,
     'bmx_multiply_add': 600,
+    'bmx_multiply_add_any': 600,
     'bmx_multiply_value': 116,
     'bmx_prelu_value': 102,
     'bmx_relu_value': 90,
