@@ -1,12 +1,10 @@
 """Programs exported as C: compiled for this machine, against the NumPy interpreter and the engine, bit for bit."""
 
-import importlib.util
 import itertools
 import json
 import pathlib
 import random as randoms
 import re
-import shlex
 import shutil
 import subprocess
 
@@ -16,7 +14,7 @@ import pytest
 from exported_c import FREESTANDING, SANITIZED, bits_of_layers, compile_networks
 from packed import geometry, make_image, make_program, write_packed
 from random_programs import Maker, describe
-from small_networks import initialized, small_network
+from small_networks import initialized
 
 import bmx_melius as bmx
 from bmx_melius import InputSpec, UserError
@@ -360,31 +358,7 @@ def test_an_image_is_normalized_as_for_mxnet(tmp_path):
     np.testing.assert_array_equal(np.frombuffer(done.stdout, 'f').reshape(3, 6, 6), expected)
 
 
-def test_the_test_on_cortex_m_names_the_packages_that_are_missing(monkeypatch):
-    described = importlib.util.spec_from_file_location('tool', ROOT / 'tools' / 'test_mcu.py')
-    tool = importlib.util.module_from_spec(described)
-    described.loader.exec_module(tool)
-    monkeypatch.setattr(shutil, 'which', lambda name: None)
-    with pytest.raises(UserError, match='apt-get install gcc-arm-none-eabi qemu-system-arm'):
-        tool.install_tools()
-
-
 # --- the command
-
-
-def test_the_commands_of_the_guide_run_and_its_example_can_be_compiled(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    small_network().export('net')
-    assert main(['convert', 'net', 'packed', '--input-size', '8', '--resize', '9', '--no-verify']) == 0
-    blocks = re.findall(r'^```(\w*)\n((?:.*\n)*?)```$', (ROOT / 'docs' / 'microcontrollers.md').read_text(), re.MULTILINE)
-    commands = [shlex.split(line, comments=True) for line in blocks[0][1].splitlines()]
-    assert [main(command[1:]) for command in commands] == [0, 0]
-    (example,) = [text for language, text in blocks if language == 'c']
-    (tmp_path / 'firmware' / 'example.c').write_text(
-        example + 'int main(void) { static uint8_t pixels[192]; return classify(pixels) < 0; }\n'
-    )
-    subprocess.run(['gcc', *FREESTANDING, 'example.c', 'digits.c'], check=True, cwd=tmp_path / 'firmware')
-    subprocess.run([tmp_path / 'firmware' / 'a.out'], check=True)
 
 
 @pytest.fixture

@@ -15,9 +15,12 @@ from .layer_calls import Lowering, check_operations
 
 TRACE = 'BMX_TRACE'  # the call after each layer of bits
 LAYER = 'BMX_LAYER'  # the call before each layer
-_GUARDS = {  # compilers that compute other bits -> error
+_GUARDS = {  # flags with which other bits are computed -> error
     'defined(__FAST_MATH__)': '-ffast-math and -Ofast change results: compile this file without them',
     'FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16': 'float must be computed as float: for 32-bit x86 give -msse2 -mfpmath=sse',
+    'defined(__clang__) && !defined(__NO_MATH_ERRNO__) && (defined(__ARM_FEATURE_FMA) || defined(__riscv_flen)) && !defined(__aarch64__)': (
+        'give -fno-math-errno: otherwise Clang calls fmaf of a C library, which may round twice'
+    ),
 }
 _NAME = re.compile(r'[A-Za-z][A-Za-z0-9_]*')
 _RESERVED = re.compile(  # keywords, headers of the standard library, functions of the kernels, and the files of another network
