@@ -48,7 +48,7 @@ ESTIMATED = 'cortex-m3'
 SECONDS = 600  # for a command at most
 KINDS = {'binary_conv': 'binary convolutions', 'conv': 'float convolutions', 'threshold': 'thresholds'}
 
-# Processor, as in examples/mcu/Makefile -> timer in MHz. An instruction takes 1 ns of the emulator's time; on RISC-V the timer counts these.
+# Processor, as in examples/mcu/Makefile -> timer in MHz. An instruction takes 1 ns of the emulator's time, and on RISC-V is a tick.
 PROCESSORS = {
     'cortex-m0': 16,
     'cortex-m3': 25,
@@ -213,9 +213,7 @@ def total(sections, *names):
 def run_command(command, folder=None, errors=False):
     """Run a command and return its output, with standard error if `errors`. Raises `UserError` if it fails."""
     command, error_output = list(map(str, command)), subprocess.STDOUT if errors else subprocess.PIPE
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=error_output, text=True, cwd=folder or ROOT, start_new_session=True
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=error_output, text=True, cwd=folder or ROOT, start_new_session=True)
     try:
         output, messages = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired as error:
