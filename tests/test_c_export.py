@@ -319,6 +319,8 @@ def test_memory_that_is_printed_is_that_of_the_object(tmp_path):
     assert sections['.bss'] == network.arena and sections['.data'] == 0
     assert sum(layer.weights for layer in network.layers) == network.weights
     assert network.arguments == 4 * sum(inputs + outputs)
+    defined = dict(re.findall(r'^#define NET_(\w+)_BYTES (\d+)', network.files['net.h'], re.MULTILINE))
+    assert defined == {'ARENA': str(network.arena), 'STACK': str(network.stack)}
 
 
 def test_the_stack_does_not_grow_with_the_number_of_layers(tmp_path):

@@ -55,7 +55,7 @@ class CNetwork:
     arguments : int
         Bytes of the inputs and outputs, which the caller provides.
     stack : int
-        Bytes of the stack that a run needs at most, with GCC on Cortex-M.
+        Bytes of the stack that a run needs at most, with GCC on Cortex-M and RV32.
     weights : int
         Bytes of the constants.
     code : int
@@ -162,7 +162,8 @@ class _Texts:
         for key, value in {**self.inputs, **self.outputs}.items():
             size = value.channels * value.height * value.width
             lines.append(f'#define {self.name.upper()}_{key.upper()}_SIZE {size}  // floats: {_shape_text(value)}')
-        lines += [f'#define {self.name.upper()}_ARENA_BYTES {arena_bytes}  // of static memory', '']
+        lines += [f'#define {self.name.upper()}_ARENA_BYTES {arena_bytes}  // of static memory']
+        lines += [f'#define {self.name.upper()}_STACK_BYTES {STACK_BYTES}  // of stack at most, with GCC on Cortex-M and RV32', '']
         lines += ['#ifdef __cplusplus', 'extern "C" {', '#endif', '']
         lines += ['// Runs the network on one input. Not to be called again before it has returned, from an interrupt for example.']
         lines += [f'{self.run};', '']
