@@ -37,7 +37,7 @@ test-c: $(NATIVE) ## build and test the library for C and C++ and bmx-classify (
 test-arm: $(NATIVE) ## test the engine on aarch64 in an emulator, against this machine (installs compiler and emulator where it may)
 	$(BIN)/python -W ignore tools/test_arm.py
 
-test-mcu: $(NATIVE) ## run exported C on a Cortex-M3 and a Cortex-M7 in an emulator, against the engine (installs compiler and emulator where it may)
+test-mcu: $(NATIVE) ## run exported C on Cortex-M and RISC-V processors in an emulator, against the engine (installs what it needs where it may)
 	$(BIN)/python -W ignore tools/test_mcu.py
 
 test-scale: $(NATIVE) $(VENV)/.ready-scale ## test `bmx-melius score` on local clusters of Dask and Ray whose workers are killed

@@ -1,15 +1,17 @@
-"""Tests of exported C on Cortex-M processors under emulation: ``make test-mcu``.
+"""Tests of exported C on microcontrollers under emulation: ``make test-mcu``.
 
-A small MeliusNet is trained on the digits, packed and exported as C. The program runs on a Cortex-M3 and a Cortex-M7 in QEMU on all test
-digits: the bits of every binary layer and the logits must be those of the engine, and memory must be what the export printed. Any
-difference ends it with an error.
+A small MeliusNet is trained on the digits, packed and exported as C. ``examples/mcu`` compiles it for Cortex-M and RISC-V processors and
+runs it in QEMU: the example must classify its digit, and for the test digits the bits of every binary layer and the logits must be those
+of the engine, and memory must be what the export printed. Any difference ends it with an error.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,24 +29,36 @@ from bmx_melius.deployment.runtime.packed_files import read_packed  # noqa: E402
 from bmx_melius.errors import UserError  # noqa: E402
 from bmx_melius.exported import Exported  # noqa: E402
 
-COMPILER, EMULATOR, SIZES = 'arm-none-eabi-gcc', 'qemu-system-arm', 'arm-none-eabi-size'
-PACKAGES = ['gcc-arm-none-eabi', 'qemu-system-arm']  # on Debian and Ubuntu
-OPTIONS = {'block_numbers': [2, 2], 'transitions': [48], 'growth_rate': 32, 'init_features': 32}
+PACKAGES = {  # on Debian and Ubuntu: name -> a program of it
+    'gcc-arm-none-eabi': 'arm-none-eabi-gcc',
+    'qemu-system-arm': 'qemu-system-arm',
+    'gcc-riscv64-unknown-elf': 'riscv64-unknown-elf-gcc',
+    'qemu-system-misc': 'qemu-system-riscv32',
+}
+OPTIONS = {'block_numbers': [2, 2], 'transitions': [48], 'growth_rate': 32, 'init_features': 16}
 TRAINING = ['--model', 'meliusnet_flex', '--dataset', 'digits', '--seed', '1', '--batch-size', '32', '--model-options', json.dumps(OPTIONS)]
 REQUIRED = 0.9  # top-1 accuracy, so that the network is one that has learned
 NAME = 'digits'
+MAKEFILE = ROOT / 'examples' / 'mcu' / 'Makefile'
+ANSWER = 'class 3\n'  # of the digit in examples/mcu/main.c
 MOST_CODE = 16 << 10
 CONSTANTS_TOLERANCE = 256  # bytes of small constants that the compiler moves from the code or into it
-CODE_TOLERANCE = 0.25  # of the estimate, with -Os on the Cortex-M3
-TICK = 40  # instructions for each tick of the timer, of 25 MHz, if an instruction takes 1 ns of the emulator's time
-SECONDS = 600  # of the emulator at most
+CODE_TOLERANCE = 0.25  # of the estimate, with -Os on ESTIMATED
+ESTIMATED = 'cortex-m3'
+SECONDS = 600  # for a command at most
+KINDS = {'binary_conv': 'binary convolutions', 'conv': 'float convolutions', 'threshold': 'thresholds'}
 
-# Processor -> machine of QEMU and flags of the compiler.
+# Processor, as in examples/mcu/Makefile -> timer in MHz. An instruction takes 1 ns of the emulator's time, and on RISC-V is a tick.
 PROCESSORS = {
-    'Cortex-M3': ('mps2-an385', ['-mcpu=cortex-m3']),
-    'Cortex-M7': ('mps2-an500', ['-mcpu=cortex-m7', '-mfpu=fpv5-sp-d16', '-mfloat-abi=hard']),
+    'cortex-m0': 16,
+    'cortex-m3': 25,
+    'cortex-m4': 25,
+    'cortex-m7': 25,
+    'cortex-m33': 20,
+    'rv32imac': 1000,
+    'rv32imac_zbb': 1000,
+    'rv32imafc': 1000,
 }
-FREESTANDING = ['-std=c99', '-Wall', '-Wextra', '-Werror', '-ffreestanding', '-mthumb']
 
 
 def main():
@@ -54,13 +68,12 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         packed, facts = export(folder)
-        images, logits, bits = expected(packed)
-        for processor, (machine, flags) in PROCESSORS.items():
-            for level in ('-Os', '-O2'):
-                build(folder, [level, *flags])
-                output = run(folder, machine, images)
-                check_results(folder, logits, bits)
-                print(f'{processor} {level}: {check_memory(folder, facts, output, level)}', flush=True)
+        expected = results_of_engine(packed)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            jobs = [(processor, level) for processor in PROCESSORS for level in ('-Os', '-O2')]
+            for text in pool.map(lambda job: check(folder, facts, expected, *job), jobs):
+                print(text, flush=True)
+        images, _, bits = expected
     print(
         f'{len(images)} digits: the bits of all {facts["binary_layers"]} binary layers, {bits.shape[1]} words for each digit, and all '
         'logits are those of the engine'
@@ -68,12 +81,14 @@ def main():
 
 
 def install_tools():
-    """Install the cross compiler and the emulator if they are missing. Raises `UserError` where that is not possible."""
-    if shutil.which(COMPILER) and shutil.which(EMULATOR):
+    """Install the cross compilers and the emulators if they are missing. Raises `UserError` where that is not possible."""
+    missing = [package for package, program in PACKAGES.items() if not shutil.which(program)]
+    if not missing:
         return
     if os.geteuid() or not shutil.which('apt-get'):
-        raise UserError(f'{COMPILER} and {EMULATOR} are needed (on Debian and Ubuntu: apt-get install {" ".join(PACKAGES)})')
-    for command in (['update'], ['install', '--yes', '--no-install-recommends', *PACKAGES]):
+        programs = ', '.join(PACKAGES[package] for package in missing)
+        raise UserError(f'{programs} are needed (on Debian and Ubuntu: apt-get install {" ".join(missing)})')
+    for command in (['update'], ['install', '--yes', '--no-install-recommends', *missing]):
         subprocess.run(['apt-get', '-qq', *command], stdout=subprocess.DEVNULL, check=True)
 
 
@@ -88,7 +103,7 @@ def export(folder):
     return folder / 'packed', facts
 
 
-def expected(packed):
+def results_of_engine(packed):
     """Return the test digits as inputs, and the logits and the words of the bits that the engine computes from them."""
     spec = Exported(packed).description().input_spec()
     digits, labels = zip(*open_digits().test)
@@ -101,30 +116,43 @@ def expected(packed):
     return images, logits, bits_of_layers(read_packed(packed)[0], [images])
 
 
-def build(folder, flags):
-    """Compile the network and the program that runs it."""
-    (folder / 'trace.h').write_text('void trace(const void* words, unsigned long count);\n')
-    traced = ['-DBMX_TRACE(value,words,count)=trace(words,count)', '-include', folder / 'trace.h']
-    run_command([COMPILER, *FREESTANDING, *flags, *traced, '-c', folder / f'{NAME}.c', '-o', folder / 'network.o'])
+def check(folder, facts, expected, processor, level):
+    """Run the example and the test program for a processor, and return a description of memory and instructions."""
+    images, logits, bits = expected
+    example, test = folder / (processor + level), folder / f'{processor}{level}-test'
+    arguments = [f'PROCESSOR={processor}', f'LEVEL={level}', f'NETWORK={folder / NAME}']
+    build(example, arguments)
+    answer = run(example, arguments)
+    if answer != ANSWER:
+        raise UserError(f'{processor} {level}: the example printed {answer!r}, not {ANSWER!r}')
+    build(test, [*arguments, *test_program()])
+    images.astype('<f4').tofile(test / 'images.bin')
+    output = run(test, [*arguments, 'EMULATOR_FLAGS=-icount shift=0'])
+    try:
+        check_results(test, logits, bits)
+        return f'{processor} {level}: {check_memory(example, facts, output, processor, level)}; {instructions(facts, output, processor)}'
+    except UserError as error:
+        raise UserError(f'{processor} {level}: {error}') from error
+
+
+def test_program():
+    """Return the arguments of `make` for the test program, which writes bits and measures layers."""
     upper = NAME.upper()
     defined = {'NETWORK_HEADER': f'"{NAME}.h"', 'NETWORK_RUN': f'{NAME}_run'}
     defined.update({f'{side}_SIZE': f'{upper}_{side}_SIZE' for side in ('INPUT', 'OUTPUT')})
-    macros = [f'-D{key}={value}' for key, value in defined.items()]
-    freestanding = [flag for flag in FREESTANDING if not flag.startswith('-std')] + ['-std=gnu99', '-ffunction-sections']
-    run_command([COMPILER, *freestanding, *flags, *macros, f'-I{folder}', '-c', ROOT / 'tools' / 'mcu' / 'run.c', '-o', folder / 'run.o'])
-    objects = [folder / 'run.o', folder / 'network.o', '-lgcc']
-    script = ['-T', ROOT / 'tools' / 'mcu' / 'mps2.ld', f'-Wl,-Map={folder / "network.map"}', '-Wl,--gc-sections']
-    run_command([COMPILER, '-mthumb', *flags, '-nostdlib', '-nostartfiles', *script, *objects, '-o', folder / 'network.elf'])
+    flags = ' '.join(f"'-D{key}={value}'" for key, value in defined.items())
+    return [f'PROGRAM={ROOT / "tools" / "mcu" / "run.c"}', f'EXTRA=-include {ROOT / "tools" / "mcu" / "hooks.h"} {flags}']
 
 
-def run(folder, machine, images):
+def build(folder, arguments):
+    """Compile the network and a program that runs it."""
+    folder.mkdir()
+    run_command(['make', '-s', '-f', MAKEFILE, f'OUT={folder}', *arguments], folder)
+
+
+def run(folder, arguments):
     """Run the program in the emulator and return what it printed."""
-    images.astype('<f4').tofile(folder / 'images.bin')
-    for name in ('outputs.bin', 'bits.bin'):
-        (folder / name).unlink(missing_ok=True)
-    quiet = ['-display', 'none', '-serial', 'none', '-monitor', 'none']
-    semihosting = ['-semihosting-config', 'enable=on,target=native']
-    return run_command([EMULATOR, '-M', machine, *quiet, *semihosting, '-icount', 'shift=0', '-kernel', folder / 'network.elf'], folder)
+    return run_command(['make', '-s', '-f', MAKEFILE, 'run', f'OUT={folder}', *arguments], folder, errors=True)
 
 
 def check_results(folder, logits, bits):
@@ -137,46 +165,64 @@ def check_results(folder, logits, bits):
         raise UserError('the logits differ from those of the engine')
 
 
-def check_memory(folder, facts, output, level):
-    """Compare the memory with what the export printed; return a description."""
-    stack, ticks = map(int, re.fullmatch(r'stack (\d+) ticks (\d+) ', output.strip('\n')).groups())
-    sections = sections_of(folder / 'network.elf')
-    arena = sections_of(folder / 'network.o')['.bss']
+def check_memory(example, facts, output, processor, level):
+    """Compare the memory of the example, and the stack of the test, with what the export printed; return a description."""
+    stack = int(re.match(r'stack (\d+) ', output)[1])
+    network, program = sections_of(example / 'network.o'), sections_of(example / 'firmware.elf')
+    arena = total(network, '.bss', '.sbss')
     if arena != facts['arena_bytes']:
         raise UserError(f'the network has {arena} bytes of static memory; the export printed {facts["arena_bytes"]}')
     if stack > facts['stack_bytes']:
         raise UserError(f'a run needs {stack} bytes of stack; the export printed {facts["stack_bytes"]}')
-    own = sum(size for name, size in sections_of(folder / 'run.o').items() if name.startswith('.text'))
-    code = sections['.text'] - own
+    code = total(program, '.text') - sum(total(sections_of(example / f'{name}.o'), '.text') for name in ('program', 'start'))
     if code > MOST_CODE:
         raise UserError(f'the code has {code} bytes, more than {MOST_CODE}')
-    if level == '-Os' and code > facts['code_bytes'] * (1 + CODE_TOLERANCE):
+    if (processor, level) == (ESTIMATED, '-Os') and abs(code / facts['code_bytes'] - 1) > CODE_TOLERANCE:
         raise UserError(f'the code has {code} bytes; the export estimated {facts["code_bytes"]}')
-    weights = sections_of(folder / 'network.o')['.rodata']
+    weights = total(network, '.rodata', '.srodata')
     if abs(weights - facts['weights_bytes']) > CONSTANTS_TOLERANCE:
         raise UserError(f'the constants have {weights} bytes; the export printed {facts["weights_bytes"]}')
     return (
-        f'{code:,} bytes of code (estimated for -Os: {facts["code_bytes"]:,}), {weights:,} of constants, {arena:,} of static memory, '
-        f'{stack:,} of stack (at most {facts["stack_bytes"]:,}); {TICK * ticks / 1e6:.1f} million instructions for a digit'
+        f'{code:,} bytes of code, {weights:,} of constants, {arena:,} of static '
+        f'memory, {stack:,} of stack (at most {facts["stack_bytes"]:,})'
     )
+
+
+def instructions(facts, output, processor):
+    """Return a description of the instructions for a digit, and of those of each kind of layer."""
+    scale = 1000 / PROCESSORS[processor] / 1e6  # millions of instructions for a tick
+    names = {layer['value']: KINDS.get(layer['operation'], 'other layers') for layer in facts['layers']}
+    counts = dict.fromkeys([*KINDS.values(), 'other layers'], 0)
+    for value, ticks in re.findall(r'^layer (\d+) ticks (\d+) $', output, re.MULTILINE):
+        counts[names[int(value)]] += scale * int(ticks)
+    layers = ', '.join(f'{name} {count:.2f}' for name, count in counts.items())
+    return f'{scale * int(re.match("stack [0-9]+ ticks ([0-9]+) ", output)[1]):.2f} million instructions for a digit: {layers}'
 
 
 def sections_of(path):
     """Return the sizes of the sections of an object or program."""
-    rows = (line.split() for line in run_command([SIZES, '-A', path]).splitlines())
+    rows = (line.split() for line in run_command(['arm-none-eabi-size', '-A', path]).splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 3 and row[1].isdigit()}
 
 
-def run_command(command, folder=None):
-    """Run a command and return its output. Raises `UserError` if it fails."""
-    command = list(map(str, command))
+def total(sections, *names):
+    """Return the bytes of sections with these names, or that begin with one and a point."""
+    return sum(size for section, size in sections.items() for name in names if section == name or section.startswith(f'{name}.'))
+
+
+def run_command(command, folder=None, errors=False):
+    """Run a command and return its output, with standard error if `errors`. Raises `UserError` if it fails."""
+    command, error_output = list(map(str, command)), subprocess.STDOUT if errors else subprocess.PIPE
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=error_output, text=True, cwd=folder or ROOT, start_new_session=True)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder or ROOT, timeout=SECONDS)
+        output, messages = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired as error:
+        os.killpg(process.pid, signal.SIGKILL)  # also the emulator, which `make` has started
+        process.communicate()
         raise UserError(f'{command[0]} has not ended within {SECONDS} seconds') from error
-    if done.returncode:
-        raise UserError(f'{" ".join(command)} failed (exit status {done.returncode}): {(done.stdout + done.stderr).strip()}')
-    return done.stdout + (done.stderr if command[0] == EMULATOR else '')
+    if process.returncode:
+        raise UserError(f'{" ".join(command)} failed (exit status {process.returncode}): {(output + (messages or "")).strip()}')
+    return output
 
 
 if __name__ == '__main__':

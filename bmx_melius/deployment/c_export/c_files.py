@@ -14,9 +14,13 @@ from .kernel_sources import Kernels
 from .layer_calls import Lowering, check_operations
 
 TRACE = 'BMX_TRACE'  # the call after each layer of bits
-_GUARDS = {  # compilers that compute other bits -> error
+LAYER = 'BMX_LAYER'  # the call before each layer
+_GUARDS = {  # flags with which other bits are computed -> error
     'defined(__FAST_MATH__)': '-ffast-math and -Ofast change results: compile this file without them',
     'FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16': 'float must be computed as float: for 32-bit x86 give -msse2 -mfpmath=sse',
+    'defined(__clang__) && !defined(__NO_MATH_ERRNO__) && (defined(__ARM_FEATURE_FMA) || defined(__riscv_flen)) && !defined(__aarch64__)': (
+        'give -fno-math-errno: otherwise Clang calls fmaf of a C library, which may round twice'
+    ),
 }
 _NAME = re.compile(r'[A-Za-z][A-Za-z0-9_]*')
 _RESERVED = re.compile(  # keywords, headers of the standard library, functions of the kernels, and the files of another network
@@ -51,7 +55,7 @@ class CNetwork:
     arguments : int
         Bytes of the inputs and outputs, which the caller provides.
     stack : int
-        Bytes of the stack that a run needs at most, with GCC on Cortex-M.
+        Bytes of the stack that a run needs at most, with GCC on Cortex-M and RV32.
     weights : int
         Bytes of the constants.
     code : int
@@ -158,7 +162,8 @@ class _Texts:
         for key, value in {**self.inputs, **self.outputs}.items():
             size = value.channels * value.height * value.width
             lines.append(f'#define {self.name.upper()}_{key.upper()}_SIZE {size}  // floats: {_shape_text(value)}')
-        lines += [f'#define {self.name.upper()}_ARENA_BYTES {arena_bytes}  // of static memory', '']
+        lines += [f'#define {self.name.upper()}_ARENA_BYTES {arena_bytes}  // of static memory']
+        lines += [f'#define {self.name.upper()}_STACK_BYTES {STACK_BYTES}  // of stack at most, with GCC on Cortex-M and RV32', '']
         lines += ['#ifdef __cplusplus', 'extern "C" {', '#endif', '']
         lines += ['// Runs the network on one input. Not to be called again before it has returned, from an interrupt for example.']
         lines += [f'{self.run};', '']
@@ -191,16 +196,18 @@ class _Texts:
         if traces:
             lines += ['// Called with the bits of each layer, to compare them with those of another run: value, words, number of words.']
             lines += [f'#ifndef {TRACE}', f'#define {TRACE}(value, words, count) ((void)0)', '#endif', '']
+        lines += ['// Called before the calls of each layer, to measure its time: value.']
+        lines += [f'#ifndef {LAYER}', f'#define {LAYER}(value) ((void)0)', '#endif', '']
         lines += ['// --- kernels', '', kernels.text(), '', '// --- network', '']
         lines += [structure_text(one) for one in calls.constants.values() if not isinstance(one.content, np.ndarray)]
         if any(not buffer.external for call in calls.calls for buffer in call.buffers):
             lines += ['', arena_text(arena)]
-        described = {layer.number: f'    // {layer.number}: {layer.name}, {layer.result}' for layer in layers}
+        described = {layer.number: f'{layer.name}, {layer.result}' for layer in layers}
         used = {buffer.name for call in calls.calls for buffer in call.buffers}
         body, last = [f'    (void){name};' for name in self.inputs if name not in used], None
         for call in calls.calls:
             if call.operation != last:
-                body.append(described.get(call.operation, '    // output'))
+                body.append(f'    {LAYER}({call.operation});  // {described.get(call.operation, "output")}')
                 last = call.operation
             body.append(call_text(call, arena))
         lines += ['', f'{self.run} {{', *body, '}', '']

@@ -99,7 +99,16 @@ class Calls:
 
     def structure(self, name, type, **fields):
         """Add a structure of constants and return a pointer to it in C."""
-        name = f'{name}_{self.operation}'
+        return self._structure(f'{name}_{self.operation}', type, fields)
+
+    def span(self, **fields):
+        """Return a pointer in C to a `bmx_span`. Layers with maps of the same size share it.
+
+        It is not passed by value: compilers for RISC-V would copy it by calls of ``memcpy``.
+        """
+        return self._structure('_'.join(map(str, ('span', *fields.values()))), 'bmx_span', fields)
+
+    def _structure(self, name, type, fields):
         self.constants.setdefault(name, Constant(name, type, {field: str(content) for field, content in fields.items()}, self.operation))
         return f'&{name}'
 

@@ -28,7 +28,7 @@ FUNCTION_BYTES = {
     'bmx_max_pool_value': 282,
     'bmx_maximum_value_result': 110,
     'bmx_mean_value': 98,
-    'bmx_multiply_add': 600,
+    'bmx_multiply_add': 756,
     'bmx_multiply_value': 116,
     'bmx_prelu_value': 102,
     'bmx_relu_value': 90,
@@ -50,7 +50,7 @@ _COMPARISON_BYTES, _SINGLE_BYTES, _DOUBLE_BYTES = 130, 1300, 1900
 _WITH_SINGLE = ('bmx_multiply_add', 'bmx_mean', 'bmx_avg_pool', 'bmx_add_', 'bmx_prelu', 'bmx_multiply', 'bmx_shift')
 _WITH_DOUBLE = ('bmx_long_mean', 'bmx_channel_mean')
 
-STACK_BYTES = 512  # limit for a run: `make test-mcu` measures 344 at most, with -Os and -O2
+STACK_BYTES = 512  # limit for a run: `make test-mcu` measures 400 at most, with -Os and -O2
 
 
 def code_bytes(functions, calls, normalizes):

@@ -46,8 +46,8 @@ class Moves:
         return self._inputs[value]
 
     def span(self, shape, channels, x_stride, y_stride):
-        """Return a `bmx_span` in C."""
-        return f'(bmx_span){{{self.pixels(shape)}, {channels}, {x_stride}, {y_stride}}}'
+        """Return a pointer to a `bmx_span` in C."""
+        return self.to.span(pixels=self.pixels(shape), channels=channels, x_stride=x_stride, y_stride=y_stride)
 
     def new(self, kind, channels, shape, range=None):
         """Return a piece of a new buffer for channels of a map of this size."""

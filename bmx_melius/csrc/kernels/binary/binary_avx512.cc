@@ -23,7 +23,8 @@ namespace bmx {
 namespace {
 
 constexpr int kUnitBytes = 4;
-constexpr int kMostStrips = 4, kMostPixels = 5, kMostParityPixels = 2;
+constexpr int kMostStrips = 4, kMostPixels = 5;
+constexpr int kLeastParityUnits = 12;  // of a piece
 
 // --- packing
 
@@ -45,7 +46,7 @@ size_t strip_words(const BinaryConv& conv) {
 size_t weights_bytes(const BinaryConv& conv) { return count_strips(conv) * strip_words(conv) * sizeof(uint32_t); }
 
 // Smaller pieces gain nothing, because each piece costs two additional operations.
-bool uses_parities(const BinaryConv& conv) { return pieces_of(conv).units >= 16; }
+bool uses_parities(const BinaryConv& conv) { return pieces_of(conv).units >= kLeastParityUnits; }
 
 void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
     const size_t filter_words = strip_words(conv) / kLanes;
@@ -84,8 +85,10 @@ template <int kStrips, int kPixels, typename T>
 inline __attribute__((always_inline)) void store_block(const BinaryConvRun& run, const Affine& affine,
                                                        const Block& block, const __m512i (&sums)[kPixels][kStrips]) {
     const __m512i constant = _mm512_set1_epi32(affine.constant);
-    const __m128i shift = _mm_cvtsi32_si128(affine.scale - 1);
-    const auto result = [&](int p, int s) { return _mm512_sub_epi32(constant, _mm512_sll_epi32(sums[p][s], shift)); };
+    const auto doubled = static_cast<__mmask16>(affine.scale == 2 ? -1 : 0);  // scales are 1 and 2
+    const auto result = [&](int p, int s) {
+        return _mm512_sub_epi32(constant, _mm512_mask_add_epi32(sums[p][s], doubled, sums[p][s], sums[p][s]));
+    };
     T* output = static_cast<T*>(run.output) + block.output;
     const T* addend = run.addend ? static_cast<const T*>(run.addend) + block.output : nullptr;
 #pragma GCC unroll 8
@@ -160,7 +163,8 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
 // The same on a map and weights of parities (see the top of this file). The word before the window holds the first
 // parities.
 template <int kStrips, int kPixels>
-void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape, const Block& block) {
+inline __attribute__((always_inline)) void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape,
+                                                                      const Block& block) {
     const PiecesInMap pieces = shape.pieces;
     const ptrdiff_t pixel_step = shape.pixel_step;
     const size_t strip_step = shape.strip_step;
@@ -233,7 +237,7 @@ void convolve_block_by_parities(const BinaryConvRun& run, const Shape& shape, co
     for (int p = 0; p < kPixels; ++p) {
 #pragma GCC unroll 8
         for (int s = 0; s < kStrips; ++s) {
-            const __m512i sum = _mm512_add_epi32(ones[p][s], _mm512_slli_epi32(twos[p][s], 1));
+            const __m512i sum = _mm512_add_epi32(ones[p][s], _mm512_add_epi32(twos[p][s], twos[p][s]));
             ones[p][s] = _mm512_sub_epi32(sum, _mm512_set1_epi32(before[p]));
         }
     }
@@ -253,53 +257,91 @@ constexpr ConvolveBlock kPixelBlocks[kMostPixels] = {convolve_block<kStrips, 1>,
 constexpr const ConvolveBlock* kBlocks[kMostStrips] = {kPixelBlocks<1>, kPixelBlocks<2>, kPixelBlocks<3>,
                                                        kPixelBlocks<4>};
 
+// Computes a row. Within one function the next pair of pixels begins while the results of the last one are stored.
 template <int kStrips>
-constexpr ConvolveBlock kParityPixelBlocks[kMostParityPixels] = {convolve_block_by_parities<kStrips, 1>,
-                                                                 convolve_block_by_parities<kStrips, 2>};
-constexpr const ConvolveBlock* kParityBlocks[kMostStrips] = {kParityPixelBlocks<1>, kParityPixelBlocks<2>,
-                                                             kParityPixelBlocks<3>, kParityPixelBlocks<4>};
+void convolve_row_by_parities(const BinaryConvRun& run, const Shape& shape, const Block& row) {
+    Block block = row;
+    int left = run.columns;
+    for (; left >= 2; left -= 2) {
+        convolve_block_by_parities<kStrips, 2>(run, shape, block);
+        block.window += 2 * shape.pixel_step;
+        block.output += 2 * run.output_pixel;
+    }
+    if (left) {
+        convolve_block_by_parities<kStrips, 1>(run, shape, block);
+    }
+}
 
-void convolve_blocks(const BinaryConvRun& run, const ConvolveBlock* const* blocks, int most_pixels) {
+constexpr ConvolveBlock kParityRows[kMostStrips] = {convolve_row_by_parities<1>, convolve_row_by_parities<2>,
+                                                    convolve_row_by_parities<3>, convolve_row_by_parities<4>};
+
+// Calls body(block, strips) for the first pixel of each row and block of strips.
+template <typename Body>
+void for_each_row(const BinaryConvRun& run, const Body& body) {
     const BinaryConv& conv = *run.conv;
-    const Shape shape = {pieces_in_map(run), conv.stride_w * run.pixel_bytes, strip_words(conv),
-                         affine_of_differing(conv)};
-    const int pixel_blocks = ceil_div(run.columns, most_pixels);
     for_each_strip_block<kMostStrips>(run, [&](const Strip* strips, int count) {
         const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;
         for (int row = 0; row < run.rows; ++row) {
-            for (int b = 0; b < pixel_blocks; ++b) {  // of nearly equal sizes
-                const int begin = static_cast<int>(int64_t(run.columns) * b / pixel_blocks);
-                const int end = static_cast<int>(int64_t(run.columns) * (b + 1) / pixel_blocks);
-                const uint8_t* window = input + row * conv.stride_h * run.row_bytes + begin * shape.pixel_step;
-                const ptrdiff_t output = row * run.output_row + begin * run.output_pixel;
-                blocks[count - 1][end - begin - 1](run, shape, {strips, window, output});
-            }
+            body(Block{strips, input + row * conv.stride_h * run.row_bytes, row * run.output_row}, count);
+        }
+    });
+}
+
+Shape shape_of(const BinaryConvRun& run) {
+    const BinaryConv& conv = *run.conv;
+    return {pieces_in_map(run), conv.stride_w * run.pixel_bytes, strip_words(conv), affine_of_differing(conv)};
+}
+
+void convolve_blocks(const BinaryConvRun& run) {
+    const Shape shape = shape_of(run);
+    const int pixel_blocks = ceil_div(run.columns, kMostPixels);
+    for_each_row(run, [&](const Block& row, int strips) {
+        for (int b = 0; b < pixel_blocks; ++b) {  // of nearly equal sizes
+            const int begin = static_cast<int>(int64_t(run.columns) * b / pixel_blocks);
+            const int end = static_cast<int>(int64_t(run.columns) * (b + 1) / pixel_blocks);
+            kBlocks[strips - 1][end - begin - 1](
+                run, shape, {row.strips, row.window + begin * shape.pixel_step, row.output + begin * run.output_pixel});
         }
     });
 }
 
 // Computes the parities of the part of the map under the output: each row is 0 followed by the cumulative exclusive ors
-// of its words.
+// of its words. These begin at the beginning of a cache line.
 struct ParityMap {
-    ptrdiff_t rows, row_words;
+    ptrdiff_t rows, vectors;
 
-    ParityMap(const BinaryConv& conv, int output_rows, int output_columns) {
-        rows = (output_rows - 1) * conv.stride_h + (conv.kernel_h - 1) * conv.dilation_h + 1;
-        row_words =
-            ((output_columns - 1) * conv.stride_w + (conv.kernel_w - 1) * conv.dilation_w + 1) * conv.units() + 1;
+    ParityMap(const BinaryConv& conv, int output_rows, int output_columns)
+        : rows(ptrdiff_t(output_rows - 1) * conv.stride_h + (conv.kernel_h - 1) * conv.dilation_h + 1) {
+        const ptrdiff_t columns =
+            ptrdiff_t(output_columns - 1) * conv.stride_w + (conv.kernel_w - 1) * conv.dilation_w + 1;
+        vectors = ceil_div(columns * conv.units(), ptrdiff_t(kLanes));
     }
 
-    ptrdiff_t row_bytes() const { return row_words * kUnitBytes; }
+    ptrdiff_t row_words() const { return (vectors + 1) * kLanes; }
 
-    void fill(const BinaryConvRun& run, uint32_t* to) const {
-        for (ptrdiff_t row = 0; row < rows; ++row) {
-            const uint8_t* from = run.input + row * run.row_bytes;
-            uint32_t parities = *to++ = 0;
-            for (ptrdiff_t i = 1; i < row_words; ++i, from += kUnitBytes) {
-                uint32_t word;
-                std::memcpy(&word, from, kUnitBytes);
-                *to++ = parities ^= word;
-            }
+    // Returns the address of the 0 of the first row.
+    const uint8_t* fill(const BinaryConvRun& run) const {
+        uint32_t* to = static_cast<uint32_t*>(run.scratch) + kLanes;
+        const auto* first = reinterpret_cast<const uint8_t*>(to - 1);
+        for (ptrdiff_t row = 0; row < rows; ++row, to += row_words()) {
+            to[-1] = 0;
+            accumulate(run.input + row * run.row_bytes, to);
+        }
+        return first;
+    }
+
+    void accumulate(const uint8_t* from, uint32_t* to) const {
+        const __m512i zero = _mm512_setzero_si512(), last = _mm512_set1_epi32(kLanes - 1);
+        __m512i before = zero;
+        for (ptrdiff_t i = 0; i < vectors; ++i, from += kLanes * kUnitBytes, to += kLanes) {
+            __m512i x = _mm512_loadu_si512(from);
+            x = _mm512_xor_si512(x, _mm512_alignr_epi32(x, zero, 15));
+            x = _mm512_xor_si512(x, _mm512_alignr_epi32(x, zero, 14));
+            x = _mm512_xor_si512(x, _mm512_alignr_epi32(x, zero, 12));
+            x = _mm512_xor_si512(x, _mm512_alignr_epi32(x, zero, 8));
+            x = _mm512_xor_si512(x, before);
+            _mm512_store_si512(to, x);
+            before = _mm512_permutexvar_epi32(last, x);
         }
     }
 };
@@ -309,19 +351,19 @@ size_t scratch_bytes(const BinaryConv& conv, int rows, int columns) {
         return 0;
     }
     const ParityMap map(conv, rows, columns);
-    return map.rows * map.row_bytes();
+    return map.rows * map.row_words() * kUnitBytes;
 }
 
 void convolve(const BinaryConvRun& run) {
     if (!uses_parities(*run.conv)) {
-        return convolve_blocks(run, kBlocks, kMostPixels);
+        return convolve_blocks(run);
     }
     const ParityMap map(*run.conv, run.rows, run.columns);
-    map.fill(run, static_cast<uint32_t*>(run.scratch));
     BinaryConvRun on_parities = run;
-    on_parities.input = static_cast<const uint8_t*>(run.scratch);
-    on_parities.row_bytes = map.row_bytes();
-    convolve_blocks(on_parities, kParityBlocks, kMostParityPixels);
+    on_parities.input = map.fill(run);
+    on_parities.row_bytes = map.row_words() * kUnitBytes;
+    const Shape shape = shape_of(on_parities);
+    for_each_row(on_parities, [&](const Block& row, int strips) { kParityRows[strips - 1](on_parities, shape, row); });
 }
 
 }  // namespace

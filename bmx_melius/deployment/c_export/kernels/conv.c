@@ -25,14 +25,23 @@ static inline uint32_t bmx_digits_of(bmx_float x, int32_t* exponent) {
     return digits;
 }
 // Shifts digits right; the lowest bit says whether others than 0 were lost.
-static inline uint64_t bmx_shifted(uint64_t digits, int32_t shift) {
-    if (shift > 62) {
-        return 1;
+static uint64_t bmx_shifted(uint64_t digits, int32_t shift) {
+    for (; shift > 0 && digits > 1; --shift) {
+        digits = digits >> 1 | (digits & 1);
     }
-    return shift ? digits >> shift | (digits << (64 - shift) != 0) : digits;
+    return digits;
 }
-// Returns a b + c in integers.
-static float bmx_multiply_add(float a, float b, float c) {
+// Returns a number with these digits, the first in the highest bit, rounded to the nearest, ties to even. `sign` is the
+// sign bit; the exponent may be outside the range of float.
+static inline float bmx_rounded(uint32_t sign, int32_t exponent, uint64_t digits) {
+    const uint32_t high = (uint32_t)(digits >> 32) | ((uint32_t)digits != 0), kept = high >> 8;
+    const uint32_t rounds = ((high & 0xff) + (kept & 1) + 0x7f) >> 8;
+    // The first digit adds 1 to the exponent, and so may rounding.
+    const bmx_float result = {.bits = sign | (((uint32_t)(exponent - 1) << 23) + kept + rounds)};
+    return result.number;
+}
+// Returns a b + c for all numbers.
+static float bmx_multiply_add_any(float a, float b, float c) {
     const bmx_float x = {a}, y = {b}, z = {c};
     int32_t exponent = x.bits >> 23 & 255, y_exponent = y.bits >> 23 & 255, z_exponent = z.bits >> 23 & 255;
     if (exponent == 255 || y_exponent == 255 || z_exponent == 255) {
@@ -44,47 +53,83 @@ static float bmx_multiply_add(float a, float b, float c) {
     if (!(z.bits << 1)) {
         return a * b;
     }
-    uint64_t sum = (uint64_t)bmx_digits_of(x, &exponent) * bmx_digits_of(y, &y_exponent);  // at most 48 digits
+    uint64_t sum = (uint64_t)bmx_digits_of(x, &exponent) * bmx_digits_of(y, &y_exponent) >> 1;  // at most 47 digits
     uint64_t other = (uint64_t)bmx_digits_of(z, &z_exponent) << 31;
-    exponent += y_exponent - 126;
-    if (sum >> 63) {
-        sum >>= 1;
-    } else {
-        --exponent;
-    }
-    // Both have their first digit in bit 62. The smaller one is shifted.
+    exponent += y_exponent - 126;  // of bit 62
     if (exponent >= z_exponent) {
-        const int32_t shift = exponent - z_exponent;
-        other = shift < 40 ? other >> shift : bmx_shifted(other, shift);  // 24 digits
+        other = bmx_shifted(other, exponent - z_exponent);
     } else {
-        const int32_t shift = z_exponent - exponent;
-        sum = shift < 15 ? sum >> shift : bmx_shifted(sum, shift);
+        sum = bmx_shifted(sum, z_exponent - exponent);
         exponent = z_exponent;
     }
-    bmx_float result = {.bits = (x.bits ^ y.bits) & 0x80000000u};
-    if (result.bits == (z.bits & 0x80000000u)) {
-        sum += other;
-    } else if (sum == other) {
+    uint32_t sign = (x.bits ^ y.bits) & 0x80000000u;
+    sum = (z.bits ^ sign) >> 31 ? sum - other : sum + other;
+    if (!sum) {
         return 0;
-    } else if (sum > other) {
-        sum -= other;
-    } else {
-        sum = other - sum;
-        result.bits ^= 0x80000000u;
+    }
+    if ((z.bits ^ sign) >> 31 && sum >> 63) {
+        sum = 0 - sum;
+        sign ^= 0x80000000u;
     }
     for (++exponent; !(sum >> 63); --exponent) {
         sum <<= 1;
     }
-    if (exponent < 1) {  // the result is a denormal number
-        sum = bmx_shifted(sum >> 1 | (sum & 1), -exponent);
-        exponent = 1;
+    if (exponent < 1) {  // a denormal number
+        return bmx_rounded(sign, 1, bmx_shifted(sum, 1 - exponent));
     }
-    const uint32_t high = (uint32_t)(sum >> 32), kept = high >> 8;
-    const uint32_t rounds = (high & 0x80) && ((high & 0x17f) || (uint32_t)sum);  // to the nearest, ties to even
-    const uint32_t magnitude =
-        ((uint32_t)(exponent - 1) << 23) + kept + rounds;  // the first digit adds 1 to the exponent
-    result.bits |= exponent > 254 || magnitude > 0x7f800000u ? 0x7f800000u : magnitude;
-    return result.number;
+    const bmx_float infinity = {.bits = sign | 0x7f800000u};
+    return exponent > 254 ? infinity.number : bmx_rounded(sign, exponent, sum);
+}
+// Returns a b + c in integers. Most numbers take few instructions.
+static float bmx_multiply_add(float a, float b, float c) {
+    const bmx_float x = {a}, y = {b}, z = {c};
+    const uint32_t x_exponent = x.bits >> 23 & 255, y_exponent = y.bits >> 23 & 255, z_exponent = z.bits >> 23 & 255;
+    if (x_exponent - 1 > 253 || y_exponent - 1 > 253 || z_exponent - 1 > 253) {  // zero, denormal or not finite
+        const int is_zero = !(x.bits << 1) && y_exponent != 255 && z.bits != 0x80000000u;
+        return is_zero ? c : bmx_multiply_add_any(a, b, c);
+    }
+    const uint64_t product = (uint64_t)(x.bits << 8 | 0x80000000u) * ((y.bits << 8 | 0x80000000u) >> 1);
+    uint32_t high = (uint32_t)(product >> 32), low = (uint32_t)product;
+    uint32_t other = (z.bits << 8 | 0x80000000u) >> 1, other_low = 0;
+    // Bit 30 of the high words has the exponent. The smaller number is shifted; bits that are lost set the lowest one.
+    int32_t exponent = (int32_t)(x_exponent + y_exponent) - 126;
+    int32_t shift = exponent - (int32_t)z_exponent;
+    if (shift < 0) {
+        shift = -shift;
+        exponent = (int32_t)z_exponent;
+        if (shift < 32) {
+            const uint32_t lost = low << (32 - shift);
+            low = low >> shift | high << (32 - shift) | (lost != 0);
+            high >>= shift;
+        } else {
+            low = 1;
+            high = 0;
+        }
+    } else if (shift > 31) {
+        return bmx_multiply_add_any(a, b, c);
+    } else if (shift) {
+        other_low = other << (32 - shift);
+        other >>= shift;
+    }
+    uint64_t sum = (uint64_t)high << 32 | low;
+    const uint64_t summand = (uint64_t)other << 32 | other_low;
+    uint32_t sign = (x.bits ^ y.bits) & 0x80000000u;
+    if ((z.bits ^ sign) >> 31) {
+        sum -= summand;
+        if (sum >> 63) {
+            sum = 0 - sum;
+            sign ^= 0x80000000u;
+        }
+        if (!(sum >> 32)) {
+            return bmx_multiply_add_any(a, b, c);
+        }
+    } else {
+        sum += summand;
+    }
+    for (++exponent; !(sum >> 63); --exponent) {
+        sum <<= 1;
+    }
+    return exponent - 1 > 252 || exponent < 1 ? bmx_multiply_add_any(a, b, c) : bmx_rounded(sign, exponent, sum);
 }
 #endif
 

@@ -1,65 +1,65 @@
 // Operations on the elements of maps. The result of those of the same type may be the input.
 #include "conv.c"
 
-static void bmx_copy_value_result(bmx_span span, const value_t* x, result_t* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_copy_value_result(const bmx_span* span, const value_t* x, result_t* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             y[c] = (result_t)x[c];
         }
     }
 }
 
-static void bmx_add_value_result(bmx_span span, const value_t* x, result_t* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_add_value_result(const bmx_span* span, const value_t* x, result_t* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             y[c] = (result_t)(y[c] + x[c]);
         }
     }
 }
 
-static void bmx_maximum_value_result(bmx_span span, const value_t* x, result_t* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_maximum_value_result(const bmx_span* span, const value_t* x, result_t* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             y[c] = x[c] > y[c] ? (result_t)x[c] : y[c];
         }
     }
 }
 
-static void bmx_affine_value(bmx_span span, const value_t* x, const float* scale, const float* shift, float* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_affine_value(const bmx_span* span, const value_t* x, const float* scale, const float* shift, float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             y[c] = bmx_multiply_add(x[c], scale[c], shift[c]);
         }
     }
 }
 
-static void bmx_relu_value(bmx_span span, const value_t* x, value_t* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_relu_value(const bmx_span* span, const value_t* x, value_t* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             y[c] = 0 > x[c] ? 0 : x[c];
         }
     }
 }
 
-static void bmx_abs_value(bmx_span span, const value_t* x, value_t* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_abs_value(const bmx_span* span, const value_t* x, value_t* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             y[c] = (value_t)(0 > x[c] ? -x[c] : x[c] + 0);
         }
     }
 }
 
-static void bmx_prelu_value(bmx_span span, const value_t* x, const float* slope, float* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_prelu_value(const bmx_span* span, const value_t* x, const float* slope, float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             y[c] = x[c] > 0 ? x[c] : x[c] * slope[c];
         }
     }
 }
 
-static void bmx_clip_value(bmx_span span, const value_t* x, const float* low, const float* high, float* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_clip_value(const bmx_span* span, const value_t* x, const float* low, const float* high, float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             const float most = x[c] < low[c] ? low[c] : x[c];
             y[c] = most > high[c] ? high[c] : most;
         }
@@ -86,9 +86,9 @@ static float bmx_decay(float x) {
     return p * power.number;
 }
 
-static void bmx_sigmoid_value(bmx_span span, const value_t* x, float* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_sigmoid_value(const bmx_span* span, const value_t* x, float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             const float decay = bmx_decay(x[c]), share = 1.0f / (1.0f + decay);
             y[c] = x[c] < 0 ? decay * share : share;
         }
@@ -96,9 +96,9 @@ static void bmx_sigmoid_value(bmx_span span, const value_t* x, float* y) {
 }
 
 // Computes x times the distribution function of the normal distribution, with the operations of the engine.
-static void bmx_gelu_value(bmx_span span, const value_t* x, float* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_gelu_value(const bmx_span* span, const value_t* x, float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             const float number = x[c], z = (number < 0 ? -number : number) * 0.707106781f;
             const float t = 1.0f / bmx_multiply_add(0.3275911f, z, 1.0f);
             float p = 1.061405429f;
@@ -112,31 +112,31 @@ static void bmx_gelu_value(bmx_span span, const value_t* x, float* y) {
     }
 }
 
-static void bmx_elu_value(bmx_span span, const value_t* x, const float* slope, float* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_elu_value(const bmx_span* span, const value_t* x, const float* slope, float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             y[c] = x[c] > 0 ? x[c] : (bmx_decay(x[c]) - 1) * slope[c];
         }
     }
 }
 
 // Multiplies `y`, a map of `columns` pixels a row, by `x`. Steps of 0 along an axis repeat `x`.
-static void bmx_multiply_value(bmx_span span, int32_t columns, const value_t* x, int32_t x_row, int32_t x_column,
+static void bmx_multiply_value(const bmx_span* span, int32_t columns, const value_t* x, int32_t x_row, int32_t x_column,
                                int32_t x_channel, float* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, y += span.y_stride) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, y += span->y_stride) {
         const value_t* from = x + pixel / columns * x_row + pixel % columns * x_column;
-        for (int32_t c = 0; c < span.channels; ++c) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             y[c] *= from[c * x_channel];
         }
     }
 }
 
 // Adds `x` to `y`, a map of `columns` pixels a row. Steps of 0 along an axis repeat `x`.
-static void bmx_shift_value(bmx_span span, int32_t columns, const value_t* x, int32_t x_row, int32_t x_column,
+static void bmx_shift_value(const bmx_span* span, int32_t columns, const value_t* x, int32_t x_row, int32_t x_column,
                             int32_t x_channel, float* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, y += span.y_stride) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, y += span->y_stride) {
         const value_t* from = x + pixel / columns * x_row + pixel % columns * x_column;
-        for (int32_t c = 0; c < span.channels; ++c) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             y[c] += from[c * x_channel];
         }
     }

@@ -2,20 +2,21 @@
 #include "types.c"
 
 // Computes the maximum of each window, of channels whose bit is set in `falling` the minimum. `falling` may be NULL.
-static void bmx_max_pool_value(const bmx_window* window, bmx_span span, const value_t* x, const uint32_t* falling,
-                               value_t* y) {
+static void bmx_max_pool_value(const bmx_window* window, const bmx_span* span, const value_t* x,
+                               const uint32_t* falling, value_t* y) {
     for (int32_t row = 0; row < window->rows; ++row) {
-        for (int32_t column = 0; column < window->columns; ++column, y += span.y_stride) {
+        for (int32_t column = 0; column < window->columns; ++column, y += span->y_stride) {
             const bmx_taps rows = bmx_tap_rows(window, row);
             const bmx_taps columns = bmx_tap_columns(window, column);
-            for (int32_t c = 0; c < span.channels; ++c) {
+            for (int32_t c = 0; c < span->channels; ++c) {
                 const int falls = falling && (falling[c / 32] >> c % 32 & 1u);
                 const value_t* corner =
-                    x + ((rows.first + rows.begin) * window->width + columns.first + columns.begin) * span.x_stride + c;
+                    x + ((rows.first + rows.begin) * window->width + columns.first + columns.begin) * span->x_stride +
+                    c;
                 value_t best = *corner;
-                for (int32_t r = rows.begin; r < rows.end; ++r, corner += window->width * span.x_stride) {
+                for (int32_t r = rows.begin; r < rows.end; ++r, corner += window->width * span->x_stride) {
                     for (int32_t i = 0; i < columns.end - columns.begin; ++i) {
-                        const value_t other = corner[i * span.x_stride];
+                        const value_t other = corner[i * span->x_stride];
                         best = (falls ? other < best : other > best) ? other : best;
                     }
                 }
@@ -26,10 +27,10 @@ static void bmx_max_pool_value(const bmx_window* window, bmx_span span, const va
 }
 
 // Computes the mean of each window; the padding up to `bottom` and `right` beyond the map counts if `counts_padding`.
-static void bmx_avg_pool_value(const bmx_window* window, bmx_span span, const value_t* x, int counts_padding,
+static void bmx_avg_pool_value(const bmx_window* window, const bmx_span* span, const value_t* x, int counts_padding,
                                int32_t bottom, int32_t right, float* y) {
     for (int32_t row = 0; row < window->rows; ++row) {
-        for (int32_t column = 0; column < window->columns; ++column, y += span.y_stride) {
+        for (int32_t column = 0; column < window->columns; ++column, y += span->y_stride) {
             const bmx_taps rows = bmx_tap_rows(window, row);
             const bmx_taps columns = bmx_tap_columns(window, column);
             int32_t height = rows.end - rows.begin, width = columns.end - columns.begin;
@@ -39,11 +40,11 @@ static void bmx_avg_pool_value(const bmx_window* window, bmx_span span, const va
                 height = below < window->kernel_h ? below : window->kernel_h;
                 width = beside < window->kernel_w ? beside : window->kernel_w;
             }
-            for (int32_t c = 0; c < span.channels; ++c) {
+            for (int32_t c = 0; c < span->channels; ++c) {
                 float sum = 0;
                 for (int32_t r = rows.begin; r < rows.end; ++r) {
                     for (int32_t i = columns.begin; i < columns.end; ++i) {
-                        sum += x[((rows.first + r) * window->width + columns.first + i) * span.x_stride + c];
+                        sum += x[((rows.first + r) * window->width + columns.first + i) * span->x_stride + c];
                     }
                 }
                 y[c] = sum / (float)(height * width);
@@ -53,38 +54,38 @@ static void bmx_avg_pool_value(const bmx_window* window, bmx_span span, const va
 }
 
 // Computes the mean of all pixels of each channel, of at most 64 pixels.
-static void bmx_mean_value(bmx_span span, const value_t* x, float* y) {
-    for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_mean_value(const bmx_span* span, const value_t* x, float* y) {
+    for (int32_t c = 0; c < span->channels; ++c) {
         float sum = 0;
-        for (int32_t pixel = 0; pixel < span.pixels; ++pixel) {
-            sum += x[pixel * span.x_stride + c];
+        for (int32_t pixel = 0; pixel < span->pixels; ++pixel) {
+            sum += x[pixel * span->x_stride + c];
         }
-        y[c] = sum / (float)span.pixels;
+        y[c] = sum / (float)span->pixels;
     }
 }
 
 // Computes the mean of all pixels of each channel: as in the engine, sums of 64 pixels are added in double precision.
-static void bmx_long_mean_value(bmx_span span, const value_t* x, float* y) {
-    for (int32_t c = 0; c < span.channels; ++c) {
+static void bmx_long_mean_value(const bmx_span* span, const value_t* x, float* y) {
+    for (int32_t c = 0; c < span->channels; ++c) {
         double total = 0;
-        for (int32_t begin = 0; begin < span.pixels; begin += 64) {
+        for (int32_t begin = 0; begin < span->pixels; begin += 64) {
             float sum = 0;
-            for (int32_t pixel = begin; pixel < span.pixels && pixel < begin + 64; ++pixel) {
-                sum += x[pixel * span.x_stride + c];
+            for (int32_t pixel = begin; pixel < span->pixels && pixel < begin + 64; ++pixel) {
+                sum += x[pixel * span->x_stride + c];
             }
             total += (double)sum;
         }
-        y[c] = (float)(total / span.pixels);
+        y[c] = (float)(total / span->pixels);
     }
 }
 
 // Computes the mean of the channels of each pixel: as in the engine, 16 sums of 64 channels, their sum, and the sum of
 // these in double precision.
-static void bmx_channel_mean_value(bmx_span span, const value_t* x, float* y) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
+static void bmx_channel_mean_value(const bmx_span* span, const value_t* x, float* y) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
         double total = 0;
-        for (int32_t begin = 0; begin < span.channels; begin += 1024) {
-            const int32_t end = span.channels - begin < 1024 ? span.channels : begin + 1024;
+        for (int32_t begin = 0; begin < span->channels; begin += 1024) {
+            const int32_t end = span->channels - begin < 1024 ? span->channels : begin + 1024;
             float sums[16];
             for (int32_t i = 0; i < 16; ++i) {
                 sums[i] = 0;
@@ -99,16 +100,16 @@ static void bmx_channel_mean_value(bmx_span span, const value_t* x, float* y) {
             }
             total += (double)sums[0];
         }
-        *y = (float)(total / span.channels);
+        *y = (float)(total / span->channels);
     }
 }
 
 // Moves channel `first` + c of `channels` in `groups` groups to channel j groups + i, where it is the j-th of group i.
-static void bmx_shuffle_value_result(bmx_span span, int32_t channels, int32_t groups, int32_t first, const value_t* x,
-                                     result_t* y) {
+static void bmx_shuffle_value_result(const bmx_span* span, int32_t channels, int32_t groups, int32_t first,
+                                     const value_t* x, result_t* y) {
     const int32_t length = channels / groups;
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel, x += span.x_stride, y += span.y_stride) {
-        for (int32_t c = 0; c < span.channels; ++c) {
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, y += span->y_stride) {
+        for (int32_t c = 0; c < span->channels; ++c) {
             y[(first + c) % length * groups + (first + c) / length] = (result_t)x[c];
         }
     }
@@ -116,24 +117,25 @@ static void bmx_shuffle_value_result(bmx_span span, int32_t channels, int32_t gr
 
 // Changes between maps with the channels of a pixel next to one another and those with the pixels of a channel next to
 // one another: elements of pixels are `x_stride` and `y_stride` apart, those of channels `x_channel` and `y_channel`.
-static void bmx_transpose_value_result(bmx_span span, const value_t* x, int32_t x_channel, result_t* y,
+static void bmx_transpose_value_result(const bmx_span* span, const value_t* x, int32_t x_channel, result_t* y,
                                        int32_t y_channel) {
-    for (int32_t pixel = 0; pixel < span.pixels; ++pixel) {
-        for (int32_t c = 0; c < span.channels; ++c) {
-            y[pixel * span.y_stride + c * y_channel] = (result_t)x[pixel * span.x_stride + c * x_channel];
+    for (int32_t pixel = 0; pixel < span->pixels; ++pixel) {
+        for (int32_t c = 0; c < span->channels; ++c) {
+            y[pixel * span->y_stride + c * y_channel] = (result_t)x[pixel * span->x_stride + c * x_channel];
         }
     }
 }
 
 // Repeats or spreads elements: those of `x` are `stride_h` rows and `stride_w` columns of `y` apart; if `repeat`, each
 // fills the place up to the next one, otherwise zeros do.
-static void bmx_upsample_value(const bmx_window* window, bmx_span span, const value_t* x, int repeat, value_t* y) {
+static void bmx_upsample_value(const bmx_window* window, const bmx_span* span, const value_t* x, int repeat,
+                               value_t* y) {
     for (int32_t row = 0; row < window->rows; ++row) {
-        for (int32_t column = 0; column < window->columns; ++column, y += span.y_stride) {
+        for (int32_t column = 0; column < window->columns; ++column, y += span->y_stride) {
             const int copies = repeat || (row % window->stride_h == 0 && column % window->stride_w == 0);
             const value_t* from =
-                x + (row / window->stride_h * window->width + column / window->stride_w) * span.x_stride;
-            for (int32_t c = 0; c < span.channels; ++c) {
+                x + (row / window->stride_h * window->width + column / window->stride_w) * span->x_stride;
+            for (int32_t c = 0; c < span->channels; ++c) {
                 y[c] = copies ? from[c] : 0;
             }
         }
