@@ -2,9 +2,12 @@
 # make_wheel.sh PYTHON DIST [MACHINE]: build the source distribution from the files that git tracks, and a wheel from it; write both to the
 # folder DIST, in place of older ones. Called by the Makefile. PYTHON is an interpreter with the packages of requirements.txt and
 # requirements-wheel.txt. For another MACHINE, such as aarch64, only the wheel is written, compiled by MACHINE-linux-gnu-g++.
-# The wheel has both libraries. Its manylinux tag is the lowest that their symbols allow, which depends on the C library and the compiler of
-# the machine: releases are built in a container with old ones (docs/releasing.md).
+# The wheel has both libraries, for the platform below, which docs/deploying.md names: if the headers of this machine make them use symbols
+# that older systems lack, there is no wheel, but a list of the symbols (docs/releasing.md).
 set -eu
+
+platform=manylinux_2_27
+newest_versions='GLIBC_2.27 GLIBCXX_3.4.24 CXXABI_1.3.11' # of its C and C++ libraries
 
 python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 dist=$2
@@ -41,8 +44,25 @@ for library in _engine.so _mxnet_op.so; do
         *) fail "$library has not been built: a C++ compiler and MXNet are needed; python setup.py build_ext says more" ;;
     esac
 done
-PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir "$work/repaired" "$work"/wheel/*.whl >"$work/log" 2>&1 ||
-    { cat "$work/log" >&2 && fail 'auditwheel refused the wheel'; }
+
+# Print the symbols of a library that are newer than $newest_versions.
+newer_symbols() {
+    readelf --wide --dyn-syms "$1" | sed -n 's/.* UND \([^ @]*\)@\([A-Z]*_[0-9.]*\) .*/\1 \2/p' | while read -r symbol version; do
+        for newest in $newest_versions; do
+            if [ "${newest%_*}" = "${version%_*}" ] && [ "$(printf '%s\n' "$newest" "$version" | sort -V | tail -n 1)" != "$newest" ]; then
+                echo "  $(basename "$1"): $symbol ($version)"
+            fi
+        done
+    done
+}
+
+if ! PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --plat "${platform}_$machine" --wheel-dir "$work/repaired" \
+    "$work"/wheel/*.whl >"$work/log" 2>&1; then
+    cat "$work/log" >&2
+    "$python" -m zipfile --extract "$work"/wheel/*.whl "$work/unpacked"
+    for library in "$work"/unpacked/bmx_melius/*.so; do newer_symbols "$library" >&2; done
+    fail "the libraries need a newer system than $platform; the symbols above are newer (docs/releasing.md says how they are avoided)"
+fi
 
 mkdir -p "$dist"
 rm -f "$dist"/*_"$machine".whl
