@@ -34,7 +34,7 @@ if [ "$machine" != "$(uname -m)" ]; then
 fi
 
 (cd "$work/source" && "$python" -W ignore setup.py --quiet sdist --dist-dir "$work")
-# The C++ runtime is that of the system. Linked statically, its code for GCC 12 would raise the requirement from glibc 2.34 to 2.36.
+# The C++ runtime is that of the system: linked statically, its code for GCC 12 would require glibc 2.36.
 "$python" -m pip --disable-pip-version-check --quiet wheel --no-deps --no-index --no-build-isolation --wheel-dir "$work/wheel" "$work"/*.tar.gz
 contents=$("$python" -m zipfile --list "$work"/wheel/*.whl)
 # Without a compiler or MXNet a build succeeds and leaves libraries out.
