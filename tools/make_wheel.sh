@@ -56,12 +56,13 @@ newer_symbols() {
     done
 }
 
-if ! PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --plat "${platform}_$machine" --wheel-dir "$work/repaired" \
-    "$work"/wheel/*.whl >"$work/log" 2>&1; then
-    cat "$work/log" >&2
+PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir "$work/repaired" "$work"/wheel/*.whl >"$work/log" 2>&1 ||
+    { cat "$work/log" >&2 && fail 'auditwheel refused the wheel'; }
+wheel=$(basename "$work"/repaired/*.whl)
+if [ "${wheel%-"${platform}_$machine".whl}" = "$wheel" ]; then
     "$python" -m zipfile --extract "$work"/wheel/*.whl "$work/unpacked"
     for library in "$work"/unpacked/bmx_melius/*.so; do newer_symbols "$library" >&2; done
-    fail "the libraries need a newer system than $platform; the symbols above are newer (docs/releasing.md says how they are avoided)"
+    fail "the wheel is $wheel, but must be for $platform: avoid the symbols above, which are newer (docs/releasing.md)"
 fi
 
 mkdir -p "$dist"
