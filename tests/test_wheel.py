@@ -206,8 +206,8 @@ def test_the_libraries_need_no_version_of_a_library_that_is_newer_than_the_platf
     with zipfile.ZipFile(WHEEL) as wheel:
         for library in ('_engine.so', '_mxnet_op.so'):
             with wheel.open(f'bmx_melius/{library}') as file:
-                needed = list(elf.ELFFile(file).get_section_by_name('.gnu.version_r').iter_versions())
-            versions = {version.name for _, versions in needed for version in versions}
+                needed = elf.ELFFile(file).get_section_by_name('.gnu.version_r').iter_versions()
+                versions = {version.name for _, versions in needed for version in versions}
             assert versions
             for version in versions:
                 name, _, number = version.partition('_')
