@@ -2,12 +2,12 @@
 # make_wheel.sh PYTHON DIST [MACHINE]: build the source distribution from the files that git tracks, and a wheel from it; write both to the
 # folder DIST, in place of older ones. Called by the Makefile. PYTHON is an interpreter with the packages of requirements.txt and
 # requirements-wheel.txt. For another MACHINE, such as aarch64, only the wheel is written, compiled by MACHINE-linux-gnu-g++.
-# The wheel has both libraries, for the platform below, which docs/deploying.md names: if the headers of this machine make them use symbols
-# that older systems lack, there is no wheel, but a list of the symbols (docs/releasing.md).
+# The wheel has both libraries, for the systems that docs/deploying.md names: if the headers of this machine make them use symbols that these
+# systems lack, there is no wheel, but a list of the symbols (docs/releasing.md).
 set -eu
 
-platform=manylinux_2_27
-newest_versions='GLIBC_2.27 GLIBCXX_3.4.24 CXXABI_1.3.11' # of its C and C++ libraries
+glibc=27 # 2.27: the wheel is for manylinux_2_27 or older
+newest_versions="GLIBC_2.$glibc GLIBCXX_3.4.24 CXXABI_1.3.11" # of the C and C++ libraries of these systems
 
 python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 dist=$2
@@ -59,10 +59,11 @@ newer_symbols() {
 PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir "$work/repaired" "$work"/wheel/*.whl >"$work/log" 2>&1 ||
     { cat "$work/log" >&2 && fail 'auditwheel refused the wheel'; }
 wheel=$(basename "$work"/repaired/*.whl)
-if [ "${wheel%-"${platform}_$machine".whl}" = "$wheel" ]; then
+found=${wheel##*manylinux_2_}
+if [ "${found%%_*}" -gt "$glibc" ]; then
     "$python" -m zipfile --extract "$work"/wheel/*.whl "$work/unpacked"
     for library in "$work"/unpacked/bmx_melius/*.so; do newer_symbols "$library" >&2; done
-    fail "the wheel is $wheel, but must be for $platform: avoid the symbols above, which are newer (docs/releasing.md)"
+    fail "the wheel is $wheel, but must be for manylinux_2_$glibc or older: avoid the symbols above (docs/releasing.md)"
 fi
 
 mkdir -p "$dist"

@@ -63,7 +63,7 @@ print(' '.join('%.9g' % number for number in net(x).asnumpy().ravel()))
 
 def main(dist: pathlib.Path):
     """Run the wheel in a folder. Raises `UserError` if something differs from this machine."""
-    wheels = list(dist.glob('*-manylinux_2_27_aarch64.whl'))
+    wheels = list(dist.glob('*manylinux*_aarch64.whl'))
     if len(wheels) != 1:
         raise UserError(f'there must be one wheel for aarch64 in {dist}, not {len(wheels)}: make wheel-arm')
     python = unpack_python()
