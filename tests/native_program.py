@@ -53,7 +53,8 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
         The names of the files without folder and ending: PART.cc and, in every instruction set, PART_reference.cc, PART_avx2.cc and so
         on. None: all files of the engine.
     flags : list of str
-        Compiler and linker flags for all files. With those of the library, the objects of its last build are used if they are up to date.
+        Compiler and linker flags for all files. With those of the library and all instruction sets, the objects of its last build are used
+        if they are up to date.
     compiler : list of str, optional
         The command of the compiler; default: the one that compiles the library.
     instruction_sets : collection of str
@@ -72,7 +73,9 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
         If the compiler fails; its output is on standard error.
     """
     compiler, folder = compiler or find_compiler(), pathlib.Path(folder)
-    have = {name: flags for name, flags in known_instruction_sets(compiler).items() if name in instruction_sets}
+    known = known_instruction_sets(compiler)
+    have = {name: of_set for name, of_set in known.items() if name in instruction_sets}
+    of_library = flags == FLAGS and have == known  # objects of the library call the kernels of all instruction sets
     own = [ROOT / name for name in ((source,) if isinstance(source, str) else source)]
     threads = [] if 'em++' in compiler[0] else ['-pthread']  # Emscripten would make a module that needs memory shared by threads
     common = [*compiler, '-std=c++17', *threads, *SAME_RESULTS, f'-I{SOURCES}', f'-I{ROOT / "tests"}', *flags]
@@ -82,7 +85,7 @@ def build_program(folder, source, parts, flags, compiler=None, instruction_sets=
     for path, instruction_set in [*_files(parts), *((path, None) for path in own)]:
         if instruction_set is not None and instruction_set not in have:
             continue
-        built = fresh_object(path) if flags == FLAGS else None
+        built = fresh_object(path) if of_library else None
         objects.append(built or folder / '_'.join(path.relative_to(ROOT).with_suffix('.o').parts))
         if not objects[-1].exists():
             vectors = [*have[instruction_set], *checks] if instruction_set else []

@@ -156,6 +156,33 @@ def test_threads_sleep_between_the_runs_of_a_session(tmp_path):
     assert run_python(IDLE, tmp_path / 'net') < 0.3
 
 
+# For each thread of a process after a run, its name and the number of signals that it blocks, as the kernel reports them. A run can end
+# before a thread has begun.
+SIGNALS = """
+import json, pathlib, sys, time
+sys.modules['mxnet'] = None
+import numpy as np, bmx_melius as bmx
+session = bmx.Session(sys.argv[1], threads=3)
+session(np.zeros((1, 5, 8, 6), np.float32))
+for _ in range(3000):
+    found = []
+    for thread in pathlib.Path('/proc/self/task').iterdir():
+        fields = dict(line.split(':', 1) for line in (thread / 'status').read_text().splitlines())
+        found.append((fields['Name'].strip(), bin(int(fields['SigBlk'], 16)).count('1')))
+    if [name for name, _ in found].count('bmx-melius') == 2: break
+    time.sleep(0.01)
+print(json.dumps(found))
+"""
+
+
+@needs_engine
+def test_threads_have_the_name_of_the_engine_and_leave_signals_to_the_program(tmp_path):
+    write_packed(tmp_path / 'net', make_program())
+    blocked = run_python(SIGNALS, tmp_path / 'net')
+    assert [number >= 60 for name, number in blocked if name == 'bmx-melius'] == [True, True]
+    assert {number for name, number in blocked if name != 'bmx-melius'} == {0}
+
+
 @needs_engine
 def test_the_engine_refuses_a_number_of_threads_that_is_not_possible():
     program, x = make_program(), make_image()

@@ -27,6 +27,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 SPEC = bmx.InputSpec(size=16, resize=18)
 PACKED = ('3.8', '3.9', '3.10', '3.11', '3.12', '3.13')  # Pythons that run packed networks
 WITHOUT_MXNET = ('3.12', '3.13')
+PLATFORM = 'manylinux_2_27_x86_64'
+NEWEST = {'GLIBC': (2, 27), 'GLIBCXX': (3, 4, 24), 'CXXABI': (1, 3, 11), 'GCC': (7, 0, 0)}  # its versions: Ubuntu 18.04's
 BASELINE = {'libc.so.6', 'libm.so.6', 'libpthread.so.0', 'libstdc++.so.6', 'libgcc_s.so.1', 'ld-linux-x86-64.so.2', '_engine.so'}
 
 pytestmark = pytest.mark.skipif(not WHEEL, reason='needs a wheel: make wheel')
@@ -165,8 +167,11 @@ def test_mxnet_runs_the_operator_of_the_wheel(tmp_path, network):
     assert difference <= 1e-5 * largest and largest > 0
 
 
-def test_the_name_gives_every_python_3_and_a_manylinux_platform():
-    assert re.fullmatch(rf'bmx_melius-{re.escape(bmx.__version__)}-py3-none-manylinux_2_\d+_x86_64\.whl', pathlib.Path(WHEEL).name)
+def test_the_name_gives_every_python_3_and_the_platform_that_the_documentation_names():
+    name = pathlib.Path(WHEEL).name
+    assert name == f'bmx_melius-{bmx.__version__}-py3-none-{PLATFORM}.whl'
+    for page in ('deploying.md', 'releasing.md'):
+        assert set(re.findall(r'manylinux_\w+_x86_64', (ROOT / 'docs' / page).read_text())) == {PLATFORM}
     with zipfile.ZipFile(WHEEL) as wheel:
         (tags,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('.dist-info/WHEEL'))
     assert re.findall(r'^Tag: (.*)$', tags, re.MULTILINE) == [pathlib.Path(WHEEL).stem.split('-', 2)[2]]
@@ -194,3 +199,24 @@ def test_the_libraries_need_only_what_every_linux_has():
             needed = {tag.needed for tag in tags if tag.entry.d_tag == 'DT_NEEDED'}
             assert needed and needed <= BASELINE
             assert {tag.runpath for tag in tags if tag.entry.d_tag == 'DT_RUNPATH'} <= {'$ORIGIN'}
+
+
+def test_the_libraries_need_no_version_of_a_library_that_is_newer_than_the_platform():
+    elf = pytest.importorskip('elftools.elf.elffile')
+    with zipfile.ZipFile(WHEEL) as wheel:
+        for library in ('_engine.so', '_mxnet_op.so'):
+            with wheel.open(f'bmx_melius/{library}') as file:
+                needed = elf.ELFFile(file).get_section_by_name('.gnu.version_r').iter_versions()
+                versions = {version.name for _, versions in needed for version in versions}
+            assert versions
+            for version in versions:
+                name, _, number = version.partition('_')
+                assert tuple(map(int, number.split('.'))) <= NEWEST[name], (library, version)
+
+
+def test_threads_work_in_programs_that_do_not_link_them():
+    """Before glibc 2.34 they are in a library of their own, which the engine has to name."""
+    elf = pytest.importorskip('elftools.elf.elffile')
+    with zipfile.ZipFile(WHEEL) as wheel, wheel.open('bmx_melius/_engine.so') as file:
+        tags = elf.ELFFile(file).get_section_by_name('.dynamic').iter_tags('DT_NEEDED')
+        assert 'libpthread.so.0' in {tag.needed for tag in tags}

@@ -2,9 +2,12 @@
 # make_wheel.sh PYTHON DIST [MACHINE]: build the source distribution from the files that git tracks, and a wheel from it; write both to the
 # folder DIST, in place of older ones. Called by the Makefile. PYTHON is an interpreter with the packages of requirements.txt and
 # requirements-wheel.txt. For another MACHINE, such as aarch64, only the wheel is written, compiled by MACHINE-linux-gnu-g++.
-# The wheel has both libraries. Its manylinux tag is the lowest that their symbols allow, which depends on the C library and the compiler of
-# the machine: releases are built in a container with old ones (docs/releasing.md).
+# The wheel has both libraries, for the systems that docs/deploying.md names: if the headers of this machine make them use symbols that these
+# systems lack, there is no wheel, but a list of the symbols (docs/releasing.md).
 set -eu
+
+glibc=27 # 2.27: the wheel is for manylinux_2_27 or older
+newest_versions="GLIBC_2.$glibc GLIBCXX_3.4.24 CXXABI_1.3.11" # of the C and C++ libraries of these systems
 
 python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 dist=$2
@@ -31,7 +34,7 @@ if [ "$machine" != "$(uname -m)" ]; then
 fi
 
 (cd "$work/source" && "$python" -W ignore setup.py --quiet sdist --dist-dir "$work")
-# The C++ runtime is that of the system. Linked statically, its code for GCC 12 would raise the requirement from glibc 2.34 to 2.36.
+# The C++ runtime is that of the system: linked statically, its code for GCC 12 would require glibc 2.36.
 "$python" -m pip --disable-pip-version-check --quiet wheel --no-deps --no-index --no-build-isolation --wheel-dir "$work/wheel" "$work"/*.tar.gz
 contents=$("$python" -m zipfile --list "$work"/wheel/*.whl)
 # Without a compiler or MXNet a build succeeds and leaves libraries out.
@@ -41,8 +44,27 @@ for library in _engine.so _mxnet_op.so; do
         *) fail "$library has not been built: a C++ compiler and MXNet are needed; python setup.py build_ext says more" ;;
     esac
 done
+
+# Print the symbols of a library that are newer than $newest_versions.
+newer_symbols() {
+    readelf --wide --dyn-syms "$1" | sed -n 's/.* UND \([^ @]*\)@\([A-Z]*_[0-9.]*\) .*/\1 \2/p' | while read -r symbol version; do
+        for newest in $newest_versions; do
+            if [ "${newest%_*}" = "${version%_*}" ] && [ "$(printf '%s\n' "$newest" "$version" | sort -V | tail -n 1)" != "$newest" ]; then
+                echo "  $(basename "$1"): $symbol ($version)"
+            fi
+        done
+    done
+}
+
 PATH="$(dirname "$python"):$PATH" "$python" -m auditwheel repair --wheel-dir "$work/repaired" "$work"/wheel/*.whl >"$work/log" 2>&1 ||
     { cat "$work/log" >&2 && fail 'auditwheel refused the wheel'; }
+wheel=$(basename "$work"/repaired/*.whl)
+found=${wheel##*manylinux_2_}
+if [ "${found%%_*}" -gt "$glibc" ]; then
+    "$python" -m zipfile --extract "$work"/wheel/*.whl "$work/unpacked"
+    for library in "$work"/unpacked/bmx_melius/*.so; do newer_symbols "$library" >&2; done
+    fail "the wheel is $wheel, but must be for manylinux_2_$glibc or older: avoid the symbols above (docs/releasing.md)"
+fi
 
 mkdir -p "$dist"
 rm -f "$dist"/*_"$machine".whl

@@ -163,7 +163,14 @@ def _build_engine(compiler, sources, headers, objects, target, version):
         suffix = source.stem.rpartition('_')[2]
         if suffix in have or suffix not in INSTRUCTION_SETS:
             jobs.append((source, [*common, *have.get(suffix, [])]))
-    _compile_and_link(compiler, jobs, headers, objects, target, [*THREADS, f'-Wl,-soname,{ENGINE_LIBRARY}', '-Wl,-z,defs'])
+    link_flags = [*THREADS, *_thread_library(compiler), f'-Wl,-soname,{ENGINE_LIBRARY}', '-Wl,-z,defs']
+    _compile_and_link(compiler, jobs, headers, objects, target, link_flags)
+
+
+def _thread_library(compiler):
+    """Return flags that link libpthread.so.0 also where it is empty, from glibc 2.34 on: on older systems it has the threads."""
+    found = subprocess.run([*compiler, '-print-file-name=libpthread.so.0'], stdout=subprocess.PIPE, text=True).stdout.strip()
+    return ['-Wl,--push-state,--no-as-needed', found, '-Wl,--pop-state'] if os.path.isabs(found) else []
 
 
 def _build_operator(compiler, sources, headers, objects, target):

@@ -1,6 +1,6 @@
 #include "program/container.h"
 
-#include <sys/stat.h>
+#include <dirent.h>
 
 #include <cerrno>
 #include <cstring>
@@ -105,9 +105,10 @@ class FileReader {
     uint64_t left_;
 };
 
+// Without stat(), which compiled with glibc 2.33 or newer does not exist in older versions.
 bool is_folder(const std::string& path) {
-    struct stat status;
-    return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+    DIR* folder = opendir(path.c_str());
+    return folder && closedir(folder) == 0;
 }
 
 std::vector<uint8_t> read_file(const std::string& path) {
@@ -115,6 +116,7 @@ std::vector<uint8_t> read_file(const std::string& path) {
         throw Error(path +
                     ": cannot read it: it is a folder");  // opening a folder succeeds, and its size appears unlimited
     }
+    errno = 0;
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     std::streamoff size = file ? static_cast<std::streamoff>(file.tellg()) : -1;
     std::vector<uint8_t> content(size > 0 ? static_cast<size_t>(size) : 0);
@@ -133,7 +135,6 @@ bool is_program_name(const std::string& name) {
 }  // namespace
 
 std::vector<int32_t> read_program_words(const std::string& path) {
-    errno = 0;
     const std::vector<uint8_t> content = read_file(path);
     FileReader reader(path, content);
     if (reader.left() < 16 || reader.number<uint64_t>() != kListMagic) {

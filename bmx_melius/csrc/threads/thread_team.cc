@@ -1,10 +1,10 @@
 #include "threads/thread_team.h"
 
-#include <pthread.h>
 #include <signal.h>
 
 #ifdef __linux__
 #include <linux/futex.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -40,7 +40,7 @@ void futex(const std::atomic<uint32_t>& word, int operation, uint32_t value) {
 
 void sleep_while(const std::atomic<uint32_t>& word, uint32_t value) { futex(word, FUTEX_WAIT, value); }
 void wake_all(const std::atomic<uint32_t>& word) { futex(word, FUTEX_WAKE, INT_MAX); }
-void name_thread() { pthread_setname_np(pthread_self(), "bmx-melius"); }
+void name_thread() { prctl(PR_SET_NAME, "bmx-melius"); }
 
 #else  // WebAssembly, where no thread is ever started (thread_count.h)
 
@@ -51,14 +51,18 @@ void name_thread() {}
 #endif
 
 // Blocks signals while threads are started. They inherit the mask, so signals go to the threads of the program.
+//
+// sigprocmask, because pthread_sigmask of glibc 2.32 and newer does not exist under the same version in older ones.
+// POSIX specifies it only for processes with one thread; on Linux both are the same system call, for the calling
+// thread.
 class BlockedSignals {
   public:
     BlockedSignals() {
         sigset_t all;
         sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
+        sigprocmask(SIG_SETMASK, &all, &before_);
     }
-    ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    ~BlockedSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
   private:
     sigset_t before_;
