@@ -1,5 +1,5 @@
 // Tests of misuse of the C interface: every call must fail as the header states, with a reason, and the program must
-// compute the same afterwards. Prints the call that does not and exits with status 1.
+// compute the same afterwards. Prints the call that does not, and exits with status 1.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace {
 constexpr int kChannels = 3, kSide = 5, kClasses = 4;
 constexpr int64_t kShape[] = {1, kChannels, kSide, kSide};
 
-// A program with two inputs, one of which is flat, and two outputs, a map and scores.
+// A program with two inputs and two outputs.
 std::vector<int32_t> words_of_program() {
     ProgramBuilder builder;
     const int x = builder.input(kChannels, kSide, kSide);
@@ -38,18 +38,18 @@ void require_failure(const std::string& call, bool failed, const std::string& re
     std::thread([&] { elsewhere = bmx_last_error(); }).join();
     if (!failed || found.find(reason) == std::string::npos || found.find('\n') != std::string::npos ||
         !elsewhere.empty()) {
-        std::printf("%s: failed %d, reason '%s', elsewhere '%s'\n", call.c_str(), failed, found.c_str(),
-                    elsewhere.c_str());
+        std::fprintf(stderr, "%s: failed %d, reason '%s', elsewhere '%s'\n", call.c_str(), failed, found.c_str(),
+                     elsewhere.c_str());
         std::exit(1);
     }
 }
 
 // Memory for a run, and a run on it.
 struct Run {
-    std::vector<int64_t> shapes = {1, kChannels, kSide, kSide, 1, kClasses, 0, 0};
-    std::vector<float> image = std::vector<float>(kChannels * kSide * kSide, 1), flat = std::vector<float>(kClasses);
+    std::vector<int64_t> shapes = {1, kChannels, kSide, kSide, 1, kClasses, 1, 1};
+    std::vector<float> image = std::vector<float>(kChannels * kSide * kSide, 1), unused = std::vector<float>(kClasses);
     std::vector<float> map = std::vector<float>(image.size()), scores = std::vector<float>(kClasses);
-    const float* inputs[2] = {image.data(), flat.data()};
+    const float* inputs[2] = {image.data(), unused.data()};
     float* outputs[2] = {map.data(), scores.data()};
     int threads = 2;
 
@@ -104,7 +104,7 @@ const Mistake kMistakes[] = {
     {"threads must be", [](Run& run) { run.threads = -1; }},
     {"threads must be", [](Run& run) { run.threads = 1025; }},
     {"input 0 must have the shape (batch, 3, height, width)", [](Run& run) { run.shapes[1] = kChannels + 1; }},
-    {"input 1 must have the shape (batch, 4)", [](Run& run) { run.shapes[5] = 0; }},
+    {"input 1 must have the shape (batch, 4, height, width)", [](Run& run) { run.shapes[5] = 0; }},
     {"input 1 has the batch 2, input 0 has 1", [](Run& run) { run.shapes[4] = 2; }},
     {"batch 0; it must be 1 or more", [](Run& run) { run.shapes[0] = run.shapes[4] = 0; }},
     {"batch -1; it must be 1 or more", [](Run& run) { run.shapes[0] = run.shapes[4] = -1; }},
@@ -143,7 +143,7 @@ int main() {
     std::fill(words.begin(), words.end(), -1);  // the program must not need them any more
     Run before, after;
     if (!program || before.run(program)) {
-        std::printf("the program cannot be run: %s\n", bmx_last_error());
+        std::fprintf(stderr, "the program cannot be run: %s\n", bmx_last_error());
         return 1;
     }
     words = words_of_program();
@@ -153,7 +153,7 @@ int main() {
     int64_t shape[4] = {};
     const bool known = bmx_program_input_shape(program, 0, shape) == 4 && !std::memcmp(shape, kShape, sizeof shape);
     if (!known || after.run(program) || after.map != before.map || after.scores != before.scores) {
-        std::printf("the program computes something else after the failures\n");
+        std::fprintf(stderr, "the program computes something else after the failures\n");
         return 1;
     }
     bmx_program_destroy(program);
