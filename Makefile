@@ -34,7 +34,7 @@ test-long: $(NATIVE) ## run the tests, including the long ones, with more random
 test-c: $(NATIVE) ## build and test the library for C and C++ and bmx-classify (needs CMake; installs it by apt-get if root)
 	tools/test_c.sh $(BIN)/python $(ARGS)
 
-test-arm: $(NATIVE) ## test the engine on aarch64 in an emulator, against this machine (installs compiler and emulator where it may)
+test-arm: $(NATIVE) ## test the engine and bmx-classify on aarch64 in an emulator, against this machine (installs compiler and emulator where it may)
 	$(BIN)/python -W ignore tools/test_arm.py
 
 test-mcu: $(NATIVE) ## run exported C on Cortex-M and RISC-V processors in an emulator, against the engine (installs what it needs where it may)

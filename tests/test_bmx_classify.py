@@ -235,13 +235,52 @@ def test_what_is_no_packed_classifier_is_refused(program, packed, images, tmp_pa
     assert 'net-symbol.json is not a classifier in one packed operator' in failure(program, packed.with_name('net'), images[0])
 
 
+def test_options_may_have_their_value_after_an_equals_sign_and_top_may_be_more_than_there_are(program, packed, images):
+    for separate, joined in ((['--top', 2], ['--top=2']), (['--top', len(NAMES)], ['--top=999999', '--threads=1'])):
+        assert call(program, *separate, packed, images[0]) == call(program, *joined, packed, images[0])
+
+
+def test_names_of_images_may_have_any_characters(program, packed, images, tmp_path):
+    content = images[0].read_bytes()
+    expected = classify(program, packed, images[0])[0]['top']
+    for name in (b'gr\xc3\xb6\xc3\x9fe \xe6\x97\xa5\xe6\x9c\xac.png', b'not utf-8 \xff\xfe', b'--top=1', b'a=b.gif', b'"\\\n'):
+        path = os.path.join(os.fsencode(tmp_path), name)
+        with open(path, 'wb') as file:
+            file.write(content)
+        printed = subprocess.run([program, '--json', packed, '--', name], stdout=subprocess.PIPE, cwd=tmp_path, check=True).stdout
+        (found,) = json.loads(printed)['predictions']
+        assert found['image'] == name.decode(errors='replace') and found['top'] == expected
+
+
+def test_jpeg_files_that_cannot_be_decoded_are_refused(program, packed, images, tmp_path):
+    content = next(path for path in images if path.name == 'RGB.jpg').read_bytes()
+    frame = content.index(b'\xff\xc0') + 4  # precision, height and width of 2 bytes each, components
+    for change, message in [
+        ((0, b'\x0c'), 'Unsupported JPEG data precision 12'),
+        ((1, b'\xff\xff\xff\xff'), 'Maximum supported image dimension'),
+        ((1, b'\xf0\x00\xf0\x00'), 'it has 61440 x 61440 pixels, more than 134217728'),
+        ((1, b'\0\0'), 'Empty JPEG image'),
+        ((5, b'\x02'), 'Bogus marker length'),
+    ]:
+        place, values = change
+        damaged = content[: frame + place] + values + content[frame + place + len(values) :]
+        (tmp_path / 'damaged.jpg').write_bytes(damaged)
+        assert f'damaged.jpg cannot be decoded as an image: {message}' in failure(program, packed, tmp_path / 'damaged.jpg')
+    for size in (0, 2, 3, 20, frame, frame + 30):
+        (tmp_path / 'short.jpg').write_bytes(content[:size])
+        assert 'short.jpg' in failure(program, packed, tmp_path / 'short.jpg')
+
+
 def test_wrong_options_are_refused(program, packed, images, tmp_path):
     for arguments, message in [
         ([packed], 'give the PREFIX of a packed network and at least one image'),
         (['--top', '0', packed, images[0]], "--top must be a whole number from 1 to 1073741824, not '0'"),
         (['--threads', '2x', packed, images[0]], "not '2x'"),
         ([packed, images[0], '--top'], '--top needs a value'),
+        (['--top=0', packed, images[0]], "--top must be a whole number from 1 to 1073741824, not '0'"),
+        (['--top', '9' * 30, packed, images[0]], '--top must be a whole number'),
         (['--wrong', packed, images[0]], 'unknown option --wrong'),
+        (['--json=1', packed, images[0]], 'unknown option --json=1'),
         (['--save-input', tmp_path / 'x', packed, *images[:2]], 'single image'),
         (['--save-input', tmp_path / 'none' / 'x', packed, images[0]], 'cannot write it: No such file'),
     ]:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import zipfile
 
+from debian_packages import unpack
 from other_machine import ROOT, check_networks, install_tools, output_of
 
 import bmx_melius as bmx
@@ -76,19 +77,10 @@ def main(dist: pathlib.Path):
 
 def unpack_python():
     """Unpack Python for arm64 with NumPy and Pillow, unless that was done before; return the command that runs it."""
-    root, state = FOLDER / 'root', FOLDER / 'apt'
+    root = FOLDER / 'root'
     command = ['qemu-aarch64', '-L', root, root / 'usr' / 'bin' / 'python3', '-W', 'ignore']
     if not (FOLDER / 'ready').exists():
-        for folder in (state / 'lists' / 'partial', state / 'archives' / 'partial', root):
-            folder.mkdir(parents=True, exist_ok=True)
-        (state / 'status').write_text('')  # nothing is installed, so that everything is downloaded
-        options = {'Dir::State::lists': state / 'lists', 'Dir::State::status': state / 'status', 'Dir::Cache': state}
-        options.update({'APT::Architecture': 'arm64', 'APT::Architectures': 'arm64', 'APT::Sandbox::User': 'root', 'Debug::NoLocking': '1'})
-        apt = ['apt-get', '-qq', *(word for name, value in options.items() for word in ('-o', f'{name}={value}'))]
-        output_of([*apt, 'update'])
-        output_of([*apt, 'install', '--yes', '--download-only', '--no-install-recommends', *DEBIAN])
-        for package in (state / 'archives').glob('*.deb'):
-            output_of(['dpkg-deb', '--extract', package, root])
+        unpack(DEBIAN, 'arm64', FOLDER)
         version = output_of([*command, '-c', 'import sys; print("%d.%d" % sys.version_info[:2])']).strip()
         options = ['--quiet', '--only-binary=:all:', '--platform=manylinux2014_aarch64', '--platform=manylinux_2_28_aarch64']
         pip = [sys.executable, '-m', 'pip', '--disable-pip-version-check', 'install', *options, f'--python-version={version}']

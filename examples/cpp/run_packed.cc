@@ -12,58 +12,71 @@
 // (channels first): numpy.ndarray.tofile and `bmx-classify --save-input` write such files. The first output is printed,
 // the scores of the classes.
 #include <cstdio>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
 #include <vector>
 
 #include "bmx_melius.h"
 
-static int fail(const char* message) {
-    std::fprintf(stderr, "error: %s\n", message);
-    return 1;
+using Program = std::unique_ptr<bmx_program, decltype(&bmx_program_destroy)>;
+
+// Throws what the library says about the last failure of this thread.
+static void require(bool succeeded) {
+    if (!succeeded) {
+        throw std::runtime_error(bmx_last_error());
+    }
+}
+
+static size_t elements(const int64_t* shape, int rank) {
+    return std::accumulate(shape, shape + rank, size_t{1}, [](size_t product, int64_t size) { return product * size; });
+}
+
+static std::vector<float> read_numbers(const char* path, size_t count) {
+    std::vector<float> numbers(count);
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path, "rb"), std::fclose);
+    if (!file || std::fread(numbers.data(), sizeof(float), count, file.get()) != count) {
+        throw std::runtime_error("the image cannot be read, or has too few numbers");
+    }
+    return numbers;
+}
+
+// Runs a program with one input; returns its first output.
+static std::vector<float> run(const bmx_program* program, const char* path) {
+    if (bmx_program_inputs(program) != 1) {
+        throw std::runtime_error("this example runs networks with one input");
+    }
+    int64_t shape[4];
+    const int rank = bmx_program_input_shape(program, 0, shape);
+    const std::vector<float> image = read_numbers(path, elements(shape, rank));
+
+    const size_t count = bmx_program_outputs(program);
+    std::vector<int64_t> shapes(4 * count);
+    std::vector<int> ranks(count);
+    require(bmx_program_infer(program, shape, shapes.data(), ranks.data()) == 0);
+    std::vector<std::vector<float>> outputs;
+    std::vector<float*> pointers;
+    for (size_t i = 0; i < count; i++) {
+        outputs.emplace_back(elements(&shapes[4 * i], ranks[i]));
+        pointers.push_back(outputs.back().data());
+    }
+    const float* input = image.data();
+    require(bmx_program_run(program, shape, &input, pointers.data(), 0) == 0);
+    return outputs[0];
 }
 
 int main(int argc, char** argv) {
-    if (argc != 3) {
-        return fail("usage: run_packed PREFIX-0000.params image.bin");
-    }
-    bmx_program* program = bmx_program_load(argv[1], BMX_EXACT);
-    if (!program) {
-        return fail(bmx_last_error());
-    }
-    if (bmx_program_inputs(program) != 1) {
-        return fail("this example runs networks with one input");
-    }
-
-    int64_t shape[4] = {1, 1, 1, 1};
-    bmx_program_input_shape(program, 0, shape);
-    std::vector<float> image(shape[0] * shape[1] * shape[2] * shape[3]);
-    std::FILE* file = std::fopen(argv[2], "rb");
-    if (!file || std::fread(image.data(), sizeof(float), image.size(), file) != image.size()) {
-        return fail("the image cannot be read, or has too few numbers");
-    }
-    std::fclose(file);
-
-    size_t count = bmx_program_outputs(program);
-    std::vector<int64_t> shapes(4 * count);
-    std::vector<int> ranks(count);
-    if (bmx_program_infer(program, shape, shapes.data(), ranks.data())) {
-        return fail(bmx_last_error());
-    }
-    std::vector<std::vector<float>> outputs(count);
-    std::vector<float*> pointers;
-    for (size_t i = 0; i < count; i++) {
-        size_t size = 1;
-        for (int axis = 0; axis < ranks[i]; axis++) {
-            size *= shapes[4 * i + axis];
+    try {
+        if (argc != 3) {
+            throw std::runtime_error("usage: run_packed PREFIX-0000.params image.bin");
         }
-        outputs[i].resize(size);
-        pointers.push_back(outputs[i].data());
+        const Program program(bmx_program_load(argv[1], BMX_EXACT), bmx_program_destroy);
+        require(program != nullptr);
+        for (float score : run(program.get(), argv[2])) {
+            std::printf("%.9g\n", score);
+        }
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "error: %s\n", error.what());
+        return 1;
     }
-    const float* input = image.data();
-    if (bmx_program_run(program, shape, &input, pointers.data(), 0)) {
-        return fail(bmx_last_error());
-    }
-    for (float score : outputs[0]) {
-        std::printf("%.9g\n", score);
-    }
-    bmx_program_destroy(program);
 }

@@ -28,7 +28,12 @@ constexpr const char* kUsage =
     "  --threads N        number of threads (default: one for each available core)\n"
     "  --json             print one JSON object\n"
     "  --save-input FILE  also write the input of the network for a single image to FILE, as raw float32 numbers\n"
-    "  --version          print the version and the instruction sets\n";
+    "  --version          print the version and the instruction sets\n"
+    "\n"
+    "The exit status is 0, or 1 if anything failed. After an image that cannot be read the others are still "
+    "classified.\n";
+
+constexpr const char *kTop = "--top", *kThreads = "--threads", *kSaveInput = "--save-input";  // options with a value
 
 struct Arguments {
     size_t top = 5;
@@ -56,6 +61,24 @@ std::string without(std::string text, const std::string& ending) {
     return text;
 }
 
+// Returns the words, those such as --top=3 as two.
+std::vector<std::string> separated(const std::vector<std::string>& words) {
+    std::vector<std::string> result;
+    bool only_names = false;
+    for (const std::string& word : words) {
+        only_names = only_names || word == "--";
+        const size_t equals = word.find('=');
+        const std::string name = word.substr(0, equals);
+        if (!only_names && equals != std::string::npos && (name == kTop || name == kThreads || name == kSaveInput)) {
+            result.push_back(name);
+            result.push_back(word.substr(equals + 1));
+        } else {
+            result.push_back(word);
+        }
+    }
+    return result;
+}
+
 Arguments parse(const std::vector<std::string>& words) {
     Arguments result;
     std::vector<std::string> names;
@@ -72,11 +95,11 @@ Arguments parse(const std::vector<std::string>& words) {
             names.push_back(word);
         } else if (word == "--") {
             only_names = true;
-        } else if (word == "--top") {
+        } else if (word == kTop) {
             result.top = static_cast<size_t>(whole_number(word, value(), 1, 1 << 30));
-        } else if (word == "--threads") {
+        } else if (word == kThreads) {
             result.threads = static_cast<int>(whole_number(word, value(), 1, 1024));
-        } else if (word == "--save-input") {
+        } else if (word == kSaveInput) {
             result.save_input = value();
         } else if (word == "--json") {
             result.json = true;
@@ -175,7 +198,7 @@ int run(const Arguments& arguments) {
 
 int main(int count, char** words) {
     try {
-        const classify::Arguments arguments = classify::parse({words + 1, words + count});
+        const classify::Arguments arguments = classify::parse(classify::separated({words + 1, words + count}));
         if (arguments.help) {
             std::printf("%s", classify::kUsage);
             return 0;

@@ -3,12 +3,13 @@
  * Ownership. A bmx_program belongs to the caller, from bmx_program_create or bmx_program_load to bmx_program_destroy,
  * which accepts NULL. Arguments are read, and outputs written, only during a call: nothing that is passed has to remain
  * valid afterwards. Text that is returned belongs to the library; it remains valid as long as the library is loaded,
- * except that of bmx_last_error(). Pointers must not be NULL where nothing else is stated.
+ * except that of bmx_last_error(). NULL is an error, except in bmx_program_destroy and as the context of a callback.
  *
  * Errors. A function that fails returns NULL, or the status that its comment names. Then bmx_last_error() returns the
  * reason, one line of text, which is valid until the next failure in the same thread. Success does not clear it. No
  * function throws an exception, ends the process or prints. After a failed run the outputs are undefined, and the
- * program can be run again. Sizes of arrays that are passed cannot be checked.
+ * program can be run again. What cannot be checked: the sizes of arrays that are passed, and whether a program has
+ * been destroyed.
  *
  * Threads. All functions can be called by several threads concurrently, also with the same program, which is never
  * changed; errors are separate for each thread. Only bmx_program_destroy requires that no other call uses the program.
@@ -57,6 +58,7 @@ bmx_program* bmx_program_create(const int32_t* words, size_t count, int precisio
 bmx_program* bmx_program_load(const char* path, int precision);
 void bmx_program_destroy(bmx_program* program);
 
+/* Return the number of inputs or outputs, or 0 on failure. */
 size_t bmx_program_inputs(const bmx_program* program);
 size_t bmx_program_outputs(const bmx_program* program);
 /* Write the shape that an input had at conversion, with a batch of 1, to `shape`. Return its rank: 4, or 2, for which
@@ -73,11 +75,11 @@ int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, i
  * constant during the lifetime of a process. */
 int bmx_default_threads(void);
 
-/* Run the program on contiguous float32 arrays of finite numbers. Results for NaN and infinities are undefined and need
- * not be NaN. threads: 1 to 1024, or 0 for the default. Concurrent runs use separate threads, which sleep while idle
- * and exit when the last program is destroyed. A child of fork() computes with one thread. A run that needs more
- * working memory than 4 GiB, or than the value in bytes that the environment variable BMX_MELIUS_MEMORY_LIMIT had when
- * the program was created, fails. Return 0, or 1 on failure. */
+/* Run the program on contiguous float32 arrays of finite numbers, which must not overlap. Results for NaN and
+ * infinities are undefined and need not be NaN. threads: 1 to 1024, or 0 for the default. Concurrent runs use separate
+ * threads, which sleep while idle and exit when the last program is destroyed. A child of fork() computes with one
+ * thread. A run that needs more working memory than 4 GiB, or than the value in bytes that the environment variable
+ * BMX_MELIUS_MEMORY_LIMIT had when the program was created, fails. Return 0, or 1 on failure. */
 int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                     float* const* outputs, int threads);
 
@@ -94,7 +96,8 @@ int bmx_program_profile(const bmx_program* program, const int64_t* input_shapes,
 
 /* Measure the peak multiply-accumulates per second of one thread for each method that the instruction set in use has,
  * such as xor, popcount and add, or float fused multiply-add: with operands in registers, and with operands from the
- * first-level cache. Takes about twice the given number of seconds for each method, for which the callback is called.
+ * first-level cache. Takes about twice the given number of seconds, which is positive, for each method, for which the
+ * callback is called.
  * Return 0, or 1 on failure. */
 typedef void (*bmx_peak_callback)(void* context, const char* method, int binary, double in_registers, double in_cache);
 int bmx_measure_peaks(double seconds, bmx_peak_callback callback, void* context);

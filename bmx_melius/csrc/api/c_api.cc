@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <memory>
 #include <string>
@@ -27,23 +28,57 @@ namespace {
 
 thread_local std::string last_error;
 
+// Without memory for a copy the reason is a shorter one, for which std::string allocates nothing.
+void set_error(const char* reason) noexcept {
+    try {
+        last_error = reason;
+    } catch (const std::exception&) {
+        last_error = "out of memory";
+    }
+}
+
 // Calls a function; if it throws, sets last_error and returns `failure`.
 template <class Result, class Function>
 Result guarded(Result failure, const Function& function) {
     try {
         return function();
     } catch (const std::bad_alloc&) {
-        last_error = "not enough memory";
+        set_error("not enough memory");
     } catch (const std::exception& error) {
-        last_error = error.what();
+        set_error(error.what());
     } catch (...) {
-        last_error = "an unknown failure";
+        set_error("an unknown failure");
     }
     return failure;
 }
 
+// Returns a pointer that a caller has passed. Throws Error if it is NULL.
+template <class Pointer>
+Pointer given(Pointer pointer, const char* name) {
+    if (!pointer) {
+        throw bmx::Error(std::string(name) + " is NULL");
+    }
+    return pointer;
+}
+
+const bmx::Engine& engine_of(const bmx_program* program) { return given(program, "program")->engine; }
+
+const bmx::Program& parsed(const bmx_program* program) { return engine_of(program).program(); }
+
+// Throws Error if one of the arrays of a run is NULL.
+template <class Pointer>
+void require_arrays(const Pointer* arrays, size_t count, const char* name) {
+    given(arrays, name);
+    for (size_t i = 0; i < count; i++) {
+        if (!arrays[i]) {
+            throw bmx::Error(std::string(name) + "[" + std::to_string(i) + "] is NULL");
+        }
+    }
+}
+
 // `shapes`: 4 numbers for each input, of which flat ones have 2.
 bmx::InputSizes sizes_of(const bmx::Program& program, const int64_t* shapes) {
+    given(shapes, "input_shapes");
     std::vector<bmx::Shape> inputs;
     for (const bmx::Value& input : program.inputs()) {
         inputs.emplace_back(shapes, shapes + (input.flat ? 2 : 4));
@@ -84,14 +119,14 @@ BMX_EXPORT const char* bmx_available_isas(void) {
 }
 
 BMX_EXPORT bmx_program* bmx_program_create(const int32_t* words, size_t count, int precision) {
-    return guarded<bmx_program*>(nullptr,
-                                 [&] { return new bmx_program{{words, count, checked_precision(precision)}}; });
+    return guarded<bmx_program*>(
+        nullptr, [&] { return new bmx_program{{given(words, "words"), count, checked_precision(precision)}}; });
 }
 
 BMX_EXPORT bmx_program* bmx_program_load(const char* path, int precision) {
     return guarded<bmx_program*>(nullptr, [&] {
         const bmx::Precision wanted = checked_precision(precision);
-        const std::vector<int32_t> words = bmx::read_program_words(path);
+        const std::vector<int32_t> words = bmx::read_program_words(given(path, "path"));
         try {
             return new bmx_program{{words.data(), words.size(), wanted}};
         } catch (const bmx::Error& error) {
@@ -102,13 +137,23 @@ BMX_EXPORT bmx_program* bmx_program_load(const char* path, int precision) {
 
 BMX_EXPORT void bmx_program_destroy(bmx_program* program) { delete program; }
 
-BMX_EXPORT size_t bmx_program_inputs(const bmx_program* program) { return program->engine.program().inputs().size(); }
+BMX_EXPORT size_t bmx_program_inputs(const bmx_program* program) {
+    return guarded<size_t>(0, [&] { return parsed(program).inputs().size(); });
+}
 
-BMX_EXPORT size_t bmx_program_outputs(const bmx_program* program) { return program->engine.program().outputs().size(); }
+BMX_EXPORT size_t bmx_program_outputs(const bmx_program* program) {
+    return guarded<size_t>(0, [&] { return parsed(program).outputs().size(); });
+}
 
 BMX_EXPORT int bmx_program_input_shape(const bmx_program* program, size_t input, int64_t shape[4]) {
     return guarded(0, [&] {
-        const bmx::Value& value = program->engine.program().inputs().at(input);
+        const std::vector<bmx::Value>& inputs = parsed(program).inputs();
+        given(shape, "shape");
+        if (input >= inputs.size()) {
+            throw bmx::Error("there is no input " + std::to_string(input) + ": the program has " +
+                             std::to_string(inputs.size()));
+        }
+        const bmx::Value& value = inputs[input];
         shape[0] = 1;
         shape[1] = value.channels;
         if (value.flat) {
@@ -123,11 +168,13 @@ BMX_EXPORT int bmx_program_input_shape(const bmx_program* program, size_t input,
 BMX_EXPORT int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, int64_t* output_shapes,
                                  int* output_ranks) {
     return guarded(1, [&] {
-        const bmx::Program& parsed = program->engine.program();
-        const bmx::InputSizes sizes = sizes_of(parsed, input_shapes);
-        const std::vector<bmx::Value> values = parsed.infer(sizes.maps);
-        for (size_t i = 0; i < parsed.outputs().size(); i++) {
-            bmx::Shape shape = bmx::shape_of(values[parsed.outputs()[i]], sizes.batch);
+        const bmx::Program& layers = parsed(program);
+        const bmx::InputSizes sizes = sizes_of(layers, input_shapes);
+        given(output_shapes, "output_shapes");
+        given(output_ranks, "output_ranks");
+        const std::vector<bmx::Value> values = layers.infer(sizes.maps);
+        for (size_t i = 0; i < layers.outputs().size(); i++) {
+            bmx::Shape shape = bmx::shape_of(values[layers.outputs()[i]], sizes.batch);
             output_ranks[i] = static_cast<int>(shape.size());
             shape.resize(4);
             std::copy(shape.begin(), shape.end(), output_shapes + 4 * i);
@@ -141,20 +188,26 @@ BMX_EXPORT int bmx_default_threads(void) { return bmx::threads_of_run(0); }
 BMX_EXPORT int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                                float* const* outputs, int threads) {
     return guarded(1, [&] {
-        program->engine.run(sizes_of(program->engine.program(), input_shapes), inputs, outputs, threads);
+        const bmx::InputSizes sizes = sizes_of(parsed(program), input_shapes);
+        require_arrays(inputs, bmx_program_inputs(program), "inputs");
+        require_arrays(outputs, bmx_program_outputs(program), "outputs");
+        program->engine.run(sizes, inputs, outputs, threads);
         return 0;
     });
 }
 
 BMX_EXPORT int64_t bmx_program_working_memory(const bmx_program* program, const int64_t* input_shapes, int threads) {
     return guarded<int64_t>(
-        -1, [&] { return program->engine.working_memory(sizes_of(program->engine.program(), input_shapes), threads); });
+        -1, [&] { return engine_of(program).working_memory(sizes_of(parsed(program), input_shapes), threads); });
 }
 
 BMX_EXPORT int bmx_program_profile(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                                    float* const* outputs, int threads, bmx_step_callback callback, void* context) {
     return guarded(1, [&] {
-        const bmx::InputSizes sizes = sizes_of(program->engine.program(), input_shapes);
+        const bmx::InputSizes sizes = sizes_of(parsed(program), input_shapes);
+        require_arrays(inputs, bmx_program_inputs(program), "inputs");
+        require_arrays(outputs, bmx_program_outputs(program), "outputs");
+        given(callback, "callback");
         for (const bmx::StepReport& step : program->engine.profile(sizes, inputs, outputs, threads)) {
             callback(context, step.name.c_str(), step.seconds, step.macs, step.binary);
         }
@@ -164,6 +217,10 @@ BMX_EXPORT int bmx_program_profile(const bmx_program* program, const int64_t* in
 
 BMX_EXPORT int bmx_measure_peaks(double seconds, bmx_peak_callback callback, void* context) {
     return guarded(1, [&] {
+        given(callback, "callback");
+        if (!(seconds > 0 && std::isfinite(seconds))) {
+            throw bmx::Error("seconds is " + std::to_string(seconds) + "; it must be a positive, finite number");
+        }
         const bmx::InstructionSet set = bmx::chosen_instruction_set(bmx::Precision::exact);
         for (const bmx::Peak& peak : bmx::measure_peaks(set.name, seconds)) {
             callback(context, peak.method, peak.binary, peak.in_registers, peak.in_cache);

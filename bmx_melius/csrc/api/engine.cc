@@ -17,8 +17,8 @@
 namespace bmx {
 namespace {
 
-constexpr size_t kMostFreeWorkplaces = 4;  // kept per engine for later runs
-constexpr size_t kPage = 4096;
+constexpr size_t kMostFreeWorkplaces = 4;     // kept per engine for later runs
+constexpr std::align_val_t kAlignment{4096};  // a page
 
 // Returns the limit in bytes of the working memory of a run.
 int64_t memory_limit() {
@@ -36,13 +36,13 @@ int64_t memory_limit() {
 
 class Arena {
   public:
-    explicit Arena(size_t bytes) : data_(static_cast<uint8_t*>(std::aligned_alloc(kPage, round_up(bytes, kPage)))) {
+    explicit Arena(size_t bytes) : data_(static_cast<uint8_t*>(::operator new(bytes, kAlignment, std::nothrow))) {
         if (!data_) {
             throw Error("not enough memory: a run needs " + std::to_string(bytes) + " bytes");
         }
     }
     Arena(Arena&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
-    ~Arena() { std::free(data_); }
+    ~Arena() { ::operator delete(data_, kAlignment); }
     uint8_t* data() const { return data_; }
 
   private:

@@ -27,7 +27,6 @@ ConvPieces::ConvPieces(const FloatKernels* kernels, const Attributes& a, int cha
     : kernels_(kernels),
       taps_(a.taps()),
       kernel_w_(a.kernel_w),
-      groups_(a.groups),
       group_inputs_(channels / a.groups),
       after_(std::move(after)) {
     const int group_outputs = a.out_channels / a.groups, step = piece_outputs(group_outputs, inputs());

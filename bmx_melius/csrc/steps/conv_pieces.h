@@ -52,7 +52,7 @@ class ConvPieces {
     void prepare(const std::vector<float>& weights);
 
     const FloatKernels* kernels_;
-    int taps_, kernel_w_, groups_, group_inputs_;
+    int taps_, kernel_w_, group_inputs_;
     std::vector<Piece> pieces_;
     // Positions of the inputs of each group in rows filled tap by tap; empty if those of a group are consecutive.
     std::vector<int32_t> columns_;

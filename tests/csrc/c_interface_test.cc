@@ -1,0 +1,160 @@
+// Tests of misuse of the C interface: every call must fail as the header states, with a reason, and the program must
+// compute the same afterwards. Prints the call that does not, and exits with status 1.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "api/bmx_melius.h"
+#include "csrc/program_builder.h"
+
+namespace {
+
+constexpr int kChannels = 3, kSide = 5, kClasses = 4;
+constexpr int64_t kShape[] = {1, kChannels, kSide, kSide};
+
+// A program with two inputs and two outputs.
+std::vector<int32_t> words_of_program() {
+    ProgramBuilder builder;
+    const int x = builder.input(kChannels, kSide, kSide);
+    builder.input(kClasses);
+    return builder.words({builder.relu(x), builder.conv(builder.global_avg_pool(x), kClasses)});
+}
+
+void ignore_step(void*, const char*, double, int64_t, int) {}
+void ignore_peak(void*, const char*, int, double, double) {}
+
+// Ends the program unless the call failed, the reason is one line with `reason` in it, and only this thread has it.
+void require_failure(const std::string& call, bool failed, const std::string& reason) {
+    const std::string found = bmx_last_error();
+    std::string elsewhere = "not asked";
+    std::thread([&] { elsewhere = bmx_last_error(); }).join();
+    if (!failed || found.find(reason) == std::string::npos || found.find('\n') != std::string::npos ||
+        !elsewhere.empty()) {
+        std::fprintf(stderr, "%s: failed %d, reason '%s', elsewhere '%s'\n", call.c_str(), failed, found.c_str(),
+                     elsewhere.c_str());
+        std::exit(1);
+    }
+}
+
+// Memory for a run, and a run on it.
+struct Run {
+    std::vector<int64_t> shapes = {1, kChannels, kSide, kSide, 1, kClasses, 1, 1};
+    std::vector<float> image = std::vector<float>(kChannels * kSide * kSide, 1), unused = std::vector<float>(kClasses);
+    std::vector<float> map = std::vector<float>(image.size()), scores = std::vector<float>(kClasses);
+    const float* inputs[2] = {image.data(), unused.data()};
+    float* outputs[2] = {map.data(), scores.data()};
+    int threads = 2;
+
+    int run(const bmx_program* program) { return bmx_program_run(program, shapes.data(), inputs, outputs, threads); }
+};
+
+void check_programs(const std::vector<int32_t>& words) {
+    require_failure("create NULL", !bmx_program_create(nullptr, 4, BMX_EXACT), "words is NULL");
+    require_failure("create empty", !bmx_program_create(words.data(), 0, BMX_EXACT), "");
+    require_failure("create a part", !bmx_program_create(words.data(), words.size() - 1, BMX_EXACT), "");
+    require_failure("create with 3", !bmx_program_create(words.data(), words.size(), 3), "the precision is 3");
+    require_failure("load NULL", !bmx_program_load(nullptr, BMX_EXACT), "path is NULL");
+    require_failure("load nothing", !bmx_program_load("", BMX_EXACT), "");
+    require_failure("load a folder", !bmx_program_load("/", BMX_EXACT), "/: ");
+    require_failure("load a device", !bmx_program_load("/dev/null", BMX_EXACT), "/dev/null: ");
+    bmx_program_destroy(nullptr);
+}
+
+void check_queries(const bmx_program* program) {
+    Run run;
+    int64_t shapes[8];
+    int ranks[2];
+    require_failure("inputs of NULL", bmx_program_inputs(nullptr) == 0, "program is NULL");
+    require_failure("outputs of NULL", bmx_program_outputs(nullptr) == 0, "program is NULL");
+    require_failure("shape of NULL", bmx_program_input_shape(nullptr, 0, shapes) == 0, "program is NULL");
+    require_failure("shape to NULL", bmx_program_input_shape(program, 0, nullptr) == 0, "shape is NULL");
+    require_failure("shape of input 2", bmx_program_input_shape(program, 2, shapes) == 0, "there is no input 2");
+    const int64_t* input = run.shapes.data();
+    require_failure("infer NULL", bmx_program_infer(nullptr, input, shapes, ranks) == 1, "program is NULL");
+    require_failure("infer from NULL", bmx_program_infer(program, nullptr, shapes, ranks) == 1, "input_shapes is NULL");
+    require_failure("infer to NULL", bmx_program_infer(program, input, nullptr, ranks) == 1, "output_shapes is NULL");
+    require_failure("infer ranks", bmx_program_infer(program, input, shapes, nullptr) == 1, "output_ranks is NULL");
+    require_failure("memory of NULL", bmx_program_working_memory(nullptr, input, 1) == -1, "program is NULL");
+    require_failure("memory of no shapes", bmx_program_working_memory(program, nullptr, 1) == -1, "input_shapes is");
+    require_failure("memory of -1 threads", bmx_program_working_memory(program, input, -1) == -1, "threads must be");
+    require_failure("peaks to NULL", bmx_measure_peaks(1, nullptr, nullptr) == 1, "callback is NULL");
+    for (double seconds : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+        require_failure("peaks", bmx_measure_peaks(seconds, ignore_peak, nullptr) == 1, "seconds is ");
+    }
+}
+
+// A change of a valid run that makes it fail with a reason.
+struct Mistake {
+    const char* reason;
+    std::function<void(Run&)> change;
+};
+
+const Mistake kMistakes[] = {
+    {"inputs[0] is NULL", [](Run& run) { run.inputs[0] = nullptr; }},
+    {"inputs[1] is NULL", [](Run& run) { run.inputs[1] = nullptr; }},
+    {"outputs[1] is NULL", [](Run& run) { run.outputs[1] = nullptr; }},
+    {"threads must be", [](Run& run) { run.threads = -1; }},
+    {"threads must be", [](Run& run) { run.threads = 1025; }},
+    {"input 0 must have the shape (batch, 3, height, width)", [](Run& run) { run.shapes[1] = kChannels + 1; }},
+    {"input 1 must have the shape (batch, 4, height, width)", [](Run& run) { run.shapes[5] = 0; }},
+    {"input 1 has the batch 2, input 0 has 1", [](Run& run) { run.shapes[4] = 2; }},
+    {"batch 0; it must be 1 or more", [](Run& run) { run.shapes[0] = run.shapes[4] = 0; }},
+    {"batch -1; it must be 1 or more", [](Run& run) { run.shapes[0] = run.shapes[4] = -1; }},
+    {"at most 2147483647 are possible", [](Run& run) { run.shapes[0] = run.shapes[4] = INT64_MAX; }},
+    {"", [](Run& run) { run.shapes[2] = 0; }},
+    {"", [](Run& run) { run.shapes[2] = INT64_MIN; }},
+    {"", [](Run& run) { run.shapes[3] = INT64_MAX; }},
+    {"", [](Run& run) { run.shapes[2] = run.shapes[3] = 65536; }},
+};
+
+void check_runs(const bmx_program* program) {
+    Run run;
+    const int64_t* shapes = run.shapes.data();
+    require_failure("run NULL", bmx_program_run(nullptr, shapes, run.inputs, run.outputs, 1) == 1, "program is NULL");
+    require_failure("no shapes", bmx_program_run(program, nullptr, run.inputs, run.outputs, 1) == 1, "input_shapes is");
+    require_failure("no inputs", bmx_program_run(program, shapes, nullptr, run.outputs, 1) == 1, "inputs is NULL");
+    require_failure("no outputs", bmx_program_run(program, shapes, run.inputs, nullptr, 1) == 1, "outputs is NULL");
+    require_failure("no callback",
+                    bmx_program_profile(program, shapes, run.inputs, run.outputs, 1, nullptr, nullptr) == 1,
+                    "callback is NULL");
+    for (const Mistake& mistake : kMistakes) {
+        Run wrong;
+        mistake.change(wrong);
+        require_failure("run", wrong.run(program) == 1, mistake.reason);
+        const int profiled = bmx_program_profile(program, wrong.shapes.data(), wrong.inputs, wrong.outputs,
+                                                 wrong.threads, ignore_step, nullptr);
+        require_failure("profile", profiled == 1, mistake.reason);
+    }
+}
+
+}  // namespace
+
+int main() {
+    std::vector<int32_t> words = words_of_program();
+    bmx_program* program = bmx_program_create(words.data(), words.size(), BMX_EXACT);
+    std::fill(words.begin(), words.end(), -1);  // the program must not need them any more
+    Run before, after;
+    if (!program || before.run(program)) {
+        std::fprintf(stderr, "the program cannot be run: %s\n", bmx_last_error());
+        return 1;
+    }
+    words = words_of_program();
+    check_programs(words);
+    check_queries(program);
+    check_runs(program);
+    int64_t shape[4] = {};
+    const bool known = bmx_program_input_shape(program, 0, shape) == 4 && !std::memcmp(shape, kShape, sizeof shape);
+    if (!known || after.run(program) || after.map != before.map || after.scores != before.scores) {
+        std::fprintf(stderr, "the program computes something else after the failures\n");
+        return 1;
+    }
+    bmx_program_destroy(program);
+}
