@@ -4,7 +4,9 @@ Everything is cross-compiled, by GCC and by Clang, which is the compiler of Andr
 (`other_machine`). Any difference ends it with an error.
 """
 
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -17,8 +19,20 @@ ARM = Machine(
     compilers={'gcc': ['aarch64-linux-gnu-g++'], 'clang': ['clang++', '--target=aarch64-linux-gnu']},  # Clang needs the libraries of GCC
     flags=['-static'],
     launcher=['qemu-aarch64'],
-    instruction_sets=('reference', 'neon'),
+    instruction_sets=('reference', 'neon', 'dotprod'),
 )
+
+AVAILABLE = {'cortex-a53': 'reference neon', 'max': 'reference neon dotprod'}  # processor in the emulator -> instruction sets
+
+
+def check_choice(program, *arguments):
+    """Require that a processor gets the instruction sets it has: an unknown one is refused with their names."""
+    for processor, sets in AVAILABLE.items():
+        command = ['qemu-aarch64', '-cpu', processor, program, *arguments]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env={**os.environ, 'BMX_MELIUS_ISA': 'none'})
+        if not done.stderr.strip().endswith(f'this build and this CPU have {sets}'):
+            raise UserError(f'{processor} should have {sets}: {done.stderr.strip()}')
+    print('choice of the instruction set: ok', flush=True)
 
 
 def main():
@@ -36,6 +50,7 @@ def main():
                     yield f'{instruction_set} by {compiler}', ARM.run(program, params, image, instruction_set=instruction_set)
 
         check_networks(folder, run)
+        check_choice(programs['gcc'], folder / 'packed-0000.params', folder / 'image')
     print('aarch64: all results have the bits of this machine')
 
 

@@ -8,6 +8,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace bmx {
@@ -71,6 +73,13 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6;
 #endif
 }
 
+#elif defined(__aarch64__)
+
+[[maybe_unused]] bool cpu_has_dotprod() {
+    constexpr unsigned long asimddp = 1ul << 20;  // HWCAP_ASIMDDP, which older headers lack
+    return getauxval(AT_HWCAP) & asimddp;
+}
+
 #endif
 
 std::vector<InstructionSet> find_instruction_sets() {
@@ -108,6 +117,11 @@ std::vector<InstructionSet> find_instruction_sets() {
 #endif
 #ifdef BMX_HAVE_NEON  // part of every aarch64 processor
     add(binary_kernels_neon(), float_kernels_neon());
+#endif
+#ifdef BMX_HAVE_DOTPROD
+    if (cpu_has_dotprod()) {
+        add(binary_kernels_dotprod(), float_kernels_neon());
+    }
 #endif
 #ifdef BMX_HAVE_WASM  // a module with vectors is loaded only by engines that have them
     add(binary_kernels_wasm(), float_kernels_wasm());
