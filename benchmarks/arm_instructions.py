@@ -20,8 +20,18 @@ sys.path.insert(0, str(ROOT / 'tools'))
 
 from native_build import FLAGS, INSTRUCTION_SETS  # noqa: E402
 
-# A53 and A72 lack dotprod. The models of A57 and A72, and of A76 and Neoverse N1, are the same.
-PROCESSORS = ('cortex-a53', 'cortex-a72', 'cortex-a55', 'cortex-a510', 'cortex-a76', 'neoverse-v1', 'apple-m1', 'ampere1', 'a64fx')
+# A53 and A72 have no dotprod. Neoverse N1 has the core of the A76, which LLVM 19 gives the model of the A72.
+PROCESSORS = (
+    'cortex-a53',
+    'cortex-a72',
+    'cortex-a55',
+    'cortex-a510',
+    'neoverse-n1',
+    'neoverse-n2',
+    'neoverse-v1',
+    'neoverse-v2',
+    'apple-m1',
+)
 KERNELS = {'neon': r'convolve_block<(8, 3|4, 5)>', 'dotprod': r'add_chunk<2, 2, false>'}
 COUNTS = ('cnt', 'tbl')  # each in 128 multiply-accumulates: 4 filters of 32 elements, or 16 filters of 4 elements for 2 pixels
 ROUNDS = 100
@@ -72,7 +82,7 @@ def popcount_loop(pixels, vectors, accumulate='add {sum}.16b, {sum}.16b, {x}.16b
 
 
 def carry_save_loop(pixels, vectors, load, accumulate):
-    """Return the loop of carry-save on prefixes (binary_avx512.cc), four words: registers of parities rotate, weights are inverted by turns."""
+    """Return the loop of carry-save on prefixes (binary_avx512.cc), four words: every second weight is inverted."""
     sums = pixels * vectors
     parities, spare = list(range(sums, 2 * sums)), 2 * sums
     words, weights, x = spare + 1, spare + 1 + 2 * pixels, spare + 3 + 2 * pixels

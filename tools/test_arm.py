@@ -22,7 +22,8 @@ ARM = Machine(
     instruction_sets=('reference', 'neon', 'dotprod'),
 )
 
-AVAILABLE = {'cortex-a53': 'reference neon', 'max': 'reference neon dotprod'}  # processor in the emulator -> instruction sets
+# Processors in the emulator -> their instruction sets.
+AVAILABLE = {'cortex-a53': 'reference neon', 'cortex-a76': 'reference neon dotprod', 'max': 'reference neon dotprod'}
 
 
 def check_choice(program, *arguments):

@@ -75,9 +75,12 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6;
 
 #elif defined(__aarch64__)
 
+// The kernels of dotprod rely on lookups that are as fast as additions. Processors without dotprod, such as Cortex-A72,
+// have slower ones, and so has Neoverse V1, which has SVE but not SVE2.
 [[maybe_unused]] bool cpu_has_dotprod() {
-    constexpr unsigned long asimddp = 1ul << 20;  // HWCAP_ASIMDDP, which older headers lack
-    return getauxval(AT_HWCAP) & asimddp;
+    constexpr unsigned long asimddp = 1ul << 20, sve = 1ul << 22, sve2 = 1ul << 1;  // older headers lack these names
+    const unsigned long features = getauxval(AT_HWCAP);
+    return (features & asimddp) && (!(features & sve) || (getauxval(AT_HWCAP2) & sve2));
 }
 
 #endif

@@ -1,7 +1,7 @@
 // Binary layers of aarch64 processors with the dot product instructions of ARMv8.2: differing elements are counted by
 // table lookup, for two pixels at once, as with AVX2 (see binary_lookup.h and binary_tiles.h). A lookup and an addition
-// take the place of exclusive or, count and addition. The older processors without these instructions have slower
-// lookups (Cortex-A57 and A72), and use binary_neon.cc.
+// take the place of exclusive or, count and addition. Processors with slower lookups use binary_neon.cc
+// (kernels/dispatch.cc).
 #include <arm_neon.h>
 
 #include "kernels/binary/binary_kernels.h"

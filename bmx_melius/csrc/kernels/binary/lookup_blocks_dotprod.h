@@ -8,9 +8,8 @@ namespace {
 
 using Memory = const uint8_t (*)[1 << 30];  // tells the compiler which memory a statement reads, of any size
 
-// Operands of a step of 2 pairs and 2 strips. A table is loaded as soon as the former one has been used for the last
-// time, and weights before the second pair uses those of the other strip, because some processors execute instructions
-// in order.
+// Operands of a step of 2 pairs and 2 strips. They are loaded as soon as registers are free, and results are used a few
+// instructions later, because some processors execute instructions in order.
 struct StepOperands {
     const uint16_t* pairs[2];
     const uint8_t* strips[2];
@@ -34,28 +33,20 @@ struct StepOperands {
     }
 };
 
-[[gnu::always_inline]] inline void set_to_numbers(Table table, const Vector& weights, Vector& sum) {
-    asm volatile("tbl %0.16b, {%2.16b}, %3.16b\n\ttbl %1.16b, {%2.16b}, %4.16b"
-                 : "=&w"(sum.halves[0]), "=&w"(sum.halves[1])
-                 : "w"(table), "w"(weights.halves[0]), "w"(weights.halves[1]));
+// Looks up the numbers of both pairs for the filters of a strip. Those of the second pair take the registers of the
+// weights: all 32 would not suffice otherwise.
+[[gnu::always_inline]] inline void look_up_numbers(const Table (&tables)[2], Vector& weights, Vector& first) {
+    asm volatile(
+        "tbl %0.16b, {%4.16b}, %2.16b\n\ttbl %1.16b, {%4.16b}, %3.16b\n\t"
+        "tbl %2.16b, {%5.16b}, %2.16b\n\ttbl %3.16b, {%5.16b}, %3.16b"
+        : "=&w"(first.halves[0]), "=&w"(first.halves[1]), "+w"(weights.halves[0]), "+w"(weights.halves[1])
+        : "w"(tables[0]), "w"(tables[1]));
 }
 
-[[gnu::always_inline]] inline void add_numbers(Table table, const Vector& weights, Vector& sum) {
-    uint8x16_t numbers[2];
-    asm volatile(
-        "tbl %2.16b, {%4.16b}, %5.16b\n\ttbl %3.16b, {%4.16b}, %6.16b\n\t"
-        "add %0.16b, %0.16b, %2.16b\n\tadd %1.16b, %1.16b, %3.16b"
-        : "+w"(sum.halves[0]), "+w"(sum.halves[1]), "=&w"(numbers[0]), "=&w"(numbers[1])
-        : "w"(table), "w"(weights.halves[0]), "w"(weights.halves[1]));
-}
-
-// The same where the weights are not used again: the numbers take their registers. All 32 would not suffice otherwise.
-[[gnu::always_inline]] inline void add_last_numbers(Table table, Vector& weights, Vector& sum) {
-    asm volatile(
-        "tbl %2.16b, {%4.16b}, %2.16b\n\ttbl %3.16b, {%4.16b}, %3.16b\n\t"
-        "add %0.16b, %0.16b, %2.16b\n\tadd %1.16b, %1.16b, %3.16b"
-        : "+w"(sum.halves[0]), "+w"(sum.halves[1]), "+w"(weights.halves[0]), "+w"(weights.halves[1])
-        : "w"(table));
+[[gnu::always_inline]] inline void add_numbers(const Vector& numbers, Vector& sum) {
+    asm volatile("add %0.16b, %0.16b, %2.16b\n\tadd %1.16b, %1.16b, %3.16b"
+                 : "+w"(sum.halves[0]), "+w"(sum.halves[1])
+                 : "w"(numbers.halves[0]), "w"(numbers.halves[1]));
 }
 
 // Adds a sum of a few steps to sums of bytes (ByteSums::add).
@@ -94,24 +85,27 @@ template <int kSteps, int kSum>
         });
         unrolled<kSteps>([&](auto step) __attribute__((always_inline)) {
             unrolled<2>([&](auto s) __attribute__((always_inline)) {
-                unrolled<2>([&](auto p) __attribute__((always_inline)) {
-                    if constexpr (step % kSum == 0) {
-                        set_to_numbers(x.tables[p], x.weights[s], sum[p][s]);
-                    } else if constexpr (p == 0) {
-                        add_numbers(x.tables[p], x.weights[s], sum[p][s]);
-                    } else {
-                        add_last_numbers(x.tables[p], x.weights[s], sum[p][s]);
-                    }
-                    if constexpr (p == 0 && (s == 0 || step + 1 < kSteps)) {
-                        x.next_weights(1 - s);
-                    }
-                    if constexpr (s == 1 && step + 1 < kSteps) {
-                        x.next_table(p);
-                    }
-                    if constexpr (s == 1 && step + 2 < kSteps) {
-                        x.next_offset(p);
-                    }
-                });
+                Vector numbers;
+                look_up_numbers(x.tables, x.weights[s], numbers);
+                if constexpr (s == 1 && step + 1 < kSteps) {
+                    unrolled<2>([&](auto p) __attribute__((always_inline)) { x.next_table(p); });
+                }
+                if constexpr (step % kSum == 0) {
+                    sum[0][s] = numbers;
+                } else {
+                    add_numbers(numbers, sum[0][s]);
+                }
+                if constexpr (s == 0 || step + 1 < kSteps) {
+                    x.next_weights(1 - s);
+                }
+                if constexpr (step % kSum == 0) {
+                    sum[1][s] = x.weights[s];
+                } else {
+                    add_numbers(x.weights[s], sum[1][s]);
+                }
+                if constexpr (s == 1 && step + 2 < kSteps) {
+                    unrolled<2>([&](auto p) __attribute__((always_inline)) { x.next_offset(p); });
+                }
             });
             if constexpr (step % kSum == kSum - 1) {
                 each([&](auto p, auto s, auto half) __attribute__((always_inline)) {
