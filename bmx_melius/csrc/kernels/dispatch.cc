@@ -88,7 +88,7 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6;
 std::vector<InstructionSet> find_instruction_sets() {
     std::vector<InstructionSet> sets;
     auto add = [&](const BinaryKernels& binary, const FloatKernels& floats) {
-        sets.push_back({binary.name, &binary, &binary, &floats, &floats, &floats});
+        sets.push_back({binary.name, &binary, &binary, nullptr, &floats, &floats, &floats});
     };
     add(binary_kernels_reference(), float_kernels_reference());
 #ifdef BMX_HAVE_AVX2
@@ -105,7 +105,7 @@ std::vector<InstructionSet> find_instruction_sets() {
     // Weights in tiles take 8 times the memory of bits, or 1.5 times that of float32, and loading them dominates if few
     // pixels share them. The small kernels keep binary weights as bits, and the float ones float weights as float32.
     if (cpu_has_amx()) {
-        sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(),
+        sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(), nullptr,
                         &float_kernels_avx512(), &float_kernels_amx(), &float_kernels_avx512()});
     }
 #endif
@@ -122,8 +122,9 @@ std::vector<InstructionSet> find_instruction_sets() {
     add(binary_kernels_neon(), float_kernels_neon());
 #endif
 #ifdef BMX_HAVE_DOTPROD
-    if (cpu_has_dotprod()) {
+    if (cpu_has_dotprod()) {  // its kernels always compute 32 filters, those of neon as few as 4
         add(binary_kernels_dotprod(), float_kernels_neon());
+        sets.back().binary_narrow = &binary_kernels_neon();
     }
 #endif
 #ifdef BMX_HAVE_WASM  // a module with vectors is loaded only by engines that have them
