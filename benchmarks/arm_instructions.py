@@ -3,9 +3,11 @@
 Compiles the kernels with ``aarch64-linux-gnu-g++``, finds their loops in the object code, and prints instructions for 128 binary
 multiply-accumulates, loads and branch included. The second table has loops of all methods considered, generated here in assembly language.
 If ``llvm-mca`` is installed, both have multiply-accumulates a cycle by its models of processors: all loads hit the first-level cache, and
-sums of bytes are not widened. These are no measurements.
+sums of bytes are not widened. These are no measurements. With ``--layers``, the third table has the instructions that whole layers execute,
+traced by ``qemu-aarch64``, for 128 multiply-accumulates.
 
-Run: ``python benchmarks/arm_instructions.py [LLVM_MCA]`` (Debian: g++-aarch64-linux-gnu, llvm-19 with the program llvm-mca-19)
+Run: ``python benchmarks/arm_instructions.py [--layers] [LLVM_MCA]`` (Debian: g++-aarch64-linux-gnu, qemu-user, llvm-19
+with the program llvm-mca-19)
 """
 
 import pathlib
@@ -16,9 +18,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / 'tools'))
+sys.path.insert(0, str(ROOT / 'tests'))
 
-from native_build import FLAGS, INSTRUCTION_SETS  # noqa: E402
+from native_program import FLAGS, INSTRUCTION_SETS, build_program  # noqa: E402
 
 # A53 and A72 have no dotprod. Neoverse N1 has the core of the A76, which LLVM 19 gives the model of the A72.
 PROCESSORS = (
@@ -35,6 +37,10 @@ PROCESSORS = (
 KERNELS = {'neon': r'convolve_block<(8, 3|4, 5)>', 'dotprod': r'add_chunk<2, 2, false>'}
 COUNTS = ('cnt', 'tbl')  # each in 128 multiply-accumulates: 4 filters of 32 elements, or 16 filters of 4 elements for 2 pixels
 ROUNDS = 100
+LAYERS = (  # channels, filters, size of the map, kernel
+    *((64, 64, 14, 3), (128, 128, 14, 3), (320, 64, 14, 3), (320, 64, 7, 3), (512, 64, 7, 3), (64, 32, 14, 3)),
+    *((64, 64, 14, 1), (256, 16, 14, 1)),
+)
 
 
 def output_of(*command):
@@ -163,15 +169,37 @@ def print_table(title, rows, mca, folder):
         print(' | '.join([name, f'{len(lines) / count:.2f} ({len(lines)} for {count:g} x 128)', *cells]), flush=True)
 
 
+def executed(program, *arguments):
+    """Return the number of instructions that a program executes."""
+    command = ['qemu-aarch64', '-singlestep', '-d', 'exec,nochain', '-D', '/dev/stdout', program, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        return sum(line.startswith(b'Trace') for line in process.stdout)
+
+
+def print_layers(folder):
+    """Print the instructions of layers: those of two runs without those of one."""
+    flags, parts = [*FLAGS, '-static'], ['binary', 'float', 'dispatch']
+    program = build_program(folder, 'benchmarks/arm_layer.cc', parts, flags, ['aarch64-linux-gnu-g++'], KERNELS)
+    print('\n' + ' | '.join(['channels, filters, size, kernel', *KERNELS]))
+    for layer in LAYERS:
+        channels, filters, size, kernel = layer
+        macs = channels * filters * size**2 * kernel**2
+        counts = [executed(program, one, *layer, 2) - executed(program, one, *layer, 1) for one in KERNELS]
+        print(' | '.join([', '.join(map(str, layer)), *(f'{128 * count / macs:.1f}' for count in counts)]), flush=True)
+
+
 def main():
-    """Print both tables."""
-    mca = shutil.which(sys.argv[1] if len(sys.argv) > 1 else 'llvm-mca-19') or shutil.which('llvm-mca')
+    """Print the tables."""
+    names = [one for one in sys.argv[1:] if one != '--layers']
+    mca = shutil.which(names[0] if names else 'llvm-mca-19') or shutil.which('llvm-mca')
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         kernels = [(f'{one}: {name}', loop) for one, wanted in KERNELS.items() for name, loop in loops_of(one, wanted, folder)]
         print_table('kernel', [(name, loop, sum(line.startswith(COUNTS) for line in loop)) for name, loop in kernels], mca, folder)
         branch = ['cmp x1, x9', 'b.ne .L1']
         print_table('method', [(name, [*lines, *branch], count) for name, (lines, count) in methods().items()], mca, folder)
+        if '--layers' in sys.argv:
+            print_layers(folder)
 
 
 if __name__ == '__main__':
