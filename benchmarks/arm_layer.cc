@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernel_tables.h"
+#include "../tests/csrc/kernel_tables.h"
 
 namespace {
 
