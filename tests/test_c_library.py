@@ -94,7 +94,7 @@ def test_files_for_one_instruction_set_share_no_functions_with_other_files(libra
     special = [
         member
         for member in members
-        if member.strip().splitlines()[0].endswith(('_avx2.cc.o:', '_avx512.cc.o:', '_amx.cc.o:', '_neon.cc.o:'))
+        if member.strip().splitlines()[0].endswith(('_avx2.cc.o:', '_avx512.cc.o:', '_amx.cc.o:', '_neon.cc.o:', '_dotprod.cc.o:'))
     ]
     weak = [line for member in special for line in member.splitlines() if line[17:19] in ('W ', 'V ', 'u ') and 'DW.ref' not in line]
     assert special and weak == []
@@ -137,7 +137,7 @@ def test_instruction_sets_of_other_processors_are_omitted(tmp_path):
     compiler.chmod(0o755)
     call('cmake', '-S', ROOT, '-B', tmp_path / 'build', f'-DCMAKE_CXX_COMPILER={compiler}', '-DCMAKE_EXPORT_COMPILE_COMMANDS=ON')
     compiled = (tmp_path / 'build' / 'compile_commands.json').read_text()
-    assert 'binary_neon.cc' in compiled and 'float_reference.cc' in compiled
+    assert 'binary_neon.cc' in compiled and 'binary_dotprod.cc' in compiled and 'float_reference.cc' in compiled
     assert [name for name in ('avx2', 'avx512', 'amx') if f'_{name}.cc' in compiled or f'BMX_HAVE_{name.upper()}' in compiled] == []
 
 

@@ -100,24 +100,24 @@ def compile_with(source, tmp_path, unknown='', macros=ALL_PROCESSORS):
 
 def test_each_file_gets_the_flags_of_its_instruction_set_and_no_other(source, tmp_path):
     calls = compile_with(source, tmp_path)
-    objects = {'dispatch.o', 'binary_avx2.o', 'binary_avx512.o', 'binary_amx.o', 'binary_neon.o'}
+    objects = {'dispatch.o', 'binary_avx2.o', 'binary_avx512.o', 'binary_amx.o', 'binary_neon.o', 'binary_dotprod.o'}
     assert set(calls) >= {'_engine.so.new', '_mxnet_op.so.new', *objects}
     for name, call in calls.items():
-        ending, x86, arm = name.partition('.')[0].rpartition('_')[2], {'-mavx2', '-mavx512vpopcntdq', '-mamx-int8'}, {'-march=armv8-a'}
-        avx512 = {'-mavx2', '-mavx512vpopcntdq'}
-        expected = {'avx2': {'-mavx2'}, 'avx512': avx512, 'bf16': avx512, 'amx': x86, 'neon': arm}.get(ending, set())
-        assert set(call) & (x86 | arm) == expected, name
-    assert {'-DBMX_HAVE_AVX2', '-DBMX_HAVE_AVX512', '-DBMX_HAVE_AMX', '-DBMX_HAVE_NEON'} <= set(calls['dispatch.o'])
+        ending, x86 = name.partition('.')[0].rpartition('_')[2], {'-mavx2', '-mavx512vpopcntdq', '-mamx-int8'}
+        avx512, neon, dotprod = {'-mavx2', '-mavx512vpopcntdq'}, {'-march=armv8-a'}, {'-march=armv8.2-a+dotprod'}
+        expected = {'avx2': {'-mavx2'}, 'avx512': avx512, 'bf16': avx512, 'amx': x86, 'neon': neon, 'dotprod': dotprod}.get(ending, set())
+        assert set(call) & (x86 | neon | dotprod) == expected, name
+    assert {f'-DBMX_HAVE_{name}' for name in ('AVX2', 'AVX512', 'AMX', 'NEON', 'DOTPROD')} <= set(calls['dispatch.o'])
 
 
 def test_instruction_sets_the_compiler_does_not_know_are_left_out(source, tmp_path):
-    calls = compile_with(source, tmp_path, unknown='-mamx-int8 -mavx512vpopcntdq -march=armv8-a -msimd128')
-    assert not [name for name in calls if 'amx' in name or 'avx512' in name or 'neon' in name]
+    calls = compile_with(source, tmp_path, unknown='-mamx-int8 -mavx512vpopcntdq -march=armv8-a -march=armv8.2-a+dotprod -msimd128')
+    assert not [name for name in calls if 'amx' in name or 'avx512' in name or 'neon' in name or 'dotprod' in name]
     assert {one for one in calls['dispatch.o'] if 'BMX_HAVE' in one} == {'-DBMX_HAVE_AVX2'}
     assert 'binary_avx2.o' in calls
 
 
-@pytest.mark.parametrize('macro, expected', [('__aarch64__', {'-DBMX_HAVE_NEON'}), ('__arm__', set())])
+@pytest.mark.parametrize('macro, expected', [('__aarch64__', {'-DBMX_HAVE_NEON', '-DBMX_HAVE_DOTPROD'}), ('__arm__', set())])
 def test_a_compiler_for_arm_gets_no_file_of_x86(macro, expected, source, tmp_path):
     calls = compile_with(source, tmp_path, macros=macro)
     assert {one for one in calls['dispatch.o'] if 'BMX_HAVE' in one} == expected
@@ -223,7 +223,7 @@ def test_instruction_sets_of_other_processors_are_omitted(backend, tmp_path):
         '#!/bin/bash\nfor flag do [[ $flag == -m* ]] || flags+=("$flag"); done\nexec g++ -U__x86_64__ -D__aarch64__=1 "${flags[@]}"\n'
     )
     compiler.chmod(0o755)
-    assert list(importlib.import_module('native_build').known_instruction_sets([str(compiler)])) == ['neon']
+    assert list(importlib.import_module('native_build').known_instruction_sets([str(compiler)])) == ['neon', 'dotprod']
 
 
 @needs_wheel

@@ -11,6 +11,7 @@ Everything is cross-compiled, run by qemu, and compared with this machine. Any d
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -28,7 +29,7 @@ ARM = Machine(
     compilers={'gcc': ['aarch64-linux-gnu-g++'], 'clang': ['clang++', '--target=aarch64-linux-gnu']},  # Clang needs the libraries of GCC
     flags=['-static'],
     launcher=['qemu-aarch64'],
-    instruction_sets=('reference', 'neon'),
+    instruction_sets=('reference', 'neon', 'dotprod'),
 )
 TOOLS = {
     **{'aarch64-linux-gnu-g++': 'g++-aarch64-linux-gnu', 'aarch64-linux-gnu-gcc': 'gcc-aarch64-linux-gnu', 'clang++': 'clang'},
@@ -38,6 +39,9 @@ LIBRARIES = ['libjpeg-dev', 'libpng-dev', 'nlohmann-json3-dev', 'libstdc++6']  #
 TOOLCHAIN = ROOT / 'tools' / 'cmake' / 'aarch64-linux-gnu.cmake'
 SPEC = bmx.InputSpec(size=48, resize=56)
 NAMES = ['ant', 'bee', 'cat', 'dog', 'elk']
+
+# Processors in the emulator -> their instruction sets.
+AVAILABLE = {'cortex-a53': 'reference neon', 'cortex-a76': 'reference neon dotprod', 'max': 'reference neon dotprod'}
 
 
 def main():
@@ -60,6 +64,7 @@ def main():
                     yield f'{instruction_set} by {compiler}', scores
 
         check_networks(folder, run)
+        check_choice(by_clang, folder / 'packed-0000.params', folder / 'image')
     print('aarch64: all results have the bits of this machine')
 
 
@@ -80,6 +85,16 @@ def build_example(installed, folder, root):
     """Build the examples with the installed library; return the command that runs the one in C++."""
     cmake(ROOT / 'examples', folder / 'examples', root, f'-Dbmx_melius_DIR={installed / "lib" / "cmake" / "bmx_melius"}')
     return [*ARM.launcher, '-L', root, folder / 'examples' / 'run_packed_cpp']
+
+
+def check_choice(program, *arguments):
+    """Require that a processor gets the instruction sets it has: an unknown one is refused with their names."""
+    for processor, sets in AVAILABLE.items():
+        command = ['qemu-aarch64', '-cpu', processor, program, *arguments]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env={**os.environ, 'BMX_MELIUS_ISA': 'none'})
+        if not done.stderr.strip().endswith(f'this build and this CPU have {sets}'):
+            raise UserError(f'{processor} should have {sets}: {done.stderr.strip()}')
+    print('choice of the instruction set: ok', flush=True)
 
 
 def check_classifier(program, folder, root):

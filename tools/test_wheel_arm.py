@@ -31,7 +31,7 @@ PYPI = {  # folder -> packages and options; those of MXNet have the versions of 
     'site-mxnet': ['--no-deps', '--constraint=requirements.txt', 'mxnet', 'numpy', 'requests', 'graphviz', 'certifi', 'charset-normalizer']
     + ['idna', 'urllib3'],
 }
-INSTRUCTION_SETS = ['reference', 'neon']
+INSTRUCTION_SETS = ['reference', 'neon', 'dotprod']
 
 RUN = """
 import json, sys

@@ -8,6 +8,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace bmx {
@@ -71,12 +73,22 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6;
 #endif
 }
 
+#elif defined(__aarch64__)
+
+// The kernels of dotprod rely on lookups that are as fast as additions. Processors without dotprod, such as Cortex-A72,
+// have slower ones, and so has Neoverse V1, which has SVE but not SVE2.
+[[maybe_unused]] bool cpu_has_dotprod() {
+    constexpr unsigned long asimddp = 1ul << 20, sve = 1ul << 22, sve2 = 1ul << 1;  // older headers lack these names
+    const unsigned long features = getauxval(AT_HWCAP);
+    return (features & asimddp) && (!(features & sve) || (getauxval(AT_HWCAP2) & sve2));
+}
+
 #endif
 
 std::vector<InstructionSet> find_instruction_sets() {
     std::vector<InstructionSet> sets;
     auto add = [&](const BinaryKernels& binary, const FloatKernels& floats) {
-        sets.push_back({binary.name, &binary, &binary, &floats, &floats, &floats});
+        sets.push_back({binary.name, &binary, &binary, nullptr, &floats, &floats, &floats});
     };
     add(binary_kernels_reference(), float_kernels_reference());
 #ifdef BMX_HAVE_AVX2
@@ -93,7 +105,7 @@ std::vector<InstructionSet> find_instruction_sets() {
     // Weights in tiles take 8 times the memory of bits, or 1.5 times that of float32, and loading them dominates if few
     // pixels share them. The small kernels keep binary weights as bits, and the float ones float weights as float32.
     if (cpu_has_amx()) {
-        sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(),
+        sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(), nullptr,
                         &float_kernels_avx512(), &float_kernels_amx(), &float_kernels_avx512()});
     }
 #endif
@@ -108,6 +120,12 @@ std::vector<InstructionSet> find_instruction_sets() {
 #endif
 #ifdef BMX_HAVE_NEON  // part of every aarch64 processor
     add(binary_kernels_neon(), float_kernels_neon());
+#endif
+#ifdef BMX_HAVE_DOTPROD
+    if (cpu_has_dotprod()) {  // its kernels always compute 32 filters, those of neon as few as 4
+        add(binary_kernels_dotprod(), float_kernels_neon());
+        sets.back().binary_narrow = &binary_kernels_neon();
+    }
 #endif
 #ifdef BMX_HAVE_WASM  // a module with vectors is loaded only by engines that have them
     add(binary_kernels_wasm(), float_kernels_wasm());

@@ -11,10 +11,11 @@ namespace bmx {
 struct InstructionSet {
     const char* name;
     const BinaryKernels* binary;
-    const BinaryKernels* binary_small;  // for maps of few pixels
-    const FloatKernels* floats;         // the same bits with every instruction set
-    const FloatKernels* products;       // for stems and matrix products of many rows; those of amx round differently
-    const FloatKernels* bf16;           // the same in bfloat16; `floats` if this build or this CPU has no such kernels
+    const BinaryKernels* binary_small;   // for maps of few pixels
+    const BinaryKernels* binary_narrow;  // for groups of few filters; or nullptr
+    const FloatKernels* floats;          // the same bits with every instruction set
+    const FloatKernels* products;        // for stems and matrix products of many rows; those of amx round differently
+    const FloatKernels* bf16;            // the same in bfloat16; `floats` if this build or this CPU has no such kernels
 };
 
 enum class Precision { exact, fast, bf16 };

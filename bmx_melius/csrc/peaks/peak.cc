@@ -50,6 +50,11 @@ constexpr Method kMethods[] = {
     {"neon", "xor, popcount of bytes, add", true, popcount_neon},
     {"neon", "fused multiply-add", false, float_neon},
 #endif
+#ifdef BMX_HAVE_DOTPROD  // dotprod has the registers of neon
+    {"dotprod", "xor, popcount of bytes, add", true, popcount_neon},
+    {"dotprod", "lookup", true, lookup_dotprod},
+    {"dotprod", "fused multiply-add", false, float_neon},
+#endif
 #ifdef BMX_HAVE_WASM
     {"wasm", "xor, popcount of bytes, add", true, popcount_wasm},
     {"wasm", "multiply-add", false, float_wasm},

@@ -63,7 +63,7 @@ double carry_save_avx2(Operands operands, double seconds) {
         });
 }
 
-// The steps of binary_lookup_avx2.h: a shuffle counts four elements of 32 filters and a pair of pixels, and four of its
+// The steps of binary_lookup.h: a shuffle counts four elements of 32 filters and a pair of pixels, and four of its
 // results can be added before a half byte overflows.
 double lookup_avx2(Operands operands, double seconds) {
     const __m256i table = counts_of_half_bytes(), zero = _mm256_setzero_si256();

@@ -102,6 +102,7 @@ double carry_save_avx512(Operands operands, double seconds);
 double float_avx512(Operands operands, double seconds);
 double tiles_amx(Operands operands, double seconds);
 double popcount_neon(Operands operands, double seconds);
+double lookup_dotprod(Operands operands, double seconds);
 double popcount_wasm(Operands operands, double seconds);
 double float_neon(Operands operands, double seconds);
 double float_wasm(Operands operands, double seconds);

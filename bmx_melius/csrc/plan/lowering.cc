@@ -14,6 +14,7 @@ namespace bmx {
 namespace {
 
 constexpr int64_t kFewPixels = 128;  // pixels of a map at conversion
+constexpr int kFewFilters = 16;      // of a group
 constexpr int64_t kFewRows = 8;      // likewise, for matrix products with one row per pixel
 
 // Returns how an elementwise operation combines its operands.
@@ -375,9 +376,12 @@ class Lowering {
         const bool compares = operation(group.operations[0]).op == Op::threshold;
         const int i = group.operations[compares ? 1 : 0];
         BinaryStepSpec spec;
+        spec.attributes = operation(i).attributes;
         const bool few = result_of(i).height * result_of(i).width <= kFewPixels;
         spec.kernels = few ? kernels_.binary_small : kernels_.binary;
-        spec.attributes = operation(i).attributes;
+        if (kernels_.binary_narrow && spec.attributes.out_channels / spec.attributes.groups <= kFewFilters) {
+            spec.kernels = kernels_.binary_narrow;
+        }
         const std::vector<uint32_t> repeated = arrays_.repeated_weights(i);
         spec.weights = repeated.empty() ? arrays_.bits(operation(i).first) : repeated.data();
         spec.input = operation(i).inputs[0];

@@ -1,16 +1,17 @@
 // Binary layers with AVX2, which has no population count: differing elements are counted by table lookup, for two
-// pixels at once (see binary_lookup_avx2.h). Blocks of up to 2 strips of filters are computed in tiles of pixels (see
-// binary_tiles_avx2.h).
+// pixels at once (see binary_lookup.h). Blocks of up to 2 strips of filters are computed in tiles of pixels (see
+// binary_tiles.h).
 #include <immintrin.h>
 
 #include <cstring>
 
 #include "kernels/binary/binary_kernels.h"
-#include "kernels/binary/binary_lookup_avx2.h"
+#include "kernels/binary/binary_lookup.h"
 #include "kernels/binary/binary_pack_words.h"
-#include "kernels/binary/binary_pairs_avx2.h"
+#include "kernels/binary/binary_pairs.h"
 #include "kernels/binary/binary_strips.h"
-#include "kernels/binary/binary_tiles_avx2.h"
+#include "kernels/binary/binary_tiles.h"
+#include "kernels/binary/lookup_blocks_avx2.h"
 
 namespace bmx {
 namespace {
@@ -106,25 +107,6 @@ void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdi
             _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + unit * kUnitBytes), one);
         }
     }
-}
-
-// --- convolution
-
-template <int kStrips>
-void convolve_strips(Block& block) {
-    if (block.run.conv->weights_per_output() > kWideWeights) {  // only float32 can hold such results
-        convolve_block<kStrips, true>(block, static_cast<float*>(block.run.output));
-    } else {
-        visit_numbers(block.run.number, block.run.output,
-                      [&](auto* outputs) { convolve_block<kStrips, false>(block, outputs); });
-    }
-}
-
-void convolve(const BinaryConvRun& run) {
-    for_each_strip_block<kMostStrips, kStripFilters>(run, [&](const Strip* strips, int count) {
-        Block block(run, strips, count);
-        count == 1 ? convolve_strips<1>(block) : convolve_strips<kMostStrips>(block);
-    });
 }
 
 }  // namespace

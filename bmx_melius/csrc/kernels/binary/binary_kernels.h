@@ -82,6 +82,7 @@ const BinaryKernels& binary_kernels_avx512();
 const BinaryKernels& binary_kernels_amx();
 const BinaryKernels& binary_kernels_amx_small();  // for maps of few pixels
 const BinaryKernels& binary_kernels_neon();
+const BinaryKernels& binary_kernels_dotprod();
 const BinaryKernels& binary_kernels_wasm();
 
 }  // namespace bmx

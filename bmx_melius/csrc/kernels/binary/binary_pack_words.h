@@ -2,6 +2,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+
+#include "kernels/arithmetic.h"
 
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
@@ -23,6 +26,15 @@ void pack_words(const T* x, ptrdiff_t stride, int pixels, int channels, const T*
             }
             *words++ = word ^ flip[whole];
         }
+    }
+}
+
+// Packs a pixel of planes of channels, `stride` elements apart.
+inline void pack_column(const float* x, ptrdiff_t stride, int channels, const float* threshold, const uint32_t* flip,
+                        uint32_t* words) {
+    std::memcpy(words, flip, ceil_div(channels, 32) * sizeof(uint32_t));
+    for (int c = 0; c < channels; ++c) {
+        words[c / 32] ^= uint32_t(x[c * stride] >= threshold[c]) << c % 32;
     }
 }
 

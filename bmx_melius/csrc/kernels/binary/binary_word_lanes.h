@@ -6,6 +6,7 @@
 
 #include "kernels/arithmetic.h"
 #include "kernels/binary/binary_kernels.h"
+#include "kernels/binary/binary_pack_words.h"
 #include "kernels/binary/binary_strips.h"
 
 namespace bmx {
@@ -13,15 +14,6 @@ namespace {  // each instruction set compiles its own copy with its own flags
 
 constexpr int kVectorLanes = 4;
 constexpr int kUnitBytes = 4;
-
-// Packs a pixel of planes of channels, `stride` elements apart.
-void pack_column(const float* x, ptrdiff_t stride, int channels, const float* threshold, const uint32_t* flip,
-                 uint32_t* words) {
-    std::memcpy(words, flip, ceil_div(channels, 32) * sizeof(uint32_t));
-    for (int c = 0; c < channels; ++c) {
-        words[c / 32] ^= uint32_t(x[c * stride] >= threshold[c]) << c % 32;
-    }
-}
 
 // Units are words, which are only copied.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {

@@ -1,13 +1,11 @@
-// Tiles of pixels of the binary convolution with AVX2. A chunk of the weights, whose sums fit in bytes, is used for all
+// Tiles of pixels of the binary convolution by lookup. A chunk of the weights, whose sums fit in bytes, is used for all
 // pixels of a tile before the next chunk, so that it is read from the first-level cache; between chunks, sums in 16 or
 // 32 bits are in memory.
 #pragma once
-#include <immintrin.h>
-
 #include "kernels/arithmetic.h"
 #include "kernels/binary/binary_kernels.h"
-#include "kernels/binary/binary_lookup_avx2.h"
-#include "kernels/binary/binary_pairs_avx2.h"
+#include "kernels/binary/binary_lookup.h"
+#include "kernels/binary/binary_pairs.h"
 #include "kernels/binary/binary_strips.h"
 #include "kernels/unrolled.h"
 
@@ -70,46 +68,43 @@ class Results {
   public:
     Results(const Block& block, int odd_in_window)
         : block_(block),
-          shift_(_mm_cvtsi32_si128(block.affine.scale)),
-          of_pixel_(kWide ? _mm256_set1_epi32(odd_in_window * block.affine.scale)
-                          : _mm256_set1_epi16(static_cast<int16_t>(odd_in_window * block.affine.scale))) {}
+          shift_(block.affine.scale),
+          of_pixel_(kWide ? set32(odd_in_window * block.affine.scale) : set16(odd_in_window * block.affine.scale)) {}
 
     void store_to(float* output, const float* addend, const Sum<kWide>& sum, int strip, int odd) const {
-        __m256i both[2];
+        Vector both[2];
         if constexpr (kWide) {
             both[0] = total(sum.parts[0], strip, odd, 0);
             both[1] = total(sum.parts[1], strip, odd, 1);
         } else {
-            const __m256i results = words(sum.parts[0], strip, odd);
-            both[0] = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(results));
-            both[1] = _mm256_cvtepi16_epi32(_mm256_extracti128_si256(results, 1));
+            const Vector results = words(sum.parts[0], strip, odd);
+            both[0] = widen_signed<0>(results);
+            both[1] = widen_signed<1>(results);
         }
         for (int half = 0; half < 2; ++half) {
-            const __m256 result = _mm256_cvtepi32_ps(both[half]);
-            _mm256_storeu_ps(output + half * 8,
-                             kAdds ? _mm256_add_ps(result, _mm256_loadu_ps(addend + half * 8)) : result);
+            store_floats<kAdds>(output + half * 8, kAdds ? addend + half * 8 : nullptr, both[half]);
         }
     }
     void store_to(int16_t* output, const int16_t* addend, const Sum<kWide>& sum, int strip, int odd) const {
-        const __m256i result = words(sum.parts[0], strip, odd);
-        store(output, kAdds ? _mm256_add_epi16(result, load(addend)) : result);
+        const Vector result = words(sum.parts[0], strip, odd);
+        store(output, kAdds ? add16(result, load(addend)) : result);
     }
 
   private:
     // 16 results in 16 bits, which must hold them.
-    __m256i words(__m256i sum, int strip, int odd) const {
-        const __m256i constant = load(block_.constants[strip] + odd * kLanes);
-        return _mm256_sub_epi16(_mm256_add_epi16(_mm256_sll_epi16(sum, shift_), constant), of_pixel_);
+    Vector words(Vector sum, int strip, int odd) const {
+        const Vector constant = load(block_.constants[strip] + odd * kLanes);
+        return subtract16(add16(shift_.of16(sum), constant), of_pixel_);
     }
     // 8 of them in 32 bits.
-    __m256i total(__m256i sum, int strip, int odd, int half) const {
-        const __m256i constant = load(block_.strip(strip).constants + odd * kLanes + half * 8);
-        return _mm256_sub_epi32(_mm256_add_epi32(_mm256_sll_epi32(sum, shift_), constant), of_pixel_);
+    Vector total(Vector sum, int strip, int odd, int half) const {
+        const Vector constant = load(block_.strip(strip).constants + odd * kLanes + half * 8);
+        return subtract32(add32(shift_.of32(sum), constant), of_pixel_);
     }
 
     const Block& block_;
-    const __m128i shift_;
-    const __m256i of_pixel_;
+    const Shift shift_;
+    const Vector of_pixel_;
 };
 
 // Groups of kPairs pairs of pixels, which are computed at the same time.
@@ -250,6 +245,23 @@ void convolve_block(Block& block, T* outputs) {
         Tile<kStrips, 1, kWide> tile(block.rows, 1);
         convolve_tile(block, tile, outputs);
     }
+}
+
+template <int kStrips>
+void convolve_strips(Block& block) {
+    if (block.run.conv->weights_per_output() > kWideWeights) {  // only float32 can hold such results
+        convolve_block<kStrips, true>(block, static_cast<float*>(block.run.output));
+    } else {
+        visit_numbers(block.run.number, block.run.output,
+                      [&](auto* outputs) { convolve_block<kStrips, false>(block, outputs); });
+    }
+}
+
+void convolve(const BinaryConvRun& run) {
+    for_each_strip_block<kMostStrips, kStripFilters>(run, [&](const Strip* strips, int count) {
+        Block block(run, strips, count);
+        count == 1 ? convolve_strips<1>(block) : convolve_strips<kMostStrips>(block);
+    });
 }
 
 }  // namespace

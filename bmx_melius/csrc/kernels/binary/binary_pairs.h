@@ -1,18 +1,16 @@
-// Pairs of pixels of a packed map, for the lookups of the binary convolution with AVX2: offsets of their tables, and
-// numbers of half bytes with an odd number of set bits (see binary_lookup_avx2.h).
+// Pairs of pixels of a packed map, for the lookups of the binary convolution: offsets of their tables, and
+// numbers of half bytes with an odd number of set bits (see binary_lookup.h).
 //
 // A pair is a pixel of the left half of a row of the output and the pixel half a row to the right of it. Their windows
 // consist of pairs of pixels of the map with the same distance, half as many as pixels; of neighbouring pixels there
 // would be as many pairs as pixels. Each row of the map is prepared once for a block of filters, when the first window
 // needs it.
 #pragma once
-#include <immintrin.h>
-
 #include <cstring>
 
 #include "kernels/arithmetic.h"
 #include "kernels/binary/binary_kernels.h"
-#include "kernels/binary/binary_lookup_avx2.h"
+#include "kernels/binary/binary_lookup.h"
 
 namespace bmx {
 namespace {
@@ -130,27 +128,8 @@ class PairRows {
     static void find_offsets(const uint8_t* from, ptrdiff_t distance, ptrdiff_t units, uint16_t* to) {
         for (ptrdiff_t unit = 0; unit < units; unit += 2) {
             const uint8_t* const at = from + unit * kUnitBytes;
-            const __m256i a = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-            const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at + distance)));
-            store(to + unit * kUnitSteps,
-                  _mm256_or_si256(_mm256_slli_epi16(a, kTableBits), _mm256_slli_epi16(b, kTableBits + 4)));
+            store(to + unit * kUnitSteps, offsets_of(at, at + distance));
         }
-    }
-
-    // Returns the number of half bytes of a pixel with an odd number of set bits.
-    static int count_odd(const uint8_t* from, ptrdiff_t units) {
-        const __m128i is_odd = _mm_setr_epi8(0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0);
-        __m128i count = _mm_setzero_si128();
-        ptrdiff_t unit = 0;
-        for (; unit + 1 < units; unit += 2) {
-            const __m128i two = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + unit * kUnitBytes));
-            count = _mm_add_epi32(count, _mm_sad_epu8(_mm_shuffle_epi8(is_odd, two), _mm_setzero_si128()));
-        }
-        if (unit < units) {
-            const __m128i one = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + unit * kUnitBytes));
-            count = _mm_add_epi32(count, _mm_sad_epu8(_mm_shuffle_epi8(is_odd, one), _mm_setzero_si128()));
-        }
-        return _mm_cvtsi128_si32(_mm_add_epi32(count, _mm_unpackhi_epi64(count, count)));
     }
 
     // Divides the windows into pieces that are contiguous in the map, at most kMostUnits until the end of a sum.
@@ -193,7 +172,7 @@ class PairRows {
                 const int* const from = odd + column * conv.dilation_w;
                 if (stride == 1) {
                     for (int x = 0; x < columns; x += 8) {
-                        store(to + x, _mm256_add_epi32(load(to + x), load(from + x)));
+                        store(to + x, add32(load(to + x), load(from + x)));
                     }
                     continue;
                 }

@@ -1,4 +1,4 @@
-// Counts of differing elements by table lookup, for the binary convolution with AVX2.
+// Counts of differing elements by table lookup, for the binary convolution with AVX2 and with NEON (dotprod).
 //
 // A step covers four elements (half a byte) of a pair of pixels and 32 filters, a strip: the activations of the pair
 // select a table of 16 bytes, and a byte shuffle looks up one byte in it for each filter, with the weights as indices.
@@ -14,8 +14,6 @@
 // The layout of the prepared weights is [strip]: constants of its filters, then [tap][unit][byte][32], where each byte
 // of the map has a vector: half a byte of filters 0, 16, 1, 17, ...
 #pragma once
-#include <immintrin.h>
-
 #include <cstring>
 #include <type_traits>
 
@@ -24,18 +22,21 @@
 #include "kernels/binary/binary_strips.h"
 #include "kernels/unrolled.h"
 
+#if defined(__AVX2__)
+#include "kernels/binary/lookup_vectors_avx2.h"
+#else
+#include "kernels/binary/lookup_vectors_dotprod.h"
+#endif
+
 namespace bmx {
 namespace {
 
-constexpr int kUnitSteps = 8, kUnitBytes = 8;
+constexpr int kUnitSteps = 8;
 constexpr int kTableBits = 4, kTableBytes = 1 << kTableBits, kVectorBytes = 32, kStripFilters = 32;
 constexpr int kSumSteps = 6;         // steps whose sum, up to 12, fits in half a byte
 constexpr int kBlockUnits = 3;       // units of a whole number of such sums
 constexpr int kMostUnits = 15;       // units whose sum, up to 15 * 8 * 2, fits in a byte
 constexpr int kWideWeights = 32767;  // with more weights, results need 32 bits
-
-inline __m256i load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
-inline void store(void* to, __m256i x) { _mm256_storeu_si256(static_cast<__m256i*>(to), x); }
 
 // The tables, indexed by half a byte of the first pixel and, times 16, of the second one.
 struct alignas(64) Tables {
@@ -58,9 +59,7 @@ constexpr Tables kTables;
 constexpr const uint8_t* bytes_at(uint16_t offset) { return kTables.bytes + offset; }
 static_assert(*bytes_at(255 * kTableBytes + 15) == 2 + (2 << 4), "the last entry: four equal bits of each pixel");
 
-inline __m256i table_at(uint16_t offset) {
-    return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes_at(offset))));
-}
+inline Table table_at(uint16_t offset) { return load_table(bytes_at(offset)); }
 
 // --- weights
 
@@ -99,30 +98,7 @@ inline void prepare_weights(const BinaryConv& conv, const uint32_t* words, void*
     });
 }
 
-// --- sums
-
-// Sums of up to kMostUnits units for the filters of a strip: `bytes` is the sum of the looked up bytes, `shifted` that
-// of their 16-bit words divided by 16. With a and b the sums of the first and the second pixel, each byte of `bytes` is
-// a + 16 b. The upper byte of a word of `shifted` is b, its lower byte is b + 16 times the a of the upper byte.
-struct ByteSums {
-    __m256i bytes = _mm256_setzero_si256(), shifted = _mm256_setzero_si256();
-
-    [[gnu::always_inline]] void add(__m256i sum) {
-        bytes = _mm256_add_epi8(bytes, sum);
-        shifted = _mm256_add_epi8(shifted, _mm256_srli_epi16(sum, 4));
-    }
-
-    // Computes the sums of the even and odd bytes of the first pixel, then of the second one, in 16 bits.
-    [[gnu::always_inline]] void separate(__m256i (&words)[4]) const {
-        const auto without = [](__m256i some, __m256i others) {
-            return _mm256_and_si256(_mm256_sub_epi16(some, _mm256_slli_epi16(others, 4)), _mm256_set1_epi16(255));
-        };
-        words[3] = _mm256_srli_epi16(shifted, 8);
-        words[1] = without(_mm256_srli_epi16(bytes, 8), words[3]);
-        words[2] = without(shifted, words[1]);
-        words[0] = without(bytes, words[2]);
-    }
-};
+// --- sums (ByteSums, those of up to kMostUnits units, is in the headers of vectors)
 
 // Adds `blocks` blocks of kSteps steps, in sums of kSum, of kPairs pairs of pixels and kStrips strips, `strip_bytes`
 // apart. The weights of the first strip begin at `weights`. Pointers move on.
@@ -132,15 +108,15 @@ template <int kSteps, int kSum, int kStrips, int kPairs>
                                               ByteSums (&sums)[kPairs][kStrips]) {
     for (int left = blocks * (kSteps / kSum); left > 0; --left) {
         const uint16_t* const from[] = {first, second};
-        __m256i sum[kPairs][kStrips];
+        Vector sum[kPairs][kStrips];
         unrolled<kSum>([&](auto step) {
-            __m256i w[kStrips];
+            Vector w[kStrips];
             unrolled<kStrips>([&](auto s) { w[s] = load(weights + s * strip_bytes + step * kVectorBytes); });
             unrolled<kPairs>([&](auto p) {
-                const __m256i table = table_at(from[p][step]);
+                const Table table = table_at(from[p][step]);
                 unrolled<kStrips>([&](auto s) {
-                    const __m256i numbers = _mm256_shuffle_epi8(table, w[s]);
-                    sum[p][s] = step == 0 ? numbers : _mm256_add_epi8(sum[p][s], numbers);
+                    const Vector numbers = look_up(table, w[s]);
+                    sum[p][s] = step == 0 ? numbers : add8(sum[p][s], numbers);
                 });
             });
         });
@@ -150,78 +126,6 @@ template <int kSteps, int kSum, int kStrips, int kPairs>
         weights += kSum * kVectorBytes;
     }
 }
-
-// The same for 2 pairs and 2 strips, in assembly language, because compilers do not keep the 8 sums, 4 sums of a few
-// steps and 4 temporaries in the 16 registers.
-#define BMX_TABLE(step, pair)       \
-    "movzwl 2*(" #step ")(%[" #pair \
-    "]), %k[offset]\n"              \
-    "vbroadcasti128 (%[tables],%[offset]), %%ymm14\n"
-#define BMX_WEIGHTS(step)      \
-    "vmovdqu 32*(" #step       \
-    ")(%[weights]), %%ymm12\n" \
-    "vmovdqu 32*(" #step ")(%[weights],%[strip]), %%ymm13\n"
-#define BMX_FIRST(step, pair, sum, other_sum) \
-    BMX_TABLE(step, pair)                     \
-    "vpshufb %%ymm12, %%ymm14, %%" #sum       \
-    "\n"                                      \
-    "vpshufb %%ymm13, %%ymm14, %%" #other_sum "\n"
-#define BMX_NEXT(step, pair, sum, other_sum) \
-    BMX_TABLE(step, pair)                    \
-    "vpshufb %%ymm12, %%ymm14, %%ymm15\n"    \
-    "vpaddb %%ymm15, %%" #sum ", %%" #sum    \
-    "\n"                                     \
-    "vpshufb %%ymm13, %%ymm14, %%ymm14\n"    \
-    "vpaddb %%ymm14, %%" #other_sum ", %%" #other_sum "\n"
-#define BMX_STEP(kind, step) \
-    BMX_WEIGHTS(step) BMX_##kind(step, first, ymm8, ymm9) BMX_##kind(step, second, ymm10, ymm11)
-#define BMX_ADD(sum, bytes, shifted)              \
-    "vpaddb %%" #sum ", %[" #bytes "], %[" #bytes \
-    "]\n"                                         \
-    "vpsrlw $4, %%" #sum ", %%" #sum              \
-    "\n"                                          \
-    "vpaddb %%" #sum ", %[" #shifted "], %[" #shifted "]\n"
-#define BMX_ADD_ALL BMX_ADD(ymm8, b0, s0) BMX_ADD(ymm9, b1, s1) BMX_ADD(ymm10, b2, s2) BMX_ADD(ymm11, b3, s3)
-#define BMX_SUM_OF_4(from) \
-    BMX_STEP(FIRST, from)  \
-    BMX_STEP(NEXT, from + 1) BMX_STEP(NEXT, from + 2) BMX_STEP(NEXT, from + 3)
-#define BMX_BLOCKS(steps, ...)                                                                                    \
-    asm("1:\n" __VA_ARGS__ "add $2*" #steps                                                                       \
-        ", %[first]\n"                                                                                            \
-        "add $2*" #steps                                                                                          \
-        ", %[second]\n"                                                                                           \
-        "add $32*" #steps                                                                                         \
-        ", %[weights]\n"                                                                                          \
-        "dec %[blocks]\n"                                                                                         \
-        "jne 1b\n"                                                                                                \
-        : [b0] "+x"(sums[0][0].bytes), [s0] "+x"(sums[0][0].shifted), [b1] "+x"(sums[0][1].bytes),                \
-          [s1] "+x"(sums[0][1].shifted), [b2] "+x"(sums[1][0].bytes), [s2] "+x"(sums[1][0].shifted),              \
-          [b3] "+x"(sums[1][1].bytes), [s3] "+x"(sums[1][1].shifted), [first] "+r"(first), [second] "+r"(second), \
-          [weights] "+r"(weights), [blocks] "+r"(blocks), [offset] "=&r"(offset)                                  \
-        : [strip] "r"(strip_bytes), [tables] "r"(kTables.bytes)                                                   \
-        : "memory", "cc", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15")
-template <int kSteps, int kSum>
-[[gnu::always_inline]] inline void add_blocks(const uint16_t*& first, const uint16_t*& second, int blocks,
-                                              const uint8_t*& weights, size_t strip_bytes, ByteSums (&sums)[2][2]) {
-    uintptr_t offset;
-    if constexpr (kSum == kSumSteps) {
-        BMX_BLOCKS(24,
-                   BMX_SUM_OF_4(0) BMX_STEP(NEXT, 4) BMX_STEP(NEXT, 5) BMX_ADD_ALL BMX_SUM_OF_4(6) BMX_STEP(NEXT, 10)
-                       BMX_STEP(NEXT, 11) BMX_ADD_ALL BMX_SUM_OF_4(12) BMX_STEP(NEXT, 16) BMX_STEP(NEXT, 17)
-                           BMX_ADD_ALL BMX_SUM_OF_4(18) BMX_STEP(NEXT, 22) BMX_STEP(NEXT, 23) BMX_ADD_ALL);
-    } else {
-        BMX_BLOCKS(8, BMX_SUM_OF_4(0) BMX_ADD_ALL BMX_SUM_OF_4(4) BMX_ADD_ALL);
-    }
-}
-#undef BMX_TABLE
-#undef BMX_WEIGHTS
-#undef BMX_FIRST
-#undef BMX_NEXT
-#undef BMX_STEP
-#undef BMX_ADD
-#undef BMX_ADD_ALL
-#undef BMX_SUM_OF_4
-#undef BMX_BLOCKS
 
 // Adds `units` units: blocks of whole sums, then the remaining units, each two sums.
 template <int kStrips, int kPairs>
@@ -268,22 +172,22 @@ template <int kStrips, int kPairs>
 // one: GCC copies structures of them by halves, and a load of a whole vector has to wait until these are in the cache.
 template <bool kWide>
 struct Sum {
-    __m256i parts[kWide ? 2 : 1];
+    Vector parts[kWide ? 2 : 1];
 
-    [[gnu::always_inline]] void set(__m256i words) {
+    [[gnu::always_inline]] void set(Vector words) {
         if constexpr (kWide) {
-            parts[0] = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(words));
-            parts[1] = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(words, 1));
+            parts[0] = widen_unsigned<0>(words);
+            parts[1] = widen_unsigned<1>(words);
         } else {
             parts[0] = words;
         }
     }
-    [[gnu::always_inline]] void add(__m256i words) {
+    [[gnu::always_inline]] void add(Vector words) {
         if constexpr (kWide) {
-            parts[0] = _mm256_add_epi32(parts[0], _mm256_cvtepu16_epi32(_mm256_castsi256_si128(words)));
-            parts[1] = _mm256_add_epi32(parts[1], _mm256_cvtepu16_epi32(_mm256_extracti128_si256(words, 1)));
+            parts[0] = add32(parts[0], widen_unsigned<0>(words));
+            parts[1] = add32(parts[1], widen_unsigned<1>(words));
         } else {
-            parts[0] = _mm256_add_epi16(parts[0], words);
+            parts[0] = add16(parts[0], words);
         }
     }
 };
@@ -294,12 +198,12 @@ struct PairSums {
     Sum<kWide> of[4];
 
     [[gnu::always_inline]] void set(const ByteSums& sums) {
-        __m256i words[4];
+        Vector words[4];
         sums.separate(words);
         unrolled<4>([&](auto i) { of[i].set(words[i]); });
     }
     [[gnu::always_inline]] void add(const ByteSums& sums) {
-        __m256i words[4];
+        Vector words[4];
         sums.separate(words);
         unrolled<4>([&](auto i) { of[i].add(words[i]); });
     }
