@@ -256,7 +256,11 @@ def test_a_wheel_holds_the_libraries_if_there_is_a_compiler(source, tmp_path, co
 @pytest.mark.parametrize(
     'tool,programs,packages',
     [
-        ('test_arm.py', 'aarch64-linux-gnu-g++, clang++, qemu-aarch64', 'g++-aarch64-linux-gnu clang qemu-user'),
+        (
+            'test_arm.py',
+            'aarch64-linux-gnu-g++, aarch64-linux-gnu-gcc, clang++, qemu-aarch64, cmake, make',
+            'g++-aarch64-linux-gnu gcc-aarch64-linux-gnu clang qemu-user cmake make',
+        ),
         ('test_wheel_arm.py', 'aarch64-linux-gnu-g++, qemu-aarch64', 'g++-aarch64-linux-gnu qemu-user'),
         ('test_wasm.py', 'em++, node, chromium', 'emscripten nodejs chromium'),
     ],
