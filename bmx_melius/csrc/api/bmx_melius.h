@@ -97,8 +97,7 @@ int bmx_program_profile(const bmx_program* program, const int64_t* input_shapes,
 /* Measure the peak multiply-accumulates per second of one thread for each method that the instruction set in use has,
  * such as xor, popcount and add, or float fused multiply-add: with operands in registers, and with operands from the
  * first-level cache. Takes about twice the given number of seconds, which is positive, for each method, for which the
- * callback is called.
- * Return 0, or 1 on failure. */
+ * callback is called. Return 0, or 1 on failure. */
 typedef void (*bmx_peak_callback)(void* context, const char* method, int binary, double in_registers, double in_cache);
 int bmx_measure_peaks(double seconds, bmx_peak_callback callback, void* context);
 
