@@ -96,7 +96,7 @@ def plot_accuracy():
 
 
 def measured_rows():
-    """Return (row, milliseconds) of the first table under "Results" in benchmarks/README.md; a row with several figures becomes several."""
+    """Return (row, milliseconds) of the first table of whole networks in benchmarks/README.md; a row with several figures becomes several."""
     text = (ROOT / 'benchmarks' / 'README.md').read_text(encoding='utf-8')
     table = re.search(r'^\| \| ms \| \| ms \|\n.*\n((?:\|.*\n)+)', text, re.MULTILINE)[1]
     cells = [[cell.strip().strip('*') for cell in line.strip('|').split('|')] for line in table.splitlines()]
@@ -120,7 +120,7 @@ BARS = (
     ('mobilenet1.0 float, LiteRT', 'LiteRT mobilenet 0.5, 0.75, 1.0', 0, 2, GREEN),
     ('mobilenet1.0 int8, LiteRT', 'the same, int8', 1, 2, GREEN),
 )
-PROCESSOR = 'Intel Xeon (Sapphire Rapids class), AMX; one thread unless named, one image, 224 x 224'
+PROCESSOR = 'Intel Xeon (Emerald Rapids), AVX-512; one thread unless named, one image, 224 x 224'
 
 
 def plot_latency():
@@ -129,7 +129,7 @@ def plot_latency():
     drawing = Drawing(720, 64 + 30 * len(BARS) + 22, 'Run time of one image in milliseconds')
     drawing.text(20, 26, 'Run time of one image, ms (logarithmic axis)', 14, weight='bold')
     drawing.text(20, 45, PROCESSOR, 12, color=SOFT)
-    left, width, least, most = 290, 370, math.log(1), math.log(160)
+    left, width, least, most = 290, 370, math.log(1), math.log(200)
     for number, (label, row, which, place, color) in enumerate(BARS):
         time = [time for name, index, time in measured if name == row and index == place][which]
         y = 62 + 30 * number
