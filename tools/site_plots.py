@@ -96,7 +96,7 @@ def plot_accuracy():
 
 
 def measured_rows():
-    """Return (row, milliseconds) of the first table of whole networks in benchmarks/README.md; a row with several figures becomes several."""
+    """Return (row, milliseconds) of the first table of whole networks in benchmarks/README.md, one for each figure of a row."""
     text = (ROOT / 'benchmarks' / 'README.md').read_text(encoding='utf-8')
     table = re.search(r'^\| \| ms \| \| ms \|\n.*\n((?:\|.*\n)+)', text, re.MULTILINE)[1]
     cells = [[cell.strip().strip('*') for cell in line.strip('|').split('|')] for line in table.splitlines()]
