@@ -296,9 +296,11 @@ def test_profiling_times_each_layer_once_and_counts_all_multiplications(library,
 def test_the_engine_reads_parameter_files_itself(reference_library, meliusnet22):
     program, path, x, logits = meliusnet22
     library = reference_library
-    handle = library.bmx_program_load(str(path).encode(), 0)
-    assert handle, library.bmx_last_error()
-    np.testing.assert_allclose(Engine(library, handle, program).run([x[:1]], 2)[0], logits[:1], atol=1e-4)
+    content = path.read_bytes()
+    from_path, from_memory = library.bmx_program_load(str(path).encode(), 0), library.bmx_program_load_memory(content, len(content), 0)
+    assert from_path and from_memory, library.bmx_last_error()
+    for handle in (from_path, from_memory):
+        np.testing.assert_allclose(Engine(library, handle, program).run([x[:1]], 2)[0], logits[:1], atol=1e-4)
 
 
 # --- threads and processes ------------------------------------------------------------------------------------------------------------
@@ -584,15 +586,16 @@ def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(reference
     write_parameters(path, {'arg:network_program': words, 'arg:other': np.zeros((2, 3), np.float32)})
     content = path.read_bytes()
 
+    def result_of(handle):
+        library.bmx_program_destroy(handle)
+        return '' if handle else library.bmx_last_error().decode()
+
     def load(octets):
         path.write_bytes(octets)
-        handle = library.bmx_program_load(str(path).encode(), 0)
-        if handle:
-            library.bmx_program_destroy(handle)
-            return True
-        message = library.bmx_last_error().decode()
-        assert str(path) in message and '\n' not in message
-        return False
+        message = result_of(library.bmx_program_load(str(path).encode(), 0))
+        in_memory = result_of(library.bmx_program_load_memory(octets, len(octets), 0))
+        assert message.partition(f'{path}: ')[::2] == in_memory.partition('content: ')[::2] and '\n' not in message
+        return not message
 
     assert load(content)
     assert not library.bmx_program_load(str(tmp_path / 'missing.params').encode(), 0)

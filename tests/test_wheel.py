@@ -27,6 +27,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 SPEC = bmx.InputSpec(size=16, resize=18)
 PACKED = ('3.8', '3.9', '3.10', '3.11', '3.12', '3.13')  # Pythons that run packed networks
 WITHOUT_MXNET = ('3.12', '3.13')
+MXNET = ('1.9.0', '1.9.1')  # all of 1.9 on PyPI
 PLATFORM = 'manylinux_2_27_x86_64'
 NEWEST = {'GLIBC': (2, 27), 'GLIBCXX': (3, 4, 24), 'CXXABI': (1, 3, 11), 'GCC': (7, 0, 0)}  # its versions: Ubuntu 18.04's
 BASELINE = {'libc.so.6', 'libm.so.6', 'libpthread.so.0', 'libstdc++.so.6', 'libgcc_s.so.1', 'ld-linux-x86-64.so.2', '_engine.so'}
@@ -146,16 +147,18 @@ def test_packed_networks_run_with_numpy_1(tmp_path, network, python, numpy):
     assert check_packed_network(environment, network, python).startswith('1.')
 
 
-def test_mxnet_runs_the_operator_of_the_wheel(tmp_path, network):
+@pytest.mark.parametrize('version', MXNET)
+def test_mxnet_runs_the_operator_of_the_wheel(tmp_path, network, version):
     """With the packages of this environment, which MXNet needs, but not with this project."""
     python = '{}.{}'.format(*sys.version_info)
     environment = Environment(tmp_path / 'venv', python)
-    environment.install('--no-deps', WHEEL)
+    environment.install('--no-deps', WHEEL, f'mxnet=={version}')
     (site,) = (environment.folder / 'lib').glob('python*/site-packages')
     (site / 'packages.pth').write_text(sysconfig.get_path('purelib'))
     check_packed_network(environment, network, python, with_mxnet=True)
     program = (
         'import mxnet as mx, bmx_melius\n'
+        f'assert mx.__version__ == {version!r}\n'
         'from bmx_melius.deployment.runtime import mxnet_operator\n'
         'assert mxnet_operator.compiled()\n'
         "load = lambda name: mx.gluon.SymbolBlock.imports(f'{name}-symbol.json', ['data'], f'{name}-0000.params')\n"

@@ -11,9 +11,11 @@ const BYTES_OF_SIZE = 8, BYTES_OF_POINTER = 4, BYTES_OF_FLOAT = 4;
 class Session {
     constructor(engine, params) {
         this.engine = engine;
-        engine.FS.writeFile('network', params);
-        this.program = this.withMemory((allocate) => engine._bmx_program_load(allocate.text('network'), 0));
-        engine.FS.unlink('network');
+        this.program = this.withMemory((allocate) => {
+            const content = allocate(params.length);
+            engine.HEAPU8.set(params, content);
+            return engine._bmx_program_load_memory(content, params.length, 0);
+        });
         if (!this.program) {
             throw this.error();
         }
@@ -81,11 +83,6 @@ class Session {
                 throw new Error('not enough memory');
             }
             allocated.push(at);
-            return at;
-        };
-        allocate.text = (text) => {
-            const bytes = new TextEncoder().encode(text + '\0'), at = allocate(bytes.length);
-            this.engine.HEAPU8.set(bytes, at);
             return at;
         };
         try {

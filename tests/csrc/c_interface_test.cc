@@ -65,6 +65,11 @@ void check_programs(const std::vector<int32_t>& words) {
     require_failure("load nothing", !bmx_program_load("", BMX_EXACT), "");
     require_failure("load a folder", !bmx_program_load("/", BMX_EXACT), "/: ");
     require_failure("load a device", !bmx_program_load("/dev/null", BMX_EXACT), "/dev/null: ");
+    require_failure("load NULL", !bmx_program_load_memory(nullptr, 16, BMX_EXACT), "content is NULL");
+    require_failure("load no bytes", !bmx_program_load_memory(words.data(), 0, BMX_EXACT),
+                    "content: not a .params file");
+    require_failure("load words", !bmx_program_load_memory(words.data(), words.size(), BMX_EXACT), "content: not a");
+    require_failure("load with 3", !bmx_program_load_memory(words.data(), 16, 3), "the precision is 3");
     bmx_program_destroy(nullptr);
 }
 

@@ -1,14 +1,10 @@
-// Fuzzer of parameter files, as bmx_program_load reads them. A program in a file is mutated as a program, too.
-#include <sys/mman.h>
-#include <unistd.h>
-
+// Fuzzer of parameter files, as bmx_program_load_memory and bmx_program_load read them. A program in a file is mutated
+// as a program, too.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "fuzz/program_mutator.h"
@@ -21,24 +17,6 @@ namespace {
 constexpr uint8_t kMagic[] = {'B', 'M', 'X', 'P'};
 constexpr size_t kBetween = 3 * sizeof(int32_t);  // device, its number and the type lie between shape and elements
 
-// A file in memory, which is opened by its path.
-class File {
-  public:
-    File() : descriptor_(memfd_create("fuzzer", 0)), path_("/proc/self/fd/" + std::to_string(descriptor_)) {}
-
-    const char* write(const uint8_t* data, size_t size) {
-        if (descriptor_ < 0 || ftruncate(descriptor_, 0) || pwrite(descriptor_, data, size, 0) != ssize_t(size)) {
-            std::perror("memfd_create");
-            std::abort();
-        }
-        return path_.c_str();
-    }
-
-  private:
-    int descriptor_;
-    std::string path_;
-};
-
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
@@ -47,8 +25,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    static File file;
-    bmx_program* program = bmx_program_load(file.write(data, size), BMX_EXACT);
+    bmx_program* program = bmx_program_load_memory(data, size, BMX_EXACT);
     if (!program) {
         if (std::strchr(bmx_last_error(), '\n')) {
             fuzzing::fail("a message of several lines");

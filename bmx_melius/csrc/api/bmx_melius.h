@@ -56,6 +56,8 @@ enum { BMX_EXACT = 0, BMX_FAST = 1, BMX_BF16 = 2 };
 bmx_program* bmx_program_create(const int32_t* words, size_t count, int precision);
 /* Load a program from PREFIX-0000.params as written by convert, which must contain exactly one packed program. */
 bmx_program* bmx_program_load(const char* path, int precision);
+/* The same from the content of such a file, for example of an asset of an application, which is not kept. */
+bmx_program* bmx_program_load_memory(const void* content, size_t bytes, int precision);
 void bmx_program_destroy(bmx_program* program);
 
 /* Return the number of inputs or outputs, or 0 on failure. */

@@ -99,6 +99,15 @@ bmx::Precision checked_precision(int precision) {
     throw bmx::Error("the precision is " + std::to_string(precision) + "; it must be BMX_EXACT, BMX_FAST or BMX_BF16");
 }
 
+// Throws Error, which begins with the name of the file.
+bmx_program* program_in_file(const std::vector<int32_t>& words, bmx::Precision precision, const std::string& file) {
+    try {
+        return new bmx_program{{words.data(), words.size(), precision}};
+    } catch (const bmx::Error& error) {
+        throw bmx::Error(file + ": " + error.what());
+    }
+}
+
 }  // namespace
 
 extern "C" {
@@ -126,12 +135,16 @@ BMX_EXPORT bmx_program* bmx_program_create(const int32_t* words, size_t count, i
 BMX_EXPORT bmx_program* bmx_program_load(const char* path, int precision) {
     return guarded<bmx_program*>(nullptr, [&] {
         const bmx::Precision wanted = checked_precision(precision);
-        const std::vector<int32_t> words = bmx::read_program_words(given(path, "path"));
-        try {
-            return new bmx_program{{words.data(), words.size(), wanted}};
-        } catch (const bmx::Error& error) {
-            throw bmx::Error(std::string(path) + ": " + error.what());
-        }
+        const std::string file = given(path, "path");
+        return program_in_file(bmx::read_program_words(file), wanted, file);
+    });
+}
+
+BMX_EXPORT bmx_program* bmx_program_load_memory(const void* content, size_t bytes, int precision) {
+    return guarded<bmx_program*>(nullptr, [&] {
+        const bmx::Precision wanted = checked_precision(precision);
+        const uint8_t* const begin = static_cast<const uint8_t*>(given(content, "content"));
+        return program_in_file(bmx::find_program_words(begin, bytes, "content"), wanted, "content");
     });
 }
 

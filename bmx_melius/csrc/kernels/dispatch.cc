@@ -75,8 +75,8 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6;
 
 #elif defined(__aarch64__)
 
-// The kernels of dotprod rely on lookups that are as fast as additions. According to LLVM's models of processors, those without
-// dotprod, such as Cortex-A72, have slower ones, and so has Neoverse V1, which has SVE but not SVE2.
+// The kernels of dotprod rely on lookups that are as fast as additions. According to LLVM's models of processors, those
+// without dotprod, such as Cortex-A72, have slower ones, and so has Neoverse V1, which has SVE but not SVE2.
 [[maybe_unused]] bool cpu_has_dotprod() {
     constexpr unsigned long asimddp = 1ul << 20, sve = 1ul << 22, sve2 = 1ul << 1;  // older headers lack these names
     const unsigned long features = getauxval(AT_HWCAP);

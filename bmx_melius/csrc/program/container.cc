@@ -27,12 +27,11 @@ struct Array {
     uint64_t bytes;
 };
 
-class FileReader {
+class Reader {
   public:
-    FileReader(const std::string& path, const std::vector<uint8_t>& content)
-        : path_(path), next_(content.data()), left_(content.size()) {}
+    Reader(const uint8_t* content, size_t bytes, const std::string& name) : name_(name), next_(content), left_(bytes) {}
 
-    [[noreturn]] void fail(const std::string& why) const { throw Error(path_ + ": " + why); }
+    [[noreturn]] void fail(const std::string& why) const { throw Error(name_ + ": " + why); }
 
     uint64_t left() const { return left_; }
 
@@ -93,14 +92,14 @@ class FileReader {
         return {rank == 1 && type == kInt32, take(bytes), bytes};
     }
 
-    std::string name() {
+    std::string name_of_array() {
         uint64_t length = count(1);
         const uint8_t* letters = take(length);
         return std::string(letters, letters + length);
     }
 
   private:
-    const std::string& path_;
+    const std::string& name_;
     const uint8_t* next_;
     uint64_t left_;
 };
@@ -134,9 +133,8 @@ bool is_program_name(const std::string& name) {
 
 }  // namespace
 
-std::vector<int32_t> read_program_words(const std::string& path) {
-    const std::vector<uint8_t> content = read_file(path);
-    FileReader reader(path, content);
+std::vector<int32_t> find_program_words(const uint8_t* content, size_t bytes, const std::string& name) {
+    Reader reader(content, bytes, name);
     if (reader.left() < 16 || reader.number<uint64_t>() != kListMagic) {
         reader.fail("not a .params file of MXNet");
     }
@@ -151,7 +149,7 @@ std::vector<int32_t> read_program_words(const std::string& path) {
     }
     const Array* found = nullptr;
     for (const Array& array : arrays) {
-        if (!is_program_name(reader.name()) || !array.is_program_like) {
+        if (!is_program_name(reader.name_of_array()) || !array.is_program_like) {
             continue;
         }
         if (found) {
@@ -170,6 +168,11 @@ std::vector<int32_t> read_program_words(const std::string& path) {
         std::memcpy(words.data(), found->data, found->bytes);
     }
     return words;
+}
+
+std::vector<int32_t> read_program_words(const std::string& path) {
+    const std::vector<uint8_t> content = read_file(path);
+    return find_program_words(content.data(), content.size(), path);
 }
 
 }  // namespace bmx

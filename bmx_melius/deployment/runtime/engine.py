@@ -39,6 +39,7 @@ _FUNCTIONS = {  # of csrc/api/bmx_melius.h: result type, argument types
     'bmx_available_isas': (ctypes.c_char_p,),
     'bmx_program_create': (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.c_int),
     'bmx_program_load': (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int),
+    'bmx_program_load_memory': (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int),
     'bmx_program_destroy': (None, ctypes.c_void_p),
     'bmx_program_infer': (ctypes.c_int, ctypes.c_void_p, _SIZES, _SIZES, ctypes.POINTER(ctypes.c_int)),
     'bmx_default_threads': (ctypes.c_int,),
