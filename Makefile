@@ -73,7 +73,7 @@ wheel: $(NATIVE) $(VENV)/.ready-wheel ## build the source distribution and a man
 	@tools/make_wheel.sh $(BIN)/python dist
 	@$(MAKE) --no-print-directory test-wheel
 
-wheel-arm: $(NATIVE) $(VENV)/.ready-wheel ## cross-compile a manylinux wheel for aarch64 into dist, and run it in an emulator (needs Debian or Ubuntu)
+wheel-arm: $(NATIVE) $(VENV)/.ready-wheel ## cross-compile a manylinux wheel for aarch64 into dist, and run it in an emulator (needs Debian)
 	@$(BIN)/python -W ignore tools/test_wheel_arm.py --install-tools
 	@tools/make_wheel.sh $(BIN)/python dist aarch64
 	@$(BIN)/python -W ignore tools/test_wheel_arm.py dist

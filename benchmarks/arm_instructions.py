@@ -173,7 +173,10 @@ def executed(program, *arguments):
     """Return the number of instructions that a program executes."""
     command = ['qemu-aarch64', '-singlestep', '-d', 'exec,nochain', '-D', '/dev/stdout', program, *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        return sum(line.startswith(b'Trace') for line in process.stdout)
+        count = sum(line.startswith(b'Trace') for line in process.stdout)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return count
 
 
 def print_layers(folder):

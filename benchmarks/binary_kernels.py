@@ -23,7 +23,7 @@ Later changes, measured separately:
 
 - AVX2 counts two pixels with one shuffle. Measured at a lower clock with 64 filters: .38 instead of .28 at 64 channels, .46 instead of .32
   at 128, and .46 instead of .35 at 512.
-- AVX2 uses a table for half a byte of each pixel and 32 filters per vector. Processor time in microseconds after and before, with as many
+- AVX2 uses a table for a nibble of each pixel and 32 filters per vector. Processor time in microseconds after and before, with as many
   filters as channels: 251 and 303 at 64 channels, 205 and 252 at 128, 227 and 252 at 256, 242 and 266 at 512; with 64 filters: 1200 and
   1287 at 320 channels, 467 and 474 at 480.
 - AVX2 computes four pixels and 64 filters at a time, with tables of numbers up to 3 instead of 4. AMD EPYC (family 25, model 17: Zen 4),
@@ -31,7 +31,7 @@ Later changes, measured separately:
   .71 and .83 to .86 at 128, .70 and .87 to .89 at 256, .72 and .87 to .91 at 320; .72 and .91 to .94 at 480 on 28x28, .69 and .80 to .84 on
   14x14; .65 and .72 to .76 at 512 on 7x7. The binary steps of MeliusNet22, fastest of 4 and 2 alternating runs under other load: 4.11 and
   3.29 ms at 56x56, 2.13 and 1.71 at 28x28, .50 and .42 at 14x14, .17 and .15 at 7x7, in all 1.24 times as fast.
-- AVX2 looks up numbers up to 2 instead of 3, adds six of them instead of four in half a byte, and prefetches the lines of the results.
+- AVX2 looks up numbers up to 2 instead of 3, adds six of them instead of four in a nibble, and prefetches the lines of the results.
   Same processor, minima of 120 runs with addends, multiply-accumulates a cycle before and after (before the kernel for four pixels):
   209 and 223 (170) at 64 channels on 56x56, 246 and 265 (200) at 192, 242 and 264 (200) at 320; 231 and 260 (193) at 160 on 28x28, 256
   and 276 (197) at 480; 236 and 254 (197) at 352 on 14x14; 202 and 212 (179) at 256 on 7x7, 216 and 230 (185) at 512.

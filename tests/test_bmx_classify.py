@@ -280,7 +280,9 @@ def test_wrong_options_are_refused(program, packed, images, tmp_path):
         (['--top=0', packed, images[0]], "--top must be a whole number from 1 to 1073741824, not '0'"),
         (['--top', '9' * 30, packed, images[0]], '--top must be a whole number'),
         (['--wrong', packed, images[0]], 'unknown option --wrong'),
-        (['--json=1', packed, images[0]], 'unknown option --json=1'),
+        (['--json=1', packed, images[0]], '--json takes no value'),
+        (['--wrong=1', packed, images[0]], 'unknown option --wrong'),
+        (['--save-input=', packed, images[0]], '--save-input needs the name of a file'),
         (['--save-input', tmp_path / 'x', packed, *images[:2]], 'single image'),
         (['--save-input', tmp_path / 'none' / 'x', packed, images[0]], 'cannot write it: No such file'),
     ]:

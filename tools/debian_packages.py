@@ -1,6 +1,7 @@
-"""Packages of Debian and Ubuntu for another processor, unpacked into a folder for programs in an emulator, without changing the system."""
+"""Packages of Debian for another processor, unpacked into a folder for programs in an emulator, without changing the system."""
 
 import pathlib
+import shutil
 from typing import Sequence
 
 from other_machine import output_of
@@ -9,13 +10,15 @@ from other_machine import output_of
 def unpack(packages: Sequence[str], architecture: str, folder: pathlib.Path) -> pathlib.Path:
     """Download packages and what they depend on, and unpack them, unless that was done before.
 
+    Debian only: the servers of Ubuntu for x86-64 have no packages for other processors.
+
     Parameters
     ----------
     packages : sequence of str
     architecture : str
         That of the packages, ``arm64`` for example.
     folder : pathlib.Path
-        Where everything is kept.
+        Where everything is kept. What it contained before is removed.
 
     Returns
     -------
@@ -30,6 +33,7 @@ def unpack(packages: Sequence[str], architecture: str, folder: pathlib.Path) -> 
     root, ready = folder / 'root', folder / 'packages'
     if ready.exists() and ready.read_text().split() == list(packages):
         return root
+    shutil.rmtree(folder, ignore_errors=True)
     for path in (folder / 'apt' / 'lists' / 'partial', folder / 'apt' / 'archives' / 'partial', root):
         path.mkdir(parents=True, exist_ok=True)
     state = folder / 'apt'

@@ -29,8 +29,8 @@ os.environ.setdefault(
 # Exceptions are off by default. Position-independent code is for shared libraries, which modules are not.
 COMPILE_FLAGS = [*(flag for flag in FLAGS if flag != '-fPIC'), '-fexceptions', f'-DBMX_VERSION="{__version__}"']
 FUNCTIONS = [
-    *('malloc', 'free', 'bmx_version', 'bmx_last_error', 'bmx_isa', 'bmx_program_load_memory', 'bmx_program_destroy', 'bmx_program_outputs'),
-    *('bmx_program_inputs', 'bmx_program_input_shape', 'bmx_program_infer', 'bmx_program_run'),
+    *('malloc', 'free', 'bmx_version', 'bmx_last_error', 'bmx_isa', 'bmx_program_load_memory', 'bmx_program_destroy'),
+    *('bmx_program_inputs', 'bmx_program_outputs', 'bmx_program_input_shape', 'bmx_program_infer', 'bmx_program_run'),
 ]
 LINK_FLAGS = [
     *('-O3', '-fexceptions', '-sMODULARIZE', '-sEXPORT_NAME=createBmxMelius', '-sALLOW_MEMORY_GROWTH', '-sENVIRONMENT=web,worker,node'),

@@ -19,7 +19,9 @@ import mxnet as mx
 import numpy as np
 import PIL.Image
 from debian_packages import unpack
+from native_build import INSTRUCTION_SETS
 from other_machine import ROOT, Machine, check_kernels, check_networks, install_tools, output_of
+from static_library import weak_symbols
 
 import bmx_melius as bmx
 from bmx_melius.errors import UserError
@@ -51,6 +53,9 @@ def main():
         folder = pathlib.Path(name)
         root = unpack(LIBRARIES, 'arm64', ROOT / 'build' / 'aarch64-libraries')
         installed = install_library(folder, root)
+        weak = weak_symbols(installed / 'lib' / 'libbmx_melius.a', INSTRUCTION_SETS, nm='aarch64-linux-gnu-nm')
+        if weak:
+            raise UserError(f'files for one instruction set have weak symbols: {"; ".join(weak)}')
         check_classifier(installed / 'bin' / 'bmx-classify', folder, root)
         check_kernels(ARM, folder)
         header = f'-I{ROOT / "bmx_melius" / "csrc" / "api"}'

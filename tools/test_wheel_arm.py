@@ -12,6 +12,8 @@ import functools
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -76,10 +78,12 @@ def main(dist: pathlib.Path):
 
 
 def unpack_python():
-    """Unpack Python for arm64 with NumPy and Pillow, unless that was done before; return the command that runs it."""
-    root = FOLDER / 'root'
+    """Unpack Python for arm64 with its packages, unless that was done before; return the command that runs it."""
+    root, ready = FOLDER / 'root', FOLDER / 'ready'
     command = ['qemu-aarch64', '-L', root, root / 'usr' / 'bin' / 'python3', '-W', 'ignore']
-    if not (FOLDER / 'ready').exists():
+    wanted = f'{DEBIAN} {PYPI}\n{(ROOT / "requirements.txt").read_text()}'
+    if not ready.exists() or ready.read_text() != wanted:
+        shutil.rmtree(FOLDER, ignore_errors=True)
         unpack(DEBIAN, 'arm64', FOLDER)
         version = output_of([*command, '-c', 'import sys; print("%d.%d" % sys.version_info[:2])']).strip()
         options = ['--quiet', '--only-binary=:all:', '--platform=manylinux2014_aarch64', '--platform=manylinux_2_28_aarch64']
@@ -87,7 +91,7 @@ def unpack_python():
         for folder, packages in PYPI.items():
             output_of([*pip, '--upgrade', f'--target={FOLDER / folder}', *packages])
         substitute_libraries(root / 'usr' / 'lib' / 'aarch64-linux-gnu')
-        (FOLDER / 'ready').touch()
+        ready.write_text(wanted)
     return command
 
 
@@ -111,13 +115,17 @@ def substitute_libraries(libraries):
 
 
 def check_wheel(wheel, site):
-    """Unpack a wheel into a folder; raise `UserError` unless it has both libraries, for aarch64."""
+    """Unpack a wheel into a folder; raise `UserError` unless its name and libraries are those that the documentation names."""
+    from wheel_libraries import library_problems  # needs pyelftools, which only `make wheel-arm` installs
+
+    platforms = set(re.findall(r'manylinux_\w+_aarch64', (ROOT / 'docs' / 'releasing.md').read_text()))
+    problems = library_problems(wheel, 'aarch64')
+    if platforms != {wheel.stem.split('-')[-1]}:
+        problems.append(f'docs/releasing.md names {" and ".join(platforms)}')
+    if problems:
+        raise UserError(f'{wheel.name}: {"; ".join(problems)}')
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    for library in ('_engine.so', '_mxnet_op.so'):
-        header = output_of(['aarch64-linux-gnu-readelf', '--file-header', site / 'bmx_melius' / library])
-        if 'AArch64' not in header:
-            raise UserError(f'{library} in {wheel} is not for aarch64')
 
 
 def run_session(python, site, params, image):

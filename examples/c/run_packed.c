@@ -57,14 +57,14 @@ static int run(const bmx_program* program, const char* path) {
     float** outputs = calloc(count, sizeof *outputs);
     int status = 0;
     if (!shapes || !ranks || !outputs) {
-        status = fail("not enough memory");
+        status = fail("out of memory");
     } else if (bmx_program_infer(program, shape, shapes, ranks)) {
         status = fail(bmx_last_error());
     }
     for (size_t i = 0; !status && i < count; i++) {
         outputs[i] = malloc(elements(shapes + 4 * i, ranks[i]) * sizeof **outputs);
         if (!outputs[i]) {
-            status = fail("not enough memory");
+            status = fail("out of memory");
         }
     }
     const float* input = image;

@@ -4,7 +4,8 @@
 
 The file has one image in the shape that the network was converted with, of pixels that are prepared as in training (channels first):
 `numpy.ndarray.tofile` and ``bmx-classify --save-input`` write such files. The first output is printed, the scores of the classes, a number
-in each line. LIBRARY is the path of the shared library; without it the system looks for libbmx_melius.so, also in LD_LIBRARY_PATH.
+in each line. LIBRARY is the path of the shared library; without it the system looks for libbmx_melius.so, in the folders of ldconfig and
+of LD_LIBRARY_PATH.
 """
 
 import ctypes

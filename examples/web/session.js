@@ -80,7 +80,7 @@ class Session {
         const allocate = (bytes) => {
             const at = this.engine._malloc(bytes);
             if (!at) {
-                throw new Error('not enough memory');
+                throw new Error('out of memory');
             }
             allocated.push(at);
             return at;

@@ -33,17 +33,14 @@ constexpr const char* kUsage =
     "The exit status is 0, or 1 if anything failed. After an image that cannot be read the others are still "
     "classified.\n";
 
-constexpr const char *kTop = "--top", *kThreads = "--threads", *kSaveInput = "--save-input";  // options with a value
-
 struct Arguments {
-    size_t top = 5;
-    int threads = 0;
+    int top = 5, threads = 0;
     bool json = false, version = false, help = false;
     std::string save_input, prefix;
     std::vector<std::string> images;
 };
 
-long whole_number(const std::string& name, const std::string& text, long least, long most) {
+int whole_number(const std::string& name, const std::string& text, int least, int most) {
     char* end = nullptr;
     errno = 0;
     const long number = std::strtol(text.c_str(), &end, 10);
@@ -51,7 +48,7 @@ long whole_number(const std::string& name, const std::string& text, long least, 
         throw Error(name + " must be a whole number from " + std::to_string(least) + " to " + std::to_string(most) +
                     ", not '" + text + "'");
     }
-    return number;
+    return static_cast<int>(number);
 }
 
 std::string without(std::string text, const std::string& ending) {
@@ -61,56 +58,67 @@ std::string without(std::string text, const std::string& ending) {
     return text;
 }
 
-// Returns the words, those such as --top=3 as two.
-std::vector<std::string> separated(const std::vector<std::string>& words) {
-    std::vector<std::string> result;
-    bool only_names = false;
-    for (const std::string& word : words) {
-        only_names = only_names || word == "--";
-        const size_t equals = word.find('=');
-        const std::string name = word.substr(0, equals);
-        if (!only_names && equals != std::string::npos && (name == kTop || name == kThreads || name == kSaveInput)) {
-            result.push_back(name);
-            result.push_back(word.substr(equals + 1));
-        } else {
-            result.push_back(word);
+struct Option {
+    const char* name;
+    bool has_value;
+    void (*apply)(Arguments&, const std::string& value);
+};
+
+const Option kOptions[] = {
+    {"--top", true, [](Arguments& a, const std::string& value) { a.top = whole_number("--top", value, 1, 1 << 30); }},
+    {"--threads", true,
+     [](Arguments& a, const std::string& value) { a.threads = whole_number("--threads", value, 1, 1024); }},
+    {"--save-input", true,
+     [](Arguments& a, const std::string& value) {
+         if (value.empty()) {
+             throw Error("--save-input needs the name of a file");
+         }
+         a.save_input = value;
+     }},
+    {"--json", false, [](Arguments& a, const std::string&) { a.json = true; }},
+    {"--version", false, [](Arguments& a, const std::string&) { a.version = true; }},
+    {"--help", false, [](Arguments& a, const std::string&) { a.help = true; }},
+    {"-h", false, [](Arguments& a, const std::string&) { a.help = true; }},
+};
+
+const Option& option_of(const std::string& name) {
+    for (const Option& option : kOptions) {
+        if (name == option.name) {
+            return option;
         }
     }
-    return result;
+    throw Error("unknown option " + name + "; bmx-classify --help lists the options");
 }
 
-Arguments parse(const std::vector<std::string>& words) {
-    Arguments result;
+// Sets the options, `--top 3` or `--top=3`, and returns the other words.
+std::vector<std::string> parse_options(const std::vector<std::string>& words, Arguments& result) {
     std::vector<std::string> names;
     bool only_names = false;
     for (size_t i = 0; i < words.size(); i++) {
         const std::string& word = words[i];
-        const auto value = [&]() -> const std::string& {
-            if (i + 1 == words.size()) {
-                throw Error(word + " needs a value; bmx-classify --help explains it");
-            }
-            return words[++i];
-        };
         if (only_names || word.size() < 2 || word[0] != '-') {
             names.push_back(word);
         } else if (word == "--") {
             only_names = true;
-        } else if (word == kTop) {
-            result.top = static_cast<size_t>(whole_number(word, value(), 1, 1 << 30));
-        } else if (word == kThreads) {
-            result.threads = static_cast<int>(whole_number(word, value(), 1, 1024));
-        } else if (word == kSaveInput) {
-            result.save_input = value();
-        } else if (word == "--json") {
-            result.json = true;
-        } else if (word == "--version") {
-            result.version = true;
-        } else if (word == "--help" || word == "-h") {
-            result.help = true;
         } else {
-            throw Error("unknown option " + word + "; bmx-classify --help lists the options");
+            const size_t equals = word.find('=');
+            const Option& option = option_of(word.substr(0, equals));
+            const bool has_own_value = equals != std::string::npos;
+            if (has_own_value && !option.has_value) {
+                throw Error(std::string(option.name) + " takes no value");
+            }
+            if (option.has_value && !has_own_value && i + 1 == words.size()) {
+                throw Error(word + " needs a value; bmx-classify --help explains it");
+            }
+            option.apply(result, has_own_value ? word.substr(equals + 1) : option.has_value ? words[++i] : "");
         }
     }
+    return names;
+}
+
+Arguments parse(const std::vector<std::string>& words) {
+    Arguments result;
+    const std::vector<std::string> names = parse_options(words, result);
     if (result.help || result.version) {
         return result;
     }
@@ -176,7 +184,8 @@ int run(const Arguments& arguments) {
         if (!arguments.save_input.empty()) {
             write_numbers(arguments.save_input, input);
         }
-        const std::vector<Class> classes = network.classify(input, arguments.top, arguments.threads, path);
+        const std::vector<Class> classes =
+            network.classify(input, static_cast<size_t>(arguments.top), arguments.threads, path);
         if (arguments.json) {
             predictions.push_back(json_of(network, path, classes));
         } else {
@@ -198,7 +207,7 @@ int run(const Arguments& arguments) {
 
 int main(int count, char** words) {
     try {
-        const classify::Arguments arguments = classify::parse(classify::separated({words + 1, words + count}));
+        const classify::Arguments arguments = classify::parse({words + 1, words + count});
         if (arguments.help) {
             std::printf("%s", classify::kUsage);
             return 0;
@@ -210,7 +219,7 @@ int main(int count, char** words) {
         }
         return classify::run(arguments);
     } catch (const std::bad_alloc&) {
-        std::fprintf(stderr, "error: not enough memory\n");
+        std::fprintf(stderr, "error: out of memory\n");
     } catch (const std::exception& error) {
         std::fprintf(stderr, "error: %s\n", error.what());
     }

@@ -79,7 +79,7 @@ Image decode_png(const std::string& content, int64_t channels) {
     decoder.state = png_create_read_struct(PNG_LIBPNG_VER_STRING, &decoder, fail, ignore);
     decoder.info = decoder.state ? png_create_info_struct(decoder.state) : nullptr;
     if (!decoder.info) {
-        throw Error("not enough memory");
+        throw Error("out of memory");
     }
     Image image;
     std::vector<png_bytep> rows;

@@ -67,14 +67,15 @@ size_t bmx_program_outputs(const bmx_program* program);
  * only the first two numbers are written; 0 if there is no such input. */
 int bmx_program_input_shape(const bmx_program* program, size_t input, int64_t shape[4]);
 
-/* Infer the shapes and ranks of the outputs. Shapes are 4 numbers for each input or output, unused ones 0. The first
- * one is the batch, which is at least 1 and the same for all inputs. Return 0, or 1 on failure. */
+/* Infer the shapes and ranks of the outputs. Shapes are 4 numbers for each input or output, of which an input or output
+ * of rank 2 uses the first two; the others are ignored in inputs and 0 in outputs. The first one is the batch, which is
+ * at least 1 and the same for all inputs. Return 0, or 1 on failure. */
 int bmx_program_infer(const bmx_program* program, const int64_t* input_shapes, int64_t* output_shapes,
                       int* output_ranks);
 
 /* Return the default number of threads of a run: the number of cores available to the process (by its affinity and the
  * CPU quota of its control group, version 2), or the environment variable OMP_NUM_THREADS if that is less. It is
- * constant during the lifetime of a process. */
+ * constant during the lifetime of a process. Return 1 on failure. */
 int bmx_default_threads(void);
 
 /* Run the program on contiguous float32 arrays of finite numbers, which must not overlap. Results for NaN and

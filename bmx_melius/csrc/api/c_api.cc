@@ -43,7 +43,7 @@ Result guarded(Result failure, const Function& function) {
     try {
         return function();
     } catch (const std::bad_alloc&) {
-        set_error("not enough memory");
+        set_error("out of memory");
     } catch (const std::exception& error) {
         set_error(error.what());
     } catch (...) {
@@ -54,21 +54,21 @@ Result guarded(Result failure, const Function& function) {
 
 // Returns a pointer that a caller has passed. Throws Error if it is NULL.
 template <class Pointer>
-Pointer given(Pointer pointer, const char* name) {
+Pointer require_non_null(Pointer pointer, const char* name) {
     if (!pointer) {
         throw bmx::Error(std::string(name) + " is NULL");
     }
     return pointer;
 }
 
-const bmx::Engine& engine_of(const bmx_program* program) { return given(program, "program")->engine; }
+const bmx::Engine& engine_of(const bmx_program* program) { return require_non_null(program, "program")->engine; }
 
 const bmx::Program& parsed(const bmx_program* program) { return engine_of(program).program(); }
 
 // Throws Error if one of the arrays of a run is NULL.
 template <class Pointer>
 void require_arrays(const Pointer* arrays, size_t count, const char* name) {
-    given(arrays, name);
+    require_non_null(arrays, name);
     for (size_t i = 0; i < count; i++) {
         if (!arrays[i]) {
             throw bmx::Error(std::string(name) + "[" + std::to_string(i) + "] is NULL");
@@ -78,7 +78,7 @@ void require_arrays(const Pointer* arrays, size_t count, const char* name) {
 
 // `shapes`: 4 numbers for each input, of which flat ones have 2.
 bmx::InputSizes sizes_of(const bmx::Program& program, const int64_t* shapes) {
-    given(shapes, "input_shapes");
+    require_non_null(shapes, "input_shapes");
     std::vector<bmx::Shape> inputs;
     for (const bmx::Value& input : program.inputs()) {
         inputs.emplace_back(shapes, shapes + (input.flat ? 2 : 4));
@@ -128,14 +128,15 @@ BMX_EXPORT const char* bmx_available_isas(void) {
 }
 
 BMX_EXPORT bmx_program* bmx_program_create(const int32_t* words, size_t count, int precision) {
-    return guarded<bmx_program*>(
-        nullptr, [&] { return new bmx_program{{given(words, "words"), count, checked_precision(precision)}}; });
+    return guarded<bmx_program*>(nullptr, [&] {
+        return new bmx_program{{require_non_null(words, "words"), count, checked_precision(precision)}};
+    });
 }
 
 BMX_EXPORT bmx_program* bmx_program_load(const char* path, int precision) {
     return guarded<bmx_program*>(nullptr, [&] {
         const bmx::Precision wanted = checked_precision(precision);
-        const std::string file = given(path, "path");
+        const std::string file = require_non_null(path, "path");
         return program_in_file(bmx::read_program_words(file), wanted, file);
     });
 }
@@ -143,7 +144,7 @@ BMX_EXPORT bmx_program* bmx_program_load(const char* path, int precision) {
 BMX_EXPORT bmx_program* bmx_program_load_memory(const void* content, size_t bytes, int precision) {
     return guarded<bmx_program*>(nullptr, [&] {
         const bmx::Precision wanted = checked_precision(precision);
-        const uint8_t* const begin = static_cast<const uint8_t*>(given(content, "content"));
+        const uint8_t* const begin = static_cast<const uint8_t*>(require_non_null(content, "content"));
         return program_in_file(bmx::find_program_words(begin, bytes, "content"), wanted, "content");
     });
 }
@@ -161,7 +162,7 @@ BMX_EXPORT size_t bmx_program_outputs(const bmx_program* program) {
 BMX_EXPORT int bmx_program_input_shape(const bmx_program* program, size_t input, int64_t shape[4]) {
     return guarded(0, [&] {
         const std::vector<bmx::Value>& inputs = parsed(program).inputs();
-        given(shape, "shape");
+        require_non_null(shape, "shape");
         if (input >= inputs.size()) {
             throw bmx::Error("there is no input " + std::to_string(input) + ": the program has " +
                              std::to_string(inputs.size()));
@@ -183,8 +184,8 @@ BMX_EXPORT int bmx_program_infer(const bmx_program* program, const int64_t* inpu
     return guarded(1, [&] {
         const bmx::Program& layers = parsed(program);
         const bmx::InputSizes sizes = sizes_of(layers, input_shapes);
-        given(output_shapes, "output_shapes");
-        given(output_ranks, "output_ranks");
+        require_non_null(output_shapes, "output_shapes");
+        require_non_null(output_ranks, "output_ranks");
         const std::vector<bmx::Value> values = layers.infer(sizes.maps);
         for (size_t i = 0; i < layers.outputs().size(); i++) {
             bmx::Shape shape = bmx::shape_of(values[layers.outputs()[i]], sizes.batch);
@@ -196,7 +197,9 @@ BMX_EXPORT int bmx_program_infer(const bmx_program* program, const int64_t* inpu
     });
 }
 
-BMX_EXPORT int bmx_default_threads(void) { return bmx::threads_of_run(0); }
+BMX_EXPORT int bmx_default_threads(void) {
+    return guarded(1, [] { return bmx::threads_of_run(0); });
+}
 
 BMX_EXPORT int bmx_program_run(const bmx_program* program, const int64_t* input_shapes, const float* const* inputs,
                                float* const* outputs, int threads) {
@@ -220,7 +223,7 @@ BMX_EXPORT int bmx_program_profile(const bmx_program* program, const int64_t* in
         const bmx::InputSizes sizes = sizes_of(parsed(program), input_shapes);
         require_arrays(inputs, bmx_program_inputs(program), "inputs");
         require_arrays(outputs, bmx_program_outputs(program), "outputs");
-        given(callback, "callback");
+        require_non_null(callback, "callback");
         for (const bmx::StepReport& step : program->engine.profile(sizes, inputs, outputs, threads)) {
             callback(context, step.name.c_str(), step.seconds, step.macs, step.binary);
         }
@@ -230,7 +233,7 @@ BMX_EXPORT int bmx_program_profile(const bmx_program* program, const int64_t* in
 
 BMX_EXPORT int bmx_measure_peaks(double seconds, bmx_peak_callback callback, void* context) {
     return guarded(1, [&] {
-        given(callback, "callback");
+        require_non_null(callback, "callback");
         if (!(seconds > 0 && std::isfinite(seconds))) {
             throw bmx::Error("seconds is " + std::to_string(seconds) + "; it must be a positive, finite number");
         }

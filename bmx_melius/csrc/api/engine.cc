@@ -38,7 +38,7 @@ class Arena {
   public:
     explicit Arena(size_t bytes) : data_(static_cast<uint8_t*>(::operator new(bytes, kAlignment, std::nothrow))) {
         if (!data_) {
-            throw Error("not enough memory: a run needs " + std::to_string(bytes) + " bytes");
+            throw Error("out of memory: a run needs " + std::to_string(bytes) + " bytes");
         }
     }
     Arena(Arena&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }

@@ -75,13 +75,21 @@ constexpr uint32_t kAvxState = 0x6, kAvx512State = 0xe6;
 
 #elif defined(__aarch64__)
 
-// The kernels of dotprod rely on lookups that are as fast as additions. According to LLVM's models of processors, those
-// without dotprod, such as Cortex-A72, have slower ones, and so has Neoverse V1, which has SVE but not SVE2.
-[[maybe_unused]] bool cpu_has_dotprod() {
-    constexpr unsigned long asimddp = 1ul << 20, sve = 1ul << 22, sve2 = 1ul << 1;  // older headers lack these names
-    const unsigned long features = getauxval(AT_HWCAP);
-    return (features & asimddp) && (!(features & sve) || (getauxval(AT_HWCAP2) & sve2));
+// Bits of AT_HWCAP and, the last one, of AT_HWCAP2, which older headers lack.
+constexpr unsigned long kDotProducts = 1ul << 20, kSve = 1ul << 22, kSve2 = 1ul << 1;
+
+// Returns whether the processor has dot products and byte lookups that are as fast as additions, on which the kernels
+// of dotprod rely. According to LLVM's models, processors without dot products have slower ones, and so has Neoverse
+// V1.
+constexpr bool has_dotprod(unsigned long hwcap, unsigned long hwcap2) {
+    return (hwcap & kDotProducts) && (!(hwcap & kSve) || (hwcap2 & kSve2));
 }
+static_assert(!has_dotprod(0, 0), "Cortex-A72");
+static_assert(has_dotprod(kDotProducts, 0), "Cortex-A76");
+static_assert(!has_dotprod(kDotProducts | kSve, 0), "Neoverse V1");
+static_assert(has_dotprod(kDotProducts | kSve, kSve2), "Neoverse V2");
+
+[[maybe_unused]] bool cpu_has_dotprod() { return has_dotprod(getauxval(AT_HWCAP), getauxval(AT_HWCAP2)); }
 
 #endif
 

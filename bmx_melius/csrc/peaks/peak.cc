@@ -30,7 +30,7 @@ constexpr Method kMethods[] = {
     {"reference", "xor, popcount, add", true, popcount_reference},
     {"reference", "multiply-add", false, float_reference},
 #ifdef BMX_HAVE_AVX2
-    {"avx2", "xor, popcount of half bytes, add", true, popcount_avx2},
+    {"avx2", "xor, popcount of nibbles, add", true, popcount_avx2},
     {"avx2", "carry-save", true, carry_save_avx2},
     {"avx2", "lookup", true, lookup_avx2},
     {"avx2", "fused multiply-add", false, float_avx2},

@@ -19,7 +19,7 @@ struct Carries {
 
 constexpr auto kHide = [](auto& x) BMX_INLINED { asm("" : "+x"(x)); };
 
-__m256i counts_of_half_bytes() {
+__m256i counts_of_nibbles() {
     return _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
 }
 
@@ -40,9 +40,9 @@ __m256i counts_of_half_bytes() {
 
 }  // namespace
 
-// There is no population count: two byte shuffles look up the counts of 64 half bytes.
+// There is no population count: two byte shuffles look up the counts of 64 nibbles.
 double popcount_avx2(Operands operands, double seconds) {
-    const __m256i word = _mm256_set1_epi32(~kSeed), table = counts_of_half_bytes();
+    const __m256i word = _mm256_set1_epi32(~kSeed), table = counts_of_nibbles();
     return rate_of_chains<8, 4, 1>(operands, seconds, 256, _mm256_setzero_si256(), _mm256_set1_epi32(kSeed), kHide,
                                    [&](__m256i& sum, const __m256i(&x)[1])
                                        BMX_INLINED { sum = counted(sum, _mm256_xor_si256(x[0], word), table); });
@@ -50,7 +50,7 @@ double popcount_avx2(Operands operands, double seconds) {
 
 // Full adders reduce four words to one of carries, which is counted (Harley and Seal).
 double carry_save_avx2(Operands operands, double seconds) {
-    const __m256i word = _mm256_set1_epi32(~kSeed), table = counts_of_half_bytes(), zero = _mm256_setzero_si256();
+    const __m256i word = _mm256_set1_epi32(~kSeed), table = counts_of_nibbles(), zero = _mm256_setzero_si256();
     return rate_of_chains<2, 1, kVectors>(
         operands, seconds, kVectors * 256, Carries{zero, zero, zero}, table, kHide,
         [&](Carries& sum, const __m256i(&x)[kVectors]) BMX_INLINED {
@@ -64,9 +64,9 @@ double carry_save_avx2(Operands operands, double seconds) {
 }
 
 // The steps of binary_lookup.h: a shuffle counts four elements of 32 filters and a pair of pixels, and four of its
-// results can be added before a half byte overflows.
+// results can be added before a nibble overflows.
 double lookup_avx2(Operands operands, double seconds) {
-    const __m256i table = counts_of_half_bytes(), zero = _mm256_setzero_si256();
+    const __m256i table = counts_of_nibbles(), zero = _mm256_setzero_si256();
     return rate_of_chains<2, 2, kVectors>(operands, seconds, kVectors * 32. * 4 * 2, ByteSums{zero, zero}, table, kHide,
                                           [&](ByteSums& sums, const __m256i(&x)[kVectors]) BMX_INLINED {
                                               __m256i sum = _mm256_shuffle_epi8(table, x[0]);

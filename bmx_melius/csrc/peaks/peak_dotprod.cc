@@ -16,7 +16,7 @@ constexpr auto kHide = [](uint8x16_t& x) BMX_INLINED { asm("" : "+w"(x)); };
 }  // namespace
 
 // The steps of binary_lookup.h: a lookup counts four elements of 16 filters and a pair of pixels, and six of its
-// results can be added before a half byte overflows.
+// results can be added before a nibble overflows.
 double lookup_dotprod(Operands operands, double seconds) {
     static const uint8_t kCounts[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
     const uint8x16_t table = vld1q_u8(kCounts), zero = vdupq_n_u8(0);

@@ -90,20 +90,20 @@ void pack_planes(const float* x, ptrdiff_t stride, int pixels, int channels, con
     }
 }
 
-// A unit holds the half bytes of a word, each in a byte.
+// A unit holds the nibbles of a word, each in a byte.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     const __m128i low = _mm_set1_epi8(15);
-    const auto half_bytes = [&](__m128i bytes) {
+    const auto nibbles = [&](__m128i bytes) {
         return _mm_unpacklo_epi8(_mm_and_si128(bytes, low), _mm_and_si128(_mm_srli_epi16(bytes, 4), low));
     };
     for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride, words += units) {
         int unit = 0;
         for (; unit + 1 < units; unit += 2) {
-            const __m128i two = half_bytes(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(words + unit)));
+            const __m128i two = nibbles(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(words + unit)));
             _mm_storeu_si128(reinterpret_cast<__m128i*>(packed + unit * kUnitBytes), two);
         }
         if (unit < units) {
-            const __m128i one = half_bytes(_mm_cvtsi32_si128(static_cast<int>(words[unit])));
+            const __m128i one = nibbles(_mm_cvtsi32_si128(static_cast<int>(words[unit])));
             _mm_storel_epi64(reinterpret_cast<__m128i*>(packed + unit * kUnitBytes), one);
         }
     }

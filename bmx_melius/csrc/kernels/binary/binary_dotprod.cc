@@ -14,7 +14,7 @@
 namespace bmx {
 namespace {
 
-// A unit holds the half bytes of a word, each in a byte.
+// A unit holds the nibbles of a word, each in a byte.
 void expand(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride) {
     for (int pixel = 0; pixel < pixels; ++pixel, packed += packed_stride, words += units) {
         for (int unit = 0; unit < units; ++unit) {

@@ -6,7 +6,7 @@
 //
 // A packed map is padded and stored row by row, pixel by pixel. A pixel consists of `units` units of 32 elements. A
 // unit takes `unit_bytes` bytes, each with 32 / unit_bytes elements in its lowest bits: 4 bytes for bits (bit i =
-// element i), 8 for half bytes, 32 for one byte (0 or 1) per element. With groups, each group starts at a new unit.
+// element i), 8 for nibbles, 32 for one byte (0 or 1) per element. With groups, each group starts at a new unit.
 // Elements beyond the last channel of a group are 0.
 #pragma once
 #include <cstddef>

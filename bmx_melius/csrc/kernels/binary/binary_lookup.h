@@ -1,6 +1,6 @@
 // Counts of differing elements by table lookup, for the binary convolution with AVX2 and with NEON (dotprod).
 //
-// A step covers four elements (half a byte) of a pair of pixels and 32 filters, a strip: the activations of the pair
+// A step covers four elements (a nibble) of a pair of pixels and 32 filters, a strip: the activations of the pair
 // select a table of 16 bytes, and a byte shuffle looks up one byte in it for each filter, with the weights as indices.
 // The low half of the byte is the number of the first pixel, the high half that of the second.
 //
@@ -12,7 +12,7 @@
 // number for each pixel.
 //
 // The layout of the prepared weights is [strip]: constants of its filters, then [tap][unit][byte][32], where each byte
-// of the map has a vector: half a byte of filters 0, 16, 1, 17, ...
+// of the map has a vector: a nibble of filters 0, 16, 1, 17, ...
 #pragma once
 #include <cstring>
 #include <type_traits>
@@ -33,12 +33,12 @@ namespace {
 
 constexpr int kUnitSteps = 8;
 constexpr int kTableBits = 4, kTableBytes = 1 << kTableBits, kVectorBytes = 32, kStripFilters = 32;
-constexpr int kSumSteps = 6;         // steps whose sum, up to 12, fits in half a byte
+constexpr int kSumSteps = 6;         // steps whose sum, up to 12, fits in a nibble
 constexpr int kBlockUnits = 3;       // units of a whole number of such sums
 constexpr int kMostUnits = 15;       // units whose sum, up to 15 * 8 * 2, fits in a byte
 constexpr int kWideWeights = 32767;  // with more weights, results need 32 bits
 
-// The tables, indexed by half a byte of the first pixel and, times 16, of the second one.
+// The tables, indexed by a nibble of the first pixel and, times 16, of the second one.
 struct alignas(64) Tables {
     uint8_t bytes[256 * kTableBytes] = {};
 
@@ -89,9 +89,9 @@ inline void prepare_weights(const BinaryConv& conv, const uint32_t* words, void*
             const int i = filter - strip.begin, byte = i % kLanes * 2 + i / kLanes;
             int differing = 0;
             for (size_t k = 0; k < filter_words * kUnitSteps; ++k) {
-                const int half_byte = words[filter * filter_words + k / kUnitSteps] >> k % kUnitSteps * 4 & 15;
-                to.steps[k * kVectorBytes + byte] = static_cast<uint8_t>(half_byte);
-                differing += 4 - Tables::count(half_byte) % 2;
+                const int nibble = words[filter * filter_words + k / kUnitSteps] >> k % kUnitSteps * 4 & 15;
+                to.steps[k * kVectorBytes + byte] = static_cast<uint8_t>(nibble);
+                differing += 4 - Tables::count(nibble) % 2;
             }
             to.constants[i] = affine.constant - affine.scale * differing;
         }

@@ -1,5 +1,5 @@
 // Pairs of pixels of a packed map, for the lookups of the binary convolution: offsets of their tables, and
-// numbers of half bytes with an odd number of set bits (see binary_lookup.h).
+// numbers of nibbles with an odd number of set bits (see binary_lookup.h).
 //
 // A pair is a pixel of the left half of a row of the output and the pixel half a row to the right of it. Their windows
 // consist of pairs of pixels of the map with the same distance, half as many as pixels; of neighbouring pixels there
@@ -19,7 +19,7 @@ struct Pair {
     const uint16_t* offsets;  // of the tables of its window
     ptrdiff_t output;         // place of the results of its first pixel, in elements
     bool has_second;          // the last pair of a row has no second pixel if the number of columns is odd
-    int odd[2];               // numbers of half bytes under the windows with an odd number of set bits
+    int odd[2];               // numbers of nibbles under the windows with an odd number of set bits
 };
 
 class PairRows {

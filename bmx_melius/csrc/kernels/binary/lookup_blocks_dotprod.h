@@ -39,19 +39,19 @@ struct StepOperands {
     asm volatile(
         "tbl %0.16b, {%4.16b}, %2.16b\n\ttbl %1.16b, {%4.16b}, %3.16b\n\t"
         "tbl %2.16b, {%5.16b}, %2.16b\n\ttbl %3.16b, {%5.16b}, %3.16b"
-        : "=&w"(first.halves[0]), "=&w"(first.halves[1]), "+w"(weights.halves[0]), "+w"(weights.halves[1])
+        : "=&w"(first.halves[0]), "=&w"(first.halves[1]), "+&w"(weights.halves[0]), "+w"(weights.halves[1])
         : "w"(tables[0]), "w"(tables[1]));
 }
 
 [[gnu::always_inline]] inline void add_numbers(const Vector& numbers, Vector& sum) {
     asm volatile("add %0.16b, %0.16b, %2.16b\n\tadd %1.16b, %1.16b, %3.16b"
-                 : "+w"(sum.halves[0]), "+w"(sum.halves[1])
+                 : "+&w"(sum.halves[0]), "+w"(sum.halves[1])
                  : "w"(numbers.halves[0]), "w"(numbers.halves[1]));
 }
 
 // Adds a sum of a few steps to sums of bytes (ByteSums::add).
 [[gnu::always_inline]] inline void add_sum(uint8x16_t sum, uint8x16_t& bytes, uint8x16_t& shifted) {
-    asm volatile("add %0.16b, %0.16b, %2.16b\n\tusra %1.16b, %2.16b, #4" : "+w"(bytes), "+w"(shifted) : "w"(sum));
+    asm volatile("add %0.16b, %0.16b, %2.16b\n\tusra %1.16b, %2.16b, #4" : "+&w"(bytes), "+w"(shifted) : "w"(sum));
 }
 
 // add_blocks for 2 pairs and 2 strips.

@@ -8,7 +8,7 @@
 namespace bmx {
 namespace {
 
-constexpr int kUnitBytes = 8;  // of the packed map: half a byte in each
+constexpr int kUnitBytes = 8;  // of the packed map: a nibble in each
 
 using Vector = __m256i;
 using Table = __m256i;  // the same 16 bytes in both halves
@@ -87,7 +87,7 @@ inline Vector offsets_of(const uint8_t* first, const uint8_t* second) {
     return _mm256_or_si256(_mm256_slli_epi16(a, 4), _mm256_slli_epi16(b, 8));
 }
 
-// Returns the number of half bytes, of `units` units of the map, with an odd number of set bits.
+// Returns the number of nibbles, of `units` units of the map, with an odd number of set bits.
 inline int count_odd(const uint8_t* from, ptrdiff_t units) {
     const __m128i is_odd = _mm_setr_epi8(0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0);
     __m128i count = _mm_setzero_si128();

@@ -8,7 +8,7 @@
 namespace bmx {
 namespace {
 
-constexpr int kUnitBytes = 8;  // of the packed map: half a byte in each
+constexpr int kUnitBytes = 8;  // of the packed map: a nibble in each
 
 struct Vector {
     uint8x16_t halves[2];
@@ -35,33 +35,33 @@ inline Vector look_up(Table table, const Vector& indices) {
     return of_halves([&](uint8x16_t x) { return vqtbl1q_u8(table, x); }, indices);
 }
 
-inline uint16x8_t words_of(uint8x16_t x) { return vreinterpretq_u16_u8(x); }
-inline uint32x4_t longs_of(uint8x16_t x) { return vreinterpretq_u32_u8(x); }
-inline uint8x16_t bytes_of(uint16x8_t x) { return vreinterpretq_u8_u16(x); }
-inline uint8x16_t bytes_of(uint32x4_t x) { return vreinterpretq_u8_u32(x); }
-inline uint8x16_t bytes_of(int32x4_t x) { return vreinterpretq_u8_s32(x); }
+inline uint16x8_t as_u16(uint8x16_t x) { return vreinterpretq_u16_u8(x); }
+inline uint32x4_t as_u32(uint8x16_t x) { return vreinterpretq_u32_u8(x); }
+inline uint8x16_t as_u8(uint16x8_t x) { return vreinterpretq_u8_u16(x); }
+inline uint8x16_t as_u8(uint32x4_t x) { return vreinterpretq_u8_u32(x); }
+inline uint8x16_t as_u8(int32x4_t x) { return vreinterpretq_u8_s32(x); }
 
 inline Vector add8(const Vector& a, const Vector& b) {
     return of_halves([](uint8x16_t x, uint8x16_t y) { return vaddq_u8(x, y); }, a, b);
 }
 inline Vector add16(const Vector& a, const Vector& b) {
-    return of_halves([](uint8x16_t x, uint8x16_t y) { return bytes_of(vaddq_u16(words_of(x), words_of(y))); }, a, b);
+    return of_halves([](uint8x16_t x, uint8x16_t y) { return as_u8(vaddq_u16(as_u16(x), as_u16(y))); }, a, b);
 }
 inline Vector add32(const Vector& a, const Vector& b) {
-    return of_halves([](uint8x16_t x, uint8x16_t y) { return bytes_of(vaddq_u32(longs_of(x), longs_of(y))); }, a, b);
+    return of_halves([](uint8x16_t x, uint8x16_t y) { return as_u8(vaddq_u32(as_u32(x), as_u32(y))); }, a, b);
 }
 inline Vector subtract16(const Vector& a, const Vector& b) {
-    return of_halves([](uint8x16_t x, uint8x16_t y) { return bytes_of(vsubq_u16(words_of(x), words_of(y))); }, a, b);
+    return of_halves([](uint8x16_t x, uint8x16_t y) { return as_u8(vsubq_u16(as_u16(x), as_u16(y))); }, a, b);
 }
 inline Vector subtract32(const Vector& a, const Vector& b) {
-    return of_halves([](uint8x16_t x, uint8x16_t y) { return bytes_of(vsubq_u32(longs_of(x), longs_of(y))); }, a, b);
+    return of_halves([](uint8x16_t x, uint8x16_t y) { return as_u8(vsubq_u32(as_u32(x), as_u32(y))); }, a, b);
 }
 inline Vector set16(int x) {
-    const uint8x16_t half = bytes_of(vdupq_n_u16(static_cast<uint16_t>(x)));
+    const uint8x16_t half = as_u8(vdupq_n_u16(static_cast<uint16_t>(x)));
     return {{half, half}};
 }
 inline Vector set32(int x) {
-    const uint8x16_t half = bytes_of(vdupq_n_s32(x));
+    const uint8x16_t half = as_u8(vdupq_n_s32(x));
     return {{half, half}};
 }
 
@@ -70,24 +70,24 @@ struct Shift {
     explicit Shift(int count) : count(count) {}
     Vector of16(const Vector& x) const {
         const int16x8_t counts = vdupq_n_s16(static_cast<int16_t>(count));
-        return of_halves([&](uint8x16_t half) { return bytes_of(vshlq_u16(words_of(half), counts)); }, x);
+        return of_halves([&](uint8x16_t half) { return as_u8(vshlq_u16(as_u16(half), counts)); }, x);
     }
     Vector of32(const Vector& x) const {
         const int32x4_t counts = vdupq_n_s32(count);
-        return of_halves([&](uint8x16_t half) { return bytes_of(vshlq_u32(longs_of(half), counts)); }, x);
+        return of_halves([&](uint8x16_t half) { return as_u8(vshlq_u32(as_u32(half), counts)); }, x);
     }
 };
 
 // Widens the first (half = 0) or the last 8 numbers of 16 bits.
 template <int half>
 inline Vector widen_unsigned(const Vector& words) {
-    const uint16x8_t x = words_of(words.halves[half]);
-    return {{bytes_of(vmovl_u16(vget_low_u16(x))), bytes_of(vmovl_high_u16(x))}};
+    const uint16x8_t x = as_u16(words.halves[half]);
+    return {{as_u8(vmovl_u16(vget_low_u16(x))), as_u8(vmovl_high_u16(x))}};
 }
 template <int half>
 inline Vector widen_signed(const Vector& words) {
     const int16x8_t x = vreinterpretq_s16_u8(words.halves[half]);
-    return {{bytes_of(vmovl_s16(vget_low_s16(x))), bytes_of(vmovl_high_s16(x))}};
+    return {{as_u8(vmovl_s16(vget_low_s16(x))), as_u8(vmovl_high_s16(x))}};
 }
 
 // Stores 8 integers of 32 bits as floats; with an addend, its sums with them.
@@ -111,8 +111,8 @@ struct ByteSums {
 
     // Computes the sums of the even and odd bytes of the first pixel, then of the second one, in 16 bits.
     [[gnu::always_inline]] void separate(Vector (&words)[4]) const {
-        const auto even = [](uint8x16_t x) { return bytes_of(vandq_u16(words_of(x), vdupq_n_u16(255))); };
-        const auto odd = [](uint8x16_t x) { return bytes_of(vshrq_n_u16(words_of(x), 8)); };
+        const auto even = [](uint8x16_t x) { return as_u8(vandq_u16(as_u16(x), vdupq_n_u16(255))); };
+        const auto odd = [](uint8x16_t x) { return as_u8(vshrq_n_u16(as_u16(x), 8)); };
         const Vector first =
             of_halves([](uint8x16_t x, uint8x16_t b) { return vsubq_u8(x, vshlq_n_u8(b, 4)); }, bytes, shifted);
         words[0] = of_halves(even, first);
@@ -128,7 +128,7 @@ inline Vector offsets_of(const uint8_t* first, const uint8_t* second) {
     return {{vzip1q_u8(a, b), vzip2q_u8(a, b)}};
 }
 
-// Returns the number of half bytes, of `units` units of the map, with an odd number of set bits.
+// Returns the number of nibbles, of `units` units of the map, with an odd number of set bits.
 inline int count_odd(const uint8_t* from, ptrdiff_t units) {
     static const uint8_t kIsOdd[16] = {0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0};
     const uint8x16_t is_odd = vld1q_u8(kIsOdd);
