@@ -108,4 +108,11 @@ bool is_renaming(const Program& program, int operation) {
     return o.op == Op::unflatten || (o.op == Op::flatten && x.height * x.width == 1);
 }
 
+bool is_depthwise(const Program& program, int operation) {
+    const Operation& o = program.operations()[operation];
+    const Attributes& a = o.attributes;
+    return o.op == Op::conv && a.taps() > 1 && a.groups > 1 && a.groups == a.out_channels &&
+           a.groups == program.values()[o.inputs[0]].channels;
+}
+
 }  // namespace bmx

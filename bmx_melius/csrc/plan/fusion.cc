@@ -1,16 +1,20 @@
 #include "plan/fusion.h"
 
+#include "plan/patterns.h"
+
 namespace bmx {
 namespace {
 
-constexpr int kMostStemInputs = 16;      // channels per group up to which planar kernels are faster
-constexpr int kMostStemLayers = 16;      // layers are evaluated recursively, which limits their number by the stack
-constexpr size_t kMostElementwise = 32;  // operations of a chain; those of a long one are looked at many times
+constexpr int kMostStemLayers = 16;  // layers are evaluated recursively, which limits their number by the stack
 
 class Fuser {
   public:
     Fuser(const Program& program, const Facts& facts, const Views& views)
-        : program_(program), facts_(facts), views_(views), done_(program.operations().size()) {
+        : program_(program),
+          facts_(facts),
+          views_(views),
+          done_(program.operations().size()),
+          patterns_(program, facts, views, fusion_.maker) {
         fusion_.maker.assign(program.values().size(), -1);
         fusion_.packer.assign(program.values().size(), -1);
     }
@@ -170,14 +174,9 @@ class Fuser {
 
     // --- stem
 
-    bool is_for_stem(int i) const {
-        const Value& x = program_.values()[operation(i).inputs[0]];
-        return operation(i).op == Op::conv && !x.flat && x.channels / operation(i).attributes.groups <= kMostStemInputs;
-    }
-
     bool starts_stem(int i) const {
         const int x = operation(i).inputs[0];
-        return is_input(x) && fusion_.maker[x] < 0 && is_for_stem(i);
+        return is_input(x) && fusion_.maker[x] < 0 && patterns_.is_for_stem(i);
     }
 
     bool is_faster_in_pixels(int i) const { return operation(i).attributes.taps() == 1 || is_depthwise(program_, i); }
@@ -186,12 +185,12 @@ class Fuser {
         std::vector<int> operations;
         int next = i;
         for (int layers = 0; next >= 0; layers++) {
-            const bool goes_on = layers < kMostStemLayers && is_for_stem(next);
+            const bool goes_on = layers < kMostStemLayers && patterns_.is_for_stem(next);
             if (!goes_on || (layers > 0 && is_faster_in_pixels(next))) {
                 break;
             }
             operations.push_back(next);
-            take_after(operations);
+            patterns_.take_after(operations);
             next = facts_.only_consumer(value_of(operations.back()));
         }
         if (next >= 0 && operation(next).op == Op::max_pool) {
@@ -203,73 +202,28 @@ class Fuser {
 
     // --- chains: normalization, pooling, ReLU, followed by shuffle and convolution, or by the mean
 
-    // Appends the operations after a convolution, the last one of `operations`, that its epilogue can compute.
-    void take_after(std::vector<int>& operations) const {
-        bool affine = false, relu = false;
-        while (!relu) {
-            const int next = facts_.only_consumer(value_of(operations.back()));
-            if (next >= 0 && operation(next).op == Op::relu) {
-                relu = true;
-            } else if (next >= 0 && operation(next).op == Op::affine && !affine) {
-                affine = true;
-            } else {
-                return;
-            }
-            operations.push_back(next);
-        }
-    }
-
-    struct Before {
-        std::vector<int> operations;
-        bool pools = false;
-        int next;  // the operation after them; -1 if there are none or several
-    };
-
-    // Returns the longest chain of normalization, pooling and ReLU from operation `i` on that one step can compute.
-    Before take_before(int i) const {
-        Before before;
-        bool relu = false;
-        for (before.next = i; before.next >= 0; before.next = facts_.only_consumer(value_of(before.next))) {
-            const Op op = operation(before.next).op;
-            if (op == Op::max_pool && !before.pools) {
-                before.pools = true;
-            } else if (op == Op::relu && !relu) {
-                relu = true;
-            } else if (op != Op::affine || !before.operations.empty()) {
-                break;
-            }
-            before.operations.push_back(before.next);
-        }
-        return before;
-    }
-
-    bool is_pointwise(int i) const {
-        const Attributes& a = operation(i).attributes;
-        return operation(i).op == Op::conv && a.taps() == 1 && !a.padded();
-    }
-
     void fuse_chain(int i) {
-        Before before = take_before(i);
+        FusionPatterns::Before before = patterns_.take_before(i);
         std::vector<int>& operations = before.operations;
         const int next = before.next;
         const bool shuffles = next >= 0 && operation(next).op == Op::shuffle;
         const int conv = shuffles ? facts_.only_consumer(value_of(next)) : next;
         StepKind kind = StepKind::pool;
         Number number = Number::f32;
-        if (conv >= 0 && is_pointwise(conv)) {
+        if (conv >= 0 && patterns_.is_pointwise(conv)) {
             kind = StepKind::conv;
             if (shuffles) {
                 operations.push_back(next);
             }
             operations.push_back(conv);
-            take_after(operations);
+            patterns_.take_after(operations);
         } else if (next >= 0 && operation(next).op == Op::global_avg_pool && !before.pools) {
             kind = StepKind::mean;
             operations.push_back(next);
         } else if (operations.empty() && operation(i).op == Op::conv) {
             kind = StepKind::conv;
             operations.push_back(i);
-            take_after(operations);
+            patterns_.take_after(operations);
         } else if (operations.empty()) {
             kind = StepKind::shuffle;
             number = facts_.ranges[value_of(i)].number();
@@ -286,71 +240,9 @@ class Fuser {
 
     // --- elementwise operations
 
-    // Returns whether operation `i` changes every element of value `x` separately, and its other operand, if it has
-    // one, is already computed. Sums of small integers are computed as such instead.
-    bool is_elementwise(int i, int x) const {
-        const Operation& o = operation(i);
-        switch (o.op) {
-            case Op::affine:
-            case Op::relu:
-            case Op::prelu:
-            case Op::elu:
-            case Op::gelu:
-            case Op::clip:
-            case Op::sigmoid:
-            case Op::abs:
-            case Op::scale_map:
-            case Op::shift_map:
-                return true;
-            case Op::add:
-                return facts_.ranges[value_of(i)].number() == Number::f32 && is_computed(other_operand(o, x));
-            case Op::maximum:
-                return is_computed(other_operand(o, x));
-            case Op::multiply:
-                return (o.inputs[0] == x || program_.values()[x] == program_.values()[o.inputs[0]]) &&
-                       is_computed(other_operand(o, x));
-            default:
-                return false;
-        }
+    bool starts_elementwise(int i) const {
+        return patterns_.is_worth_a_step(patterns_.elementwise_from(i, operation(i).inputs[0]), false);
     }
-
-    bool is_computed(int value) const {
-        for (const Part& part : views_.parts[value]) {
-            if (!is_input(part.value) && fusion_.maker[part.value] < 0) {
-                return false;
-            }
-        }
-        return true;
-    }
-
-    // Returns the elementwise operations that follow one another from operation `i` on, which reads value `x`.
-    std::vector<int> elementwise_from(int i, int x) const {
-        std::vector<int> chain;
-        for (; i >= 0 && chain.size() < kMostElementwise && is_elementwise(i, x); i = facts_.only_consumer(x)) {
-            chain.push_back(i);
-            x = value_of(i);
-        }
-        return chain;
-    }
-
-    // Returns whether a chain has an operation that only an elementwise step computes, or is not followed by a step
-    // that normalizes its input.
-    bool is_worth_a_step(const std::vector<int>& chain, bool after_convolution) const {
-        for (int i : chain) {
-            if (operation(i).op != Op::affine && operation(i).op != Op::relu) {
-                return true;
-            }
-        }
-        const int next = facts_.only_consumer(value_of(chain.back()));
-        if (next >= 0 && operation(next).op == Op::channel_mean) {
-            return true;
-        }
-        const bool absorbs = next >= 0 && (operation(next).op == Op::max_pool || operation(next).op == Op::shuffle ||
-                                           operation(next).op == Op::global_avg_pool || is_pointwise(next));
-        return after_convolution && !absorbs;
-    }
-
-    bool starts_elementwise(int i) const { return is_worth_a_step(elementwise_from(i, operation(i).inputs[0]), false); }
 
     // Appends elementwise operations to a group whose result so far is `x`.
     void append_elementwise(const std::vector<int>& chain, int x, Group& group) {
@@ -370,7 +262,7 @@ class Fuser {
     void fuse_elementwise(int i) {
         const int x = operation(i).inputs[0];
         Group group = {StepKind::elementwise, {}, {read(x)}, x};
-        append_elementwise(elementwise_from(i, x), x, group);
+        append_elementwise(patterns_.elementwise_from(i, x), x, group);
         const int next = group.operations.empty() ? i : facts_.only_consumer(group.result);
         if (next >= 0 && operation(next).op == Op::channel_mean) {
             group.operations.push_back(next);
@@ -402,8 +294,8 @@ class Fuser {
         if (next < 0) {
             return;
         }
-        const std::vector<int> chain = elementwise_from(next, x);
-        if (!chain.empty() && is_worth_a_step(chain, true)) {
+        const std::vector<int> chain = patterns_.elementwise_from(next, x);
+        if (!chain.empty() && patterns_.is_worth_a_step(chain, true)) {
             group.sums = group.number;
             append_elementwise(chain, x, group);
         }
@@ -444,21 +336,10 @@ class Fuser {
     const Views& views_;
     std::vector<bool> done_;  // by operation: whether it is part of a group
     Fusion fusion_;
+    const FusionPatterns patterns_;
 };
 
 }  // namespace
-
-int other_operand(const Operation& operation, int x) {
-    const std::vector<int>& inputs = operation.inputs;
-    return inputs.size() < 2 ? -1 : inputs[0] == x ? inputs[1] : inputs[0];
-}
-
-bool is_depthwise(const Program& program, int operation) {
-    const Operation& o = program.operations()[operation];
-    const Attributes& a = o.attributes;
-    return o.op == Op::conv && a.taps() > 1 && a.groups > 1 && a.groups == a.out_channels &&
-           a.groups == program.values()[o.inputs[0]].channels;
-}
 
 Fusion fuse(const Program& program, const Facts& facts, const Views& views) {
     return Fuser(program, facts, views).run();

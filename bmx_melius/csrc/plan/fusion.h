@@ -48,12 +48,6 @@ struct Group {
     Number sums = Number::f32;    // type of the sums of a convolution before the elementwise operations
 };
 
-// Returns the operand of an elementwise operation that is read in addition to `x`, or -1 if there is none.
-int other_operand(const Operation& operation, int x);
-
-// Returns whether an operation is a convolution in which every channel is a group with one filter.
-bool is_depthwise(const Program& program, int operation);
-
 struct Fusion {
     std::vector<Group> groups;  // in topological order, which is the order of execution
     std::vector<int> maker;     // by value: the group that computes its map, or -1

@@ -1,6 +1,7 @@
 #include "plan/lowering.h"
 
 #include "plan/arrays.h"
+#include "plan/fused_operations.h"
 #include "steps/binary_step.h"
 #include "steps/conv_step.h"
 #include "steps/depthwise_step.h"
@@ -17,25 +18,13 @@ constexpr int64_t kFewPixels = 128;  // pixels of a map at conversion
 constexpr int kFewFilters = 16;      // of a group
 constexpr int64_t kFewRows = 8;      // likewise, for matrix products with one row per pixel
 
-// Returns how an elementwise operation combines its operands.
-Combination combination_of(Op op) {
-    switch (op) {
-        case Op::add:
-        case Op::shift_map:
-            return Combination::add;
-        case Op::maximum:
-            return Combination::maximum;
-        default:
-            return Combination::multiply;
-    }
-}
-
 class Lowering {
   public:
     Lowering(const Program& program, const int32_t* words, const InstructionSet& instruction_set, const Fusion& fusion,
              const Placement& placement)
         : program_(program),
           arrays_(program, words),
+          fused_(program, arrays_),
           kernels_(instruction_set),
           fusion_(fusion),
           placement_(placement) {}
@@ -75,13 +64,13 @@ class Lowering {
             case StepKind::conv:
                 return conv(group);
             case StepKind::pool: {
-                Before before = before_of(group);
+                Before before = fused_.before_of(group);
                 return std::make_unique<PoolStep>(kernels_.floats, source(group), before.window,
                                                   std::move(before.normalization), group.result, output(group));
             }
             case StepKind::mean:
-                return std::make_unique<GlobalPoolStep>(kernels_.floats, source(group),
-                                                        std::move(before_of(group).normalization), output(group));
+                return std::make_unique<GlobalPoolStep>(
+                    kernels_.floats, source(group), std::move(fused_.before_of(group).normalization), output(group));
             case StepKind::average_pool:
                 return std::make_unique<AveragePoolStep>(source(group), operation(group.operations[0]).attributes,
                                                          group.result, output(group));
@@ -123,10 +112,8 @@ class Lowering {
     }
 
     Made threshold(const Group& group) const {
-        const int i = group.operations[0], channels = channels_into(i);
-        const uint32_t* flips = arrays_.bits(operation(i).second);
-        return std::make_unique<ThresholdStep>(source(group), arrays_.vector(operation(i).first, channels),
-                                               std::vector<uint32_t>(flips, flips + (channels + 31) / 32),
+        Thresholds thresholds = fused_.thresholds_of(group.operations[0]);
+        return std::make_unique<ThresholdStep>(source(group), std::move(thresholds.values), std::move(thresholds.flips),
                                                output(group));
     }
 
@@ -136,10 +123,10 @@ class Lowering {
     ElementwiseChain chain_of(const Group& group) const {
         std::vector<ElementwiseStage> stages;
         size_t read = 1;  // reads[0] is the first operand of the group
-        const size_t first = first_elementwise(group);
+        const size_t first = fused_.first_elementwise(group);
         for (size_t k = first; k < first + group.elementwise; k++) {
             const int i = group.operations[k];
-            ElementwiseStage stage = stage_of(i);
+            ElementwiseStage stage = fused_.stage_of(i);
             if (stage.what == ElementwiseStage::with_value) {
                 stage.operand = source(group, static_cast<int>(read++));
             }
@@ -148,129 +135,10 @@ class Lowering {
         return {kernels_.floats, std::move(stages)};
     }
 
-    // Returns the position of the first elementwise operation among those of a group.
-    size_t first_elementwise(const Group& group) const {
-        const bool mean = operation(group.operations.back()).op == Op::channel_mean;
-        return group.operations.size() - group.elementwise - (mean ? 1 : 0);
-    }
-
-    ElementwiseStage stage_of(int i) const {
-        ElementwiseStage stage;
-        stage.what = ElementwiseStage::transform;
-        switch (operation(i).op) {
-            case Op::affine:
-                stage.kind = Elementwise::affine;
-                stage.a = arrays_.channel_numbers(i, operation(i).first);
-                stage.b = arrays_.channel_numbers(i, operation(i).second);
-                break;
-            case Op::prelu:
-                stage.kind = Elementwise::prelu;
-                stage.a = arrays_.channel_numbers(i, operation(i).first);
-                break;
-            case Op::elu:
-                stage.kind = Elementwise::elu;
-                stage.a = arrays_.channel_numbers(i, operation(i).first);
-                break;
-            case Op::gelu:
-                stage.kind = Elementwise::gelu;
-                break;
-            case Op::clip:
-                stage.kind = Elementwise::clip;
-                stage.a = arrays_.channel_numbers(i, operation(i).first);
-                stage.b = arrays_.channel_numbers(i, operation(i).second);
-                break;
-            case Op::relu:
-                stage.kind = Elementwise::relu;
-                break;
-            case Op::abs:
-                stage.kind = Elementwise::abs;
-                break;
-            case Op::sigmoid:
-                stage.kind = Elementwise::sigmoid;
-                break;
-            case Op::add:
-            case Op::multiply:
-            case Op::maximum:
-                stage.what = ElementwiseStage::with_value;
-                stage.combination = combination_of(operation(i).op);
-                break;
-            default:
-                stage.what = ElementwiseStage::with_constants;
-                stage.combination = combination_of(operation(i).op);
-                stage.constants = arrays_.map_constants(i);
-        }
-        return stage;
-    }
-
     Made elementwise(const Group& group) const {
         const bool mean = operation(group.operations.back()).op == Op::channel_mean;
         return std::make_unique<ElementwiseStep>(kernels_.floats, kernels_.binary, source(group), chain_of(group), mean,
                                                  output(group));
-    }
-
-    // --- operations fused with convolutions and means
-
-    // Bias, affine and ReLU after a convolution.
-    struct After {
-        std::vector<float> scale, shift;
-        bool relu = false;
-    };
-
-    After bias_of(int conv) const {
-        const Attributes& a = operation(conv).attributes;
-        if (!a.has_bias) {
-            return {};
-        }
-        return {std::vector<float>(a.out_channels, 1.0f), arrays_.vector(operation(conv).second, a.out_channels)};
-    }
-
-    void append(int i, After& after) const {
-        if (operation(i).op == Op::relu) {
-            after.relu = true;
-            return;
-        }
-        const int channels = channels_into(i);
-        after.scale = arrays_.vector(operation(i).first, channels);
-        std::vector<float> shift = arrays_.vector(operation(i).second, channels);
-        for (size_t c = 0; c < after.shift.size(); c++) {
-            shift[c] += after.shift[c] * after.scale[c];
-        }
-        after.shift = std::move(shift);
-    }
-
-    // Returns what follows a convolution, from operation `next` of its group up to the elementwise operations.
-    Normalization normalization_after(const Group& group, size_t next) const {
-        After after = bias_of(group.operations[next - 1]);
-        for (; next < first_elementwise(group); next++) {
-            append(group.operations[next], after);
-        }
-        return {Constants<float>(after.scale), Constants<float>(after.shift), after.relu};
-    }
-
-    // Normalization, pooling and ReLU before a convolution or a mean, or without either.
-    struct Before {
-        Normalization normalization;
-        PoolWindow window;
-        size_t count = 0;  // number of the group's operations consumed
-    };
-
-    Before before_of(const Group& group) const {
-        Before before;
-        for (int i : group.operations) {
-            const Attributes& a = operation(i).attributes;
-            if (operation(i).op == Op::affine) {
-                before.normalization.scale = Constants<float>(arrays_.vector(operation(i).first, channels_into(i)));
-                before.normalization.shift = Constants<float>(arrays_.vector(operation(i).second, channels_into(i)));
-            } else if (operation(i).op == Op::max_pool) {
-                before.window = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_top, a.pad_left};
-            } else if (operation(i).op == Op::relu) {
-                before.normalization.relu = true;
-            } else {
-                break;
-            }
-            before.count++;
-        }
-        return before;
     }
 
     // --- stem
@@ -287,11 +155,11 @@ class Lowering {
                 spec.pool = operation(conv).attributes;
                 break;
             }
-            After after = bias_of(conv);
+            After after = fused_.bias_of(conv);
             int last = conv;
-            for (; next < group.operations.size() && is_after(group.operations[next]); next++) {
+            for (; next < group.operations.size() && fused_.is_after(group.operations[next]); next++) {
                 last = group.operations[next];
-                append(last, after);
+                fused_.append(last, after);
             }
             spec.layers.push_back({operation(conv).attributes, channels_into(conv), arrays_.conv_weights(conv),
                                    std::move(after.scale), std::move(after.shift), after.relu,
@@ -302,15 +170,13 @@ class Lowering {
         return std::make_unique<StemStep>(spec);
     }
 
-    bool is_after(int i) const { return operation(i).op == Op::affine || operation(i).op == Op::relu; }
-
     // --- convolution
 
     Made conv(const Group& group) const {
         if (is_depthwise(program_, group.operations[0])) {
             return depthwise(group);
         }
-        Before before = before_of(group);
+        Before before = fused_.before_of(group);
         ConvSpec spec;
         size_t next = before.count;
         if (operation(group.operations[next]).op == Op::shuffle) {
@@ -331,7 +197,7 @@ class Lowering {
         spec.window.stride_w *= a.stride_w;
         spec.before = std::move(before.normalization);
         spec.weights = arrays_.conv_weights(i);
-        spec.after = normalization_after(group, next);
+        spec.after = fused_.normalization_after(group, next);
         spec.chain = chain_of(group);
         spec.result = group.result;
         spec.output = output(group);
@@ -346,7 +212,7 @@ class Lowering {
         spec.attributes = operation(i).attributes;
         spec.source = source(group);
         spec.weights = arrays_.conv_weights(i);
-        spec.after = normalization_after(group, 1);
+        spec.after = fused_.normalization_after(group, 1);
         spec.chain = chain_of(group);
         spec.result = group.result;
         spec.output = output(group);
@@ -355,24 +221,8 @@ class Lowering {
 
     // --- binary convolution
 
-    // Thresholds with which the channels are compared.
-    struct Thresholds {
-        std::vector<float> values;
-        std::vector<uint32_t> flips;
-    };
-
-    Thresholds thresholds_of(const Group& group) const {
-        const int i = group.operations[0];
-        const size_t channels = channels_into(i), flip_words = (channels + 31) / 32;
-        if (operation(i).op != Op::threshold) {  // bits as the integers 0 and 1
-            return {std::vector<float>(channels, 1.0f), std::vector<uint32_t>(flip_words)};
-        }
-        const uint32_t* flips = arrays_.bits(operation(i).second);
-        return {arrays_.vector(operation(i).first, channels), std::vector<uint32_t>(flips, flips + flip_words)};
-    }
-
     Made binary_conv(const Group& group, const std::vector<PackedSlab>& packed) {
-        const Thresholds thresholds = thresholds_of(group);
+        const Thresholds thresholds = fused_.thresholds_of(group.operations[0]);
         const bool compares = operation(group.operations[0]).op == Op::threshold;
         const int i = group.operations[compares ? 1 : 0];
         BinaryStepSpec spec;
@@ -415,6 +265,7 @@ class Lowering {
 
     const Program& program_;
     const Arrays arrays_;
+    const FusedOperations fused_;
     const InstructionSet& kernels_;
     const Fusion& fusion_;
     const Placement& placement_;

@@ -1,0 +1,117 @@
+#include "plan/patterns.h"
+
+namespace bmx {
+namespace {
+
+constexpr int kMostStemInputs = 16;      // channels per group up to which planar kernels are faster
+constexpr size_t kMostElementwise = 32;  // operations of a chain; those of a long one are looked at many times
+
+}  // namespace
+
+bool FusionPatterns::is_for_stem(int i) const {
+    const Value& x = program_.values()[operation(i).inputs[0]];
+    return operation(i).op == Op::conv && !x.flat && x.channels / operation(i).attributes.groups <= kMostStemInputs;
+}
+
+void FusionPatterns::take_after(std::vector<int>& operations) const {
+    bool affine = false, relu = false;
+    while (!relu) {
+        const int next = facts_.only_consumer(value_of(operations.back()));
+        if (next >= 0 && operation(next).op == Op::relu) {
+            relu = true;
+        } else if (next >= 0 && operation(next).op == Op::affine && !affine) {
+            affine = true;
+        } else {
+            return;
+        }
+        operations.push_back(next);
+    }
+}
+
+FusionPatterns::Before FusionPatterns::take_before(int i) const {
+    Before before;
+    bool relu = false;
+    for (before.next = i; before.next >= 0; before.next = facts_.only_consumer(value_of(before.next))) {
+        const Op op = operation(before.next).op;
+        if (op == Op::max_pool && !before.pools) {
+            before.pools = true;
+        } else if (op == Op::relu && !relu) {
+            relu = true;
+        } else if (op != Op::affine || !before.operations.empty()) {
+            break;
+        }
+        before.operations.push_back(before.next);
+    }
+    return before;
+}
+
+bool FusionPatterns::is_pointwise(int i) const {
+    const Attributes& a = operation(i).attributes;
+    return operation(i).op == Op::conv && a.taps() == 1 && !a.padded();
+}
+
+bool FusionPatterns::is_elementwise(int i, int x) const {
+    const Operation& o = operation(i);
+    switch (o.op) {
+        case Op::affine:
+        case Op::relu:
+        case Op::prelu:
+        case Op::elu:
+        case Op::gelu:
+        case Op::clip:
+        case Op::sigmoid:
+        case Op::abs:
+        case Op::scale_map:
+        case Op::shift_map:
+            return true;
+        case Op::add:
+            return facts_.ranges[value_of(i)].number() == Number::f32 && is_computed(other_operand(o, x));
+        case Op::maximum:
+            return is_computed(other_operand(o, x));
+        case Op::multiply:
+            return (o.inputs[0] == x || program_.values()[x] == program_.values()[o.inputs[0]]) &&
+                   is_computed(other_operand(o, x));
+        default:
+            return false;
+    }
+}
+
+bool FusionPatterns::is_computed(int value) const {
+    for (const Part& part : views_.parts[value]) {
+        if (!is_input(part.value) && maker_[part.value] < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+std::vector<int> FusionPatterns::elementwise_from(int i, int x) const {
+    std::vector<int> chain;
+    for (; i >= 0 && chain.size() < kMostElementwise && is_elementwise(i, x); i = facts_.only_consumer(x)) {
+        chain.push_back(i);
+        x = value_of(i);
+    }
+    return chain;
+}
+
+bool FusionPatterns::is_worth_a_step(const std::vector<int>& chain, bool after_convolution) const {
+    for (int i : chain) {
+        if (operation(i).op != Op::affine && operation(i).op != Op::relu) {
+            return true;
+        }
+    }
+    const int next = facts_.only_consumer(value_of(chain.back()));
+    if (next >= 0 && operation(next).op == Op::channel_mean) {
+        return true;
+    }
+    const bool absorbs = next >= 0 && (operation(next).op == Op::max_pool || operation(next).op == Op::shuffle ||
+                                       operation(next).op == Op::global_avg_pool || is_pointwise(next));
+    return after_convolution && !absorbs;
+}
+
+int other_operand(const Operation& operation, int x) {
+    const std::vector<int>& inputs = operation.inputs;
+    return inputs.size() < 2 ? -1 : inputs[0] == x ? inputs[1] : inputs[0];
+}
+
+}  // namespace bmx
