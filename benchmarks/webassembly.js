@@ -37,7 +37,12 @@ async function main(build, params, runs) {
     });
 }
 
-main(process.argv[2], process.argv[3], Number(process.argv[4] || 15)).catch((error) => {
-    console.error(`error: ${error.message}`);
+if (process.argv.length < 4) {
+    console.error('usage: node webassembly.js BUILD PREFIX-0000.params [RUNS]');
     process.exitCode = 1;
-});
+} else {
+    main(process.argv[2], process.argv[3], Number(process.argv[4] || 15)).catch((error) => {
+        console.error(`error: ${error.message}`);
+        process.exitCode = 1;
+    });
+}

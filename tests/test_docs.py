@@ -64,6 +64,14 @@ def test_links_and_anchors_of_documents_resolve(name):
     assert wrong == []
 
 
+@pytest.mark.parametrize('name', DOCUMENTS)
+def test_headings_and_lists_of_documents_are_those_of_the_site(name):
+    """Git hosts read them in more forms than Python-Markdown, which makes text of some."""
+    text = text_of(name)
+    assert re.findall(r'\n[^\n]+\n(#+ .*)', text) == [], 'a heading without an empty line before it'
+    assert re.findall(r'\n\n( {1,3}[^ \n].*)', text) == [], 'a paragraph or table of a list must be indented by 4'
+
+
 def nav_pages(entry):
     if isinstance(entry, str):
         return [entry]

@@ -62,6 +62,7 @@ def test_a_module_in_final_encoding_does_not_change():
         (module(b'\xfe\x00\x02\x00'), 'the instruction fe0002'),
         (module(b'\xfd\xff\x02'), 'the instruction fdff02'),
         (module(b'\x44\x00'), 'cannot be decoded'),
+        (b'\0asm\x01\0\0\0' + section(10, b'\x01\x05\x00' + FORMER), 'cut short'),
     ],
 )
 def test_what_cannot_be_decoded_is_refused(content, problem):

@@ -32,14 +32,17 @@ FUNCTIONS = [
     *('malloc', 'free', 'bmx_version', 'bmx_last_error', 'bmx_isa', 'bmx_program_load_memory', 'bmx_program_destroy'),
     *('bmx_program_inputs', 'bmx_program_outputs', 'bmx_program_input_shape', 'bmx_program_infer', 'bmx_program_run'),
 ]
+MEMORY = 'HEAPU8,HEAP32,HEAPU32,HEAPF32'  # which Emscripten exports by default before version 4.0.7, and then reports as unknown here
 LINK_FLAGS = [
     *('-O3', '-fexceptions', '-sMODULARIZE', '-sEXPORT_NAME=createBmxMelius', '-sALLOW_MEMORY_GROWTH', '-sENVIRONMENT=web,worker,node'),
-    *('-sFILESYSTEM=0', '-sEXPORTED_RUNTIME_METHODS=UTF8ToString', f'-sEXPORTED_FUNCTIONS={",".join("_" + f for f in FUNCTIONS)}'),
+    *('-sFILESYSTEM=0', f'-sEXPORTED_RUNTIME_METHODS=UTF8ToString,{MEMORY}'),
+    f'-sEXPORTED_FUNCTIONS={",".join("_" + name for name in FUNCTIONS)}',
 ]
 SOURCES = ROOT / 'bmx_melius' / 'csrc'
 RELAXED_FLAG = '-mrelaxed-simd'
-RELAXED_SOURCE = SOURCES / 'kernels' / 'float' / 'float_wasm.cc'  # all multiply-adds of vectors
+RELAXED_SOURCE = SOURCES / 'kernels' / 'float' / 'float_wasm.cc'  # all multiply-adds of vectors in a run
 PAGE = ROOT / 'examples' / 'web'
+ALL_OBJECTS_DEPEND_ON = [ROOT / 'tools' / 'compile_flags.txt', ROOT / 'bmx_melius' / '_version.py', pathlib.Path(__file__)]
 CHOICE = ROOT / 'tools' / 'wasm' / 'choose_module.js'
 NETWORK = 'digits-0000.params'
 
@@ -94,7 +97,7 @@ def _belongs(source, have):
 def _compile(parts, have, flags=()):
     """Compile sources whose objects, the values of `parts`, are outdated, with the flags of their instruction sets."""
     common = [*COMPILER, *COMPILE_FLAGS, *flags, f'-I{SOURCES}', *(f'-DBMX_HAVE_{name.upper()}' for name in have)]
-    changed = max(path.stat().st_mtime for path in (*SOURCES.rglob('*.h'), ROOT / 'tools' / 'compile_flags.txt', pathlib.Path(__file__)))
+    changed = max(path.stat().st_mtime for path in (*SOURCES.rglob('*.h'), *ALL_OBJECTS_DEPEND_ON))
     commands = []
     for source, result in parts.items():
         result.parent.mkdir(parents=True, exist_ok=True)

@@ -125,7 +125,8 @@ def check(folder, facts, expected, processor, level):
     answer = run(example, arguments)
     if answer != ANSWER:
         raise UserError(f'{processor} {level}: the example printed {answer!r}, not {ANSWER!r}')
-    build(test, [*arguments, *test_program()])
+    arguments += test_program()
+    build(test, arguments)
     images.astype('<f4').tofile(test / 'images.bin')
     output = run(test, [*arguments, 'EMULATOR_FLAGS=-icount shift=0'])
     try:
@@ -213,7 +214,11 @@ def total(sections, *names):
 def run_command(command, folder=None, errors=False):
     """Run a command and return its output, with standard error if `errors`. Raises `UserError` if it fails."""
     command, error_output = list(map(str, command)), subprocess.STDOUT if errors else subprocess.PIPE
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=error_output, text=True, cwd=folder or ROOT, start_new_session=True)
+    # Options of a `make` that runs this would change what another one prints.
+    environment = {name: value for name, value in os.environ.items() if name not in ('MAKEFLAGS', 'MFLAGS', 'MAKELEVEL')}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=error_output, text=True, cwd=folder or ROOT, env=environment, start_new_session=True
+    )
     try:
         output, messages = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired as error:

@@ -1,8 +1,8 @@
 """Final encoding of ``f32x4.relaxed_madd`` in modules of compilers that are older than it.
 
-Relaxed SIMD was standardized with other numbers of its instructions than the compilers of 2022 write: Clang 14 and Emscripten 3.1.6 of
+Relaxed SIMD was standardized with other opcodes than the compilers of 2022 write: Clang 14 and Emscripten 3.1.6 of
 Debian 12 write ``f32x4.fma`` as 0xfd 0xaf 0x01, and engines read ``f32x4.relaxed_madd`` as 0xfd 0x85 0x02. No instruction has the former
-number now. Both take three bytes and the same operands, so that one replaces the other in place. Bytes of constants and offsets can be the
+opcode now. Both take three bytes and the same operands, so that one replaces the other in place. Bytes of constants and offsets can be the
 same, so the instructions are decoded.
 """
 
@@ -40,6 +40,13 @@ def in_final_encoding(module: bytes) -> bytes:
         return module
     if module[: len(HEADER)] != HEADER:
         raise UserError('the file is no WebAssembly module')
+    try:
+        return _replaced(module)
+    except IndexError as error:
+        raise UserError('the module is cut short') from error
+
+
+def _replaced(module):
     result, at = bytearray(module), len(HEADER)
     while at < len(module):
         section = module[at]

@@ -20,8 +20,8 @@ void reset(void) {
     *(volatile uint32_t*)0xe000ed88 |= 0xf << 20;  // CPACR: switches the floating-point unit on
     __asm__ volatile("dsb\nisb" ::: "memory");
 #endif
-    const volatile uint32_t* from =
-        data_in_flash;  // volatile, so that the loops do not become calls of memcpy and memset
+    // Volatile, so that the loops do not become calls of memcpy and memset.
+    const volatile uint32_t* from = data_in_flash;
     for (volatile uint32_t* word = begin_of_data; word < end_of_data; ++word) {
         *word = *from++;
     }

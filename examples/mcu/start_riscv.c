@@ -11,17 +11,20 @@ void reset(void);
 void prepare(void);
 
 // A program may define another one.
-__attribute__((weak, aligned(4))) void fault(void) {
+__attribute__((weak)) void fault(void) {
     for (;;) {
     }
 }
+
+// The handler of exceptions, whose address must be a multiple of 4.
+__attribute__((naked, used, aligned(4))) static void trap(void) { __asm__ volatile("j fault"); }
 
 __attribute__((section(".vectors"), naked, used)) void reset(void) {
     __asm__ volatile(
         ".option push\n"
         ".option arch, +zicsr\n"
         "la sp, end_of_stack\n"
-        "la t0, fault\n"
+        "la t0, trap\n"
         "csrw mtvec, t0\n"
 #ifdef __riscv_flen
         "li t0, 0x2000\n"  // mstatus.FS: switches the floating-point unit on
@@ -32,8 +35,8 @@ __attribute__((section(".vectors"), naked, used)) void reset(void) {
 }
 
 __attribute__((used)) void prepare(void) {
-    const volatile uint32_t* from =
-        data_in_flash;  // volatile, so that the loops do not become calls of memcpy and memset
+    // Volatile, so that the loops do not become calls of memcpy and memset.
+    const volatile uint32_t* from = data_in_flash;
     for (volatile uint32_t* word = begin_of_data; word < end_of_data; ++word) {
         *word = *from++;
     }

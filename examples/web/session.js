@@ -5,11 +5,15 @@
 //   const [scores] = session.run(image);                          // a Float32Array of the shape session.inputShape
 'use strict';
 
-const SIZES = 4;  // numbers of a shape in the C interface
-const BYTES_OF_SIZE = 8, BYTES_OF_POINTER = 4, BYTES_OF_FLOAT = 4;
-
 class Session {
+    static SIZES = 4;  // numbers of a shape in the C interface
+    static BYTES_OF_SIZE = 8;
+    static BYTES_OF_POINTER = 4;
+    static BYTES_OF_FLOAT = 4;
+
+    // `params`: a Uint8Array or an ArrayBuffer.
     constructor(engine, params) {
+        params = new Uint8Array(params);
         this.engine = engine;
         this.program = this.withMemory((allocate) => {
             const content = allocate(params.length);
@@ -23,6 +27,7 @@ class Session {
             engine._bmx_program_destroy(this.program);
             throw new Error('the network has several inputs; this class runs networks with one');
         }
+        const { SIZES, BYTES_OF_SIZE } = Session;
         this.inputShape = this.withMemory((allocate) => {
             const shape = allocate(SIZES * BYTES_OF_SIZE);
             const rank = engine._bmx_program_input_shape(this.program, 0, shape);
@@ -36,6 +41,7 @@ class Session {
         if (image.length !== count) {
             throw new Error(`the image has ${image.length} numbers, not the ${count} of the shape ${this.inputShape}`);
         }
+        const { SIZES, BYTES_OF_SIZE, BYTES_OF_POINTER, BYTES_OF_FLOAT } = Session;
         const engine = this.engine, outputs = engine._bmx_program_outputs(this.program);
         return this.withMemory((allocate) => {
             const shape = allocate(SIZES * BYTES_OF_SIZE), shapes = allocate(outputs * SIZES * BYTES_OF_SIZE);
@@ -71,7 +77,7 @@ class Session {
     }
 
     sizes(at) {
-        return [...new BigInt64Array(this.engine.HEAPU8.buffer, at, SIZES)].map(Number);
+        return [...new BigInt64Array(this.engine.HEAPU8.buffer, at, Session.SIZES)].map(Number);
     }
 
     // Calls a function with one that allocates memory of the engine, which is freed afterwards.

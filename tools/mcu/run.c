@@ -89,7 +89,8 @@ enum { kMostLayers = 64 };
 static uint32_t layer_value[kMostLayers], layer_begin[kMostLayers], layers;
 
 void begin_layer(uint32_t value) {
-    if (!traces && layers < kMostLayers) {
+    if (!traces) {
+        require(layers < kMostLayers, "there are more layers than can be measured\n");
         layer_value[layers] = value;
         layer_begin[layers++] = ticks();
     }
@@ -136,7 +137,7 @@ int main(void) {
     host_exit(kHostSucceeded);
 }
 
-__attribute__((aligned(4))) void fault(void) {
+void fault(void) {
     host_print("a fault of the processor\n");
     host_exit(kHostFailed);
 }

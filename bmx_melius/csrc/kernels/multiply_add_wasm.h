@@ -47,7 +47,7 @@ inline v128_t rounded_to_odd(v128_t a, v128_t b, v128_t c) {
     return wasm_i64x2_add(sum, wasm_v128_and(step, wasm_v128_and(inexact, even)));
 }
 
-// Not inlined: its registers would be taken from the inner loops, which become half slower.
+// Not inlined: its registers would be taken from the inner loops, which then take 50 % longer.
 __attribute__((noinline)) v128_t multiply_add_rounded_to_odd(v128_t a, v128_t b, v128_t c) {
     return demoted(rounded_to_odd(low_promoted(a), low_promoted(b), low_promoted(c)),
                    rounded_to_odd(high_promoted(a), high_promoted(b), high_promoted(c)));
