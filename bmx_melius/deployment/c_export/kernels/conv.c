@@ -13,30 +13,31 @@ typedef union {
     float number;
     uint32_t bits;
 } bmx_float;
-// Returns the digits of a number other than 0, the first in the highest bit, and changes its exponent accordingly.
-static inline uint32_t bmx_digits_of(bmx_float x, int32_t* exponent) {
-    uint32_t digits = x.bits << 8;
+// Returns the significand of a number other than 0, its first bit in the highest one, and changes its exponent
+// accordingly.
+static inline uint32_t bmx_significand_of(bmx_float x, int32_t* exponent) {
+    uint32_t significand = x.bits << 8;
     if (*exponent) {
-        return digits | 0x80000000u;
+        return significand | 0x80000000u;
     }
-    for (*exponent = 1; !(digits >> 31); --*exponent) {  // a denormal number
-        digits <<= 1;
+    for (*exponent = 1; !(significand >> 31); --*exponent) {  // a denormal number
+        significand <<= 1;
     }
-    return digits;
+    return significand;
 }
-// Shifts digits right; the lowest bit says whether others than 0 were lost.
-static uint64_t bmx_shifted(uint64_t digits, int32_t shift) {
-    for (; shift > 0 && digits > 1; --shift) {
-        digits = digits >> 1 | (digits & 1);
+// Shifts a significand right; the lowest bit says whether set bits were lost.
+static uint64_t bmx_shifted(uint64_t significand, int32_t shift) {
+    for (; shift > 0 && significand > 1; --shift) {
+        significand = significand >> 1 | (significand & 1);
     }
-    return digits;
+    return significand;
 }
-// Returns a number with these digits, the first in the highest bit, rounded to the nearest, ties to even. `sign` is the
-// sign bit; the exponent may be outside the range of float.
-static inline float bmx_rounded(uint32_t sign, int32_t exponent, uint64_t digits) {
-    const uint32_t high = (uint32_t)(digits >> 32) | ((uint32_t)digits != 0), kept = high >> 8;
+// Returns a number with this significand, whose first bit is the highest one, rounded to the nearest, ties to even.
+// `sign` is the sign bit; the exponent may be outside the range of float.
+static inline float bmx_rounded(uint32_t sign, int32_t exponent, uint64_t significand) {
+    const uint32_t high = (uint32_t)(significand >> 32) | ((uint32_t)significand != 0), kept = high >> 8;
     const uint32_t rounds = ((high & 0xff) + (kept & 1) + 0x7f) >> 8;
-    // The first digit adds 1 to the exponent, and so may rounding.
+    // The first bit of the significand adds 1 to the exponent, and so may rounding.
     const bmx_float result = {.bits = sign | (((uint32_t)(exponent - 1) << 23) + kept + rounds)};
     return result.number;
 }
@@ -53,8 +54,9 @@ static float bmx_multiply_add_any(float a, float b, float c) {
     if (!(z.bits << 1)) {
         return a * b;
     }
-    uint64_t sum = (uint64_t)bmx_digits_of(x, &exponent) * bmx_digits_of(y, &y_exponent) >> 1;  // at most 47 digits
-    uint64_t other = (uint64_t)bmx_digits_of(z, &z_exponent) << 31;
+    uint64_t sum =
+        (uint64_t)bmx_significand_of(x, &exponent) * bmx_significand_of(y, &y_exponent) >> 1;  // at most 48 bits
+    uint64_t other = (uint64_t)bmx_significand_of(z, &z_exponent) << 31;
     exponent += y_exponent - 126;  // of bit 62
     if (exponent >= z_exponent) {
         other = bmx_shifted(other, exponent - z_exponent);
@@ -141,11 +143,11 @@ static float bmx_from_f16(uint16_t x) {
         uint32_t bits;
         float number;
     } result;
-    const uint32_t exponent = x >> 10 & 31, digits = x & 1023;
+    const uint32_t exponent = x >> 10 & 31, significand = x & 1023;
     if (exponent) {
-        result.bits = (exponent == 31 ? 255 : exponent + 112) << 23 | digits << 13;
+        result.bits = (exponent == 31 ? 255 : exponent + 112) << 23 | significand << 13;
     } else {
-        result.number = (float)digits * 0x1p-24f;  // a denormal number
+        result.number = (float)significand * 0x1p-24f;  // a denormal number
     }
     result.bits |= (uint32_t)(x & 0x8000) << 16;
     return result.number;
