@@ -88,9 +88,9 @@ class Counter:
     def pytest_runtest_logreport(self, report):
         self.passed += report.when == 'call' and report.passed
 
-def passed(path, selected):
+def passed(selected, *paths):
     counter = Counter()
-    assert pytest.main(['-q', '-p', 'no:cacheprovider', path, '-k', selected], plugins=[counter]) == 0
+    assert pytest.main(['-q', '-p', 'no:cacheprovider', *paths, '-k', selected], plugins=[counter]) == 0
     return counter.passed
 """
 
@@ -120,7 +120,7 @@ net(x)
 net.export('net')
 report = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(1, 3, 64, 64), verify=True)
 assert bmx.Session('packed')(x.asnumpy()).shape == (4, 5)
-assert passed('tests/test_zoo.py', name + ' and same_logits') == 1
+assert passed(name + ' and same_logits', 'tests/test_zoo.py') == 1
 """
 )
 
@@ -146,7 +146,7 @@ import run
 (name,) = sys.argv[1:]
 assert run.main(['--list']) == 0
 assert run.main([name, '--dry-run']) == 0
-assert passed('tests/test_experiments.py', 'every_command_of_a_study and ' + name) == 2
+assert passed('every_command_of_a_study and ' + name, 'tests/test_experiments.py') == 2
 """
 )
 
@@ -168,7 +168,7 @@ from bmx_melius.training.flags import parse_flags
 (name,) = sys.argv[1:]
 parsed = parse_flags(['--preset', name, '--model', 'meliusnet22', '--save-dir', 'new'], model_zoo).optimizer
 assert parsed.num_epochs == 240 and parsed.lr == 0.002
-assert passed('tests/test_presets.py', f'values_of_the_paper and {name} or table_of_the_documentation or every_preset_is_checked') == 3
+assert passed(f'values_of_the_paper and {name} or table_of_the_documentation or every_preset_is_checked', 'tests/test_presets.py') == 3
 """
 )
 
@@ -214,7 +214,7 @@ y = net(x)
 net.export('net')
 report = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(2, 33, 7, 9), verify=True)
 assert np.array_equal(bmx.Session('packed')(x.asnumpy()), y.asnumpy())
-assert passed('tests/test_layers.py', method) == 7
+assert passed(method, 'tests/test_layers.py') == 7
 """
 )
 
@@ -253,7 +253,7 @@ np.testing.assert_allclose(packed(x).asnumpy(), y, rtol=1e-4, atol=1e-4)
 compiled = not engine.missing()
 if compiled:
     np.testing.assert_allclose(bmx.Session('packed')(x.asnumpy()), y, rtol=1e-4, atol=1e-4)
-    assert passed('tests/test_engine.py', 'equals_the_interpreter or both_validators') > 2
+    assert passed('equals_the_interpreter or both_validators', 'tests/test_engine.py', 'tests/test_validators.py') > 2
 print('compiled' if compiled else 'in NumPy')
 """
 )
