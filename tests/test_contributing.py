@@ -214,7 +214,7 @@ y = net(x)
 net.export('net')
 report = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(2, 33, 7, 9), verify=True)
 assert np.array_equal(bmx.Session('packed')(x.asnumpy()), y.asnumpy())
-assert passed(method, 'tests/test_layers.py') == 7
+assert passed(method, 'tests/test_quantizers.py') == 7
 """
 )
 
