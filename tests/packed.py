@@ -70,3 +70,9 @@ def binary_layers(inputs=32):
     binary = {'out_channels': 32, **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1, 'pad_value': -1, 'offset': 1}
     weights = [{'weight': random.rand(32, 3, 3, inputs) < 0.5} for _ in range(2)]
     return [Operation('threshold', (0,), {}, sign)] + [Operation('binary_conv', (1,), {**binary, 'planes': 1}, array) for array in weights]
+
+
+def window(kernel, stride, pad, dilation=(1, 1)):
+    """Return the attributes of a window: pairs (height, width), and the padding (top, left, bottom, right)."""
+    pairs = {'kernel': kernel, 'stride': stride, 'dilation': dilation}
+    return {**{f'{name}_{axis}': pair[i] for name, pair in pairs.items() for i, axis in enumerate('hw')}, **dict(zip(PADDING, pad))}

@@ -1,8 +1,10 @@
-"""A packed network in files, and the comparison of outputs, for tests of sessions. Tests name it in `pytest_plugins`."""
+"""A packed network in files, a program in the engine, and the comparison of outputs, for tests. Tests name it in `pytest_plugins`."""
 
 import numpy as np
 import pytest
 from packed import make_program, write_packed
+
+from bmx_melius.deployment.runtime.engine import Runner
 
 
 @pytest.fixture()
@@ -16,3 +18,7 @@ def assert_same(outputs, expected):
     for output, wanted in zip(outputs, expected):
         assert output.dtype == np.float32 and output.shape == wanted.shape
         np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
+
+
+def engine_of(program):
+    return Runner(program, program.to_words())
