@@ -31,7 +31,7 @@ from bmx_melius.deployment.runtime import engine
 # A process started in the background by a shell without job control ignores Ctrl-C, and so do its children: restore the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest.register_assert_rewrite('scoring_runs', 'services', 'training_runs')
+pytest.register_assert_rewrite('conversions', 'engines', 'packed_networks', 'scoring_runs', 'services', 'training_runs')
 
 LONG_RUN = bool(os.environ.get('BMX_MELIUS_TEST_LONG'))
 

@@ -1,4 +1,4 @@
-"""The engine in tests: programs run through its C interface, with a chosen instruction set."""
+"""The engine in tests: programs run through its C interface, with a chosen instruction set. Tests name it in `pytest_plugins`."""
 
 import ctypes
 
@@ -11,6 +11,8 @@ from bmx_melius.deployment.program.operations import ProgramError
 from bmx_melius.deployment.runtime import engine
 
 INSTRUCTION_SETS = ['reference', *(name for name in COMPILED_SETS if name != 'bf16')]  # bf16 is a precision of those with AVX-512
+
+needs_engine = pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
 
 
 def create(library, words):
@@ -72,3 +74,16 @@ def require_instruction_set(name, emulated=False):
     available = with_emulated(available) if emulated else available
     if name not in available:
         pytest.skip(f'{name}: not in this build or not on this CPU, which have {" ".join(available)}')
+
+
+@pytest.fixture(scope='session', params=INSTRUCTION_SETS)
+def library(request, open_engine):
+    """The engine with each instruction set."""
+    require_instruction_set(request.param)
+    return open_engine(request.param)
+
+
+@pytest.fixture(scope='session')
+def reference_library(open_engine):
+    """The engine with its reference kernels."""
+    return open_engine('reference')

@@ -126,3 +126,20 @@ def inputs(channels=3, boundary=True):
     if boundary:
         x.reshape(-1)[: len(BOUNDARY)] = BOUNDARY
     return x
+
+
+def outputs_and_gradients(layer, arrays, hybridize):
+    """Outputs and gradients of a layer for the arrays x and dy, with the weight that is among the arrays."""
+    layer.initialize()
+    if hybridize:
+        layer.hybridize()
+    x = nd.array(arrays['x'])
+    x.attach_grad()
+    layer(x)
+    weights = list(layer.collect_params('.*weight').values())  # one, or none in an activation
+    for weight in weights:
+        weight.set_data(nd.array(arrays['weight']))
+    with autograd.record():
+        y = layer(x)
+    y.backward(nd.array(arrays['dy']))
+    return dict(y=y, dx=x.grad, **({'dweight': weights[0].grad()} if weights else {}))

@@ -6,7 +6,9 @@ import shutil
 import subprocess
 
 import numpy as np
+import pytest
 
+from bmx_melius.deployment.c_export.c_files import to_c
 from bmx_melius.deployment.program.operations import Operation
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.program.words import pack_bits
@@ -15,6 +17,8 @@ from bmx_melius.deployment.runtime.engine import Runner
 FREESTANDING = ['-std=c99', '-Wall', '-Wextra', '-Werror', '-pedantic', '-ffreestanding']
 FREESTANDING += ['-Wconversion', '-Wdouble-promotion', '-Wshadow', '-Wcast-align', '-Wcast-qual', '-Wundef']
 SANITIZED = ['-O1', '-g1', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']
+
+needs_gcc = pytest.mark.skipif(not shutil.which('gcc'), reason='the exported C is compiled by gcc')
 
 # Reads batches of inputs from standard input and writes outputs, or with a trace the words of bits, to standard output.
 _MAIN = r"""
@@ -115,3 +119,16 @@ def bits_of_layers(program, inputs):
     expanded = Program(program.inputs, operations, outputs)
     layers = Runner(expanded, expanded.to_words()).run(inputs)
     return np.concatenate([pack_bits(np.moveaxis(layer, 1, -1) > 0).reshape(len(layer), -1) for layer in layers], axis=1)
+
+
+def _size_of(value):
+    return value.channels * value.height * value.width
+
+
+def exported(program, name, **arguments):
+    """Return what `compile_networks` takes: the network in C and the sizes of its inputs and outputs."""
+    values = program.values(arguments.get('sizes'))
+    outputs = arguments.pop('outputs', list(range(len(program.outputs))))
+    network = to_c(program, outputs, name, **arguments)
+    inputs = [_size_of(value) for value in values[: len(program.inputs)]]
+    return network, inputs, [_size_of(values[program.outputs[output]]) for output in outputs]

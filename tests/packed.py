@@ -61,3 +61,18 @@ def write_packed(prefix, program, outputs=None):
     with open(f'{prefix}-symbol.json', 'w') as file:
         json.dump(graph, file)
     write_parameters(f'{prefix}-0000.params', {'arg:net_program': words})
+
+
+def binary_layers(inputs=32):
+    """Return a sign of value 0 and two binary convolutions of it, values 1 to 3."""
+    random = np.random.RandomState(0)
+    sign = {'threshold': np.zeros(inputs, 'f'), 'flip': np.zeros(inputs, bool)}
+    binary = {'out_channels': 32, **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1, 'pad_value': -1, 'offset': 1}
+    weights = [{'weight': random.rand(32, 3, 3, inputs) < 0.5} for _ in range(2)]
+    return [Operation('threshold', (0,), {}, sign)] + [Operation('binary_conv', (1,), {**binary, 'planes': 1}, array) for array in weights]
+
+
+def window(kernel, stride, pad, dilation=(1, 1)):
+    """Return the attributes of a window: pairs (height, width), and the padding (top, left, bottom, right)."""
+    pairs = {'kernel': kernel, 'stride': stride, 'dilation': dilation}
+    return {**{f'{name}_{axis}': pair[i] for name, pair in pairs.items() for i, axis in enumerate('hw')}, **dict(zip(PADDING, pad))}

@@ -1,5 +1,7 @@
 """Random programs with all operations, and random inputs for them."""
 
+import random as randoms
+
 import numpy as np
 
 from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
@@ -206,3 +208,10 @@ def describe(program):
     lines = [f'{number}: input {value}' for number, value in enumerate(program.inputs)]
     lines += [f'{first + i}: {o.name} {o.inputs} {o.attributes} -> {values[first + i]}' for i, o in enumerate(program.operations)]
     return '\n'.join([*lines, f'outputs {program.outputs}'])
+
+
+def some_program(seed=0, operations=12):
+    """Return a generator that has made a program of so many operations, the program, and heights and widths of its inputs."""
+    maker = Maker(randoms.Random(seed), exact=True)
+    program = maker.program(operations)
+    return maker, program, [(value.height, value.width) for value in program.inputs]

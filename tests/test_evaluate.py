@@ -1,4 +1,4 @@
-"""Evaluation: the numbers are those of scikit-learn and of plain loops, whatever the data lie in, and packing changes none of them."""
+"""The command that evaluates: numbers of scikit-learn and of plain loops, whatever the data lie in, and packing changes none of them."""
 
 import csv
 import dataclasses
@@ -14,16 +14,12 @@ import mxnet as mx
 import numpy as np
 import pytest
 import sklearn.metrics
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from images import CLASSES, VALIDATION, make_folders, make_large_photos, pack_folders
 from mxnet.gluon import nn
 
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
 from bmx_melius.analysis import confusion_plot
-from bmx_melius.analysis.evaluation import Accuracy, Confusion, ranks
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import open_folders
@@ -38,71 +34,6 @@ from model_zoo import get_model
 DIGITS = DATASETS['digits'].input
 PHOTOS = InputSpec(size=24, resize=28)
 NAMES = [f'class{label}' for label in range(CLASSES)]
-
-
-# --- arithmetic -----------------------------------------------------------------------------------------------------------------------
-
-
-def random_scores(images=200, classes=8):
-    scores = np.random.randn(images, classes).astype(np.float32)
-    return scores, np.random.randint(0, classes, images)
-
-
-def test_accuracy_and_confusion_are_those_of_scikit_learn():
-    scores, labels = random_scores()
-    accuracy, confusion = Accuracy(), Confusion(8)
-    accuracy.add(scores, labels)
-    confusion.add(scores.argmax(axis=1), labels)
-    assert accuracy.images == 200
-    assert accuracy.top1 == pytest.approx(sklearn.metrics.accuracy_score(labels, scores.argmax(axis=1)))
-    assert accuracy.top5 == pytest.approx(sklearn.metrics.top_k_accuracy_score(labels, scores, k=5))
-    expected = sklearn.metrics.confusion_matrix(labels, scores.argmax(axis=1))
-    assert np.array_equal(confusion.counts, expected)
-    recall = sklearn.metrics.recall_score(labels, scores.argmax(axis=1), average=None)
-    for label, row in enumerate(confusion.per_class()):
-        mistakes = {other: count for other, count in enumerate(expected[label]) if other != label}
-        assert (row.images, row.hits) == (expected[label].sum(), expected[label, label])
-        assert row.top1 == pytest.approx(recall[label])
-        assert row.mistakes == max(mistakes.values()) == mistakes[row.taken_for]
-
-
-few_values = arrays.arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(1, 7)), elements=st.sampled_from([-1.0, 0.0, -0.0, 2.0]))
-
-
-@given(few_values, st.data())
-def test_equal_scores_are_ranked_by_the_number_of_their_class(scores, data):
-    labels = np.array([data.draw(st.integers(0, scores.shape[1] - 1)) for _ in scores])
-    expected = [sorted(range(len(row)), key=lambda number: (-row[number], number)).index(label) for row, label in zip(scores, labels)]
-    assert ranks(scores, labels).tolist() == expected
-    assert np.array_equal(ranks(scores, labels) == 0, scores.argmax(axis=1) == labels)
-
-
-def test_scores_that_are_no_numbers_count_against_the_label():
-    nan = float('nan')
-    scores = np.array([[nan, 1, 2, 3, 4, 5], [nan, 1, 2, 3, 4, 5], [nan] * 6], np.float32)
-    assert ranks(scores, np.array([0, 5, 0])).tolist() == [5, 1, 5]
-
-
-def test_counters_add_up_over_batches_and_accept_arrays_of_mxnet():
-    scores, labels = random_scores()
-    whole, parts, confusion = Accuracy(), Accuracy(), Confusion(8)
-    whole.add(scores, labels)
-    for chosen in (slice(0, 50), slice(50, 51), slice(51, 200)):
-        parts.add(mx.nd.array(scores[chosen]), mx.nd.array(labels[chosen]))
-        confusion.add(scores[chosen].argmax(axis=1), labels[chosen])
-    assert parts == whole
-    assert np.array_equal(confusion.counts, sklearn.metrics.confusion_matrix(labels, scores.argmax(axis=1)))
-
-
-def test_classes_without_images_or_mistakes_are_reported():
-    confusion = Confusion(3)
-    confusion.add(np.array([0, 0]), np.array([0, 0]))
-    first, second, _ = confusion.per_class()
-    assert (first.top1, first.taken_for, first.mistakes) == (1, None, 0)
-    assert (second.images, second.top1, second.taken_for) == (0, None, None)
-
-
-# --- the picture ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_small_confusion_plot_shows_numbers_and_names_and_a_large_one_a_pixel_for_each_cell(tmp_path):

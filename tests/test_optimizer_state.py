@@ -7,8 +7,8 @@ import re
 import mxnet as mx
 import numpy as np
 import pytest
+from checkpointed_runs import OLD, make, step, weights
 from mxnet import autograd, gluon
-from test_checkpoints import OLD, make, step, weights
 
 from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.errors import UserError
