@@ -3,8 +3,7 @@
 import numpy as np
 
 from bmx_melius.deployment.program.operations import OPERATIONS, Operation, array_shapes
-from bmx_melius.deployment.program.program import MAGIC, VERSION
-from bmx_melius.deployment.program.words import checksum_of
+from bmx_melius.deployment.program.words import MAGIC, VERSION, checksum_of
 
 
 def words_of(inputs, records, outputs):

@@ -15,8 +15,8 @@ import bmx_melius
 import model_zoo
 from bmx_melius.__main__ import _COMMANDS
 from bmx_melius.deployment.program.operations import OPERATIONS
-from bmx_melius.deployment.program.program import VERSION, Program
-from bmx_melius.deployment.program.words import words_of
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.program.words import VERSION, words_of
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / 'docs'

@@ -18,7 +18,7 @@ from fuzz.targets import TARGETS
 from native_program import ROOT
 
 from bmx_melius.deployment.program.operations import OPERATIONS
-from bmx_melius.deployment.program.program import MAGIC
+from bmx_melius.deployment.program.words import MAGIC
 from bmx_melius.deployment.runtime import engine
 
 sys.path.insert(0, str(ROOT / 'tools'))

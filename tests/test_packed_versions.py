@@ -15,7 +15,8 @@ import bmx_melius as bmx
 from bmx_melius.container import write_parameters
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import ProgramError
-from bmx_melius.deployment.program.program import VERSION, Program
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.program.words import VERSION
 from bmx_melius.deployment.runtime import engine
 from bmx_melius.deployment.runtime.engine import Runner
 

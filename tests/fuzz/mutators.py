@@ -10,8 +10,8 @@ import struct
 import numpy as np
 
 from bmx_melius.deployment.program.packed_operator import STRUCTURE, text_of
-from bmx_melius.deployment.program.program import HEADER_WORDS, MAGIC, VERSION, Program
-from bmx_melius.deployment.program.words import checksum_of
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.program.words import HEADER_WORDS, MAGIC, VERSION, checksum_of
 from bmx_melius.errors import UserError
 from bmx_melius.training.saving.checkpoint_state import _CHECKSUM, _checksum
 

@@ -1,4 +1,4 @@
-// Reader of packed programs, with the same validation as deployment/program/program.py, which documents the format.
+// Reader of packed programs, whose format deployment/program/program.py documents. It validates as reader.py there does.
 #pragma once
 #include <cstddef>
 #include <cstdint>

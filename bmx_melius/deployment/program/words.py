@@ -1,4 +1,4 @@
-"""Encoding of arrays as 32-bit words of a program, and decoding. See `bmx_melius.deployment.program.program` for the format."""
+"""Words of a program: constants of the format, which `bmx_melius.deployment.program.program` defines, and encoding of arrays."""
 
 import zlib
 
@@ -7,6 +7,12 @@ import numpy as np
 from ...arithmetic import ceil_div
 from .operations import HALF, ProgramError
 
+MAGIC = int.from_bytes(b'BMXP', 'little')
+VERSION = 2
+VERSIONS = (1, 2)  # that are read
+HEADER_WORDS = 8
+INPUT_WORDS = 4
+RECORD_WORDS = 3  # opcode, length, number of inputs
 WORD = np.dtype('<i4')
 BITS = np.dtype('<u4')
 BOOL_KIND = 'b'  # the kind of the NumPy dtype for bits
