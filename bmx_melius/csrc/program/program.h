@@ -1,4 +1,5 @@
-// Reader of packed programs, whose format deployment/program/program.py documents. It validates as reader.py there does.
+// Reader of packed programs: their format is documented in deployment/program/program.py, their validation is that of
+// reader.py there.
 #pragma once
 #include <cstddef>
 #include <cstdint>
