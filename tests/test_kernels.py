@@ -10,7 +10,7 @@ import pytest
 from engines import INSTRUCTION_SETS
 
 NOT_AVAILABLE = 77  # exit status where the build or the CPU lacks an instruction set: kNotAvailable of csrc/kernel_tables.h
-CASES = {'binary': (400, 10000), 'float': (300, 20000)}  # short, long
+CASES = {'binary': (400, 10000), 'float_product': (300, 20000), 'float_map': (300, 20000)}  # short, long
 
 
 @pytest.mark.parametrize('instruction_set', INSTRUCTION_SETS)
@@ -25,11 +25,12 @@ def test_kernels_equal_plain_loops_and_write_only_their_output(kernels, build, i
     assert done.returncode == 0, done.stdout
 
 
-def test_float_kernels_of_all_instruction_sets_give_the_same_bits(build_native, long_run):
-    program = build_native('tests/csrc/float_kernels_test.cc', ['binary', 'float', 'dispatch'], 'optimized')
+@pytest.mark.parametrize('kernels', [name for name in CASES if name.startswith('float')])
+def test_float_kernels_of_all_instruction_sets_give_the_same_bits(kernels, build_native, long_run):
+    program = build_native(f'tests/csrc/{kernels}_kernels_test.cc', ['binary', 'float', 'dispatch'], 'optimized')
     digests = {}
     for instruction_set in INSTRUCTION_SETS:
-        command = [program, instruction_set, str(CASES['float'][long_run])]
+        command = [program, instruction_set, str(CASES[kernels][long_run])]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if done.returncode != NOT_AVAILABLE:
             digests[instruction_set] = re.search('digest (.*)', done.stdout)[1]  # of the exact kernels, which come first

@@ -28,7 +28,8 @@ from bmx_melius.deployment.convert.conversion import convert  # noqa: E402
 from bmx_melius.errors import UserError  # noqa: E402
 from model_zoo import get_model  # noqa: E402
 
-CASES = {'binary': 200, 'float': 100}
+CASES = {'binary': 200, 'float_product': 100, 'float_map': 100}  # of kernels
+FLOAT_KERNELS = ('float_product', 'float_map')
 # Binary and float convolutions with what precedes and follows them: thresholds, transitions, PReLU, sigmoid, depthwise convolutions.
 NETWORKS = {'meliusnet22': True, 'reactnet18': True, 'real_to_binary18': True, 'mobilenet0.25': False}  # whether it has binary layers
 SIZE = 64
@@ -89,7 +90,7 @@ def output_of(command, environment=None):
     return done.stdout
 
 
-def check_kernels(machine: Machine, folder: pathlib.Path, kinds: Iterable[str] = ('binary', 'float')):
+def check_kernels(machine: Machine, folder: pathlib.Path, kinds: Iterable[str] = tuple(CASES)):
     """Compare the kernels with plain loops, and float kernels with those of this machine. Raises `UserError` if they differ."""
     parts = ['binary', 'float', 'dispatch']
     for kind in kinds:
@@ -97,11 +98,11 @@ def check_kernels(machine: Machine, folder: pathlib.Path, kinds: Iterable[str] =
         for compiler in machine.compilers:
             program = machine.build(folder, source, parts, compiler=compiler)
             outputs.update({f'{name} by {compiler}': machine.run(program, name, cases) for name in machine.instruction_sets})
-        if kind == 'float':
+        if kind in FLOAT_KERNELS:
             native = build_program(folder, source, parts, FLAGS)
             outputs['this machine'] = output_of([native, 'reference', cases])
             digests = {name: re.search('digest (.*)', output)[1] for name, output in outputs.items()}
-            _require_equal('float kernels', digests)
+            _require_equal(f'{kind} kernels', digests)
         print(f'{kind} kernels, {machine.name}, {cases} random cases: ok', flush=True)
 
 

@@ -17,7 +17,7 @@ import threading
 
 from make_wasm import COMPILER, PACKAGES, RELAXED_FLAG, make_page
 from native_program import FLAGS, build_program
-from other_machine import ROOT, Machine, check_kernels, check_networks, install_tools, output_of
+from other_machine import FLOAT_KERNELS, ROOT, Machine, check_kernels, check_networks, install_tools, output_of
 from wasm_encoding import in_final_encoding
 
 from bmx_melius.errors import UserError
@@ -63,7 +63,7 @@ def main():
         check_multiply_add(machines, folder)
         check_kernels(WASM, folder)
         for machine in machines[1:]:
-            check_kernels(machine, folder, kinds=['float'])  # the others are the same
+            check_kernels(machine, folder, kinds=FLOAT_KERNELS)  # the others are the same
         classify = PAGE / 'classify.js'
         check_networks(folder, lambda *files: ((module, output_of([*node, classify, *files])) for module, node in nodes.items()))
         for setting in ('', 'without_relaxed_simd.js'):
