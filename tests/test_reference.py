@@ -9,8 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from large_programs import record, sums, words_of
 
-from bmx_melius.deployment.program import program as program_module
-from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program import reader, reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Operation, ProgramError, Value
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.errors import UserError
@@ -350,7 +349,7 @@ def test_no_text_for_an_error_is_made_while_a_valid_program_is_read(monkeypatch)
     def fail(self):
         raise AssertionError('a text has been made')
 
-    for kind in (Value, program_module._Place):
+    for kind in (Value, reader._Place):
         monkeypatch.setattr(kind, '__str__', fail)
     assert len(Program.from_words(words).operations) == 9
 
