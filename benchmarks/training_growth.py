@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-BATCH_SIZE, UPDATES_PER_EPOCH, EPOCHS = 10, 107, 20
+BATCH_SIZE, EPOCHS = 10, 20
 WARM_UP = WINDOW = 200
 OPTIONS = {'block_numbers': [1, 1], 'transitions': [0.5]}
 
@@ -41,6 +41,7 @@ class Recorder(logging.Handler):
 
 def measure():
     import train_imagenet
+    from bmx_melius.data.small_images import open_digits
     from bmx_melius.reporting import LOG
 
     recorder = Recorder()
@@ -69,7 +70,8 @@ def measure():
             )
         finally:
             sys.stdout = output
-    assert status == 0 and len(recorder.bytes) == UPDATES_PER_EPOCH * EPOCHS, (status, len(recorder.bytes))
+    updates = len(open_digits().train) // BATCH_SIZE * EPOCHS
+    assert status == 0 and len(recorder.bytes) == updates, (status, len(recorder.bytes), updates)
     steps = [after - before for before, after in zip(recorder.seconds, recorder.seconds[1:])]
     return {
         'updates': len(recorder.bytes),
