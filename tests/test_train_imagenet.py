@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from forked_program import SCRIPT
+from mxnet import gluon
 from training_runs import (
     TINY,
     accuracy_after,
@@ -22,13 +24,18 @@ from training_runs import (
 
 import bmx_melius.__main__
 import model_zoo
+from bmx_melius import UserError
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.exported import description_fields
+from bmx_melius.files import sha256
 from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
+from bmx_melius.training.progress import Progress
+from bmx_melius.training.saving.checkpoint_state import read_state, write_state
+from bmx_melius.training.saving.checkpoints import Checkpoints
 from bmx_melius.training.saving.export import export_network
 from model_zoo import get_model
 
@@ -226,7 +233,38 @@ def test_no_wd_excludes_the_parameters_that_gluoncv_excludes(tmp_path):
 
 def test_a_diverging_run_ends_with_its_reason(data_flags, tmp_path, capsys):
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--optimizer', 'sgd', '--warmup-epochs', '0', '--lr', '1e30', status=2)
-    assert 'diverged in epoch 1' in error_of(capsys)
+    assert 'diverged in update ' in error_of(capsys)
+
+
+@pytest.mark.parametrize('flags', [['--optimizer', 'adam', '--lr', '1e20'], ['--optimizer', 'radam', '--lr', '1e25']])
+def test_divergence_that_signs_and_relu_hide_from_the_loss_is_found_at_its_update_and_nothing_is_exported(tmp_path, capsys, flags):
+    run = tmp_path / 'run'
+    train(*TINY, '--dataset', 'digits', '--batch-size', '128', '--num-epochs', '2', *flags, '--save-dir', run, status=2)
+    place, name = re.match(r'error: training diverged in update (\d+) of epoch 1: (\S+) has values', error_of(capsys)).groups()
+    assert 1 <= int(place) <= 8 and name in mx.nd.load(str(run / 'epoch-0000.params'))
+    assert not list(run.glob('meliusnet_flex*')) and [path.name for path in run.glob('*.params')] == ['epoch-0000.params']
+    assert all(np.isfinite(array.asnumpy()).all() for array in mx.nd.load(str(run / 'epoch-0000.params')).values())
+    assert f'update {int(place) - 1} of' in (run / 'experiment.log').read_text() or int(place) == 1
+
+
+def test_weights_with_nan_are_not_saved_not_resumed_and_not_started_from(data_flags, finished, tmp_path, capsys):
+    shutil.copytree(finished['records'], tmp_path / 'run')
+    file = tmp_path / 'run' / 'epoch-0003.params'
+    arrays = mx.nd.load(str(file))
+    name = next(name for name in arrays if name.endswith('running_var'))
+    arrays[name][0] = np.nan
+    mx.nd.save(str(file), arrays)
+    state = read_state(str(tmp_path / 'run' / 'checkpoint.json'))
+    write_state(str(tmp_path / 'run' / 'checkpoint.json'), {**state, 'sha256': {**state['sha256'], file.name: sha256(str(file))}})
+    for flags in (['--resume'], [*data_flags['records'], '--resume-params', file]):
+        train(*flags, '--save-dir', tmp_path / ('run' if len(flags) == 1 else 'new'), status=2)
+        assert f'{file}: {name} has values that are NaN or infinite' in error_of(capsys)
+    net = gluon.nn.BatchNorm(in_channels=1)
+    net.initialize()
+    net.running_mean.set_data(mx.nd.array([np.inf]))
+    with pytest.raises(UserError, match='update 7 of epoch 3: running_mean has values'):
+        Checkpoints(str(tmp_path / 'never'), {}).save(net, None, Progress(1, epoch=2, batch=7))
+    assert not (tmp_path / 'never').exists()
 
 
 def test_several_devices_of_a_machine_train_one_network(data_flags, tmp_path, monkeypatch, capsys):

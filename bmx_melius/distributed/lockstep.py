@@ -3,6 +3,7 @@
 import math
 import signal
 
+from ..analysis.finiteness import find_not_finite
 from ..errors import DataError, UserError
 
 
@@ -14,6 +15,8 @@ class Lockstep:
     workers : Workers
     interruption : Interruption
         Signals received by this process.
+    net : gluon.Block
+        Network whose parameters are checked after each update.
 
     Attributes
     ----------
@@ -23,8 +26,8 @@ class Lockstep:
         Signal that some worker received.
     """
 
-    def __init__(self, workers, interruption):
-        self._workers, self._interruption = workers, interruption
+    def __init__(self, workers, interruption, net):
+        self._workers, self._interruption, self._net = workers, interruption, net
         self.error = self.signal = None
 
     @property
@@ -38,7 +41,7 @@ class Lockstep:
         Raises
         ------
         UserError
-            When training diverged; raised in all workers.
+            When training diverged: the loss or a parameter is not finite. Raised in all workers.
         """
         batches = self.batches(batches)
         while True:
@@ -60,13 +63,34 @@ class Lockstep:
 
     def agree(self, progress):
         """Exchange signals and errors with all workers, and set `error` and `signal`. Raises like `updates`."""
-        got = self._interruption.signal
-        interrupted, terminated, failed, loss = self._workers.sum(
-            [got == signal.SIGINT, got == signal.SIGTERM, self.error is not None, progress.loss]
+        got, name = self._interruption.signal, find_not_finite(self._net)
+        interrupted, terminated, failed, diverged, loss = self._workers.sum(
+            [got == signal.SIGINT, got == signal.SIGTERM, self.error is not None, name is not None, progress.loss]
         )
-        if not math.isfinite(loss):
-            raise UserError(f'training diverged in epoch {progress.epoch + 1}: the loss is {loss}; start again with a lower --lr')
+        if diverged or not math.isfinite(loss):
+            raise UserError(divergence(progress, name, loss))
         if failed and not self.error:
             self.error = DataError('another worker cannot read its data; see its output')
         if interrupted or terminated:
             self.signal = signal.SIGINT if interrupted else signal.SIGTERM
+
+
+def divergence(progress, name, loss=0.0):
+    """Return the message that training diverged.
+
+    Parameters
+    ----------
+    progress : Progress
+    name : str or None
+        Parameter that is not finite in this process.
+    loss : float
+        Sum of the loss over the epoch.
+    """
+    place = f'update {progress.batch} of epoch {progress.epoch + 1}' if progress.batch else f'epoch {progress.epoch}'
+    reasons = [] if math.isfinite(loss) else [f'the loss is {loss}']
+    if name or not reasons:
+        reasons.append(f'{name or "a parameter of another worker"} has values that are NaN or infinite')
+    return (
+        f'training diverged in {place}: {" and ".join(reasons)}; start again with a lower --lr, or give the last checkpoint, which was '
+        'written before that, as --resume-params of a new run with a lower --lr'
+    )

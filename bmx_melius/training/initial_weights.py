@@ -6,6 +6,7 @@ import zlib
 import mxnet as mx
 import numpy as np
 
+from ..analysis.finiteness import find_not_finite
 from ..container import read_arrays
 from ..errors import UserError, last_line
 from ..fine_tuning import freeze, load_weights, name_some
@@ -37,7 +38,7 @@ def load_initial_weights(config, get_model, net, model):
     Raises
     ------
     UserError
-        When the weights do not exist or are of another network.
+        When the weights do not exist, are of another network, or are NaN or infinite.
     """
     if config.resume_params:
         source, arrays = config.resume_params, _read(config.resume_params)
@@ -45,11 +46,14 @@ def load_initial_weights(config, get_model, net, model):
         source, arrays = _describe_pretrained(config.network), _fetch(config.network, get_model, model)
     else:
         return None, None
+    flag = '--resume-params' if config.resume_params else '--use-pretrained'
     try:
         loaded = load_weights(net, arrays, model['classes'])
     except UserError as error:
-        flag = '--resume-params' if config.resume_params else '--use-pretrained'
         raise UserError(f'{flag}: {source} does not fit {config.network.model}: {error}; {OTHER_NETWORK}') from error
+    wrong = find_not_finite(net)
+    if wrong:
+        raise UserError(f'{flag}: {source}: {wrong} has values that are NaN or infinite, so the training diverged; use other weights')
     for name, unused in loaded.unused.items():
         _initialize_anew(config, net._collect_params_with_prefix()[name], name, unused)
     return loaded.new, f'{source}: {loaded}'

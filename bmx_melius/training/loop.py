@@ -39,7 +39,7 @@ def train(run):
     images_per_epoch = source.updates_per_epoch * source.images_per_update
     done = progress.epoch * images_per_epoch + progress.batch * source.images_per_update
     with Interruption() as interruption, Bar(num_epochs * images_per_epoch, done, run.is_writer) as bar:
-        lockstep = Lockstep(run.workers, interruption)
+        lockstep = Lockstep(run.workers, interruption, run.net)
         for epoch in range(progress.epoch, num_epochs):
             started = time.time()
             for images, labels in lockstep.updates(progress.timed(source.train(epoch, progress.batch)), progress):

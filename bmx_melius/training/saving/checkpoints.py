@@ -8,7 +8,9 @@ import os
 import mxnet as mx
 import numpy as np
 
+from ...analysis.finiteness import find_not_finite
 from ...container import read_parameters
+from ...distributed.lockstep import divergence
 from ...distributed.workers import Workers
 from ...errors import UserError, last_line
 from ...files import replacing, sha256
@@ -62,9 +64,13 @@ class Checkpoints:
         Raises
         ------
         UserError
-            When it cannot be written, for example because the disk is full. The previous checkpoint is left unchanged.
+            When it cannot be written, for example because the disk is full, or when a parameter is NaN or infinite. The previous
+            checkpoint is left unchanged.
         """
         self._workers.average_statistics(net)
+        name = find_not_finite(net)
+        if name:
+            raise UserError(divergence(progress, name))
         progress = progress.summed_over(self._workers)
         if self._workers.rank != 0:
             return
@@ -128,7 +134,7 @@ class Checkpoints:
         Raises
         ------
         UserError
-            When neither checkpoint is intact, or when the files belong to another network.
+            When neither checkpoint is intact, when the files belong to another network, or when a parameter is NaN or infinite.
         """
         state = self._find_intact()
         try:
@@ -140,6 +146,12 @@ class Checkpoints:
             raise UserError(
                 f'{self.path(LAST)} refers to files that are missing, damaged or of another network: {last_line(error)}'
             ) from error
+        name = find_not_finite(net)
+        if name:
+            raise UserError(
+                f'{self.path(state["weights"])}: {name} has values that are NaN or infinite, so the training diverged; start a new run '
+                'with a lower --lr'
+            )
         return Progress(**state['progress']).share(self._workers)
 
     def _find_intact(self):

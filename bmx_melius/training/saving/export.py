@@ -2,9 +2,11 @@
 
 import mxnet as mx
 
+from ...analysis.finiteness import find_not_finite
 from ...analysis.graph import Graph
 from ...analysis.summary import Summary
 from ...data.imagenet import imagenet_classes
+from ...errors import UserError
 from ...exported import Exported, description_fields
 
 _TRACE_SIZE = 64  # height and width of the image used to trace an imported network; small to be fast
@@ -36,7 +38,15 @@ def export_network(folder, net, input_shape, description, metrics):
         Result of `description_fields`.
     metrics : dict
         Losses and accuracies of these weights.
+
+    Raises
+    ------
+    UserError
+        When a parameter is NaN or infinite.
     """
+    name = find_not_finite(net)
+    if name:
+        raise UserError(f'the network is not exported: {name} has values that are NaN or infinite; start a new run with a lower --lr')
     net.cast('float32')
     net.hybridize(static_alloc=True, static_shape=True)
     net(mx.nd.zeros((1, *input_shape), ctx=net.collect_params().list_ctx()[0]))
