@@ -55,6 +55,7 @@ class Binarization:
     scaling_gradient: bool = True
     encoding: str = 'sign'
     weight_threshold: Optional[float] = None
+    weight_decay: Optional[bool] = None
 
     def __post_init__(self):
         check_quantizer(self.quantization, self.bits, self.weight_threshold)
@@ -78,6 +79,14 @@ class Binarization:
     def stored_bits(self) -> int:
         """Bits per stored weight; 32 if the quantizer does not round, as ``unit_magnitude``."""
         return stored_bits(self.quantization, self.bits)
+
+    @property
+    def wd_mult(self) -> float:
+        """Factor of the weight decay of the latent weight: 1 or 0, see the argument `weight_decay` of `QConv2D`."""
+        decays = self.weight_decay
+        if decays is None:
+            decays = self.apply_scaling or not rounds_to_sign(self.quantization, self.bits)
+        return float(decays or self.stored_bits == FULL_PRECISION)
 
     @property
     def facts(self) -> Dict[str, object]:
@@ -151,8 +160,7 @@ class QuantizedConvolution:
             raise UserError(f'{type(self).__name__} computes in layout {self.layout} only, not {layout}; transpose the input instead')
         geometry = (channels, kernel_size, strides, padding, dilation, groups, self.layout)
         super().__init__(*geometry, in_channels=in_channels, use_bias=use_bias, **gluon)
-        if self.binarization.stored_bits != FULL_PRECISION:
-            self.weight.wd_mult = 0.0
+        self.weight.wd_mult = self.binarization.wd_mult
 
     @property
     def facts(self) -> Dict[str, object]:

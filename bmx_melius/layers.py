@@ -127,8 +127,7 @@ class QConv2D(QuantizedConvolution, nn.Conv2D):
         y = alpha h          if apply_scaling: alpha = mean |weight| of the filter
 
     Backward, for ``sign``: the gradient of w with respect to weight is 1 (straight-through estimator), or with `weight_threshold` t
-    1[|weight| <= t]. Weight decay does not apply to quantized weights (``wd_mult = 0``): it does not change
-    the sign of a latent weight.
+    1[|weight| <= t].
 
     The input is not quantized here: put a `QActivation` before this layer, or use `BinaryConv2D`, which contains both.
 
@@ -157,6 +156,10 @@ class QConv2D(QuantizedConvolution, nn.Conv2D):
     weight_threshold : float or None
         The gradient of a latent weight is cancelled where its magnitude exceeds this; None: it is never cancelled. Weights beyond the
         threshold no longer change, so clip them after each update, `bmx_melius.methods.bnn.clip_latent_weights`.
+    weight_decay : bool or None
+        Whether weight decay applies to the latent weight (``weight.wd_mult`` is 1 or 0). None: only if its magnitude reaches the output,
+        that is with `apply_scaling` and with quantizers other than the sign, as in the networks of HWGQ, LQ-Net and TTQ; it does not
+        change the sign of a weight, and MeliusNet trains without it. Always True for weights that are not quantized.
     use_bias : bool
         Add a bias to the result, before the activation.
     layout, prefix, params
@@ -248,8 +251,7 @@ class QDense(nn.Dense):
         # encoded bits are (sign + 1) / 2, as in a convolution padded with -1
         self.binarization = Binarization(bits, quantization, -1 if encoding == 'bit' else 0, no_offset, encoding=encoding)
         super().__init__(units, use_bias=use_bias, in_units=in_units, **gluon)
-        if self.binarization.stored_bits != FULL_PRECISION:
-            self.weight.wd_mult = 0.0
+        self.weight.wd_mult = self.binarization.wd_mult
 
     def hybrid_forward(self, F, x, weight, bias=None):
         settings = self.binarization

@@ -111,8 +111,11 @@ def projected_shortcut(place: Place, options: Options) -> HybridBlock:
 
 
 def bnn_unit(place: Place, options: Options) -> HybridBlock:
-    """Return sign, convolution and BN (`bmx_melius.methods.bnn`). The gradient of sign is that of the paper's hard tanh."""
-    return chain(place.binary_conv(options, no_offset=True, weight_threshold=1), options.norm())
+    """Return sign, convolution and BN (`bmx_melius.methods.bnn`). The gradient of sign is that of the paper's hard tanh.
+
+    Weight decay applies to all weights, as in the authors' ResNet (github.com/itayhubara/BinaryNet.pytorch, resnet_binary.py).
+    """
+    return chain(place.binary_conv(options, no_offset=True, weight_threshold=1, weight_decay=True), options.norm())
 
 
 def xnor_unit(place: Place, options: Options) -> HybridBlock:

@@ -16,6 +16,7 @@ from mxnet.gluon import nn
 from bmx_melius import BinaryConv2D, ChannelShuffle, GroupedConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
 from bmx_melius.channels import concat
 from bmx_melius.marks import read_marks
+from bmx_melius.quantizers import QUANTIZERS
 
 DATA = Path(__file__).parent / 'data'
 ARRAYS = np.load(DATA / 'layers.npz')
@@ -166,9 +167,42 @@ def test_fused_activation_is_applied_last():
     assert layer(nd.ones((1, 2, 4, 4))).asnumpy().max() == 0
 
 
-def test_weight_decay_spares_quantized_weights():
-    assert QConv2D(4, 3).weight.wd_mult == 0 and QDense(4).weight.wd_mult == 0
-    assert QConv2D(4, 3, bits=32).weight.wd_mult == QConv2D(4, 3, quantization='unit_magnitude').weight.wd_mult == 1
+# Weights that decay: their magnitude reaches the output. So do HWGQ's solvers ("decay_mult: 1" of every BinaryConvolution), LQ-Net's and
+# TTQ's code (the pattern '.*/W'); BMXNet-v2 and Larq decay no signs.
+SIGNS = {'sign', 'approx_sign', 'sign_approx_sign'}
+
+
+def decay_of_a_step(layer):
+    """Train a layer by one step with a gradient of 0, rate 0.5 and weight decay 0.25; return the factor by which its weight changes."""
+    layer.initialize(mx.init.Constant(2))
+    trainer = mx.gluon.Trainer(layer.collect_params(), 'sgd', {'learning_rate': 0.5, 'wd': 0.25})
+    with autograd.record():
+        loss = (layer(nd.ones((1, 4, 3, 3))) * 0).sum()
+    loss.backward()
+    trainer.step(1)
+    (factor,) = np.unique(layer.weight.data().asnumpy() / 2)
+    return factor
+
+
+@pytest.mark.parametrize('layer', [lambda **kw: QConv2D(2, 3, **kw), lambda **kw: QDense(2, **kw)])
+@pytest.mark.parametrize('method, bits', [(name, bits) for name, row in QUANTIZERS.items() for bits in (1, 2, 32) if bits in row.bits])
+def test_weight_decay_changes_weights_whose_magnitude_reaches_the_output(layer, method, bits):
+    decays = bits == 32 or method not in SIGNS
+    assert decay_of_a_step(layer(quantization=method, bits=bits)) == (0.875 if decays else 1)
+
+
+@pytest.mark.parametrize(
+    'arguments, decays',
+    [
+        ({'apply_scaling': True}, True),
+        ({'apply_scaling': True, 'scaling_gradient': False}, True),
+        ({'weight_decay': True}, True),
+        ({'apply_scaling': True, 'weight_decay': False}, False),
+        ({'bits': 32, 'weight_decay': False}, True),
+    ],
+)
+def test_weight_decay_applies_to_scaled_weights_and_is_an_argument(arguments, decays):
+    assert decay_of_a_step(QConv2D(2, 3, **arguments)) == (0.875 if decays else 1)
 
 
 @pytest.mark.parametrize('groups', [1, 4])

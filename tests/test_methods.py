@@ -334,6 +334,20 @@ def test_a_network_of_each_method_trains_all_its_layers(name):
     assert not bmx.check(net, nd.random.normal(shape=(4, 3, 8, 8))).problems
 
 
+WITHOUT_DECAY = {'xnorpp', 'strong', 'real', 'groupnet', 'cbcn', 'syq'}  # of the latent weights, see docs/training.md
+
+
+@pytest.mark.parametrize('name', METHODS)
+def test_the_latent_weights_of_each_method_decay_as_the_documentation_says(name):
+    method = METHODS[name]
+    size = {'input_size': 8} if hasattr(method.options, 'input_size') else {}
+    options = dataclasses.replace(method.options, initial_layers='thumbnail', **size)
+    net = MethodResNet(Architecture((1, 1), method), options)
+    decays = {parameter.wd_mult for parameter in net.collect_params('.*qconv.*weight').values()}
+    short = name.format('').split('_')
+    assert decays == {0.0 if WITHOUT_DECAY & set(short) else 1.0}
+
+
 @pytest.mark.parametrize('span, additions', [(1, 4), (2, 2)])
 def test_a_further_method_is_one_row(span, additions):
     def float_unit(place, options):

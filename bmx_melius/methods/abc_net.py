@@ -79,11 +79,12 @@ class ABCWeights(QConv2D):
     """Weighted sum of convolutions of binary activations with binary weights that are computed from one latent weight.
 
     Inputs: BASES maps (N, C, H, W). Output (N, channels, H', W'). The weight has `channels` filters, and the parameter ``beta`` the shape
-    (BASES,). Arguments as in `QConv2D`, without scaling and groups.
+    (BASES,). Arguments as in `QConv2D`, without scaling and groups. Weight decay applies to the latent weight, of which the scales alpha
+    keep the magnitude.
     """
 
     def __init__(self, channels: int, *geometry: Any, **arguments: Any) -> None:
-        super().__init__(channels, *geometry, **arguments)
+        super().__init__(channels, *geometry, **{'weight_decay': True, **arguments})
         if self._kwargs['num_group'] > 1:
             raise UserError('ABC-Net has no grouped convolutions: use groups=1')
         if not self.binarization.is_float:

@@ -108,10 +108,13 @@ class LQActivation(QActivation):
 
 
 class LQWeights(QConv2D):
-    """Convolution with the weights v sign(W), where v is the parameter ``basis`` of shape (channels, 1, 1, 1)."""
+    """Convolution with the weights v sign(W), where v is the parameter ``basis`` of shape (channels, 1, 1, 1).
+
+    Weight decay applies to W, whose magnitude v follows, as in the authors' code.
+    """
 
     def __init__(self, channels: int, *geometry: Any, **arguments: Any) -> None:
-        super().__init__(channels, *geometry, **arguments)
+        super().__init__(channels, *geometry, **{'weight_decay': True, **arguments})
         if not self.binarization.is_float:
             initial = QUARTILE * (2 / (channels * np.prod(self._kwargs['kernel']))) ** 0.5
             with self.name_scope():

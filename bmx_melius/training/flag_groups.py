@@ -237,7 +237,9 @@ def _add_training_flags(group):
         default='none',
         help='multiply --lr by (images per update) / 64 (linear) or its square root (sqrt) (default: %(default)s)',
     )
-    group.add_argument('--wd', type=float, help=f'weight decay; not applied to binary weights ({_by_optimizer("wd")})')
+    group.add_argument(
+        '--wd', type=float, help=f'weight decay; not applied to quantized weights of which only the sign is used ({_by_optimizer("wd")})'
+    )
     group.add_argument('--no-wd', action='store_true', help='no weight decay for biases and normalization')
     group.add_argument('--momentum', type=float, help='momentum of sgd and nag (default: 0.9)')
     group.add_argument('--lr-mode', choices=MODES, help=_default('lr_mode').strip())
