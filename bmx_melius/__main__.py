@@ -28,7 +28,7 @@ from .cli import (
     tables,
     train,
 )
-from .errors import UserError, describe_os_error
+from .errors import UserError, describe_os_error, printable
 from .process import how_to_install_mxnet
 
 _COMMANDS = (
@@ -144,7 +144,7 @@ def main(argv=None):
     except KeyboardInterrupt:
         return 128 + 2
     except UserError as error:
-        print(f'error: {error}', file=sys.stderr)
+        print(f'error: {printable(str(error))}', file=sys.stderr)
     except ModuleNotFoundError as error:
         name = (error.name or '').partition('.')[0]
         if name not in _PACKAGES:
@@ -153,7 +153,7 @@ def main(argv=None):
     except OSError as error:
         if error.filename is None:
             raise
-        print(f'error: {describe_os_error(error)}', file=sys.stderr)
+        print(f'error: {printable(describe_os_error(error))}', file=sys.stderr)
     return _USER_ERROR
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .errors import UserError
+from .errors import UserError, is_printable
 
 
 def number_of_classes(shapes, name):
@@ -69,6 +69,16 @@ def describe_classes(scores, names, top):
 
 
 def require_names(names, classes, source):
-    """Raise `UserError` if there are names of the classes, but not one for each; `source` contains the names."""
-    if names is not None and len(names) != classes:
+    """Raise `UserError` if there are names of the classes, but not a printable one for each; `source` contains the names."""
+    if names is None:
+        return
+    if len(names) != classes:
         raise UserError(f'{source} names {len(names)} classes, but the network has {classes}')
+    require_printable(names, source)
+
+
+def require_printable(names, source):
+    """Raise `UserError` if one of the names of classes has control characters, which a terminal could execute."""
+    for name in names:
+        if not is_printable(name):
+            raise UserError(f'{source}: the name {ascii(name)} of a class has control characters: rename the class')

@@ -36,3 +36,8 @@ def last_line(error):
 def is_printable(name):
     """Return whether a name can be printed in a line of UTF-8: it has no control characters, which a terminal could execute."""
     return _CONTROL.search(name) is None
+
+
+def printable(text: str) -> str:
+    """Return a text, which may contain names of files, with control characters and what UTF-8 cannot encode replaced by escapes."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)

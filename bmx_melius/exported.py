@@ -19,7 +19,7 @@ import os
 import shutil
 
 from .container import write_parameters
-from .errors import UserError
+from .errors import UserError, is_printable
 from .files import read_text, replacing, require_writable, scratch_folder, write_json
 from .preprocessing import InputSpec
 
@@ -53,13 +53,18 @@ class Description:
 
     @classmethod
     def parse(cls, text, source):
-        """Build a `Description` from JSON text. Raises `UserError` if it is malformed."""
+        """Build a `Description` from JSON text. Raises `UserError` if it is malformed, or a name in it has control characters."""
         try:
             fields = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise UserError(f'{source}: the description of the network is damaged ({error}); export the network again') from error
         if not isinstance(fields, dict):
-            raise UserError(f'{source}: the description of the network is no JSON object; export the network again')
+            raise UserError(f'{source}: the description of the network is not a JSON object; export the network again')
+        unprintable = next((text for text in _texts(fields) if not is_printable(text)), None)
+        if unprintable is not None:
+            raise UserError(
+                f'{source}: {ascii(unprintable)} has control characters, which a terminal could execute: correct the description'
+            )
         return cls(fields, source)
 
     def model(self):
@@ -214,3 +219,16 @@ class Exported:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f'{self.symbol_file}: the description of the network is damaged; convert the network again') from error
         return embedded if kind == 'str' and isinstance(embedded, str) else ''
+
+
+def _texts(value):
+    """Yield all texts in a JSON value, also the names of its fields. Not recursive: its nesting may be as deep as the parser allows."""
+    values = [value]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            values += value
+        elif isinstance(value, dict):
+            values += [*value, *value.values()]

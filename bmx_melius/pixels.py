@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Tuple
 import numpy as np
 
 from .errors import UserError
+from .image_headers import require_affordable
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -50,7 +51,8 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     Raises
     ------
     UserError
-        If Pillow cannot decode it, its format is none of `FORMATS`, it has more than `MAX_PIXELS` pixels, or the file is truncated.
+        If Pillow cannot decode it, its format is none of `FORMATS`, it has more than `MAX_PIXELS` pixels or `image_headers.MAX_SCANS`
+        scans, or the file is truncated.
     ModuleNotFoundError
         If Pillow is not installed.
     """
@@ -58,6 +60,7 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     import PIL.ImageOps
 
     try:
+        require_affordable(content, MAX_PIXELS)
         with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(f'it has {image.width} x {image.height} pixels; at most {MAX_PIXELS} are possible')

@@ -94,8 +94,3 @@ def _cell(value):
     if value is None:
         return '-'
     return f'{value:,}' if isinstance(value, int) else str(value)
-
-
-def printable(text: str) -> str:
-    """Return a text, which may contain file names, with characters that UTF-8 cannot encode replaced by escapes."""
-    return text.encode(errors='backslashreplace').decode()

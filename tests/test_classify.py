@@ -103,6 +103,46 @@ def test_packed_files_of_earlier_versions_are_described_by_the_file_beside_them(
     assert sorted(name for name, _ in bmx.Session(tmp_path / 'old').classify(image, top=7)) == [str(number) for number in range(7)]
 
 
+@pytest.mark.parametrize('name', ['\x1b[2Jred', 'two\nlines', 'a\x9b', '\u2028', '\ud800'])
+@pytest.mark.parametrize('place', ['summary', 'symbol', 'classes file', 'argument'])
+def test_names_of_classes_with_control_characters_are_refused_by_all_that_read_them(net, image, tmp_path, run, name, place):
+    names = [name, *NAMES[1:]]
+    if place == 'argument':
+        with pytest.raises(bmx.UserError, match='has control characters'):
+            pack(tmp_path, class_names=names)
+        return
+    describe(tmp_path)
+    prefix = pack(tmp_path)
+    options = []
+    if place == 'classes file':
+        (tmp_path / 'names.txt').write_text('\n'.join(['\x1b[2Jred', *NAMES[1:]]))
+        options = ['--classes-file', tmp_path / 'names.txt']
+    elif place == 'summary':
+        describe(tmp_path, class_names=names)
+        prefix = tmp_path / 'net'
+    else:
+        symbol = pathlib.Path(f'{prefix}-symbol.json')
+        graph = json.loads(symbol.read_text())
+        fields = json.loads(graph['attrs']['bmx_melius_description'][1])
+        graph['attrs']['bmx_melius_description'][1] = json.dumps({**fields, 'class_names': names})
+        symbol.write_text(json.dumps(graph))
+        with pytest.raises(bmx.UserError, match='has control characters'):
+            bmx.Session(prefix)
+    status, output, errors = run('predict', prefix, image, *options)
+    assert status == 2 and output == '' and 'has control characters' in errors
+    assert errors.endswith('\n') and errors[:-1].isprintable()
+
+
+def test_names_of_images_with_control_characters_are_printed_as_escapes(net, image, tmp_path, run):
+    describe(tmp_path)
+    for name, content in (('\x1b[2Ja\nb.png', pathlib.Path(image).read_bytes()), ('\x1b]0;c.png', b'')):
+        (tmp_path / name).write_bytes(content)
+    status, output, _ = run('predict', pack(tmp_path), tmp_path / '\x1b[2Ja\nb.png')
+    assert status == 0 and f'{tmp_path}/\\x1b[2Ja\\nb.png\n' in output and '\x1b' not in output
+    status, _, errors = run('predict', pack(tmp_path), tmp_path / '\x1b]0;c.png')
+    assert status == 2 and errors.count('\n') == 1 and '\\x1b]0;c.png' in errors and '\x1b' not in errors
+
+
 def write_described(prefix, program, outputs, **fields):
     write_packed(prefix, program, outputs)
     pathlib.Path(f'{prefix}-summary.json').write_text(json.dumps({'input': SPEC.to_json(), **fields}))

@@ -105,6 +105,14 @@ def test_a_chosen_image_gets_the_classes_of_the_session(page, folder, uploads):
     classes(page, Session(folder / 'gray'), path)
 
 
+def test_no_picture_is_shown_before_an_image_is_chosen_and_after_one_that_cannot_be_decoded(page):
+    preview = page.find_element(By.ID, 'preview')
+    assert not preview.is_displayed() and preview.value_of_css_property('display') == 'none'
+    page.execute_script(DROP, base64.b64encode(b'no image').decode(), 'x.png')
+    wait(page, lambda: 'neither a JPEG nor a PNG' in status(page) and not preview.is_displayed())
+    assert not page.find_element(By.ID, 'classes').is_displayed()
+
+
 def test_only_networks_that_classify_images_can_be_chosen(page):
     assert [option.text for option in Select(page.find_element(By.ID, 'model')).options] == ['colour', 'second']
 

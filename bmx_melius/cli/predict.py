@@ -8,7 +8,7 @@ import sys
 
 from ..arguments import positive_int
 from ..class_scores import most_probable
-from ..errors import UserError, describe_os_error
+from ..errors import UserError, describe_os_error, printable
 from ..exported import Exported
 from ..files import replacing, require_writable
 from ..pixels import SUFFIXES
@@ -90,7 +90,7 @@ def run(arguments, output):
         predictions.append({'image': image, 'top': top})
         if not (arguments.json or arguments.csv):
             lines = [f'{row["probability"]:8.2%}  {_label(row)}' for row in top]
-            print('\n'.join([image, *lines]), file=output)
+            print('\n'.join([printable(image), *lines]), file=output)
     if arguments.json and predictions:
         json.dump({'network': exported.prefix, 'input': spec.to_json(), 'predictions': predictions}, output, indent=1)
         print(file=output)

@@ -8,6 +8,7 @@ import mxnet as mx
 import numpy as np
 
 from ..arithmetic import ceil_div, seed_for
+from ..class_scores import require_printable
 from ..errors import UserError
 
 DUMMY_CLASSES = 1000
@@ -80,12 +81,13 @@ class Source(abc.ABC):
     Raises
     ------
     UserError
-        When there are fewer than two classes, or too few images.
+        When there are fewer than two classes, a name of a class has control characters, or there are too few images.
     """
 
     def __init__(self, origin, spec, classes, class_names, train_images, validation_images, batching):
         self.origin, self.spec, self.classes, self.class_names = origin, spec, classes, class_names
         self.train_images, self.validation_images, self.batching = train_images, validation_images, batching
+        require_printable(class_names or [], origin)
         if classes < 2:
             raise UserError('all images are of one class: training needs at least two')
         self.images_per_update = batching.images_per_update

@@ -9,11 +9,10 @@ import numpy as np
 
 from ..class_scores import most_probable, require_finite, softmax
 from ..deployment.runtime.session import Session
-from ..errors import UserError
+from ..errors import UserError, printable
 from ..exported import Exported
 from ..files import replacing, sha256
 from ..preprocessing import InputSpec
-from ..reporting import printable
 from .images import EncodedImage
 
 JOB_KEY = b'bmx_melius_job'  # metadata of the Parquet files: the identity of the job

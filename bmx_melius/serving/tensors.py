@@ -6,6 +6,7 @@ from JSON.
 """
 
 import dataclasses
+import itertools
 import json
 import math
 from typing import Any, List, Optional, Tuple
@@ -165,12 +166,15 @@ def _array(entry, binary, position):
 
 
 def _numbers(name, data):
-    """Return the numbers of nested lists as an array with one axis."""
+    """Return the numbers of nested lists, each as long as those beside it, as an array with one axis."""
     _require(isinstance(data, list), f'input {name} must have data, a list of numbers')
+    while data and set(map(type, data)) == {list} and len(set(map(len, data))) == 1:
+        data = list(itertools.chain.from_iterable(data))
+    _require({int, float}.issuperset(map(type, data)), f'the data of input {name} is not an array of numbers')  # NumPy would convert text
     try:
         array = np.asarray(data, np.float64)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise _invalid(f'the data of input {name} is not an array of numbers') from error
+    except OverflowError as error:
+        raise _invalid(f'input {name} has numbers that are not finite float32 numbers') from error
     with np.errstate(over='ignore'):  # too large numbers become infinite and are refused
         return array.astype(np.float32).ravel()
 
@@ -180,8 +184,11 @@ def _requested(content, output_names):
     binary = _flag(_parameters(content), 'binary_data_output', False)
     if not content.get('outputs'):
         return [(number, binary) for number in range(len(output_names))]
-    requested = []
-    for entry in _objects(content, 'outputs'):
+    requested, entries = [], _objects(content, 'outputs')
+    names = [entry.get('name') for entry in entries]
+    for name in output_names:
+        _require(names.count(name) < 2, f'the output {name} is requested {names.count(name)} times: request it once')
+    for entry in entries:
         _require(entry.get('name') in output_names, f'there is no output {entry.get("name")!r}, only {_list(output_names)}')
         requested.append((output_names.index(entry['name']), _flag(_parameters(entry), 'binary_data', binary)))
     return requested
