@@ -17,11 +17,25 @@ from mxnet.gluon import HybridBlock, nn
 from .channels import plain_layout, repeated_per_channel
 from .errors import UserError
 from .marks import CONVOLUTION, CONVOLUTION_INPUT, mark
-from .quantizers import FULL_PRECISION, Array, check_quantizer, quantize, rounds_to_sign, stored_bits
+from .quantizers import (
+    FULL_PRECISION,
+    TINY,
+    Array,
+    check_quantizer,
+    everywhere,
+    filter_magnitude,
+    quantize,
+    rounds_to_sign,
+    stored_bits,
+    zero_with_gradient,
+)
 from .signatures import hands_on
 
 Size = Union[int, Sequence[int]]  # one value per spatial axis, or one value for all
 ENCODINGS = ('sign', 'bit')
+STRAIGHT_THROUGH = 'straight_through'
+SCALING_GRADIENTS = (True, False, STRAIGHT_THROUGH)
+FILTER, LAYER = 'filter', 'layer'
 
 
 def quantizer_facts(method: str, bits: int) -> Dict[str, object]:
@@ -52,9 +66,11 @@ class Binarization:
     pad_value: float = -1
     no_offset: bool = False
     apply_scaling: bool = False
-    scaling_gradient: bool = True
+    scaling_gradient: Union[bool, str] = True
+    scale_over: str = FILTER
     encoding: str = 'sign'
     weight_threshold: Optional[float] = None
+    clip_weights: bool = True
     weight_decay: Optional[bool] = None
 
     def __post_init__(self):
@@ -62,6 +78,10 @@ class Binarization:
         check_encoding(self.encoding, self.quantization, self.bits, self.bits == 1)
         if self.encoding == 'bit' and self.pad_value != -1:
             raise UserError(f"encoding='bit' pads with -1, not with pad_value={self.pad_value}; use encoding='sign'")
+        if self.scaling_gradient not in SCALING_GRADIENTS:
+            raise UserError(f'unknown scaling_gradient {self.scaling_gradient!r}; known: {", ".join(map(repr, SCALING_GRADIENTS))}')
+        if self.scale_over not in (FILTER, LAYER):
+            raise UserError(f'unknown scale_over {self.scale_over!r}; known: {FILTER}, {LAYER}')
 
     @classmethod
     def split(cls, arguments: Dict[str, Any]) -> Tuple['Binarization', Dict[str, Any]]:
@@ -96,6 +116,27 @@ class Binarization:
     def quantized(self, F: Any, weight: Array) -> Array:
         """Return the quantized weight for the latent weight `weight`, of the same shape."""
         return quantize(F, weight, self.quantization, self.bits, self.weight_threshold)
+
+    def estimated(self, F: Any, weight: Array) -> Array:
+        """Return `weight`, with the gradient divided by alpha if the straight-through estimator is that of alpha sign(weight).
+
+        The result of the convolution is multiplied by alpha after it. The gradient of its weight, sign(weight), is thus alpha times that of
+        alpha sign(weight).
+        """
+        if not self.apply_scaling or self.scaling_gradient != STRAIGHT_THROUGH or self.stored_bits == FULL_PRECISION:
+            return weight
+        alpha = filter_magnitude(F, weight) if self.scale_over == FILTER else everywhere(F, F.mean(F.abs(weight), keepdims=True), weight)
+        return F.BlockGrad(weight) + zero_with_gradient(F, weight * F.BlockGrad(1 / F.maximum(alpha, TINY)))
+
+    def scale(self, F: Any, weight: Array) -> Array:
+        """Return alpha, the mean magnitude of each filter or of the whole layer, of shape (filters,)."""
+        of_filters = F.mean(F.abs(weight), axis=0, exclude=True)
+        return of_filters if self.scale_over == FILTER else everywhere(F, F.mean(of_filters, keepdims=True), of_filters)
+
+    @property
+    def scale_has_gradient(self) -> bool:
+        """Whether the gradient flows through alpha. For real weights alpha is the factor that was divided out, with its derivative."""
+        return self.scaling_gradient is True or (self.scaling_gradient == STRAIGHT_THROUGH and self.stored_bits == FULL_PRECISION)
 
     def weight_and_constant(self, F: Any, quantized: Array, filters: int, shift: float, offset: bool) -> Tuple[Array, Optional[Array]]:
         """Return the weight that multiplies x - p and the constant added to each filter (identity in the module docstring).
@@ -172,12 +213,13 @@ class QuantizedConvolution:
         return self.binarization.quantized(F, weight)
 
     def hybrid_forward(self, F, x, weight, bias=None, **learned):
-        if self.binarization.is_float:
+        settings = self.binarization
+        if settings.is_float:
             return super().hybrid_forward(F, x, weight, bias)
-        y = self._convolve(F, x, self.quantized_weight(F, weight, **learned))
-        if self.binarization.apply_scaling:
-            scale = F.mean(F.abs(weight), axis=0, exclude=True)
-            y = y * repeated_per_channel(F, self._per_channel(F, scale), y, self.binarization.scaling_gradient)
+        y = self._convolve(F, x, self.quantized_weight(F, settings.estimated(F, weight), **learned))
+        if settings.apply_scaling:
+            scale = self._per_channel(F, settings.scale(F, weight))
+            y = y * repeated_per_channel(F, scale, y, gradient=settings.scale_has_gradient)
         if bias is not None:
             y = F.broadcast_add(y, self._per_channel(F, bias))
         return y if self.act is None else self.act(y)

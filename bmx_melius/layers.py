@@ -146,16 +146,21 @@ class QConv2D(QuantizedConvolution, nn.Conv2D):
     no_offset : bool
         Return the dot product h.
     apply_scaling : bool
-        Multiply by the filter scale alpha of XNOR-Net (Rastegari et al. 2016, arXiv:1603.05279, eq. 6), without offset. With
-        `scaling_gradient` these are the magnitude-aware weights of Bi-Real Net (arXiv:1808.00278, eq. 7).
-    scaling_gradient : bool
-        Whether the gradient flows through alpha; the implementation of XNOR-Net treats alpha as a constant.
+        Multiply by the filter scale alpha of XNOR-Net (Rastegari et al. 2016, arXiv:1603.05279, eq. 6), without offset.
+    scaling_gradient : bool or str
+        Gradient of W = alpha sign(weight), where dW is the gradient of a convolution with W. True: dweight = alpha dW, plus the derivative
+        of alpha. False: alpha dW, with alpha as a constant. ``straight_through``: dW, as if W were the weight itself, as in the authors'
+        code of Bi-Real Net and ReActNet. Beyond `weight_threshold` all three are 0, except for the derivative of alpha.
+    scale_over : str
+        What alpha is the mean magnitude of: each ``filter``, or the whole ``layer`` as in the authors' code of GroupNet and CBCN.
     encoding : str
         ``sign``: the input is used as it is. ``bit``: the input is (sign(x) + 1) / 2, the output of ``QActivation(encoding='bit')``; the
         result is that of ``sign``, in less time. Requires ``pad_value=-1``.
     weight_threshold : float or None
         The gradient of a latent weight is cancelled where its magnitude exceeds this; None: it is never cancelled. Weights beyond the
         threshold no longer change, so clip them after each update, `bmx_melius.methods.bnn.clip_latent_weights`.
+    clip_weights : bool
+        Whether that function clips the weights of this layer. In the authors' code of Bi-Real Net and ReActNet they are not clipped.
     weight_decay : bool or None
         Whether weight decay applies to the latent weight (``weight.wd_mult`` is 1 or 0). None: only if its magnitude reaches the output,
         that is with `apply_scaling` and with quantizers other than the sign, as in the networks of HWGQ, LQ-Net and TTQ; it does not

@@ -104,8 +104,12 @@ def unit_magnitude(F: Any, weight: Array) -> Array:
 
 def filter_magnitude(F: Any, weight: Array) -> Array:
     """Return the mean magnitude of each filter, in an array of the shape of `weight`."""
-    magnitude = F.mean(F.abs(weight), axis=0, exclude=True, keepdims=True)
-    return F.broadcast_mul(magnitude, F.ones_like(weight))  # with other broadcasts shape inference fails
+    return everywhere(F, F.mean(F.abs(weight), axis=0, exclude=True, keepdims=True), weight)
+
+
+def everywhere(F: Any, value: Array, array: Array) -> Array:
+    """Return `value`, whose axes may have length 1, in the shape of `array`. With other broadcasts shape inference fails."""
+    return F.broadcast_mul(value, F.ones_like(array))
 
 
 def scaled_sign(F: Any, weight: Array) -> Array:

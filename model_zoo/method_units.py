@@ -13,6 +13,7 @@ from mxnet.gluon import HybridBlock, nn
 from bmx_melius.channelwise import PReLU, Scale, Shift
 from bmx_melius.layers import BinaryConv2D
 from bmx_melius.methods.abc_net import ABCConv2D
+from bmx_melius.methods.bireal_net import BIREAL_CONVOLUTION
 from bmx_melius.methods.cbcn import CirculantConv2D
 from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
 from bmx_melius.methods.syq import SYQConv2D
@@ -144,8 +145,7 @@ def real_to_binary_unit(place: Place, options: Options) -> HybridBlock:
 
 def reactnet_unit(place: Place, options: Options) -> HybridBlock:
     """Return RSign, convolution and BN (`bmx_melius.methods.reactnet`); RPReLU follows the addition."""
-    arguments = {'activation_method': 'approx_sign', 'apply_scaling': True, 'scaling_gradient': False, 'weight_threshold': 1}
-    return chain(Shift(place.in_channels), place.binary_conv(options, **arguments), options.norm())
+    return chain(Shift(place.in_channels), place.binary_conv(options, **BIREAL_CONVOLUTION), options.norm())
 
 
 def convolution_and_norm(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:

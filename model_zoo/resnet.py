@@ -1,7 +1,8 @@
 """Residual binary networks with a shortcut around every convolution: ResNetE and Bi-Real Net.
 
 ResNetE: Bethge et al. 2019, *Back to Simplicity: How to Train Accurate BNNs from Scratch?*, arXiv:1906.08637, section 3.
-Bi-Real Net: Liu et al. 2018, arXiv:1808.00278. The shortcuts form a float map, to which each layer adds; binary convolutions use its signs.
+Bi-Real Net: Liu et al. 2018, arXiv:1808.00278, layers in `bmx_melius.methods.bireal_net`. The shortcuts form a float map, to which each
+layer adds; binary convolutions use its signs.
 """
 
 import dataclasses
@@ -11,6 +12,7 @@ from typing import Any, Mapping, Optional, Tuple
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.errors import UserError
+from bmx_melius.methods.bireal_net import BIREAL_CONVOLUTION
 
 from .layer_options import NetworkOptions
 from .padding import padded, padded_features
@@ -61,11 +63,10 @@ class Variant:
 
 
 RESNET_E = Variant()
-# sign has the gradient of section 3.3, max(0, 2 - 2|x|); weights are scaled by the magnitude of their filter (equation 7).
 BIREALNET = Variant(
     relus=False,
     stage_norm=False,
-    convolution={'activation_method': 'approx_sign', 'apply_scaling': True},
+    convolution=BIREAL_CONVOLUTION,
     options=Options(clip_threshold=1.0, input_norm=False),
 )
 

@@ -226,8 +226,9 @@ def test_a_gate_needs_the_number_of_input_channels():
 
 def test_unit_of_reactnet_shifts_before_the_sign():
     def equation(s, x, w_shift, w, gamma, beta):
-        y = conv(s.sign(x + w_shift[:, None, None], triangle), s.sign(w, within_one))
-        return batch_norm(y * s.constant(filter_mean(w)), gamma, beta)
+        scaled = filter_mean(w)[..., None] * np.where(w >= 0, 1.0, -1.0)
+        y = conv(s.sign(x + w_shift[:, None, None], triangle), s.estimate(scaled, w, within_one(w)))
+        return batch_norm(y, gamma, beta)
 
     names = ['w_shift', None, 'w', 'gamma', 'beta', None, None]
     assert_equals(unit('reactnet{}', 4, 3), equation, inputs(), names)

@@ -26,7 +26,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..layers import BinaryConv2D, QActivation, QConv2D
-from ..quantizers import FULL_PRECISION, Array, rounds_to_sign, sign
+from ..quantizers import FULL_PRECISION, Array, everywhere, rounds_to_sign, sign
 from ..signatures import hands_on
 
 BASES = 5  # of the weights, and of the activations
@@ -36,8 +36,8 @@ RIDGE = 1e-5  # of the least-squares problem, relative to its diagonal: few weig
 
 def shifted(F: Any, weight: Array) -> Array:
     """Return the arrays W - mean(W) + u std(W), stacked along the filters; mean and deviation are constants for the gradient."""
-    mean = _everywhere(F, F.mean(weight, keepdims=True), weight)
-    deviation = _everywhere(F, F.sqrt(F.mean(F.square(weight - mean), keepdims=True)), weight)
+    mean = everywhere(F, F.mean(weight, keepdims=True), weight)
+    deviation = everywhere(F, F.sqrt(F.mean(F.square(weight - mean), keepdims=True)), weight)
     return F.concat(*(weight + F.BlockGrad(deviation * float(shift) - mean) for shift in SHIFTS), dim=0)
 
 
@@ -50,10 +50,6 @@ def scales(F: Any, weight: Array) -> Array:
     ridge = F.diag(F.reshape(F.max(gram, axis=2), shape=(BASES,))) * RIDGE  # the diagonal of gram; linalg.makediag fails for unknown shapes
     inverse = F.linalg.inverse(F.broadcast_add(gram, F.reshape(ridge, shape=(1, BASES, BASES))))
     return F.BlockGrad(F.batch_dot(inverse, products))
-
-
-def _everywhere(F, value, array):
-    return F.broadcast_mul(value, F.ones_like(array))  # with other broadcasts shape inference fails
 
 
 def _element(F, vector, index):

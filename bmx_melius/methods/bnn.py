@@ -24,8 +24,8 @@ from ..quantizers import FULL_PRECISION
 def clip_latent_weights(net: Block) -> None:
     """Clip the latent weights of all quantized convolutions with a `weight_threshold` t to [-t, t]. Call it after ``Trainer.step``.
 
-    Layers without a `weight_threshold`, layers with real weights (``weight_bits=32``) and frozen weights are not changed. Copies of the
-    weights that parameter servers or an optimizer with ``multi_precision`` hold are not clipped.
+    Layers without a `weight_threshold` or with ``clip_weights=False``, layers with real weights (``weight_bits=32``) and frozen weights
+    are not changed. Copies of the weights that parameter servers or an optimizer with ``multi_precision`` hold are not clipped.
 
     Examples
     --------
@@ -46,6 +46,6 @@ def _clip_own(block):
     if not isinstance(block, QuantizedConvolution) or is_frozen(block.weight):
         return
     threshold = block.binarization.weight_threshold
-    if threshold is not None and block.binarization.stored_bits != FULL_PRECISION:
+    if threshold is not None and block.binarization.clip_weights and block.binarization.stored_bits != FULL_PRECISION:
         for weight in block.weight.list_data():
             weight.clip(-threshold, threshold, out=weight)

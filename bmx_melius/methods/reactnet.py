@@ -5,12 +5,13 @@ Forward, with learned numbers per channel: the threshold alpha (equation 1), and
     RSign(x) = sign(x - alpha)
     RPReLU(x) = prelu(x - gamma) + zeta,    prelu(z) = z if z > 0 else beta z
 
-Backward: the derivatives of these functions, with the gradient (2 - 2|x|) 1[|x| <= 1] for sign (Bi-Real Net, arXiv:1808.00278, equation
-5). The weights are alpha sign(w) with alpha = mean |w| of the filter, a constant for the gradient, and dw = d(alpha sign(w)) alpha
-1[|w| <= 1]; the authors' code omits the factor alpha in dw.
+Backward: the derivatives of these functions, with the gradient (2 - 2|x|) 1[|x| <= 1] for sign. The convolution, with weights
+alpha sign(w) and their gradient, is that of Bi-Real Net (`bmx_melius.methods.bireal_net`). Layers as in the authors' ResNet
+(github.com/liuzechun/ReActNet, resnet/2_step2); ReActNet-A, on the base of MobileNet, is not part of the zoo.
 
 `bmx_melius.channelwise.Shift` adds a learned number, as in the authors' code: -alpha before a `BinaryConv2D` with
-``activation_method='approx_sign'``, which together are RSign, and -gamma and zeta in `RPReLU`. sign(0) is +1, in the paper -1.
+``activation_method='approx_sign'``, which together are RSign, and -gamma and zeta in `RPReLU`. sign(0) is +1, in the paper -1, in the code
+0; padding is -1, in the code 0.
 """
 
 from typing import Any, Optional
