@@ -10,7 +10,7 @@ exactly.
 """
 
 import dataclasses
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Optional, Sequence, Tuple, Type, Union
 
 from mxnet.gluon import HybridBlock, nn
 
@@ -181,6 +181,8 @@ def _constant_per_filter(F, weight, filters, shift, offset):
 class QuantizedConvolution:
     """Common implementation of QConv1D, QConv2D and QConv3D; a mixin before the Gluon layer of the same dimension."""
 
+    settings: Type[Binarization] = Binarization  # subclasses may replace it
+
     @hands_on(Binarization, nn.Conv2D, HybridBlock)
     def __init__(
         self,
@@ -196,12 +198,13 @@ class QuantizedConvolution:
         layout: Optional[str] = None,
         **arguments: Any,
     ) -> None:
-        self.binarization, gluon = Binarization.split(arguments)
+        self.binarization, gluon = self.settings.split(arguments)
         if layout not in (None, self.layout):
             raise UserError(f'{type(self).__name__} computes in layout {self.layout} only, not {layout}; transpose the input instead')
         geometry = (channels, kernel_size, strides, padding, dilation, groups, self.layout)
         super().__init__(*geometry, in_channels=in_channels, use_bias=use_bias, **gluon)
         self.weight.wd_mult = self.binarization.wd_mult
+        self.padding = self._kwargs['pad']
 
     @property
     def facts(self) -> Dict[str, object]:
@@ -235,7 +238,7 @@ class QuantizedConvolution:
         grouped = self._kwargs['num_group'] > 1
         if grouped:
             x = plain_layout(F, x)
-        arguments = dict(self._kwargs, no_bias=constant is None)
+        arguments = dict(self._kwargs, pad=self.padding, no_bias=constant is None)
         with mark(CONVOLUTION, **self.facts, pad_value=pad_value, offset=int(offset)):
             y = F.Convolution(*[v for v in (x, scaled, constant) if v is not None], name=name, **arguments)
         return plain_layout(F, y) if grouped else y

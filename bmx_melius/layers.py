@@ -241,6 +241,8 @@ class QDense(nn.Dense):
     array([3., 3., 3.], dtype=float32)
     """
 
+    settings: Type[Binarization] = Binarization  # subclasses may replace it
+
     @hands_on(nn.Dense, HybridBlock)
     def __init__(
         self,
@@ -254,7 +256,7 @@ class QDense(nn.Dense):
         **gluon: Any,
     ) -> None:
         # encoded bits are (sign + 1) / 2, as in a convolution padded with -1
-        self.binarization = Binarization(bits, quantization, -1 if encoding == 'bit' else 0, no_offset, encoding=encoding)
+        self.binarization = self.settings(bits, quantization, -1 if encoding == 'bit' else 0, no_offset, encoding=encoding)
         super().__init__(units, use_bias=use_bias, in_units=in_units, **gluon)
         self.weight.wd_mult = self.binarization.wd_mult
 
