@@ -10,6 +10,7 @@ from mxnet.gluon import Block, nn
 from .container import difference
 from .errors import UserError
 
+_COLOURS = 3  # channels of images that are not gray
 _NAMED = 4  # how many parameters a message lists
 
 
@@ -26,11 +27,14 @@ class Loaded:
         Number of classes of the network.
     weights_classes : int
         Number of classes of the weights.
+    summed : str or None
+        Parameter that was summed over its input channels, because the images of this network are gray; else None.
     """
 
     unused: Dict[str, Any]
     classes: int
     weights_classes: int
+    summed: Optional[str] = None
 
     @property
     def new(self) -> List[str]:
@@ -38,18 +42,21 @@ class Loaded:
         return list(self.unused)
 
     def __str__(self):
+        gray = f'; {self.summed} is summed over the colours, for gray images' if self.summed else ''
         if not self.new:
-            return 'all parameters are loaded'
+            return f'all parameters are loaded{gray}'
         return (
             f'{self.weights_classes} classes, this network {self.classes}: the output layer ({name_some(self.new)}) starts anew; '
-            'all else is loaded'
+            f'all else is loaded{gray}'
         )
 
 
 def load_weights(net: Block, arrays: Dict, classes: int) -> Loaded:
     """Load arrays into a network; if they are of another number of classes, load all but the output layer, which keeps its values.
 
-    The output layer is recognized by its shapes: its parameters have as many rows as there are classes, and all other axes agree.
+    The output layer is recognized by its shapes: its parameters have as many rows as there are classes, and all other axes agree. Weights
+    of a first convolution for three colours are summed over them if the network takes gray images: it then computes the same as from
+    three equal channels.
 
     Parameters
     ----------
@@ -68,6 +75,7 @@ def load_weights(net: Block, arrays: Dict, classes: int) -> Loaded:
     """
     parameters = net._collect_params_with_prefix()
     arrays = _with_structural_names(net, parameters, arrays)
+    arrays, summed = _with_input_channels(arrays, parameters)
     stored = {name: tuple(array.shape) for name, array in arrays.items()}
     needed = {name: _complete(parameter.shape, stored.get(name)) for name, parameter in parameters.items()}
     missing = [name for name in needed if name not in stored]
@@ -85,7 +93,7 @@ def load_weights(net: Block, arrays: Dict, classes: int) -> Loaded:
     for name, array in arrays.items():
         if name not in new:
             parameters[name].set_data(mx.nd.array(array, dtype=parameters[name].dtype))
-    return Loaded({name: arrays[name] for name in new}, classes, weights_classes)
+    return Loaded({name: arrays[name] for name in new}, classes, weights_classes, summed)
 
 
 def freeze(net: Block, pattern: str) -> List[str]:
@@ -148,6 +156,15 @@ def _with_structural_names(net, parameters, arrays):
     if not any(name in structural for name in arrays):
         structural = {name[len(net.prefix) :]: own for name, own in structural.items()}
     return {structural.get(name, name): array for name, array in arrays.items()}
+
+
+def _with_input_channels(arrays, parameters):
+    """Return the arrays with the weights of the first convolution summed over colours for a network of gray images, and their name."""
+    for name, array in arrays.items():
+        shape = tuple(parameters[name].shape or ()) if name in parameters else ()
+        if len(shape) == 4 and shape[1] == 1 and tuple(array.shape) == (shape[0], _COLOURS, *shape[2:]):
+            return {**arrays, name: array.sum(axis=1, keepdims=True)}, name
+    return arrays, None
 
 
 def _complete(shape, stored):

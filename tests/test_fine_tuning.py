@@ -245,6 +245,23 @@ def test_a_resumed_run_freezes_and_slows_down_the_same_parameters_bit_for_bit(fl
     assert same == {name for name in last if name[:10] in ('features.0', 'features.1', 'features.2')}
 
 
+def test_a_run_takes_the_options_of_its_network_from_the_weights_of_another_run(tuned, tmp_path, capsys):
+    start = ['--dataset', 'digits', '--batch-size', '256', '--num-epochs', '1', '--save-dir', tmp_path / 'run', '--dry-run']
+    for weights in (tuned / 'epoch-0001.params', tuned / 'meliusnet_flex-0000.params'):
+        train(*start, '--resume-params', weights)
+        printed = capsys.readouterr().out
+        assert 'network    meliusnet_flex, thumbnail, 10 classes' in printed and 'starts anew; all else is loaded' in printed
+    train(*start, '--model', 'meliusnet_flex', '--clip-threshold', '1', '--resume-params', tuned / 'epoch-0001.params')
+    assert 'these weights are of a network with --clip-threshold (default) (here 1.0)' in capsys.readouterr().out
+    for flags, words in (
+        (['--initial-layers', 'grouped_stem', '--input-size', '32'], '--initial-layers thumbnail (here grouped_stem)'),
+        (['--model-options', '{"growth_rate": 64}'], '--growth-rate 32 (here 64)'),
+        (['--model', 'meliusnet22'], '--model meliusnet_flex (here meliusnet22)'),
+    ):
+        train(*start, *flags, '--resume-params', tuned / 'epoch-0001.params', status=2)
+        assert words in error_of(capsys)
+
+
 @pytest.mark.parametrize(
     'tuning, words',
     [
@@ -261,12 +278,18 @@ def test_flags_without_weights_are_refused(flags, tuning, words, tmp_path, capsy
 # --- published weights and class names ------------------------------------------------------------------------------------------------
 
 
-def test_get_model_fits_weights_of_gluoncv_to_other_classes(monkeypatch, tmp_path, caplog):
-    published = gluoncv.model_zoo.get_model('mobilenet0.25')
-    published.initialize()
-    published(nd.zeros((1, 3, 32, 32)))
-    published.save_parameters(str(tmp_path / 'published.params'))
+@pytest.fixture
+def published(monkeypatch, tmp_path):
+    """A network whose weights GluonCV finds as its published ones."""
+    net = gluoncv.model_zoo.get_model('mobilenet0.25')
+    net.initialize()
+    net(nd.zeros((1, 3, 32, 32)))
+    net.save_parameters(str(tmp_path / 'published.params'))
     monkeypatch.setattr('gluoncv.model_zoo.model_store.get_model_file', lambda *_, **__: str(tmp_path / 'published.params'))
+    return net
+
+
+def test_get_model_fits_weights_of_gluoncv_to_other_classes(published, caplog):
     with caplog.at_level(logging.WARNING):
         net = get_model('mobilenet0.25', pretrained=True, classes=5)
     assert '1000 classes, this network 5: the output layer (' in caplog.text
@@ -278,6 +301,27 @@ def test_get_model_fits_weights_of_gluoncv_to_other_classes(monkeypatch, tmp_pat
         same = get_model('mobilenet0.25', pretrained=True, classes=classes)
         np.testing.assert_array_equal(same(x).asnumpy(), published(x).asnumpy())
     assert not caplog.text
+
+
+def test_weights_for_colours_are_summed_for_gray_images_and_give_the_same_values(published, tmp_path, capsys):
+    gray = nd.random.normal(shape=(2, 1, 32, 32))
+    net = gluoncv.model_zoo.get_model('mobilenet0.25')
+    net.initialize()
+    net(gray)
+    loaded = load_weights(net, arrays_of(published), 1000)
+    np.testing.assert_allclose(net(gray).asnumpy(), published(nd.repeat(gray, 3, axis=1)).asnumpy(), rtol=1e-4, atol=1e-5)
+    assert loaded.summed == 'features.0.weight' and 'features.0.weight is summed over the colours' in str(loaded)
+    digits = ['--dataset', 'digits', '--batch-size', '256', '--num-epochs', '1', '--save-dir', tmp_path / 'run', '--dry-run']
+    train('--model', 'mobilenet0.25', '--use-pretrained', *digits)
+    assert 'summed over the colours, for gray images' in capsys.readouterr().out
+
+
+def test_weights_whose_stem_does_not_fit_the_images_name_a_size_that_does(tmp_path, capsys):
+    digits = ['--model', 'meliusnet22', '--use-pretrained', 'larq', '--dataset', 'digits', '--save-dir', tmp_path / 'run', '--dry-run']
+    train(*digits, status=2)
+    message = error_of(capsys)
+    assert 'with initial_layers grouped_stem, which the weights of --use-pretrained need: --input-size 32 fits' in message
+    assert 'MXNetError' not in message
 
 
 def test_imagenet_networks_that_are_imported_predict_with_names(meliusnet22_file, run, tmp_path):

@@ -92,6 +92,22 @@ def test_a_finished_run_that_is_resumed_exports_again_and_trains_nothing(finishe
     assert_same_end(tmp_path / 'run', finished['records'])
 
 
+def test_a_finished_run_is_extended_on_a_schedule_that_is_computed_anew_and_resumes_bit_for_bit(finished, tmp_path, capsys):
+    for name in ('whole', 'killed'):
+        shutil.copytree(finished['records'], tmp_path / name)
+    output = train_apart('--resume', '--num-epochs', '5', '--save-dir', tmp_path / 'whole')
+    assert 'extended from 3 to 5 epochs: the cosine schedule is computed anew over 5 epochs' in output and 'epoch 3, update' not in output
+    rates = [row['learning_rate'] for row in history_of(tmp_path / 'whole')]
+    expected = [0.001 * (1 + np.cos(np.pi * update / (7 * epochs))) for update, epochs in ((6, 3), (13, 3), (20, 3), (27, 5), (34, 5))]
+    assert rates == pytest.approx(expected)
+    train_until('epoch 4, update 1', signal.SIGKILL, '--resume', '--num-epochs', '5', '--save-dir', tmp_path / 'killed')
+    output = train_apart('--resume', '--save-dir', tmp_path / 'killed')  # it still knows the number of epochs
+    assert 'extended' not in output and 'epoch 5, update 7 of 7' in output
+    assert_same_end(tmp_path / 'killed', tmp_path / 'whole')
+    train('--resume', '--num-epochs', '4', '--save-dir', tmp_path / 'whole', status=2)
+    assert '--num-epochs 4: the run in' in error_of(capsys)
+
+
 @pytest.mark.parametrize('suffix', ['params', 'states'])
 def test_a_run_whose_last_checkpoint_is_damaged_continues_from_the_previous_one_and_ends_the_same(finished, tmp_path, suffix):
     shutil.copytree(finished['records'], tmp_path / 'run')

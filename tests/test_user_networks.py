@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,12 @@ def make_net(classes, width=8):
     net = nn.HybridSequential()
     net.add(nn.Conv2D(width, 3, padding=1), nn.BatchNorm(), bmx.BinaryConv2D(width, kernel_size=3, padding=1))
     net.add(nn.BatchNorm(), nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dense(classes))
+    return net
+
+
+def unnormalized(classes):
+    net = nn.HybridSequential()
+    net.add(bmx.BinaryConv2D(8, 3, padding=1), nn.PReLU(), bmx.BinaryConv2D(8, 3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(classes))
     return net
 
 
@@ -202,3 +209,14 @@ def test_names_without_a_colon_are_no_paths():
     assert model_zoo.listed_name('no.such.network') is None
     assert not model_zoo.takes_option('nets.small:make_net', 'bits')
     np.testing.assert_equal(model_zoo.listed_name('meliusnet_22'), 'meliusnet22')
+
+
+@pytest.mark.parametrize('flags', [['--dry-run'], []])
+def test_the_plan_of_a_run_has_the_problems_that_the_check_of_the_network_finds(there, flags, tmp_path, capsys):
+    run = ['--save-dir', str(tmp_path / 'run')]
+    assert main(['train', *DIGITS, '--model', 'nets.small:unnormalized', *flags, *run]) == 0
+    output = capsys.readouterr().out
+    assert re.search(r'^check +bmx.check finds \d problems', output, re.MULTILINE), output
+    assert re.search(r'^ +\S*qactivation0: .* of its channels have one value', output, re.MULTILINE), output
+    assert main(['train', *DIGITS, '--model', NAME, '--dry-run', '--save-dir', str(tmp_path / 'other')]) == 0
+    assert 'check      bmx.check finds no problem' in capsys.readouterr().out

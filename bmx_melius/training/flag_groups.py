@@ -313,7 +313,7 @@ def _add_output_flags(group):
         metavar='N',
         help='also write a checkpoint every N updates, for long epochs; 0: only after epochs (default: %(default)s)',
     )
-    group.add_argument('--resume', action='store_true', help='continue the run in SAVE_DIR, with its flags')
+    group.add_argument('--resume', action='store_true', help='continue the run in SAVE_DIR, with its flags; --num-epochs N extends it')
     group.add_argument(
         '--resume-params', metavar='FILE', help='initial weights of a new run; of another number of classes: all but the output layer'
     )

@@ -8,11 +8,13 @@ from ..arguments import flag_of, require
 from ..errors import UserError
 from .config import RunConfig
 from .flag_groups import PROGRAM, make_parser
+from .inherited_options import with_inherited
 from .presets import with_defaults
 from .recording.scalars import check_installed
 from .saving.stored_checkpoints import read_last, refuse_run
 
-# Flags that a resumed run may change, because they do not affect the result. (For num_workers with record files see RecordSource.)
+# Flags that a resumed training may change, because they do not affect the result. (For num_workers with record files see RecordSource.)
+# A single run may also change num_epochs, which changes the result: see `start.py`.
 CHANGEABLE = {
     'resume',
     'dry_run',
@@ -58,7 +60,7 @@ def parse_flags(arguments, zoo, program=PROGRAM):
     if not options.resume:
         if not options.dry_run:
             refuse_run(options.save_dir)
-        return configure(vars(options), zoo)
+        return configure(with_inherited(vars(options)), zoo)
     saved = read_last(options.save_dir)
     if not saved:
         raise UserError(f'there is no run to resume in {options.save_dir}: point --save-dir to one')
@@ -67,7 +69,7 @@ def parse_flags(arguments, zoo, program=PROGRAM):
     options, before = vars(parser.parse_args(arguments)), vars(parser.parse_args([]))
     config = configure(options, zoo)
     chosen = config.to_flags()
-    _require_unchanged(saved['options'], before, chosen)
+    _require_unchanged(saved['options'], before, chosen, CHANGEABLE | {'num_epochs'})
     return config
 
 
@@ -102,13 +104,14 @@ def chosen_values(parser, saved, arguments):
     """
     parser.set_defaults(**saved)
     options = parser.parse_args(arguments)
-    _require_unchanged(saved, vars(parser.parse_args([])), vars(options))
+    _require_unchanged(saved, vars(parser.parse_args([])), vars(options), CHANGEABLE)
     return options
 
 
-def _require_unchanged(saved, before, chosen):
-    """Raise `UserError` if a flag that affects the result and is among the `saved` ones has been changed from `before` to `chosen`."""
-    changeable = {*CHANGEABLE, 'bootstrap'} if saved.get('bootstrap_sha256') and isinstance(chosen['bootstrap'], str) else CHANGEABLE
+def _require_unchanged(saved, before, chosen, changeable):
+    """Raise `UserError` if a flag among the `saved` ones that is not `changeable` has been changed from `before` to `chosen`."""
+    if saved.get('bootstrap_sha256') and isinstance(chosen['bootstrap'], str):
+        changeable = changeable | {'bootstrap'}
     changed = [name for name in saved if name in chosen and name not in changeable and chosen[name] != before[name]]
     if changed:
         flags = ', '.join(f'{flag_of(name)} {before[name]}' for name in changed)

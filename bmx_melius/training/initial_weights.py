@@ -10,6 +10,7 @@ from ..analysis.finiteness import find_not_finite
 from ..container import read_arrays
 from ..errors import UserError, last_line
 from ..fine_tuning import freeze, load_weights, name_some
+from .inherited_options import describe_differences
 from .network import INITIALIZERS, seed_generators
 from .saving.stored_checkpoints import verify_file
 
@@ -50,13 +51,15 @@ def load_initial_weights(config, get_model, net, model):
     try:
         loaded = load_weights(net, arrays, model['classes'])
     except UserError as error:
-        raise UserError(f'{flag}: {source} does not fit {config.network.model}: {error}; {OTHER_NETWORK}') from error
+        differences = config.resume_params and describe_differences(config.resume_params, model)
+        raise UserError(f'{flag}: {source} does not fit {config.network.model}: {error}; {differences or OTHER_NETWORK}') from error
     wrong = find_not_finite(net)
     if wrong:
         raise UserError(f'{flag}: {source}: {wrong} has values that are NaN or infinite, so the training diverged; use other weights')
     for name, unused in loaded.unused.items():
         _initialize_anew(config, net._collect_params_with_prefix()[name], name, unused)
-    return loaded.new, f'{source}: {loaded}'
+    differences = config.resume_params and describe_differences(config.resume_params, model)
+    return loaded.new, f'{source}: {loaded}' + (f'; {differences}' if differences else '')
 
 
 def set_trained(config, net):

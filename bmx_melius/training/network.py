@@ -17,6 +17,8 @@ INITIALIZERS = {
     'xavier': mx.init.Xavier(),
 }
 
+SIZES = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 299)  # of images, of which an error message names the smallest that fits
+
 
 def model_arguments(config, classes, of_weights=()):
     """Return the arguments of `get_model` for a `NetworkConfig`, without those that equal their defaults.
@@ -72,19 +74,32 @@ def make_network(config, get_model, model, spec, devices):
     # Of parameter names, whose part up to the first underscore names the network; names with dots would be taken for structural names.
     prefix = network.model.rpartition(':')[2].replace('_', '').replace('.', '') + '_'
     net = create_network(network, get_model, model, prefix=prefix)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # MXNet prints the arguments when this fails
-            net.infer_shape(mx.nd.zeros((1, *spec.shape)))
-    except (AssertionError, mx.MXNetError) as error:
+    refusal = _refusal(net, spec.shape)
+    if refusal:
+        larger = [size for size in SIZES if size > spec.size]
+        other = (size for size in larger if not _refusal(create_network(network, get_model, model), (spec.channels, size, size)))
+        fitting = next(other, None)
+        advice = f'--input-size {fitting} fits' if fitting else last_line(refusal)
         stem = f' with initial_layers {model["initial_layers"]}' if 'initial_layers' in model else ''
+        stem += ', which the weights of --use-pretrained need' if stem and network.use_pretrained else ''
         shape = ' x '.join(map(str, spec.shape))
-        raise UserError(f'images of {shape} (--input-size {spec.size}) do not fit {network.model}{stem}: {last_line(error)}') from error
+        raise UserError(f'images of {shape} (--input-size {spec.size}) do not fit {network.model}{stem}: {advice}') from refusal
     seed_generators(config.seed)
     net.initialize(INITIALIZERS[network.initialization], ctx=devices)
     net.cast(network.dtype)
     if network.mode == 'hybrid':
         net.hybridize(static_alloc=True, static_shape=True)
     return net
+
+
+def _refusal(net, shape):
+    """Return the error of a new network for images of the shape (C, H, W), None if they fit."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # MXNet prints the arguments when this fails
+            net.infer_shape(mx.nd.zeros((1, *shape)))
+    except (AssertionError, mx.MXNetError) as error:
+        return error
+    return None
 
 
 def seed_generators(seed, *place):

@@ -1,10 +1,17 @@
 """Plan of a run as text: logged before training, and by --dry-run instead of training."""
 
+import math
+
+from ..analysis.checking import check
+from ..errors import UserError
 from ..marks import ACTIVATION, CONVOLUTION, DENSE, ROLE
 from ..quantizers import FULL_PRECISION
 from .objective import LABEL_SMOOTHING
 from .optimization import BATCH
 from .presets import describe_preset
+
+CHECKED_PIXELS = 16 * 64 * 64  # of the images with which a network is checked: few large ones, or more small ones
+_PROBLEMS = 10  # maximum number of problems that the plan lists
 
 
 def describe_run(config, model, source, graph, counts, schedule, attention=None, initial=None):
@@ -46,6 +53,33 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None,
             f'results    {config.output.save_dir}',
         )
     )
+
+
+def describe_check(net, batches, config):
+    """Return the problems that `check` finds in a network with its initial weights as text: a line each.
+
+    Parameters
+    ----------
+    net : gluon.HybridBlock
+        Initialized.
+    batches : iterable of (NDArray, NDArray)
+        Images and labels; images of the first batch are used.
+    config : NetworkConfig
+    """
+    images = next(iter(batches))[0]
+    images = images[: min(32, max(4, CHECKED_PIXELS // math.prod(images.shape[2:])))]
+    device = net.collect_params().list_ctx()[0]
+    try:
+        problems = check(net, images.as_in_context(device).astype(config.dtype)).problems
+    except UserError as error:
+        return f'not possible: {error}'
+    if not problems:
+        return f'bmx.check finds no problem (one pass on {len(images)} images)'
+    lines = [f'bmx.check finds {len(problems)} {"problem" if len(problems) == 1 else "problems"} (docs/training.md explains them):']
+    lines += problems[:_PROBLEMS] + ([f'... and {len(problems) - _PROBLEMS} more'] if len(problems) > _PROBLEMS else [])
+    if config.last_gamma:
+        lines.append('(with --last-gamma, gradients of 0 in residual blocks are intended in the first update)')
+    return '\n           '.join(lines)
 
 
 def _describe_bootstrap(bootstrap):

@@ -18,7 +18,7 @@ from .initial_weights import load_initial_weights, set_trained
 from .network import check_dtype, make_network, model_arguments
 from .objective import make_objective
 from .optimization import make_trainer
-from .plan import describe_run
+from .plan import describe_check, describe_run
 from .recording.flips import FlipCounter
 from .recording.plots import Schedule
 from .recording.run_folder import LOG_FILE, RunFolder
@@ -74,6 +74,8 @@ class Run:
             new, initial['weights'] = load_initial_weights(config, zoo.get_model, self.net, model)
             config = dataclasses.replace(config, fine_tuning=dataclasses.replace(config.fine_tuning, new_parameters=new))
         initial['frozen'] = set_trained(config.fine_tuning, self.net)
+        if self.is_writer and not config.resume:
+            initial['check'] = describe_check(self.net, self.source.validation(), config.network)
         self.config = config
         self.objective = make_objective(config, zoo.get_model, self.net, self.source.classes, spec.shape, self.devices)
         self.trainer = make_trainer(config, self.net, self.source.updates_per_epoch, self.source.images_per_update, workers)
@@ -120,6 +122,8 @@ class Run:
             schedule = Schedule(self.trainer.optimizer.lr_scheduler, self.source.updates_per_epoch, config.optimizer.num_epochs)
             self.folder = RunFolder(output.save_dir, config.network.model, self._counts, schedule, self._flips, writes=self.is_writer)
             self.folder.start(config.to_flags(), self._graph, self.progress, Scalars if output.tensorboard else None)
+            if config.resume and self._checkpoints.options['num_epochs'] != config.optimizer.num_epochs:
+                self.save()  # so that --resume continues to the new last epoch
             yield
 
     def forward(self, images):

@@ -22,6 +22,7 @@ def start(config, checkpoints, net, trainer, source):
                 f'the run in {config.output.save_dir} was started with {progress.images_per_update} images per update, but would continue '
                 f'with {source.images_per_update}: start as many processes as before'
             )
+        _accept_number_of_epochs(config, checkpoints.options, progress, trainer, source.updates_per_epoch)
         LOG.info('continuing at epoch %d, update %d', progress.epoch + 1, progress.batch + 1)
         return progress
     if config.resume_states:
@@ -34,6 +35,27 @@ def start(config, checkpoints, net, trainer, source):
     if not config.dry_run:
         checkpoints.save(net, trainer, progress)
     return progress
+
+
+def _accept_number_of_epochs(config, saved, progress, trainer, updates):
+    """Log what another number of epochs than that of the checkpoint means for the learning rate. Raises `UserError` if it is too small."""
+    optimizer, before = config.optimizer, saved['num_epochs']
+    if optimizer.num_epochs == before:
+        return
+    begun = progress.epoch + (progress.batch > 0)
+    if optimizer.num_epochs < begun:
+        raise UserError(f'--num-epochs {optimizer.num_epochs}: the run in {config.output.save_dir} is in epoch {begun} already')
+    change = f'the run is {"extended" if optimizer.num_epochs > before else "shortened"} from {before} to {optimizer.num_epochs} epochs'
+    if optimizer.lr_mode == 'step':
+        effect = 'the learning rate decays at the same epochs as before'
+    else:
+        effect = f'the {optimizer.lr_mode} schedule is computed anew over {optimizer.num_epochs} epochs'
+    done = progress.epoch * updates + progress.batch
+    rates = [row['learning_rate'] for row in progress.history[-1:] if 'learning_rate' in row]
+    if done < optimizer.num_epochs * updates:
+        last = f' (the last one was {rates[0]:.3g})' if rates else ''
+        effect += f', so that it continues with {trainer.optimizer.lr_scheduler(done + 1):.3g}{last}'
+    LOG.info('%s: %s', change, effect)
 
 
 def warn_if_disk_space_is_low(config, net):

@@ -161,6 +161,11 @@ class Checkpoints:
             LOG.warning('%s', warning)
         return state
 
+    @property
+    def options(self):
+        """Values of the flags in the checkpoint that was loaded or saved last."""
+        return self._last['options']
+
     def load_arrays(self):
         """Return the `arrays` of the checkpoint that was loaded or saved last, empty if it has none. Raises like `load`."""
         file = (self._last or self._find_intact())['arrays']
