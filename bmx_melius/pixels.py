@@ -1,13 +1,18 @@
-"""Decoding and resizing of images with Pillow and NumPy, for machines without MXNet and OpenCV. The pixels equal those of `mx.image`.
+"""Decoding and resizing of images with Pillow and NumPy: the one place that says which image files are read, and to which pixels.
+
+Everything in Python that reads image files calls `decode`; bmx-classify (`tools/classify`) computes the same pixels in C++. The rule is
+the table in docs/data.md, Image files.
 
 `mx.image` calls OpenCV, whose bilinear resize interpolates between two pixels of each axis also where it reduces an image (Pillow's
 averages over all pixels that an output pixel covers), with weights of 11 bits. `resize` computes the same integers. Pillow and OpenCV both
-decode JPEG files by libjpeg-turbo, to the same pixels; docs/deploy.md, Preprocessing, lists the files for which decoded pixels differ.
+decode JPEG files by libjpeg-turbo, to the same pixels.
 """
 
+import dataclasses
 import io
+import re
 import struct
-from typing import TYPE_CHECKING, Tuple
+from typing import TYPE_CHECKING, Optional, Tuple
 
 import numpy as np
 
@@ -17,23 +22,66 @@ from .image_headers import require_affordable
 if TYPE_CHECKING:
     import PIL.Image
 
-SUFFIXES = ('.bmp', '.jpeg', '.jpg', '.png', '.tif', '.tiff')  # of image files that both Pillow and OpenCV decode
-# The formats that are read; JPEG files with several pictures (MPO) are read as JPEG. Pillow has readers of many others; that of EPS
-# executes the file by another program.
-FORMATS = ('JPEG', 'PNG', 'BMP', 'TIFF', 'GIF', 'WEBP', 'PPM')
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A format of image files.
+
+    Attributes
+    ----------
+    name : str
+    pillow : str
+        The name of its reader in Pillow.
+    suffixes : tuple of str
+        Ends of the names of its files, in lower case.
+    start : re.Pattern
+        Matches the first bytes of its files.
+    """
+
+    name: str
+    pillow: str
+    suffixes: Tuple[str, ...]
+    start: 're.Pattern[bytes]'
+
+
+PNG_START = b'\x89PNG\r\n\x1a\n'
+# The formats that are read. Pillow has readers of many others; that of EPS executes the file by another program.
+FORMATS = (
+    Format('JPEG', 'JPEG', ('.jpg', '.jpeg'), re.compile(rb'\xff\xd8\xff')),  # also with further images (MPO), as phones write them
+    Format('PNG', 'PNG', ('.png',), re.compile(re.escape(PNG_START))),
+    Format('BMP', 'BMP', ('.bmp',), re.compile(rb'BM')),
+    Format('TIFF', 'TIFF', ('.tif', '.tiff'), re.compile(rb'II\*\0|MM\0\*')),
+    Format('GIF', 'GIF', ('.gif',), re.compile(rb'GIF8[79]a')),
+    Format('WebP', 'WEBP', ('.webp',), re.compile(rb'RIFF.{4}WEBP', re.DOTALL)),
+    Format('Netpbm', 'PPM', ('.pbm', '.pgm', '.pnm', '.ppm'), re.compile(rb'P[1-6]\s')),
+)
+FORMAT_NAMES = ', '.join(form.name for form in FORMATS[:-1]) + f' or {FORMATS[-1].name}'  # in messages
+SUFFIXES = tuple(sorted(suffix for form in FORMATS for suffix in form.suffixes))  # of the files in folders that are images
 MAX_PIXELS = 1 << 27  # of an image, checked before its pixels are decoded: a file of kilobytes can hold gigabytes of one colour
 _PIXELS_AT_ONCE = 1 << 18  # converted with integers of 32 and 64 bits: of a whole image they would take gigabytes
 _FRACTION_BITS = 11  # of OpenCV's weights, INTER_RESIZE_COEF_BITS
 _GRAY, _RGB = 1, 3
 _LUMA = (4899, 9617, 1868)  # weights of red, green and blue: 0.299, 0.587 and 0.114 in 14 bits, as in OpenCV
 _LIBPNG_LUMA = (9797, 19234, 3737)  # in 15 bits, as libpng computes them for OpenCV
-_JPEG = ('JPEG', 'MPO')  # Pillow's names of such files; MPO: with further images, which phones write
-_EXIF = 0xE1  # marker of a JPEG segment; XMP metadata has it too
-_BEFORE_EXIF = (0xFE, *range(0xE2, 0xF0))  # markers of segments, comments and application data, that OpenCV skips to find an EXIF segment
+_PNG_END = b'IEND\xaeB`\x82'
+EXIF = b'Exif\0\0'  # start of an EXIF header
+_ORIENTATION, _SHORT = 0x112, 3  # tag and type of the orientation in an EXIF header
+_ENTRY = 12  # bytes of an entry of a directory
+
+
+def format_of(start: bytes) -> Optional[Format]:
+    """Return the format of an image file that begins with these bytes, 12 or more; None if it is not one of `FORMATS`."""
+    return next((form for form in FORMATS if form.start.match(start)), None)
 
 
 def decode(content: bytes, name: str, channels: int) -> np.ndarray:
-    """Decode an image file to the pixels that ``mx.image.imdecode`` returns: rotated by its EXIF header, without transparency.
+    """Decode an image file: its first picture, rotated by its EXIF orientation, without transparency, 8 bits per channel.
+
+    Of channels with 16 bits the upper 8 are used. A network with one channel gets the luma that a JPEG file stores, or that of the colours.
+    docs/data.md, Image files, has the rule as a table.
+
+    Sets Pillow's `LOAD_TRUNCATED_IMAGES` to False for the process: GluonCV sets it to True when it is imported, and the missing part of an
+    image would be gray wherever GluonCV is used.
 
     Parameters
     ----------
@@ -51,52 +99,90 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     Raises
     ------
     UserError
-        If Pillow cannot decode it, its format is none of `FORMATS`, it has more than `MAX_PIXELS` pixels or `image_headers.MAX_SCANS`
-        scans, or the file is truncated.
+        If its format is none of `FORMATS`, Pillow cannot decode it, its channels have 32 bits, it has more than `MAX_PIXELS` pixels or
+        `image_headers.MAX_SCANS` scans, or the file is truncated.
     ModuleNotFoundError
         If Pillow is not installed.
     """
     import PIL.Image
-    import PIL.ImageOps
+    import PIL.ImageFile
 
+    PIL.ImageFile.LOAD_TRUNCATED_IMAGES = False
+    form = format_of(content)
+    if form is None:
+        raise UserError(f'{name} cannot be decoded as an image: it is not a {FORMAT_NAMES} file')
     try:
         require_affordable(content, MAX_PIXELS)
-        with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with PIL.Image.open(io.BytesIO(content), formats=[form.pillow]) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(f'it has {image.width} x {image.height} pixels; at most {MAX_PIXELS} are possible')
-            if image.format in _JPEG and channels == _GRAY:
+            if form.name == 'JPEG' and channels == _GRAY:
                 image.draft('L', image.size)  # the luma that the file stores, as OpenCV reads it
-            if image.format == 'PNG' and channels == _GRAY and image.mode not in _GRAY_MODES:
-                return _gray(np.asarray(image.convert('RGB')), _LIBPNG_LUMA, rounding=0)
-            turned = image.format in _JPEG and _begins_with_exif(content)
-            return from_pillow(PIL.ImageOps.exif_transpose(image) if turned else image, channels)
+            image.load()
+            if form.name == 'PNG' and _PNG_END not in content:
+                raise ValueError('image file is truncated')
+            if form.name == 'TIFF' and image.mode == 'I':
+                raise ValueError('its channels have 32 bits; 8 or 16 are possible')
+            return _turned(_pixels(image, form, channels), orientation_of(image.info.get('exif', b'')))
     except (OSError, SyntaxError, ValueError, TypeError, struct.error, PIL.Image.DecompressionBombError) as error:  # of damaged files
-        reason = '' if isinstance(error, PIL.UnidentifiedImageError) else f': {error}'
-        raise UserError(f'{name} cannot be decoded as an image (JPEG, PNG, ...){reason}') from error
+        reason = 'it is damaged' if isinstance(error, PIL.UnidentifiedImageError) else error
+        raise UserError(f'{name} cannot be decoded as an image ({form.name}): {reason}') from error
 
 
-def _begins_with_exif(content):
-    """Return whether a JPEG file has an EXIF header where the OpenCV of MXNet looks for it: not after a JFIF header or XMP metadata."""
-    position = 2
-    while position + 10 <= len(content):
-        start, marker, length = struct.unpack_from('>BBH', content, position)
-        if start != 0xFF or marker not in _BEFORE_EXIF:
-            return marker == _EXIF and content[position + 4 : position + 8] == b'Exif'
-        position += 2 + length
-    return False
+def _pixels(image, form, channels):
+    if form.name == 'PNG' and channels == _GRAY and image.mode not in _GRAY_MODES:
+        return _gray(np.asarray(image.convert('RGB')), _LIBPNG_LUMA, rounding=0)
+    return from_pillow(image, channels)
+
+
+def orientation_of(exif):
+    """Return the orientation in the first directory of an EXIF header, bytes; 1 if there is none. Damaged headers are common and no error.
+
+    Pillow's `getexif` also looks for it in XMP metadata, depending on its version. It has turned TIFF files when it loads them.
+    """
+    tiff = exif[len(EXIF) :] if exif.startswith(EXIF) else exif
+    order = '<' if tiff.startswith(b'II') else '>'
+    if len(tiff) < 8:
+        return 1
+    (directory,) = struct.unpack_from(f'{order}I', tiff, 4)
+    if directory + 2 > len(tiff):
+        return 1
+    (entries,) = struct.unpack_from(f'{order}H', tiff, directory)
+    for place in range(directory + 2, directory + 2 + entries * _ENTRY, _ENTRY):
+        if place + _ENTRY > len(tiff):
+            break
+        tag, kind, _, value = struct.unpack_from(f'{order}HHIH', tiff, place)
+        if (tag, kind) == (_ORIENTATION, _SHORT):
+            return value
+    return 1
+
+
+def _turned(image, orientation):
+    """Return pixels turned and mirrored upright from an EXIF orientation, 1 to 8 (EXIF 2.3, table 5); other numbers change nothing."""
+    if not 2 <= orientation <= 8:
+        return image
+    upright = image.transpose(1, 0, 2) if orientation >= 5 else image
+    rows = slice(None, None, -1 if orientation in (3, 4, 7, 8) else 1)
+    columns = slice(None, None, -1 if orientation in (2, 3, 6, 7) else 1)
+    return np.ascontiguousarray(upright[rows, columns])
 
 
 _GRAY_MODES = ('1', 'L', 'LA', 'La', 'I', 'I;16', 'I;16B', 'I;16L', 'I;16N')  # of Pillow
 
 
 def from_pillow(image: 'PIL.Image.Image', channels: int) -> np.ndarray:
-    """Return the pixels of a Pillow image as (height, width, channels) uint8, RGB or gray, without transparency."""
+    """Return the pixels of a Pillow image as (height, width, channels) uint8, RGB or gray, without transparency.
+
+    Raises `UserError` for modes that have no such pixels, as that of floating-point numbers.
+    """
     if image.mode in _GRAY_MODES:
         if image.mode.startswith('I'):  # 16 bits, which Pillow would clip to 8
             gray = _convert(np.asarray(image), lambda rows: (rows.astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
         else:
             gray = np.asarray(image.convert('L'))
         return _with_channels(gray[:, :, None], channels)
+    if image.mode == 'F':
+        raise UserError('its channels are floating-point numbers; 8 or 16 bits are possible')
     colours = _convert(np.asarray(image), _rgb_of_cmyk) if image.mode == 'CMYK' else np.asarray(image.convert('RGB'))
     return _with_channels(colours, channels)
 

@@ -117,7 +117,7 @@ class InputSpec:
         OSError
             If the file cannot be read.
         UserError
-            If OpenCV cannot decode it.
+            If it cannot be decoded, see `bmx_melius.pixels.decode`.
         """
         with open(path, 'rb') as file:
             return self.decode(file.read(), path)
@@ -126,10 +126,7 @@ class InputSpec:
         """Decode the content of an image file as `read` does; `name` identifies the image in errors."""
         import mxnet as mx  # here, because a machine that only runs packed networks does not have it
 
-        try:
-            return mx.image.imdecode(content, flag=0 if self.channels == 1 else 1)
-        except (mx.MXNetError, ValueError) as error:
-            raise UserError(f'{name} cannot be decoded as an image (JPEG, PNG, ...)') from error
+        return mx.nd.array(pixels.decode(content, os.fspath(name), self.channels), dtype='uint8')
 
     def crop(self, image: 'mx.nd.NDArray') -> 'mx.nd.NDArray':
         """Resize an image and crop its centre: (height, width, channels) uint8 -> (size, size, channels) uint8."""
@@ -174,7 +171,7 @@ class InputSpec:
         OSError
             If the file cannot be read.
         UserError
-            If Pillow cannot decode it, or `image` has another type, shape or dtype.
+            If it cannot be decoded, see `bmx_melius.pixels.decode`, or `image` has another type, shape or dtype.
         """
         return self._prepared(self._pixels(image))
 

@@ -2,6 +2,7 @@
 
 import collections
 import os
+import struct
 
 import mxnet as mx
 import numpy as np
@@ -12,7 +13,7 @@ from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import FolderSource, open_folders
 from bmx_melius.data.image_source import ImageSource, TrainingImages
-from bmx_melius.data.record_source import RecordSource
+from bmx_melius.data.record_source import RecordImageSource, RecordSource
 from bmx_melius.data.records import RecordFile
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.data.source import Batching
@@ -172,7 +173,7 @@ def open_records(prefix):
 def test_an_intact_record_file_gives_keys_and_labels(record_file):
     records = open_records(record_file)
     assert len(records) == 20 and records.keys.tolist() == list(range(20)) and records.labels.tolist() == [n % 4 for n in range(20)]
-    assert records.suspects(2) == ([], []) and records.undecodable(2, range(20)) == []
+    assert records.suspects(2) == [] and records.undecodable(2, range(20)) == []
     reader = mx.recordio.MXIndexedRecordIO(records.index_path, records.path, 'r')
     assert all(records.read(n) == mx.recordio.unpack(reader.read_idx(n))[1] for n in range(20))
 
@@ -212,11 +213,28 @@ def test_a_file_that_is_no_index_is_named(record_file, content):
         open_records(record_file)
 
 
-@pytest.mark.parametrize('label', [[1.0, 2.0], -1.0, 0.5])
+@pytest.mark.parametrize('label', [[1.0, 2.0], -1.0, 0.5, 1e9, float('inf'), float('nan')])
 def test_labels_that_are_no_class_are_refused(tmp_path, label):
     write_records(tmp_path / 'a', numbered_images(3), [0.0, 1.0, label])
     with pytest.raises(UserError, match=r'record 2 .*label'):
         open_records(str(tmp_path / 'a'))
+
+
+def test_a_label_without_the_images_that_it_needs_is_refused(tmp_path):
+    write_records(tmp_path / 'a', numbered_images(4), [0.0, 1.0, 786432.0, 1.0])  # a flipped bit of 3
+    records = open_records(str(tmp_path / 'a'))
+    for kind in (RecordSource, RecordImageSource):
+        with pytest.raises(UserError, match='the label of record 2 is 786432, but there are only 4 training images'):
+            kind(records, records, PLAIN, MIRROR_ONLY, Batching(2), threads=1)
+
+
+@pytest.mark.parametrize('bit', [29, 30, 31])
+@pytest.mark.parametrize('number', [0, 13, 19])
+def test_a_flipped_bit_that_marks_a_record_as_a_part_is_found(record_file, number, bit):
+    offset, length = record_span(record_file, number)
+    overwrite(record_file + '.rec', offset - 28, struct.pack('<I', length + 24 | 1 << bit))
+    with pytest.raises(UserError, match=rf'a\.rec: record {number} .*its parts are incomplete or damaged'):
+        open_records(record_file)
 
 
 def test_an_image_that_is_overwritten_is_named(record_file):
@@ -233,13 +251,12 @@ def test_other_formats_than_jpeg_and_png_are_no_error(tmp_path, caplog):
     assert not caplog.records
 
 
-def test_a_cut_off_image_is_named_in_the_log_and_can_be_trained_on(tmp_path, caplog):
+def test_a_truncated_image_in_a_record_file_is_refused_before_the_first_epoch(tmp_path):
     images = [encode(np.random.RandomState(n).randint(0, 256, (30, 30, 3)).astype(np.uint8), '.jpg') for n in range(4)]
     write_records(tmp_path / 'a', [images[0], images[1][: len(images[1]) // 2], *images[2:]], [0, 1, 0, 1])
     records = open_records(str(tmp_path / 'a'))
-    source = RecordSource(records, records, PLAIN, MIRROR_ONLY, Batching(4), threads=1)
-    assert 'a.rec: the image of record 1 is cut off' in caplog.text
-    assert len(list(source.train(0))) == 1
+    with pytest.raises(UserError, match='a.rec: no image can be decoded from record 1; .*truncated'):
+        RecordSource(records, records, PLAIN, MIRROR_ONLY, Batching(4), threads=1)
 
 
 def test_an_undecodable_record_is_named_when_it_is_read(record_file):
@@ -290,19 +307,17 @@ def test_files_that_start_or_end_unlike_images_or_validation_needs_are_decoded_b
         open_photos(folders, threads)
 
 
-def test_files_that_are_cut_off_or_no_images_are_named_once_and_can_be_trained_on(folders, caplog):
+def test_truncated_files_are_refused_and_files_that_are_no_images_are_named_once(folders, caplog):
+    for name in ('notes.txt', 'class0/a.psd', 'class1/b.psd'):
+        (folders / 'val' / name).write_text('')
+    open_photos(folders)
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert 'val: ignored' in message and message.endswith('class0/a.psd, class1/b.psd, notes.txt')
     for name in ('train/class0/3.jpg', 'train/class2/5.jpg'):
         content = (folders / name).read_bytes()
         (folders / name).write_bytes(content[: len(content) * 9 // 10])
-    for name in ('notes.txt', 'class0/a.gif', 'class1/b.gif'):
-        (folders / 'val' / name).write_text('')
-    source = open_photos(folders)
-    for epoch in range(2):
-        assert len(list(source.train(epoch))) == source.updates_per_epoch
-    messages = [record.getMessage() for record in caplog.records]
-    assert len(messages) == 2, messages
-    assert 'val: ignored' in messages[0] and messages[0].endswith('class0/a.gif, class1/b.gif, notes.txt')
-    assert messages[1].endswith('train: the image of class0/3.jpg, class2/5.jpg is cut off; its missing part is gray')
+    with pytest.raises(UserError, match='train: no image can be decoded from class0/3.jpg, class2/5.jpg; .*truncated'):
+        open_photos(folders)
 
 
 @pytest.mark.parametrize('kind', ['records', 'folders'])

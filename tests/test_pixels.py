@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from images import encode, turned
 
 from bmx_melius import pixels
+from bmx_melius.data.mxnet_decoder import as_decoded_alike, decodes_alike
 from bmx_melius.errors import UserError
 from bmx_melius.preprocessing import InputSpec
 
@@ -116,21 +117,28 @@ def exif(orientation, order):
 
 @pytest.mark.parametrize('order', [b'II', b'MM'])
 @pytest.mark.parametrize('orientation', range(1, 9))
-def test_a_jpeg_file_is_rotated_by_its_exif_header_as_by_mxnet(orientation, order):
+def test_a_jpeg_file_is_rotated_by_its_exif_header_wherever_it_is(orientation, order):
     content = jpeg(make_image(20, 30))
     start, jfif, rest = content[:2], content[2:20], content[20:]
     assert jfif[4:8] == b'JFIF'
     header = exif(orientation, order)
     assert_decoded_as_by_mxnet(start + header + rest)
     assert pixels.decode(start + header + rest, 'image', 3).shape[:2] == ((20, 30) if orientation < 5 else (30, 20))
-    # MXNet finds the header after some segments and not after others
+    upright = pixels.decode(start + header + rest, 'image', 3)
+    # MXNet finds the header after some segments and not after others; other readers find all
     for before in (
         jfif,
         segment(0xFE, b'a comment'),
         segment(0xE2, b'ICC_PROFILE\0\1\1' + bytes(20)),
         segment(0xE1, b'http://ns.adobe.com/xap/1.0/\0'),
     ):
-        assert_decoded_as_by_mxnet(start + before + header + rest)
+        content = start + before + header + rest
+        np.testing.assert_array_equal(pixels.decode(content, 'image', 3), upright)
+        if decodes_alike(content):
+            assert_decoded_as_by_mxnet(content)
+        assert decodes_alike(as_decoded_alike(content, 'image'))
+        assert_decoded_as_by_mxnet(as_decoded_alike(content, 'image'))
+    assert decodes_alike(start + header + rest) and decodes_alike(start + jfif + header + rest) == (orientation == 1)
 
 
 def test_the_first_image_of_a_file_with_several_is_decoded_as_by_mxnet():
@@ -205,7 +213,7 @@ def test_what_is_no_image_is_refused(image, message):
 
 
 def test_a_file_that_is_no_image_or_truncated_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(PIL.ImageFile, 'LOAD_TRUNCATED_IMAGES', False)  # GluonCV sets it when it is imported
+    monkeypatch.setattr(PIL.ImageFile, 'LOAD_TRUNCATED_IMAGES', True)  # as GluonCV does when it is imported
     content = jpeg(make_image(60, 60))
     for damaged in (b'', b'not an image', content[: len(content) // 2], encode(noise(60, 60, 3))[:2000]):
         with pytest.raises(UserError, match='a.jpg cannot be decoded as an image'):

@@ -2,34 +2,33 @@
 
 import abc
 import os
+import struct
 from multiprocessing.pool import ThreadPool
 
-import mxnet as mx
+from ..errors import UserError, last_line
+from ..pixels import decode, format_of
+from ..reporting import progress_bar
 
-from ..errors import UserError
-from ..reporting import LOG, progress_bar
-
-JPEG_START, JPEG_END = b'\xff\xd8\xff', b'\xff\xd9'
-PNG_START, PNG_END = b'\x89PNG\r\n\x1a\n', b'IEND\xaeB`\x82'
-START = 8  # bytes that identify the format
+START = 12  # bytes that identify the format
 TAIL = 64  # bytes: some encoders append a few after the end marker
 NAMED = 5  # maximum number of images listed in a message
 BLOCK = 32  # images decoded by a thread in one step
+_ENDS = {'JPEG': b'\xff\xd9', 'PNG': b'IEND\xaeB`\x82', 'GIF': b';'}
+_SIZES = {'WebP': ('<4xI', 8), 'BMP': ('<2xI', 0)}  # where the first bytes have the size of the file, and what is not counted in it
 
 
-def has_known_start(start):
-    """Return whether the first bytes are those of a JPEG or PNG file. Other formats that OpenCV decodes are rare in training data."""
-    return start.startswith((JPEG_START, PNG_START))
+def looks_complete(start, tail, size):
+    """Return whether the first `START` and last `TAIL` bytes of a file are those of a complete image; formats without a sign of it do not.
 
-
-def is_cut_off(start, tail):
-    """Return whether a JPEG or PNG file lacks its end marker, given its first `START` and last `TAIL` bytes.
-
-    Decoders fill the missing part with gray without reporting an error.
+    `size` is the size of the file in bytes.
     """
-    if start.startswith(JPEG_START):
-        return JPEG_END not in tail
-    return start.startswith(PNG_START) and PNG_END not in tail
+    form = format_of(start)
+    if form is None:
+        return False
+    if form.name in _ENDS:
+        return _ENDS[form.name] in tail
+    layout, more = _SIZES.get(form.name, ('', 0))
+    return bool(layout) and len(start) == START and 0 < struct.unpack_from(layout, start)[0] + more <= size
 
 
 def name_some(names):
@@ -61,14 +60,14 @@ class EncodedImages(abc.ABC):
 
     @abc.abstractmethod
     def suspects(self, threads):
-        """Return two lists of image indices: images that do not start like a JPEG or PNG file, and images without an end marker."""
+        """Return the indices of the images whose first and last bytes are not those of a complete image."""
 
     @abc.abstractmethod
     def name(self, indices):
         """Return the names of the images at `indices` for use in messages."""
 
     def check_ends(self, threads):
-        """Check the first and last bytes of every image, decode the suspicious ones, and log which images are truncated.
+        """Check the first and last bytes of every image, and decode the suspicious ones.
 
         Raises
         ------
@@ -77,10 +76,7 @@ class EncodedImages(abc.ABC):
         OSError
             When a file cannot be read.
         """
-        unrecognized, cut_off = self.suspects(threads)
-        self._require_decodable(threads, sorted(unrecognized + cut_off))
-        if cut_off:
-            LOG.warning('%s: the image of %s is cut off; its missing part is gray', self.path, self.name(cut_off))
+        self._require_decodable(threads, self.suspects(threads))
 
     def decode_all(self, threads):
         """Decode every image in `threads` threads, which takes some milliseconds each. Raises like `check_ends`."""
@@ -100,11 +96,20 @@ class EncodedImages(abc.ABC):
 
     def describe(self, bad):
         """Return the error message for images, given by index, that cannot be decoded."""
-        return f'{self.path}: no image can be decoded from {self.name(bad)}; {self.remedy}'
+        try:
+            self.decode(self.read(bad[0]), self.name(bad[:1]))
+            reason = ''
+        except ValueError as error:
+            reason = f' ({last_line(error)})'
+        return f'{self.path}: no image can be decoded from {self.name(bad)}; {self.remedy}{reason}'
+
+    def decode(self, content, name):
+        """Decode the content of an image to find out whether that is possible. Raises `ValueError`."""
+        decode(content, name, 3)
 
     def _can_be_decoded(self, index):
         try:
-            mx.image.imdecode(self.read(index), flag=0)
-        except (mx.MXNetError, ValueError):
+            self.decode(self.read(index), '')
+        except ValueError:
             return False
         return True

@@ -8,19 +8,20 @@ from multiprocessing.pool import ThreadPool
 from mxnet.gluon.data import Dataset
 
 from ..errors import UserError
+from ..pixels import FORMAT_NAMES, SUFFIXES
 from ..reporting import LOG, progress_bar
-from .encoded_images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
+from .encoded_images import START, TAIL, EncodedImages, looks_complete, name_some
 from .image_source import ImageSource, TrainingImages
 
-SUFFIXES = ('.jpg', '.jpeg', '.png')
 VAL_FRACTION = 0.2  # the default of --val-fraction
 BLOCK = 256  # files checked by a thread in one step
 
 
 class ImageFolder(EncodedImages, Dataset):
-    """Dataset of the JPEG and PNG files in FOLDER/CLASS/, labelled by the alphabetical order of the classes.
+    """Dataset of the image files in FOLDER/CLASS/, labelled by the alphabetical order of the classes.
 
-    Items are pairs (image, label): NDArray (height, width, channels) uint8, and int. Other files are ignored and listed in the log.
+    Items are pairs (image, label): NDArray (height, width, channels) uint8, and int. Files whose names do not end with one of
+    `bmx_melius.pixels.SUFFIXES` are ignored and listed in the log.
 
     Parameters
     ----------
@@ -62,11 +63,11 @@ class ImageFolder(EncodedImages, Dataset):
                 self.class_names.append(name)
         if not self.items:
             raise UserError(
-                f'{path} has no folders with JPEG or PNG files in them, one folder for each class'
+                f'{path} has no folders with images in them ({" ".join(SUFFIXES)}), one folder for each class'
                 + ('; bmx-melius predict classifies images without classes' if any(map(_is_image, ignored)) else '')
             )
         if ignored:
-            LOG.warning('%s: ignored files that are not JPEG or PNG files in a class folder: %s', path, name_some(ignored))
+            LOG.warning('%s: ignored files that are not %s files in a class folder: %s', path, FORMAT_NAMES, name_some(ignored))
 
     def split(self, fraction):
         """Divide the images of each class into two parts by their names, without moving files.
@@ -95,7 +96,7 @@ class ImageFolder(EncodedImages, Dataset):
         for label, paths in images.items():
             if len(paths) < 2:
                 raise UserError(
-                    f'{os.path.join(self.path, self.class_names[label])} has {len(paths)} JPEG or PNG files: at least 2 are needed, '
+                    f'{os.path.join(self.path, self.class_names[label])} has {len(paths)} images: at least 2 are needed, '
                     'one for training and one for validation; add images, or remove the folder'
                 )
             number = min(max(1, round(len(paths) * fraction)), len(paths) - 1)
@@ -121,23 +122,16 @@ class ImageFolder(EncodedImages, Dataset):
             return file.read()
 
     def suspects(self, threads):
-        unrecognized, cut_off = [], []
         with ThreadPool(threads) as pool:
-            ends = pool.imap(self._ends, range(len(self)), BLOCK)
-            bar = progress_bar(ends, total=len(self), description=f'checking {os.path.basename(self.path)}', unit='files')
-            for index, (start, tail) in enumerate(bar):
-                if not has_known_start(start):
-                    unrecognized.append(index)
-                elif is_cut_off(start, tail):
-                    cut_off.append(index)
-        return unrecognized, cut_off
+            complete = pool.imap(self._looks_complete, range(len(self)), BLOCK)
+            bar = progress_bar(complete, total=len(self), description=f'checking {os.path.basename(self.path)}', unit='files')
+            return [index for index, is_complete in enumerate(bar) if not is_complete]
 
-    def _ends(self, index):
-        """Return the first and the last bytes of a file."""
+    def _looks_complete(self, index):
         with open(self.items[index][0], 'rb', buffering=0) as file:
-            start = file.read(START)
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
-            return start, file.read(TAIL)
+            start, size = file.read(START), os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - TAIL))
+            return looks_complete(start, file.read(TAIL), size)
 
     def name(self, indices):
         return name_some([os.path.relpath(self.items[index][0], self.path) for index in indices])

@@ -3,11 +3,12 @@
 import os
 
 from ..errors import UserError
+from ..reporting import LOG
 from .datasets import DATASETS
 from .folders import FolderSource, ImageFolder, open_folders
 from .image_source import ImageSource, TrainingImages
 from .labelled_images import LabelledImages
-from .record_source import RecordSource, SampledRecordSource
+from .record_source import RecordImageSource, RecordSource
 from .records import RecordFile, RecordImages
 from .source import DummySource
 
@@ -42,8 +43,10 @@ def open_source(config, batching):
         return ImageSource(images, spec, augmentation, batching, config.num_workers, config.bootstrap)
     if config.use_rec:
         train, validation = (_open_records_of(config, part) for part in ('train', 'val'))
-        if config.bootstrap:
-            return SampledRecordSource(train, validation, spec, augmentation, batching, config.num_workers, config.bootstrap)
+        for records in (train, validation):
+            _note_unlike_mxnet(records)
+        if config.bootstrap or train.unlike_mxnet or validation.unlike_mxnet:
+            return RecordImageSource(train, validation, spec, augmentation, batching, config.num_workers, config.bootstrap)
         return RecordSource(train, validation, spec, augmentation, batching, max(1, config.num_workers))
     if not os.path.isdir(data_dir):
         raise UserError(
@@ -54,6 +57,16 @@ def open_source(config, batching):
         raise UserError(f'{data_dir} has record files, {_record_path(config, "train")}: add --use-rec to read them')
     train, validation = open_folders(data_dir, spec, config.val_fraction)
     return FolderSource(train, validation, data_dir, spec, augmentation, batching, config.num_workers, config.bootstrap)
+
+
+def _note_unlike_mxnet(records):
+    if records.unlike_mxnet:
+        LOG.warning(
+            "%s: MXNet's reader does not decode %s as images are decoded elsewhere (a format that it cannot read, or an orientation "
+            'that it ignores). All images are read one by one, which is slower; bmx-melius pack-images packs them for its reader',
+            records.path,
+            records.name(records.unlike_mxnet),
+        )
 
 
 def _record_path(config, part):

@@ -17,6 +17,7 @@ from ..errors import UserError
 MAGIC = 0xCED7230A
 LENGTH_BITS = 29  # lower bits of the second word of a frame; the upper 3 bits are set if the record is split into parts
 FRAME = 8  # bytes before each part of a record: magic number and length
+MOST_CLASSES = 1 << 20  # labels are smaller: a network has memory for each class
 LABEL_HEADER = 24  # bytes of mx.recordio.IRHeader: flag, label, id, id2
 _WHOLE, _FIRST_OF_SEVERAL, _LAST = 0, 1, 3  # upper bits of a frame
 
@@ -58,24 +59,32 @@ def scan_offsets(path):
     UserError
         When it is not a record file, or is truncated.
     """
-    size, offsets, position, expects_first = os.path.getsize(path), [], 0, True
+    size, offsets, position = os.path.getsize(path), [], 0
     if not size:
         raise UserError(f'{path} holds no records: pack the images again with im2rec')
     with open(path, 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         while position < size:
-            end = position + FRAME
-            magic, word = struct.unpack_from('<II', content, position) if end <= size else (0, 0)
-            kind = word >> LENGTH_BITS
-            end += _padded(word)
-            if magic != MAGIC or end > size or (kind <= _FIRST_OF_SEVERAL) != expects_first:
+            end = end_of_record(content, position)
+            if end is None:
                 raise UserError(f'{path}: no complete record begins at byte {position}. Copy the file again, or pack it with im2rec')
-            if expects_first:
-                offsets.append(position)
-            expects_first = kind in (_WHOLE, _LAST)
+            offsets.append(position)
             position = end
-    if not expects_first:
-        raise UserError(f'{path}: the last record is truncated. Copy the file again, or pack it with im2rec')
     return offsets
+
+
+def end_of_record(content, position):
+    """Return the byte after the record that begins at `position` of the bytes of a file; None if the record is incomplete or damaged."""
+    kind = None
+    while kind not in (_WHOLE, _LAST):
+        begins = kind is None
+        if position + FRAME > len(content):
+            return None
+        magic, word = struct.unpack_from('<II', content, position)
+        kind = word >> LENGTH_BITS
+        position += FRAME + _padded(word)
+        if magic != MAGIC or kind > _LAST or (kind <= _FIRST_OF_SEVERAL) != begins or position > len(content):
+            return None
+    return position
 
 
 def read_record(file):
@@ -85,7 +94,7 @@ def read_record(file):
         frame = file.read(FRAME)
         magic, word = struct.unpack('<II', frame) if len(frame) == FRAME else (0, 0)
         kind, length = word >> LENGTH_BITS, _length(word)
-        is_frame = magic == MAGIC and (kind <= _FIRST_OF_SEVERAL) != bool(parts)
+        is_frame = magic == MAGIC and kind <= _LAST and (kind <= _FIRST_OF_SEVERAL) != bool(parts)
         data = file.read(_padded(word)) if is_frame else b''
         if not is_frame or len(data) < length:
             raise ValueError('a frame of the record is incomplete')

@@ -101,11 +101,11 @@ class RecordSource(Source):
             ) from error
 
 
-class SampledRecordSource(ImageSource):
-    """Training and validation batches from two record files, of images drawn with replacement.
+class RecordImageSource(ImageSource):
+    """Training and validation batches from two record files, whose images are read and decoded one by one, like those of a folder.
 
-    `ImageRecordIter` reads each record once in an epoch, so these images are read and decoded one by one, like those of a folder:
-    batches do not depend on the number of threads.
+    It does what `ImageRecordIter` cannot: it decodes every image by the rule of `bmx_melius.pixels.decode`, and it draws images with
+    replacement. Batches do not depend on the number of threads.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class SampledRecordSource(ImageSource):
         See `ImageSource`.
     """
 
-    def __init__(self, train, validation, spec, augmentation, batching, threads, bootstrap):
+    def __init__(self, train, validation, spec, augmentation, batching, threads, bootstrap=False):
         classes, class_names = _classes(train)
         images = TrainingImages(RecordImages(train, spec), RecordImages(validation, spec), class_names or list(range(classes)), train.path)
         super().__init__(images, spec, augmentation, batching, threads, bootstrap)
@@ -131,6 +131,12 @@ class SampledRecordSource(ImageSource):
 def _classes(train):
     """Return the number of classes and their names, or None, of a record file."""
     classes = int(train.labels.max()) + 1
+    if classes > len(train):
+        record = train.keys[train.labels.argmax()]
+        raise UserError(
+            f'{train.path}: the label of record {record} is {classes - 1}, but there are only {len(train)} training images: labels must be '
+            'class numbers from 0 on'
+        )
     class_names = read_class_names(train, classes)
     return len(class_names) if class_names else classes, class_names
 

@@ -3,13 +3,15 @@
 import mmap
 import os
 
+import mxnet as mx
 import numpy as np
 from mxnet.gluon.data import Dataset
 
-from ..errors import UserError
+from ..errors import UserError, last_line
 from ..reporting import progress_bar
-from .encoded_images import START, TAIL, EncodedImages, has_known_start, is_cut_off, name_some
-from .record_format import FRAME, LABEL_HEADER, LENGTH_BITS, MAGIC, read_index, read_record, without_labels
+from .encoded_images import START, TAIL, EncodedImages, looks_complete, name_some
+from .mxnet_decoder import decodes_alike
+from .record_format import FRAME, LABEL_HEADER, LENGTH_BITS, MAGIC, MOST_CLASSES, end_of_record, read_index, read_record, without_labels
 
 CLASSES_FILE = 'classes.txt'  # beside record files: the class names, one per line, in the order of the labels
 HEAD = FRAME + LABEL_HEADER + START
@@ -33,6 +35,8 @@ class RecordFile(EncodedImages):
         Numbers of the records in the index, in file order.
     labels : numpy.ndarray of int64
         Class labels, in file order.
+    unlike_mxnet : list of int
+        Indices of the images that MXNet's reader does not decode, or to other pixels than `bmx_melius.pixels.decode`.
 
     Raises
     ------
@@ -49,7 +53,7 @@ class RecordFile(EncodedImages):
         self._size = os.path.getsize(path)
         self.keys, self._offsets = read_index(index_path)
         self._ends = np.append(self._offsets[1:], self._size)
-        self.labels, self._unrecognized, self._cut_off = np.zeros(len(self.keys), np.int64), [], []
+        self.labels, self._suspects, self.unlike_mxnet = np.zeros(len(self.keys), np.int64), [], []
         self._check_records()
 
     def __len__(self):
@@ -65,10 +69,10 @@ class RecordFile(EncodedImages):
         view = np.frombuffer(content, np.uint8)
         with progress_bar(total=len(self), description=f'checking {os.path.basename(self.path)}', unit='records') as bar:
             for first in range(0, len(self), CHUNK):
-                self._check_chunk(view, slice(first, first + CHUNK))
+                self._check_chunk(content, view, slice(first, first + CHUNK))
                 bar.update(min(CHUNK, len(self) - first))
 
-    def _check_chunk(self, view, chunk):
+    def _check_chunk(self, content, view, chunk):
         """Check the headers and the ends of a slice of records; fill in their labels."""
         offsets, ends = self._offsets[chunk], self._ends[chunk]
         heads = view[offsets[:, None] + np.arange(HEAD)]
@@ -82,16 +86,20 @@ class RecordFile(EncodedImages):
             in_one_part & (offsets + FRAME + (length + 3) // 4 * 4 != ends),
             'its length does not match its header; the file is truncated, or the index belongs to another file',
         )
+        for number in np.flatnonzero(~in_one_part):  # split where the image contains the magic number, which is rare
+            in_one_part[number] = end_of_record(content, offsets[number]) == ends[number]
+        self._refuse(chunk, ~in_one_part, 'its parts are incomplete or damaged')
         self._refuse(chunk, flag != 0, 'it has several labels (im2rec --pack-label), but must have one')
-        self._refuse(chunk, ~(labels >= 0) | (labels != np.floor(labels)), 'its label is not a class number')
+        wrong = ~((labels >= 0) & (labels < MOST_CLASSES)) | (labels != np.floor(labels))
+        self._refuse(chunk, wrong, f'its label is not a class number, 0 to {MOST_CLASSES - 1}')
         self.labels[chunk] = labels.astype(np.int64)
         tails = view[np.maximum(ends[:, None] - np.arange(TAIL, 0, -1), 0)]
-        for position, (head, tail) in enumerate(zip(heads[:, FRAME + LABEL_HEADER :], tails), start=chunk.start):
-            start = head.tobytes()
-            if not has_known_start(start):
-                self._unrecognized.append(position)
-            elif is_cut_off(start, tail.tobytes()):
-                self._cut_off.append(position)
+        begins = offsets + FRAME + LABEL_HEADER
+        for position, (head, tail, begin, end) in enumerate(zip(heads[:, FRAME + LABEL_HEADER :], tails, begins, ends), chunk.start):
+            if not looks_complete(head.tobytes(), tail.tobytes(), end - begin):
+                self._suspects.append(position)
+            if not decodes_alike(content, int(begin), int(end)):
+                self.unlike_mxnet.append(position)
 
     def _refuse(self, chunk, wrong, why):
         """Raise `UserError`, naming the first record of `chunk` for which the mask `wrong` is set, if there is one."""
@@ -108,7 +116,15 @@ class RecordFile(EncodedImages):
                 raise ValueError(f'{self.path}: {self.name([index])}: {error}') from error
 
     def suspects(self, threads):
-        return self._unrecognized, self._cut_off
+        return self._suspects
+
+    def decode(self, content, name):
+        super().decode(content, name)
+        if not self.unlike_mxnet:  # MXNet's reader decodes them; an image that it cannot decode would end the process
+            try:
+                mx.image.imdecode(content, flag=1).wait_to_read()  # decoding is asynchronous
+            except mx.MXNetError as error:
+                raise ValueError(last_line(error)) from error
 
     def name(self, indices):
         return f'record {name_some(self.keys[list(indices)].tolist())}'

@@ -9,6 +9,7 @@ import struct
 
 import numpy as np
 
+from bmx_melius.data.record_format import MAGIC as RECORD_MAGIC
 from bmx_melius.deployment.program.packed_operator import STRUCTURE, text_of
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.program.words import HEADER_WORDS, MAGIC, VERSION, checksum_of
@@ -118,6 +119,16 @@ def mutate_program(content, random, mutate_bytes):
         words[0], words[1] = MAGIC, words[1] if words[1] == 1 else VERSION
         words[3] = checksum_of(words[4:])
     return words.tobytes()
+
+
+def mutate_record(content, random, mutate_bytes):
+    """Flip a bit in the header of a record: magic number, length and kind of frame, flag, label."""
+    starts = [place for place in range(0, len(content) - 16, 4) if content[place : place + 4] == struct.pack('<I', RECORD_MAGIC)]
+    if not starts:
+        return mutate_bytes(content, random)
+    octets, bit = bytearray(content), random.randrange(8 * 16)
+    octets[random.choice(starts) + bit // 8] ^= 1 << bit % 8
+    return bytes(octets)
 
 
 def mutate_json(content, random, mutate_bytes):

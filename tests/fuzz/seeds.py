@@ -5,6 +5,7 @@ import io
 import json
 import pathlib
 import random
+import struct
 import tempfile
 
 import numpy as np
@@ -13,6 +14,7 @@ from packed import make_program, write_packed
 from random_programs import Maker
 
 from bmx_melius.container import write_parameters
+from bmx_melius.data.record_format import MAGIC as RECORD_MAGIC
 from bmx_melius.deployment.program.operations import OPERATIONS
 from bmx_melius.deployment.program.packed_operator import text_of
 from bmx_melius.exported import description_fields
@@ -266,3 +268,31 @@ def images():
             image.save(file, kind)
             contents.append([file.getvalue()])
     return contents
+
+
+def record_files():
+    """Return small record files with their indices; one has a record that is split, because its image contains the magic number."""
+    import PIL.Image
+
+    encoded, split = [], []
+    for number, kind in enumerate(('JPEG', 'PNG', 'JPEG')):
+        with io.BytesIO() as file:
+            PIL.Image.fromarray(np.random.RandomState(number).randint(0, 256, (9, 11, 3)).astype(np.uint8)).save(file, kind)
+            encoded.append(file.getvalue())
+        comment = b'\xff\xfe' + struct.pack('>H', 14) + struct.pack('<I', RECORD_MAGIC) * 3
+        split.append(encoded[-1][:2] + comment + encoded[-1][2:] if kind == 'JPEG' else encoded[-1])
+    return [_records(images) for images in (encoded, split)]
+
+
+def _records(images):
+    """Return the contents of the record file and of the index that MXNet writes for images."""
+
+    def write(folder):
+        file = mx.recordio.MXIndexedRecordIO(str(folder / 'images.idx'), str(folder / 'images.rec'), 'w')
+        for number, image in enumerate(images):
+            file.write_idx(number, mx.recordio.pack(mx.recordio.IRHeader(0, number % 2, number, 0), image))
+        file.close()
+
+    import mxnet as mx
+
+    return _contents(write, 'images.rec', 'images.idx')

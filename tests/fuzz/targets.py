@@ -33,6 +33,7 @@ from .mutators import (
     mutate_json,
     mutate_octets,
     mutate_program,
+    mutate_record,
     mutate_symbol_of_program,
     split,
 )
@@ -162,6 +163,22 @@ def _read_image(folder):
         resize(decode(content, 'image', channels), 5, 7)
 
 
+def _read_records(folder):
+    """Check a record file, and read it by MXNet's reader as training does: what it does not withstand, the check must find."""
+    from bmx_melius.data.augmentation import Augmentation
+    from bmx_melius.data.record_source import RecordSource
+    from bmx_melius.data.records import RecordFile
+    from bmx_melius.data.source import Batching
+    from bmx_melius.preprocessing import InputSpec
+
+    records = RecordFile(os.path.join(folder, 'images.rec'), os.path.join(folder, 'images.idx'))
+    if not records.unlike_mxnet:
+        source = RecordSource(records, records, InputSpec(size=8, resize=8), Augmentation(), Batching(2), threads=1)
+        for batches in (source.train(0), source.validation()):
+            for images, _ in batches:
+                images.wait_to_read()
+
+
 def _read_checkpoint_of_bmxnet(folder):
     from bmx_melius.importers.bmxnet_v2 import load_reference_parameters, reference_options
 
@@ -216,4 +233,5 @@ TARGETS = {
     'optimizer': Target(_read_optimizer, ('optimizer.states',), seeds.optimizer_states),
     'checkpoint': Target(_read_run, ('checkpoint.json', 'checkpoint-previous.json'), seeds.checkpoints, (mutate_checkpoint,) * 2),
     'image': Target(_read_image, ('image',), seeds.images),
+    'records': Target(_read_records, ('images.rec', 'images.idx'), seeds.record_files, (mutate_record, mutate_octets)),
 }

@@ -1,0 +1,87 @@
+"""Which image files MXNet's reader of record files decodes to the pixels of `bmx_melius.pixels.decode`, and how others become such files.
+
+`mx.io.ImageRecordIter` decodes images in C++ by the OpenCV that MXNet was compiled with (3.4): no GIF, WebP and Netpbm files; TIFF files
+without their orientation; PNG files without that of their EXIF header; JPEG files with it only where the header comes first.
+"""
+
+import io
+import struct
+
+import numpy as np
+
+from ..pixels import EXIF, PNG_START, decode, orientation_of
+
+_JPEG_START, _START_OF_SCAN = b'\xff\xd8\xff', 0xDA
+_EXIF_SEGMENT, _FILL = 0xE1, 0xFF
+_BEFORE_EXIF = (0xFE, *range(0xE2, 0xF0))  # markers of segments, comments and application data, that OpenCV skips to find an EXIF header
+_PNG_DEPTH = 24  # byte of the bits per channel
+
+
+def decodes_alike(content, begin=0, end=None):
+    """Return whether MXNet's reader decodes an image file, the bytes `begin` to `end` of `content`, to the pixels of `decode`.
+
+    Only headers are looked at: of a damaged file the result has no meaning.
+    """
+    end = len(content) if end is None else end
+    if content[begin : begin + len(_JPEG_START)] == _JPEG_START:
+        header, comes_first = _exif_of_jpeg(content, begin, end)
+        return comes_first or not _turns(header and content[slice(*header)])
+    if content[begin : begin + len(PNG_START)] == PNG_START:
+        return content[begin + _PNG_DEPTH : begin + _PNG_DEPTH + 1] != b'\x10' and not _turns(_exif_of_png(content, begin, end))
+    return False
+
+
+def as_decoded_alike(content, name):
+    """Return an image file as one that MXNet's reader decodes to the same pixels; most files are returned as they are.
+
+    In a JPEG file the EXIF header is moved to the beginning. Other files are decoded and stored as PNG.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be decoded.
+    """
+    if decodes_alike(content):
+        return content
+    if content.startswith(_JPEG_START):
+        (begin, end), _ = _exif_of_jpeg(content, 0, len(content))
+        segment = slice(begin - 4, end)  # with its marker and length
+        return content[:2] + content[segment] + content[2 : segment.start] + content[segment.stop :]
+    import PIL.Image
+
+    pixels, stored = decode(content, name, 3), io.BytesIO()
+    is_gray = bool((pixels == pixels[..., :1]).all())
+    PIL.Image.fromarray(np.ascontiguousarray(pixels[..., 0]) if is_gray else pixels).save(stored, 'PNG')
+    return stored.getvalue()
+
+
+def _turns(header):
+    return bool(header) and 2 <= orientation_of(header) <= 8
+
+
+def _exif_of_jpeg(content, begin, end):
+    """Return (first byte, end) of the EXIF header of a JPEG file, or None, and whether OpenCV finds it."""
+    position, comes_first = begin + 2, True
+    while position + 10 <= end:
+        start, marker, length = struct.unpack_from('>BBH', content, position)
+        if start != 0xFF or marker == _START_OF_SCAN:
+            break
+        if marker == _FILL:
+            position += 1
+            continue
+        if marker == _EXIF_SEGMENT and content[position + 4 : position + 4 + len(EXIF)] == EXIF:
+            return (position + 4, min(position + 2 + length, end)), comes_first
+        comes_first = comes_first and marker in _BEFORE_EXIF
+        position += 2 + length
+    return None, True
+
+
+def _exif_of_png(content, begin, end):
+    """Return the EXIF header of a PNG file, bytes; empty if there is none."""
+    position = begin + len(PNG_START)
+    while position + 12 <= end:
+        length, kind = struct.unpack_from('>I4s', content, position)
+        if kind == b'eXIf':
+            return content[position + 8 : min(position + 8 + length, end)]
+        position += 12 + length
+    return b''
