@@ -42,7 +42,13 @@ setup(
     py_modules=['train_imagenet'],  # the program of `bmx-melius train`
     package_data={
         # bmx_melius.h is for programs that use the engine without Python; export-c copies kernels
-        'bmx_melius': ['csrc/api/bmx_melius.h', 'deployment/c_export/kernels/*.c', 'py.typed', 'serving/page.html'],
+        'bmx_melius': [
+            'csrc/api/bmx_melius.h',
+            'deployment/c_export/kernels/*.c',
+            'deployment/runtime/zoo_layers.json',
+            'py.typed',
+            'serving/page.html',
+        ],
         'model_zoo': ['published.json', 'py.typed'],
     },
     ext_modules=extensions(),

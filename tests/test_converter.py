@@ -7,6 +7,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from conversions import imported, operators, programs
+from engines import needs_engine
 from mxnet import nd
 from mxnet.gluon import nn
 from small_networks import initialized, sequence
@@ -21,6 +22,7 @@ from bmx_melius.deployment.convert.partition import divide
 from bmx_melius.deployment.convert.traced_network import Network
 from bmx_melius.deployment.convert.verification import verify
 from bmx_melius.deployment.program.packed_operator import NAME
+from bmx_melius.deployment.runtime import engine
 
 pytest_plugins = ['conversions']  # its fixtures
 
@@ -262,3 +264,66 @@ def test_verification_refuses_a_program_that_gives_no_finite_numbers(wrong, trac
     wrong = with_weight(lowered, 'conv', lambda weight: np.full_like(weight, wrong))
     with pytest.raises(UserError, match=r'node .*dense\d+_fwd: values differ from those of MXNet'):
         verify(network, [wrong], inputs)
+
+
+@pytest.mark.parametrize('factor, accepted', [(1 + 3e-5, True), (1 + 3e-4, False)])
+def test_verification_accepts_float_layers_within_a_ten_thousandth_of_the_largest_value(factor, accepted, traced_and_lowered):
+    network, lowered, inputs = traced_and_lowered
+    changed = with_weight(lowered, 'conv', lambda weight: weight * np.float32(factor))
+    if accepted:
+        assert 2e-5 < verify(network, [changed], inputs).largest_deviation < 4e-5
+        return
+    with pytest.raises(UserError, match=r'node .*dense\d+_fwd: values differ from those of MXNet by [23]\.\de-04'):
+        verify(network, [changed], inputs)
+
+
+@pytest.fixture
+def engine_that(monkeypatch):
+    """Change what the engine computes in verification: a function of its outputs."""
+
+    def call(change):
+        run = engine.Runner.run
+        monkeypatch.setattr(engine.Runner, 'run', lambda runner, inputs: change(run(runner, inputs)))
+
+    return call
+
+
+@needs_engine
+def test_verification_runs_the_engine_and_reports_its_instruction_set(convert):
+    report, _ = convert(initialized(sequence(bmx.BinaryConv2D(8, 3), nn.Dense(3)), (1, 3, 8, 8)), (1, 3, 8, 8))
+    isa, _ = engine.instruction_sets()
+    assert report.to_json()['verification']['engine'] == isa and report.verification.engine_values == 3
+    assert f'verified with the engine ({isa}) on the same sample: 3 values, within ' in str(report)
+
+
+@needs_engine
+@pytest.mark.parametrize('factor, accepted', [(1 + 3e-5, True), (1 + 3e-4, False)])
+def test_verification_finds_float_layers_that_the_engine_computes_wrongly(factor, accepted, traced_and_lowered, engine_that):
+    network, lowered, inputs = traced_and_lowered
+    engine_that(lambda outputs: [array * np.float32(factor) for array in outputs])
+    if accepted:
+        assert 2e-5 < verify(network, [lowered], inputs).engine_deviation < 4e-5
+        return
+    with pytest.raises(UserError, match=r'node .*dense\d+_fwd: in the engine .* by [23]\.\de-04 of the largest one, .*--self-test'):
+        verify(network, [lowered], inputs)
+
+
+@needs_engine
+def test_verification_finds_a_single_sum_that_the_engine_computes_wrongly_and_writes_nothing(convert, engine_that, tmp_path):
+    net = initialized(sequence(bmx.BinaryConv2D(64, 3, padding=1), nn.BatchNorm(), bmx.BinaryConv2D(64, 3), nn.AvgPool2D()), (1, 3, 8, 8))
+
+    def off_by_one(outputs):
+        outputs[0].flat[7] += 1
+        return outputs
+
+    engine_that(off_by_one)
+    with pytest.raises(UserError, match='in the engine .* values differ .* nothing was written'):
+        convert(net, (1, 3, 8, 8))
+    assert not list(tmp_path.glob('packed*'))
+
+
+def test_without_the_engine_the_report_says_that_only_the_interpreter_was_compared(convert, monkeypatch):
+    monkeypatch.setattr(engine, 'instruction_sets', lambda: (None, []))
+    report, _ = convert(initialized(sequence(bmx.BinaryConv2D(8, 3), nn.Dense(3)), (1, 3, 8, 8)), (1, 3, 8, 8))
+    assert report.verification.engine is None and report.verification.binary_layers == 1
+    assert str(report).endswith('not verified with the engine, which has not been compiled')

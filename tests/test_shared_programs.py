@@ -37,6 +37,23 @@ def test_a_program_is_made_once_and_destroyed_after_its_last_use():
     assert shared.acquire('a', handles.create) not in (first, other)
 
 
+def test_of_two_programs_made_at_the_same_time_one_is_used_by_both_and_the_other_destroyed():
+    handles = Handles()
+    shared = SharedPrograms(handles.destroy)
+    faster = []
+
+    def create():  # while it makes a program, another user makes one
+        faster.append(shared.acquire('a', handles.create))
+        return handles.create()
+
+    assert shared.acquire('a', create) == faster[0]
+    assert handles.made == 2 and handles.alive == {faster[0]}
+    shared.release('a')
+    assert handles.alive == {faster[0]}
+    shared.release('a')
+    assert not handles.alive
+
+
 def test_no_thread_gets_a_destroyed_program():
     handles, lock = Handles(), threading.Lock()
 

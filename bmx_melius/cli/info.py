@@ -1,5 +1,6 @@
 """``bmx-melius info``: versions, processor, engine and known networks."""
 
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -8,13 +9,19 @@ import platform
 
 from .._version import __version__
 from ..deployment.runtime import engine
+from ..deployment.runtime.self_test import run_self_test, zoo_layers
 from ..process import processor, usable_cores
+from ..reporting import table
 from .options import add_json_flag
 
 _EXAMPLES = """\
 examples:
   bmx-melius info             # attach the output to bug reports
   bmx-melius info --json
+  bmx-melius info --self-test # whether the engine computes correctly on this processor; takes about a minute
+
+The self-test computes all different layers of the networks of the zoo, at 224 x 224, with every instruction set of the engine that this
+processor has, and compares each bit with the interpreter in NumPy. The exit status is 1 if one differs.
 """
 _FEATURES = ('MKLDNN', 'OPENMP', 'CUDA', 'CUDNN', 'OPENCV')  # of MXNet: those that determine its speed and whether it can decode images
 
@@ -27,12 +34,13 @@ def add_parser(commands):
         epilog=_EXAMPLES,
         description='Show versions, the features of MXNet, the processor, the engine for packed networks and the known networks.',
     )
+    parser.add_argument('--self-test', action='store_true', help='test the engine on this processor, with every instruction set')
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments, output):
-    """Print a table or a JSON object."""
+    """Print a table or a JSON object; return 1 if the self-test found an error."""
     versions = {name: _version(name) for name in ('mxnet', 'gluoncv', 'numpy')}
     facts = {
         'versions': {'bmx-melius': __version__, 'python': platform.python_version(), **versions},
@@ -47,11 +55,35 @@ def run(arguments, output):
         'engine': _engine(with_mxnet=bool(versions['mxnet'])),
         'networks': _networks() if versions['mxnet'] and versions['gluoncv'] else [],
     }
+    results = run_self_test(zoo_layers()) if arguments.self_test else []
     if arguments.json:
-        json.dump(facts, output, indent=1)
+        tested = {'self_test': [{**dataclasses.asdict(result), 'passed': result.passed} for result in results]} if results else {}
+        json.dump({**facts, **tested}, output, indent=1)
         print(file=output)
     else:
-        print(_text(facts), file=output)
+        print(_text(facts), *([_self_test_text(results)] if results else []), sep='\n\n', file=output)
+    return 0 if all(result.passed for result in results) else 1
+
+
+def _self_test_text(results):
+    """Return a table of the results of the self-test, and a line for each error."""
+    rows = [
+        (result.instruction_set, result.binary_layers, result.float_layers, 'equal' if result.passed else f'{_errors(result)} WRONG')
+        for result in results
+    ]
+    lines = [table(('instruction set', 'binary layers', 'float layers', 'results'), rows, align='<>><')]
+    for result in results:
+        lines += [f'{result.instruction_set}: differs from the interpreter: {layer}' for layer in result.differences]
+        lines += [f'{result.instruction_set}: {result.failure}'] * bool(result.failure)
+    if not all(result.passed for result in results):
+        correct = [result.instruction_set for result in results if result.passed]
+        advice = f'; BMX_MELIUS_ISA={correct[-1]} selects kernels that are correct here' if correct else ''
+        lines.append(f'The engine is wrong on this processor: please report this output{advice}.')
+    return '\n'.join(lines)
+
+
+def _errors(result):
+    return len(result.differences) + bool(result.failure)
 
 
 def _text(facts):

@@ -82,7 +82,13 @@ class Report:
         found = self.verification
         results = f' and {found.integers:,} results of {found.binary_layers} binary layers' if found.binary_layers else ''
         binary = f'{found.bits:,} signs{results} equal those of MXNet; other ' if found.bits else ''
+        engine = (
+            f'verified with the engine ({found.engine}) on the same sample: {found.engine_values:,} values, within '
+            f'{found.engine_deviation:.1e} of the largest one'
+            if found.engine
+            else 'not verified with the engine, which has not been compiled'
+        )
         return (
             f'verified on a sample: {binary}values, {found.floats:,}, within {found.largest_deviation:.1e} of the largest one '
-            f'(most at {found.deviating_node or "none"})'
+            f'(most at {found.deviating_node or "none"})\n{engine}'
         )

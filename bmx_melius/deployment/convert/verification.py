@@ -1,8 +1,9 @@
-"""Verification of converted programs against MXNet, one operation at a time.
+"""Verification of converted programs against MXNet, by the interpreter and by the engine of this machine.
 
 The results of a whole network cannot be compared: if a value is close to a threshold, the order of summation decides its sign and so
-everything after it. So each operation is evaluated on the values that MXNet computes for its inputs. Bits and the integer results of
-binary layers must then be equal, floats equal within a tolerance.
+everything after it. So the interpreter evaluates each operation on the values that MXNet computes for its inputs. Bits and the integer
+results of binary layers must then be equal, floats equal within a tolerance. The engine runs the program as a whole, with its own choice of
+kernels and fused steps, but reads MXNet's values where rounding errors would change what follows: before thresholds and float layers.
 """
 
 import dataclasses
@@ -11,11 +12,20 @@ import numpy as np
 
 from ...errors import UserError
 from ..program.operations import BITS_KIND
+from ..program.program import Program
 from ..program.reference import apply
+from ..runtime import engine
 from .builder import is_volume, map_shape
 
 TOLERANCE = 1e-4  # relative to the largest value that an operation computes or adds
 HALF_TOLERANCE = 5e-3  # float16 has 11 significant bits
+
+_RESTARTS = ('threshold', 'conv', 'normalize')  # operations of the engine's program that read MXNet's values unless theirs are exact
+_EXACT = ('threshold', 'binary_conv', 'expand')  # their results are bits or integers
+_PRESERVING = (  # their results are exact if their inputs are
+    *('concat', 'slice', 'shuffle', 'flatten', 'unflatten', 'upsample'),
+    *('add', 'abs', 'relu', 'clip', 'maximum', 'max_pool', 'global_max_pool'),
+)
 
 
 class VerificationError(UserError):
@@ -36,6 +46,13 @@ class Verification:
         Largest difference of a float, as a fraction of the largest value that the operation computes or adds.
     deviating_node : str or None
         Name of the node with that difference.
+    engine : str or None
+        Instruction set with which the engine computed the same sample; None if it has not been compiled. The attributes above are the
+        results of the interpreter.
+    engine_values : int
+        Number of values of the engine compared.
+    engine_deviation : float
+        Largest difference of a float of the engine, as a fraction like `largest_deviation`.
     """
 
     binary_layers: int = 0
@@ -44,6 +61,9 @@ class Verification:
     floats: int = 0
     largest_deviation: float = 0.0
     deviating_node: 'str | None' = None
+    engine: 'str | None' = None
+    engine_values: int = 0
+    engine_deviation: float = 0.0
 
 
 def verify(network, lowered, inputs, half=False):
@@ -69,13 +89,16 @@ def verify(network, lowered, inputs, half=False):
     entries = list(dict.fromkeys(entry for part in lowered for entry in part.origins.values()))
     values = dict(zip(entries, network.compute(entries, inputs)))
     _require_finite(values)
-    result = Verification()
+    result, tolerance = Verification(engine=engine.instruction_sets()[0]), HALF_TOLERANCE if half else TOLERANCE
     for part in lowered:
-        _verify_program(network, part, values, result, HALF_TOLERANCE if half else TOLERANCE)
+        known = _verify_program(part, values, result, tolerance)
+        if result.engine:
+            _verify_engine(part, known, result, tolerance)
     return result
 
 
-def _verify_program(network, lowered, values, result, tolerance):
+def _verify_program(lowered, values, result, tolerance):
+    """Compare the interpreter with MXNet; return the value of each number: MXNet's, or computed from them where it has none."""
     first = len(lowered.program.inputs)
     kinds = lowered.program.values()
     known = {number: _as_map(values[lowered.inputs[number]], by_depth=False) for number in range(first)}
@@ -97,6 +120,83 @@ def _verify_program(network, lowered, values, result, tolerance):
         else:
             _compare_floats(entry.node, operation, computed, expected, result, tolerance)
         known[number] = expected
+    return known
+
+
+def _verify_engine(lowered, known, result, tolerance):
+    """Compare the engine with the values `known`, from which its inputs are taken as well."""
+    program, sources, compared, exact = _restarted(lowered.program)
+    if not compared:
+        return
+    runner = engine.Runner(program, program.to_words())
+    computed = runner.run([np.ascontiguousarray(known[number], np.float32) for number in sources])
+    first = len(lowered.program.inputs)
+    magnitudes = _magnitudes(lowered.program, known, exact)
+    for number, values in zip(compared, computed):
+        expected, entry = known[number], lowered.origins.get(number)
+        place = f'node {entry.node.name}' if entry else f'operation {number - first} ({lowered.program.operations[number - first].name})'
+        if number in exact:
+            wrong = int((values != expected).sum())
+            deviation = f'{wrong} of {expected.size} values differ from those of MXNet' if wrong else ''
+        else:
+            largest = float(np.abs(values.astype(np.float64) - expected).max() / magnitudes[number])
+            deviation = '' if largest <= tolerance else f'values differ from those of MXNet by {largest:.1e} of the largest one'
+            result.engine_deviation = max(result.engine_deviation, largest)
+        if deviation:
+            raise VerificationError(
+                f'{place}: in the engine ({result.engine}) {deviation}, in the interpreter they do not; nothing was written: '
+                'run `bmx-melius info --self-test`, which shows whether the engine is correct on this processor'
+            )
+        result.engine_values += expected.size
+
+
+def _restarted(program):
+    """Return a program that reads known values where rounding errors would change what follows, and outputs what it computes for them.
+
+    Returns
+    -------
+    program : Program
+    sources : list of int
+        The numbers in the given program of the inputs of that program.
+    compared : list of int
+        The numbers of its outputs.
+    exact : set of int
+        The numbers of values without rounding errors.
+    """
+    first, values = len(program.inputs), program.values()
+    exact = set(range(first))
+    for number, operation in enumerate(program.operations, first):
+        if operation.name in _EXACT or operation.name in _PRESERVING and exact.issuperset(operation.inputs):
+            exact.add(number)
+    readers = [operation for operation in program.operations if operation.name in _RESTARTS]
+    restarts = sorted({source for operation in readers for source in operation.inputs} - exact)
+    sources = [*range(first), *restarts]
+    compared = sorted(number for number in {*restarts, *program.outputs} if number >= first)
+    number_of = {number: number + len(restarts) for number in range(first, len(values))}
+    number_of.update({number: number for number in range(first)})
+    known = {number: position for position, number in enumerate(sources)}
+    operations = [
+        dataclasses.replace(
+            operation,
+            inputs=tuple(
+                known.get(source, number_of[source]) if operation.name in _RESTARTS else number_of[source] for source in operation.inputs
+            ),
+        )
+        for operation in program.operations
+    ]
+    restarted = Program([values[number] for number in sources], operations, [number_of[number] for number in compared])
+    return restarted, sources, compared, exact
+
+
+def _magnitudes(program, known, exact):
+    """Return for each value with rounding errors the largest magnitude among it and those from which it inherits errors."""
+    first, magnitudes = len(program.inputs), {}
+    for number, operation in enumerate(program.operations, first):
+        if number not in exact:
+            restarts = operation.name in _RESTARTS
+            inherited = [magnitudes[source] for source in operation.inputs if source in magnitudes and not restarts]
+            magnitudes[number] = max([_scale(operation, known[number]), *inherited])
+    return magnitudes
 
 
 def _as_map(array, by_depth=True):
@@ -126,12 +226,16 @@ def _require_equal(node, computed, expected):
 
 def _compare_floats(node, operation, computed, expected, result, tolerance):
     result.floats += expected.size
-    added = max((np.abs(operation.arrays[name]).max() for name in ('shift', 'bias') if name in operation.arrays), default=0)
-    scale = max(float(np.abs(expected).max()) + float(added), float(np.finfo(np.float32).tiny))
-    deviation = float(np.abs(computed.astype(np.float64) - expected).max() / scale)
+    deviation = float(np.abs(computed.astype(np.float64) - expected).max() / _scale(operation, expected))
     if not deviation <= tolerance:  # written this way because a deviation may be NaN
         raise VerificationError(
             f'node {node.name}: values differ from those of MXNet by {deviation:.1e} of the largest one; nothing was written'
         )
     if deviation >= result.largest_deviation:
         result.largest_deviation, result.deviating_node = deviation, node.name
+
+
+def _scale(operation, expected):
+    """Return the largest value that an operation computes or adds."""
+    added = max((np.abs(operation.arrays[name]).max() for name in ('shift', 'bias') if name in operation.arrays), default=0)
+    return max(float(np.abs(expected).max()) + float(added), float(np.finfo(np.float32).tiny))

@@ -1,0 +1,68 @@
+#!/usr/bin/env python
+"""Write the layers of all networks of the model zoo to bmx_melius/deployment/runtime/zoo_layers.json, for the self-test of the engine.
+
+Run it after adding a network::
+
+    python tools/zoo_layers.py
+"""
+
+import json
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bmx_melius.analysis.counting import count_layers  # noqa: E402
+from bmx_melius.analysis.graph import Graph  # noqa: E402
+from bmx_melius.deployment.runtime.self_test import COLUMNS, LAYERS_FILE, ZooLayer  # noqa: E402
+from bmx_melius.files import replacing  # noqa: E402
+from bmx_melius.symbol_json import integers  # noqa: E402
+from model_zoo import get_model, get_model_list  # noqa: E402
+
+IMAGE = (1, 3, 224, 224)
+
+
+def layers_of(graph):
+    """Yield the `ZooLayer` of each convolution and dense layer of a network, maps with one or three axes excluded.
+
+    Activations of k bits are 2^k - 1 bits in packed networks, each of which counts as a channel.
+    """
+    for node, layer in count_layers(graph).items():
+        if node.operator not in ('Convolution', 'FullyConnected') or len(node.inputs[0].shape) not in (2, 4):
+            continue
+        binary = layer.bits < 32 and layer.activation_bits <= 2
+        planes = 2**layer.activation_bits - 1 if binary else 1
+        channels, *size = node.inputs[0].shape[1:]
+        if node.operator == 'FullyConnected':
+            for length in size:
+                channels *= length
+            size = (1, 1)
+        attributes = node.attributes
+        kernel = integers(attributes.get('kernel', '(1, 1)'))
+        pairs = [
+            integers(attributes.get(name, '')) or default for name, default in (('stride', (1, 1)), ('dilate', (1, 1)), ('pad', (0, 0)))
+        ]
+        groups = int(attributes.get('num_group', 1))
+        yield ZooLayer(binary, (channels * planes, *size, node.shape[1], *kernel, *pairs[0], *pairs[1], *pairs[2], groups))
+
+
+def zoo_layers():
+    """Return the different layers of all networks of the registry as the content of the file, a dict."""
+    found = {layer for name in get_model_list() for layer in layers_of(Graph.read(get_model(name), IMAGE))}
+    return {
+        'columns': list(COLUMNS),
+        **{kind: sorted(list(layer.numbers) for layer in found if layer.binary == (kind == 'binary')) for kind in ('binary', 'float')},
+    }
+
+
+def to_text(content):
+    """Return the content as JSON with a line for each layer."""
+    parts = [f' "columns": {json.dumps(content["columns"])}']
+    parts += [f' "{kind}": [\n' + ',\n'.join(f'  {json.dumps(row)}' for row in content[kind]) + '\n ]' for kind in ('binary', 'float')]
+    return '{\n' + ',\n'.join(parts) + '\n}\n'
+
+
+if __name__ == '__main__':
+    with replacing(LAYERS_FILE) as path:
+        pathlib.Path(path).write_text(to_text(zoo_layers()))
