@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Optional
 
 from results import is_finished
 from study import HERE, Row
@@ -36,6 +37,7 @@ class Run:
     folder: pathlib.Path
     arguments: list
     failure: str = ''  # reason why the run failed
+    tuned: Optional[object] = None  # the value of the tuned flag that was chosen for this run
 
     @property
     def label(self):

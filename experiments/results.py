@@ -126,7 +126,8 @@ def _read_csv(path):
 def summarize(study, runs, latency=None):
     """Return the rows of the table, a list of dicts. `latency` is the content of `LATENCY_FILE`, if it exists.
 
-    Each row has ``name``, ``baseline``, ``n`` (number of finished runs), ``seeds`` (a dict of seeds to results), ``failures`` and, if
+    Each row has ``name``, ``baseline``, ``tuned`` (the value chosen for the tuned flag, or None), ``n`` (number of finished runs),
+    ``seeds`` (a dict of seeds to results), ``failures`` and, if
     n > 0, the columns of `MEASURED`, each {'mean', 'spread', 'confidence'}, and of `COUNTED`. The spread is the sample standard deviation,
     the confidence half of the 95 % confidence interval of the mean (Student's t distribution); both are None if n = 1. The difference is
     the top-1 accuracy, on test images if there are any, minus that of the baseline with the same seed.
@@ -156,6 +157,7 @@ def summarize(study, runs, latency=None):
             row[key] = _mean_and_spread(values) if values else None
         for key in COUNTED:
             row[key] = next((result[key] for result in row['seeds'].values() if key in result), None)
+        row['tuned'] = next((run.tuned for run in own), None)
         row['latency'] = (latency or {'rows': {}})['rows'].get(row['name'], {}).get('seconds')
     return rows
 
@@ -203,8 +205,13 @@ def as_markdown(study, rows):
     """Return the table as Markdown, followed by notes and the failed runs."""
     columns = [key for key in ORDER if any(row[key] is not None for row in rows)]
     headings = ['', 'n', *((MEASURED.get(key) or COUNTED[key])[0] for key in columns)]
+    tuned = any(row['tuned'] is not None for row in rows)
+    if tuned:
+        headings.insert(2, f'--{study.tuning.flag}')
     lines = [f'### {study.title}', '', f'| {" | ".join(headings)} |', '|-' * len(headings) + '|']
-    lines += ['| ' + ' | '.join([row['name'], str(row['n']), *(_cell(row, key) for key in columns)]) + ' |' for row in rows]
+    for row in rows:
+        cells = [row['name'], str(row['n']), *([str(row['tuned'])] if tuned else []), *(_cell(row, key) for key in columns)]
+        lines.append(f'| {" | ".join(cells)} |')
     lines += ['', _LEGEND, '']
     for row in rows:
         lines += [f'- failed: {row["name"]}, seed {seed}: {failure}' for seed, failure in row['failures'].items()]
@@ -230,7 +237,7 @@ def _cell(row, key):
 
 def _flat(row):
     """Return a row of the CSV file, with unscaled numbers: accuracies from 0 to 1."""
-    flat = {'row': row['name'], 'baseline': row['baseline'] or '', 'n': row['n'], 'failed': len(row['failures'])}
+    flat = {'row': row['name'], 'baseline': row['baseline'] or '', 'n': row['n'], 'failed': len(row['failures']), 'tuned': row['tuned']}
     for key in ORDER:
         if key in COUNTED:
             flat[key] = row[key]

@@ -9,7 +9,7 @@ import sys
 
 from jobs import Run, run_all
 from measurements import measure_accuracy, measure_latency
-from results import write_results
+from results import read_run, write_results
 from study import HERE, known_studies, read_study
 
 from bmx_melius import UserError
@@ -19,9 +19,10 @@ EPILOG = """\
 examples:
   run.py blocks --quick                               handwritten digits, three seeds, in minutes
   run.py all --quick --jobs 2                         all studies
+  run.py methods --quick --rows meliusnet,densenet    some rows of a study, and those that they are compared with
   run.py stems -- --data-dir /data --num-gpus 4       ImageNet; arguments after -- are passed to train_imagenet.py
 
-Each run is a separate process in the folder DIR/STUDY/ROW/seedN. The same command again skips finished runs and resumes interrupted ones;
+Each run is a separate process in the folder DIR/STUDY/ROW/seedN, each trial run of a tuned flag in DIR/STUDY/ROW/FLAG-VALUE. The same command again skips finished runs and resumes interrupted ones;
 Ctrl-C stops with a checkpoint. Failed runs are listed below the table; the others continue, and the exit status is 1.
 """
 
@@ -34,6 +35,7 @@ def make_parser():
     parser.add_argument('--dry-run', action='store_true', help='print the commands without training')
     parser.add_argument('--quick', action='store_true', help='small networks on handwritten digits or rendered glyphs instead of ImageNet')
     parser.add_argument('--seeds', type=seeds, metavar='N,N', help='random seeds (default: those of the study)')
+    parser.add_argument('--rows', type=lambda text: text.split(','), metavar='ROW,ROW', help='only these rows (default: all)')
     parser.add_argument(
         '--jobs', type=positive_int, default=1, metavar='N', help='number of concurrent runs, which share the cores (default: %(default)s)'
     )
@@ -56,7 +58,51 @@ def show_studies():
     for name in known_studies():
         study, quick = read_study(name), read_study(name, quick=True)
         print(f'{name}: {study.title}\n  rows: {"; ".join(row.name for row in study.rows)}')
-        print(f'  runs: {len(study.runs())}; with --quick {len(quick.runs())}')
+        print(f'  runs: {_number_of_runs(study)}; with --quick {_number_of_runs(quick)}')
+
+
+def _number_of_runs(study):
+    trials = len(study.rows) * len(study.tuning.values) if study.tuning else 0
+    return f'{len(study.runs())} and {trials} trial runs' if trials else str(len(study.runs()))
+
+
+def tune(study, folder, further, jobs):
+    """Train the trial runs of a study, those that are not finished; return the best value of the tuned flag for each row.
+
+    The best value is that with the highest validation accuracy, of equal ones the first. Rows whose trial runs all failed are left out.
+    """
+    trials = trial_runs(study, folder, further)
+    run_all([run for runs in trials.values() for run in runs.values()], jobs)
+    found = {}
+    for name, runs in trials.items():
+        finished = {value: read_run(run.folder)['best_top1'] for value, run in runs.items() if not run.failure}
+        if finished:
+            found[name] = max(finished, key=finished.get)
+    return found
+
+
+def trial_runs(study, folder, further):
+    """Return the trial runs of a study: name of a row -> value of the tuned flag -> run."""
+    tuning, found = study.tuning, {}
+    for row in study.rows:
+        trials = {value: tuning.trial(row, value) for value in tuning.values}
+        found[row.name] = {
+            value: Run(trial, tuning.seed, folder / row.folder / f'{tuning.flag}-{value}', trial.arguments(tuning.seed) + further)
+            for value, trial in trials.items()
+        }
+    return found
+
+
+def final_runs(study, folder, further, seeds, tuned):
+    """Return the runs of a study with the seeds, and with the value of the tuned flag that was found for each row (`tune`)."""
+    found = []
+    for row, seed in study.runs(seeds):
+        chosen = [f'--{study.tuning.flag}', str(tuned[row.name])] if row.name in tuned else []
+        run = Run(row, seed, folder / row.folder / f'seed{seed}', row.arguments(seed) + chosen + further, tuned=tuned.get(row.name))
+        if study.tuning and not chosen:
+            run.failure = f'all trial runs of --{study.tuning.flag} failed'
+        found.append(run)
+    return found
 
 
 def run(options, further):
@@ -67,31 +113,35 @@ def run(options, further):
     names = known_studies() if options.studies == ['all'] else options.studies
     if not names:
         raise UserError(f'no study is given: choose from {", ".join(known_studies())}, or all; see --list')
-    out = options.out or HERE.parent / 'out' / ('experiments-quick' if options.quick else 'experiments')
-    studies = []
-    for study in (read_study(name, options.quick) for name in names):
-        studies.append(
-            (
-                study,
-                [
-                    Run(row, seed, out.resolve() / study.name / row.folder / f'seed{seed}', row.arguments(seed) + further)
-                    for row, seed in study.runs(options.seeds)
-                ],
-            )
-        )
-    runs = [one for _, of_study in studies for one in of_study]
+    out = (options.out or HERE.parent / 'out' / ('experiments-quick' if options.quick else 'experiments')).resolve()
+    studies = [read_study(name, options.quick) for name in names]
+    if options.rows:
+        studies = [study.only(options.rows) for study in studies]
     if options.dry_run:
-        for one in runs:
-            print(shlex.join(one.command))
+        for study in studies:
+            show_commands(study, out / study.name, further, options.seeds)
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    run_all(runs, options.jobs)
-    for study, of_study in studies:
-        measure_accuracy(of_study)
+    tuned = {study.name: tune(study, out / study.name, further, options.jobs) if study.tuning else {} for study in studies}
+    runs = {study.name: final_runs(study, out / study.name, further, options.seeds, tuned[study.name]) for study in studies}
+    run_all([one for of_study in runs.values() for one in of_study], options.jobs)
+    for study in studies:
+        measure_accuracy(runs[study.name])
         if study.latency:
-            measure_latency(of_study, out / study.name)
-        print(write_results(study, of_study, out / study.name))
-    return int(any(one.failure for one in runs))
+            measure_latency(runs[study.name], out / study.name)
+        print(write_results(study, runs[study.name], out / study.name))
+    return int(any(one.failure for of_study in runs.values() for one in of_study))
+
+
+def show_commands(study, folder, further, seeds):
+    """Print the commands of a study: those of the trial runs, then the others, to which the value of the tuned flag will be added."""
+    if study.tuning:
+        for runs in trial_runs(study, folder, further).values():
+            for one in runs.values():
+                print(shlex.join(one.command))
+        print(f'# then, with the best --{study.tuning.flag} of each row:')
+    for one in final_runs(study, folder, further, seeds, {}):
+        print(shlex.join(one.command))
 
 
 def main(arguments=None):

@@ -20,6 +20,10 @@ The keys of a file are, for a study on ImageNet:
     Seeds; each row is trained once with each of them.
 ``row_seeds``
     Optional. Names of rows whose training takes long -> how many of the seeds they are trained with.
+``tune``
+    Optional. A flag whose value is chosen for each row by trial runs: the value with the best validation accuracy. Its keys are ``flag``,
+    ``values`` (those tried; the same number for every row), ``seed`` (of the trial runs; none of the seeds of the study) and, optionally,
+    ``flags`` that only the trial runs have, such as a smaller number of epochs.
 ``quick``
     Replacements for these keys, for small networks on a dataset that needs no download; axes that are not given are kept.
 """
@@ -37,7 +41,8 @@ from bmx_melius import UserError
 
 HERE = pathlib.Path(__file__).resolve().parent
 KEYS = {'title': str, 'flags': dict, 'axes': dict, 'compare': str, 'seeds': list}
-OPTIONAL_KEYS = {'rows': dict, 'latency': bool, 'row_seeds': dict}
+OPTIONAL_KEYS = {'rows': dict, 'latency': bool, 'row_seeds': dict, 'tune': dict}
+TUNING_KEYS = {'flag': str, 'values': list, 'seed': int}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +64,24 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
+class Tuning:
+    """Flag whose value is chosen for each row: trial runs with the `seed` and the additional `flags` try each of the `values`."""
+
+    flag: str
+    values: Tuple[object, ...]
+    seed: int
+    flags: Dict[str, object] = dataclasses.field(default_factory=dict)
+
+    def trial(self, row, value):
+        """Return the row of the trial run of a value."""
+        return dataclasses.replace(row, name=f'{row.name}, {self.flag} {value}', flags=_merged(row.flags, {**self.flags, self.flag: value}))
+
+
+@dataclasses.dataclass(frozen=True)
 class Study:
     """Study: rows to be compared, each trained once with each of its seeds; with `latency` their packed networks are timed.
 
-    `row_seeds` has the number of seeds of rows that are trained with fewer.
+    `row_seeds` has the number of seeds of rows that are trained with fewer, `tuning` the flag that is chosen for each row, if there is one.
     """
 
     name: str
@@ -71,6 +90,16 @@ class Study:
     seeds: Tuple[int, ...]
     latency: bool = False
     row_seeds: Dict[str, int] = dataclasses.field(default_factory=dict)
+    tuning: Optional[Tuning] = None
+
+    def only(self, names):
+        """Return the study with only the rows of these names and the baselines of these. Raises `UserError` for an unknown name."""
+        known = {row.name: row for row in self.rows}
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise UserError(f'the study {self.name} has no row {", ".join(unknown)}; its rows: {"; ".join(known)}')
+        kept = {*names, *(known[name].baseline for name in names)}
+        return dataclasses.replace(self, rows=tuple(row for row in self.rows if row.name in kept))
 
     def runs(self, seeds=None):
         """Return pairs (row, seed): all rows with the first seed, then with the next one. `seeds`, if given, replace those of the study."""
@@ -136,7 +165,17 @@ def read_study(name, quick=False):
     for name, count in row_seeds.items():
         if name not in [row.name for row in rows] or not isinstance(count, int) or count < 1:
             raise UserError(f'{path}: row_seeds: {name}: {count} is no row with a positive number of seeds')
-    return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']), content.get('latency', False), row_seeds)
+    tuning = _read_tuning(path, content.get('tune'), content['seeds'])
+    return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']), content.get('latency', False), row_seeds, tuning)
+
+
+def _read_tuning(path, content, seeds):
+    if not content:  # the key is absent, or `quick` turns tuning off by {}
+        return None
+    _check(f'{path}: tune', content, {**TUNING_KEYS, 'flags': dict}, required=TUNING_KEYS)
+    if len(content['values']) < 2 or content['seed'] in seeds:
+        raise UserError(f'{path}: tune needs two or more values, and a seed that is none of those of the study, {seeds}')
+    return Tuning(content['flag'], tuple(content['values']), content['seed'], content.get('flags', {}))
 
 
 def _check(path, content, keys, required=()):

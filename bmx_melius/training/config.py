@@ -71,10 +71,12 @@ class OptimizerConfig:
     num_epochs: int
     batch_size: int
     lr_scaling: str = 'none'
+    lr_factor: float = 1.0
     lr_decay_period: int = 0
     no_wd: bool = False
 
     def __post_init__(self):
+        require(self.lr_factor > 0, f'--lr-factor must be positive, not {self.lr_factor:g}')
         require_not_negative(self, 'lr', 'warmup_lr', 'wd', 'lr_decay', 'warmup_epochs', 'lr_decay_period')
 
 

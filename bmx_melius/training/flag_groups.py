@@ -238,6 +238,13 @@ def _add_training_flags(group):
         help='multiply --lr by (images per update) / 64 (linear) or its square root (sqrt) (default: %(default)s)',
     )
     group.add_argument(
+        '--lr-factor',
+        type=float,
+        default=1.0,
+        metavar='F',
+        help='multiply all learning rates by F: those of a preset, in each of its stages, and those given by flags (default: 1)',
+    )
+    group.add_argument(
         '--wd', type=float, help=f'weight decay; not applied to quantized weights of which only the sign is used ({_by_optimizer("wd")})'
     )
     group.add_argument('--no-wd', action='store_true', help='no weight decay for biases and normalization')

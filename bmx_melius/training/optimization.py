@@ -91,7 +91,7 @@ def make_trainer(config, net, updates, images_per_update, workers):
     if options.no_wd:
         for parameter in net.collect_params('.*beta|.*gamma|.*bias').values():
             parameter.wd_mult = 0.0
-    lr = scaled_rate(options.lr, images_per_update, options.lr_scaling)
+    lr = options.lr_factor * scaled_rate(options.lr, images_per_update, options.lr_scaling)
     arguments = {
         'learning_rate': lr,
         'wd': options.wd,
@@ -103,7 +103,7 @@ def make_trainer(config, net, updates, images_per_update, workers):
             options.num_epochs,
             updates,
             options.warmup_epochs,
-            options.warmup_lr,
+            options.lr_factor * options.warmup_lr,
             options.lr_decay,
             decay_epochs(options.lr_decay_epoch, options.lr_decay_period, options.num_epochs),
         ),

@@ -49,7 +49,7 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None,
             f'optimizer  {optimizer.optimizer}, weight decay {optimizer.wd:g}, seed {config.seed}',
             f'objective  {_describe_objective(config.objective, attention)}',
             f'rate       {optimizer.lr_mode}, {optimizer.warmup_epochs} epochs of warm-up: {rates}; scaling {optimizer.lr_scaling} by '
-            f'{source.images_per_update} / {BATCH} images{_describe_factor(config.fine_tuning)}',
+            f'{source.images_per_update} / {BATCH} images{_describe_factors(optimizer.lr_factor, config.fine_tuning)}',
             f'results    {config.output.save_dir}',
         )
     )
@@ -88,10 +88,11 @@ def _describe_bootstrap(bootstrap):
     return '; drawn once with replacement' if bootstrap is True else f'; drawn in each epoch with the weights in {bootstrap}'
 
 
-def _describe_factor(tuning):
+def _describe_factors(lr_factor, tuning):
+    text = '' if lr_factor == 1 else f', times {lr_factor:g}'
     if tuning.pretrained_lr_factor == 1:
-        return ''
-    return f'; loaded weights at {tuning.pretrained_lr_factor:g} times the rate'
+        return text
+    return f'{text}; loaded weights at {tuning.pretrained_lr_factor:g} times the rate'
 
 
 def _describe_bits(network, graph):
