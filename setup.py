@@ -14,7 +14,10 @@ from native_build import COMMANDS, extensions  # noqa: E402
 WITH_MXNET = 'python_version < "3.12"'
 VERSION = re.search(r"^__version__ = '(.+)'$", (HERE / 'bmx_melius' / '_version.py').read_text(), re.MULTILINE).group(1)
 README = HERE / 'README.md'
-SERVICE = ['starlette>=0.40', 'uvicorn>=0.30', 'h11', 'python-multipart>=0.0.18', 'prometheus-client>=0.17']
+SERVICE = ['starlette>=0.40,<2', 'uvicorn>=0.30,<1', 'h11>=0.14,<1', 'python-multipart>=0.0.18,<0.1', 'prometheus-client>=0.17,<1']
+# Newer ones need NumPy 2, without declaring it.
+PARQUET = [f'pyarrow>=14,<26 ; {WITH_MXNET}', 'pyarrow>=14,<27']
+ONNX = ['onnx>=1.14,<2', 'onnxruntime>=1.16,<2']
 
 
 setup(
@@ -70,27 +73,31 @@ setup(
         ),
     ],
     extras_require={
-        'demo': ['scikit-learn'],
-        'tensorboard': ['tensorboardX'],
-        'horovod': ['horovod>=0.28'],  # --kvstore horovod; docs/distributed.md explains its installation
-        'onnx': ['onnx>=1.14', 'onnxruntime'],  # export-onnx; onnxruntime verifies the exported model
-        'larq': ['h5py'],  # import-larq
-        'score': ['dask', 'distributed', 'pyarrow>=14', 'tqdm'],  # score, on one machine and on a Dask cluster
-        'ray': ['pyarrow>=14', 'ray>=2.9', 'tqdm'],  # score --engine ray
+        'demo': ['scikit-learn>=1.3,<2'],
+        'tensorboard': ['tensorboardX>=2.6,<3'],
+        'horovod': ['horovod>=0.28,<0.29'],  # --kvstore horovod; docs/distributed.md explains its installation
+        'onnx': ONNX,  # export-onnx; onnxruntime verifies the exported model
+        'larq': ['h5py>=3.11,<4'],  # import-larq
+        'score': ['dask>=2023.5', 'distributed>=2023.5', *PARQUET, 'tqdm>=4.66,<5'],  # score, on one machine and on a Dask cluster
+        'ray': [*PARQUET, 'ray>=2.10,<3', 'tqdm>=4.66,<5'],  # score --engine ray
         'serve': SERVICE,  # not MXNet
-        'test': ['h5py', 'hypothesis', 'onnx>=1.14', 'onnxruntime', 'packaging', 'pytest', 'pytest-xdist', 'scikit-learn', *SERVICE],
+        'test': [
+            *('h5py>=3.11,<4', 'hypothesis>=6.113,<7', 'packaging>=24', 'pytest>=8.3,<10', 'pytest-xdist>=3.6,<4', 'scikit-learn>=1.3,<2'),
+            *ONNX,
+            *SERVICE,
+        ],
         # Libraries of `bmx-melius bench --compare`, in versions that work with NumPy below 1.24.
         'bench': [
             'onnx>=1.16,<1.18',
             'onnxruntime>=1.18,<1.21',
             'openvino>=2023.3,<2024',
             'tensorflow-cpu>=2.13,<2.14',
-            'ai-edge-litert ; python_version >= "3.9"',
-            'larq ; python_version >= "3.10"',
-            'larq-compute-engine ; python_version >= "3.10"',
+            'ai-edge-litert<3 ; python_version >= "3.9"',
+            'larq>=0.13,<0.15 ; python_version >= "3.10"',
+            'larq-compute-engine>=0.13,<0.17 ; python_version >= "3.10"',
         ],
-        'docs': ['mkdocs-material', 'mkdocstrings[python]'],
-        'lint': ['clang-format', 'import-linter', 'ruff'],
+        'docs': ['mkdocs-material>=9.7,<10', 'mkdocstrings[python]>=0.26,<2'],
+        'lint': ['clang-format>=14,<24', 'import-linter>=2,<3', 'ruff>=0.11,<1'],
     },
     entry_points={'console_scripts': ['bmx-melius = bmx_melius.__main__:main']},
     zip_safe=False,

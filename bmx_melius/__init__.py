@@ -16,10 +16,13 @@ from .deployment.runtime.session import Session
 from .errors import UserError
 from .preprocessing import InputSpec
 from .process import how_to_install_mxnet as _how_to_install_mxnet
+from .process import ignore_invalid_thread_count as _ignore_invalid_thread_count
 from .process import is_command_line as _is_command_line
 
 __all__ = ['InputSpec', 'Session', 'UserError', '__version__']
 
+if 'mxnet' not in _sys.modules:
+    _ignore_invalid_thread_count()
 _installed = _importlib_util.find_spec('mxnet') is not None
 
 if _installed and ('mxnet' in _sys.modules or not (_is_command_line() or _os.environ.get('BMX_MELIUS_WITHOUT_MXNET'))):

@@ -1,6 +1,7 @@
 """Entry point of the command line: ``bmx-melius`` or ``python -m bmx_melius``."""
 
 import contextlib
+import errno
 import importlib.util
 import io
 import os
@@ -151,9 +152,13 @@ def main(argv=None):
             raise
         print(f'error: this command needs the package {name}, which is not installed: {_PACKAGES[name]}', file=sys.stderr)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno != errno.ENOSPC:
             raise
-        print(f'error: {printable(describe_os_error(error))}', file=sys.stderr)
+        if error.filename is None:  # standard output is a file on a full disk
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+            print(f'error: the results cannot be written: {error.strerror}', file=sys.stderr)
+        else:
+            print(f'error: {printable(describe_os_error(error))}', file=sys.stderr)
     return _USER_ERROR
 
 

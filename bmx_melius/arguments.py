@@ -2,18 +2,36 @@
 
 import argparse
 import contextlib
+import json
 
-from .errors import UserError
+from .errors import UserError, did_you_mean
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that keeps the line breaks of its help text and raises `UserError` for an invalid argument."""
+    """An argument parser that keeps the line breaks of its help text.
+
+    For an invalid argument it raises `UserError`, which suggests similar flags and values.
+    """
 
     def __init__(self, **kwargs):
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
 
     def error(self, message):
         raise UserError(f'{message}; see {self.prog} --help')
+
+    def parse_known_args(self, args=None, namespace=None):
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            flag = unknown[0].partition('=')[0]
+            self.error(f'unrecognized arguments: {" ".join(unknown)}{did_you_mean(flag, self._option_string_actions)}')
+        return found, unknown
+
+    def _check_value(self, action, value):
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            suggestion = did_you_mean(str(value), map(str, action.choices))
+            raise argparse.ArgumentError(action, f'{error.message}{suggestion}') from None
 
 
 def positive_int(text):
@@ -34,6 +52,25 @@ def numbers(text):
         return tuple(float(number) for number in text.split(','))
     except ValueError:
         raise argparse.ArgumentTypeError(f'expected numbers separated by commas, not {text!r}') from None
+
+
+def epochs(text):
+    """Parse numbers of epochs: '40,60' -> [40, 60]."""
+    numbers = [number.strip() for number in text.split(',')]
+    if not all(number.isascii() and number.isdigit() for number in numbers):
+        raise argparse.ArgumentTypeError(f'expected whole numbers separated by commas, such as 40,60, not {text!r}')
+    return [int(number) for number in numbers]
+
+
+def json_object(text):
+    """Parse a JSON object: '{"a": 1}' -> {'a': 1}."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'expected a JSON object such as {{"width": 32}}, not {text!r}: {error}') from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f'expected a JSON object such as {{"width": 32}}, not {text!r}')
+    return value
 
 
 def named_shape(text):

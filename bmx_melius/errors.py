@@ -1,6 +1,8 @@
 """Exceptions of the library, and helpers for messages, such as one that shortens the messages of MXNet's errors."""
 
+import difflib
 import re
+from typing import Iterable
 
 _CONTROL = re.compile('[\\0-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]')
 
@@ -26,6 +28,12 @@ class FileError(OSError, UserError):
 def describe_os_error(error: OSError) -> str:
     """Return the file and the reason of an error of the operating system, without its number: ``photo.jpg: No such file or directory``."""
     return str(error) if error.filename is None else f'{error.filename}: {error.strerror}'
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word: ``; did you mean A or B?`` with the most similar known ones, or nothing."""
+    similar = difflib.get_close_matches(word, list(known))
+    return f'; did you mean {" or ".join(similar)}?' if similar else ''
 
 
 def last_line(error):

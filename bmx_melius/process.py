@@ -29,6 +29,17 @@ def how_to_install_mxnet():
     return f'it requires Python 3.8 to 3.11, and this is Python {platform.python_version()}'
 
 
+def ignore_invalid_thread_count():
+    """Remove ``OMP_NUM_THREADS`` from the environment if it is not a positive whole number, with a warning.
+
+    OpenMP ignores such a value; the import of MXNet would end the process.
+    """
+    value = os.environ.get('OMP_NUM_THREADS', '1')
+    if not value.strip().isdigit() or int(value) == 0:
+        print(f'warning: OMP_NUM_THREADS={value} is ignored: it is not a positive whole number', file=sys.stderr)
+        del os.environ['OMP_NUM_THREADS']
+
+
 def is_command_line():
     """Return whether this process is the command line, which imports MXNet only in the commands that need it.
 

@@ -12,7 +12,7 @@ LOG = logging.getLogger('bmx_melius')
 @contextlib.contextmanager
 def logging_to_screen():
     """Log messages of level INFO and above to standard output within the block."""
-    with _handling(logging.StreamHandler(sys.stdout), logging.INFO):
+    with _handling(_Screen(sys.stdout), logging.INFO):
         yield
 
 
@@ -37,15 +37,25 @@ def logging_to_file(path):
             raise
 
 
-class _LogFile(logging.FileHandler):
-    """A log file whose write errors are reported once and do not end the run; on a full disk writing the checkpoint raises the error."""
+class _Tolerant:
+    """A handler whose write errors are reported once and do not end the run; on a full disk writing the checkpoint raises the error."""
 
     _failed = False
 
     def handleError(self, record):  # noqa: N802  logging's name
         if not self._failed:
-            print(f'the log {self.baseFilename} cannot be written: {sys.exc_info()[1]}', file=sys.stderr)
+            print(f'{self.title} cannot be written: {sys.exc_info()[1]}', file=sys.stderr)
         self._failed = True
+
+
+class _Screen(_Tolerant, logging.StreamHandler):
+    title = 'the messages on standard output'
+
+
+class _LogFile(_Tolerant, logging.FileHandler):
+    @property
+    def title(self):
+        return f'the log {self.baseFilename}'
 
     def close(self):
         with contextlib.suppress(OSError):  # `handleError` has reported it

@@ -22,7 +22,8 @@ examples:
   run.py methods --quick --rows meliusnet,densenet    some rows of a study, and those that they are compared with
   run.py stems -- --data-dir /data --num-gpus 4       ImageNet; arguments after -- are passed to train_imagenet.py
 
-Each run is a separate process in the folder DIR/STUDY/ROW/seedN, each trial run of a tuned flag in DIR/STUDY/ROW/FLAG-VALUE. The same command again skips finished runs and resumes interrupted ones;
+Each run is a separate process in the folder DIR/STUDY/ROW/seedN, each trial run of a tuned flag in DIR/STUDY/ROW/FLAG-VALUE. The same
+command again skips finished runs and resumes interrupted ones;
 Ctrl-C stops with a checkpoint. Failed runs are listed below the table; the others continue, and the exit status is 1.
 """
 

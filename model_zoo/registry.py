@@ -1,7 +1,6 @@
 """Registry of networks by name, and `get_model`."""
 
 import dataclasses
-import difflib
 import functools
 import os
 from typing import Any, Callable, Dict, List, Optional, Union
@@ -10,7 +9,7 @@ import gluoncv
 import mxnet as mx
 from mxnet.gluon import HybridBlock
 
-from bmx_melius.errors import UserError
+from bmx_melius.errors import UserError, did_you_mean
 from bmx_melius.fine_tuning import load_weights
 from bmx_melius.reporting import LOG
 
@@ -295,8 +294,7 @@ def unknown_network(name: str) -> str:
     >>> unknown_network('meliusnet99')[:34]
     "unknown network 'meliusnet99'; did"
     """
-    similar = difflib.get_close_matches(name.lower(), [*get_model_list(), *get_gluoncv_list()])
-    suggestion = f'; did you mean {" or ".join(similar)}?' if similar else ''
+    suggestion = did_you_mean(name.lower(), [*get_model_list(), *get_gluoncv_list()])
     return f'unknown network {name!r}{suggestion}; known: {", ".join(get_model_list())}; and of GluonCV: {", ".join(get_gluoncv_list())}'
 
 

@@ -397,3 +397,38 @@ def test_a_reader_that_stops_early_ends_the_program_quietly():
     done = subprocess.run(['bash', '-c', script], capture_output=True, text=True)
     first, status = done.stdout.splitlines()
     assert first.startswith('meliusnet59') and status in ('0', '141') and 'Traceback' not in done.stderr and 'BrokenPipe' not in done.stderr
+
+
+def test_results_that_a_full_disk_does_not_take_end_in_one_line():
+    if not os.path.exists('/dev/full'):
+        pytest.skip('this system has no /dev/full')
+    with open('/dev/full', 'w') as full:
+        done = subprocess.run([*COMMAND, 'tables', '--json'], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, 'error: the results cannot be written: No space left on device\n')
+
+
+@pytest.mark.parametrize(
+    'arguments, words',
+    [
+        (['summry', 'x'], ['did you mean summary?']),
+        (['summary', 'meliusnet22', '--initial-layrs', 'imagenet'], ['--initial-layrs imagenet', 'did you mean --initial-layers?']),
+        (['predict', 'net', 'image.png', '--jsn'], ['did you mean --json?', 'see bmx-melius predict --help']),
+        (['train', '--modle', 'meliusnet22'], ['did you mean', '--model', 'see bmx-melius train --help']),
+        (['train', '--model', 'meliusnet22', '--dataset', 'digit'], ['did you mean digits?']),
+        (['train', '--model-options', '{bad}'], ['--model-options', 'expected a JSON object such as {"width": 32}', '{bad}']),
+        (['train', '--lr-decay-epoch', '3,x'], ['--lr-decay-epoch', 'expected whole numbers separated by commas', '3,x']),
+    ],
+)
+def test_mistyped_words_are_named_and_similar_ones_suggested(arguments, words, fails):
+    fails(arguments, *words)
+
+
+@pytest.mark.parametrize('value', ['abc', '0', ''])
+def test_a_thread_count_that_is_not_a_number_is_ignored_with_a_warning(value):
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', 'import bmx_melius'],
+        env={**os.environ, 'OMP_NUM_THREADS': value},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == 0 and f'OMP_NUM_THREADS={value} is ignored' in done.stderr and len(done.stderr.splitlines()) == 1

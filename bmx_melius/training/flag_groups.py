@@ -1,9 +1,8 @@
 """Command-line flags of the training program, declared in groups. Those that GluonCV's training script also has keep name and meaning."""
 
 import argparse
-import json
 
-from ..arguments import Parser, add_val_fraction, positive_int
+from ..arguments import Parser, add_val_fraction, epochs, json_object, positive_int
 from ..data.datasets import DATASETS, LEVELS
 from ..errors import UserError
 from .network import INITIALIZERS
@@ -104,7 +103,7 @@ def _add_network_flags(group, zoo):
     )
     group.add_argument(
         '--model-options',
-        type=_json_object,
+        type=json_object,
         default={},
         metavar='JSON',
         help='further arguments of get_model, for example for meliusnet_flex \'{"block_numbers": [2, 2], "transitions": [0.5]}\'',
@@ -253,7 +252,7 @@ def _add_training_flags(group):
     group.add_argument('--lr-decay', type=float, metavar='F', help=f'factor of --lr-mode step{_default("lr_decay")}')
     group.add_argument(
         '--lr-decay-epoch',
-        type=_epochs,
+        type=epochs,
         metavar='E,E',
         help='epochs at which the factor is applied (default: 40,60 of 120 epochs, in proportion)',
     )
@@ -285,7 +284,7 @@ def _add_objective_flags(group, zoo):
         '--teacher-pretrained',
         'or use published weights of SOURCE, without SOURCE those of GluonCV; downloaded if they are not in ~/.mxnet/models',
     )
-    group.add_argument('--teacher-options', type=_json_object, metavar='JSON', help='further arguments of a teacher given by name')
+    group.add_argument('--teacher-options', type=json_object, metavar='JSON', help='further arguments of a teacher given by name')
     group.add_argument('--temperature', type=float, metavar='T', help='temperature of the softmax in the distillation loss (default: 20)')
     group.add_argument(
         '--hard-weight', type=float, metavar='W', help='weight of the labels in the distillation loss, 0 to 1 (default: 0.5)'
@@ -382,16 +381,3 @@ def _network_of(zoo):
         return found
 
     return listed
-
-
-def _epochs(text):
-    """'40,60' -> [40, 60]."""
-    return [int(epoch) for epoch in text.split(',')]
-
-
-def _json_object(text):
-    """'{"a": 1}' -> {'a': 1}."""
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError
-    return value

@@ -1,0 +1,140 @@
+"""Tests of the extras of the package: ``make test-extras``.
+
+Each extra is installed by ``pip install PROJECT[EXTRA]`` into a new virtual environment, with the versions that pip selects today, and is
+then used once by the commands in `USES`. An environment takes some minutes; a failure names the extra and the command.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TESTS = ROOT / 'tests'
+TRAIN = (
+    'bmx-melius train --model meliusnet_flex --initial-layers thumbnail --num-epochs 1 --save-dir run '
+    '--model-options {"block_numbers":[1],"transitions":[],"growth_rate":16}'
+)
+SERVE = """
+import json, subprocess, sys, time, urllib.request
+port = 18471
+server = subprocess.Popen(['bmx-melius', 'serve', 'packed', '--port', str(port)])
+for _ in range(600):
+    try:
+        answer = urllib.request.urlopen(f'http://127.0.0.1:{port}/healthz', timeout=5)
+        break
+    except OSError:
+        assert server.poll() is None, 'the service has ended'
+        time.sleep(0.1)
+else:
+    sys.exit('the service does not answer')
+assert answer.status == 200
+request = urllib.request.Request(f'http://127.0.0.1:{port}/classify', open('photos/a/0.png', 'rb').read(), {'Content-Type': 'image/png'})
+print(urllib.request.urlopen(request, timeout=60).read().decode())
+server.terminate()
+sys.exit(server.wait(60))
+"""
+
+# What the commands find in their folder: an exported and a packed network of 62 classes, and images in folders of two classes.
+FILES = """
+import mxnet as mx
+import numpy as np
+import pathlib
+import PIL.Image
+import bmx_melius as bmx
+from model_zoo import get_model
+
+net = get_model('meliusnet_flex', classes=62, initial_layers='thumbnail', block_numbers=(1,), transitions=(), growth_rate=16)
+net.initialize(mx.init.Xavier())
+net.hybridize()
+net(mx.nd.zeros((1, 3, 32, 32)))
+net.export('net')
+bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(1, 3, 32, 32))
+for label in 'ab':
+    folder = pathlib.Path('photos') / label
+    folder.mkdir(parents=True)
+    for number in range(3):
+        PIL.Image.fromarray(np.random.RandomState(number).randint(0, 255, (40, 40, 3), np.uint8)).save(folder / f'{number}.png')
+"""
+
+# Extra -> commands that use what it installs; '' is the package without extras. `python -c` takes its program from the table below.
+USES = {
+    '': ['bmx-melius info', 'bmx-melius summary meliusnet22', 'bmx-melius predict packed photos/a/0.png'],
+    'demo': [f'{TRAIN} --dataset digits', 'bmx-melius evaluate run/meliusnet_flex digits'],
+    'tensorboard': [f'{TRAIN} --dataset dummy --input-size 32 --batch-size 512 --tensorboard'],
+    'onnx': ['bmx-melius export-onnx net net.onnx --input-shape 1,3,32,32', 'python -c ONNX'],
+    'larq': ['python -c LARQ'],
+    'score': ['bmx-melius score packed photos --output scores', 'python -c PARQUET'],
+    'ray': ['bmx-melius score packed photos --output scores --engine ray', 'python -c PARQUET'],
+    'serve': ['python -c SERVE'],
+    'test': [f'python -m pytest -q -p no:cacheprovider {TESTS}/test_arithmetic.py {TESTS}/test_session.py {TESTS}/test_onnx.py'],
+    'bench': ['bmx-melius bench meliusnet22 --compare --repetitions 2 --rounds 1 --json'],
+    'docs': [f'mkdocs build --quiet --config-file {ROOT}/mkdocs.yml --site-dir SITE'],
+    'lint': [f'ruff check {ROOT}', 'lint-imports --version', 'clang-format --version'],
+}
+# Extras that pip cannot install alone -> the reason.
+NOT_TESTED = {'horovod': 'is compiled against an installed MXNet, by the commands in docs/distributed.md'}
+PROGRAMS = {
+    'SERVE': SERVE,
+    'ONNX': 'import numpy as n, onnxruntime as o; o.InferenceSession("net.onnx").run(None, {"data": n.zeros((1, 3, 32, 32), "f")})',
+    'LARQ': 'import h5py, model_zoo; h5py.File("x.h5", "w").close(); print(model_zoo.load_larq_parameters)',
+    'PARQUET': 'import pyarrow.parquet as p; assert p.read_table("scores").num_rows == 6',
+}
+
+
+def main():
+    """Test the extras that are named as arguments, without arguments all of them; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('extras', nargs='*', metavar='EXTRA', help=f'{", ".join(filter(None, USES))}, or none for the package alone')
+    names = ['' if name == 'none' else name for name in parser.parse_args().extras] or list(USES)
+    unknown = [name for name in names if name not in USES]
+    if unknown:
+        parser.error(f'unknown extras {", ".join(unknown)}; known: none, {", ".join(filter(None, USES))}')
+    failures = []
+    with tempfile.TemporaryDirectory() as folder:
+        source = copy_of_the_project(pathlib.Path(folder) / 'source')
+        for name in names:
+            failure = failure_of(name, source, pathlib.Path(folder) / (name or 'none'))
+            print(f'{name or "without extras"}: {failure or "works"}', flush=True)
+            failures += [failure] if failure else []
+    for name, reason in NOT_TESTED.items():
+        print(f'{name}: not tested; it {reason}')
+    return 1 if failures else 0
+
+
+def copy_of_the_project(folder):
+    """Copy the files of the project that git tracks, so that the installations build nothing in it; return the folder of the copy."""
+    listed = subprocess.run(['git', 'ls-files', '-z'], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode()
+    for name in filter(None, listed.split('\0')):
+        if (ROOT / name).is_file() and not name.startswith('tests/'):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def failure_of(extra, source, folder):
+    """Install an extra into a new environment and run its commands there; return what failed, or None."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(('PYTHON', 'VIRTUAL_ENV', 'BMX_MELIUS'))}
+    environment['PATH'] = f'{folder / "venv" / "bin"}:{environment["PATH"]}'
+    work = folder / 'work'
+    work.mkdir(parents=True)
+    install = ['python', '-m', 'pip', '--disable-pip-version-check', 'install', '--quiet', f'{source}[{extra}]' if extra else str(source)]
+    steps = [[sys.executable, '-m', 'venv', str(folder / 'venv')], install, ['python', '-c', FILES]]
+    for command in USES[extra]:
+        words = [str(work / 'site') if word == 'SITE' else word for word in command.split()]
+        steps.append([PROGRAMS.get(word, word) if words[:2] == ['python', '-c'] else word for word in words])
+    for step in steps:
+        done = subprocess.run(step, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode:
+            print(done.stdout[-4000:])
+            shown = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), '')
+            return f'{" ".join(step)[:120]} ended with status {done.returncode}: {shown}'
+    shutil.rmtree(folder)
+    return None
+
+
+if __name__ == '__main__':
+    sys.exit(main())
