@@ -43,6 +43,9 @@ test-mcu: $(NATIVE) ## run exported C on Cortex-M and RISC-V processors in an em
 test-scale: $(NATIVE) $(VENV)/.ready-scale ## test `bmx-melius score` on local clusters of Dask and Ray whose workers are killed
 	$(BIN)/python -m pytest tests/test_score*.py $(PARALLEL) $(ARGS)
 
+test-extras: ## install each extra into a new environment, with the versions that pip selects, and use it once (ARGS='score onnx')
+	$(or $(PYTHON),python3) tools/test_extras.py $(ARGS)
+
 test-service: $(NATIVE) $(VENV)/.ready-service-tests ## test the service, its page in Chromium and a load (installs Chromium by apt-get if root)
 	tools/test_service.sh $(BIN)/python $(ARGS)
 

@@ -78,11 +78,17 @@ setup(
         'horovod': ['horovod>=0.28,<0.29'],  # --kvstore horovod; docs/distributed.md explains its installation
         'onnx': ONNX,  # export-onnx; onnxruntime verifies the exported model
         'larq': ['h5py>=3.11,<4'],  # import-larq
-        'score': ['dask>=2023.5', 'distributed>=2023.5', *PARQUET, 'tqdm>=4.66,<5'],  # score, on one machine and on a Dask cluster
+        'score': [
+            'dask>=2023.5,<2027',
+            'distributed>=2023.5,<2027',
+            *PARQUET,
+            'tqdm>=4.66,<5',
+        ],  # score, on one machine and on a Dask cluster
         'ray': [*PARQUET, 'ray>=2.10,<3', 'tqdm>=4.66,<5'],  # score --engine ray
         'serve': SERVICE,  # not MXNet
         'test': [
-            *('h5py>=3.11,<4', 'hypothesis>=6.113,<7', 'packaging>=24', 'pytest>=8.3,<10', 'pytest-xdist>=3.6,<4', 'scikit-learn>=1.3,<2'),
+            *('h5py>=3.11,<4', 'hypothesis>=6.113,<7', 'packaging>=24,<27', 'scikit-learn>=1.3,<2'),
+            *('pytest>=8.3,<10', 'pytest-xdist>=3.6,<4'),
             *ONNX,
             *SERVICE,
         ],

@@ -412,7 +412,7 @@ def test_results_that_a_full_disk_does_not_take_end_in_one_line():
     [
         (['summry', 'x'], ['did you mean summary?']),
         (['summary', 'meliusnet22', '--initial-layrs', 'imagenet'], ['--initial-layrs imagenet', 'did you mean --initial-layers?']),
-        (['predict', 'net', 'image.png', '--jsn'], ['did you mean --json?', 'see bmx-melius predict --help']),
+        (['predict', 'net', 'image.png', '--jsn'], ['did you mean --json', 'see bmx-melius predict --help']),
         (['train', '--modle', 'meliusnet22'], ['did you mean', '--model', 'see bmx-melius train --help']),
         (['train', '--model', 'meliusnet22', '--dataset', 'digit'], ['did you mean digits?']),
         (['train', '--model-options', '{bad}'], ['--model-options', 'expected a JSON object such as {"width": 32}', '{bad}']),

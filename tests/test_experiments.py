@@ -68,9 +68,9 @@ def printed_by(*arguments, status=0):
 def test_every_command_of_a_study_is_one_that_can_be_trained(name, quick, tmp_path, capsys):
     arguments = [name, '--dry-run', '--out', str(tmp_path), *(['--quick'] if quick else [])]
     assert runner.main(arguments) == 0
-    commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+    commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if not line.startswith('# ')]
     study = read_study(name, quick)
-    assert len(commands) == len(study.runs()) > 1
+    assert len(commands) == len(study.runs()) + len(study.rows) * len(study.tuning.values if study.tuning else ()) > 1
     folders = set()
     for _, script, *words in commands:
         assert script == train_imagenet.__file__
@@ -394,3 +394,57 @@ def test_runs_with_other_flags_and_folders_in_use_are_not_changed(copied_study):
     with open(run.folder / jobs.LOCK, 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert run.start({}) is None and 'another process is still training in' in run.failure
+
+
+# --- tuning ---------------------------------------------------------------------------------------------------------------------------
+
+TUNED = {
+    **{key: TINY[key] for key in ('title', 'compare', 'flags')},
+    'axes': {'rate': {'adam': {'optimizer': 'adam'}, 'radam': {}}},
+    'seeds': [3],
+    'tune': {'flag': 'lr-factor', 'values': [0.001, 1], 'seed': 7, 'flags': {'num-epochs': 1}},
+}
+
+
+def test_each_row_is_trained_with_the_value_whose_trial_run_was_best_on_validation_images(tmp_path):
+    printed = printed_by(write_study(tmp_path, TUNED), '--out', tmp_path, '--rows', 'adam')
+    folder = tmp_path / 'tiny' / 'adam'
+    accuracy = {}
+    for value in TUNED['tune']['values']:
+        with open(folder / f'lr-factor-{value}' / 'metrics.csv', newline='') as file:
+            (epoch,) = csv.DictReader(file)
+        accuracy[value] = float(epoch['top1'])
+        assert json.loads((folder / f'lr-factor-{value}' / 'command.json').read_text())[-4:] == ['--lr-factor', str(value), '--seed', '7']
+    best = max(accuracy, key=accuracy.get)
+    assert accuracy[1] != accuracy[0.001]
+    assert json.loads((folder / 'seed3' / 'command.json').read_text())[-4:] == ['--seed', '3', '--lr-factor', str(best)]
+    assert f'| adam | 1 | {best} |' in printed and '--lr-factor' in printed
+    assert json.loads((tmp_path / 'tiny' / 'summary.json').read_text())['rows'][0]['tuned'] == best
+    assert not (tmp_path / 'tiny' / 'radam').exists()
+
+
+def test_a_dry_run_shows_the_trial_runs_before_the_others(tmp_path, capsys):
+    assert runner.main([str(write_study(tmp_path, TUNED)), '--out', str(tmp_path), '--dry-run']) == 0
+    *trials, heading = capsys.readouterr().out.partition('# then, with the best --lr-factor of each row:')[:2]
+    assert heading and [line.split('--lr-factor ')[1].split()[0] for line in trials[0].splitlines()] == ['0.001', '1'] * 2
+
+
+@pytest.mark.parametrize(
+    'change, words',
+    [
+        ({'values': [1]}, 'tune needs two or more values, and a seed that is none of those of the study'),
+        ({'seed': 3}, 'a seed that is none of those of the study, [3]'),
+        ({'flags': 3}, 'tune: flags must be a dict, not 3'),
+        ({'rate': 3}, 'tune: unknown key rate'),
+    ],
+)
+def test_mistakes_in_the_tuning_of_a_study_are_named(change, words, tmp_path, capsys):
+    path = write_study(tmp_path, {**TUNED, 'tune': {**TUNED['tune'], **change}})
+    assert runner.main([str(path), '--dry-run']) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith(f'error: {path}') and words in error and len(error.splitlines()) == 1
+
+
+def test_an_unknown_row_is_named(tmp_path, capsys):
+    assert runner.main([str(write_study(tmp_path, TINY)), '--rows', 'lower', '--dry-run']) == 2
+    assert 'the study tiny has no row lower; its rows: low; high; broken' in capsys.readouterr().err

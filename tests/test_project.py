@@ -8,6 +8,7 @@ import pathlib
 import pkgutil
 import platform
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -145,6 +146,14 @@ def test_pins_satisfy_the_ranges_of_setup_py(distribution, python):
     tools = pins_for(python, 'requirements.txt', *(f'requirements-{name}.txt' for name in TOOLS))  # one environment
     optional = [one for extra in ('lint', 'docs', 'score', 'ray') for one in extras[extra]]
     assert unsatisfied(map(Requirement, optional), tools) == []
+
+
+def test_requirements_of_extras_have_upper_bounds_and_each_extra_is_used_by_a_command(distribution):
+    requirements = [Requirement(one) for extra in distribution['extras_require'].values() for one in extra]
+    unbounded = [one for one in requirements if not any(part.operator in ('<', '<=', '==') for part in one.specifier)]
+    assert [str(one) for one in unbounded] == []
+    tool = runpy.run_path(str(ROOT / 'tools' / 'test_extras.py'))
+    assert {*tool['USES'], *tool['NOT_TESTED']} == {'', *distribution['extras_require']}
 
 
 def test_pinned_packages_miss_nothing_they_require():

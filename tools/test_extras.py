@@ -40,6 +40,7 @@ sys.exit(server.wait(60))
 
 # What the commands find in their folder: an exported and a packed network of 62 classes, and images in folders of two classes.
 FILES = """
+import json
 import mxnet as mx
 import numpy as np
 import pathlib
@@ -53,6 +54,8 @@ net.hybridize()
 net(mx.nd.zeros((1, 3, 32, 32)))
 net.export('net')
 bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(1, 3, 32, 32))
+for prefix in ('net', 'packed'):
+    pathlib.Path(f'{prefix}-summary.json').write_text(json.dumps({'input': bmx.InputSpec(size=32, resize=32).to_json()}))
 for label in 'ab':
     folder = pathlib.Path('photos') / label
     folder.mkdir(parents=True)
