@@ -1,7 +1,7 @@
-"""RAdam, the optimizer of the MeliusNet paper, registered with `mx.optimizer` as ``'radam'``."""
+"""RAdam, the optimizer of the MeliusNet paper, and two optimizers for one network; both are registered with `mx.optimizer`."""
 
 import math
-from typing import Any, Optional, Tuple
+from typing import Any, Collection, Dict, Optional, Tuple
 
 import mxnet as mx
 
@@ -132,3 +132,64 @@ class RAdam(mx.optimizer.Optimizer):
         if n_t <= self.n_sma_threshold:
             return lr, 0
         return 0, lr * math.sqrt((1 - decay) * (n_t - 4) * (n_t - 2) * n_infinity / ((n_infinity - 4) * (n_infinity - 2) * n_t))
+
+
+@mx.optimizer.register
+class BinarySplit(mx.optimizer.Optimizer):
+    """Two optimizers: one for the binary weights of a network, the other for all other parameters.
+
+    QuickNet is trained so (github.com/larq/zoo, sota_experiments.py): its binary weights by Adam, all others by SGD.
+
+    Parameters
+    ----------
+    main, binary : mx.optimizer.Optimizer
+        The optimizers, each with its rate and schedule. The factors of parameters, ``lr_mult`` and ``wd_mult``, apply in both. Rates and
+        counters of this optimizer are those of `main`.
+    names : collection of str
+        Names of the parameters that `binary` updates.
+    **kwargs
+        Arguments that a `gluon.Trainer` gives.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from bmx_melius import QDense
+    >>> from bmx_melius.optimizers import BinarySplit
+    >>> net = mx.gluon.nn.HybridSequential()
+    >>> net.add(QDense(4, in_units=3), mx.gluon.nn.Dense(2, in_units=4))
+    >>> net.initialize()
+    >>> main, binary = (mx.optimizer.create(name, learning_rate=rate) for name, rate in (('sgd', 0.1), ('adam', 0.01)))
+    >>> trainer = mx.gluon.Trainer(net.collect_params(), BinarySplit(main, binary, [net[0].weight.name]), update_on_kvstore=False)
+    >>> with mx.autograd.record():
+    ...     loss = net(mx.nd.ones((4, 3))).sum()
+    >>> loss.backward()
+    >>> trainer.step(batch_size=4)
+    """
+
+    def __init__(self, main: mx.optimizer.Optimizer, binary: mx.optimizer.Optimizer, names: Collection[str], **kwargs: Any) -> None:
+        super().__init__(
+            learning_rate=main.lr, wd=main.wd, lr_scheduler=main.lr_scheduler, begin_num_update=main.begin_num_update, **kwargs
+        )
+        self._parts, self._names = {'main': main, 'binary': binary}, frozenset(names)
+
+    @property
+    def parts(self) -> Dict[str, mx.optimizer.Optimizer]:
+        """The optimizers ``main`` and ``binary``."""
+        return self._parts
+
+    def create_state_multi_precision(self, index: int, weight: mx.nd.NDArray) -> Any:
+        """Return the state of the optimizer that updates the parameter."""
+        return self._part(index).create_state_multi_precision(index, weight)
+
+    def update_multi_precision(self, index: int, weight: mx.nd.NDArray, grad: mx.nd.NDArray, state: Any) -> None:
+        """Update `weight` and `state` in place, by the optimizer of the parameter."""
+        part = self._part(index)
+        part.update_multi_precision(index, weight, grad, state)
+        self.num_update = part.num_update
+
+    def _part(self, index):
+        """Return the optimizer of a parameter, with the settings and counters of this one, which the trainer sets."""
+        part = self._parts['binary' if self.param_dict[index].name in self._names else 'main']
+        for name in ('param_dict', 'rescale_grad', 'num_update', 'begin_num_update', '_all_index_update_counts', '_index_update_count'):
+            setattr(part, name, getattr(self, name))
+        return part

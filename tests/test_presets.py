@@ -15,14 +15,15 @@ import train_imagenet
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
+from bmx_melius.layers import QDense
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.optimization import make_trainer
-from bmx_melius.training.presets import PRESETS, describe_preset
+from bmx_melius.training.presets import NETWORK_PRESETS, PRESETS, describe_preset, preset_of
 from bmx_melius.training.saving.optimizer_state import load_optimizer
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet
 # The paper's experiments, as its sections 4.1 and 4.2 and supplement B have them (weight decay and momentum of sgd: GluonCV's), the
-# authors' training log of MeliusNet59, and those of docs/training.md.
+# authors' training log of MeliusNet59, and those of the other methods, from the sources in docs/training.md.
 PAPER = {
     'meliusnet': dict(
         optimizer='radam',
@@ -111,6 +112,151 @@ PAPER = {
         batch_size=256,
         augmentation='medium',
     ),
+    'reactnet': dict(
+        optimizer='adam',
+        lr=2.5e-3,
+        wd=1e-5,
+        no_wd=True,
+        lr_mode='poly',
+        lr_power=1,
+        num_epochs=128,
+        warmup_epochs=0,
+        batch_size=512,
+        augmentation='medium',
+    ),
+    'quicknet': dict(
+        optimizer='sgd',
+        lr=0.1,
+        wd=0,
+        momentum=0.9,
+        binary_optimizer='adam',
+        binary_lr=1e-2,
+        binary_optimizer_params={'epsilon': 1e-7},
+        lr_mode='cosine',
+        num_epochs=600,
+        warmup_epochs=5,
+        batch_size=2048,
+        augmentation='medium',
+    ),
+    'xnor-net': dict(
+        optimizer='adam',
+        lr=1e-3,
+        wd=0,
+        lr_mode='step',
+        lr_decay=[0.5, 0.2, 0.5, 0.2],
+        lr_decay_epoch=[18, 29, 43, 52],
+        num_epochs=55,
+        warmup_epochs=0,
+        batch_size=800,
+        augmentation='low',
+    ),
+    'bnn': dict(
+        optimizer='sgd',
+        lr=0.1,
+        wd=1e-4,
+        momentum=0.9,
+        lr_mode='step',
+        lr_decay=0.1,
+        lr_decay_epoch=[30, 60, 90],
+        num_epochs=100,
+        warmup_epochs=0,
+        batch_size=256,
+        augmentation='medium',
+    ),
+    'abc-net': dict(optimizer='adam', lr=1e-4, wd=0, lr_mode='cosine', num_epochs=120, warmup_epochs=0, batch_size=50),
+    'groupnet': dict(
+        optimizer='adam',
+        lr=5e-4,
+        wd=0,
+        lr_mode='step',
+        lr_decay=0.1,
+        lr_decay_epoch=[20, 30],
+        num_epochs=40,
+        warmup_epochs=0,
+        batch_size=256,
+        augmentation='medium',
+    ),
+    'cbcn': dict(
+        optimizer='nag',
+        lr=0.1,
+        wd=5e-4,
+        momentum=0.9,
+        lr_mode='step',
+        lr_decay=0.2,
+        lr_decay_epoch=[60, 120, 160],
+        num_epochs=200,
+        warmup_epochs=0,
+        batch_size=128,
+        augmentation='low',
+    ),
+    'hwgq': dict(
+        optimizer='sgd',
+        lr=0.1,
+        wd=5e-5,
+        no_wd=False,
+        momentum=0.9,
+        lr_mode='poly',
+        lr_power=1,
+        num_epochs=64,
+        warmup_epochs=0,
+        batch_size=256,
+        augmentation='low',
+    ),
+    'lq-net': dict(
+        optimizer='nag',
+        lr=0.1,
+        wd=5e-5,
+        no_wd=True,
+        momentum=0.9,
+        lr_mode='poly',
+        lr_power=1,
+        num_epochs=64,
+        warmup_epochs=0,
+        batch_size=256,
+        augmentation='low',
+    ),
+    'syq': dict(
+        optimizer='adam',
+        optimizer_params={'epsilon': 1e-5},
+        lr=1e-4,
+        wd=5e-6,
+        no_wd=True,
+        lr_mode='step',
+        lr_decay=0.2,
+        lr_decay_epoch=[28, 42],
+        num_epochs=60,
+        warmup_epochs=0,
+        batch_size=32,
+        augmentation='low',
+    ),
+    'dorefa': dict(
+        optimizer='adam',
+        optimizer_params={'epsilon': 1e-5},
+        lr=2e-4,
+        wd=5e-6,
+        no_wd=True,
+        lr_mode='step',
+        lr_decay=0.2,
+        lr_decay_epoch=[60, 75],
+        num_epochs=90,
+        warmup_epochs=0,
+        batch_size=256,
+        augmentation='high',
+    ),
+    'ttq': dict(
+        optimizer='adam',
+        optimizer_params={'epsilon': 1e-5},
+        lr=1e-4,
+        wd=5e-6,
+        no_wd=True,
+        lr_mode='step',
+        lr_decay=0.2,
+        lr_decay_epoch=[56, 64],
+        num_epochs=100,
+        warmup_epochs=0,
+        batch_size=128,
+        augmentation='low',
+    ),
 }
 
 
@@ -151,27 +297,46 @@ OVERRIDES = [
     ('--warmup-lr', '0.125'),
     ('--warmup-epochs', '2'),
     ('--lr-decay', '0.75'),
-    ('--lr-decay-epoch', '1,2'),
+    ('--lr-decay-epoch', '1,2,3,4'),
+    ('--lr-power', '3'),
+    ('--no-wd', 'on'),
+    ('--no-wd', 'off'),
+    ('--optimizer-params', '{"clip_gradient": 2}'),
+    ('--binary-optimizer', 'nag'),
 ]
+VALUES = {'--lr-decay-epoch': [1, 2, 3, 4], '--no-wd': {'on': True, 'off': False}, '--optimizer-params': {'clip_gradient': 2}}
+OPTIMIZER_FLAGS = {'optimizer_params', 'binary_optimizer', 'binary_lr', 'binary_optimizer_params'}
 
 
 @pytest.mark.parametrize('preset', PAPER)
 @pytest.mark.parametrize('flag,text', OVERRIDES)
 def test_every_value_of_a_preset_is_overridden_by_its_flag_and_the_plan_names_the_change(preset, flag, text, tmp_path):
+    if flag == '--lr-decay-epoch' and isinstance(PAPER[preset].get('lr_decay', 0.1), float):
+        text = text[:3]
     plain, options = parsed(tmp_path, '--preset', preset), parsed(tmp_path, '--preset', preset, flag, text)
     name = flag[2:].replace('-', '_')
-    expected = type(getattr(plain, name))(text) if name != 'lr_decay_epoch' else [1, 2]
+    expected = VALUES.get(flag, text)
+    if isinstance(expected, list):
+        expected = expected[: len(text.split(','))]
+    elif flag == '--no-wd':
+        expected = expected[text]
+    elif flag not in VALUES:
+        kind = type(getattr(plain, name))
+        expected = float(text) if kind is list else text if getattr(plain, name) is None else kind(text)
     assert getattr(options, name) == expected
     described = describe_preset(configured(tmp_path, '--preset', preset, flag, text))
     kept, _, overridden = described.partition('; overridden: ')
-    if getattr(plain, name) != expected and (not name.startswith('lr_decay') or plain.lr_mode == 'step'):
-        assert f'{flag} {text} (not ' in overridden and flag + ' ' not in kept
+    ineffective = {'step': 'lr_power', 'poly': 'lr_decay', 'cosine': 'lr_'}[plain.lr_mode]
+    if getattr(plain, name) != expected and (name == 'lr_mode' or not name.startswith(ineffective)):
+        shown = str(expected) if isinstance(expected, dict) else text
+        assert f'{flag} {shown} (not ' in overridden and flag + ' ' not in kept
     described = describe_preset(configured(tmp_path, '--preset', preset))
     assert described.startswith(f'{preset}: ') and 'overridden' not in described
 
 
 def test_all_that_a_preset_sets_can_be_overridden_here():
-    assert {flag[2:].replace('-', '_') for flag, _ in OVERRIDES} >= set.union(*map(set, PRESETS.values()))
+    tested = {flag[2:].replace('-', '_') for flag, _ in OVERRIDES} | OPTIMIZER_FLAGS  # in tests of these flags
+    assert tested >= set.union(*map(set, PRESETS.values()))
 
 
 @pytest.mark.parametrize('preset', PAPER)
@@ -185,11 +350,38 @@ def test_another_optimizer_has_its_default_rate_decay_and_warm_up(preset, tmp_pa
 @pytest.mark.parametrize('dataset', DATASETS)
 def test_a_dataset_scales_rate_and_epochs_and_events_keep_their_share_of_the_run(preset, dataset, tmp_path):
     row, paper, options = DATASETS[dataset], PAPER[preset], parsed(tmp_path, '--preset', preset, '--dataset', dataset)
-    assert options.lr == pytest.approx(paper['lr'] * row.lr_factor)
+    batch = paper.get('batch_size', 64)
+    assert options.batch_size == (min(64, batch) if dataset in ('digits', 'glyphs') else batch)
+    ratio = options.batch_size / batch
+    linear = paper['optimizer'] in ('sgd', 'nag')
+    assert options.lr == pytest.approx(paper['lr'] * row.lr_factor * (ratio if linear else math.sqrt(ratio)))
+    if 'binary_lr' in paper:
+        assert options.binary_lr == pytest.approx(paper['binary_lr'] * row.lr_factor * math.sqrt(ratio))
+    assert parsed(tmp_path, '--preset', preset, '--dataset', dataset, '--batch-size', 48).lr == options.lr
     assert options.num_epochs == max(1, round(paper['num_epochs'] * row.num_epochs / 120))
     share = fractions.Fraction(options.num_epochs, paper['num_epochs'])
     assert options.warmup_epochs == min(math.ceil(paper['warmup_epochs'] * share), options.num_epochs - 1)
     assert options.lr_decay_epoch == [math.floor(epoch * share) for epoch in paper.get('lr_decay_epoch', [40, 60])]
+
+
+@pytest.mark.parametrize(
+    'network, preset',
+    [
+        ('meliusnet22', 'meliusnet'),
+        ('resnet34_xnor', 'xnor-net'),
+        ('resnet18_xnorpp', 'meliusnet'),
+        ('resnet18_lqnet_w1a2', 'lq-net'),
+        ('groupnet18', 'groupnet'),
+        ('mobilenet0.5', 'meliusnet'),
+    ],
+)
+def test_the_preset_auto_is_that_of_the_network(network, preset, tmp_path):
+    assert parsed(tmp_path, '--model', network, '--preset', 'auto').preset == preset
+
+
+def test_every_network_has_a_preset_and_every_pattern_a_network():
+    names = model_zoo.get_model_list()
+    assert {preset_of(name) for name in names} == {*NETWORK_PRESETS.values(), 'meliusnet'} <= set(PRESETS)
 
 
 def test_a_longer_run_stretches_its_preset(tmp_path):
@@ -207,8 +399,10 @@ def test_the_table_of_the_documentation_has_the_values_of_the_presets(tmp_path):
         options = parsed(tmp_path, '--preset', row[0])
         for name, cell in list(zip(header, row))[1:]:
             value = getattr(options, name[2:].replace('-', '_'))
+            if name.startswith('--lr-decay') and options.lr_mode != 'step' or name == '--lr-power' and options.lr_mode != 'poly':
+                value = None
             if isinstance(value, list):
-                value = ','.join(map(str, value)) if options.lr_mode == 'step' else None
+                value = ','.join(map(str, value))
             assert cell == ('' if value is None else f'{value:g}' if isinstance(value, float) else str(value)), (row[0], name)
 
 
@@ -221,13 +415,18 @@ def formula(options, update):
     if update < warmup:
         return options['lr'] * (update + 1) / warmup
     if options['lr_mode'] == 'step':
-        return options['lr'] * options['lr_decay'] ** sum(update >= epoch * UPDATES for epoch in options['lr_decay_epoch'])
+        begun = sum(update >= epoch * UPDATES for epoch in options['lr_decay_epoch'])
+        factors = options['lr_decay'] if isinstance(options['lr_decay'], list) else [options['lr_decay']] * begun
+        return options['lr'] * math.prod(factors[:begun])
+    if options['lr_mode'] == 'poly':
+        return options['lr'] * (1 - (update - warmup) / (total - warmup)) ** options['lr_power']
     return options['lr'] * (1 + math.cos(math.pi * (update - warmup) / (total - warmup))) / 2
 
 
 def trainer_for(folder, *arguments):
-    """The trainer of a run over ImageNet, as train_imagenet.py makes it, of one weight."""
-    net = gluon.nn.Dense(1, use_bias=False, in_units=1)
+    """The trainer of a run over ImageNet, as train_imagenet.py makes it, of a binary and a real weight."""
+    net = gluon.nn.HybridSequential()
+    net.add(QDense(1, in_units=1), gluon.nn.Dense(1, use_bias=False, in_units=1))
     net.initialize()
     return make_trainer(configured(folder, *arguments), net, UPDATES, 64, Workers('device')), net
 
@@ -267,6 +466,10 @@ def test_every_preset_follows_its_formula_resumed_or_not(preset, resumed_at, tmp
         rates.append(optimizer.learning_rate)
     np.testing.assert_allclose(rates, [formula(paper, place) for place in places], rtol=1e-9, atol=1e-18)
     assert min(rates) > 0
+    if 'binary_lr' in paper:
+        schedule = optimizer.parts['binary'].lr_scheduler
+        of_binary = [formula({**paper, 'lr': paper['binary_lr']}, place) for place in places]
+        np.testing.assert_allclose([schedule(place + 1) for place in places], of_binary, rtol=1e-9, atol=1e-18)
 
 
 def test_a_trainer_with_the_saved_state_of_another_continues_with_the_next_rate(tmp_path):

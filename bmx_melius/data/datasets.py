@@ -28,6 +28,8 @@ class Dataset:
     lr_factor : float
         Factor on the optimizer's default learning rate, which is meant for ImageNet.
     num_epochs, num_workers : int
+    batch_limit : int or None
+        Largest batch size that a preset sets by default, for datasets with few images.
     data_dir : str or None
         Default folder of the files; None if the dataset needs no files.
     open : callable str -> Splits, or None
@@ -45,6 +47,7 @@ class Dataset:
     lr_factor: float
     num_epochs: int
     num_workers: int
+    batch_limit: Optional[int] = None
     data_dir: Optional[str] = None
     open: Optional[Callable] = None
     class_names: Optional[Sequence[str]] = None
@@ -102,6 +105,7 @@ DATASETS = {
         lr_factor=4.0,  # compensates for the small number of updates
         num_epochs=10,
         num_workers=0,
+        batch_limit=64,
         open=lambda _: small_images.open_digits(),
         class_names=small_images.DIGITS,
         has_test_images=True,
@@ -115,6 +119,7 @@ DATASETS = {
             'high': Augmentation(pad=2, brightness=0.4, contrast=0.4),
         },
         num_epochs=20,
+        batch_limit=64,
         open=lambda _: glyphs.open_glyphs(),
         class_names=glyphs.CHARACTERS,
         has_test_images=True,

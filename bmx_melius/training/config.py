@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Union
 
 from ..arguments import flag_of, require, require_not_negative
 from ..data.data_config import DataConfig
+from .optimizer_names import check_optimizer_params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +65,9 @@ class OptimizerConfig:
     wd: float
     momentum: Optional[float]
     lr_mode: str
-    lr_decay: float
+    lr_decay: Union[float, List[float]]
     lr_decay_epoch: List[int]
+    lr_power: float
     warmup_epochs: int
     warmup_lr: float
     num_epochs: int
@@ -74,10 +76,27 @@ class OptimizerConfig:
     lr_factor: float = 1.0
     lr_decay_period: int = 0
     no_wd: bool = False
+    optimizer_params: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    binary_optimizer: Optional[str] = None  # None: one optimizer for all parameters
+    binary_lr: Optional[float] = None
+    binary_optimizer_params: Optional[Dict[str, Any]] = None
 
     def __post_init__(self):
         require(self.lr_factor > 0, f'--lr-factor must be positive, not {self.lr_factor:g}')
-        require_not_negative(self, 'lr', 'warmup_lr', 'wd', 'lr_decay', 'warmup_epochs', 'lr_decay_period')
+        require_not_negative(self, 'lr', 'warmup_lr', 'wd', 'warmup_epochs', 'lr_decay_period')
+        factors = self.lr_decay if isinstance(self.lr_decay, (list, tuple)) else [self.lr_decay]
+        require(min(factors) >= 0, '--lr-decay must not be negative')
+        require(self.lr_power > 0, f'--lr-power must be positive, not {self.lr_power:g}')
+        listed = self.lr_decay_epoch
+        require(
+            factors == [self.lr_decay] or (len(factors) == len(listed) and not self.lr_decay_period),
+            f'--lr-decay has {len(factors)} factors, {",".join(map(str, factors))}: give one for all, or one for each epoch of '
+            f'--lr-decay-epoch, here {",".join(map(str, listed))}, without --lr-decay-period',
+        )
+        check_optimizer_params('--optimizer-params', self.optimizer, self.optimizer_params)
+        if self.binary_optimizer:
+            require_not_negative(self, 'binary_lr')
+            check_optimizer_params('--binary-optimizer-params', self.binary_optimizer, self.binary_optimizer_params)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 import argparse
 
-from ..arguments import Parser, add_val_fraction, epochs, json_object, positive_int
+from ..arguments import Parser, add_val_fraction, epochs, json_object, numbers, positive_int
 from ..data.datasets import DATASETS, LEVELS
 from ..errors import UserError
 from .network import INITIALIZERS
 from .optimization import MODES, SCALINGS
-from .presets import BAGGING, DEFAULT, ENSEMBLE_TRAININGS, OPTIMIZERS, PRESETS
+from .optimizer_names import OPTIMIZERS, optimizer_name
+from .presets import AUTO, BAGGING, DEFAULT, ENSEMBLE_TRAININGS, PRESETS, preset_of
 
 KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync', 'horovod')
 
@@ -43,7 +44,7 @@ def make_parser(zoo, program=PROGRAM):
 
     `zoo` is a module with the interface of `model_zoo`, which lists the networks; `program` is the name of the program in messages.
     """
-    parser = Parser(
+    parser = _TrainingParser(
         prog=program,
         description='Train a binary network: on ImageNet, on your own images, or on handwritten digits.',
         epilog=EPILOG.format(program=program),
@@ -203,9 +204,10 @@ def _add_data_flags(group):
 def _add_training_flags(group):
     group.add_argument(
         '--preset',
-        choices=PRESETS,
+        choices=(*PRESETS, AUTO),
         default=DEFAULT,
-        help='training protocol, which sets the defaults of other flags; see docs/training.md (default: %(default)s)',
+        help='training protocol, which sets the defaults of other flags, auto: that of the network; see docs/training.md '
+        '(default: %(default)s)',
     )
     group.add_argument(
         '--ensemble-training',
@@ -228,8 +230,34 @@ def _add_training_flags(group):
         default='device',
         help='how devices and workers exchange gradients; see docs/distributed.md (default: %(default)s)',
     )
-    group.add_argument('--optimizer', choices=OPTIMIZERS, help=_default('optimizer').strip())
-    group.add_argument('--lr', type=float, help=f'base learning rate ({_by_optimizer("lr")}; for digits 4 times that)')
+    group.add_argument(
+        '--optimizer',
+        type=optimizer_name,
+        metavar='NAME',
+        help=f'one of {", ".join(OPTIMIZERS)}, or any other optimizer of MXNet, such as lamb and rmsprop{_default("optimizer")}',
+    )
+    group.add_argument(
+        '--optimizer-params',
+        type=json_object,
+        metavar='JSON',
+        help='further arguments of the optimizer, for example \'{"beta1": 0.8, "clip_gradient": 1}\'',
+    )
+    group.add_argument(
+        '--binary-optimizer',
+        type=optimizer_name,
+        metavar='NAME',
+        help='update binary weights by this optimizer, and all other parameters by --optimizer (default: one optimizer for all)',
+    )
+    group.add_argument(
+        '--binary-lr',
+        type=float,
+        metavar='LR',
+        help='base learning rate of --binary-optimizer, with the same warm-up and decay (default: as for --lr)',
+    )
+    group.add_argument('--binary-optimizer-params', type=json_object, metavar='JSON', help='further arguments of --binary-optimizer')
+    group.add_argument(
+        '--lr', type=float, help=f'base learning rate ({_by_optimizer("lr")}; others: that of MXNet; for digits 4 times that)'
+    )
     group.add_argument(
         '--lr-scaling',
         choices=SCALINGS,
@@ -246,10 +274,23 @@ def _add_training_flags(group):
     group.add_argument(
         '--wd', type=float, help=f'weight decay; not applied to quantized weights of which only the sign is used ({_by_optimizer("wd")})'
     )
-    group.add_argument('--no-wd', action='store_true', help='no weight decay for biases and normalization')
+    group.add_argument(
+        '--no-wd',
+        nargs='?',
+        const=True,
+        type=_switch,
+        metavar='on|off',
+        help='no weight decay for biases and normalization; "off" where the preset turns it on (default: off)',
+    )
     group.add_argument('--momentum', type=float, help='momentum of sgd and nag (default: 0.9)')
     group.add_argument('--lr-mode', choices=MODES, help=_default('lr_mode').strip())
-    group.add_argument('--lr-decay', type=float, metavar='F', help=f'factor of --lr-mode step{_default("lr_decay")}')
+    group.add_argument('--lr-power', type=float, metavar='P', help=f'exponent of --lr-mode poly; 1 is a linear decay{_default("lr_power")}')
+    group.add_argument(
+        '--lr-decay',
+        type=_factors,
+        metavar='F[,F]',
+        help=f'factor of --lr-mode step, or one for each of --lr-decay-epoch{_default("lr_decay")}',
+    )
     group.add_argument(
         '--lr-decay-epoch',
         type=epochs,
@@ -351,6 +392,16 @@ def _add_pretrained(group, zoo, flag, help):
     group.add_argument(flag, nargs='?', const=True, default=False, choices=sources, metavar='SOURCE', help=help)
 
 
+class _TrainingParser(Parser):
+    """Parser that replaces the preset ``auto`` by that of the network."""
+
+    def parse_args(self, *arguments, **keywords):
+        options = super().parse_args(*arguments, **keywords)
+        if options.preset == AUTO:
+            options.preset = preset_of(options.model)
+        return options
+
+
 class _Refuse(argparse.Action):
     """Argparse action of the flags in `REFUSED`, which raises an error."""
 
@@ -381,3 +432,16 @@ def _network_of(zoo):
         return found
 
     return listed
+
+
+def _factors(text):
+    """'0.1' -> 0.1, '0.5,0.2' -> [0.5, 0.2]."""
+    factors = list(numbers(text))
+    return factors if len(factors) > 1 else factors[0]
+
+
+def _switch(text):
+    """'on' -> True, 'off' -> False."""
+    if text.lower() not in ('on', 'off'):
+        raise argparse.ArgumentTypeError(f'expected on or off, not {text!r}')
+    return text.lower() == 'on'

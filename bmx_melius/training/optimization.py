@@ -1,27 +1,31 @@
 """Optimizer and learning-rate schedule: GluonCV's schedules, arranged so that no update has learning rate 0."""
 
+import itertools
 import math
+import operator
 
+import mxnet as mx
 from gluoncv.utils import LRScheduler, LRSequential
 
 from ..errors import UserError
-from .presets import OPTIMIZERS
+from ..optimizers import BinarySplit
+from .optimizer_names import optimizer_defaults
+from .recording.flips import binary_weights
 
 MODES = ('cosine', 'step', 'poly')
 BATCH = 64  # images per update in the authors' training logs, for which default learning rates are meant
 SCALINGS = {'none': lambda ratio: 1.0, 'linear': lambda ratio: ratio, 'sqrt': math.sqrt}
-POWER = 2  # exponent of mode poly, as in GluonCV's script
 
 
-def make_schedule(mode, lr, num_epochs, updates_per_epoch, warmup_epochs=0, warmup_lr=0.0, decay=0.1, decay_epochs=()):
+def make_schedule(mode, lr, num_epochs, updates_per_epoch, warmup_epochs=0, warmup_lr=0.0, decay=0.1, decay_epochs=(), power=2):
     """Return the learning-rate schedule of a run of U = num_epochs * updates_per_epoch updates.
 
     W = warmup_epochs * updates_per_epoch of them are warm-up. Update u = 0 .. U-1 has the learning rate
 
     - warm-up, u < W: ``warmup_lr + (lr - warmup_lr) * (u + 1) / W``, which reaches `lr` in the last warm-up update;
     - ``cosine``: ``lr * (1 + cos(pi * x)) / 2`` with x = (u - W) / (U - W), so 0 <= x < 1;
-    - ``poly``: ``lr * (1 - x) ** 2``;
-    - ``step``: ``lr * decay ** n``, where n is the number of `decay_epochs` that have begun.
+    - ``poly``: ``lr * (1 - x) ** power``, for power 1 a line;
+    - ``step``: ``lr * decay ** n``, where n is the number of `decay_epochs` that have begun; if `decay` is a list, lr times its first n.
 
     No update has rate 0 when `lr` and `warmup_lr` are positive: the first update after the warm-up has rate `lr`, and the curve would
     reach 0 in update U, which does not exist. MXNet counts updates from 1, so the schedule has an additional first entry that is not used.
@@ -32,10 +36,12 @@ def make_schedule(mode, lr, num_epochs, updates_per_epoch, warmup_epochs=0, warm
     lr, warmup_lr : float
         Base learning rate, and initial rate of the warm-up.
     num_epochs, updates_per_epoch, warmup_epochs : int
-    decay : float
-        Decay factor of mode step.
+    decay : float, or sequence of float
+        Decay factor of mode step, or one for each of `decay_epochs`.
     decay_epochs : sequence of int
-        Epochs, counted from 0 including the warm-up, at the beginning of which mode step decays the rate.
+        Epochs, counted from 0 including the warm-up, at the beginning of which mode step decays the rate; ascending.
+    power : float
+        Exponent of mode poly.
 
     Returns
     -------
@@ -52,10 +58,21 @@ def make_schedule(mode, lr, num_epochs, updates_per_epoch, warmup_epochs=0, warm
     warmup = warmup_epochs * updates_per_epoch
     rest = num_epochs * updates_per_epoch - warmup
     beginning = LRScheduler('linear', warmup_lr, lr, niters=warmup + 1) if warmup else LRScheduler('constant', lr, niters=1)
-    steps = [(epoch - warmup_epochs) * updates_per_epoch for epoch in decay_epochs]
-    schedule = LRSequential([beginning, LRScheduler(mode, lr, 0, niters=rest + 1, power=POWER, step_iter=steps, step_factor=decay)])
+    if mode == 'step':
+        factors = [decay] * len(decay_epochs) if isinstance(decay, (int, float)) else decay
+        pieces = _steps(lr, factors, [(epoch - warmup_epochs) * updates_per_epoch for epoch in decay_epochs], rest + 1)
+    else:
+        pieces = [LRScheduler(mode, lr, 0, niters=rest + 1, power=power)]
+    schedule = LRSequential([beginning, *pieces])
     schedule.base_lr = lr  # optimizers check that their learning rate agrees with it
     return schedule
+
+
+def _steps(lr, factors, steps, updates):
+    """Return constant schedules for `updates` updates, whose rates begin with `lr` and are multiplied by one of `factors` at each step."""
+    ends, factors = zip(*sorted((min(max(0, step), updates), factor) for step, factor in zip(steps, factors))) if steps else ((), ())
+    pieces = zip(itertools.accumulate((lr, *factors), operator.mul), (0, *ends), (*ends, updates))
+    return [LRScheduler('constant', rate, niters=end - begin) for rate, begin, end in pieces if end > begin]
 
 
 def decay_epochs(listed, period, num_epochs):
@@ -91,24 +108,39 @@ def make_trainer(config, net, updates, images_per_update, workers):
     if options.no_wd:
         for parameter in net.collect_params('.*beta|.*gamma|.*bias').values():
             parameter.wd_mult = 0.0
-    lr = options.lr_factor * scaled_rate(options.lr, images_per_update, options.lr_scaling)
-    arguments = {
-        'learning_rate': lr,
-        'wd': options.wd,
-        'begin_num_update': config.resume_epoch * updates,
-        'multi_precision': config.network.dtype != 'float32',
-        'lr_scheduler': make_schedule(
-            options.lr_mode,
-            lr,
-            options.num_epochs,
-            updates,
-            options.warmup_epochs,
-            options.lr_factor * options.warmup_lr,
-            options.lr_decay,
-            decay_epochs(options.lr_decay_epoch, options.lr_decay_period, options.num_epochs),
-        ),
-        **OPTIMIZERS[options.optimizer].arguments,
-    }
+
+    def arguments_of(optimizer, lr, params):
+        """Return the arguments of an optimizer with the base rate `lr`; the schedules of all have the same form."""
+        lr = options.lr_factor * scaled_rate(lr, images_per_update, options.lr_scaling)
+        return {
+            'learning_rate': lr,
+            'wd': options.wd,
+            'begin_num_update': config.resume_epoch * updates,
+            'multi_precision': config.network.dtype != 'float32',
+            'lr_scheduler': make_schedule(
+                options.lr_mode,
+                lr,
+                options.num_epochs,
+                updates,
+                options.warmup_epochs,
+                options.lr_factor * options.warmup_lr,
+                options.lr_decay,
+                decay_epochs(options.lr_decay_epoch, options.lr_decay_period, options.num_epochs),
+                options.lr_power,
+            ),
+            **optimizer_defaults(optimizer).arguments,
+            **params,
+        }
+
+    name, arguments = options.optimizer, arguments_of(options.optimizer, options.lr, options.optimizer_params)
     if options.momentum is not None:
         arguments['momentum'] = options.momentum
-    return workers.make_trainer(net.collect_params(), options.optimizer, arguments)
+    if options.binary_optimizer:
+        names = [weight.name for weight in binary_weights(net).values()]
+        if not names:
+            raise UserError(f'--binary-optimizer {options.binary_optimizer}: this network has no binary weights; leave the flag out')
+        main = mx.optimizer.create(name, **arguments)
+        binary_arguments = arguments_of(options.binary_optimizer, options.binary_lr, options.binary_optimizer_params)
+        binary = mx.optimizer.create(options.binary_optimizer, **binary_arguments)
+        name, arguments = BinarySplit.__name__, {'main': main, 'binary': binary, 'names': names}
+    return workers.make_trainer(net.collect_params(), name, arguments)

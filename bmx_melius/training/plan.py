@@ -46,7 +46,7 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None,
             f'augmentation {config.data.augmentation}{_describe_bootstrap(config.data.bootstrap)}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
             f'updates    {optimizer.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
-            f'optimizer  {optimizer.optimizer}, weight decay {optimizer.wd:g}, seed {config.seed}',
+            f'optimizer  {optimizer.optimizer}{_describe_split(optimizer)}, weight decay {optimizer.wd:g}, seed {config.seed}',
             f'objective  {_describe_objective(config.objective, attention)}',
             f'rate       {optimizer.lr_mode}, {optimizer.warmup_epochs} epochs of warm-up: {rates}; scaling {optimizer.lr_scaling} by '
             f'{source.images_per_update} / {BATCH} images{_describe_factors(optimizer.lr_factor, config.fine_tuning)}',
@@ -80,6 +80,10 @@ def describe_check(net, batches, config):
     if config.last_gamma:
         lines.append('(with --last-gamma, gradients of 0 in residual blocks are intended in the first update)')
     return '\n           '.join(lines)
+
+
+def _describe_split(optimizer):
+    return f', binary weights {optimizer.binary_optimizer} at {optimizer.binary_lr:g}' if optimizer.binary_optimizer else ''
 
 
 def _describe_bootstrap(bootstrap):

@@ -3,31 +3,17 @@
 import dataclasses
 import fractions
 import math
+import re
 
 from ..arguments import flag_of, require
 from ..data.datasets import DATASETS
+from ..quantizers import FULL_PRECISION
+from .optimization import SCALINGS
+from .optimizer_names import optimizer_defaults
 
-
-@dataclasses.dataclass(frozen=True)
-class OptimizerDefaults:
-    """Default flags for one optimizer, and its arguments that have no flag."""
-
-    lr: float
-    wd: float
-    warmup_epochs: int
-    momentum: 'float | None' = None  # None if the optimizer has no momentum argument
-    arguments: dict = dataclasses.field(default_factory=dict)
-
-
-# radam: learning rate of the MeliusNet paper, section 4.1, which also gives the 5 epochs of warm-up for adam; those for sgd are in
-# supplement C. Not in the paper but in the authors' code: weight decay and betas.
-OPTIMIZERS = {
-    'radam': OptimizerDefaults(lr=0.002, wd=0.0, warmup_epochs=0, arguments={'beta1': 0.95, 'beta2': 0.999, 'epsilon': 1e-5}),
-    'adam': OptimizerDefaults(lr=0.001, wd=0.0, warmup_epochs=5),
-    'sgd': OptimizerDefaults(lr=0.1, wd=1e-4, warmup_epochs=5, momentum=0.9),
-    'nag': OptimizerDefaults(lr=0.1, wd=1e-4, warmup_epochs=5, momentum=0.9),
-}
-OPTIMIZER_FLAGS = ('lr', 'wd', 'warmup_epochs', 'momentum')  # a preset's values of these apply only to the preset's optimizer
+OF_BINARY_WEIGHTS = ('binary_optimizer', 'binary_lr', 'binary_optimizer_params')
+# A preset's values of these flags apply only to the preset's optimizer.
+OF_OPTIMIZER = ('lr', 'wd', 'warmup_epochs', 'momentum', 'optimizer_params', *OF_BINARY_WEIGHTS)
 
 # MeliusNet, section 4.1; batch size and augmentation level: the authors' code and training logs. Defaults of the optimizer are in
 # `OPTIMIZERS`; the clipping threshold is a default of the network.
@@ -39,12 +25,38 @@ PROTOCOL = {
     'warmup_lr': 0.0,
     'lr_decay': 0.1,
     'lr_decay_epoch': [40, 60],  # for mode step, as in GluonCV
+    'lr_power': 2.0,  # for mode poly, as in GluonCV
+    'no_wd': False,
     'augmentation': 'medium',
     'initialization': 'gaussian',
     'bits': 1,
 }
 
 LOGGED = {**PROTOCOL, 'optimizer': 'adam', 'lr': 0.001, 'wd': 0.0, 'warmup_epochs': 0, 'batch_size': 128, 'lr_mode': 'step'}
+
+# Shared by methods whose authors use the same program: HWGQ and LQ-Net; DoReFa-Net, TTQ and SYQ.
+LINEAR = {
+    **PROTOCOL,
+    'lr': 0.1,
+    'wd': 5e-5,
+    'warmup_epochs': 0,
+    'num_epochs': 64,
+    'batch_size': 256,
+    'lr_mode': 'poly',
+    'lr_power': 1.0,
+    'augmentation': 'low',
+}
+TENSORPACK = {
+    **PROTOCOL,
+    'optimizer': 'adam',
+    'optimizer_params': {'epsilon': 1e-5},
+    'wd': 5e-6,
+    'no_wd': True,
+    'warmup_epochs': 0,
+    'lr_mode': 'step',
+    'lr_decay': 0.2,
+    'augmentation': 'low',
+}
 
 PRESETS = {
     'meliusnet': PROTOCOL,
@@ -93,16 +105,133 @@ PRESETS = {
         'lr_decay': 0.3,
         'lr_decay_epoch': [40, 60, 70],
     },
+    # The other methods: each as its authors' code trains it; docs/training.md has the source of each row, and what differs.
+    'reactnet': {
+        **PROTOCOL,
+        'optimizer': 'adam',
+        'lr': 0.0025,
+        'wd': 1e-5,
+        'warmup_epochs': 0,
+        'num_epochs': 128,
+        'batch_size': 512,
+        'lr_mode': 'poly',
+        'lr_power': 1.0,
+        'no_wd': True,
+    },
+    'quicknet': {
+        **PROTOCOL,
+        'optimizer': 'sgd',
+        'lr': 0.1,
+        'wd': 0.0,
+        'binary_optimizer': 'adam',
+        'binary_lr': 0.01,
+        'binary_optimizer_params': {'epsilon': 1e-7},
+        'num_epochs': 600,
+        'batch_size': 2048,
+    },
+    'xnor-net': {
+        **PROTOCOL,
+        'optimizer': 'adam',
+        'lr': 0.001,
+        'wd': 0.0,
+        'warmup_epochs': 0,
+        'num_epochs': 55,
+        'batch_size': 800,
+        'lr_mode': 'step',
+        'lr_decay': [0.5, 0.2, 0.5, 0.2],
+        'lr_decay_epoch': [18, 29, 43, 52],
+        'augmentation': 'low',
+    },
+    'bnn': {
+        **PROTOCOL,
+        'optimizer': 'sgd',
+        'lr': 0.1,
+        'wd': 1e-4,
+        'warmup_epochs': 0,
+        'num_epochs': 100,
+        'batch_size': 256,
+        'lr_mode': 'step',
+        'lr_decay_epoch': [30, 60, 90],
+    },
+    'abc-net': {**PROTOCOL, 'optimizer': 'adam', 'lr': 0.0001, 'wd': 0.0, 'warmup_epochs': 0, 'batch_size': 50},
+    'groupnet': {
+        **PROTOCOL,
+        'optimizer': 'adam',
+        'lr': 0.0005,
+        'wd': 0.0,
+        'warmup_epochs': 0,
+        'num_epochs': 40,
+        'batch_size': 256,
+        'lr_mode': 'step',
+        'lr_decay_epoch': [20, 30],
+    },
+    'cbcn': {
+        **PROTOCOL,
+        'optimizer': 'nag',
+        'lr': 0.1,
+        'wd': 5e-4,
+        'warmup_epochs': 0,
+        'num_epochs': 200,
+        'batch_size': 128,
+        'lr_mode': 'step',
+        'lr_decay': 0.2,
+        'lr_decay_epoch': [60, 120, 160],
+        'augmentation': 'low',
+    },
+    'hwgq': {**LINEAR, 'optimizer': 'sgd'},
+    'lq-net': {**LINEAR, 'optimizer': 'nag', 'no_wd': True},
+    'syq': {**TENSORPACK, 'lr': 0.0001, 'num_epochs': 60, 'batch_size': 32, 'lr_decay_epoch': [28, 42]},
+    'dorefa': {**TENSORPACK, 'lr': 0.0002, 'num_epochs': 90, 'batch_size': 256, 'lr_decay_epoch': [60, 75], 'augmentation': 'high'},
+    'ttq': {**TENSORPACK, 'lr': 0.0001, 'num_epochs': 100, 'batch_size': 128, 'lr_decay_epoch': [56, 64]},
 }
 DEFAULT = 'meliusnet'
+AUTO = 'auto'  # the preset of the network
+
+# Regular expressions of names of networks, and the preset of their authors; the first that is found. XNOR-Net's is also that of BWN (the
+# same authors) and of the members of BENN. Networks that are not found have `DEFAULT`.
+NETWORK_PRESETS = {
+    '^meliusnet59$': 'meliusnet59',
+    '^resnet_e': 'resnet-e',
+    '^binary_densenet': 'binary-densenet',
+    '^birealnet': 'birealnet',
+    '^real_to_binary': 'real-to-binary',
+    '^reactnet': 'reactnet',
+    '^quicknet': 'quicknet',
+    '^groupnet': 'groupnet',
+    '_(xnor|bwn|benn)$': 'xnor-net',
+    '_bnn$': 'bnn',
+    '_abcnet$': 'abc-net',
+    '_cbcn$': 'cbcn',
+    '_hwgq$': 'hwgq',
+    '_lqnet_': 'lq-net',
+    '_syq_': 'syq',
+    '_dorefa_': 'dorefa',
+    '_ttq$': 'ttq',
+}
+
+
+def preset_of(network):
+    """Return the name of the preset of a network (see `NETWORK_PRESETS`), given by its name in the zoo."""
+    return next((preset for pattern, preset in NETWORK_PRESETS.items() if re.search(pattern, network or '')), DEFAULT)
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """Stage of a preset: name of its folder, and values of flags, which flags of the user override except for False (see `stages.py`)."""
+    """Stage of a preset (see `stages.py`).
+
+    Attributes
+    ----------
+    name : str
+        Name of its folder.
+    flags : dict
+        Values of flags, which flags of the user override except for False.
+    protocol : dict
+        Values that replace those of the row of the preset, and are scaled like these.
+    """
 
     name: str
     flags: dict
+    protocol: dict = dataclasses.field(default_factory=dict)
 
 
 PREVIOUS_WEIGHTS, PREVIOUS_NETWORK = '{weights}', '{network}'  # of the stage before: the weights of its best epoch, the exported network
@@ -118,7 +247,19 @@ STAGES = {
     'real-to-binary': (
         Stage('float', {'bits': 32, 'track_flips': False}),
         Stage('binary-activations', {'bits': 1, 'weight_bits': 32, 'track_flips': False, **TAUGHT}),
-        Stage('binary', {'bits': 1, 'weight_bits': 1, 'lr': 0.0002, **TAUGHT}),
+        Stage('binary', {'bits': 1, 'weight_bits': 1, **TAUGHT}, {'lr': 0.0002}),
+    ),
+    'reactnet': (
+        Stage('binary-activations', {'bits': 1, 'weight_bits': 32, 'track_flips': False}),
+        Stage('binary', {'bits': 1, 'weight_bits': 1, 'resume_params': PREVIOUS_WEIGHTS}, {'wd': 0.0}),
+    ),
+    'groupnet': (
+        Stage(
+            'float',
+            {'bits': 32, 'track_flips': False},
+            {'optimizer': 'sgd', 'lr': 0.05, 'wd': 1e-4, 'lr_decay_epoch': [25, 35]},
+        ),
+        Stage('binary', {'bits': 1, 'resume_params': PREVIOUS_WEIGHTS}),
     ),
 }
 
@@ -142,17 +283,18 @@ DEPENDENT = {
 }
 
 
-def preset_values(preset, dataset, optimizer=None, num_epochs=None):
+def preset_values(row, dataset, optimizer=None, num_epochs=None):
     """Return the values of a preset's flags for a dataset.
 
     Presets are defined for ImageNet. For a dataset with `f` times ImageNet's default number of epochs, the preset's number of epochs is
     multiplied by `f` and its learning rate by the dataset's `lr_factor`. The warm-up epochs (rounded up) and the epochs at which the rate
-    decays (rounded down) are scaled with the number of epochs.
+    decays (rounded down) are scaled with the number of epochs. Small datasets limit the batch size, and the rate is then reduced in
+    proportion for sgd and nag, else by the square root (see `scaled_rate`).
 
     Parameters
     ----------
-    preset : str
-        Key of `PRESETS`.
+    row : dict
+        Value of `PRESETS`.
     dataset : Dataset
     optimizer : str or None
         Replaces the preset's optimizer; learning rate, weight decay, warm-up and momentum then come from `OPTIMIZERS`.
@@ -164,18 +306,23 @@ def preset_values(preset, dataset, optimizer=None, num_epochs=None):
     dict
         Flag names with underscores -> values; None if a flag does not apply.
     """
-    row = PRESETS[preset]
     optimizer = optimizer or row['optimizer']
-    of_optimizer = {name: getattr(OPTIMIZERS[optimizer], name) for name in OPTIMIZER_FLAGS}
+    defaults = optimizer_defaults(optimizer)
+    of_optimizer = {name: getattr(defaults, name, None) for name in OF_OPTIMIZER}
+    of_optimizer['optimizer_params'] = {}
     values = {**of_optimizer, **row} if optimizer == row['optimizer'] else {**row, **of_optimizer, 'optimizer': optimizer}
     epochs = num_epochs or max(1, round(row['num_epochs'] * dataset.num_epochs / DATASETS['imagenet'].num_epochs))
     share = fractions.Fraction(epochs, row['num_epochs'])  # exact, so that no epoch changes by rounding errors
+    batch_size = min(row['batch_size'], dataset.batch_limit or row['batch_size'])
     values.update(
         num_epochs=epochs,
+        batch_size=batch_size,
         warmup_epochs=min(math.ceil(values['warmup_epochs'] * share), epochs - 1),
         lr_decay_epoch=[int(epoch * share) for epoch in row['lr_decay_epoch']],
-        lr=values['lr'] * dataset.lr_factor,
     )
+    for name, of in (('lr', optimizer), ('binary_lr', values['binary_optimizer'])):
+        if values[name] is not None:
+            values[name] *= dataset.lr_factor * SCALINGS[optimizer_defaults(of).lr_scaling](batch_size / row['batch_size'])
     return values
 
 
@@ -213,14 +360,24 @@ def with_defaults(options, zoo):
     if not values['use_pretrained']:  # otherwise the weights determine the stem
         fill_in('initial_layers', dataset.initial_layers)
     fill_in('num_workers', dataset.num_workers)
-    optimizer = values['optimizer'] or preset_values(values['preset'], dataset)['optimizer']
+    row = PRESETS[values['preset']]
+    optimizer = values['optimizer'] or row['optimizer']
     require(
-        values['momentum'] is None or OPTIMIZERS[optimizer].momentum is not None,
+        values['momentum'] is None or optimizer_defaults(optimizer).momentum is not None,
         f'--momentum {values["momentum"]}: {optimizer} has no such argument; leave the flag out, or use --optimizer sgd or nag',
     )
-    for name, value in preset_values(values['preset'], dataset, values['optimizer'], values['num_epochs']).items():
+    chosen = preset_values(row, dataset, values['optimizer'], values['num_epochs'])
+    weight_bits = values['weight_bits'] or values['bits'] or chosen['bits']
+    if values['binary_optimizer'] is None and (weight_bits == FULL_PRECISION or 'bits' in without):
+        chosen.update(dict.fromkeys(OF_BINARY_WEIGHTS))  # there are none
+    elif values['binary_optimizer'] not in (None, chosen['binary_optimizer']):
+        lr = optimizer_defaults(values['binary_optimizer']).lr * dataset.lr_factor
+        chosen.update(binary_lr=lr, binary_optimizer_params={})
+    for name, value in chosen.items():
         fill_in(name, value)
     fill_in('weight_bits', values['bits'])
+    for name in OF_BINARY_WEIGHTS[1:]:
+        require(values['binary_optimizer'] or values[name] is None, f'{flag_of(name)} has no effect without --binary-optimizer')
     for needed, dependent in DEPENDENT.items():
         for name, value in dependent.items():
             if values[needed]:
@@ -233,16 +390,18 @@ def with_defaults(options, zoo):
 def describe_preset(config):
     """Return a text that lists which flags of a `RunConfig` have the values of the preset and which are overridden."""
     preset, chosen_values = config.optimizer.preset, config.to_flags()
-    values = preset_values(preset, DATASETS[config.data.dataset])
+    values = preset_values(PRESETS[preset], DATASETS[config.data.dataset])
     kept, overridden = [], []
     for name, value in values.items():
         if name.startswith('lr_decay') and config.optimizer.lr_mode != 'step':
+            continue
+        if name == 'lr_power' and config.optimizer.lr_mode != 'poly':
             continue
         chosen, flag = chosen_values[name], flag_of(name)
         if chosen is None and name in NETWORK_OPTIONS:
             continue
         if chosen == value:
-            kept += [f'{flag} {_format(value)}'] if value is not None else []
+            kept += [f'{flag} {_format(value)}'] if value not in (None, {}) else []
         else:
             overridden.append(f'{flag} {_format(chosen)} (not {_format(value)})')
     return f'{preset}: {" ".join(kept)}' + (f'; overridden: {", ".join(overridden)}' if overridden else '')
@@ -251,4 +410,6 @@ def describe_preset(config):
 def _format(value):
     if isinstance(value, (list, tuple)):
         return ','.join(map(str, value))
+    if isinstance(value, bool):
+        return 'on' if value else 'off'
     return f'{value:g}' if isinstance(value, float) else str(value)

@@ -7,7 +7,7 @@ import os
 
 from ..arguments import flag_of, require
 from ..data.datasets import DATASETS
-from .presets import DEPENDENT, PREVIOUS_NETWORK, PREVIOUS_WEIGHTS, STAGES
+from .presets import DEPENDENT, OF_OPTIMIZER, PRESETS, PREVIOUS_NETWORK, PREVIOUS_WEIGHTS, STAGES, preset_values
 from .series import RunSeries
 
 PREDECESSOR = (PREVIOUS_WEIGHTS, PREVIOUS_NETWORK)
@@ -16,13 +16,12 @@ PREDECESSOR = (PREVIOUS_WEIGHTS, PREVIOUS_NETWORK)
 class StagedTraining(RunSeries):
     """The stages of a preset. For parameters see `RunSeries`."""
 
-    set_by_series = (
-        *('bits', 'weight_bits', 'use_pretrained', 'resume_params', 'resume_states', 'resume_epoch'),
-        *('teacher', 'teacher_params', 'teacher_pretrained', 'teacher_options'),
-    )
+    set_by_series = ('bits', 'weight_bits', 'use_pretrained', 'resume_params', 'resume_states', 'resume_epoch')
 
     def __init__(self, options, zoo):
         self._stages = STAGES[options['preset']]
+        if any('teacher' in stage.flags for stage in self._stages):
+            self.set_by_series += ('teacher', 'teacher_params', 'teacher_pretrained', 'teacher_options')
         super().__init__(options, zoo, [stage.name for stage in self._stages], options['model'])
 
     @staticmethod
@@ -70,6 +69,9 @@ class StagedTraining(RunSeries):
         return os.path.abspath(self.exported(number - 1).prefix) if which == PREVIOUS_NETWORK else self.best_weights(number - 1)
 
     def _flags(self, number):
-        """Return the values of the flags of a stage, with the learning rate for the dataset."""
-        factor = DATASETS[self._options['dataset']].lr_factor
-        return {name: value * factor if name == 'lr' else value for name, value in self._stages[number].flags.items()}
+        """Return the values of the flags of a stage; those of its protocol as the dataset and other flags change them."""
+        options, stage = self._options, self._stages[number]
+        row = {**PRESETS[options['preset']], **stage.protocol}
+        values = preset_values(row, DATASETS[options['dataset']], options['optimizer'], options['num_epochs'])
+        names = {*stage.protocol, *(OF_OPTIMIZER if 'optimizer' in stage.protocol else ())}
+        return {**{name: value for name, value in values.items() if name in names and value is not None}, **stage.flags}

@@ -4,8 +4,9 @@ The file is a parameter file of MXNet. Its array ``json`` contains a JSON object
 
 ==================================  ==========================================================================================
 ``format``                          1
-``optimizer``                       class name of the optimizer
+``optimizer``                       class name of the optimizer; of several, see `BinarySplit`, all names
 ``begin_num_update, num_update``    counters of the optimizer
+``attributes``                      other numbers of the optimizer that change in training, such as the ``m_schedule`` of Nadam
 ``counts``                          number of updates: device number -> parameter number -> count
 ``states``                          parameter number -> null, the name of an array in this file, or a list of these
 ==================================  ==========================================================================================
@@ -18,10 +19,12 @@ import numpy as np
 
 from ...container import is_parameter_file, read_parameters, write_parameters
 from ...errors import UserError
+from ...optimizers import BinarySplit
 from .pickled_states import read_pickle
 
 FORMAT = 1
 _TEXT = 'json'
+_ATTRIBUTES = {'Nadam': ('m_schedule',)}  # what optimizers keep outside of states and counters, by class name
 
 
 def save_optimizer(trainer, path):
@@ -30,9 +33,10 @@ def save_optimizer(trainer, path):
     states = {str(index): _name_arrays(state, str(index), arrays) for index, state in sorted(_updaters(trainer)[0].states.items())}
     fields = {
         'format': FORMAT,
-        'optimizer': type(optimizer).__name__,
+        'optimizer': _name(optimizer),
         'begin_num_update': optimizer.begin_num_update,
         'num_update': optimizer.num_update,
+        'attributes': {key: getattr(part, name) for key, (part, name) in _attributes(optimizer).items()},
         'counts': optimizer._all_index_update_counts,
         'states': states,
     }
@@ -58,8 +62,11 @@ def load_optimizer(trainer, path):
     """
     optimizer = trainer.optimizer
     states, name, counters, counts = (_read if is_parameter_file(path) else read_pickle)(path)
-    if name not in (None, type(optimizer).__name__):
-        raise UserError(f'{path} is the state of {name}, not of {type(optimizer).__name__}')
+    attributes = _attributes(optimizer)
+    if name is not None and not attributes.keys() <= counters.keys():
+        raise UserError(f'{path} lacks {", ".join(attributes)} of {name}, without which it cannot continue; start from the weights only')
+    if name not in (None, _name(optimizer)):
+        raise UserError(f'{path} is the state of {name}, not of {_name(optimizer)}')
     parameters = trainer._params
     unknown = set(states).difference(range(len(parameters)))
     if unknown:
@@ -79,6 +86,25 @@ def load_optimizer(trainer, path):
         optimizer.begin_num_update, optimizer.num_update = counters['begin_num_update'], counters['num_update']
         optimizer._all_index_update_counts = {0: {}, **counts}
         optimizer._index_update_count = optimizer._all_index_update_counts[0]
+        for key, (part, attribute) in attributes.items():
+            setattr(part, attribute, counters[key])
+
+
+def _parts(optimizer):
+    """Return the optimizers of which an optimizer consists, a dict with prefixes of their names in files."""
+    return {f'{name}.': part for name, part in optimizer.parts.items()} if isinstance(optimizer, BinarySplit) else {'': optimizer}
+
+
+def _name(optimizer):
+    """Return the class name of an optimizer, or those of its parts: 'SGD and Adam for binary weights'."""
+    return ' and '.join(type(part).__name__ for part in _parts(optimizer).values()) + (
+        ' for binary weights' if isinstance(optimizer, BinarySplit) else ''
+    )
+
+
+def _attributes(optimizer):
+    """Return the attributes to save beside states and counters: name in files -> (optimizer, attribute)."""
+    return {prefix + name: (part, name) for prefix, part in _parts(optimizer).items() for name in _ATTRIBUTES.get(type(part).__name__, ())}
 
 
 def _updaters(trainer):
@@ -112,6 +138,7 @@ def _read(path):
         states = {int(index): _take_arrays(state, arrays) for index, state in fields['states'].items()}
         counts = {int(device): {int(index): int(count) for index, count in row.items()} for device, row in fields['counts'].items()}
         counters = {name: int(fields[name]) for name in ('begin_num_update', 'num_update')}
+        counters.update({name: float(number) for name, number in fields.get('attributes', {}).items()})
         return states, fields['optimizer'], counters, counts
     except UserError:
         raise

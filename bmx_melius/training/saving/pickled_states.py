@@ -34,8 +34,8 @@ def read_pickle(path):
         State of each parameter, by parameter number.
     optimizer : str or None
         Class name of the optimizer; None if the file contains only the states.
-    counters : dict of str to int
-        The `COUNTERS`; empty if there is no optimizer.
+    counters : dict of str to (int or float)
+        The `COUNTERS` and all attributes that are floating-point numbers; empty if there is no optimizer.
     counts : dict of int to dict of int to int
         Number of updates of each parameter on each device.
 
@@ -57,7 +57,8 @@ def read_pickle(path):
         if optimizer is None:
             return found, None, {}, {}
         attributes = dict(_items(getattr(optimizer, 'state', None)))
-        counters = {name: _number(attributes.get(name)) for name in COUNTERS}
+        counters = {name: value for name, value in attributes.items() if type(value) is float}
+        counters.update({name: _number(attributes.get(name)) for name in COUNTERS})
         counts = {
             _number(device): {_number(index): _number(count) for index, count in _items(of_device)}
             for device, of_device in _items(attributes.get(_COUNTS))
