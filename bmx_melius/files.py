@@ -29,8 +29,11 @@ def read_bytes(path):
 
 
 def read_text(path):
-    """Return the content of a UTF-8 file; invalid bytes become U+FFFD. Raises `FileError`, which names the file, if it cannot be read."""
-    return read_bytes(path).decode(errors='replace')
+    """Return the content of a UTF-8 file without a byte order mark; invalid bytes become U+FFFD.
+
+    Raises `FileError`, which names the file, if it cannot be read.
+    """
+    return read_bytes(path).decode('utf-8-sig', errors='replace')
 
 
 @contextlib.contextmanager

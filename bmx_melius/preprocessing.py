@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import mxnet as mx
     import PIL.Image
 
-Image = Union[str, 'os.PathLike[str]', 'PIL.Image.Image', np.ndarray]
+Image = Union[str, 'os.PathLike[str]', bytes, 'PIL.Image.Image', np.ndarray]
 
 MAX_SIZE, MAX_RESIZE = 1 << 13, 1 << 14  # pixels; a description of a network may come from anywhere, and memory grows with their squares
 _BILINEAR = 1  # OpenCV's INTER_LINEAR, which ImageRecordIter uses by default
@@ -158,9 +158,10 @@ class InputSpec:
 
         Parameters
         ----------
-        image : path, PIL.Image.Image or numpy.ndarray
-            An image file; or pixels, uint8: (height, width, 3), RGB, or (height, width, 1) or (height, width), gray. Colours are converted
-            to gray or the reverse if the network needs that. A PIL image is not rotated by its EXIF header.
+        image : path, bytes, PIL.Image.Image or numpy.ndarray
+            An image file, or its content; or pixels, uint8: (height, width, 3), RGB, or (height, width, 1) or (height, width),
+            gray. Colours are converted to gray or the reverse if the network needs that. A PIL image is not rotated by its EXIF
+            header.
 
         Returns
         -------
@@ -190,12 +191,16 @@ class InputSpec:
             return pixels.from_array(image, self.channels)
         if hasattr(image, 'convert') and hasattr(image, 'getbands'):  # a PIL image; Pillow need not be imported to find out
             return pixels.from_pillow(image, self.channels)
+        if isinstance(image, (bytes, bytearray, memoryview)):
+            return pixels.decode(bytes(image), 'the image', self.channels)
         try:
             path = os.fspath(image)
         except TypeError as error:
-            raise UserError(f'an image must be a path, a PIL image or a NumPy array of uint8, not {type(image).__name__}') from error
+            raise UserError(
+                f'an image must be a path, the bytes of a file, a PIL image or a NumPy array of uint8, not {type(image).__name__}'
+            ) from error
         with open(path, 'rb') as file:
-            return pixels.decode(file.read(), os.fsdecode(path), self.channels)
+            return pixels.decode(file.read(), path, self.channels)
 
     def _cropped(self, image):
         """Resize and crop as `crop` does. Only the pixels of the crop are computed."""

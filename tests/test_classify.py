@@ -223,3 +223,11 @@ def test_files_of_a_network_that_is_replaced_lose_its_description(net, tmp_path)
     assert Exported(pack(tmp_path)).description().class_names() == NAMES
     (tmp_path / 'net-summary.json').unlink()
     assert Exported(pack(tmp_path)).description().fields == {}
+
+
+@pytest.mark.parametrize('line_end', ['\n', '\r\n'])
+def test_a_file_of_class_names_may_begin_with_a_byte_order_mark(net, image, tmp_path, run, line_end):
+    (tmp_path / 'names.txt').write_bytes(b'\xef\xbb\xbf' + line_end.join(NAMES).encode())
+    status, text, errors = run('predict', tmp_path / 'net', image, '--classes-file', tmp_path / 'names.txt', '--input-size', 8, '--json')
+    assert status == 0, errors
+    assert {row['name'] for row in json.loads(text)['predictions'][0]['top']} == set(NAMES)

@@ -14,7 +14,7 @@ from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import FolderSource, open_folders
 from bmx_melius.data.image_source import ImageSource, TrainingImages
 from bmx_melius.data.record_source import RecordImageSource, RecordSource
-from bmx_melius.data.records import RecordFile
+from bmx_melius.data.records import RecordFile, read_class_names
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.data.source import Batching
 from bmx_melius.errors import DataError, UserError
@@ -363,3 +363,8 @@ def test_an_empty_folder_is_named(tmp_path):
         (tmp_path / part / 'a').mkdir(parents=True)
     with pytest.raises(UserError, match='train'):
         open_folders(tmp_path, PLAIN)
+
+
+def test_a_file_of_class_names_beside_records_may_begin_with_a_byte_order_mark(record_file, tmp_path):
+    (tmp_path / 'classes.txt').write_text('ant\nbee\ncat\ndog\n', encoding='utf-8-sig')
+    assert read_class_names(open_records(record_file), 4) == ['ant', 'bee', 'cat', 'dog']

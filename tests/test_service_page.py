@@ -109,7 +109,7 @@ def test_no_picture_is_shown_before_an_image_is_chosen_and_after_one_that_cannot
     preview = page.find_element(By.ID, 'preview')
     assert not preview.is_displayed() and preview.value_of_css_property('display') == 'none'
     page.execute_script(DROP, base64.b64encode(b'no image').decode(), 'x.png')
-    wait(page, lambda: 'neither a JPEG nor a PNG' in status(page) and not preview.is_displayed())
+    wait(page, lambda: 'not a JPEG, PNG' in status(page) and not preview.is_displayed())
     assert not page.find_element(By.ID, 'classes').is_displayed()
 
 
@@ -125,7 +125,7 @@ def test_an_image_can_be_dropped(page, folder, uploads):
 def test_what_the_service_refuses_is_shown_and_the_next_image_works(page, folder, uploads, tmp_path):
     file = io.BytesIO()
     PIL.Image.fromarray(np.zeros((101, 100, 3), np.uint8)).save(file, format='PNG')
-    for content, message in ((b'no image', 'neither a JPEG nor a PNG'), (file.getvalue(), 'at most 10,000')):
+    for content, message in ((b'no image', 'not a JPEG, PNG'), (file.getvalue(), 'at most 10,000')):
         page.execute_script(DROP, base64.b64encode(content).decode(), 'x.png')
         wait(page, lambda message=message: message in status(page))
         assert 'error' in page.find_element(By.ID, 'status').get_attribute('class')

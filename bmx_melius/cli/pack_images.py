@@ -26,7 +26,7 @@ def add_parser(commands):
         'pack-images',
         help='pack folders of images to record files for training',
         epilog=_EXAMPLES,
-        description='Pack DIR/train/CLASS/* and DIR/val/CLASS/*, or DIR/CLASS/* (JPEG or PNG), to record files with '
+        description='Pack DIR/train/CLASS/* and DIR/val/CLASS/*, or DIR/CLASS/*, to record files with '
         "MXNet's im2rec, and check their counts.",
     )
     parser.add_argument('folder', metavar='DIR', help='folder that contains train and val, or a folder for each class')

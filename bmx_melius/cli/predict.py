@@ -11,7 +11,7 @@ from ..class_scores import most_probable
 from ..errors import UserError, describe_os_error, printable
 from ..exported import Exported
 from ..files import replacing, require_writable
-from ..pixels import SUFFIXES
+from ..pixels import FORMAT_NAMES, SUFFIXES
 from . import image_options
 from .options import add_json_flag
 
@@ -22,8 +22,8 @@ examples:
   bmx-melius predict out/best photos --csv photos.csv              # a row for each image; --csv - prints them
   bmx-melius predict resnet photo.jpg --classes-file names.txt --input-size 224 --resize 256
 
-For a folder, its JPEG, PNG, TIFF and BMP files are classified in the order of their names, but not those in subfolders: give photos/*/ for
-them. Images that cannot be read are listed in an error after the predictions for all others; the exit status is then 2.
+For a folder, its images (JPEG, PNG, BMP, TIFF, GIF, WebP, Netpbm) are classified in the order of their names, but not those in subfolders:
+give photos/*/ for them. Images that cannot be read are listed in an error after the predictions for all others; the exit status is then 2.
 
 PREFIX-summary.json, which training writes with the exported files, contains the preprocessing of images and the class names, and so do
 packed files; options override it. Without both, images are preprocessed as for ImageNet: short side 256, centre crop 224, ImageNet's mean
@@ -44,9 +44,7 @@ def add_parser(commands):
         description='Classify images with an exported network and print the most probable classes of each image.',
     )
     parser.add_argument('prefix', metavar='PREFIX', help='prefix of the exported files PREFIX-symbol.json and PREFIX-0000.params')
-    parser.add_argument(
-        'images', metavar='IMAGE|FOLDER', nargs='+', help='JPEG, PNG, TIFF or BMP files, also gray or with transparency, or folders of them'
-    )
+    parser.add_argument('images', metavar='IMAGE|FOLDER', nargs='+', help=f'{FORMAT_NAMES} files, or folders of them')
     parser.add_argument('--top', type=positive_int, default=5, metavar='K', help='number of classes to show (default: %(default)s)')
     parser.add_argument(
         '--epoch', type=int, default=0, metavar='E', help='epoch number in the name of the parameter file (default: %(default)s)'
@@ -149,10 +147,10 @@ def _list_images(paths):
         ignored = len(names) - len(found) - len(folders)
         if not found:
             raise UserError(
-                f'{path} has no JPEG, PNG, TIFF or BMP files in it'
+                f'{path} has no {FORMAT_NAMES} files in it'
                 + (f', but folders: give {os.path.join(path, "*", "")} for the images in them' if folders else '')
             )
         if ignored:
-            print(f'note: {ignored} other files in {path} are not classified; JPEG, PNG, TIFF and BMP can be', file=sys.stderr)
+            print(f'note: {ignored} other files in {path} are not classified; {FORMAT_NAMES} files can be', file=sys.stderr)
         images += [os.path.join(path, name) for name in found]
     return images

@@ -1,6 +1,8 @@
 """im2rec packing: record files from image folders, written by MXNet's im2rec and checked against the list of images."""
 
+import contextlib
 import dataclasses
+import mmap
 import os
 import re
 import signal
@@ -8,15 +10,19 @@ import subprocess
 import sys
 import tempfile
 import threading
+from multiprocessing.pool import ThreadPool
 
 import numpy as np
 
 from ..errors import UserError
+from ..files import read_text
+from ..pixels import decode, format_of
 from ..preprocessing import InputSpec
 from ..reporting import progress_bar
-from .encoded_images import name_some
+from .encoded_images import BLOCK, START, TAIL, looks_complete, name_some
 from .folders import ImageFolder, is_divided, open_folders
 from .imagenet import SYNSET
+from .mxnet_decoder import as_decoded_alike, decodes_alike
 from .records import CLASSES_FILE, RecordFile
 
 PARTS = ('train', 'val')
@@ -98,8 +104,7 @@ def list_images(root, val_labels=None, val_fraction=None):
 
 def _flat_images(folder, val_labels, class_names):
     """Return the paths and labels of the images directly in `folder`, with the classes in the file `val_labels`."""
-    with open(val_labels, encoding='utf-8') as file:
-        lines = [line.split() for line in file if line.strip()]
+    lines = [line.split() for line in read_text(val_labels).splitlines() if line.strip()]
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
     if all(len(words) == 2 for words in lines):
         labels = dict(lines)
@@ -121,7 +126,8 @@ def pack(images, target, resize, quality, threads):
     """Write TARGET/{train,val}.{rec,idx,lst} and TARGET/classes.txt; on an error nothing is left behind.
 
     Only training images are resized. Validation images are packed unchanged, so that accuracies agree with those of the same files read
-    from folders or by ``bmx-melius predict``.
+    from folders or by ``bmx-melius predict``; those that MXNet's reader would decode in another way are stored as files with the same
+    pixels.
 
     Parameters
     ----------
@@ -150,17 +156,72 @@ def pack(images, target, resize, quality, threads):
         os.mkdir(new)
         with open(os.path.join(new, CLASSES_FILE), 'w', encoding='utf-8') as file:
             file.writelines(f'{name}\n' for name in images.class_names)
-        for part in PARTS:
-            with open(os.path.join(new, f'{part}.lst'), 'w') as file:
-                file.writelines(f'{number}\t{label}\t{path}\n' for number, (path, label) in enumerate(images.images[part]))
         resizing = ['--resize', str(resize), '--quality', str(quality)] if resize else PASS_THROUGH
         for part, encoding in (('val', PASS_THROUGH), ('train', resizing)):  # the longer step comes last
+            converted = _convert(images, part, os.path.join(folder, part), threads)
+            _write_list(new, part, [(converted.get(path, path), label) for path, label in images.images[part]])
             _run_im2rec(os.path.join(new, part), images.root, len(images.images[part]), encoding, threads)
+            _write_list(new, part, images.images[part])
             _check(new, images, part, encoding == PASS_THROUGH, threads)
         for entry in os.scandir(new):
             with open(entry.path, 'rb') as file:
                 os.fsync(file.fileno())
         os.rename(new, target)
+
+
+def _write_list(folder, part, images):
+    with open(os.path.join(folder, f'{part}.lst'), 'w') as file:
+        file.writelines(f'{number}\t{label}\t{path}\n' for number, (path, label) in enumerate(images))
+
+
+def _convert(images, part, folder, threads):
+    """Write the images of a part that MXNet's reader would decode in another way to `folder`, as files that it decodes alike.
+
+    Returns
+    -------
+    dict of str to str
+        Paths of the new files, by those in the list.
+
+    Raises
+    ------
+    UserError
+        When images cannot be decoded, among those that are converted or do not look complete.
+    """
+    os.mkdir(folder)
+
+    def convert(number):
+        path = images.images[part][number][0]
+        with open(os.path.join(images.root, path), 'rb') as file:
+            size = os.fstat(file.fileno()).st_size
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else contextlib.nullcontext(b'') as content:
+                is_complete = looks_complete(content[:START], content[max(0, size - TAIL) :], size)
+                if is_complete and decodes_alike(content):
+                    return None
+                encoded = content[:]
+        try:
+            if not is_complete:
+                decode(encoded, path, 3)
+            replaced = as_decoded_alike(encoded, path)
+        except UserError:
+            return False
+        if replaced is encoded:
+            return None
+        target = os.path.join(folder, f'{number}.{"jpg" if format_of(replaced).name == "JPEG" else "png"}')
+        with open(target, 'wb') as file:
+            file.write(replaced)
+        return target
+
+    listed = images.images[part]
+    with ThreadPool(threads) as pool:
+        results = list(pool.imap(convert, range(len(listed)), BLOCK))
+    _refuse_undecodable(images, part, [number for number, result in enumerate(results) if result is False])
+    return {path: result for (path, _), result in zip(listed, results) if result}
+
+
+def _refuse_undecodable(images, part, bad):
+    if bad:
+        names = [os.path.join(images.root, images.images[part][number][0]) for number in bad]
+        raise UserError(f'{len(bad)} of {len(images.images[part]):,} images cannot be decoded: {name_some(names)}; remove or repair them')
 
 
 def _run_im2rec(prefix, root, images, encoding, threads):
@@ -201,10 +262,7 @@ def _check(folder, images, part, decode, threads):
     records = RecordFile(*(os.path.join(folder, f'{part}.{suffix}') for suffix in ('rec', 'idx')))
     missing = set(range(len(listed))) - set(records.keys.tolist())
     undecodable = records.undecodable(threads, range(len(records))) if decode else []
-    bad = sorted(missing.union(records.keys[undecodable].tolist()))
-    if bad:
-        names = [os.path.join(images.root, listed[number][0]) for number in bad]
-        raise UserError(f'{len(bad)} of {len(listed):,} images cannot be decoded: {name_some(names)}; remove or repair them')
+    _refuse_undecodable(images, part, sorted(missing.union(records.keys[undecodable].tolist())))
     labels = np.array([label for _, label in listed])
     if len(records) != len(listed) or not np.array_equal(labels[records.keys], records.labels):
         raise UserError(f'{part}.rec does not have the {len(listed):,} images and labels listed: pack them again')

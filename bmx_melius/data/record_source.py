@@ -116,7 +116,9 @@ class RecordImageSource(ImageSource):
 
     def __init__(self, train, validation, spec, augmentation, batching, threads, bootstrap=False):
         classes, class_names = _classes(train)
-        images = TrainingImages(RecordImages(train, spec), RecordImages(validation, spec), class_names or list(range(classes)), train.path)
+        images = TrainingImages(
+            RecordImages(train, spec), RecordImages(validation, spec), class_names or list(map(str, range(classes))), train.path
+        )
         super().__init__(images, spec, augmentation, batching, threads, bootstrap)
         self.class_names, self._records = class_names, train
         _require_same_classes(train, validation, classes)

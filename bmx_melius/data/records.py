@@ -8,6 +8,7 @@ import numpy as np
 from mxnet.gluon.data import Dataset
 
 from ..errors import UserError, last_line
+from ..files import read_text
 from ..reporting import progress_bar
 from .encoded_images import START, TAIL, EncodedImages, looks_complete, name_some
 from .mxnet_decoder import decodes_alike
@@ -161,8 +162,7 @@ def read_class_names(records, classes):
     path = os.path.join(os.path.dirname(records.path), CLASSES_FILE)
     if not os.path.isfile(path):
         return None
-    with open(path, encoding='utf-8') as file:
-        names = file.read().splitlines()
+    names = read_text(path).splitlines()
     if len(names) < classes:
         raise UserError(f'{path} names {len(names)} classes, but {records.path} has labels up to {classes - 1}: remove or correct it')
     return names

@@ -95,7 +95,7 @@ class ServedNetwork:
         Parameters
         ----------
         content : bytes
-            A JPEG or PNG file.
+            An image file.
 
         Returns
         -------

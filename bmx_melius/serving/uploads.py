@@ -1,7 +1,7 @@
 """Bodies of requests, read within the limits, and the images that they contain.
 
 The size is checked while a body arrives, and the number of pixels before an image is decoded, so neither a large body nor a small file
-with a huge image takes memory. Only JPEG and PNG files are decoded, whatever else Pillow could read.
+with a huge image takes memory. Only the formats of `bmx_melius.pixels` are decoded, whatever else Pillow could read.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from ..pixels import FORMAT_NAMES, format_of
 from .service_limits import Refusal
 
-_FORMATS = {b'\xff\xd8\xff': 'JPEG', b'\x89PNG\r\n\x1a\n': 'PNG'}  # by their first bytes
 _MULTIPART = b'multipart/form-data'
 _MOST_FIELDS = 8
 _DIGITS = re.compile('[0-9]{1,15}')
@@ -55,16 +55,16 @@ def check_image(content, limits):
     Raises
     ------
     Refusal
-        With status 400 if there is nothing, 415 if it is neither JPEG nor PNG, 422 if it is damaged, and 413 if it has more than
-        `limits.pixels` pixels.
+        With status 400 if there is nothing, 415 if its format is none of `pixels.FORMATS`, 422 if it is damaged, and 413 if it has more
+        than `limits.pixels` pixels.
     """
     if not content:
-        raise Refusal(400, 'the request is empty: send a JPEG or PNG file as its body, or as the file of a form')
-    formats = [name for start, name in _FORMATS.items() if content.startswith(start)]
-    if not formats:
-        raise Refusal(415, 'the upload is neither a JPEG nor a PNG file', 'format')
+        raise Refusal(400, 'the request is empty: send an image file as its body, or as the file of a form')
+    form = format_of(content)
+    if form is None:
+        raise Refusal(415, f'the upload is not a {FORMAT_NAMES} file', 'format')
     try:
-        with PIL.Image.open(io.BytesIO(content), formats=formats) as image:
+        with PIL.Image.open(io.BytesIO(content), formats=[form.pillow]) as image:
             width, height = image.size
     except PIL.Image.DecompressionBombError as error:  # more than twice the pixels of which it warns
         raise Refusal(413, f'the image has more than the {limits.pixels:,} pixels that are allowed', 'large') from error

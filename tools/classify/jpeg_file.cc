@@ -9,68 +9,30 @@
 #include <csetjmp>
 #include <utility>
 
+#include "exif.h"
 #include "files.h"
 #include "image_file.h"
 
 namespace classify {
 namespace {
 
-constexpr int kExif = 0xE1, kComment = 0xFE, kOrientation = 0x112, kShort = 3, kEntryBytes = 12;
+constexpr size_t kExif = 0xE1, kStartOfScan = 0xDA, kFill = 0xFF;
 
-class Bytes {
-  public:
-    Bytes(const std::string& content, size_t begin, size_t size) : content_(content), begin_(begin), size_(size) {}
-
-    bool has(size_t place, size_t bytes) const { return place <= size_ && bytes <= size_ - place; }
-
-    size_t number(size_t place, int bytes, bool little) const {
-        size_t result = 0;
-        for (int i = 0; i < bytes; i++) {
-            const size_t byte = static_cast<uint8_t>(content_[begin_ + place + (little ? bytes - 1 - i : i)]);
-            result = result << 8 | byte;
-        }
-        return result;
-    }
-
-  private:
-    const std::string& content_;
-    size_t begin_, size_;
-};
-
-// Returns the orientation in the directory of a TIFF header, or 1.
-int orientation_of(const Bytes& tiff) {
-    if (!tiff.has(0, 8)) {
-        return 1;
-    }
-    const bool little = tiff.number(0, 2, false) == 0x4949;
-    const size_t directory = tiff.number(4, 4, little);
-    if (!tiff.has(directory, 2)) {
-        return 1;
-    }
-    const size_t entries = tiff.number(directory, 2, little);
-    for (size_t i = 0; i < entries && tiff.has(directory + 2 + i * kEntryBytes, kEntryBytes); i++) {
-        const size_t entry = directory + 2 + i * kEntryBytes;
-        if (tiff.number(entry, 2, little) == kOrientation && tiff.number(entry + 2, 2, little) == kShort) {
-            return static_cast<int>(tiff.number(entry + 8, 2, little));
-        }
-    }
-    return 1;
-}
-
-// Returns the orientation in the EXIF header where OpenCV looks for it: not after a JFIF header or XMP metadata.
+// Returns the orientation in the first EXIF header before the pixels.
 int orientation_in(const std::string& content) {
-    const Bytes bytes(content, 0, content.size());
+    const Bytes bytes(content);
     for (size_t position = 2; bytes.has(position, 10);) {
         const size_t marker = bytes.number(position + 1, 1, false), length = bytes.number(position + 2, 2, false);
-        if (bytes.number(position, 1, false) != 0xFF) {
+        if (bytes.number(position, 1, false) != 0xFF || marker == kStartOfScan) {
             return 1;
         }
-        if (marker == kExif && content.compare(position + 4, 4, "Exif") == 0 && length > 8) {
+        if (marker == kFill) {
+            position++;
+            continue;
+        }
+        if (marker == kExif && content.compare(position + 4, 6, "Exif\0\0", 6) == 0 && length > 8) {
             const size_t begin = position + 10;
-            return orientation_of({content, begin, std::min(length - 8, content.size() - begin)});
-        }
-        if (marker != kComment && (marker < 0xE2 || marker > 0xEF)) {
-            return 1;
+            return exif_orientation(content.substr(begin, length - 8));
         }
         position += 2 + length;
     }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "exif.h"
 #include "files.h"
 #include "image_file.h"
 
@@ -68,8 +69,18 @@ bool decode(Decoder* decoder, Image* image, std::vector<png_bytep>* rows) {
         (*rows)[row] = image->at(row, 0);
     }
     png_read_image(state, rows->data());
-    png_read_end(state, nullptr);
+    png_read_end(state, info);
     return true;
+}
+
+// Returns the orientation in the EXIF header, or 1.
+int orientation_in(const Decoder& decoder) {
+    png_uint_32 size = 0;
+    png_bytep header = nullptr;
+    if (!png_get_eXIf_1(decoder.state, decoder.info, &size, &header)) {
+        return 1;
+    }
+    return exif_orientation(std::string(reinterpret_cast<const char*>(header), size));
 }
 
 }  // namespace
@@ -86,7 +97,7 @@ Image decode_png(const std::string& content, int64_t channels) {
     if (!decode(&decoder, &image, &rows)) {
         throw Error(decoder.message);
     }
-    return with_channels(std::move(image), channels, kLibpngLuma);
+    return turned(with_channels(std::move(image), channels, kLibpngLuma), orientation_in(decoder));
 }
 
 }  // namespace classify

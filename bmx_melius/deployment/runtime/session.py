@@ -119,9 +119,9 @@ class Session:
 
         Parameters
         ----------
-        image : path, PIL.Image.Image or numpy.ndarray
-            An image file; or pixels, uint8, of any size: (height, width, 3), RGB, or (height, width, 1) or (height, width), gray. They are
-            preprocessed by `input_spec`.
+        image : path, bytes, PIL.Image.Image or numpy.ndarray
+            An image file, or its content; or pixels, uint8, of any size: (height, width, 3), RGB, or (height, width, 1) or
+            (height, width), gray. They are preprocessed by `input_spec`.
         top : int
             Number of classes, at least 1.
 
