@@ -26,11 +26,12 @@ def test_accuracy_and_confusion_are_those_of_scikit_learn():
     assert accuracy.top5 == pytest.approx(sklearn.metrics.top_k_accuracy_score(labels, scores, k=5))
     expected = sklearn.metrics.confusion_matrix(labels, scores.argmax(axis=1))
     assert np.array_equal(confusion.counts, expected)
-    recall = sklearn.metrics.recall_score(labels, scores.argmax(axis=1), average=None)
+    predictions = scores.argmax(axis=1)
+    precision, recall, f1, _ = sklearn.metrics.precision_recall_fscore_support(labels, predictions)
     for label, row in enumerate(confusion.per_class()):
         mistakes = {other: count for other, count in enumerate(expected[label]) if other != label}
         assert (row.images, row.hits) == (expected[label].sum(), expected[label, label])
-        assert row.top1 == pytest.approx(recall[label])
+        assert (row.recall, row.precision, row.f1) == pytest.approx((recall[label], precision[label], f1[label]))
         assert row.mistakes == max(mistakes.values()) == mistakes[row.taken_for]
 
 
@@ -66,5 +67,17 @@ def test_classes_without_images_or_mistakes_are_reported():
     confusion = Confusion(3)
     confusion.add(np.array([0, 0]), np.array([0, 0]))
     first, second, _ = confusion.per_class()
-    assert (first.top1, first.taken_for, first.mistakes) == (1, None, 0)
-    assert (second.images, second.top1, second.taken_for) == (0, None, None)
+    assert (first.recall, first.taken_for, first.mistakes) == (1, None, 0)
+    assert (second.images, second.recall, second.taken_for) == (0, None, None)
+    assert (second.precision, second.f1) == (None, None)
+
+
+@pytest.mark.parametrize('absent', [(), (0,), (1, 2)])
+def test_macro_averages_are_those_of_scikit_learn_also_with_classes_that_are_missing_or_never_predicted(absent):
+    scores, labels = random_scores(60)
+    predictions = np.where(np.isin(scores.argmax(axis=1), absent), 7, scores.argmax(axis=1))
+    labels = np.where(np.isin(labels, (*absent, 3)), 4, labels)  # class 3 is predicted only
+    confusion = Confusion(9)  # class 8 neither
+    confusion.add(predictions, labels)
+    expected = sklearn.metrics.precision_recall_fscore_support(labels, predictions, average='macro', zero_division=0)[:3]
+    assert tuple(confusion.macro()[name] for name in ('precision', 'recall', 'f1')) == pytest.approx(expected)

@@ -19,7 +19,7 @@ from mxnet.gluon import nn
 
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
-from bmx_melius.analysis import confusion_plot
+from bmx_melius.analysis import confusion_plot, mistakes_plot
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import open_folders
@@ -47,6 +47,18 @@ def test_a_small_confusion_plot_shows_numbers_and_names_and_a_large_one_a_pixel_
     confusion_plot.save(figure, tmp_path / 'large.png')
     assert cv2.imread(str(tmp_path / 'large.png')).shape[0] >= 1000
     assert figure.axes[0].get_window_extent().height >= 1000 and not figure.axes[0].texts
+
+
+@pytest.mark.parametrize('channels,dtype', [(1, np.uint8), (3, np.uint8), (4, np.uint16)])
+def test_the_picture_of_mistakes_has_each_image_with_both_names_and_is_cut_at_its_maximum(channels, dtype):
+    images = np.random.RandomState(0).randint(0, np.iinfo(dtype).max, (80, 9, 9, channels)).astype(dtype)
+    mistakes = [(number, 'a' * 40, f'b{number}', 0.5) for number in range(79, 1, -1)]
+    figure = mistakes_plot.draw(lambda number: images[number], mistakes, 'title')
+    drawn = [axes for axes in figure.axes if axes.images]
+    assert len(drawn) == mistakes_plot.MOST and drawn[0].get_title().endswith('…\n→ b79 50%') and len(drawn[0].get_title()) < 40
+    expected = images[78] / np.iinfo(dtype).max
+    np.testing.assert_allclose(drawn[1].images[0].get_array(), expected if channels == 3 else expected.mean(axis=2), atol=1e-5)
+    assert not [axes for axes in mistakes_plot.draw(None, [], 'none').axes if axes.images]
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------------------
@@ -147,6 +159,8 @@ def test_accuracy_on_digits_equals_that_of_numpy_packed_or_not(run, of_digits, t
         table,
         '--confusion',
         tmp_path / 'confusion.png',
+        '--mistakes',
+        tmp_path / 'mistakes.png',
     )
     assert status == 0 and errors == ''
     found = json.loads(output)
@@ -165,11 +179,16 @@ def test_accuracy_on_digits_equals_that_of_numpy_packed_or_not(run, of_digits, t
         rows = list(csv.DictReader(file))
     assert [(row['label'], row['prediction']) for row in rows] == [(str(a), str(b)) for a, b in zip(labels, predictions)]
     np.testing.assert_allclose([float(row['probability']) for row in rows], probabilities, rtol=1e-4)
-    assert cv2.imread(str(tmp_path / 'confusion.png')) is not None
+    assert cv2.imread(str(tmp_path / 'confusion.png')) is not None and cv2.imread(str(tmp_path / 'mistakes.png')) is not None
+    rates = sklearn.metrics.precision_recall_fscore_support(labels, predictions, zero_division=0)
+    for name, values in zip(('precision', 'recall', 'f1'), rates):
+        np.testing.assert_allclose([row[name] or 0 for row in found['per_class']], values)
+        assert found['macro'][name] == pytest.approx(np.mean(values))
 
     status, output, _ = run(of_digits[1], 'digits', '--compare', of_digits[0], '--per-class')
     assert status == 0 and output.count(f'  {expected["top1"]:.2%}  ') >= 2 and 'different predictions: 0 of 364' in output
-    assert re.search(r'^class +images +top-1 +most often predicted instead\n-----', output, re.MULTILINE)
+    assert f'macro average over the classes, {of_digits[1]}: precision {found["macro"]["precision"]:.2%}' in output
+    assert re.search(r'^class +images +recall +precision +F1 +most often predicted instead\n-----', output, re.MULTILINE)
 
 
 def test_the_difference_is_that_of_the_logits(run, of_digits, tmp_path):
@@ -206,10 +225,11 @@ def test_images_and_folders_with_names_that_are_no_utf8_are_evaluated(run, of_ph
     name = os.fsdecode(b'n\xff')
     shutil.copytree(photos / 'val', tmp_path / name)
     (tmp_path / name / NAMES[0] / '0.jpg').rename(tmp_path / name / NAMES[0] / f'{name}.jpg')
-    status, output, _ = run(of_photos[0], tmp_path / name, '--output', tmp_path / 'out.csv', '--confusion', tmp_path / 'confusion.png')
+    pictures = ['--confusion', tmp_path / 'confusion.png', '--mistakes', tmp_path / 'mistakes.png']
+    status, output, _ = run(of_photos[0], tmp_path / name, '--output', tmp_path / 'out.csv', *pictures)
     assert status == 0 and f'{tmp_path}/n\\udcff' in output
     assert os.fsencode(f'{name}.jpg,') in (tmp_path / 'out.csv').read_bytes()
-    assert cv2.imread(str(tmp_path / 'confusion.png')) is not None
+    assert cv2.imread(str(tmp_path / 'confusion.png')) is not None and cv2.imread(str(tmp_path / 'mistakes.png')) is not None
 
 
 def test_large_photos_give_the_same_pixels_in_training_evaluation_and_prediction_packed_by_default_or_not(run, tmp_path, capsys):

@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 
+import mxnet as mx
 import numpy as np
 import pytest
 from forked_program import ForkedProgram
@@ -14,6 +15,7 @@ from training_runs import (
     assert_same_end,
     damage,
     error_of,
+    evaluated,
     history_of,
     start_command,
     train,
@@ -21,6 +23,7 @@ from training_runs import (
     train_until,
 )
 
+from bmx_melius.npz import read_npz
 from bmx_melius.training.saving.checkpoint_state import read_state, write_state
 
 pytest_plugins = ['training_runs']  # its fixtures
@@ -106,6 +109,38 @@ def test_a_finished_run_is_extended_on_a_schedule_that_is_computed_anew_and_resu
     assert_same_end(tmp_path / 'killed', tmp_path / 'whole')
     train('--resume', '--num-epochs', '4', '--save-dir', tmp_path / 'whole', status=2)
     assert '--num-epochs 4: the run in' in error_of(capsys)
+
+
+def test_a_run_stops_early_after_epochs_that_are_not_better_and_continues_only_when_told(data_flags, tmp_path, capsys):
+    run = ['--save-dir', tmp_path / 'run']
+    train(*data_flags['digits'], '--num-epochs', '9', '--lr', '1e-12', '--early-stop', '2', *run)
+    printed, top1 = capsys.readouterr().out, [row['top1'] for row in history_of(tmp_path / 'run')]
+    ends = [n for n in range(3, len(top1) + 1) if max(top1[: n - 2]) >= max(top1[n - 2 : n])]
+    assert len(top1) == ends[0] < 9 and 'stopped early' in printed and 'exported to' in printed
+    assert f'the best network is that of epoch {1 + np.argmax(top1)}' in printed
+    train('--resume', *run)
+    printed = capsys.readouterr().out
+    assert 'stopped early' in printed and 'update 1 of' not in printed
+    train('--resume', '--early-stop', '0', *run)
+    assert len(history_of(tmp_path / 'run')) == 9
+
+
+def test_a_run_with_averaged_weights_and_class_weights_resumes_bit_for_bit(data_flags, images, tmp_path, capsys):
+    (tmp_path / 'weights.json').write_text('{"class1": 3, "class2": 0.5}')
+    flags = [*data_flags['folders'], '--ema', '0.8', '--class-weights', tmp_path / 'weights.json', '--save-frequency', '1', '--track-flips']
+    train_apart(*flags, '--save-dir', tmp_path / 'whole')
+    train_until('epoch 2, update 3', signal.SIGINT, *flags, '--save-dir', tmp_path / 'run')
+    (tmp_path / 'weights.json').unlink()
+    plan = train_apart('--resume', '--save-dir', tmp_path / 'run')
+    assert 'average of the weights is evaluated and exported (ema 0.8)' in plan and 'weights.json: 0.5 to 3' in plan
+    assert_same_end(tmp_path / 'run', tmp_path / 'whole')
+    arrays = [read_npz(str(tmp_path / name / 'epoch-0003.npz')) for name in ('run', 'whole')]
+    assert arrays[0].keys() == arrays[1].keys() and all(np.array_equal(arrays[0][name], arrays[1][name]) for name in arrays[0])
+    averages = mx.nd.load(str(tmp_path / 'whole' / 'epoch-0003.params'))
+    assert any(not np.array_equal(averages[name].asnumpy(), arrays[0][f'trained.{name}']) for name in averages)
+    for epoch, row in enumerate(history_of(tmp_path / 'whole'), start=1):  # the history is that of the averages
+        found = evaluated('meliusnet_flex', images, tmp_path / 'whole', epoch, capsys)
+        assert found['top1'] == pytest.approx(row['top1'])
 
 
 @pytest.mark.parametrize('suffix', ['params', 'states'])

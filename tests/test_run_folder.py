@@ -104,7 +104,7 @@ def test_a_resumed_run_continues_the_same_tables_curves_and_log(finished):
     assert [{name: float(value) for name, value in row.items()} for row in rows] == history
     log = (finished / 'experiment.log').read_text()
     assert 'stopped in epoch 2' in log and 'continuing at epoch 2' in log and 'epoch 3:' in log
-    for plot in ('accuracy.png', 'lr.png'):
+    for plot in ('accuracy.png', 'loss.png', 'lr.png'):
         assert (finished / plot).read_bytes().startswith(b'\x89PNG')
 
 
@@ -171,6 +171,13 @@ def test_the_plot_of_accuracy_shows_the_history_in_percent():
     assert lines['best'].get_label() == 'best: 25.0 %, epoch 1'
 
 
+def test_the_plot_of_losses_shows_both_and_leaves_out_epochs_without_a_loss_on_validation_images():
+    history = [HISTORY[0], *({**row, 'validation_loss': row['epoch'] / 2} for row in HISTORY[1:])]
+    lines = {line.get_label().split(':')[0]: line for line in plots.loss(history, 'meliusnet22').axes[0].lines}
+    np.testing.assert_allclose(lines['validation'].get_xydata(), [[2, 1], [3, 1.5]])
+    np.testing.assert_allclose(lines['training'].get_xydata(), [[1, 1], [2, 1], [3, 1]])
+
+
 @pytest.mark.parametrize('done', [0, 1, 700, 3600])
 def test_the_plot_of_learning_rates_shows_the_schedule_and_the_progress(done):
     schedule = make_schedule('cosine', 0.1, 12, 300, warmup_epochs=2)
@@ -215,7 +222,13 @@ def test_a_kill_while_files_are_written_leaves_complete_files(tmp_path, monkeypa
     experiment = make_experiment(tmp_path)
     experiment.start({}, make_graph(), Progress(epoch=2, history=history))
     names = sorted(os.listdir(tmp_path))
-    assert set(names) - {'network.pdf'} == {'accuracy.png', 'config.json', 'lr.png', 'metrics.csv'}  # drawn where there is `dot`
+    assert set(names) - {'network.pdf'} == {
+        'accuracy.png',
+        'config.json',
+        'loss.png',
+        'lr.png',
+        'metrics.csv',
+    }  # drawn where there is `dot`
     for moment in range(3):
         with monkeypatch.context() as patch:
             calls = iter(range(100))
@@ -231,7 +244,7 @@ def test_a_kill_while_files_are_written_leaves_complete_files(tmp_path, monkeypa
                 experiment.show_epoch(Progress(epoch=3, history=HISTORY))
         assert sorted(os.listdir(tmp_path)) == names
         assert len(read_csv(tmp_path / 'metrics.csv')) == (3 if moment > 0 else 2)
-        for plot in ('accuracy.png', 'lr.png'):
+        for plot in ('accuracy.png', 'loss.png', 'lr.png'):
             assert image.imread(tmp_path / plot).ndim == 3
     make_experiment(tmp_path).start({}, make_graph(), Progress(epoch=2, history=history))
     assert len(read_csv(tmp_path / 'metrics.csv')) == 2
@@ -267,7 +280,7 @@ def test_a_file_that_cannot_be_written_is_reported_once_and_the_run_continues(tm
 
     if name == 'savefig':
         monkeypatch.setattr(Figure, 'savefig', full)
-        files = ['accuracy.png', 'lr.png']
+        files = ['accuracy.png', 'loss.png', 'lr.png']
     elif name == 'network':
         monkeypatch.setattr(shutil, 'which', lambda program: '/usr/bin/dot')
         monkeypatch.setattr(drawing, 'save', full)

@@ -109,12 +109,24 @@ class Confusion:
 
     def per_class(self):
         """Return a list with a `ClassResult` for each class."""
-        images, hits = self.counts.sum(axis=1), self.counts.diagonal()
+        images, hits, predicted = self.counts.sum(axis=1), self.counts.diagonal(), self.counts.sum(axis=0)
         mistakes = self.counts - np.diag(hits)
         return [
-            ClassResult(int(number), int(hit), *((int(row.argmax()), int(row.max())) if row.any() else (None, 0)))
-            for number, hit, row in zip(images, hits, mistakes)
+            ClassResult(int(number), int(hit), *((int(row.argmax()), int(row.max())) if row.any() else (None, 0)), int(times))
+            for number, hit, times, row in zip(images, hits, predicted, mistakes)
         ]
+
+    def macro(self):
+        """Return the means of precision, recall and F1 over the classes, a dict.
+
+        As in scikit-learn with ``average='macro', zero_division=0``: over all classes that have images or are predicted, an undefined value
+        counts as 0; NaN without images.
+        """
+        rows = [row for row in self.per_class() if row.images or row.predicted]
+        return {
+            name: sum(getattr(row, name) or 0.0 for row in rows) / len(rows) if rows else float('nan')
+            for name in ('precision', 'recall', 'f1')
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,17 +141,31 @@ class ClassResult:
         The class most often predicted instead (the lowest number if several are equal); None without mistakes.
     mistakes : int
         Number of images for which `taken_for` was predicted.
+    predicted : int
+        Number of images for which the class was predicted, correctly or not.
     """
 
     images: int
     hits: int
     taken_for: 'int | None'
     mistakes: int
+    predicted: int = 0
 
     @property
-    def top1(self):
-        """Share of the correctly classified images, 0 to 1; None without images."""
+    def recall(self):
+        """Share of the correctly classified ones among the images of the class, 0 to 1; None without images."""
         return self.hits / self.images if self.images else None
+
+    @property
+    def precision(self):
+        """Share of the images of the class among those for which it was predicted, 0 to 1; None if it was never predicted."""
+        return self.hits / self.predicted if self.predicted else None
+
+    @property
+    def f1(self):
+        """Harmonic mean of precision and recall, 0 to 1; None without images and predictions."""
+        both = self.images + self.predicted
+        return 2 * self.hits / both if both else None
 
 
 class Evaluation:

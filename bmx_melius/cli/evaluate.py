@@ -52,9 +52,16 @@ def add_parser(commands):
     )
     parser.add_argument('--compare', metavar='PREFIX', help='also evaluate these exported files on the same images')
     parser.add_argument(
-        '--per-class', action='store_true', help='also show the accuracy of each class, and the class it is most often mistaken for'
+        '--per-class',
+        action='store_true',
+        help='also show recall (the accuracy of the class), precision and F1 of each class, and the class it is most often mistaken for',
     )
     parser.add_argument('--confusion', metavar='FILE', help='draw the confusion matrix (.png, .pdf, .svg)')
+    parser.add_argument(
+        '--mistakes',
+        metavar='FILE',
+        help='draw the misclassified images, those with the most probable wrong class first (.png, .pdf, .svg)',
+    )
     parser.add_argument('--output', metavar='FILE', help='write the prediction for each image (.csv)')
     parser.add_argument('--batch-size', type=positive_int, default=64, metavar='N', help='images per batch (default: %(default)s)')
     parser.add_argument(
@@ -88,11 +95,11 @@ def run(arguments, output):
     from ..data.datasets import DATASETS
     from ..data.opening import open_images
 
-    if arguments.confusion:
+    for path in filter(None, (arguments.confusion, arguments.mistakes)):
         from ..analysis.confusion_plot import SUFFIXES, draw, save  # needs matplotlib
 
-        require_suffix(arguments.confusion, SUFFIXES)
-    for path in filter(None, (arguments.confusion, arguments.output)):  # an error before the work, not after it
+        require_suffix(path, SUFFIXES)
+    for path in filter(None, (arguments.confusion, arguments.mistakes, arguments.output)):  # an error before the work, not after it
         require_writable(path)
 
     exported = _exported(arguments)
@@ -114,6 +121,13 @@ def run(arguments, output):
     if arguments.confusion:
         title = f'{arguments.network} on {images.origin}: top-1 {evaluations[0].accuracy.top1:.2%}'
         save(draw(evaluations[0].confusion.counts, names, title), arguments.confusion)
+    if arguments.mistakes:
+        from ..analysis import mistakes_plot
+
+        mistakes = report.mistakes()
+        title = f'{arguments.network} on {images.origin}: {len(mistakes)} of {len(images)} images are misclassified'
+        figure = mistakes_plot.draw(lambda number: spec.crop(images.dataset[number][0]).asnumpy(), mistakes, title)
+        save(figure, arguments.mistakes)
     if arguments.json:
         json.dump({'input': spec.to_json(), **report.to_json(arguments.per_class)}, output, indent=1)
         print(file=output)

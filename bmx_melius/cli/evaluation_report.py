@@ -3,9 +3,13 @@
 import csv
 import dataclasses
 
+import numpy as np
+
 from ..files import replacing
 from ..reporting import table
 
+_RATES = ('recall', 'precision', 'f1')  # attributes of `ClassResult`; the recall of a class is its top-1 accuracy
+_NAMES = {'f1': 'F1'}  # in tables
 _WHY_DIFFERENT = '(a packed network rounds sums differently, which may flip a sign near its threshold: compare predictions, not scores)'
 
 
@@ -60,7 +64,10 @@ class EvaluationReport:
             }
         if per_class:
             rows = zip(self.names, self.evaluations[0].confusion.per_class())
-            content['per_class'] = [{'name': name, **dataclasses.asdict(row), 'top1': row.top1} for name, row in rows]
+            content['per_class'] = [
+                {'name': name, **dataclasses.asdict(row), 'top1': row.recall, **{key: getattr(row, key) for key in _RATES}}
+                for name, row in rows
+            ]
         return content
 
     def write_predictions(self, path):
@@ -71,20 +78,34 @@ class EvaluationReport:
             for image, label, prediction, probability in zip(self.images.names, *self.evaluations[0].predictions()):
                 writer.writerow((image, self.names[label], self.names[prediction], f'{probability:.6g}'))
 
+    def mistakes(self):
+        """Return the misclassified images of the first network: a list of (number, class, predicted class, its probability).
+
+        Those with the largest probability come first.
+        """
+        labels, predictions, probabilities = self.evaluations[0].predictions()
+        wrong = np.flatnonzero(labels != predictions)
+        order = wrong[np.argsort(-probabilities[wrong], kind='stable')]
+        return [(int(n), self.names[labels[n]], self.names[predictions[n]], float(probabilities[n])) for n in order]
+
     def _accuracies(self):
         networks = [name for name in (self.network, self.compared) if name]
         rows = [
             (name, f'{result.accuracy.top1:.2%}', f'{result.accuracy.top5:.2%}', f'{result.images_per_second:.1f}')
             for name, result in zip(networks, self.evaluations)
         ]
-        return table(('network', 'top-1', 'top-5', 'images/s'), rows, align='<>>>')
+        lines = []
+        for name, result in zip(networks, self.evaluations):
+            rates = ', '.join(f'{_NAMES.get(key, key)} {value:.2%}' for key, value in result.confusion.macro().items())
+            lines.append(f'macro average over the classes{f", {name}" if self.compared else ""}: {rates}')
+        return '\n'.join([table(('network', 'top-1', 'top-5', 'images/s'), rows, align='<>>>'), *lines])
 
     def _classes(self):
         rows = []
         for name, row in zip(self.names, self.evaluations[0].confusion.per_class()):
-            top1 = None if row.top1 is None else f'{row.top1:.2%}'
-            rows.append((name, row.images, top1, None if row.taken_for is None else f'{self.names[row.taken_for]} ({row.mistakes})'))
-        return table(('class', 'images', 'top-1', 'most often predicted instead'), rows, align='<>><')
+            rates = [None if getattr(row, key) is None else f'{getattr(row, key):.2%}' for key in _RATES]
+            rows.append((name, row.images, *rates, None if row.taken_for is None else f'{self.names[row.taken_for]} ({row.mistakes})'))
+        return table(('class', 'images', *(_NAMES.get(key, key) for key in _RATES), 'most often predicted instead'), rows, align='<>>>><')
 
 
 def _figures(result):
@@ -92,5 +113,6 @@ def _figures(result):
         'images': result.accuracy.images,
         'top1': result.accuracy.top1,
         'top5': result.accuracy.top5,
+        'macro': result.confusion.macro(),
         'images_per_second': result.images_per_second,
     }

@@ -110,6 +110,11 @@ class ImageFolder(EncodedImages, Dataset):
         name = os.path.relpath(path, self.path).replace(os.sep, '/')
         return hashlib.sha256(os.fsencode(name)).digest()
 
+    @property
+    def labels(self):
+        """Labels of the images, a list of int."""
+        return [label for _, label in self.items]
+
     def __len__(self):
         return len(self.items)
 

@@ -63,6 +63,11 @@ class ImageSource(Source):
     def decode_training_images(self):
         pass  # the images are arrays already
 
+    def training_labels(self):
+        images = self._images.train
+        labels = getattr(images, 'labels', None)  # of datasets that know them without decoding
+        return np.array([images[index][1] for index in range(len(images))] if labels is None else labels, np.int64)
+
     def train(self, epoch, first=0):
         self._order.begin(epoch, first)
         yield from _normalized(self._train, self.spec)

@@ -58,6 +58,9 @@ class RecordSource(Source):
         if not self._resizes_first:  # otherwise done by the constructor
             self._train.decode_all(self._threads)
 
+    def training_labels(self):
+        return self._train.labels
+
     def train(self, epoch, first=0):
         if first == self.updates_per_epoch:
             return

@@ -135,7 +135,7 @@ class RecordImages(Dataset):
     """Dataset of the images of a `RecordFile`, decoded by an `InputSpec`, so that preprocessing is the same as for image folders."""
 
     def __init__(self, records, spec):
-        self._records, self._spec = records, spec
+        self._records, self._spec, self.labels = records, spec, records.labels
 
     def __len__(self):
         return len(self._records)

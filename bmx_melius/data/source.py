@@ -117,6 +117,10 @@ class Source(abc.ABC):
         """
 
     @abc.abstractmethod
+    def training_labels(self):
+        """Return the class numbers of the training images, an int array (train_images,); decodes as few images as possible."""
+
+    @abc.abstractmethod
     def train(self, epoch, first=0):
         """Yield the batches `first` to `updates_per_epoch - 1` of an epoch, shuffled and augmented.
 
@@ -161,6 +165,9 @@ class DummySource(Source):
 
     def decode_training_images(self):
         pass  # the batch is an array already
+
+    def training_labels(self):
+        return np.resize(self._labels.asnumpy().astype(np.int64), self.train_images)
 
     def train(self, epoch, first=0):
         for _ in range(first, self.updates_per_epoch):

@@ -101,7 +101,10 @@ class OptimizerConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig:
-    """Loss: label smoothing, mixup and distillation. The fields of an option that is off are None."""
+    """Loss: label smoothing, mixup, distillation and class weights. The fields of an option that is off are None.
+
+    `class_weight_values` is not a flag: it has the weight of each class with which a run was started.
+    """
 
     label_smoothing: bool = False
     mixup: bool = False
@@ -114,6 +117,8 @@ class ObjectiveConfig:
     temperature: Optional[float] = None
     hard_weight: Optional[float] = None
     attention_weight: Optional[float] = None
+    class_weights: Optional[str] = None
+    class_weight_values: Optional[List[float]] = None
 
     def __post_init__(self):
         if self.mixup:
@@ -166,14 +171,23 @@ class RunConfig:
     resume_params: Optional[str] = None
     resume_states: Optional[str] = None
     resume_epoch: int = 0
+    early_stop: int = 0
+    ema: Optional[float] = None
     dry_run: bool = False
 
     def __post_init__(self):
-        require_not_negative(self, 'num_gpus', 'seed', 'resume_epoch')
+        require_not_negative(self, 'num_gpus', 'seed', 'resume_epoch', 'early_stop')
         require(
             not self.objective.attention_weight or self.network.dtype == 'float32',
             f'--attention-weight requires --dtype float32, not {self.network.dtype}',
         )
+        if self.ema is not None:
+            require(0 < self.ema < 1, f'--ema must be above 0 and below 1, for example 0.999, not {self.ema:g}')
+            require(self.network.dtype == 'float32', f'--ema requires --dtype float32, not {self.network.dtype}')
+            require(
+                not self.kvstore.startswith('dist') and self.kvstore != 'horovod',
+                f'--ema averages the weights of one process, which --kvstore {self.kvstore} does not train with; leave one of them out',
+            )
         epochs = self.optimizer.num_epochs
         if self.objective.mixup:
             require(

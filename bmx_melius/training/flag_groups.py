@@ -56,7 +56,9 @@ def make_parser(zoo, program=PROGRAM):
     _add_training_flags(parser.add_argument_group('training'))
     _add_objective_flags(parser.add_argument_group('objective'), zoo)
     _add_output_flags(parser.add_argument_group('saving and resuming'))
-    parser.set_defaults(new_parameters=None, bootstrap_sha256=None)  # not flags: a resumed run takes them from its checkpoint
+    parser.set_defaults(
+        new_parameters=None, bootstrap_sha256=None, class_weight_values=None
+    )  # not flags: a resumed run takes them from its checkpoint
     for flag in REFUSED:
         parser.add_argument(flag, nargs='?', action=_Refuse, help=argparse.SUPPRESS)
     return parser
@@ -307,6 +309,20 @@ def _add_training_flags(group):
         help=f'epochs of linear warm-up ({_by_optimizer("warmup_epochs")}; scaled with the number of epochs)',
     )
     group.add_argument('--warmup-lr', type=float, metavar='LR', help=f'initial learning rate of the warm-up{_default("warmup_lr")}')
+    group.add_argument(
+        '--early-stop',
+        type=int,
+        default=0,
+        metavar='N',
+        help='stop after N epochs without a better top-1 accuracy on the validation images; 0: off (default: %(default)s)',
+    )
+    group.add_argument(
+        '--ema',
+        type=float,
+        metavar='DECAY',
+        help='keep an exponential moving average of all weights and running statistics with this factor, such as 0.999; it is evaluated, '
+        'saved as weights and exported (default: off)',
+    )
     group.add_argument('--seed', type=int, default=0, help='seed of all random numbers (default: %(default)s)')
 
 
@@ -315,6 +331,12 @@ def _add_objective_flags(group, zoo):
     group.add_argument('--mixup-alpha', type=float, metavar='A', help='draw the mixing ratio from Beta(A, A) (default: 0.2)')
     group.add_argument('--mixup-off-epoch', type=int, metavar='N', help='turn mixup off in the last N epochs (default: 0)')
     group.add_argument('--label-smoothing', action='store_true', help='distribute 0.1 of the probability of each label over all classes')
+    group.add_argument(
+        '--class-weights',
+        metavar='balanced|FILE',
+        help='multiply the loss of an image by the weight of its class: balanced makes classes with few images as important as the others; '
+        'or a JSON FILE, an object of class names to weights (1 where it has none) or a list of weights (default: all 1)',
+    )
     group.add_argument(
         '--teacher', metavar='NAME', help='distill this network: a name as for --model, or the prefix of an exported network'
     )

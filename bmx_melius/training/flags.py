@@ -14,7 +14,7 @@ from .recording.scalars import check_installed
 from .saving.stored_checkpoints import read_last, refuse_run
 
 # Flags that a resumed training may change, because they do not affect the result. (For num_workers with record files see RecordSource.)
-# A single run may also change num_epochs, which changes the result: see `start.py`.
+# A single run may also change when it ends, by num_epochs and early_stop, which changes the result: see `start.py`.
 CHANGEABLE = {
     'resume',
     'dry_run',
@@ -69,7 +69,7 @@ def parse_flags(arguments, zoo, program=PROGRAM):
     options, before = vars(parser.parse_args(arguments)), vars(parser.parse_args([]))
     config = configure(options, zoo)
     chosen = config.to_flags()
-    _require_unchanged(saved['options'], before, chosen, CHANGEABLE | {'num_epochs'})
+    _require_unchanged(saved['options'], before, chosen, CHANGEABLE | {'num_epochs', 'early_stop'})
     return config
 
 

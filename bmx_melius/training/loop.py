@@ -41,6 +41,9 @@ def train(run):
     with Interruption() as interruption, Bar(num_epochs * images_per_epoch, done, run.is_writer) as bar:
         lockstep = Lockstep(run.workers, interruption, run.net)
         for epoch in range(progress.epoch, num_epochs):
+            if progress.stops_early(run.config.early_stop):
+                LOG.info('stopped early: no epoch after epoch %d is better on the validation images', progress.best['epoch'])
+                break
             started = time.time()
             for images, labels in lockstep.updates(progress.timed(source.train(epoch, progress.batch)), progress):
                 update(run, images, labels)
@@ -48,7 +51,8 @@ def train(run):
                 if output.save_interval and progress.batch % output.save_interval == 0 and progress.batch < source.updates_per_epoch:
                     run.save()
             if not lockstep.stops:
-                top1, top5 = evaluate(run, lockstep)
+                with run.evaluated_weights():
+                    results = evaluate(run, lockstep)
                 lockstep.agree(progress)
             if lockstep.stops:
                 run.save()
@@ -58,8 +62,7 @@ def train(run):
                 return 128 + lockstep.signal
             progress.end_epoch(
                 **progress.results(run.workers),
-                top1=top1,
-                top5=top5,
+                **results,
                 learning_rate=run.trainer.learning_rate,
                 seconds=round(time.time() - started, 1),
             )
@@ -69,7 +72,7 @@ def train(run):
             )
             run.folder.end_epoch()
             run.save()
-            run.folder.show_epoch(progress)
+            run.folder.show_epoch(progress, ends=progress.stops_early(run.config.early_stop))
     return 0
 
 
@@ -86,20 +89,26 @@ def update(run, images, labels):
     run.trainer.step(run.source.images_per_update)
     finish_update(run.net)
     progress.add(outputs, [run.objective.labels(target) for target in targets], losses)
+    run.average_update()
     run.folder.end_update()
 
 
 def evaluate(run, lockstep):
-    """Return top-1 and top-5 accuracy on the validation images, 0 to 1; each worker evaluates its share."""
+    """Return the results on the validation images, a dict of columns of the history; each worker evaluates its share.
+
+    `top1` and `top5` are 0 to 1, `validation_loss` is the mean cross-entropy with the labels.
+    """
     run.workers.average_statistics(run.net)
-    accuracy = Accuracy()
+    accuracy, loss, cross_entropy = Accuracy(), 0.0, gluon.loss.SoftmaxCrossEntropyLoss()
     for images, labels in lockstep.batches(run.source.validation()):
         used = run.devices[: len(images)]  # the last batch may have fewer images than there are devices
         images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
         for output, label in zip([run.forward(x) for x in images], labels):
             accuracy.add(output, label)
-    total = Accuracy(*run.workers.sum(dataclasses.astuple(accuracy)))
-    return total.top1, total.top5
+            loss += float(cross_entropy(output.astype('float32', copy=False), label).sum().asscalar())
+    *counts, loss = run.workers.sum([*dataclasses.astuple(accuracy), loss])
+    total = Accuracy(*counts)
+    return {'top1': total.top1, 'top5': total.top5, 'validation_loss': loss / total.images if total.images else float('nan')}
 
 
 def report_update(run, bar):

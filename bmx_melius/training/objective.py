@@ -77,6 +77,9 @@ class Objective:
         Probability that is distributed evenly over all classes (Szegedy et al. 2016, arXiv:1512.00567, section 7).
     mixup : Mixup or None
     teacher : Teacher or None
+    class_weights : sequence of float or None
+        Factor of the loss of an image by its class; for a mixture the mean of the factors, weighted by its shares. Attention transfer is
+        not weighted.
 
     Attributes
     ----------
@@ -84,7 +87,8 @@ class Objective:
         If not None, `loss` requires the outputs of ``attention.student`` instead of those of the network.
     """
 
-    def __init__(self, classes, smoothing=0.0, mixup=None, teacher=None):
+    def __init__(self, classes, smoothing=0.0, mixup=None, teacher=None, class_weights=None):
+        self._weights = None if class_weights is None else mx.nd.array(class_weights)
         self._classes, self._smoothing, self._mixup, self._teacher = classes, smoothing, mixup, teacher
         self.attention = teacher.attention if teacher else None
         self._distributions = bool(smoothing or mixup)  # whether targets are probabilities instead of class numbers
@@ -124,10 +128,17 @@ class Objective:
         """Return the loss of each image, (N,) float32, for logits `outputs`, (N, classes), and with attention transfer feature `maps`."""
         outputs = outputs.astype('float32', copy=False)
         if not self._teacher:
-            return self._loss(outputs, targets)
+            return self._weighted(self._loss(outputs, targets), targets)
         answers, teacher_maps = self._teacher.answers(images)
-        loss = self._loss(outputs, targets, answers)
+        loss = self._weighted(self._loss(outputs, targets, answers), targets)
         return loss + self.attention.loss(maps, teacher_maps) if self.attention else loss
+
+    def _weighted(self, loss, targets):
+        """Return the loss of each image (N,), multiplied by the weights of the classes in `targets`."""
+        if self._weights is None:
+            return loss
+        weights = self._weights.as_in_context(targets.context)
+        return loss * (mx.nd.dot(targets, weights) if self._distributions else mx.nd.take(weights, targets))
 
     def labels(self, targets):
         """Return the class of each image, (N,), for the training accuracy; for a mixture, the class with the larger weight."""
@@ -156,4 +167,4 @@ def make_objective(config, get_model, net, classes, input_shape, devices):
         )
         attention = AttentionTransfer(net, other, input_shape, options.attention_weight) if options.attention_weight else None
         teacher = Teacher(other, options.temperature, options.hard_weight, attention)
-    return Objective(classes, LABEL_SMOOTHING if options.label_smoothing else 0.0, mixup, teacher)
+    return Objective(classes, LABEL_SMOOTHING if options.label_smoothing else 0.0, mixup, teacher, options.class_weight_values)

@@ -46,7 +46,8 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None,
             f'augmentation {config.data.augmentation}{_describe_bootstrap(config.data.bootstrap)}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
             f'updates    {optimizer.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
-            f'optimizer  {optimizer.optimizer}{_describe_split(optimizer)}, weight decay {optimizer.wd:g}, seed {config.seed}',
+            f'optimizer  {optimizer.optimizer}{_describe_split(optimizer)}, weight decay {optimizer.wd:g}, seed {config.seed}'
+            + (f'; the moving average of the weights is evaluated and exported (ema {config.ema:g})' if config.ema else ''),
             f'objective  {_describe_objective(config.objective, attention)}',
             f'rate       {optimizer.lr_mode}, {optimizer.warmup_epochs} epochs of warm-up: {rates}; scaling {optimizer.lr_scaling} by '
             f'{source.images_per_update} / {BATCH} images{_describe_factors(optimizer.lr_factor, config.fine_tuning)}',
@@ -118,6 +119,9 @@ def _describe_objective(objective, attention):
         parts.append(f'smoothed by {LABEL_SMOOTHING:g}')
     if objective.mixup:
         parts.append(f'of mixtures (mixup-alpha {objective.mixup_alpha:g}, off in the last {objective.mixup_off_epoch} epochs)')
+    if objective.class_weights:
+        weights = objective.class_weight_values
+        parts.append(f'weighted by class ({objective.class_weights}: {min(weights):.3g} to {max(weights):.3g})')
     if objective.teacher:
         parts.append(
             f'and with the answers of {objective.teacher} (temperature {objective.temperature:g}, hard-weight {objective.hard_weight:g})'

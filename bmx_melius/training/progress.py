@@ -65,9 +65,9 @@ class Progress:
     waiting, running : float
         Training time of the current epoch in seconds: waiting for data, and in total.
     history : list of dict
-        One row per finished epoch: `epoch` (from 1), `loss`, `train_top1`, `train_top5`, `top1`, `top5` (validation), `learning_rate` (of
-        the last update), and the `TIMINGS`: `seconds` (including validation), `images_per_second`, and `waiting` (share of the training
-        time spent waiting for data).
+        One row per finished epoch: `epoch` (from 1), `loss`, `train_top1`, `train_top5`, `top1`, `top5`, `validation_loss` (the mean
+        cross-entropy), `learning_rate` (of the last update), and the `TIMINGS`: `seconds` (including validation), `images_per_second`, and
+        `waiting` (share of the training time spent waiting for data).
     pace : Pace
         Current speed; not stored in checkpoints.
     """
@@ -145,6 +145,10 @@ class Progress:
         self.history.append({'epoch': self.epoch + 1, **results})
         self.epoch, self.batch = self.epoch + 1, 0
         self.loss, self.correct, self.correct5, self.seen, self.waiting, self.running = 0.0, 0, 0, 0, 0.0, 0.0
+
+    def stops_early(self, patience):
+        """Return whether the last `patience` epochs were not better than the best one (`--early-stop`); 0: never."""
+        return bool(patience and self.history and self.history[-1]['epoch'] - self.best['epoch'] >= patience)
 
     @property
     def best(self) -> Optional[dict]:

@@ -14,6 +14,7 @@ from ..exported import description_fields
 from ..files import remove_leftovers, sha256
 from ..folder_lock import locked
 from ..reporting import LOG, logging_to_file
+from .class_weights import class_weights
 from .initial_weights import load_initial_weights, set_trained
 from .network import check_dtype, make_network, model_arguments
 from .objective import make_objective
@@ -27,6 +28,7 @@ from .saving.checkpoints import Checkpoints
 from .saving.export import export_network
 from .saving.stored_checkpoints import refuse_run
 from .start import start, warn_if_disk_space_is_low
+from .weight_average import WeightAverage
 
 
 class Run:
@@ -52,6 +54,8 @@ class Run:
         None before `start`.
     folder : RunFolder
         None before `start`.
+    average : WeightAverage
+        None before `start`, and without ``--ema``.
 
     Raises
     ------
@@ -76,6 +80,9 @@ class Run:
         initial['frozen'] = set_trained(config.fine_tuning, self.net)
         if self.is_writer and not config.resume:
             initial['check'] = describe_check(self.net, self.source.validation(), config.network)
+        if config.objective.class_weights and not config.resume:
+            values = class_weights(config.objective.class_weights, self.source)
+            config = dataclasses.replace(config, objective=dataclasses.replace(config.objective, class_weight_values=values))
         self.config = config
         self.objective = make_objective(config, zoo.get_model, self.net, self.source.classes, spec.shape, self.devices)
         self.trainer = make_trainer(config, self.net, self.source.updates_per_epoch, self.source.images_per_update, workers)
@@ -88,7 +95,7 @@ class Run:
         output = config.output
         self._checkpoints = Checkpoints(output.save_dir, config.to_flags(), output.save_frequency, workers, self._description)
         self._flips = FlipCounter(self.net, self.source.updates_per_epoch) if output.track_flips and self.is_writer else None
-        self.progress = self.folder = None
+        self.progress = self.folder = self.average = None
 
     @property
     def is_writer(self):
@@ -117,6 +124,7 @@ class Run:
                 remove_leftovers(output.save_dir)
             warn_if_disk_space_is_low(config, self.net)
             self.progress = start(config, self._checkpoints, self.net, self.trainer, self.source)
+            self.average = self._start_average()
             if self._flips:
                 self._flips.start(self._checkpoints.load_arrays())
             schedule = Schedule(self.trainer.optimizer.lr_scheduler, self.source.updates_per_epoch, config.optimizer.num_epochs)
@@ -137,9 +145,33 @@ class Run:
         logits, *maps = self.objective.attention.student(images.astype(self.config.network.dtype, copy=False))
         return logits, maps
 
+    def average_update(self):
+        """Include the weights after an update in their average, if there is one."""
+        if self.average:
+            self.average.update(self.progress.epoch * self.source.updates_per_epoch + self.progress.batch)
+
+    def evaluated_weights(self):
+        """Return a context in which the network has the weights that are evaluated and saved: with ``--ema`` their average."""
+        return self.average.applied() if self.average else contextlib.nullcontext()
+
     def save(self):
         """Write a checkpoint. All workers must call this."""
-        self._checkpoints.save(self.net, self.trainer, self.progress, self.folder.arrays())
+        arrays = self.folder.arrays()
+        if self.average:
+            self.workers.average_statistics(self.net)
+            arrays = {**arrays, **self.average.arrays(self.average.trained())}
+        with self.evaluated_weights():
+            self._checkpoints.save(self.net, self.trainer, self.progress, arrays)
+
+    def _start_average(self):
+        """Return the `WeightAverage` of the run, None without ``--ema``; the network of a resumed run gets its trained weights."""
+        if self.config.ema is None:
+            return None
+        average = WeightAverage(self.net, self.config.ema)
+        arrays = self._checkpoints.load_arrays()
+        if arrays:  # the first checkpoint of a run has its initial weights only
+            average.resume(arrays)
+        return average
 
     def export(self):
         """Export the weights of the best epoch to the folder of the run."""

@@ -60,6 +60,23 @@ def accuracy(history, title):
     return figure
 
 
+def loss(history, title):
+    """Plot the loss in training, and the cross-entropy on the validation images, over the epochs of `Progress.history`.
+
+    Rows of earlier versions have no loss on validation images.
+    """
+    figure, axes = _figure()
+    axes.set_title(title)
+    for column, colour, name in (('validation_loss', VALIDATION, 'validation'), ('loss', TRAINING, 'training')):
+        points = [(row['epoch'], row[column]) for row in history if column in row]
+        if points:
+            marker = '.' if len(points) < 20 else ''
+            axes.plot(*zip(*points), color=colour, marker=marker, label=f'{name}: {points[-1][1]:.3g}')
+    axes.set(xlabel='epoch', ylabel='loss')
+    axes.legend(loc='upper left', bbox_to_anchor=(1, 1), frameon=False)
+    return figure
+
+
 def learning_rate(schedule, done, title):
     """Plot the learning rates of a run: the planned ones, and those used so far.
 

@@ -28,6 +28,7 @@ class RunFolder:
     ``network.pdf``    drawing of the network's layers, if graphviz's `dot` is installed
     ``metrics.csv``    a row for each finished epoch, with the columns of `Progress.history`
     ``accuracy.png``   accuracy on training and validation images
+    ``loss.png``       loss on training and validation images
     ``lr.png``         the learning rates, planned and used
     ``flips.csv``      `FlipCounter.rows`, if flips are counted
     ``flips.png``      the distribution of flips over the epochs
@@ -101,10 +102,13 @@ class RunFolder:
             with self._warn_once('tensorboard'):
                 self._scalars.add(values, self._updates(progress))
 
-    def show_epoch(self, progress):
-        """Update tables and plots after a checkpoint; the last row of the history is that of the finished epoch."""
+    def show_epoch(self, progress, ends=False):
+        """Update tables and plots after a checkpoint; the last row of the history is that of the finished epoch.
+
+        `ends` is whether the run ends early with it.
+        """
         if self._writes:
-            is_last = progress.epoch == self._schedule.num_epochs
+            is_last = ends or progress.epoch == self._schedule.num_epochs
             self._write_history(progress, plot=is_last or time.monotonic() >= self._next_plots)
             self.add_scalars({f'epoch/{name}': value for name, value in progress.history[-1].items()}, progress)
 
@@ -150,6 +154,7 @@ class RunFolder:
             self._draw('lr.png', plots.learning_rate, self._schedule, self._updates(progress))
             if history:
                 self._draw('accuracy.png', plots.accuracy, history)
+                self._draw('loss.png', plots.loss, history)
             if flips:
                 self._draw('flips.png', plots.flips, flips)
             ended = time.monotonic()
