@@ -88,7 +88,7 @@ setup(
         'serve': SERVICE,  # not MXNet
         'test': [
             *('h5py>=3.11,<4', 'hypothesis>=6.113,<7', 'packaging>=24,<27', 'scikit-learn>=1.3,<2'),
-            *('pytest>=8.3,<10', 'pytest-xdist>=3.6,<4'),
+            *('pytest>=8.3,<10', 'pytest-timeout>=2.3,<3', 'pytest-xdist>=3.6,<4'),
             *ONNX,
             *SERVICE,
         ],

@@ -40,11 +40,17 @@ settings.register_profile('long', deadline=None, max_examples=500, print_blob=Tr
 settings.load_profile('long' if LONG_RUN else 'short')
 
 
+COMPILING_SECONDS = 1200  # limit of tests that compile the engine, on busy cores
+
+
 def pytest_collection_modifyitems(items):
-    if not LONG_RUN:
-        for item in items:
-            if item.get_closest_marker('long'):
-                item.add_marker(pytest.mark.skip(reason='a long check: make test-long'))
+    for item in items:
+        if item.get_closest_marker('long') and not LONG_RUN:
+            item.add_marker(pytest.mark.skip(reason='a long check: make test-long'))
+        if LONG_RUN:
+            item.add_marker(pytest.mark.timeout(6 * COMPILING_SECONDS))
+        elif 'build_native' in getattr(item, 'fixturenames', ()):
+            item.add_marker(pytest.mark.timeout(COMPILING_SECONDS))
 
 
 @pytest.fixture(scope='session')

@@ -70,6 +70,17 @@ def unsatisfied(requirements, versions):
     return missing
 
 
+def test_a_test_that_hangs_fails_with_a_traceback_and_the_next_one_runs(tmp_path):
+    (tmp_path / 'test_hanging.py').write_text('import time\n\n\ndef test_hangs():\n    time.sleep(60)\n\n\ndef test_runs():\n    pass\n')
+    command = [sys.executable, '-m', 'pytest', '-c', ROOT / 'pyproject.toml', '--rootdir', tmp_path, '-o', 'timeout=1', '-n', '1', tmp_path]
+    done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert '1 failed, 1 passed' in done.stdout and 'time.sleep(60)' in done.stdout and 'Timeout' in done.stdout
+
+
+def test_every_test_has_a_limit_of_time(pytestconfig):
+    assert 0 < float(pytestconfig.getini('timeout')) <= 300
+
+
 def test_the_version_is_defined_in_one_place(distribution):
     assert distribution['version'] == bmx_melius.__version__ == __version__
     assert yaml.safe_load((ROOT / 'CITATION.cff').read_text())['version'] == __version__

@@ -205,6 +205,9 @@ def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(reference
     assert f'{tmp_path}: cannot read it: it is a folder' == library.bmx_last_error().decode()
     for end in range(0, len(content), 1 if long_run else 37):
         assert not load(content[:end])
+    for following in (b'\0', b'\n', content):
+        assert not load(content + following)
+        assert 'bytes follow its last name' in library.bmx_last_error().decode()
     for _ in range(10000 if long_run else 1000):
         octets = bytearray(content)
         for _ in range(random.randint(1, 3)):

@@ -146,7 +146,8 @@ inline bmx::Layout check_layout(const Planned& p, int threads) {
         const auto next = taken.lower_bound(place);
         CHECK(next == taken.end() || place.end <= next->begin);
         CHECK(next == taken.begin() || std::prev(next)->end <= place.begin);
-        CHECK(place.end <= layout.bytes);
+        CHECK(place.end + bmx::kReadAhead <= layout.bytes);  // kernels read ahead of the last map
+        CHECK(place.begin % 64 == 0);                        // vectors, and cache lines of different threads
         return taken.insert(next, place);
     };
     for (size_t step = 0; step < plan.steps.size(); step++) {

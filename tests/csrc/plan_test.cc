@@ -344,6 +344,27 @@ void maps_of_all_sizes_share_memory_in_a_long_program() {
     CHECK(check_plan(p).bytes < bytes_needed(p) * 5 / 4);
 }
 
+// Rows are expanded side by side, those of each thread followed by what kernels may read beyond a map.
+void scratch_of_a_binary_convolution_holds_a_map_and_what_kernels_read_ahead() {
+    constexpr int height = 8, width = 4, units = 2, pad = 1;
+    ProgramBuilder b;
+    const int x = b.input(32 * units, height, width);
+    case_name = "scratch";
+    const Planned p(b.words({b.binary_conv(b.threshold(x), 16)}));
+    const bmx::InstructionSet& set = bmx::instruction_sets().front();
+    const bmx::Plan plan = bmx::make_plan(p.program, p.words.data(), set);
+    for (int threads : {1, 2}) {
+        size_t scratch = 0;
+        for (const auto& step : plan.steps) {
+            scratch = std::max(scratch, step->scratch_bytes(p.program.values(), threads));
+        }
+        const size_t pixel = units * set.binary->unit_bytes;
+        const size_t rows = height / threads + 2 * pad, row = (pad + width) * pixel;
+        CHECK(scratch >= threads * (rows * row + pad * pixel + bmx::kReadAhead));
+        CHECK(scratch % (64 * threads) == 0);  // aligned for each thread
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -371,6 +392,7 @@ int main(int argc, char** argv) {
     bits_for_several_convolutions_lie_side_by_side();
     memory_of_a_chain_does_not_grow_with_its_length();
     maps_of_all_sizes_share_memory_in_a_long_program();
+    scratch_of_a_binary_convolution_holds_a_map_and_what_kernels_read_ahead();
     for (int i = 1; i < argc; i++) {
         case_name = argv[i];
         std::ifstream file(argv[i], std::ios::binary);
