@@ -99,7 +99,7 @@ def test_a_row_as_in_the_recipe_adds_a_protocol(project):
     project.add_rows('tests/test_presets.py', paper)
     table = project.folder / 'docs' / 'training.md'
     assert all(f'`{path}`' in SECTIONS[section] for path in ('tests/test_presets.py', 'docs/training.md'))
-    table.write_text(re.sub(r'(\n\| `real-to-binary` .*\n)', lambda last: last.group() + line, table.read_text()))
+    table.write_text(re.sub(r'(\n\| `ttq` .*\n)', lambda last: last.group() + line, table.read_text(), count=1))
     project.run(USE_PROTOCOL, 'long')
 
 

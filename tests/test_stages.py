@@ -183,3 +183,36 @@ def test_damaged_flags_are_named(whole, tmp_path, capsys):
     capsys.readouterr()
     train('--resume', '--save-dir', tmp_path / 'run', status=2)
     assert f'{tmp_path / "run" / "stages.json"} is damaged' in error_of(capsys)
+
+
+def staged(tmp_path, *flags):
+    network = ['--dataset', 'digits', '--save-dir', str(tmp_path / 'run'), '--model-options', '{"init_features": 8}']
+    return parse_series([*network, *flags], model_zoo, [StagedTraining])
+
+
+def test_a_stage_has_the_protocol_of_its_own_scaled_as_that_of_the_preset(tmp_path):
+    series = staged(tmp_path, '--model', 'groupnet18', '--preset', 'groupnet', '--num-epochs', '8')
+    first, second = (series.config(number) for number in range(2))
+    assert (first.network.bits, second.network.bits, second.network.weight_bits) == (32, 1, 1)
+    optimizer = first.optimizer
+    assert (optimizer.optimizer, optimizer.lr, optimizer.wd, optimizer.momentum) == ('sgd', pytest.approx(0.05 * 4 / 4), 1e-4, 0.9)
+    assert (optimizer.warmup_epochs, optimizer.lr_decay_epoch, optimizer.batch_size) == (0, [5, 7], 64)
+    optimizer = second.optimizer
+    assert (optimizer.optimizer, optimizer.lr, optimizer.wd, optimizer.momentum) == ('adam', pytest.approx(0.0005 * 4 / 2), 0, None)
+    assert (optimizer.lr_decay_epoch, optimizer.batch_size) == ([4, 6], 64)
+
+
+def test_flags_of_the_user_override_the_protocol_of_a_stage(tmp_path):
+    flags = ['--model', 'groupnet18', '--preset', 'groupnet', '--optimizer', 'radam', '--wd', '0.5']
+    for number in range(2):
+        optimizer = staged(tmp_path, *flags).config(number).optimizer
+        assert (optimizer.optimizer, optimizer.lr, optimizer.wd, optimizer.momentum) == ('radam', 0.008, 0.5, None)
+
+
+def test_the_stages_of_reactnet_differ_in_weights_and_decay_and_take_a_teacher_of_the_user(tmp_path):
+    flags = ['--model', 'reactnet18', '--preset', 'auto', '--teacher', 'resnet18_v1', '--hard-weight', '0', '--temperature', '1']
+    series = staged(tmp_path, *flags)
+    first, second = (series.config(number) for number in range(2))
+    assert [(one.network.bits, one.network.weight_bits, one.optimizer.wd) for one in (first, second)] == [(1, 32, 1e-5), (1, 1, 0)]
+    assert first.objective == second.objective and first.objective.teacher == 'resnet18_v1' and first.objective.hard_weight == 0
+    assert not any(config.objective.attention_weight for config in (first, second))

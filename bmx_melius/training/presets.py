@@ -320,9 +320,11 @@ def preset_values(row, dataset, optimizer=None, num_epochs=None):
         warmup_epochs=min(math.ceil(values['warmup_epochs'] * share), epochs - 1),
         lr_decay_epoch=[int(epoch * share) for epoch in row['lr_decay_epoch']],
     )
+    # rates of `OPTIMIZERS` are for batches of 64, those of a preset for its batches
+    ratio = batch_size / row['batch_size'] if optimizer == row['optimizer'] else 1
     for name, of in (('lr', optimizer), ('binary_lr', values['binary_optimizer'])):
         if values[name] is not None:
-            values[name] *= dataset.lr_factor * SCALINGS[optimizer_defaults(of).lr_scaling](batch_size / row['batch_size'])
+            values[name] *= dataset.lr_factor * SCALINGS[optimizer_defaults(of).lr_scaling](ratio)
     return values
 
 
