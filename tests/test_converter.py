@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import mxnet as mx
 import numpy as np
@@ -9,11 +10,11 @@ import pytest
 from conversions import imported, operators, programs
 from engines import needs_engine
 from mxnet import nd
-from mxnet.gluon import nn
+from mxnet.gluon import HybridBlock, nn
 from small_networks import initialized, sequence
 
 import bmx_melius as bmx
-from bmx_melius import UserError
+from bmx_melius import UserError, quantizers
 from bmx_melius.analysis.graph import load_symbol
 from bmx_melius.container import read_arrays
 from bmx_melius.deployment.convert.batch_norms import FoldedBatchNorms
@@ -327,3 +328,59 @@ def test_without_the_engine_the_report_says_that_only_the_interpreter_was_compar
     report, _ = convert(initialized(sequence(bmx.BinaryConv2D(8, 3), nn.Dense(3)), (1, 3, 8, 8)), (1, 3, 8, 8))
     assert report.verification.engine is None and report.verification.binary_layers == 1
     assert str(report).endswith('not verified with the engine, which has not been compiled')
+
+
+class OwnSign(HybridBlock):
+    """A sign with the gradient of tanh, written without QActivation."""
+
+    def hybrid_forward(self, F, x):
+        smooth = F.tanh(x)
+        return smooth + F.BlockGrad((x >= 0) * 2 - 1 - smooth)
+
+
+def test_layers_that_read_a_sign_of_an_unknown_kind_are_named_in_a_warning(convert, caplog):
+    shape = (1, 8, 6, 6)
+    net = initialized(sequence(nn.Conv2D(8, 1), OwnSign(), bmx.QConv2D(4, 3, padding=1)), shape)
+    report, _ = convert(net, shape)
+    (name,) = report.float_signs
+    assert report.binary_layers == 0 and report.to_json()['float_signs'] == [name]
+    assert f'warning: 0 binary layers; with binary weights, but not computed by bit operations: {name}: ' in str(report)
+    assert 'register_quantizer' in str(report)
+    counted = bmx.summary(net, shape)
+    assert counted.bops == 0 and f'counted as FLOPs: {name}. ' in str(counted) and 'warning' in counted.table_by_kind()
+    bmx.deploy(net, shape)
+    assert name in caplog.text and 'register_quantizer' in caplog.text
+
+
+def test_the_quantizer_of_the_guide_replaces_such_a_sign_and_is_packed(convert, monkeypatch):
+    monkeypatch.setattr(quantizers, 'QUANTIZERS', dict(quantizers.QUANTIZERS))
+    guide = (pathlib.Path(__file__).parent.parent / 'docs' / 'networks.md').read_text()
+    names = {}
+    exec(guide.partition('## Other signs')[2].partition('```python')[2].partition('```')[0], names)
+    shape = (1, 8, 6, 6)
+    x = mx.nd.array([-2, -1e-3, 0, 1e-3, 2])
+    x.attach_grad()
+    with mx.autograd.record():
+        y = names['activation'](x)
+    y.backward()
+    assert y.asnumpy().tolist() == [-1, -1, 1, 1, 1]
+    np.testing.assert_allclose(x.grad.asnumpy(), 1 - np.tanh(x.asnumpy()) ** 2, rtol=1e-5)
+    report, _ = convert(initialized(sequence(names['activation'], bmx.QConv2D(4, 3, padding=1)), shape), shape)
+    assert report.binary_layers == 1 and report.float_signs == [] and 'warning' not in str(report)
+
+
+def test_the_report_of_a_network_with_parts_in_mxnet_names_what_refuses_it(convert):
+    shape = (1, 8, 6, 6)
+    softmax = initialized(
+        sequence(bmx.BinaryConv2D(4, 3), nn.HybridLambda(lambda F, x: F.softmax(x, axis=3)), bmx.BinaryConv2D(4, 3)), shape
+    )
+    report, prefix = convert(softmax, shape)
+    assert (
+        report.left
+        and 'runs only in MXNet' in str(report)
+        and 'Session, the C library, serve, score, export-c and export-onnx' in str(report)
+    )
+    with pytest.raises(bmx.UserError, match='operators of MXNet'):
+        bmx.Session(prefix)
+    whole, _ = convert(initialized(sequence(bmx.BinaryConv2D(4, 3)), shape), shape)
+    assert 'runs only in MXNet' not in str(whole)

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mxnet.gluon import nn
 from packed import geometry, make_image, make_program, write_packed
 from random_programs import Maker, describe, other_sizes
 from reference_network import read_reference_network
 
+import bmx_melius as bmx
 from bmx_melius import UserError, load_reference_parameters
 from bmx_melius.__main__ import main
 from bmx_melius.deployment.onnx_export import to_onnx, verify
@@ -129,6 +131,32 @@ def test_the_model_of_the_reference_network_gives_its_logits(tmp_path):
     assert main(['export-onnx', str(tmp_path / 'net'), str(tmp_path / 'net.onnx'), '--input-shape', '1,3,224,224', '--no-verify']) == 0
     (found,) = run(str(tmp_path / 'net.onnx'), [known['x'].asnumpy()])
     np.testing.assert_allclose(found, known['logits'], atol=1e-3)
+
+
+def test_the_model_holds_the_class_names_and_the_preprocessing_of_an_exported_or_packed_network(tmp_path):
+    net = nn.HybridSequential()
+    net.add(bmx.BinaryConv2D(8, 3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(2))
+    net.initialize()
+    net.hybridize()
+    net(mx.nd.zeros((1, 3, 8, 8)))
+    net.export(str(tmp_path / 'net'))
+    spec, names = bmx.InputSpec(size=8, resize=9, mean=(1.5, 2, 3), std=(4, 5, 6)), ['Gänse', 'cats']
+    bmx.convert(
+        *(tmp_path / f'net-{part}' for part in ('symbol.json', '0000.params')),
+        tmp_path / 'packed',
+        (1, *spec.shape),
+        input_spec=spec,
+        class_names=names,
+    )
+    (tmp_path / 'net-summary.json').write_text(json.dumps({'input': spec.to_json(), 'class_names': names}))
+    expected = {'size': 8, 'resize': 9, 'channels': 3, 'mean': [1.5, 2, 3], 'std': [4, 5, 6], 'class_names': names}
+    for prefix in ('net', 'packed'):
+        assert main(['export-onnx', str(tmp_path / prefix), str(tmp_path / 'a.onnx'), '--no-verify']) == 0
+        metadata = {entry.key: json.loads(entry.value) for entry in onnx.load(str(tmp_path / 'a.onnx')).metadata_props}
+        assert metadata == expected
+    (tmp_path / 'net-summary.json').unlink()
+    assert main(['export-onnx', str(tmp_path / 'net'), str(tmp_path / 'a.onnx'), '--no-verify', '--input-shape', '1,3,8,8']) == 0
+    assert not onnx.load(str(tmp_path / 'a.onnx')).metadata_props
 
 
 def test_a_packed_network_becomes_a_model_without_being_converted_again(tmp_path, capsys):

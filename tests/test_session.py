@@ -1,7 +1,9 @@
 """Packed networks without MXNet: what a session computes, with any inputs, precision and threads."""
 
 import concurrent.futures
+import copy
 import hashlib
+import pickle
 import threading
 
 import numpy as np
@@ -148,3 +150,16 @@ def test_threads_that_share_a_session_get_separate_results(prefix):
 
 def test_a_prefix_may_be_of_bytes(prefix):
     assert_same(bmx.Session(bytes(prefix))(make_image()), reference.run(make_program(), [make_image()]))
+
+
+@pytest.mark.parametrize('copied', [copy.copy, copy.deepcopy, lambda session: pickle.loads(pickle.dumps(session))])
+def test_a_session_can_be_copied_and_pickled(prefix, copied, monkeypatch, tmp_path):
+    monkeypatch.chdir(prefix.parent)
+    session = bmx.Session(prefix.name, threads=3, check_finite=True, precision='fast')
+    monkeypatch.chdir(tmp_path.parent)  # the path of the files does not depend on the folder
+    other = copied(session)
+    assert_same(other(make_image()), session(make_image()))
+    assert repr(other) == repr(session)
+    with pytest.raises(bmx.UserError, match='not finite'):
+        other(np.full_like(make_image(), np.nan))
+    assert_same(copied(bmx.Session(make_program()))(make_image()), session(make_image()))

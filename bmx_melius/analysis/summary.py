@@ -153,6 +153,17 @@ class Summary:
             + self._totals()
         )
 
+    def _not_binary(self):
+        """Return a line about layers whose weights are binary and whose inputs are not, or none."""
+        layers = [layer.name for layer in self.layers if layer.bits == 1 and layer.activation_bits == FLOAT_BITS]
+        if not layers:
+            return []
+        shown = ', '.join(layers[:3]) + (f' and {len(layers) - 3} more' if len(layers) > 3 else '')
+        return [
+            f'warning: binary weights, but inputs that are not known to be signs, counted as FLOPs: {shown}. If they are signs, use '
+            'QActivation, or register the function with bmx.register_quantizer (docs/networks.md, "Other signs")'
+        ]
+
     def _totals(self):
         parameters = [
             f'{number:,} {word}'
@@ -166,6 +177,7 @@ class Summary:
                 f'OPs         {self.ops:,.0f} = BOPs / {BOPS_PER_OP} + FLOPs, convolutions only',
                 f'parameters  {" + ".join(parameters) or 0}',
                 f'size        {self.size_bytes:,} bytes = {self.size_bytes / 2**20:.2f} MB of {2**20:,} bytes',
+                *self._not_binary(),
             )
         )
 

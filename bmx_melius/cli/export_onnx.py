@@ -17,7 +17,8 @@ examples:
 
 Any ONNX runtime can run the model, in float arithmetic: signs and sums equal those of the network, but no runtime uses bit operations for
 them, and a binary weight takes one byte in the file and four in memory. For speed and size, deploy the packed network. Batch, height and
-width are not fixed.
+width are not fixed. Its metadata (metadata_props) holds class_names, mean, std, size, resize and channels, in JSON, if PREFIX-summary.json
+or the packed files have them; mean and std are those of pixels from 0 to 255.
 """
 
 
@@ -55,6 +56,8 @@ def run(arguments, output):
         packed = packed_prefix(source, arguments.input_shape, folder)
         program, _, input_names, output_order, _ = read_packed(packed)
     model = to_onnx(program, input_names, output_order)
+    for key, value in _metadata(source.description()).items():
+        model.metadata_props.add(key=key, value=value)
     deviation = _verify(model, program) if arguments.verify else None
     with replacing(arguments.model) as temporary, open(temporary, 'wb') as file:
         file.write(model.SerializeToString())
@@ -82,6 +85,13 @@ def run(arguments, output):
         )
     else:
         print('not verified' + (': ONNX Runtime is not installed (pip install onnxruntime)' if arguments.verify else ''), file=output)
+
+
+def _metadata(description):
+    """Return the metadata of the model by key, in JSON: the class names, and the preprocessing as in PREFIX-summary.json."""
+    spec, names = description.input_spec(), description.class_names()
+    content = {**(spec.to_json() if spec else {}), **({'class_names': names} if names else {})}
+    return {key: json.dumps(value, ensure_ascii=False) for key, value in content.items()}
 
 
 def _verify(model, program):

@@ -11,6 +11,8 @@
  * program can be run again. What cannot be checked: the sizes of arrays that are passed, and whether a program has
  * been destroyed.
  *
+ * Stack. The calling thread needs a stack of 256 KiB; with less, for example 64 KiB, a run may crash.
+ *
  * Threads. All functions can be called by several threads concurrently, also with the same program, which is never
  * changed; errors are separate for each thread. Only bmx_program_destroy requires that no other call uses the program.
  *

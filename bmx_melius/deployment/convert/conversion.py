@@ -11,6 +11,7 @@ from ...container import is_parameter_file, read_arrays
 from ...errors import UserError, last_line
 from ...exported import Description, Exported
 from ...preprocessing import InputSpec
+from ...reporting import LOG
 from ...symbol_json import SymbolJson
 from .conversion_report import Report
 from .packing import pack
@@ -149,6 +150,8 @@ def deploy(net: mx.gluon.HybridBlock, input_shape: InputShape) -> mx.gluon.Symbo
     except (RuntimeError, ValueError, mx.MXNetError) as error:  # not initialized, or an input that does not fit
         raise UserError(f'{type(net).__name__} does not run on an input of shape {input_shape}: {last_line(error)}') from error
     packed = pack(symbol_of(net, list(shapes)), arrays, shapes, verification=False, half=False)
+    if packed.report.float_signs:
+        LOG.warning('%s', packed.report.not_binary())
     block = mx.gluon.SymbolBlock(mx.sym.load_json(packed.symbol), [mx.sym.var(name) for name in packed.input_names])
     values = {name.partition(':')[2]: array for name, array in packed.arrays.items()}
     for name, parameter in block.collect_params().items():

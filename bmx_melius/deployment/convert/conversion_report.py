@@ -29,6 +29,8 @@ class Report:
         MXNet operator name -> number of its nodes that were converted.
     left : list of Left
         The nodes that remain MXNet operators.
+    float_signs : list of str
+        Layers with binary weights that are not computed by bit operations, because what they read is not known to be signs.
     unclear_thresholds : list of str
         Batch normalizations whose rounding in MXNet could not be determined: values next to their thresholds may get the other sign.
     half : bool
@@ -45,6 +47,7 @@ class Report:
     binary_layers: int
     converted: dict
     left: list
+    float_signs: list
     unclear_thresholds: list
     half: bool
     verification: 'Verification | None'
@@ -71,10 +74,26 @@ class Report:
         for reason, places in reasons.items():
             shown = ', '.join(places[:3]) + (f' and {len(places) - 3} more' if len(places) > 3 else '')
             lines.append(f'left to MXNet: {shown}: {reason}')
+        if self.left or self.packed_operators > 1:
+            lines.append(
+                'runs only in MXNet (SymbolBlock.imports, Module, predict, evaluate): Session, the C library, serve, score, export-c and '
+                'export-onnx need a network that became one packed operator and refuse this one'
+            )
+        if self.float_signs:
+            lines.append(f'warning: {self.not_binary()}')
         if self.unclear_thresholds:
             lines.append(f'rounding unclear at {", ".join(self.unclear_thresholds)}: signs next to the threshold may differ')
         lines.append(self._verified())
         return '\n'.join(lines)
+
+    def not_binary(self):
+        """Return a line about `float_signs`, with the way to make these layers binary."""
+        shown = ', '.join(self.float_signs[:3]) + (f' and {len(self.float_signs) - 3} more' if len(self.float_signs) > 3 else '')
+        return (
+            f'{self.binary_layers} binary layers; with binary weights, but not computed by bit operations: {shown}: what they read is not '
+            'known to be signs. If it is, use QActivation, or register the function with bmx.register_quantizer '
+            '(docs/networks.md, "Other signs")'
+        )
 
     def _verified(self):
         if self.verification is None:

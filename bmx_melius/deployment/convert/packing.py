@@ -105,6 +105,7 @@ def _pack(symbol, arrays, shapes, verification, half):
         converted=dict(
             collections.Counter(node.operator for node in network.graph.nodes if node.operator is not None and node not in kept)
         ),
+        float_signs=_float_signs(network, lowered_regions.values()),
         left=[Left(node.name, node.operator, reason) for node, reason in sorted(partition.reasons.items(), key=lambda pair: pair[0].index)],
         unclear_thresholds=folded.unclear,
         half=half,
@@ -124,6 +125,13 @@ def _sample(network):
             x = np.where(x >= 0, 1, -1 if signs[name] == 'sign' else 0).astype(np.float32)
         sample[name] = x
     return sample
+
+
+def _float_signs(network, lowered):
+    """Return the names of the layers whose weights are signs that are no binary layers in programs."""
+    binary = {node for part in lowered for node in part.binary_layers}
+    marked = (node for node in network.graph.nodes if node.marks.get(marks.ROLE) in (marks.CONVOLUTION, marks.DENSE))
+    return [node.name for node in marked if node not in binary and marks.is_sign(node.marks)]
 
 
 def _why_nothing(network, partition):

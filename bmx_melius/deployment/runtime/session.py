@@ -20,6 +20,10 @@ from .packed_files import Borders, read_packed
 class Session:
     """A packed network, ready to run without MXNet. Thread-safe.
 
+    Inputs must be finite: NaN and infinities give results that look valid but are meaningless, unless `check_finite` refuses them.
+
+    A session is pickled, and copied by `copy.deepcopy`, as the path of its files, which must exist where it is loaded.
+
     Parameters
     ----------
     network : str, os.PathLike or bmx_melius.deployment.program.program.Program
@@ -82,6 +86,8 @@ class Session:
         if precision not in PRECISIONS:
             raise UserError(f"precision must be 'exact', 'fast' or 'bf16', not {precision!r}")
         self._threads, self._check_finite = int(threads), check_finite
+        source = network if isinstance(network, Program) else os.path.abspath(network)
+        self._arguments = source, self._threads, check_finite, precision
         if isinstance(network, Program):
             program, words = network, network.to_words()
             self._name, self._description = 'program', Description({}, 'the program')
@@ -100,6 +106,9 @@ class Session:
             self._runner = Runner(program, words, precision)
         except ProgramError as error:
             raise ProgramError(f'{self._name}: {error}') from error
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return type(self), self._arguments
 
     def __repr__(self) -> str:
         """Return the network, the size of its inputs, and what computes it: ``Session(meliusnet22, 224x224, avx2, 2 threads)``."""
