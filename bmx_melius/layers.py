@@ -348,7 +348,7 @@ class BinaryConv2D(HybridBlock):
         if activation_bits is None or bits == FULL_PRECISION:
             activation_bits = bits
         check_quantizer(activation_method, activation_bits)
-        encoding = 'bit' if rounds_to_sign(activation_method, activation_bits) and pad_value == -1 else 'sign'
+        encoding = 'bit' if bits == 1 and rounds_to_sign(activation_method, activation_bits) and pad_value == -1 else 'sign'
         with self.name_scope():
             self.qact = self.activation(activation_bits, activation_method, threshold, encoding)
             self.qconv = self.convolution(channels, kernel_size, *geometry, encoding=encoding, **convolution)

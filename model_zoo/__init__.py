@@ -1,6 +1,6 @@
 """Model zoo of binary networks with the interface of GluonCV. Importing it also registers them with ``gluoncv.model_zoo.get_model``."""
 
-from . import alexnet, ensemble, larq, meliusnet, method_resnets, quicknet, resnet
+from . import alexnet, binary_weights, ensemble, larq, meliusnet, method_resnets, quicknet, resnet
 from .ensemble import get_members
 from .larq import from_larq, load_larq_parameters
 from .registry import (

@@ -1,12 +1,14 @@
 """Options of all networks of this zoo. The fields of these classes are keyword arguments of `get_model`."""
 
 import dataclasses
-from typing import Any, Mapping, Optional, Type
+from typing import Any, Mapping, Optional, Tuple, Type
 
 from mxnet.gluon import HybridBlock, nn
 
+from bmx_melius.errors import UserError
 from bmx_melius.layers import BinaryConv2D
-from bmx_melius.quantizers import CLIP_THRESHOLD
+from bmx_melius.methods.xnor_net import ScaledBinaryConv2D
+from bmx_melius.quantizers import CLIP_THRESHOLD, FULL_PRECISION
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,18 +48,15 @@ class LayerOptions:
     def binary_conv(self, channels: int, layer: Type[BinaryConv2D] = BinaryConv2D, kernel_size: int = 3, **arguments: Any) -> BinaryConv2D:
         """Return a binary convolution with `channels` filters, of the class `layer`.
 
-        `arguments` contain padding, strides, dilation and the arguments of a method (`model_zoo.method_resnets`); `conv_kwargs` override
-        them.
+        `arguments` contain padding, strides, dilation, prefix and the arguments of a method (`model_zoo.method_resnets`); `conv_kwargs`
+        override them.
         """
-        return layer(
-            channels,
-            kernel_size,
-            threshold=self.clip_threshold,
-            bits=self.bits,
-            weight_bits=self.weight_bits,
-            prefix='',
-            **{**arguments, **(self.conv_kwargs or {})},
-        )
+        layer, arguments = self.layer_and_arguments(layer, {'prefix': '', **arguments, **(self.conv_kwargs or {})})
+        return layer(channels, kernel_size, threshold=self.clip_threshold, bits=self.bits, weight_bits=self.weight_bits, **arguments)
+
+    def layer_and_arguments(self, layer: Type[BinaryConv2D], arguments: Mapping[str, Any]) -> Tuple[Type[BinaryConv2D], Mapping[str, Any]]:
+        """Return the class of a binary convolution and its arguments. Options that replace the quantizers of a network override this."""
+        return layer, arguments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,3 +73,60 @@ class NetworkOptions(LayerOptions):
 
     initial_layers: str = 'grouped_stem'
     init_features: int = 64
+
+
+APPROXIMATIONS = ('', 'binet', 'xnor')
+# Arguments of `BinaryConv2D` that `approximation='xnor'` determines.
+_SCALING = ('no_offset', 'apply_scaling', 'scaling_gradient')
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizerOptions(NetworkOptions):
+    """Options of networks whose binary layers may be quantized in another way, as by the flags of BMXNet-v2.
+
+    With these options `bits` may also be 2 to 16, the bits of the weights.
+
+    Attributes
+    ----------
+    activation_bits : int or None
+        Bits of the activations: 1 to 16, or 32 for real activations with quantized weights. None: as `bits`.
+    activation_method : str or None
+        Quantizer of the activations, see `bmx_melius.quantizers`. None: that of the network for 1 bit, ``round`` for 2 to 16 bits, and
+        ``relu`` for 32 bits.
+    weight_quantization : str or None
+        Quantizer of the weights. None: that of the network for 1 bit, ``dorefa`` for 2 to 16 bits.
+    approximation : str
+        ``binet``: weights scaled by the mean magnitude of their filter, with its gradient (Bi-Real Net); ``xnor``: results scaled by the
+        magnitudes of weights and inputs (`bmx_melius.ScaledBinaryConv2D`); empty: the layers of the network.
+    """
+
+    activation_bits: Optional[int] = None
+    activation_method: Optional[str] = None
+    weight_quantization: Optional[str] = None
+    approximation: str = ''
+
+    @property
+    def quantization(self) -> Optional[str]:
+        """Quantizer of the weights, or None for that of the network."""
+        if self.weight_quantization is None and 1 < self.bits < FULL_PRECISION:
+            return 'dorefa'
+        return self.weight_quantization
+
+    def layer_and_arguments(self, layer: Type[BinaryConv2D], arguments: Mapping[str, Any]) -> Tuple[Type[BinaryConv2D], Mapping[str, Any]]:
+        if self.approximation not in APPROXIMATIONS:
+            raise UserError(f'unknown approximation {self.approximation!r}; known: {", ".join(map(repr, APPROXIMATIONS))}')
+        if self.bits == FULL_PRECISION and self.activation_bits not in (None, FULL_PRECISION):
+            raise UserError(
+                f'activation_bits={self.activation_bits} with bits=32 is not supported; for real weights and binary activations use '
+                'bits=1 and weight_bits=32'
+            )
+        bits, method = self.activation_bits or self.bits, self.activation_method
+        if method is None and self.bits < FULL_PRECISION and bits > 1:
+            method = 'relu' if bits == FULL_PRECISION else 'round'
+        chosen = {'activation_bits': self.activation_bits, 'activation_method': method, 'quantization': self.quantization}
+        arguments = {**arguments, **{name: value for name, value in chosen.items() if value is not None}}
+        if self.approximation == 'xnor':
+            return ScaledBinaryConv2D, {name: value for name, value in arguments.items() if name not in _SCALING}
+        if self.approximation == 'binet':
+            arguments.update(apply_scaling=True, scaling_gradient=True)
+        return layer, arguments

@@ -14,7 +14,7 @@ from bmx_melius.channels import ChannelShuffle, GroupedConv2D
 from bmx_melius.errors import UserError
 
 from .blocks import BLOCKS
-from .layer_options import NetworkOptions
+from .layer_options import QuantizerOptions
 from .padding import padded_features
 from .registry import register
 from .stems import add_stem
@@ -38,7 +38,8 @@ class Architecture:
     block : str
         A key of `model_zoo.blocks.BLOCKS`: ``improvement``, ``dense`` or ``naive``.
     pool_first : bool
-        Whether a transition has max pooling before its convolution (the paper), or average pooling after it (DenseNet).
+        Whether a transition has max pooling before its convolution (the paper), or average pooling after it (DenseNet); pooling before the
+        ReLU saves three quarters of its operations.
     """
 
     block_numbers: Tuple[int, ...]
@@ -54,9 +55,15 @@ class Architecture:
         if self.block not in BLOCKS:
             raise UserError(f'unknown block {self.block!r}; known: {", ".join(BLOCKS)}')
 
+    @property
+    def downsample_structure(self) -> str:
+        """Layers of a transition, as in `Options.downsample_structure` (paper, section 3.1)."""
+        shuffle, groups = (f'cs:{SHUFFLE_GROUPS},', f':{self.groups}') if self.groups > 1 else ('', '')
+        return f'bn,max_pool,relu,{shuffle}fp_conv{groups}' if self.pool_first else f'bn,relu,{shuffle}fp_conv{groups},pool'
+
 
 @dataclasses.dataclass(frozen=True)
-class Options(NetworkOptions):
+class Options(QuantizerOptions):
     """Arguments of `model_zoo.get_model` for all networks of this family.
 
     Attributes
@@ -68,11 +75,16 @@ class Options(NetworkOptions):
     dilations : tuple of int or None
         Dilation of the binary convolutions per stage, as in dilated networks for segmentation. The map is not halved before a stage with
         a dilation above 1. None: 1 in all stages.
+    downsample_structure : str or None
+        Layers of a transition, separated by commas: ``bn``, ``relu``, ``max_pool``, ``pool`` (average), ``cs`` (channel shuffle),
+        ``fp_conv`` (full-precision 1x1 convolution) and ``q_conv`` (binary one); ``cs:N`` and ``fp_conv:N`` have N groups. None: those of
+        the network, ``bn,max_pool,relu,fp_conv`` for MeliusNet-22.
     """
 
     growth_rate: int = 64
     stem_pool: int = 3
     dilations: Optional[Tuple[int, ...]] = None
+    downsample_structure: Optional[str] = None
 
 
 ARCHITECTURES = {
@@ -153,9 +165,9 @@ class MeliusNet(HybridBlock):
                 features.add(stage)
                 if number < stages:
                     width = _transition_width(architecture.transitions[number - 1], channels)
-                    pool = None if dilations[number] > 1 else 'max' if architecture.pool_first else 'avg'
-                    features.add(_transition(channels, width, architecture.groups, options.norm, pool))
-                    channels, stride = width, stride * (2 if pool else 1)
+                    structure = _parsed(options.downsample_structure or architecture.downsample_structure, dilations[number] > 1)
+                    features.add(_transition(channels, width, structure, options))
+                    channels, stride = width, stride * 2 ** sum(name in _POOLS for name, _ in structure)
             features.add(options.norm(), nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Flatten())
             self.features = padded_features(features, stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=channels)
@@ -167,39 +179,66 @@ class MeliusNet(HybridBlock):
 def _transition_width(width_or_fraction, channels):
     if width_or_fraction >= 1:
         return int(width_or_fraction)
-    width = int(round(channels * width_or_fraction / WIDTH_MULTIPLE)) * WIDTH_MULTIPLE
+    kept = channels // (1 / width_or_fraction)  # rounded as in BMXNet-v2, which divides by a reduction
+    width = int(round(kept / WIDTH_MULTIPLE)) * WIDTH_MULTIPLE
     if width <= 0:
         raise UserError(f'the transition {width_or_fraction} leaves none of {channels} channels, rounded to a multiple of {WIDTH_MULTIPLE}')
     return width
 
 
-def _transition(channels, width, groups, norm, pool):
-    """Return the layers of a transition, for `pool` in ``max``, ``avg`` and None (no pooling).
+_POOLS = ('max_pool', 'pool')
+# Layer of a transition -> its groups, if it is not said how many; None: it has none.
+_TRANSITION_LAYERS = {'bn': None, 'relu': None, 'max_pool': None, 'pool': None, 'cs': SHUFFLE_GROUPS, 'fp_conv': 1, 'q_conv': None}
 
-    ``max``: BN, 2x2 max pooling, ReLU and a 1x1 convolution (paper, section 3.1); pooling before the ReLU saves three quarters of its
-    operations. ``avg``: BN, ReLU, a 1x1 convolution and 2x2 average pooling, as in DenseNet.
-    """
+
+def _parsed(structure, keeps_size):
+    """Return the layers of a transition, pairs of name and groups; without pooling if it keeps the size of the map."""
+    layers = []
+    for text in structure.split(','):
+        name, colon, number = text.strip().partition(':')
+        groups = _TRANSITION_LAYERS.get(name)
+        if name not in _TRANSITION_LAYERS or (colon and (groups is None or not number.isdigit() or not int(number))):
+            raise UserError(f'downsample_structure {structure!r}: {text!r} is not one of {", ".join(_TRANSITION_LAYERS)}, cs:N, fp_conv:N')
+        layers.append((name, int(number) if colon else groups))
+    convolutions = sum(name.endswith('conv') for name, _ in layers)
+    if convolutions != 1:
+        raise UserError(f'downsample_structure {structure!r}: it must have one fp_conv or q_conv, not {convolutions}')
+    return [(name, groups) for name, groups in layers if not (keeps_size and name in _POOLS)]
+
+
+def _transition(channels, width, structure, options):
+    """Return the layers of a transition from `channels` to `width` channels."""
     layers = nn.HybridSequential(prefix='')
-    layers.add(norm())
-    if pool == 'max':
-        layers.add(nn.MaxPool2D(pool_size=2, strides=2))
-    layers.add(nn.Activation('relu'))
-    if groups > 1:
-        if channels % SHUFFLE_GROUPS or channels % groups or width % groups:
+    for name, groups in structure:
+        if channels % (groups or 1) or (name == 'fp_conv' and width % groups):
             raise UserError(
-                f'a transition from {channels} to {width} channels cannot have {groups} groups: both must be multiples of this number, '
-                f'and the first also of the {SHUFFLE_GROUPS} groups of the channel shuffle'
+                f'a transition from {channels} to {width} channels cannot have {groups} groups in {name}: these must be multiples of it'
             )
-        layers.add(ChannelShuffle(SHUFFLE_GROUPS), GroupedConv2D(width, kernel_size=1, groups=groups, use_bias=False))
-    else:
-        layers.add(nn.Conv2D(width, kernel_size=1, use_bias=False))
-    if pool == 'avg':
-        layers.add(nn.AvgPool2D(pool_size=2, strides=2))
+        if name == 'bn':
+            layers.add(options.norm())
+        elif name == 'relu':
+            layers.add(nn.Activation('relu'))
+        elif name == 'max_pool':
+            layers.add(nn.MaxPool2D(pool_size=2, strides=2))
+        elif name == 'pool':
+            layers.add(nn.AvgPool2D(pool_size=2, strides=2))
+        elif name == 'cs':
+            layers.add(ChannelShuffle(groups))
+        elif name == 'q_conv':
+            layers.add(options.binary_conv(width, kernel_size=1, in_channels=channels))
+        elif groups > 1:
+            layers.add(GroupedConv2D(width, kernel_size=1, groups=groups, use_bias=False))
+        else:
+            layers.add(nn.Conv2D(width, kernel_size=1, use_bias=False))
+        channels = width if name.endswith('conv') else channels
     return layers
 
 
 for _name, _architecture in ARCHITECTURES.items():
     register(_name, MeliusNet, _architecture, OPTIONS.get(_name, Options()), alias=ALIASES.get(_name))
 
-# A network of any size, whose architecture is also given by arguments of get_model; these are the defaults.
-register('meliusnet_flex', MeliusNet, Architecture((4, 4, 4, 3), (1 / 2, 1 / 2, 1 / 2)), Options(), flexible=True)
+# Networks of any size, whose architecture is also given by arguments of get_model; these are the defaults.
+_HALVES = (1 / 2, 1 / 2, 1 / 2)
+register('meliusnet_flex', MeliusNet, Architecture((4, 4, 4, 3), _HALVES), Options(), flexible=True)
+_DENSE = Architecture((6, 6, 6, 5), _HALVES, block='dense')
+register('binary_densenet_flex', MeliusNet, _DENSE, Options(), alias='densenet_flex', flexible=True)

@@ -271,6 +271,7 @@ def get_model(
         return build(name, classes or _CLASSES, **kwargs)
     if network is None and name.lower() in gluoncv.model_zoo.get_model_list():
         if not pretrained:
+            _note_binary_network(name)
             return _of_gluoncv(name, classes=classes or _CLASSES, ctx=ctx, root=root, **kwargs)
         published = _of_gluoncv(name, pretrained=True, ctx=ctx, root=root, **kwargs)
         return _with_classes(published, f'GluonCV {name}', classes, ctx, functools.partial(_of_gluoncv, name, **kwargs))
@@ -310,6 +311,13 @@ def _with_classes(published, source, classes, ctx, make):
     LOG.warning('%s: %s', source, loaded)
     net.collect_params().reset_ctx(ctx)
     return net
+
+
+def _note_binary_network(name):
+    """Log a warning if a network of GluonCV has the name of a binary network of BMXNet-v2."""
+    binary = _NETWORKS.get(_key(f'binary_{name}')) or _NETWORKS.get(_key(f'binary_{name}'.replace('_bn', '')))
+    if binary:
+        LOG.warning("%s is GluonCV's full-precision network; the binary one of BMXNet-v2 is %s", name.lower(), binary.name)
 
 
 def _of_gluoncv(name, **kwargs):

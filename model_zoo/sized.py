@@ -26,7 +26,7 @@ class SizedNetwork(HybridBlock):
 
     def __init__(self, input_size: Optional[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._input_size = input_size
+        self.input_size = input_size
 
     def forward(self, x, *args):
         self._check_size(x)
@@ -37,7 +37,7 @@ class SizedNetwork(HybridBlock):
         super().infer_shape(*args)
 
     def _check_size(self, x):
-        size = self._input_size
+        size = self.input_size
         if size and isinstance(x, mx.nd.NDArray) and x.shape[2:] != (size, size):
             raise UserError(
                 f'this network has parameters for each position of a map and was built for images of {size} x {size}, not '

@@ -4,8 +4,15 @@ from model_zoo import get_model_list
 from model_zoo.method_resnets import METHODS
 from model_zoo.registry import takes_option
 
-SIZED = ('alexnet_xnor', 'resnet18_xnorpp', 'resnet34_xnorpp')  # networks that accept one size of images
-DEEPER = {'quicknet_large', 'resnet34_benn', *(pattern.format(34) for pattern in METHODS)}
+SIZED = (
+    'alexnet_xnor',
+    'binary_alexnet',
+    *(f'binary_vgg{depth}' for depth in (11, 13, 16, 19)),
+    'resnet18_xnorpp',
+    'resnet34_xnorpp',
+)  # networks that accept one size of images
+DEEPER = {'quicknet_large', 'resnet34_benn', 'binet34', 'resnet_e2_34', 'binary_resnet34_v1', 'binary_resnet34_v2'}
+DEEPER |= {*(pattern.format(34) for pattern in METHODS), 'binary_vgg13', 'binary_vgg16', 'binary_vgg19'}
 OF_ONE_DEPTH = [name for name in get_model_list() if name not in DEEPER]
 NARROW = ('abcnet', 'groupnet', 'cbcn', 'benn', 'bwn', 'ttq', 'dorefa', 'hwgq', 'lqnet', 'syq')  # methods that take much time
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from bmxnet_v2_networks import Calibration, Reference
 from mxnet import nd
+from networks import DEEPER
 from reference_network import read_reference_network
 
 from bmx_melius import UserError, load_reference_parameters
@@ -19,6 +20,8 @@ from model_zoo import get_model
 
 DATA = Path(__file__).parent / 'data'
 NAMES = json.loads(gzip.decompress((DATA / 'reference_parameter_names.json.gz').read_bytes()))
+# Further networks of the authors' zoo: arguments there and here, and structural name, full name and shape of each parameter.
+ZOO = json.loads(gzip.decompress((DATA / 'bmxnet_v2_zoo.json.gz').read_bytes()))
 LARGE = ('meliusnet42/grouped_stem', 'meliusnet59/grouped_stem')
 
 
@@ -71,6 +74,26 @@ def test_every_parameter_finds_its_place_and_the_logits_are_those_of_the_restate
     expected = Reference(by_structural_name)(x).asnumpy()
     assert 0.1 < expected.std() < 10
     np.testing.assert_allclose(net(x).asnumpy(), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize('naming', [0, 1], ids=['structural', 'exported'])
+@pytest.mark.parametrize(
+    'row',
+    [pytest.param(row, marks=pytest.mark.long if row['name'] in DEEPER else ()) for row in ZOO],
+    ids=lambda row: ' '.join((row['name'], *map(str, row['options'].values()))),
+)
+def test_networks_with_options_of_the_authors_zoo_give_the_logits_of_the_restated_ones(row, naming, tmp_path):
+    arrays, by_full_name = random_checkpoint(row['parameters'], naming)
+    by_structural_name = {structural: by_full_name[full] for structural, full, _ in row['parameters']}
+    pooled = row['name'].startswith('binet') or row['arguments'].get('use_pooling', False)
+    x = nd.array(np.random.RandomState(1).standard_normal((2, 3, *(row['options'].get('input_size', 32),) * 2)))
+    Calibration(by_structural_name, pooled)(x)
+    mx.nd.save(str(tmp_path / 'reference.params'), arrays)
+    net = get_model(row['name'], classes=10, **row['options'])
+    load_reference_parameters(net, str(tmp_path / 'reference.params'))
+    expected = Reference(by_structural_name, pooled)(x).asnumpy()
+    assert expected.std() > 0.1
+    np.testing.assert_allclose(net(x).asnumpy(), expected, atol=3e-4 * max(1, abs(expected).max()))
 
 
 WRONG_NETWORKS = [  # the network of the file, another, and the first difference by structural and by full names

@@ -11,7 +11,7 @@ from mxnet import nd
 from mxnet.gluon import nn
 from networks import of_size
 
-from bmx_melius import UserError
+from bmx_melius import BinaryConv2D, ScaledBinaryConv2D, UserError
 from model_zoo import get_model, get_model_list
 from model_zoo.blocks import BLOCKS
 from model_zoo.layer_options import LayerOptions
@@ -104,6 +104,72 @@ def test_get_model_builds_networks_of_gluoncv():
     assert type(net) is type(gluoncv.model_zoo.get_model('mobilenet0.5')) and net.output.weight.shape[0] == 3
 
 
+def test_a_network_of_gluoncv_with_the_name_of_a_binary_one_of_bmxnet_is_noted(caplog):
+    for name, binary in (('resnet18_v1', 'binary_resnet18_v1'), ('VGG11_bn', 'binary_vgg11'), ('mobilenet0.5', None)):
+        caplog.clear()
+        get_model(name, classes=3)
+        assert [record.getMessage().rpartition(' is ')[2] for record in caplog.records] == ([binary] if binary else [])
+
+
+OPTIONS = [  # options as by flags of BMXNet-v2, and facts of the binary layers: activation (bits, method), weights (bits, method), scaling
+    ('meliusnet_flex', {}, (1, 'sign'), (1, 'sign'), False),
+    ('meliusnet_flex', {'activation_bits': 2}, (2, 'round'), (1, 'sign'), False),
+    ('meliusnet_flex', {'activation_bits': 32}, (32, 'relu'), (1, 'sign'), False),
+    ('meliusnet_flex', {'bits': 2}, (2, 'round'), (2, 'dorefa'), False),
+    ('meliusnet_flex', {'bits': 2, 'activation_bits': 1, 'activation_method': 'approx_sign'}, (1, 'approx_sign'), (2, 'dorefa'), False),
+    ('meliusnet_flex', {'weight_quantization': 'approx_sign'}, (1, 'sign'), (1, 'approx_sign'), False),
+    ('meliusnet_flex', {'approximation': 'binet'}, (1, 'sign'), (1, 'sign'), True),
+    ('meliusnet_flex', {'approximation': 'xnor'}, (1, 'sign'), (1, 'sign'), True),
+    ('birealnet18', {'approximation': 'xnor'}, (1, 'approx_sign'), (1, 'sign'), True),
+]
+
+
+@pytest.mark.parametrize('name, options, activation, weights, scaling', OPTIONS)
+def test_options_replace_the_quantizers_of_all_binary_layers(name, options, activation, weights, scaling):
+    flex = {'block_numbers': (1, 1), 'transitions': (0.5,)} if name == 'meliusnet_flex' else {}
+    net = get_model(name, classes=3, init_features=32, initial_layers='thumbnail', **flex, **options)
+    layers = []
+    net.apply(lambda block: layers.append(block) if isinstance(block, BinaryConv2D) else None)
+    assert len(layers) >= 4
+    for layer in layers:
+        assert (layer.qact.bits, layer.qact.method) == activation
+        settings = layer.qconv.binarization
+        assert ((settings.bits, settings.quantization), settings.apply_scaling) == (weights, scaling)
+        assert isinstance(layer, ScaledBinaryConv2D) == (options.get('approximation') == 'xnor')
+    net.initialize()
+    assert net(nd.random.normal(shape=(1, 3, 16, 16))).shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    'name, options, message',
+    [
+        ('meliusnet22', {'approximation': 'abc'}, "unknown approximation 'abc'"),
+        ('meliusnet22', {'bits': 32, 'activation_bits': 1}, 'use bits=1 and weight_bits=32'),
+        ('meliusnet22', {'downsample_structure': 'bn,conv'}, "'conv' is not one of bn, relu"),
+        ('meliusnet22', {'downsample_structure': 'bn,relu'}, 'must have one fp_conv or q_conv, not 0'),
+        ('meliusnet22', {'downsample_structure': 'fp_conv:0'}, "'fp_conv:0' is not one of"),
+        ('meliusnet22', {'downsample_structure': 'fp_conv:7'}, 'cannot have 7 groups in fp_conv'),
+        ('resnet_e18', {'slices': 3}, 'slices must be 1, 2, 4 or 8'),
+        ('binet18', {'slices': 2}, 'for networks whose blocks have one convolution'),
+        ('resnet_e18', {'binary_shortcut': True, 'shortcut_groups': 2}, 'shortcut_groups=2'),
+    ],
+)
+def test_options_that_make_no_network_are_refused(name, options, message):
+    with pytest.raises(UserError, match=message):
+        get_model(name, classes=3, **options)
+
+
+def test_downsample_structure_replaces_the_layers_of_transitions():
+    structure = 'bn,q_conv,relu,cs:4,fp_conv:2'
+    with pytest.raises(UserError, match='must have one'):
+        get_model('meliusnet_flex', block_numbers=(1, 1), transitions=(0.5,), downsample_structure=structure)
+    net = get_model(
+        'densenet_flex', block_numbers=(1, 1), transitions=(0.5,), downsample_structure='bn,relu,cs:4,fp_conv:2,pool', classes=3
+    )
+    transition = [type(layer).__name__ for layer in net.features[5]]
+    assert transition == ['BatchNorm', 'Activation', 'ChannelShuffle', 'GroupedConv2D', 'AvgPool2D']
+
+
 def test_unknown_names_and_missing_weights_are_refused_with_the_known_ones():
     with pytest.raises(ValueError, match='unknown network .*meliusnet23.*meliusnet22.*meliusneta'):
         get_model('meliusnet23')
@@ -117,7 +183,7 @@ def test_unknown_names_and_missing_weights_are_refused_with_the_known_ones():
 
 @pytest.mark.parametrize('name', get_model_list())
 def test_a_wrong_argument_is_named_with_those_that_the_network_takes(name):
-    with pytest.raises(UserError, match=f'^{name} takes no argument depth, width; known: .*initial_layers.*prefix'):
+    with pytest.raises(UserError, match=f'^{name} takes no argument depth, width; known: .*bits.*prefix'):
         get_model(name, depth=3, bits=1, width=2)
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import tempfile
 
-from ..arguments import positive_int, shape
+from ..arguments import json_object, positive_int, shape
 from ..errors import UserError
 from ..exported import Exported
 from .options import add_json_flag, shape_of_input
@@ -13,6 +13,7 @@ from .options import add_json_flag, shape_of_input
 _EXAMPLES = """\
 examples:
   bmx-melius import-bmxnet meliusnet22-0120.params meliusnet22 --model meliusnet22
+  bmx-melius import-bmxnet resnet18_e1_1bit_best.params resnet --model resnet18_e1 --model-options '{"binary_shortcut": true}'
   bmx-melius import-bmxnet binarized_lenet5-symbol.json lenet5 --input-shape 1,1,28,28
   bmx-melius import-bmxnet binarized_lenet5-symbol.json lenet5-packed --input-shape 1,1,28,28 --to packed
 
@@ -36,6 +37,12 @@ def add_parser(commands):
     parser.add_argument('prefix', metavar='PREFIX', help='prefix of the files to write')
     parser.add_argument('--model', metavar='NAME', help='network of the zoo of the checkpoint (bmx-melius info lists them)')
     parser.add_argument('--initial-layers', metavar='STEM', help='stem of that network (default: inferred from the checkpoint)')
+    parser.add_argument(
+        '--model-options',
+        type=json_object,
+        metavar='JSON',
+        help='further arguments of get_model for that network, which a file does not tell',
+    )
     parser.add_argument('--classes', type=positive_int, metavar='N', help='classes of that network (default: inferred from the checkpoint)')
     parser.add_argument(
         '--params', metavar='PARAMS', help='parameters of a converted pair (default: the file with the prefix of the symbol)'
@@ -55,8 +62,8 @@ def add_parser(commands):
 def run(arguments, output):
     """Import the network and print a report."""
     converted_pair = arguments.file.endswith('.json')
-    expected = ('input_shape', 'params') if converted_pair else ('model', 'initial_layers', 'classes')
-    for name in ('model', 'initial_layers', 'classes', 'input_shape', 'params'):
+    expected = ('input_shape', 'params') if converted_pair else ('model', 'initial_layers', 'classes', 'model_options')
+    for name in ('model', 'initial_layers', 'classes', 'model_options', 'input_shape', 'params'):
         if name not in expected and getattr(arguments, name) is not None:
             raise UserError(
                 f'--{name.replace("_", "-")} does not go with {arguments.file}: it is for '
@@ -86,7 +93,7 @@ def run(arguments, output):
 
 
 def _import_checkpoint(arguments, target):
-    from model_zoo import get_model
+    from model_zoo import get_model, takes_option
 
     from ..container import read_parameters
     from ..importers.bmxnet_v2 import load_reference_parameters, reference_options
@@ -95,11 +102,14 @@ def _import_checkpoint(arguments, target):
 
     if not arguments.model:
         raise UserError(f'which network is {arguments.file}? Give --model NAME, or the binarized_NAME-symbol.json of a converted pair')
-    model = {'name': arguments.model, **reference_options(arguments.file)}
+    found = {
+        name: value for name, value in reference_options(arguments.file).items() if name == 'classes' or takes_option(arguments.model, name)
+    }
+    model = {'name': arguments.model, **found, **(arguments.model_options or {})}
     model.update({name: getattr(arguments, name) for name in ('initial_layers', 'classes') if getattr(arguments, name) is not None})
     net = get_model(**model)
     matched = load_reference_parameters(net, arguments.file)
-    spec = InputSpec()
+    spec = InputSpec(size=getattr(net, 'input_size', None) or InputSpec().size)
     export_imported(net, target, model, spec)
     return {'model': model, 'matched': matched, 'copies': len(read_parameters(arguments.file)) - len(matched)}, (1, *spec.shape)
 

@@ -23,7 +23,9 @@ _DUPLICATE = 'current_stage.'
 _KINDS = ('weight', 'bias', 'gamma', 'beta', 'running_mean', 'running_var')
 # Weight shape of the first convolution -> initial_layers.
 _STEMS = {(32, 3, 3, 3): 'grouped_stem', (64, 3, 7, 7): 'imagenet', (64, 3, 3, 3): 'thumbnail'}
-_SIZE = 64  # pixels; an image size that all networks accept, small so that shape inference is quick
+_SIZE = 64  # pixels; an image size that all networks but those of one size accept, small so that shape inference is quick
+_HIDDEN = re.compile(r'features\.|_qdense')  # fully connected layers before that of the classes
+_STAGE = re.compile(r'stage\d+')
 _SECTIONS = re.compile(r'(features|layer\d+|finalize|output)\.')
 
 
@@ -85,10 +87,10 @@ def reference_options(filename):
     Returns a dict without the arguments that cannot be inferred. Raises `UserError` if the file cannot be read.
     """
     options = {}
-    for array in _read(filename).values():
+    for key, array in _read(filename).items():
         if array.shape in _STEMS:
             options.setdefault('initial_layers', _STEMS[array.shape])
-        elif array.ndim == 2:  # the output layer's weight is the only matrix
+        elif array.ndim == 2 and not _HIDDEN.search(key):
             options['classes'] = array.shape[0]
     return options
 
@@ -104,10 +106,13 @@ def _read(filename):
 
 
 def _match_full_names(net, arrays, filename):
-    names = {key: key.partition(':')[2] for key in arrays}
-    # All names have the prefix of the network, except those of the output layer of ResNetE, created outside of its name scope.
+    # Binary layers of shortcuts have no number there.
+    names = {key: key.partition(':')[2].replace('_sc_qconv_', '_sc_qconv0_') for key in arrays}
+    # All names have the prefix of the network, except those of layers created outside of its name scope: the output layer of ResNetE, and
+    # all layers of ResNet and BiNet, whose names begin with those of stages and layers.
     ((network, _),) = collections.Counter(name.partition('_')[0] for name in names.values()).most_common(1)
-    keys = {name[len(network) + 1 :] if name.startswith(f'{network}_') else name: key for key, name in names.items()}
+    prefix = '' if _STAGE.fullmatch(network) else f'{network}_'
+    keys = {name[len(prefix) :] if name.startswith(prefix) else name: key for key, name in names.items()}
     shapes = _shapes(net)
     parameters = {name[len(net.prefix) :]: name for name in shapes}
     for own, name in parameters.items():
@@ -166,12 +171,13 @@ def _flow_order(key):
     """Return a sort key of a structural name: features, layer0, layer1, ..., finalize, output; numbers in numeric order."""
     section = ('features', 'layer', 'finalize', 'output').index(re.match('[a-z]+', key).group())
     parts = re.split(r'\.|(?<=layer)(?=\d)', key)
-    return section, [(0, int(part), '') if part.isdigit() else (1, 0, part) for part in parts]
+    return section, [(0, int(part), '') if part.isdigit() else (2 if part == 'downsample' else 1, 0, part) for part in parts]
 
 
 def _shapes(net):
     """Return the shapes of the parameters by name, in order, by shape inference: deferred ones are still unknown."""
-    graph = Graph.read(net, (1, 3, _SIZE, _SIZE))
+    size = getattr(net, 'input_size', None) or _SIZE
+    graph = Graph.read(net, (1, 3, size, size))
     inferred = {node.name: node.shape for node in graph.parameters + graph.statistics}
     return {name: inferred[name] for name in net.collect_params()}
 
