@@ -29,8 +29,8 @@ class HorovodWorkers(Workers):
         hvd.init()
         self._hvd, self.rank, self.count = hvd, hvd.rank(), hvd.size()
 
-    def devices(self, num_gpus):
-        if num_gpus > 1:
+    def devices(self, num_gpus, gpus=None):
+        if num_gpus > 1 or gpus:
             raise UserError(f'--num-gpus {num_gpus}: with --kvstore horovod each process trains on one device; start more processes')
         return [mx.gpu(self._hvd.local_rank())] if num_gpus else [mx.cpu()]
 

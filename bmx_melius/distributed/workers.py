@@ -29,9 +29,9 @@ class Workers:
     def __exit__(self, *exception):
         pass
 
-    def devices(self, num_gpus):
-        """Return the devices of this worker, a list of `mx.Context`; ``num_gpus=0`` selects the CPU."""
-        return [mx.gpu(number) for number in range(num_gpus)] or [mx.cpu()]
+    def devices(self, num_gpus, gpus=None):
+        """Return the devices of this worker, a list of `mx.Context`: `gpus`, or the first ones; ``num_gpus=0`` selects the CPU."""
+        return [mx.gpu(number) for number in gpus or range(num_gpus)] or [mx.cpu()]
 
     def make_trainer(self, parameters, optimizer, arguments):
         """Return a `gluon.Trainer` whose `step` sums gradients over all devices and workers."""

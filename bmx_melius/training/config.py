@@ -21,6 +21,15 @@ class NetworkConfig:
     clip_threshold: Optional[float] = None
     bits: Optional[int] = 1  # None: the network has no such option, as those of GluonCV
     weight_bits: Optional[int] = 1
+    activation_bits: Optional[int] = None
+    activation_method: Optional[str] = None
+    weight_quantization: Optional[str] = None
+    approximation: Optional[str] = None
+    downsample_structure: Optional[str] = None
+    slices: Optional[int] = None
+    shortcut_groups: Optional[int] = None
+    binary_shortcut: Optional[bool] = None
+    strided_shortcut: Optional[bool] = None
     last_gamma: bool = False
     model_options: Dict[str, Any] = dataclasses.field(default_factory=dict)
     ensemble_training: Optional[str] = None  # 'joint' for an ensemble, None for other networks
@@ -142,6 +151,7 @@ class OutputConfig:
     log_interval: int = 50
     track_flips: bool = False
     tensorboard: bool = False
+    write_summary: Optional[str] = None
     logging_file: Optional[str] = None
 
     def __post_init__(self):
@@ -165,6 +175,8 @@ class RunConfig:
     objective: ObjectiveConfig
     output: OutputConfig
     num_gpus: int = 0
+    gpus: Optional[List[int]] = None  # None: the first `num_gpus` ones
+    interrupt_at: Optional[int] = None
     kvstore: str = 'device'
     seed: int = 0
     resume: bool = False

@@ -12,13 +12,32 @@ from .presets import AUTO, BAGGING, DEFAULT, ENSEMBLE_TRAININGS, PRESETS, preset
 
 KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync', 'horovod')
 
-# Flags of GluonCV's scripts for features that this program does not have.
+# Flags of GluonCV's and BMXNet-v2's scripts for features that this program does not have, or that have another name.
 REFUSED = {
     '--use-dali': 'NVIDIA DALI is not supported; record files are read by MXNet (--use-rec)',
     '--dali-cpu': 'NVIDIA DALI is not supported; record files are read by MXNet (--use-rec)',
     '--use_se': 'no network of this zoo has squeeze-and-excitation layers',
     '--use-gn': 'group normalization is not implemented',
-    '--batch-norm': 'every network of this zoo has batch normalization',
+    '--batch-norm': 'the networks of this zoo have batch normalization; for binary_vgg11 use --model-options \'{"batch_norm": true}\'',
+    # of BMXNet-v2's image_classification.py
+    '--epochs': 'use --num-epochs',
+    '--data-path': 'use --data-dir',
+    '--num-worker': 'use -j',
+    '--cpu': 'leave it out: without --num-gpus and --gpus the CPU trains',
+    '--prefix': 'use --save-dir',
+    '--log': 'use --logging-file',
+    '--lr-steps': 'use --lr-decay-epoch',
+    '--start-epoch': 'use --resume-epoch with --resume-params, or --resume for an interrupted run',
+    '--progress': 'leave it out: the remaining time is shown on the screen',
+    '--plot-network': 'leave it out: SAVE_DIR/network.pdf is drawn if graphviz is installed; bmx-melius summary prints a table',
+    '--profile': 'use a profiler such as py-spy',
+    '--builtin-profiler': 'call mxnet.profiler in a script',
+    '--test-run': 'use --dry-run, which checks flags, files and network without training, or --num-epochs 1 --dataset dummy',
+    '--reduction': 'use --model meliusnet_flex or binary_densenet_flex with --model-options \'{"transitions": [0.5, 0.4, 0.5]}\'',
+    '--growth-rate': 'use --model-options \'{"growth_rate": 64}\'',
+    '--init-features': 'use --model-options \'{"init_features": 64}\'',
+    '--block-config': 'use --model-options \'{"block_numbers": [4, 5, 4, 4]}\' of meliusnet_flex or binary_densenet_flex',
+    '--dilated': 'use --model-options \'{"dilations": [1, 1, 2, 4]}\'',
 }
 
 PROGRAM = 'train_imagenet.py'
@@ -88,9 +107,9 @@ def _add_network_flags(group, zoo):
     group.add_argument(
         '--bits',
         type=int,
-        choices=(1, 32),
-        help='1: quantized activations and weights, with 2 bits where the network has 2; 32: the float twin of the network'
-        f'{_default("bits")}',
+        choices=(*range(1, 9), 32),
+        help='1: quantized activations and weights, with 2 bits where the network has 2; 2 to 8: of MeliusNet, BinaryDenseNet and ResNetE; '
+        f'32: the float twin of the network{_default("bits")}',
     )
     group.add_argument(
         '--weight-bits',
@@ -99,6 +118,7 @@ def _add_network_flags(group, zoo):
         help='bits of weights; 32 with binary activations is the first stage of two-stage training, whose second stage takes the '
         'weights by --resume-params (default: --bits)',
     )
+    _add_bmxnet_flags(group)
     group.add_argument(
         '--last-gamma',
         action='store_true',
@@ -132,6 +152,71 @@ def _add_network_flags(group, zoo):
         help='data type of the network, where MXNet supports it (float16: on GPUs); the loss, normalization and the master weights of the '
         'optimizer stay float32 (default: %(default)s)',
     )
+
+
+def _add_bmxnet_flags(group):
+    """Add options of MeliusNet, BinaryDenseNet and residual networks that are flags in BMXNet-v2, whose names are accepted, too."""
+    group.add_argument(
+        '--activation-bits',
+        '--bits-a',
+        type=int,
+        choices=(*range(1, 9), 32),
+        help='bits of activations, if not --bits; 32: real activations',
+    )
+    group.add_argument(
+        '--activation-method',
+        type=_quantizer,
+        metavar='NAME',
+        help='quantizer of activations: sign (also det_sign), approx_sign, round, dorefa, and with --activation-bits 32 relu, clip, '
+        'leaky_clip, identity (default: that of the network, with several bits round, with 32 relu)',
+    )
+    group.add_argument(
+        '--weight-quantization',
+        type=_quantizer,
+        metavar='NAME',
+        help='quantizer of weights: sign (also det_sign), approx_sign, dorefa (default: that of the network, with several bits dorefa)',
+    )
+    group.add_argument(
+        '--approximation',
+        choices=('', 'xnor', 'binet'),
+        help='scale binary convolutions: binet by the mean magnitude of each filter, xnor also by that of the input',
+    )
+    group.add_argument(
+        '--downsample-structure',
+        metavar='LAYERS',
+        help='layers of transitions in MeliusNet and BinaryDenseNet, from bn, relu, max_pool, pool, cs:N, fp_conv:N, q_conv '
+        '(default: that of the network, as bn,max_pool,relu,fp_conv)',
+    )
+    group.add_argument(
+        '--slices', type=int, choices=(1, 2, 4, 8), help='slices of the channels to which blocks of ResNetE add (default: 1)'
+    )
+    group.add_argument(
+        '--shortcut-groups',
+        '--downsample-sc-groups',
+        type=positive_int,
+        metavar='N',
+        help='groups of the 1x1 convolutions in shortcuts of residual networks (default: 1)',
+    )
+    for flag, alias, what in (
+        ('--binary-shortcut', '--fp-downsample-sc', 'binary 1x1 convolutions in shortcuts of residual networks'),
+        ('--strided-shortcut', '--pool-downsample-sc', 'stride instead of average pooling in shortcuts of residual networks'),
+    ):
+        destination = flag[2:].replace('-', '_')
+        group.add_argument(flag, action='store_true', default=None, help=f'{what}, as is the default of BMXNet-v2; {alias}: the opposite')
+        group.add_argument(alias, dest=destination, action='store_false', default=None, help=argparse.SUPPRESS)
+
+
+def _gpus(text):
+    """'0,2' -> [0, 2]; '' -> []."""
+    numbers = [number.strip() for number in text.split(',')] if text.strip() else []
+    if not all(number.isascii() and number.isdigit() for number in numbers) or len(set(numbers)) < len(numbers):
+        raise argparse.ArgumentTypeError(f'expected different numbers of GPUs separated by commas, such as 0,2, not {text!r}')
+    return [int(number) for number in numbers]
+
+
+def _quantizer(name):
+    """Return the name of a quantizer for that in BMXNet-v2: 'det_sign' -> 'sign'."""
+    return 'sign' if name == 'det_sign' else name
 
 
 def _add_fine_tuning_flags(group):
@@ -226,6 +311,7 @@ def _add_training_flags(group):
     )
     group.add_argument('--batch-size', type=positive_int, metavar='N', help=f'images per update on each device{_default("batch_size")}')
     group.add_argument('--num-gpus', type=int, default=0, metavar='N', help='number of GPUs; 0 trains on the CPU (default: %(default)s)')
+    group.add_argument('--gpus', type=_gpus, metavar='N,N', help='numbers of the GPUs, such as 0,2, instead of --num-gpus')
     group.add_argument(
         '--kvstore',
         choices=KVSTORES,
@@ -399,6 +485,17 @@ def _add_output_flags(group):
     )
     group.add_argument('--track-flips', action='store_true', help='count sign changes of binary weights; writes flips.csv and flips.png')
     group.add_argument('--tensorboard', action='store_true', help='also write scalars for TensorBoard to SAVE_DIR/tensorboard')
+    group.add_argument(
+        '--write-summary',
+        metavar='DIR',
+        help='as --tensorboard, but in DIR and with histograms of the weights and of the gradients of the last update after each epoch',
+    )
+    group.add_argument(
+        '--interrupt-at',
+        type=positive_int,
+        metavar='N',
+        help='stop after epoch N with exit status 3, as if interrupted; --resume continues',
+    )
     group.add_argument('--logging-file', metavar='FILE', help='log file (default: SAVE_DIR/experiment.log)')
     group.add_argument(
         '--dry-run',

@@ -21,6 +21,9 @@ CHANGEABLE = {
     'log_interval',
     'logging_file',
     'tensorboard',
+    'write_summary',
+    'interrupt_at',
+    'gpus',
     'save_frequency',
     'save_interval',
     'save_dir',
@@ -124,12 +127,14 @@ def _require_unchanged(saved, before, chosen, changeable):
 def _check_availability(config):
     """Return the configuration. Raises `UserError` when the machine or its installation of MXNet lacks a feature that it requires."""
     features, gpus = mx.runtime.Features(), mx.context.num_gpus()
-    if config.output.tensorboard:
-        check_installed()
+    if config.output.tensorboard or config.output.write_summary:
+        check_installed('--tensorboard' if config.output.tensorboard else '--write-summary')
     problem = f'this machine has {gpus}'
     if not features.is_enabled('CUDA'):
         problem = 'this MXNet was built without CUDA; install a build with CUDA, or leave the flag out'
     require(config.num_gpus <= gpus, f'--num-gpus {config.num_gpus}: {problem}')
+    missing = [number for number in config.gpus or () if number >= gpus]
+    require(not missing, f'--gpus {",".join(map(str, config.gpus or ()))}: this machine has no GPU {missing[:1]}, but {gpus}')
     require(
         config.kvstore != 'nccl' or features.is_enabled('NCCL'),
         '--kvstore nccl: this MXNet was built without NCCL; use --kvstore device',

@@ -15,6 +15,8 @@ from ..reporting import LOG
 from .interruption import Interruption
 from .progress_bar import Bar
 
+INTERRUPTED = 3  # as in BMXNet-v2
+
 
 def train(run):
     """Train a run from its current state to its last epoch.
@@ -27,7 +29,7 @@ def train(run):
     Returns
     -------
     int
-        Exit status: 0, or 128 + the signal number if a signal stopped the run.
+        Exit status: 0, 128 + the signal number if a signal stopped the run, or `INTERRUPTED` if ``--interrupt-at`` did.
 
     Raises
     ------
@@ -73,6 +75,10 @@ def train(run):
             run.folder.end_epoch()
             run.save()
             run.folder.show_epoch(progress, ends=progress.stops_early(run.config.early_stop))
+            run.folder.add_histograms(run.net, progress)
+            if run.config.interrupt_at == epoch + 1 < num_epochs:
+                LOG.info('stopped after epoch %d (--interrupt-at)', epoch + 1)
+                return INTERRUPTED
     return 0
 
 

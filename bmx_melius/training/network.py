@@ -34,6 +34,12 @@ def model_arguments(config, classes, of_weights=()):
         model['bits'] = config.bits
     if config.weight_bits != config.bits:
         model['weight_bits'] = config.weight_bits
+    for name in (
+        'activation_bits', 'activation_method', 'weight_quantization', 'approximation', 'downsample_structure', 'slices',
+        'shortcut_groups', 'binary_shortcut', 'strided_shortcut',
+    ):  # fmt: skip
+        if getattr(config, name) is not None:
+            model[name] = getattr(config, name)
     if config.last_gamma:
         model['last_gamma'] = True
     return {**model, **config.model_options}

@@ -267,7 +267,10 @@ STAGES = {
 ENSEMBLE_TRAININGS = BAGGING, BOOSTING, JOINT = ('bagging', 'boosting', 'joint')
 
 # Flags that are arguments of the network; networks without such an argument are trained without the flag.
-NETWORK_OPTIONS = ('initial_layers', 'clip_threshold', 'bits', 'weight_bits')
+NETWORK_OPTIONS = (
+    'initial_layers', 'clip_threshold', 'bits', 'weight_bits', 'activation_bits', 'activation_method', 'weight_quantization',
+    'approximation', 'downsample_structure', 'slices', 'shortcut_groups', 'binary_shortcut', 'strided_shortcut',
+)  # fmt: skip
 
 # Flag -> flags that require it, with their defaults (those of GluonCV).
 DEPENDENT = {
@@ -354,6 +357,11 @@ def with_defaults(options, zoo):
         if values[name] is None and name not in without:
             values[name] = value
 
+    if values['gpus'] is not None:
+        require(
+            not values['num_gpus'] or values['num_gpus'] == len(values['gpus']), '--num-gpus and --gpus contradict each other: give one'
+        )
+        values['num_gpus'] = len(values['gpus'])
     values['use_rec'] = bool(values['use_rec'] or values['rec_train'] or values['rec_val'])
     dataset = DATASETS[values['dataset']]
     fill_in('data_dir', dataset.data_dir)

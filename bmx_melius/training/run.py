@@ -65,7 +65,7 @@ class Run:
 
     def __init__(self, config, zoo, workers):
         self.workers = workers
-        self.devices = workers.devices(config.num_gpus)
+        self.devices = workers.devices(config.num_gpus, config.gpus)
         check_dtype(config.network.dtype, self.devices[0])
         config = dataclasses.replace(config, data=_with_checksum(config.data, config.resume))
         self.source = open_source(config.data, Batching(config.images_per_batch, config.seed, workers.rank, workers.count))
@@ -128,8 +128,18 @@ class Run:
             if self._flips:
                 self._flips.start(self._checkpoints.load_arrays())
             schedule = Schedule(self.trainer.optimizer.lr_scheduler, self.source.updates_per_epoch, config.optimizer.num_epochs)
-            self.folder = RunFolder(output.save_dir, config.network.model, self._counts, schedule, self._flips, writes=self.is_writer)
-            self.folder.start(config.to_flags(), self._graph, self.progress, Scalars if output.tensorboard else None)
+            self.folder = RunFolder(
+                output.save_dir,
+                config.network.model,
+                self._counts,
+                schedule,
+                self._flips,
+                writes=self.is_writer,
+                summary=output.write_summary,
+            )
+            self.folder.start(
+                config.to_flags(), self._graph, self.progress, Scalars if output.tensorboard or output.write_summary else None
+            )
             if config.resume and self._checkpoints.options['num_epochs'] != config.optimizer.num_epochs:
                 self.save()  # so that --resume continues to the new last epoch
             yield

@@ -51,11 +51,13 @@ class RunFolder:
     flips : FlipCounter, optional
     writes : bool
         False in all workers except rank 0: no file is written.
+    summary : str, optional
+        Folder for TensorBoard in place of ``tensorboard``, which then also gets histograms.
     """
 
-    def __init__(self, folder, model, counts, schedule, flips=None, writes=True):
+    def __init__(self, folder, model, counts, schedule, flips=None, writes=True, summary=None):
         self._folder, self._model, self._counts, self._schedule, self._writes = folder, model, counts, schedule, writes
-        self._flips, self._scalars, self._failed = flips, None, set()
+        self._flips, self._scalars, self._failed, self._summary = flips, None, set(), summary
         self._next_plots = 0.0  # earliest time on the monotonic clock
         self._title = f'{model}: {counts["size_bytes"] / 2**20:.2f} MB, {counts["ops"] / 1e6:,.4g} M OPs'
 
@@ -79,7 +81,7 @@ class RunFolder:
         self._draw_network(graph)
         if scalars:
             with self._warn_once('tensorboard'):
-                self._scalars = scalars(self._path('tensorboard'), self._updates(progress))
+                self._scalars = scalars(self._summary or self._path('tensorboard'), self._updates(progress))
         self._write_history(progress, plot=True)
 
     def end_update(self):
@@ -101,6 +103,18 @@ class RunFolder:
         if self._scalars:
             with self._warn_once('tensorboard'):
                 self._scalars.add(values, self._updates(progress))
+
+    def add_histograms(self, net, progress):
+        """Add histograms of the weights and biases of a network, and of their gradients in the last update, if they are requested."""
+        if not (self._scalars and self._summary):
+            return
+        arrays = {}
+        for name, parameter in net.collect_params('.*weight|.*bias').items():
+            arrays[name] = parameter.list_data()[0].asnumpy()
+            if parameter.grad_req != 'null':
+                arrays[f'{name}/gradient'] = parameter.list_grad()[0].asnumpy()
+        with self._warn_once('tensorboard'):
+            self._scalars.add_histograms(arrays, self._updates(progress))
 
     def show_epoch(self, progress, ends=False):
         """Update tables and plots after a checkpoint; the last row of the history is that of the finished epoch.

@@ -1,18 +1,21 @@
-"""TensorBoard scalars of a run."""
+"""TensorBoard scalars and histograms of a run."""
 
 import importlib.util
 import os
 import time
 
+import numpy as np
+
 from ...errors import UserError
 
 PACKAGE = 'tensorboardX'
+BINS = 64  # of a histogram
 
 
-def check_installed():
-    """Raise `UserError` unless the package that writes TensorBoard's files is installed."""
+def check_installed(flag):
+    """Raise `UserError`, which names `flag`, unless the package that writes TensorBoard's files is installed."""
     if importlib.util.find_spec(PACKAGE) is None:
-        raise UserError(f"--tensorboard needs the package {PACKAGE}: pip install {PACKAGE}, or 'bmx-melius[tensorboard]'")
+        raise UserError(f"{flag} needs the package {PACKAGE}: pip install {PACKAGE}, or 'bmx-melius[tensorboard]'")
 
 
 class Scalars:
@@ -33,7 +36,7 @@ class Scalars:
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
         os.makedirs(folder, exist_ok=True)
-        self._event, self._scalar = Event, summary.scalar
+        self._event, self._scalar, self._histogram = Event, summary.scalar, summary.histogram
         self._writer = event_file_writer.EventsWriter(os.path.join(folder, 'events'), f'.{os.getpid()}')
         self._writer.write_event(Event(wall_time=time.time(), step=done + 1, session_log=SessionLog(status=SessionLog.START)))
 
@@ -41,4 +44,13 @@ class Scalars:
         """Add a point to each curve at `update`; `values` is a dict of names (``group/name``) to numbers."""
         for name, value in values.items():
             self._writer.write_event(self._event(wall_time=time.time(), step=update, summary=self._scalar(name, value)))
+        self._writer.flush()
+
+    def add_histograms(self, arrays, update):
+        """Add a histogram of each array at `update`, without values that are not finite; `arrays` is a dict of names to NumPy arrays."""
+        for name, array in arrays.items():
+            finite = array[np.isfinite(array)]
+            if finite.size:
+                summary = self._histogram(name, finite.astype(np.float64), BINS)
+                self._writer.write_event(self._event(wall_time=time.time(), step=update, summary=summary))
         self._writer.flush()
