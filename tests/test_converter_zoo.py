@@ -24,7 +24,7 @@ from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Value
 from bmx_melius.deployment.program.packed_operator import NAME
 from bmx_melius.deployment.program.program import Program
-from model_zoo import get_model
+from model_zoo import get_model, takes_option
 from model_zoo.method_resnets import MethodResNet
 from model_zoo.quicknet import QuickNet
 from model_zoo.resnet import BinaryResNet
@@ -35,6 +35,7 @@ DENORMAL = 1e-40
 FLOAT_ACTIVATIONS = ('resnet18_bwn', 'resnet18_ttq')  # networks with weights of one or two bits, but no binary layers in the engine
 TWO_BITS = ('resnet18_dorefa_w2a2', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2')  # of activations
 LOW_BIT = FLOAT_ACTIVATIONS + TWO_BITS
+REAL_INPUTS = {'binary_alexnet': 0, 'binary_vgg11': 0, 'binet18': 16}  # of some layers with binary weights, and the binary layers
 BASES = {'resnet18_abcnet': 5 * 19, 'groupnet18': 5 * 16, 'resnet18_cbcn': 16, 'resnet18_benn': 6 * 16}  # and their binary layers
 
 
@@ -94,7 +95,7 @@ def in_the_engine(threshold, convolution, x):
 @pytest.mark.parametrize(
     'name, initial_layers',
     [
-        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in (*LOW_BIT, *BASES)),
+        *((name, None) for name in OF_ONE_DEPTH if not name.endswith('_32bit') and name not in (*LOW_BIT, *BASES, *REAL_INPUTS)),
         ('meliusneta', 'imagenet'),
         ('meliusnetb', 'thumbnail'),
     ],
@@ -134,6 +135,17 @@ def test_every_convolution_of_several_binary_bases_is_packed(name, convert):
     assert [node['op'] for node in operators(prefix)] == [NAME] and not report.left
 
 
+@pytest.mark.parametrize('name', REAL_INPUTS)
+def test_networks_with_binary_weights_of_real_inputs_become_one_operator_that_gives_mxnets_logits(name, convert):
+    shape = (2, 3, 64, 64)
+    net = initialized(get_model(name, classes=10, **of_size(name, 64)), shape, mx.init.Xavier())
+    report, prefix = convert(net, shape)
+    assert report.binary_layers == REAL_INPUTS[name] and [node['op'] for node in operators(prefix)] == [NAME]
+    x = nd.random.normal(shape=shape)
+    expected = net(x).asnumpy()
+    np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize('name', TWO_BITS)
 def test_networks_with_two_bits_become_one_operator_that_gives_mxnets_logits(name, convert):
     net = initialized(get_model(name, classes=10, initial_layers='thumbnail', init_features=16), (1, 3, 16, 16), mx.init.Xavier())
@@ -166,11 +178,12 @@ def test_networks_with_more_bits_have_nothing_to_convert_except_float_layers(nam
 @pytest.mark.parametrize('name', [name for name in OF_ONE_DEPTH if name != 'alexnet_xnor'])  # it would have 58 million float weights
 def test_every_network_of_the_zoo_with_32_bits_becomes_one_operator_that_gives_mxnets_logits(name, convert, long_run):
     bits = {} if name.endswith('_32bit') else {'bits': 32}
-    net = get_model(name, classes=10, initial_layers='thumbnail', **bits, **of_size(name, 16, full=long_run))
-    net = initialized(net, (1, 3, 16, 16), mx.init.Xavier())
-    report, prefix = convert(net, (1, 3, 16, 16))
+    stem, size = ({'initial_layers': 'thumbnail'}, 16) if takes_option(name, 'initial_layers') else ({}, 64)
+    net = get_model(name, classes=10, **stem, **bits, **of_size(name, size, full=long_run))
+    net = initialized(net, (1, 3, size, size), mx.init.Xavier())
+    report, prefix = convert(net, (1, 3, size, size))
     assert report.binary_layers == 0 and [node['op'] for node in operators(prefix)] == [NAME]
-    x = nd.random.normal(shape=(2, 3, 16, 16))
+    x = nd.random.normal(shape=(2, 3, size, size))
     expected = net(x).asnumpy()
     np.testing.assert_allclose(bmx.Session(prefix)(x.asnumpy()), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
