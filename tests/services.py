@@ -59,11 +59,11 @@ class HeldNetwork(ServedNetwork):
 
 
 @contextlib.contextmanager
-def running(networks, workers=1, stop_seconds=60, **limits):
+def running(networks, workers=1, stop_seconds=60, hosts=None, **limits):
     """Run a service of networks, a list, in a thread; yield a `Client` of it."""
     limits = Limits(**limits)
-    service = Service({network.name: network for network in networks}, limits, workers)
-    server, listener = WebServer(service, limits.read_seconds, stop_seconds), listen('127.0.0.1', 0)
+    service = Service({network.name: network for network in networks}, limits, workers, hosts)
+    server, listener = WebServer(service, limits, stop_seconds), listen('127.0.0.1', 0)
     thread = threading.Thread(target=server.run, args=(listener,))
     port = listener.getsockname()[1]
     thread.start()

@@ -15,15 +15,16 @@ import numpy as np
 import PIL.Image
 import PIL.ImageFile
 import pytest
+from hostile_images import huge_webp
 from hypothesis import given
 from hypothesis import strategies as st
 from packed import make_image
 from services import NAMES, expected, form, infer, listen, running, shown
 
-from bmx_melius import Session, UserError
+from bmx_melius import InputSpec, Session, UserError
+from bmx_melius.serving.reading import LENGTHS, respond
 from bmx_melius.serving.served_network import ServedNetwork
-from bmx_melius.serving.service_limits import Limits, Refusal
-from bmx_melius.serving.uploads import check_image
+from bmx_melius.serving.service_limits import Refusal
 
 pytest_plugins = ['services']  # its fixtures
 ROOT = pathlib.Path(__file__).parent.parent
@@ -153,6 +154,7 @@ ARRAYS = '/v2/models/arrays/infer'
         (COLOUR, b'\x89PNG\r\n\x1a\n', 422, 'damaged'),
         (COLOUR, huge_png(30, 30), 422, 'cannot be decoded'),
         (COLOUR, jpeg(101, 100), 413, '100 x 101 pixels; at most 10,000'),
+        (COLOUR, huge_webp(), 413, 'more than the 10,000 pixels that are allowed'),
         (COLOUR, huge_png(50_000, 50_000), 413, 'more than the 10,000 pixels that are allowed'),
         (COLOUR, huge_png(2**31 - 1, 2**31 - 1), 413, 'more than the 10,000 pixels that are allowed'),
         (COLOUR, bytes(50_001), 413, 'larger than 50,000 bytes'),
@@ -179,15 +181,25 @@ def test_requests_that_cannot_be_answered_are_refused_with_one_line(client, monk
     assert client.post(COLOUR, jpeg())[0] == 200  # the service goes on
 
 
+def read_image(content):
+    """Return the input of a network, read from an upload in this process; raise `Refusal` as the service does."""
+    lengths, head, *body = respond({'spec': InputSpec(size=8, resize=9).to_json(), 'pixels': 10_000, 'form': None}, content)
+    assert LENGTHS.unpack(lengths) == (len(head), sum(map(len, body)))
+    found = json.loads(head)
+    if 'refusal' in found:
+        raise Refusal(*found['refusal'])
+    (shape,) = found['shapes']
+    return np.frombuffer(body[0], np.float32).reshape(shape)
+
+
 @given(st.sampled_from(['JPEG', 'PNG']), st.integers(0, 40), st.lists(st.tuples(st.integers(3, 900), st.integers(0, 255)), max_size=8))
-def test_damaged_images_are_decoded_or_refused(folder, kind, missing, changes):
+def test_damaged_images_are_decoded_or_refused(kind, missing, changes):
     content = bytearray(jpeg(format=kind))
     del content[len(content) - missing :]
     for position, value in changes:
         content[position % (len(content) - 3) + 3] = value
     try:
-        check_image(bytes(content), Limits(pixels=10_000))
-        image = ServedNetwork('colour', f'{folder}/colour').read_image(bytes(content))
+        image = read_image(bytes(content))
     except Refusal as refusal:
         assert refusal.status in (413, 415, 422) and str(refusal).isprintable()
     else:
@@ -218,7 +230,8 @@ def test_a_body_without_a_length_is_read_up_to_the_limit(client):
     [
         (form(b'')[0], form(b'')[1], 'the request is empty'),
         (FIELD + b'--x--\r\n', FORM, 'the form has 0 files'),
-        (FILE + FILE + b'--x--\r\n', FORM, 'Too many files'),
+        (FILE + FILE + b'--x--\r\n', FORM, 'the form has too many parts'),
+        (9 * FIELD + FILE + b'--x--\r\n', FORM, 'the form has too many parts'),
         (b'...', {'Content-Type': 'multipart/form-data'}, 'the form cannot be read'),
         (b'no form', FORM, 'the form cannot be read'),
     ],

@@ -15,6 +15,7 @@ import pytest
 from services import Client, HeldNetwork, expected, form, infer, running, shown
 
 from bmx_melius import Session
+from bmx_melius.serving.readers import Readers
 from bmx_melius.serving.served_network import ServedNetwork
 
 pytest_plugins = ['services']  # its fixtures
@@ -122,20 +123,20 @@ def test_the_answer_to_a_client_that_disconnects_while_it_is_computed_is_dropped
     assert capsys.readouterr().err == ''
 
 
-def test_bodies_are_not_kept_while_requests_wait(folder, uploads):
-    class Recording(HeldNetwork):
-        def read_image(self, content):
-            contents.append(content)
-            return super().read_image(content)
+def test_bodies_are_not_kept_while_requests_wait(folder, uploads, monkeypatch):
+    def recording(self, spec, kind, content):
+        contents.append(content)
+        return image(self, spec, kind, content)
 
-    contents, network = [], Recording('recording', f'{folder}/colour')
+    image, contents, network = Readers.image, [], HeldNetwork('recording', f'{folder}/colour')
+    monkeypatch.setattr(Readers, 'image', recording)
     for body, headers in ((uploads[0].read_bytes(), {}), form(uploads[0].read_bytes())):
         with running([network]) as client:
             network.go.clear()
             finish = client.start('/v1/classify', body, headers)
             assert network.began.acquire(timeout=60)
             end = time.monotonic() + 10
-            while sys.getrefcount(contents[0]) > 2:  # the list and the argument; the thread that has decoded it may be about to end
+            while sys.getrefcount(contents[0]) > 2:  # the list and the argument
                 assert time.monotonic() < end
             contents.clear()
             network.go.set()

@@ -45,6 +45,14 @@ def add_parser(commands):
     address = parser.add_argument_group('address')
     address.add_argument('--host', default='127.0.0.1', help='address to listen on; 0.0.0.0: all (default: %(default)s, this machine only)')
     address.add_argument('--port', type=_port, default=8000, metavar='N', help='port; 0: any free one (default: %(default)s)')
+    address.add_argument(
+        '--allow-host',
+        metavar='NAME',
+        action='append',
+        default=[],
+        help='name of the service in its URLs, may be repeated; requests for other names are refused (default: with --host of this machine '
+        'its names, otherwise all)',
+    )
     batches = parser.add_argument_group('batches and threads')
     batches.add_argument(
         '--max-batch', type=positive_int, default=8, metavar='N', help='images of a run, and of a request (default: %(default)s)'
@@ -85,7 +93,18 @@ def add_parser(commands):
         type=_positive,
         default=30.0,
         metavar='S',
-        help='time in which the headers of a request, and then its body, must arrive (default: %(default)g)',
+        help='time in which the headers of a request, then its body must arrive, and in which an answer must be received '
+        '(default: %(default)g)',
+    )
+    limits.add_argument(
+        '--decode-seconds',
+        type=_positive,
+        default=10.0,
+        metavar='S',
+        help='time in which an image must be decoded, or arrays in JSON be parsed (default: %(default)g)',
+    )
+    limits.add_argument(
+        '--max-connections', type=positive_int, default=1000, metavar='N', help='connections; further ones get 503 (default: %(default)s)'
     )
     limits.add_argument(
         '--stop-seconds', type=_not_negative, default=30.0, metavar='S', help='time to finish requests after SIGTERM (default: %(default)g)'
@@ -97,6 +116,7 @@ def run(arguments, output):
     """Serve until a signal ends the service. Raises `UserError` if a network cannot be loaded or the address cannot be used."""
     from ..serving import web_server
     from ..serving.endpoints import Service
+    from ..serving.hosts import allowed_hosts
     from ..serving.served_network import load_networks
     from ..serving.service_limits import Limits
 
@@ -108,6 +128,8 @@ def run(arguments, output):
         upload_bytes=int(arguments.max_upload_mb * (1 << 20)),
         pixels=int(arguments.max_megapixels * 10**6),
         read_seconds=arguments.read_seconds,
+        decode_seconds=arguments.decode_seconds,
+        connections=arguments.max_connections,
     )
     networks = load_networks(arguments.networks, arguments.threads)
     listener = web_server.listen(arguments.host, arguments.port)
@@ -117,8 +139,8 @@ def run(arguments, output):
             print(network, file=output)
         print(f'listening on {web_server.url_of(listener)}', file=output, flush=True)
 
-    service = Service(networks, limits, arguments.workers)
-    web_server.WebServer(service, limits.read_seconds, arguments.stop_seconds, announce).run(listener)
+    service = Service(networks, limits, arguments.workers, allowed_hosts(arguments.host, arguments.allow_host))
+    web_server.WebServer(service, limits, arguments.stop_seconds, announce).run(listener)
 
 
 def _port(text):

@@ -4,11 +4,15 @@
 ``service_limits``   limits of sizes and of the number of requests, and refusals with their HTTP status
 ``batch_queue``      which waiting requests form the next batch; ``batcher`` runs the batches in threads
 ``interruptions``    requests that end before their answer: clients that disconnect, and the end of the service
+``hosts``            names under which the service may be addressed
+``bodies``           bodies of requests, read within the limits
 ``tensors``          requests and responses of the Open Inference Protocol (KServe V2), as JSON or binary
-``uploads``          bodies of requests within the limits, and uploaded images
+``uploads``          uploaded images, in forms or not, and checks before they are decoded
+``reading``          program of a process that decodes images and parses arrays; ``readers`` starts, asks and ends these processes
 ``service_metrics``  counters and histograms for Prometheus
 ``endpoints``        what each URL does; ``web_page`` is the page for browsers
 ``web_server``       the HTTP server, and its orderly end
 
-``batch_queue``, ``batcher``, ``served_network``, ``service_limits`` and ``tensors`` need no package of the extra. Nothing imports MXNet.
+``batch_queue``, ``batcher``, ``hosts``, ``served_network``, ``service_limits`` and ``tensors`` need no package of the extra. Nothing
+imports MXNet.
 """

@@ -14,9 +14,12 @@ from starlette.routing import Route
 from .._version import __version__
 from ..errors import UserError
 from ..process import usable_cores
-from . import tensors, uploads
+from . import tensors
 from .batcher import Batcher
+from .bodies import read_body
+from .hosts import name_of
 from .interruptions import Interruptions
+from .readers import Readers
 from .service_limits import Admission, Refusal
 from .service_metrics import CONTENT_TYPE, ServiceMetrics
 from .web_page import CONTENT_SECURITY_POLICY, PAGE
@@ -24,7 +27,12 @@ from .web_page import CONTENT_SECURITY_POLICY, PAGE
 _DEFAULT_TOP, _MOST_TOP = 5, 1000
 _CLIENT_CLOSED_REQUEST = 499  # only in metrics: nobody receives it
 _MODEL = 'bmx_melius.model'  # in the scope of a request: the name of its network
+_HELD = 'bmx_melius.held'  # in the scope of a request: what is released after its answer has been sent
+_FORM = 'multipart/form-data'
+_SMALL_JSON = 1 << 16  # bytes that are parsed at once; others wait for a process
+_PIECE = 1 << 16  # bytes of an answer that are sent at a time
 _UNKNOWN = ''  # model and endpoint in metrics of a request that names none of the service
+_MISDIRECTED = JSONResponse({'error': 'the service is not known by this name: see --allow-host of bmx-melius serve'}, 421)
 
 
 class Service:
@@ -36,6 +44,8 @@ class Service:
     limits : Limits
     workers : int
         Batches that are computed at the same time.
+    hosts : set of str or None
+        Names under which the service may be addressed, see `hosts.allowed_hosts`; None: any.
 
     Attributes
     ----------
@@ -43,13 +53,14 @@ class Service:
         Whether the service refuses further requests because it ends.
     """
 
-    def __init__(self, networks, limits, workers=1):
-        self._networks, self._limits, self.stopping = networks, limits, False
+    def __init__(self, networks, limits, workers=1, hosts=None):
+        self._networks, self._limits, self._hosts, self.stopping = networks, limits, hosts, False
         self._admissions = {name: Admission(limits.queue) for name in networks}
         self._interruptions = Interruptions()
         self._batcher = Batcher(limits.max_batch, limits.max_delay, workers, lambda *run: self._metrics.observe_run(*run))
         self._metrics = ServiceMetrics(self._admissions, self._batcher.images_waiting)
-        self._readers = concurrent.futures.ThreadPoolExecutor(usable_cores(), 'bmx-melius-read')  # decode images, parse JSON
+        self._readers = Readers(limits)
+        self._threads = concurrent.futures.ThreadPoolExecutor(usable_cores(), 'bmx-melius-answer')
         self._routes = Starlette(
             routes=[
                 Route('/', self._page),
@@ -83,10 +94,14 @@ class Service:
             nonlocal status
             if message['type'] == 'http.response.start':
                 status = message['status']
-            await send(message)
+            body = message.get('body', b'')
+            for begin in range(0, len(body) - _PIECE, _PIECE):  # the next one when the client has received most of those before
+                await send({**message, 'body': body[begin : begin + _PIECE], 'more_body': True})
+            await send({**message, 'body': body[-(len(body) % _PIECE or _PIECE) :]} if body else message)
 
         try:
-            await self._routes(scope, receive, send_counted)
+            with contextlib.ExitStack() as scope[_HELD]:
+                await (self._routes if self._is_allowed(scope) else _MISDIRECTED)(scope, receive, send_counted)
         finally:
             endpoint = getattr(scope.get('endpoint'), '__name__', _UNKNOWN).strip('_')
             self._metrics.observe_request(endpoint, scope.get(_MODEL, _UNKNOWN), status, time.perf_counter() - begin)
@@ -107,32 +122,46 @@ class Service:
 
     def close(self):
         """End the threads. No request may be in progress."""
-        self._readers.shutdown()
+        self._threads.shutdown()
         self._batcher.close()
+
+    async def end_readers(self):
+        """End the processes that read requests. None may be in progress."""
+        await self._readers.close()
+
+    def _is_allowed(self, scope):
+        names = [name_of(value.decode('latin-1')) for key, value in scope['headers'] if key == b'host']
+        return self._hosts is None or self._hosts.issuperset(names)
 
     # --- inference ----------------------------------------------------------------------------------------------------------------------
 
     async def _classify(self, request):
         network = self._chosen(request, request.query_params.get('model'))
         top = _parse_top(request.query_params.get('top'))
-        with self._admitted(network):
+        with self._admitted(request, network):
             if network.not_a_classifier:
                 raise Refusal(422, f'{network.name} cannot classify images: {network.not_a_classifier}')
-            content = await uploads.read_image(request, self._limits)
+            content = await read_body(request, self._limits)
+            kind = request.headers.get('Content-Type', '')
             async with self._interruptions.while_connected(request.receive):
-                image = await self._in_thread(self._read_image, network, content)
+                image = await self._readers.image(network.input_spec, kind if kind.lower().startswith(_FORM) else None, content)
                 del content  # of megabytes, not while the image waits
                 outputs = await self._batcher.run(network, [image])
             return JSONResponse({'model': network.name, 'top': network.describe(outputs, top)})
 
     async def _infer(self, request):
         network = self._chosen(request, request.path_params['model'])
-        with self._admitted(network):
-            body = await uploads.read_body(request, self._limits)
+        with self._admitted(request, network):
+            body = await read_body(request, self._limits)
             length = request.headers.get(tensors.LENGTH_HEADER)
             async with self._interruptions.while_connected(request.receive):
-                parsed = await self._in_thread(self._parse, network, body, length)
+                names = network.input_names, network.output_names
+                if tensors.json_bytes(body, length) <= _SMALL_JSON:
+                    parsed = await self._in_thread(tensors.parse_request, body, length, *names)
+                else:
+                    parsed = await self._readers.arrays(body, length, *names)
                 del body
+                self._check_arrays(network, parsed.arrays)
                 try:
                     outputs = await self._batcher.run(network, parsed.arrays)
                 except UserError as error:  # such as too little memory for images of this size
@@ -143,25 +172,21 @@ class Service:
             return Response(content, media_type='application/octet-stream', headers={tensors.LENGTH_HEADER: str(length)})
 
     @contextlib.contextmanager
-    def _admitted(self, network):
-        """Count a request in progress within the block, which `abandon` ends."""
-        with self._admissions[network.name].admitted(), self._interruptions.interruptible():
+    def _admitted(self, request, network):
+        """Count a request as in progress until its answer has been sent; within the block `abandon` ends it."""
+        request.scope[_HELD].enter_context(self._admissions[network.name].admitted())
+        with self._interruptions.interruptible():
             yield
 
-    def _read_image(self, network, content):
-        uploads.check_image(content, self._limits)
-        return network.read_image(content)
-
-    def _parse(self, network, body, length):
-        parsed = tensors.parse_request(body, length, network.input_names, network.output_names)
+    def _check_arrays(self, network, arrays):
+        """Raise `Refusal` unless the network and the service accept these inputs."""
         try:
-            network.check_shapes([array.shape for array in parsed.arrays])
+            network.check_shapes([array.shape for array in arrays])
         except UserError as error:
             raise Refusal(400, str(error)) from error
-        images = len(parsed.arrays[0])
+        images = len(arrays[0])
         if images > self._limits.max_batch:
             raise Refusal(400, f'a batch of {images} is more than the {self._limits.max_batch} that this service accepts: send several')
-        return parsed
 
     def _chosen(self, request, name):
         """Return the network with a name, or the only one if the name is None."""
@@ -179,7 +204,7 @@ class Service:
         return JSONResponse({'error': str(refusal)}, refusal.status, refusal.headers)
 
     async def _in_thread(self, function, *arguments):
-        return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     # --- descriptions -------------------------------------------------------------------------------------------------------------------
 

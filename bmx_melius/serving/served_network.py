@@ -10,7 +10,6 @@ from ..class_scores import describe_classes, number_of_classes, require_finite, 
 from ..deployment.runtime.session import Session
 from ..errors import UserError
 from ..exported import Exported
-from ..pixels import decode
 from .service_limits import Refusal
 
 _NAME = re.compile(r'\w[\w.-]*', re.ASCII)  # it becomes a part of URLs, where . and .. have a meaning
@@ -34,6 +33,8 @@ class ServedNetwork:
     input_names : list of str
     input_shapes : list of tuple
         Shapes at conversion, with the batch None.
+    input_spec : InputSpec or None
+        Preprocessing of images, if the files describe it.
     output_names : list of str
         ``output0``, ``output1``, ...: packed files do not contain names of outputs.
     output_shapes : list of tuple
@@ -55,6 +56,7 @@ class ServedNetwork:
         self.name = name
         self._session = Session(prefix, threads=threads)
         self.input_names, self.input_shapes = self._session.input_names, self._session.input_shapes
+        self.input_spec = self._session.input_spec
         self._output_shapes = functools.lru_cache(_SHAPES_KEPT)(self._session.output_shapes)
         examples = [np.zeros((1, *shape[1:]), np.float32) for shape in self.input_shapes]
         outputs = self.run(*examples)  # also prepares what the first run of a session has to
@@ -68,7 +70,7 @@ class ServedNetwork:
         return f'{self.name}: {self._session!r}'
 
     def _why_not_a_classifier(self, file):
-        spec = self._session.input_spec
+        spec = self.input_spec
         if spec is None:
             return 'its files do not describe the preprocessing of images: convert it again with a description, or send arrays'
         try:
@@ -88,29 +90,6 @@ class ServedNetwork:
         """Run the network; return its outputs, a list of arrays."""
         outputs = self._session(*arrays)
         return [outputs] if isinstance(outputs, np.ndarray) else outputs
-
-    def read_image(self, content):
-        """Decode and preprocess an image file as `Session.classify` does.
-
-        Parameters
-        ----------
-        content : bytes
-            An image file.
-
-        Returns
-        -------
-        numpy.ndarray, (1, channels, size, size) float32
-
-        Raises
-        ------
-        Refusal
-            If the file cannot be decoded.
-        """
-        spec = self._session.input_spec
-        try:
-            return spec.array(decode(content, 'the upload', spec.channels))
-        except UserError as error:
-            raise Refusal(422, str(error), 'damaged') from error
 
     def describe(self, outputs, top):
         """Return the most probable classes of an image, a list of dicts with ``class``, ``name`` and ``probability``.

@@ -27,7 +27,11 @@ class Limits:
     pixels : int
         Height times width of an uploaded image, at most `MOST_MEGAPIXELS` millions.
     read_seconds : float
-        Time in which the headers of a request must arrive, and then its body.
+        Time in which the headers of a request must arrive, then its body; and in which an answer must be received.
+    decode_seconds : float
+        Time in which an image must be decoded, or arrays in JSON be parsed.
+    connections : int
+        Connections that may be open at the same time.
     """
 
     max_batch: int = 8
@@ -36,6 +40,8 @@ class Limits:
     upload_bytes: int = 16 << 20
     pixels: int = 50_000_000
     read_seconds: float = 30.0
+    decode_seconds: float = 10.0
+    connections: int = 1000
 
 
 class Refusal(Exception):

@@ -40,6 +40,11 @@ class InferenceRequest:
     outputs: List[Tuple[int, bool]]
 
 
+def json_bytes(body, header_length):
+    """Return the length of the JSON part of a body, or of the whole body if the header with its length is missing or wrong."""
+    return min(int(header_length), len(body)) if _is_length(header_length) else len(body)
+
+
 def parse_request(body, header_length, input_names, output_names):
     """Parse the body of a request.
 
@@ -139,9 +144,15 @@ def _split(body, header_length):
     """Return the JSON part and the binary part of a body."""
     if header_length is None:
         return body, b''
-    valid = header_length.isascii() and header_length.isdigit() and len(header_length) < 12
-    _require(valid and int(header_length) <= len(body), f'{LENGTH_HEADER} must be the length of the JSON part, not {header_length!r}')
+    _require(
+        _is_length(header_length) and int(header_length) <= len(body),
+        f'{LENGTH_HEADER} must be the length of the JSON part, not {header_length!r}',
+    )
     return body[: int(header_length)], memoryview(body)[int(header_length) :]
+
+
+def _is_length(text):
+    return text is not None and text.isascii() and text.isdigit() and len(text) < 12
 
 
 def _array(entry, binary, position):

@@ -4,7 +4,10 @@ At SIGTERM or SIGINT the service refuses further requests for inference with sta
 that it has accepted, and ends. At a second signal it answers those with 503 too, and ends at once.
 """
 
+import asyncio
+import contextlib
 import functools
+import resource
 import socket
 import time
 
@@ -15,7 +18,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..errors import UserError
 
 _KEEP_ALIVE_SECONDS = 75
-_LAST_BYTES_SECONDS = 5  # to send the last answers
+_REFUSAL_SECONDS = 1  # beyond the time in which a body must arrive, so that the service can say that it has not
+_LAST_BYTES_SECONDS = 1  # to send the last answers
+_BACKLOG = 100  # connections that wait to be accepted, of which all are accepted at the same time
+_OTHER_FILES = 100  # of this process, beside connections
+_FULL = b'HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n'
 
 
 class WebServer(uvicorn.Server):
@@ -24,26 +31,26 @@ class WebServer(uvicorn.Server):
     Parameters
     ----------
     service : bmx_melius.serving.endpoints.Service
-    header_seconds : float
-        Time in which the headers of a request must arrive.
+    limits : Limits
     stop_seconds : float
         Time in which accepted requests are finished after the signal.
     on_start : callable
         Called without arguments when requests are answered, and signals have their effect.
     """
 
-    def __init__(self, service, header_seconds, stop_seconds, on_start=lambda: None):
+    def __init__(self, service, limits, stop_seconds, on_start=lambda: None):
         super().__init__(
             uvicorn.Config(
                 service,
-                http=functools.partial(_Connection, header_seconds),
+                http=functools.partial(_Connection, limits.read_seconds, possible_connections(limits.connections)),
                 lifespan='off',
                 ws='none',
-                log_level='warning',
+                log_level='error',  # a client can cause any number of warnings
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=_LAST_BYTES_SECONDS,
+                timeout_graceful_shutdown=2 * _LAST_BYTES_SECONDS,  # not reached
+                backlog=_BACKLOG,
             )
         )
         self._service, self._stop_seconds, self._stopped_at, self._on_start = service, stop_seconds, None, on_start
@@ -70,6 +77,20 @@ class WebServer(uvicorn.Server):
             self.should_exit = overdue or not self._service.in_progress()
         return await super().on_tick(counter)
 
+    async def shutdown(self, sockets=None):
+        """Close all connections: those whose answers are not received in time, too."""
+        end = asyncio.get_running_loop().call_later(_LAST_BYTES_SECONDS, self._abort_connections)
+        await super().shutdown(sockets)
+        end.cancel()
+        self._abort_connections()  # at a second signal uvicorn does not wait
+        if self.server_state.tasks:
+            await asyncio.wait(set(self.server_state.tasks), timeout=_LAST_BYTES_SECONDS)
+        await self._service.end_readers()
+
+    def _abort_connections(self):
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
     def run(self, listener):
         """Answer the requests that a socket accepts until a signal ends the service, or `handle_exit` if this is not the main thread."""
         try:
@@ -79,44 +100,108 @@ class WebServer(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed unless the headers of a request arrive in time.
+    """A connection that is closed unless each part of a request arrives, and each answer is received, in time.
 
-    uvicorn has a time limit only for connections that are idle after an answer, and one for the length of headers only with h11.
+    The times begin with the part, not with its latest byte. uvicorn has a time limit only for connections that are idle after an answer,
+    which every byte stops, and one for the length of headers only with h11.
     """
 
-    def __init__(self, header_seconds, **arguments):
+    def __init__(self, seconds, most, **arguments):
         super().__init__(**arguments)
-        self._header_seconds, self._timer = header_seconds, None
+        self._seconds = {'headers': seconds, 'body': seconds + _REFUSAL_SECONDS, 'idle': _KEEP_ALIVE_SECONDS, 'closing': seconds}
+        self._answer_seconds, self._most = seconds, most
+        self._awaited = self._part_timer = self._answer_timer = None
 
     def connection_made(self, transport):
         super().connection_made(transport)
-        self._set_timer()
+        if len(self.connections) > self._most:
+            transport.write(_FULL)
+            transport.close()
+        self._follow()
 
     def data_received(self, data):
         super().data_received(data)
-        self._set_timer()
+        self._follow()
+
+    def on_response_complete(self):
+        super().on_response_complete()
+        if not self.flow.write_paused:
+            self._stop_answer_timer()
+        self._follow()
+
+    def pause_writing(self):
+        super().pause_writing()
+        if self._answer_timer is None:
+            self._answer_timer = self.loop.call_later(self._answer_seconds, self.transport.abort)
+
+    def resume_writing(self):
+        super().resume_writing()
+        if self.cycle is None or self.cycle.response_complete:
+            self._stop_answer_timer()
 
     def connection_lost(self, exc):
-        self._cancel_timer()
+        self._stop_part_timer()
+        self._stop_answer_timer()
         super().connection_lost(exc)
 
-    def _set_timer(self):
-        if self.conn.their_state is not h11.IDLE:  # the headers have arrived
-            self._cancel_timer()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(self._header_seconds, self.transport.close)
+    def send_400_response(self, msg):
+        """Refuse what is not HTTP. uvicorn would also try it after the begin of an answer, and let the request go on."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
-    def _cancel_timer(self):
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _awaited_part(self):
+        """Return what must come next, and the latest request: together they change when a part begins."""
+        state = self.conn.their_state
+        if self.transport.is_closing():
+            return 'closing', None
+        if state is h11.SEND_BODY:
+            return 'body', self.cycle
+        if state is not h11.IDLE:
+            return 'answer', self.cycle
+        begun = self.cycle is None or self.conn.trailing_data[0]
+        return 'headers' if begun else 'idle', self.cycle
+
+    def _follow(self):
+        """Set the timer of a part that begins."""
+        awaited = self._awaited_part()
+        if awaited != self._awaited:
+            self._awaited = awaited
+            self._stop_part_timer()
+            if awaited[0] in self._seconds:
+                self._part_timer = self.loop.call_later(self._seconds[awaited[0]], self.transport.abort)
+
+    def _stop_part_timer(self):
+        if self._part_timer is not None:
+            self._part_timer.cancel()
+            self._part_timer = None
+
+    def _stop_answer_timer(self):
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+            self._answer_timer = None
+
+
+def possible_connections(wanted):
+    """Return how many connections this process can keep open, at most `wanted`; its limit of open files is raised as far as it may be."""
+    needed = wanted + _BACKLOG + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(wanted, soft - _BACKLOG - _OTHER_FILES))
 
 
 def listen(host, port):
     """Return a socket that accepts connections; `port` 0 means any free one. Raises `UserError` if the address cannot be used."""
     try:
         family = socket.AF_INET6 if ':' in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=1024)
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except (OSError, OverflowError, UnicodeError) as error:  # UnicodeError: a name that cannot be looked up
         raise UserError(f'cannot listen on {host}, port {port}: {getattr(error, "strerror", None) or error}') from error
 

@@ -1,0 +1,135 @@
+"""Processes that read requests for the service (`reading`), which can be given up: at a time limit, or when a client has disconnected."""
+
+import asyncio
+import asyncio.subprocess
+import contextlib
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+from ..process import usable_cores
+from .reading import LENGTHS, message
+from .service_limits import Refusal
+from .tensors import InferenceRequest
+
+_BASE_BYTES = 256 << 20  # of a process that reads nothing
+_BYTES_PER_PIXEL, _BYTES_PER_CHARACTER = 24, 40  # of memory, while an image is decoded or JSON is parsed
+_PIPE_BYTES = 1 << 20
+_ENVIRONMENT = {'BMX_MELIUS_WITHOUT_MXNET': '1', 'OMP_NUM_THREADS': '1', 'OPENBLAS_NUM_THREADS': '1', 'PYTHONWARNINGS': 'ignore'}
+
+
+class Readers:
+    """One process for each core, started when it is first needed. Used in one event loop.
+
+    Parameters
+    ----------
+    limits : Limits
+    """
+
+    def __init__(self, limits):
+        self._limits, self._idle, self._turns = limits, [], None
+
+    @property
+    def memory(self):
+        """Bytes of data that a process may have."""
+        return _BASE_BYTES + max(_BYTES_PER_PIXEL * self._limits.pixels, _BYTES_PER_CHARACTER * self._limits.upload_bytes)
+
+    async def image(self, spec, form, content):
+        """Decode and preprocess an image as `Session.classify` does.
+
+        Parameters
+        ----------
+        spec : InputSpec
+        form : str or None
+            Value of the header ``Content-Type`` if the content is a form with an image.
+        content : bytes
+
+        Returns
+        -------
+        numpy.ndarray, (1, channels, size, size) float32
+
+        Raises
+        ------
+        Refusal
+            As `uploads` does, and with status 422 if it takes too long.
+        """
+        _, (array,) = await self._read({'spec': spec.to_json(), 'pixels': self._limits.pixels, 'form': form}, content)
+        return array
+
+    async def arrays(self, body, length, input_names, output_names):
+        """Return the `InferenceRequest` of a body; arguments and errors are those of `tensors.parse_request`."""
+        head, arrays = await self._read({'length': length, 'inputs': input_names, 'outputs': output_names}, body)
+        return InferenceRequest(head['id'], arrays, [tuple(output) for output in head['outputs']])
+
+    async def close(self):
+        """End the processes. None may be reading."""
+        while self._idle:
+            await _end(self._idle.pop())
+
+    async def _read(self, head, body):
+        """Return the head of the answer to a message, and its arrays."""
+        if self._turns is None:
+            self._turns = asyncio.Semaphore(usable_cores())  # here, because older Pythons bind it to the event loop
+        async with self._turns:
+            while self._idle and self._idle[-1].returncode is not None:  # killed by the system
+                self._idle.pop()
+            process = self._idle.pop() if self._idle else await _start(self.memory)
+            answered = False
+            try:
+                head, body = await asyncio.wait_for(_ask(process, head, body), self._limits.decode_seconds)
+                answered = True
+            except asyncio.TimeoutError as error:
+                message = f'the request was not read within {self._limits.decode_seconds:g} seconds: send a smaller image, or binary data'
+                raise Refusal(422, message, 'slow') from error
+            except (asyncio.IncompleteReadError, OSError) as error:
+                raise Refusal(422, 'the request ended the process that read it', 'damaged') from error
+            finally:
+                if answered:
+                    self._idle.append(process)
+                else:
+                    await _end(process)
+        if 'refusal' in head:
+            raise Refusal(*head['refusal'])
+        return head, list(_split(body, head['shapes']))
+
+
+async def _start(memory):
+    paths = os.pathsep.join(path for path in sys.path if path)  # where this process has found the package
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        '-m',
+        f'{__package__}.reading',
+        str(memory),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **_ENVIRONMENT, 'PYTHONPATH': paths},
+        limit=_PIPE_BYTES,
+        start_new_session=True,  # Ctrl-C in a terminal would reach it
+    )
+
+
+async def _ask(process, head, body):
+    for part in message(head, body):
+        process.stdin.write(part)
+    await process.stdin.drain()
+    lengths = LENGTHS.unpack(await process.stdout.readexactly(LENGTHS.size))
+    text, body = [await process.stdout.readexactly(length) for length in lengths]
+    return json.loads(text), body
+
+
+async def _end(process):
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+
+
+def _split(body, shapes):
+    """Yield the arrays, float32, whose elements follow each other."""
+    position = 0
+    for shape in shapes:
+        array = np.frombuffer(body, np.float32, int(np.prod(shape)), position).reshape(shape)
+        position += array.nbytes
+        yield array
