@@ -21,6 +21,7 @@ from bmx_melius.scoring.images import list_images
 from bmx_melius.scoring.job import Job
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PATHS = os.pathsep.join([str(ROOT), str(ROOT / 'tests' / 'pipes_as_files')])  # of programs and workers that wait for the test
 PACKAGES = {'local': 'pyarrow', 'dask': 'distributed', 'ray': 'ray'}
 IMAGES = 9
 PART = 2
@@ -55,7 +56,7 @@ def engine(request):
 
 def start(*arguments):
     command = [sys.executable, '-W', 'ignore', '-m', 'bmx_melius', 'score', *map(str, arguments)]
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    environment = {**os.environ, 'PYTHONPATH': PATHS}
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT, start_new_session=True
     )

@@ -12,6 +12,7 @@ import PIL.Image
 import pytest
 from scoring_runs import (
     IMAGES,
+    OPTIONS,
     PACKAGES,
     PART,
     ROOT,
@@ -29,6 +30,8 @@ import bmx_melius as bmx
 from bmx_melius.__main__ import main
 from bmx_melius.errors import UserError
 from bmx_melius.scoring import part as parts_module
+from bmx_melius.scoring.images import list_images
+from bmx_melius.scoring.job import Job
 from bmx_melius.scoring.part import is_complete, score_part
 
 pytest.importorskip('pyarrow', reason='make test-scale installs what `bmx-melius score` needs')
@@ -159,8 +162,42 @@ def test_the_mark_of_completeness_is_removed_while_rows_are_missing_and_partial_
             score_part(job.scoring, job.parts[0])
             (tmp_path / 'scores' / '.abcdefgh-part-000000.parquet').write_bytes(b'from a worker that was ended')
             job.finish()
-        assert sorted(os.listdir(tmp_path / 'scores')) == ['_SUCCESS', '_job.json', job.parts[0].file_name]
+        assert sorted(os.listdir(tmp_path / 'scores')) == ['_SUCCESS', '_job.json', '_part-000000.parquet.sha256', 'part-000000.parquet']
         (tmp_path / 'scores' / job.parts[0].file_name).unlink()
+
+
+def test_a_part_with_any_damaged_byte_is_not_complete(job, tmp_path):
+    with job.opened():
+        score_part(job.scoring, job.parts[0])
+        path = tmp_path / 'scores' / job.parts[0].file_name
+        content = path.read_bytes()
+        assert is_complete(job.scoring, job.parts[0])
+        for position in range(0, len(content), 13):
+            damaged = bytearray(content)
+            damaged[position] ^= 1
+            path.write_bytes(damaged)
+            assert not is_complete(job.scoring, job.parts[0]), position
+        path.write_bytes(content)
+        assert is_complete(job.scoring, job.parts[0])
+        (tmp_path / 'scores' / job.parts[0].checksum_name).unlink()
+        assert not is_complete(job.scoring, job.parts[0])
+
+
+def test_a_part_of_another_job_with_as_many_rows_is_not_complete(packed, photos, job, tmp_path):
+    other = Job(list_images([str(photos)]), IMAGES, str(tmp_path / 'scores'), prefix=str(packed), **{**OPTIONS, 'logits': True})
+    with other.opened():
+        score_part(other.scoring, other.parts[0])
+    assert is_complete(other.scoring, other.parts[0]) and not is_complete(job.scoring, job.parts[0])
+
+
+def test_a_pipe_is_an_image_that_cannot_be_read(packed, photos, tmp_path):
+    os.mkfifo(photos / 'pipe.png')
+    (photos / 'zero.png').symlink_to('/dev/zero')
+    job = Job(list_images([str(photos)]), IMAGES + 2, str(tmp_path / 'scores'), prefix=str(packed), **OPTIONS)
+    with job.opened():
+        assert score_part(job.scoring, job.parts[0]) == (0, IMAGES + 2, 2)
+    errors = [row['error'] for row in rows(tmp_path / 'scores') if row['error']]
+    assert errors == [f'{photos}/{name}.png is not a regular file, but a pipe, a device or a folder' for name in ('pipe', 'zero')]
 
 
 def test_a_file_of_rows_that_cannot_be_read_is_an_error_with_its_name(job, tmp_path):

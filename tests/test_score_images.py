@@ -106,6 +106,39 @@ def test_links_to_folders_are_followed_except_into_the_folders_that_contain_them
     ]
 
 
+def test_a_folder_with_many_names_is_listed_once(tmp_path):
+    """Ten levels with three links each would give the image 59,049 names."""
+    for level in range(10):
+        (tmp_path / str(level)).mkdir()
+    (tmp_path / '9' / 'a.png').touch()
+    for level in range(9):
+        for name in 'abc':
+            (tmp_path / str(level) / name).symlink_to(f'../{level + 1}')
+    assert [image.name for image in list_images([str(tmp_path / '0')])] == [f'{tmp_path}/0/{"a/" * 9}a.png']
+    (tmp_path / 'linked').symlink_to('9')
+    with pytest.raises(UserError, match='a.png is named twice'):
+        list_images([str(tmp_path / '9'), str(tmp_path / 'linked')])
+
+
+@pytest.mark.parametrize('name', ['x.rec', 'x.tar', 'x.png'])
+@pytest.mark.parametrize('kind', ['pipe', 'device'])
+def test_pipes_and_devices_are_refused_before_they_are_read(tmp_path, name, kind):
+    if kind == 'pipe':
+        os.mkfifo(tmp_path / name)
+    else:
+        (tmp_path / name).symlink_to('/dev/zero')
+    with pytest.raises(UserError, match=f'{name} is not a regular file'):
+        list_images([str(tmp_path / name)])[0].read()
+
+
+def test_an_index_that_is_a_pipe_is_refused(tmp_path):
+    write_records(tmp_path / 'x.rec')
+    os.remove(tmp_path / 'x.idx')
+    os.mkfifo(tmp_path / 'x.idx')
+    with pytest.raises(UserError, match='x.idx is not a regular file'):
+        list_images([str(tmp_path / 'x.rec')])
+
+
 def test_a_broken_link_is_an_image_that_cannot_be_read_unless_it_is_named(tmp_path):
     (tmp_path / 'photos').mkdir()
     link = tmp_path / 'photos' / 'a.png'

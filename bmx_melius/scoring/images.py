@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
+import stat
 import tarfile
 from typing import Optional
 
@@ -44,6 +46,8 @@ class EncodedImage:
         if self.size > _MOST_BYTES and not self.in_record:  # would exhaust the memory, which ends the job
             raise UserError(f'{self.name} has {self.size:,} bytes, more than an image can have ({_MOST_BYTES:,})')
         if self.offset is None:
+            with contextlib.suppress(OSError):  # which reading it reports
+                _require_file(self.file)
             return read_bytes(self.file)
         with open(self.file, 'rb') as file:
             file.seek(self.offset)
@@ -71,8 +75,8 @@ def list_images(sources):
     ----------
     sources : list of str
         Image files; record files, with their ``.idx`` beside them or without; tar archives that are not compressed; and folders, whose
-        images, record files and archives are found in all subfolders, also behind symbolic links. Hidden files and folders are left out,
-        also in archives.
+        images, record files and archives are found in all subfolders, also behind symbolic links, but each folder once: the first of its
+        names in the order of names counts. Hidden files and folders are left out, also in archives.
 
     Raises
     ------
@@ -82,7 +86,13 @@ def list_images(sources):
         If a folder, a record file or an archive cannot be read. An image file that cannot be read raises when its content is read.
     """
     images = [image for source in sources for image in _images_of(source)]
-    for key in (lambda image: image.name, lambda image: (image.file, image.offset)):  # 'photos' and './photos' are the same place
+    folder_of = functools.lru_cache(None)(os.path.realpath)
+
+    def place(image):
+        folder, name = os.path.split(image.file)
+        return folder_of(folder), name, image.offset
+
+    for key in (lambda image: image.name, place):  # 'photos' and './photos' are the same place
         found = set()
         for image in images:
             if key(image) in found:
@@ -100,7 +110,7 @@ def _images_of(source):
         os.stat(source)  # raises OSError if there is none
         return _images_in_file(source, os.path.abspath(source))
     images = []
-    for folder, names in _sources_in_folders(source):
+    for folder, names in _sources_in_folders(source, set()):
         absolute = os.path.abspath(folder)
         for name in names:
             images += _images_in_file(os.path.join(folder, name), os.path.join(absolute, name))
@@ -109,17 +119,18 @@ def _images_of(source):
     return images
 
 
-def _sources_in_folders(folder, above=()):
-    """Yield (folder, names of its images, record files and archives) for a folder and its subfolders; `above` are those it is in."""
+def _sources_in_folders(folder, visited):
+    """Yield (folder, names of its images, record files and archives) for a folder and its subfolders, except those in the set `visited`."""
     place = os.path.realpath(folder)
-    if place in above:  # a link to a folder that contains it: its images are found there
+    if place in visited:  # a link to a folder that has another name here: a few links could give each image millions of names
         return
+    visited.add(place)
     with os.scandir(folder) as entries:
         found = sorted((entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith('.'))
     yield folder, [name for name, is_folder in found if not is_folder and _is_source(name)]
     for name, is_folder in found:
         if is_folder:
-            yield from _sources_in_folders(os.path.join(folder, name), (*above, place))
+            yield from _sources_in_folders(os.path.join(folder, name), visited)
 
 
 def _is_source(path):
@@ -129,6 +140,8 @@ def _is_source(path):
 def _images_in_file(path, file):
     """Return the images of a file, which has the name `path` in the results and the absolute path `file`."""
     suffix = os.path.splitext(path)[1].lower()
+    if suffix in (RECORD, TAR):
+        _require_file(path)
     if suffix == RECORD:
         return _images_in_records(path, file)
     if suffix == TAR:
@@ -142,6 +155,7 @@ def _images_in_file(path, file):
 def _images_in_records(path, file):
     index, size = os.path.splitext(path)[0] + '.idx', os.path.getsize(path)
     if os.path.exists(index):
+        _require_file(index)
         keys, offsets = (array.tolist() for array in read_index(index))
     else:
         offsets = scan_offsets(path)
@@ -169,3 +183,10 @@ def _is_visible_image(member):
     """Return whether a member of an archive is an image; ``._a.jpg``, which macOS adds for ``a.jpg``, is none."""
     hidden = any(part.startswith('.') and part.strip('.') for part in member.split('/'))
     return member.lower().endswith(SUFFIXES) and not hidden
+
+
+def _require_file(path):
+    """Raise `UserError` if a path names a pipe or device, whose content may never come or never end."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise UserError(f'{path} is not a regular file, but a pipe, a device or a folder')

@@ -1,6 +1,7 @@
 """One part of a scoring job: read, preprocess and classify its images, and write their rows to a Parquet file."""
 
 import dataclasses
+import errno
 import os
 import socket
 from typing import Any, Dict, List, Optional, Tuple
@@ -11,7 +12,7 @@ from ..class_scores import most_probable, require_finite, softmax
 from ..deployment.runtime.session import Session
 from ..errors import UserError, printable
 from ..exported import Exported
-from ..files import replacing, sha256
+from ..files import read_text, replacing, sha256
 from ..preprocessing import InputSpec
 from .images import EncodedImage
 
@@ -64,6 +65,15 @@ class Part:
         """Name of the Parquet file."""
         return f'part-{self.number:06d}.parquet'
 
+    @property
+    def checksum_name(self):
+        """Name of the file with the checksum of the Parquet file, in the format of sha256sum. Readers of Parquet folders skip it."""
+        return f'_{self.file_name}.sha256'
+
+    def checksum(self, path):
+        """Return what the file `checksum_name` contains for the Parquet file that is stored at a path."""
+        return f'{sha256(path)}  {self.file_name}\n'
+
 
 def digests_of_network(prefix: str) -> Tuple[str, str]:
     """Return the SHA-256 of the two files of a packed network."""
@@ -109,21 +119,29 @@ def score_part(scoring: Scoring, part: Part) -> Tuple[int, int, int]:
     table = pyarrow.Table.from_pydict(columns, _schema(scoring))
     with replacing(os.path.join(scoring.folder, part.file_name)) as temporary:
         pyarrow.parquet.write_table(table, temporary, compression='zstd')
+        with replacing(os.path.join(scoring.folder, part.checksum_name)) as checksum_path, open(checksum_path, 'w') as file:
+            file.write(part.checksum(temporary))  # appears before the rows, so that they are not computed again if this process is killed
     return part.number, len(part.images), len(part.images) - columns['error'].count(None)
 
 
 def is_complete(scoring: Scoring, part: Part) -> bool:
-    """Return whether the rows of a part have been written by the same job. Raises `OSError` if the file exists and cannot be read."""
+    """Return whether the rows of a part have been written by the same job, and are as they were written.
+
+    Raises `OSError` if the file exists and cannot be read.
+    """
     import pyarrow
     import pyarrow.parquet
 
+    path = os.path.join(scoring.folder, part.file_name)
     try:
-        with open(os.path.join(scoring.folder, part.file_name), 'rb') as file:
+        if part.checksum(path) != read_text(os.path.join(scoring.folder, part.checksum_name)):
+            return False
+        with open(path, 'rb') as file:
             found = pyarrow.parquet.ParquetFile(file).metadata
-    except (FileNotFoundError, pyarrow.ArrowInvalid):  # not yet written, or no Parquet file
+    except pyarrow.ArrowInvalid:  # not a Parquet file
         return False
     except OSError as error:
-        if error.errno is None:  # not of the system, but of PyArrow: the file is damaged
+        if error.errno in (None, errno.ENOENT):  # of PyArrow, because the file is damaged; not yet written
             return False
         raise
     return found.num_rows == len(part.images) and (found.metadata or {}).get(JOB_KEY) == scoring.identity.encode()
