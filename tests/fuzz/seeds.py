@@ -296,3 +296,26 @@ def _records(images):
     import mxnet as mx
 
     return _contents(write, 'images.rec', 'images.idx')
+
+
+FORM = 'multipart/form-data; boundary=x'
+
+
+def uploads():
+    """Return requests of the service with images: the files, a form, and a JPEG file with 30 scans."""
+    import PIL.Image
+
+    file = io.BytesIO()
+    PIL.Image.new('RGB', (64, 64)).save(file, 'JPEG', progressive=True)
+    content = file.getvalue()
+    scan = content[content.rindex(b'\xff\xda') : -2]
+    head = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.jpg"\r\n\r\n'
+    return [*images(), [head + content + b'\r\n--x--\r\n'], [content[:-2] + 20 * scan + content[-2:]]]
+
+
+def requests():
+    """Return requests of the service with arrays in JSON: flat, nested, and with the names of outputs."""
+    a = {'name': 'a', 'datatype': 'FP32', 'shape': [2, 2], 'data': [1, 2.5, -3, 4e9]}
+    b = {'name': 'b', 'datatype': 'FP32', 'shape': [2, 1, 2], 'data': [[[1, 2]], [[3, 4]]]}
+    outputs = [{'name': 'y', 'parameters': {'binary_data': True}}, {'name': 'x'}]
+    return [[json.dumps({'id': '1', 'inputs': [a, b], **fields}).encode()] for fields in ({}, {'outputs': outputs})]

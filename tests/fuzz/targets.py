@@ -5,6 +5,7 @@ A target may raise `UserError`. Everything else, a crash, and too much time or m
 
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 import random
@@ -23,6 +24,7 @@ from bmx_melius.deployment.runtime.session import Session
 from bmx_melius.errors import UserError
 from bmx_melius.exported import Exported
 from bmx_melius.pixels import decode, resize
+from bmx_melius.preprocessing import InputSpec
 from bmx_melius.symbol_json import SymbolJson
 
 from . import seeds
@@ -179,6 +181,27 @@ def _read_records(folder):
                 images.wait_to_read()
 
 
+def _read_request(head, path):
+    """Read a request as a process of the service does."""
+    from bmx_melius.serving.reading import LENGTHS, respond
+
+    lengths, text, *arrays = respond(head, path.read_bytes())
+    assert LENGTHS.unpack(lengths) == (len(text), sum(map(len, arrays)))
+    answer = json.loads(text)
+    if 'refusal' in answer:
+        raise UserError(answer['refusal'][1])
+
+
+def _read_upload(folder):
+    head = {'spec': InputSpec(size=8, resize=9).to_json(), 'pixels': 1 << 22, 'form': None}
+    path = pathlib.Path(folder, 'upload')
+    _read_request({**head, 'form': seeds.FORM} if path.read_bytes().startswith(b'--') else head, path)
+
+
+def _read_arrays(folder):
+    _read_request({'length': None, 'inputs': ['a', 'b'], 'outputs': ['x', 'y']}, pathlib.Path(folder, 'request.json'))
+
+
 def _read_checkpoint_of_bmxnet(folder):
     from bmx_melius.importers.bmxnet_v2 import load_reference_parameters, reference_options
 
@@ -233,5 +256,7 @@ TARGETS = {
     'optimizer': Target(_read_optimizer, ('optimizer.states',), seeds.optimizer_states),
     'checkpoint': Target(_read_run, ('checkpoint.json', 'checkpoint-previous.json'), seeds.checkpoints, (mutate_checkpoint,) * 2),
     'image': Target(_read_image, ('image',), seeds.images),
+    'upload': Target(_read_upload, ('upload',), seeds.uploads),
+    'arrays': Target(_read_arrays, ('request.json',), seeds.requests, (mutate_json,)),
     'records': Target(_read_records, ('images.rec', 'images.idx'), seeds.record_files, (mutate_record, mutate_octets)),
 }
