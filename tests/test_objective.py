@@ -92,7 +92,7 @@ def test_logits_in_half_precision_have_a_loss_in_float32(batch):
 
 @pytest.mark.parametrize('smoothing', [0.0, 0.1])
 def test_the_accuracy_of_training_counts_the_class_with_the_larger_share(batch, smoothing):
-    class Share:
+    class Share(Mixup):
         def __init__(self, value):
             self.share = lambda epoch, batch: value
 

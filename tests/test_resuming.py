@@ -197,6 +197,17 @@ def test_mixtures_of_smoothed_labels_under_a_preset_resume_bit_for_bit_without_n
 
 
 @pytest.mark.parametrize('kind', ['records', 'folders'])
+def test_randaugment_random_erasing_and_cutmix_resume_bit_for_bit(data_flags, tmp_path, kind):
+    flags = [*data_flags[kind], '--randaugment', '2,9', '--random-erasing', '0.5', '--cutmix']
+    train_apart(*flags, '--save-dir', tmp_path / 'whole')
+    status, _ = train_until('epoch 2, update 1', signal.SIGINT, *flags, '--save-dir', tmp_path / 'run')
+    assert status == 128 + signal.SIGINT
+    plan = train_apart('--resume', '--save-dir', tmp_path / 'run')
+    assert '2 operations of RandAugment of magnitude 9, random erasing with probability 0.5' in plan and '(cutmix)' in plan
+    assert_same_end(tmp_path / 'run', tmp_path / 'whole')
+
+
+@pytest.mark.parametrize('kind', ['records', 'folders'])
 def test_an_undecodable_image_is_named_and_the_run_continues_once_it_is_repaired(data_flags, images, finished, tmp_path, kind):
     shutil.copytree(images, tmp_path / 'images')
     flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]

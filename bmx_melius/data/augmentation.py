@@ -5,6 +5,8 @@ from typing import Optional, Tuple
 
 import numpy as np
 
+from .random_operations import erase, randaugment
+
 ATTEMPTS = 10  # random crops drawn until one fits into the image
 LUMINANCE = np.array(
     [0.114, 0.587, 0.299], np.float32
@@ -45,6 +47,10 @@ class Augmentation:
         are multiplied by a factor drawn uniformly from [1 - value, 1 + value].
     pca_noise : float
         Standard deviation of the noise along the principal components of colour; RGB images only.
+    randaugment : (int, int) or None
+        Number and magnitude of the operations of RandAugment, see `randaugment`.
+    random_erasing : float
+        Probability of a random rectangle, see `erase`.
     """
 
     area: Optional[Tuple[float, float]] = None
@@ -55,6 +61,13 @@ class Augmentation:
     contrast: float = 0.0
     saturation: float = 0.0
     pca_noise: float = 0.0
+    randaugment: Optional[Tuple[int, int]] = None
+    random_erasing: float = 0.0
+
+    @property
+    def is_for_single_images(self):
+        """Whether this module must apply it: `mx.io.ImageRecordIter` has neither RandAugment nor random erasing."""
+        return bool(self.randaugment or self.random_erasing)
 
     def record_arguments(self, spec):
         """Return the arguments of `mx.io.ImageRecordIter` that apply this augmentation for an `InputSpec`."""
@@ -108,7 +121,9 @@ class Augmentation:
         if self.pca_noise:
             noise = COLOUR_EIGENVECTORS @ (random.normal(0, self.pca_noise, 3) * COLOUR_EIGENVALUES)
             image = _to_pixels(np.floor(image + noise.astype(np.float32)))
-        return image
+        if self.randaugment:
+            image = randaugment(np.ascontiguousarray(image), *self.randaugment, random)
+        return erase(image, self.random_erasing, random) if self.random_erasing else image
 
     def _random_part(self, image, spec, random):
         """Return a crop of random area and aspect ratio, resized to the input's size; the centre if no crop fits."""

@@ -1,10 +1,11 @@
 """Configuration of the training data."""
 
 import dataclasses
-from typing import Optional, Union
+from typing import List, Optional, Union
 
 from ..arguments import require, require_not_negative
 from .datasets import DATASETS
+from .random_operations import MOST_MAGNITUDE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,8 @@ class DataConfig:
     rec_train_idx: Optional[str] = None
     rec_val: Optional[str] = None
     rec_val_idx: Optional[str] = None
+    randaugment: Optional[List[int]] = None
+    random_erasing: float = 0.0
     bootstrap: Union[bool, str] = False
     bootstrap_sha256: Optional[str] = None
 
@@ -49,4 +52,13 @@ class DataConfig:
             not self.val_fraction or (self.dataset == 'imagenet' and not self.use_rec),
             f'--val-fraction {self.val_fraction} divides a folder of images with CLASS/*.jpg, which these data are not; leave the flag out',
         )
+        require(0 <= self.random_erasing <= 1, f'--random-erasing must be a probability, 0 to 1, not {self.random_erasing:g}')
+        if self.randaugment:
+            number, magnitude = self.randaugment
+            require(
+                number >= 1 and 0 <= magnitude <= MOST_MAGNITUDE,
+                f'--randaugment {number},{magnitude}: give at least 1 operation, and a magnitude of 0 to {MOST_MAGNITUDE}',
+            )
+        single = '--randaugment' if self.randaugment else '--random-erasing' if self.random_erasing else ''
+        require(not single or self.dataset != 'dummy', f'{single}: dummy has no images; leave the flag out')
         require(not self.bootstrap or self.dataset != 'dummy', '--bootstrap: dummy has no images to draw; leave the flag out')

@@ -1,5 +1,6 @@
 """Opening of data: training sources from a configuration, and labelled images from the name of a dataset, a folder or a record file."""
 
+import dataclasses
 import os
 
 from ..errors import UserError
@@ -34,7 +35,11 @@ def open_source(config, batching):
     spec = dataset.input_spec(config.input_size, config.crop_ratio)
     if config.dataset == 'dummy':
         return DummySource(spec, batching)
-    augmentation = dataset.augmentations[config.augmentation]
+    augmentation = dataclasses.replace(
+        dataset.augmentations[config.augmentation],
+        randaugment=config.randaugment and tuple(config.randaugment),
+        random_erasing=config.random_erasing,
+    )
     data_dir = os.path.expanduser(config.data_dir or '')
     if dataset.open:
         found = dataset.open(data_dir)
@@ -45,7 +50,11 @@ def open_source(config, batching):
         train, validation = (_open_records_of(config, part) for part in ('train', 'val'))
         for records in (train, validation):
             _note_unlike_mxnet(records)
-        if config.bootstrap or train.unlike_mxnet or validation.unlike_mxnet:
+        if augmentation.is_for_single_images:
+            LOG.info(
+                "%s: MXNet's reader has neither RandAugment nor random erasing: images are read one by one, which is slower", train.path
+            )
+        if config.bootstrap or augmentation.is_for_single_images or train.unlike_mxnet or validation.unlike_mxnet:
             return RecordImageSource(train, validation, spec, augmentation, batching, config.num_workers, config.bootstrap)
         return RecordSource(train, validation, spec, augmentation, batching, max(1, config.num_workers))
     if not os.path.isdir(data_dir):

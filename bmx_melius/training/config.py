@@ -119,6 +119,7 @@ class ObjectiveConfig:
     mixup: bool = False
     mixup_alpha: Optional[float] = None
     mixup_off_epoch: Optional[int] = None
+    cutmix: bool = False
     teacher: Optional[str] = None
     teacher_params: Optional[str] = None
     teacher_pretrained: Union[bool, str, None] = False
@@ -130,6 +131,7 @@ class ObjectiveConfig:
     class_weight_values: Optional[List[float]] = None
 
     def __post_init__(self):
+        require(not (self.mixup and self.cutmix), '--mixup and --cutmix both mix the images of a batch: give only one of them')
         if self.mixup:
             require(self.mixup_alpha > 0, f'--mixup-alpha must be positive, not {self.mixup_alpha:g}')
         if self.teacher:
@@ -201,12 +203,14 @@ class RunConfig:
                 f'--ema averages the weights of one process, which --kvstore {self.kvstore} does not train with; leave one of them out',
             )
         epochs = self.optimizer.num_epochs
+        if self.objective.mixup or self.objective.cutmix:
+            flag = '--mixup' if self.objective.mixup else '--cutmix'
+            require(self.images_per_batch > 1, f'{flag} mixes the images of a batch: raise --batch-size above 1')
         if self.objective.mixup:
             require(
                 0 <= self.objective.mixup_off_epoch < epochs,
                 f'--mixup-off-epoch {self.objective.mixup_off_epoch}: must be less than the number of epochs, {epochs}',
             )
-            require(self.images_per_batch > 1, '--mixup mixes the images of a batch: raise --batch-size above 1')
         require(
             self.resume_params or not (self.resume_states or self.resume_epoch),
             '--resume-states and --resume-epoch require --resume-params (to continue an interrupted run, use only --resume)',

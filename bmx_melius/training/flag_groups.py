@@ -4,6 +4,7 @@ import argparse
 
 from ..arguments import Parser, add_val_fraction, epochs, json_object, numbers, positive_int
 from ..data.datasets import DATASETS, LEVELS
+from ..data.random_operations import MOST_MAGNITUDE
 from ..errors import UserError
 from .network import INITIALIZERS
 from .optimization import MODES, SCALINGS
@@ -286,6 +287,19 @@ def _add_data_flags(group):
         help='low: crop and mirror; medium: resized crop and mirror; high: also colour jitter; small images are shifted instead '
         'of resized, digits never mirrored' + _default('augmentation'),
     )
+    group.add_argument(
+        '--randaugment',
+        type=_two_numbers,
+        metavar='N,M',
+        help=f'after that, apply N operations of RandAugment with the magnitude M, 0 to {MOST_MAGNITUDE}, such as 2,9',
+    )
+    group.add_argument(
+        '--random-erasing',
+        type=float,
+        default=0.0,
+        metavar='P',
+        help='replace a rectangle by random pixels with probability P, such as 0.25',
+    )
 
 
 def _add_training_flags(group):
@@ -415,6 +429,7 @@ def _add_training_flags(group):
 def _add_objective_flags(group, zoo):
     group.add_argument('--mixup', action='store_true', help='train on mixtures of two images')
     group.add_argument('--mixup-alpha', type=float, metavar='A', help='draw the mixing ratio from Beta(A, A) (default: 0.2)')
+    group.add_argument('--cutmix', action='store_true', help='replace a rectangle of each image by that of another one of the batch')
     group.add_argument('--mixup-off-epoch', type=int, metavar='N', help='turn mixup off in the last N epochs (default: 0)')
     group.add_argument('--label-smoothing', action='store_true', help='distribute 0.1 of the probability of each label over all classes')
     group.add_argument(
@@ -557,6 +572,15 @@ def _factors(text):
     """'0.1' -> 0.1, '0.5,0.2' -> [0.5, 0.2]."""
     factors = list(numbers(text))
     return factors if len(factors) > 1 else factors[0]
+
+
+def _two_numbers(text):
+    """'2,9' -> [2, 9]."""
+    try:
+        first, second = map(int, text.split(','))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'expected two whole numbers N,M, not {text!r}') from error
+    return [first, second]
 
 
 def _switch(text):

@@ -1,4 +1,4 @@
-"""Training objective: loss of each image with label smoothing, mixup and distillation, as in GluonCV, and attention transfer."""
+"""Training objective: loss of each image with label smoothing, mixup and distillation, as in GluonCV, CutMix, and attention transfer."""
 
 import gluoncv
 import mxnet as mx
@@ -10,7 +10,7 @@ from .attention import AttentionTransfer
 from .teacher import load_teacher
 
 LABEL_SMOOTHING = 0.1  # GluonCV's
-MIXUP = 1  # appended to epoch and batch, so that the seed differs from those of other random numbers
+MIXUP, CUTMIX = 1, 2  # appended to epoch and batch, so that the seeds differ from those of other random numbers
 
 
 class Mixup:
@@ -34,6 +34,47 @@ class Mixup:
         if epoch >= self._end:
             return 1.0
         return np.random.RandomState(seed_for(self._seed, epoch, batch, MIXUP)).beta(self._alpha, self._alpha)
+
+    def mix(self, images, epoch, batch):
+        """Return the mixtures of a batch with itself in reverse order, and the share of each image in its mixture."""
+        share = self.share(epoch, batch)
+        return share * images + (1 - share) * images.flip(axis=0), share
+
+
+class CutMix:
+    """CutMix: replace a rectangle of each image by that of another one of the batch (Yun et al. 2019, arXiv:1905.04899, section 3.2).
+
+    Labels are mixed by the areas. The rectangle has the image's aspect ratio and a share of 1 - s of its area, s uniform in [0, 1] (the
+    paper's alpha of 1), and a uniform centre; it is cut off at the borders. It is drawn once per batch, as in the authors' code, and used
+    in each batch, as there for ImageNet. Their code mixes images in a random order, this class the batch with itself in reverse order.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the run; it determines the rectangle together with epoch and batch.
+    """
+
+    def __init__(self, seed):
+        self._seed = seed
+
+    def rectangle(self, height, width, epoch, batch):
+        """Return the slices of rows and columns of the rectangle of a batch."""
+        random = np.random.RandomState(seed_for(self._seed, epoch, batch, CUTMIX))
+        side, *centre = np.sqrt(1 - random.uniform()), random.randint(height), random.randint(width)
+        halves = (int(length * side) // 2 for length in (height, width))
+        return tuple(
+            slice(max(0, middle - half), min(length, middle + half)) for middle, half, length in zip(centre, halves, (height, width))
+        )
+
+    def mix(self, images, epoch, batch):
+        """Return the mixtures of a batch with itself in reverse order, and the share of each image in its mixture."""
+        height, width = images.shape[2:]
+        rows, columns = self.rectangle(height, width, epoch, batch)
+        mask = np.zeros((1, 1, height, width), np.float32)
+        mask[..., rows, columns] = 1
+        cut = mx.nd.array(mask, ctx=images.context, dtype=images.dtype)
+        mixed = mx.nd.where(mx.nd.broadcast_to(cut, images.shape), images.flip(axis=0), images)
+        return mixed, 1 - float(mask.sum()) / (height * width)
 
 
 class Teacher:
@@ -75,7 +116,7 @@ class Objective:
     classes : int
     smoothing : float
         Probability that is distributed evenly over all classes (Szegedy et al. 2016, arXiv:1512.00567, section 7).
-    mixup : Mixup or None
+    mixup : Mixup, CutMix or None
     teacher : Teacher or None
     class_weights : sequence of float or None
         Factor of the loss of an image by its class; for a mixture the mean of the factors, weighted by its shares. Attention transfer is
@@ -120,8 +161,8 @@ class Objective:
         rest = self._smoothing / self._classes
         targets = labels.one_hot(self._classes, on_value=1 - self._smoothing + rest, off_value=rest)
         if self._mixup:
-            share = self._mixup.share(epoch, batch)
-            images, targets = (share * array + (1 - share) * array.flip(axis=0) for array in (images, targets))
+            images, share = self._mixup.mix(images, epoch, batch)
+            targets = share * targets + (1 - share) * targets.flip(axis=0)
         return images, targets
 
     def loss(self, images, outputs, targets, maps=()):
@@ -153,6 +194,8 @@ def make_objective(config, get_model, net, classes, input_shape, devices):
     options, mixup = config.objective, None
     if options.mixup:
         mixup = Mixup(options.mixup_alpha, config.seed, config.optimizer.num_epochs - options.mixup_off_epoch)
+    if options.cutmix:
+        mixup = CutMix(config.seed)
     teacher = None
     if options.teacher:
         other = load_teacher(

@@ -43,7 +43,7 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None,
             f'{counts["ops"]:,.0f} OPs, {counts["size_bytes"] / 2**20:.2f} MB; {_describe_bits(network, graph)}',
             *(f'{heading:10} {text}' for heading, text in (initial or {}).items() if text),
             f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
-            f'augmentation {config.data.augmentation}{_describe_bootstrap(config.data.bootstrap)}',
+            f'augmentation {_describe_augmentation(config.data)}{_describe_bootstrap(config.data.bootstrap)}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
             f'updates    {optimizer.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
             f'optimizer  {optimizer.optimizer}{_describe_split(optimizer)}, weight decay {optimizer.wd:g}, seed {config.seed}'
@@ -87,6 +87,15 @@ def _describe_split(optimizer):
     return f', binary weights {optimizer.binary_optimizer} at {optimizer.binary_lr:g}' if optimizer.binary_optimizer else ''
 
 
+def _describe_augmentation(data):
+    parts = [data.augmentation]
+    if data.randaugment:
+        parts.append('{} operations of RandAugment of magnitude {}'.format(*data.randaugment))
+    if data.random_erasing:
+        parts.append(f'random erasing with probability {data.random_erasing:g}')
+    return ', '.join(parts)
+
+
 def _describe_bootstrap(bootstrap):
     if not bootstrap:
         return ''
@@ -119,6 +128,8 @@ def _describe_objective(objective, attention):
         parts.append(f'smoothed by {LABEL_SMOOTHING:g}')
     if objective.mixup:
         parts.append(f'of mixtures (mixup-alpha {objective.mixup_alpha:g}, off in the last {objective.mixup_off_epoch} epochs)')
+    if objective.cutmix:
+        parts.append('of images with a rectangle of another one (cutmix)')
     if objective.class_weights:
         weights = objective.class_weight_values
         parts.append(f'weighted by class ({objective.class_weights}: {min(weights):.3g} to {max(weights):.3g})')
