@@ -69,6 +69,10 @@ docs: $(VENV)/.ready-docs ## build the documentation site in build/site; its lin
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'documentation: build/site/index.html'
 
+test-site: docs $(VENV)/.ready-service-tests ## test the documentation site in Chromium: its search and its width (installs Chromium by apt-get if root)
+	tools/install_chromium.sh
+	BMX_MELIUS_TEST_SITE=build/site $(BIN)/python -m pytest tests/test_site.py $(ARGS)
+
 wasm: $(NATIVE) ## build the engine for WebAssembly, and a page that classifies drawn digits, in build/web (installs Emscripten where it may)
 	$(BIN)/python -W ignore tools/make_wasm.py build/web
 

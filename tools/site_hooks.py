@@ -32,7 +32,9 @@ NOTEBOOKS = {f'examples/{name}.ipynb': f'notebooks/{name}.md' for name in ('digi
 _LINK = re.compile(r'(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s]+)\)')
 _FENCE = re.compile(r'^(```|~~~).*?^\1$', re.MULTILINE | re.DOTALL)
 _HELP = re.compile(r'^<!-- help: (.+) -->$', re.MULTILINE)
-_OUTPUT_LINES = 60
+# Pages with many words, which a search should find after those that explain: beginning of the name -> weight; others have 2.
+SEARCH_WEIGHTS = {'api/': 0.5, 'changelog': 0.1, 'command-line': 1, 'contributing': 0.5, 'security': 0.5, 'index': 1}
+WORKER = 'https://unpkg.com/iframe-worker/shim'  # which the theme's plugin `offline` loads
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------------------------
@@ -51,10 +53,23 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Replace the links and the help texts of a page."""
+    """Replace the links and the help texts of a page, and set its weight in the search."""
+    page.meta.setdefault(
+        'search', {'boost': next((weight for start, weight in SEARCH_WEIGHTS.items() if page.file.src_uri.startswith(start)), 2)}
+    )
     source = source_of(page.file.src_uri)
     markdown = outside_of_code(markdown, lambda text: relinked(text, source, page.file.src_uri))
     return _HELP.sub(lambda match: help_of(match[1]), markdown)
+
+
+def on_post_page(output, page, config):
+    """Load the worker for pages that are opened from the file system from the site instead of another host."""
+    return output.replace(WORKER, posixpath.relpath('file-worker.js', posixpath.dirname(page.file.dest_uri) or '.'))
+
+
+def on_post_template(output, template_name, config):
+    """Do the same for pages that are not made from Markdown: the page that reports a missing one."""
+    return output.replace(WORKER, '/file-worker.js')
 
 
 def source_of(page):
