@@ -35,7 +35,8 @@ class QActivation(HybridBlock):
     bits : int
         1 for binary activations, 32 for no quantization.
     method : str
-        ``sign`` (default), ``approx_sign``, ``round``, ``dorefa``; only with 32 bits ``clip``, ``leaky_clip``, ``relu``, ``identity``.
+        ``sign`` (default), ``approx_sign``, ``round``, ``dorefa``; only with 32 bits ``clip``, ``leaky_clip``, ``relu``, ``tanh``,
+        ``identity``.
     threshold : float or None
         The gradient is cancelled where |x| exceeds this; 1.3 in MeliusNet (section 3.3). None: it is never cancelled.
     encoding : str

@@ -252,6 +252,7 @@ QUANTIZERS = {
     'clip': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: clip(F, x, -1, 1)),
     'leaky_clip': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=leaky_clip),
     'relu': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: F.relu(x)),
+    'tanh': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: F.tanh(x)),
     'identity': Quantizer(bits=(FULL_PRECISION,), surrogate=None, rounded=None, full_precision=lambda F, x: x),
     UNIT_MAGNITUDE: Quantizer(bits=(1,), surrogate=None, rounded=None, full_precision=unit_magnitude),
 }
@@ -368,7 +369,7 @@ def quantize(F: Any, x: Array, method: str, bits: int, threshold: Optional[float
         Any shape; finite if there is no threshold.
     method : str
         A key of `QUANTIZERS`: ``sign``, ``approx_sign`` (also called ``sign_approx_sign``), ``round``, ``dorefa``, ``clip``,
-        ``hwgq``, ``scaled_sign``, ``ternary``, ``leaky_clip``, ``relu``, ``identity``, ``unit_magnitude`` (weights only).
+        ``hwgq``, ``scaled_sign``, ``ternary``, ``leaky_clip``, ``relu``, ``tanh``, ``identity``, ``unit_magnitude`` (weights only).
     bits : int
         1 for the binary quantizers, ``scaled_sign`` and ``unit_magnitude``, 1 to 16 for ``round`` and ``dorefa``, 2 for ``hwgq`` and
         ``ternary``, 32 for no rounding.

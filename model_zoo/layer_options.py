@@ -41,9 +41,13 @@ class LayerOptions:
     conv_kwargs: Optional[Mapping[str, Any]] = None
     same_padding: bool = False
 
-    def norm(self, **arguments: Any) -> HybridBlock:
-        """Return a normalization layer; `arguments` override `norm_kwargs`."""
-        return self.norm_layer(**{**(self.norm_kwargs or {}), **arguments})
+    def norm(self, defaults: Optional[Mapping[str, Any]] = None, **arguments: Any) -> HybridBlock:
+        """Return a normalization layer.
+
+        `norm_kwargs` override `defaults`, which only batch normalizations take, and `arguments` override both.
+        """
+        known = defaults if defaults and issubclass(self.norm_layer, nn.BatchNorm) else {}
+        return self.norm_layer(**{**known, **(self.norm_kwargs or {}), **arguments})
 
     def binary_conv(self, channels: int, layer: Type[BinaryConv2D] = BinaryConv2D, kernel_size: int = 3, **arguments: Any) -> BinaryConv2D:
         """Return a binary convolution with `channels` filters, of the class `layer`.

@@ -15,10 +15,12 @@ To add a method:
 """
 
 import dataclasses
+import functools
 from typing import Any, Callable, Optional, Tuple, Type
 
 from mxnet.gluon import HybridBlock, nn
 
+from bmx_melius.channelwise import PReLU
 from bmx_melius.layers import BinaryConv2D
 from bmx_melius.methods.bwn import BWNConv2D
 from bmx_melius.methods.dorefa import DoReFaConv2D
@@ -34,7 +36,7 @@ from .padding import padded_features
 from .registry import register
 from .resnet import WIDTHS
 from .sized import SizedNetwork
-from .stems import add_stem
+from .stems import End, add_stem, norm_activation_pool, norm_pool, pool_norm
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}  # depth -> blocks of two layers per stage
 
@@ -56,9 +58,13 @@ class Method:
         `projected_shortcut`, whose convolutions are float, or a unit with the kernel size 1 for a quantized one.
     after_sum : callable (place, options) -> HybridBlock, or None
         Layer after each addition.
-    stem_relu, stem_norm : bool
-        Whether there is a ReLU before the pooling of the stem, and a normalization after it. Units that begin with a sign need the latter
-        after a ReLU, because all signs of the result of a ReLU are +1.
+    stem_end : callable (features, options, pool) -> None
+        Adds normalization, activation and pooling of the stem (`model_zoo.stems`).
+    stem_norm : bool
+        Whether there is a normalization after the stem. Units that begin with a sign need it after a ReLU, because all signs of the result
+        of a ReLU are +1.
+    before : callable (place, options) -> HybridBlock, or None
+        Layers of a block whose shape changes, before both its units and its shortcut.
     tail : callable (options) -> HybridBlock, or None
         Layers before the last pooling.
     options : Options
@@ -71,8 +77,9 @@ class Method:
     shortcut_span: int = 1
     shortcut: Callable[[Place, Options], HybridBlock] = units.pooled_shortcut
     after_sum: Optional[Callable[[Place, Options], HybridBlock]] = None
-    stem_relu: bool = True
+    stem_end: End = norm_activation_pool
     stem_norm: bool = False
+    before: Optional[Callable[[Place, Options], HybridBlock]] = None
     tail: Optional[Callable[[Options], HybridBlock]] = None
     options: Options = Options()
     block: Optional[Callable[..., HybridBlock]] = None
@@ -133,15 +140,30 @@ METHODS = {
     'resnet{}_bwn': few_bit_weights(BWNConv2D),
     'resnet{}_ttq': few_bit_weights(TTQConv2D, bits=2),
     'resnet{}_dorefa_w2a2': low_bit(units.norm_and_convolution(DoReFaConv2D), bits=2),
-    'resnet{}_hwgq': low_bit(units.norm_and_convolution(HWGQConv2D)),
-    'resnet{}_lqnet_w1a2': low_bit(units.norm_and_convolution(LQConv2D)),
+    'resnet{}_hwgq': Method(
+        units.normalized_unit(HWGQConv2D, units.PLAIN),
+        shortcut_span=2,
+        shortcut=units.convolution_and_norm(HWGQConv2D),
+        before=lambda place, options: options.norm(**units.PLAIN),
+        stem_end=functools.partial(pool_norm, **units.PLAIN),
+        tail=lambda options: nn.Activation('relu'),
+        options=Options(clip_threshold=None, norm_kwargs={'momentum': 0.95}),
+    ),
+    'resnet{}_lqnet_w1a2': Method(
+        units.normalized_unit(LQConv2D),
+        shortcut_span=2,
+        shortcut=units.convolution_and_norm(LQConv2D),
+        before=lambda place, options: units.norm_and_relu(options),
+        tail=units.norm_and_relu,
+        options=Options(clip_threshold=None),
+    ),
     'resnet{}_syq_w1a2': low_bit(units.syq_unit),
     'resnet{}_cbcn': Method(units.circulant_unit, options=Options(clip_threshold=1.0, init_features=128)),
     'groupnet{}': Method(
         units.group_net_unit,
         shortcut_span=2,
         shortcut=units.projected_shortcut,
-        stem_relu=False,
+        stem_end=norm_pool,
         options=Options(clip_threshold=1.0),
         block=GroupBlock,
     ),
@@ -161,10 +183,17 @@ METHODS = {
         tail=units.norm_and_relu,
         options=SizedOptions(clip_threshold=1.0),
     ),
-    'resnet{}_strong_baseline': Method(units.strong_baseline_unit, options=Options(clip_threshold=1.0)),
+    'resnet{}_strong_baseline': Method(
+        units.strong_baseline_unit,
+        stem_end=functools.partial(norm_activation_pool, activation=PReLU),
+        options=Options(clip_threshold=1.0),
+    ),
     'real_to_binary{}': Method(units.real_to_binary_unit, options=Options(clip_threshold=1.0)),
     'reactnet{}': Method(
-        units.reactnet_unit, after_sum=lambda place, options: RPReLU(place.channels), stem_relu=False, options=Options(clip_threshold=1.0)
+        units.reactnet_unit,
+        after_sum=lambda place, options: RPReLU(place.channels),
+        stem_end=norm_pool,
+        options=Options(clip_threshold=1.0),
     ),
 }
 
@@ -178,7 +207,7 @@ class Architecture:
 
 
 class Residual(HybridBlock):
-    """Units and their shortcut: ``after_sum(units(x) + shortcut(x))``.
+    """Units and their shortcut: ``after_sum(units(x) + shortcut(x))``, after the layers `before` of the method if the shape changes.
 
     Parameters
     ----------
@@ -195,11 +224,13 @@ class Residual(HybridBlock):
         first, last = places[0], places[-1]
         around = dataclasses.replace(last, in_channels=first.in_channels, stride=first.stride, kernel_size=1)
         with self.name_scope():
+            self.before = method.before(around, options) if method.before and around.changes_shape else None
             self.units = chain(*(method.unit(place, options) for place in places))
             self.shortcut = method.shortcut(around, options) if around.changes_shape else None
             self.after_sum = method.after_sum(last, options) if method.after_sum else None
 
     def hybrid_forward(self, F, x):
+        x = self.before(x) if self.before else x
         y = self.units(x) + (self.shortcut(x) if self.shortcut else x)
         return self.after_sum(y) if self.after_sum else y
 
@@ -232,7 +263,7 @@ class MethodResNet(SizedNetwork):
         super().__init__(options.input_size if isinstance(options, SizedOptions) else None, **kwargs)
         with self.name_scope():
             features = nn.HybridSequential(prefix='')
-            stride = add_stem(features, options, relu=method.stem_relu)
+            stride = add_stem(features, options, method.stem_end, normalized=method.before is not None)
             if method.stem_norm:
                 features.add(options.norm())
             channels = options.init_features
@@ -243,7 +274,17 @@ class MethodResNet(SizedNetwork):
                 for index in range(2 * blocks):
                     halving = 2 if number > 1 and index == 0 else 1
                     stride *= halving
-                    places.append(Place(width, channels, halving, stride, ends_stage=index == 2 * blocks - 1))
+                    places.append(
+                        Place(
+                            width,
+                            channels,
+                            halving,
+                            stride,
+                            starts_stage=index == 0,
+                            ends_stage=index == 2 * blocks - 1,
+                            ends_block=(index + 1) % method.shortcut_span == 0,
+                        )
+                    )
                     channels = width
                 with stage.name_scope():
                     for start in range(0, len(places), method.shortcut_span):

@@ -6,7 +6,7 @@ networks of units and explains how to add a method.
 
 import dataclasses
 import functools
-from typing import Any, Callable, Optional, Type
+from typing import Any, Callable, Mapping, Optional, Type
 
 from mxnet.gluon import HybridBlock, nn
 
@@ -58,8 +58,10 @@ class Place:
         Size of the image / size of the output, rounded up.
     kernel_size : int
         3, or 1 in a shortcut.
-    ends_stage : bool
-        Whether it is the last unit before the size of the maps changes.
+    starts_stage, ends_stage : bool
+        Whether it is the first unit with maps of its size, or the last one.
+    ends_block : bool
+        Whether an addition follows.
     """
 
     channels: int
@@ -67,7 +69,9 @@ class Place:
     stride: int
     total_stride: int
     kernel_size: int = 3
+    starts_stage: bool = False
     ends_stage: bool = False
+    ends_block: bool = True
 
     @property
     def changes_shape(self) -> bool:
@@ -138,8 +142,9 @@ def strong_baseline_unit(place: Place, options: Options) -> HybridBlock:
 
 
 def real_to_binary_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign, convolution, gate and PReLU (`bmx_melius.methods.real_to_binary`)."""
-    conv = place.binary_conv(options, GatedBinaryConv2D, weight_threshold=1)
+    """Return BN, sign, convolution, gate and PReLU (`bmx_melius.methods.real_to_binary`). With ``bits=32`` tanh takes the place of sign."""
+    method = 'tanh' if options.bits == FULL_PRECISION else 'sign'
+    conv = place.binary_conv(options, GatedBinaryConv2D, weight_threshold=1, activation_method=method)
     return chain(options.norm(), conv, PReLU(place.channels))
 
 
@@ -156,6 +161,23 @@ def convolution_and_norm(layer: Type[BinaryConv2D]) -> Callable[[Place, Options]
 def norm_and_convolution(layer: Type[BinaryConv2D]) -> Callable[[Place, Options], HybridBlock]:
     """Return the function of the unit with a BN and a convolution of the class `layer`, which begins with its activation."""
     return lambda place, options: chain(options.norm(), place.binary_conv(options, layer))
+
+
+PLAIN = {'scale': False, 'center': False}  # a normalization without learned numbers
+
+
+def normalized_unit(layer: Type[BinaryConv2D], norm: Optional[Mapping[str, Any]] = None) -> Callable[[Place, Options], HybridBlock]:
+    """Return the function of the unit of HWGQ and LQ-Net: BN, a convolution of the class `layer`, and a further BN before an addition.
+
+    The first unit of a stage begins with the convolution: its input is normalized by the stem, or by `norm_and_relu` or a BN that the
+    shortcut shares. `norm` contains arguments of the BN at the beginning.
+    """
+
+    def unit(place, options):
+        before = None if place.starts_stage else options.norm(**(norm or {}))
+        return chain(before, place.binary_conv(options, layer), options.norm() if place.ends_block else None)
+
+    return unit
 
 
 def syq_unit(place: Place, options: Options) -> HybridBlock:
@@ -182,5 +204,5 @@ def relu(place: Place, options: Options) -> HybridBlock:
 
 
 def norm_and_relu(options: Options) -> HybridBlock:
-    """Return BN and ReLU, which follow the last addition where units begin with a BN."""
+    """Return BN and ReLU, which follow the last addition where units begin with a BN, and in LQ-Net that of each stage."""
     return chain(options.norm(), nn.Activation('relu'))

@@ -35,10 +35,10 @@ def padded(layer: Callable[..., HybridBlock], kernel_size: int, strides: int, sa
     kernel_size, strides : int
         Those of the convolution.
     same_padding : bool
-        Pad as TensorFlow does. It differs only for strides above 1 and odd kernel sizes.
+        Pad as TensorFlow does. It differs only for strides above 1 and odd kernel sizes from 3 on.
     """
     padding = (kernel_size - 1) // 2
-    if not same_padding or strides == 1 or kernel_size % 2 == 0:
+    if not same_padding or strides == 1 or kernel_size % 2 == 0 or kernel_size < strides:
         return layer(padding=padding)
     layers = nn.HybridSequential(prefix='')
     layers.add(layer(padding=padding + 1), DropFirst())

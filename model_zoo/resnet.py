@@ -1,13 +1,8 @@
 """Residual binary networks: ResNetE, Bi-Real Net, and the other residual networks of BMXNet-v2.
 
 ResNetE: Bethge et al. 2019, *Back to Simplicity: How to Train Accurate BNNs from Scratch?*, arXiv:1906.08637, section 3.
-<<<<<<< Updated upstream
-Bi-Real Net: Liu et al. 2018, arXiv:1808.00278, layers in `bmx_melius.methods.bireal_net`. The shortcuts form a float map, to which each
-layer adds; binary convolutions use its signs.
-=======
-Bi-Real Net: Liu et al. 2018, arXiv:1808.00278. The shortcuts form a float map, to which each layer adds; binary convolutions use its signs.
-Networks of BMXNet-v2: github.com/hpi-xnor/BMXNet-v2-examples, binary_models/resnet.py, resnet_e.py and binet.py.
->>>>>>> Stashed changes
+            stride = add_stem(features, options, norm_activation_pool if variant.relus else norm_pool)
+            if variant.stage_norm:
 """
 
 import dataclasses
@@ -24,7 +19,7 @@ from bmx_melius.methods.bireal_net import BIREAL_CONVOLUTION
 from .layer_options import QuantizerOptions
 from .padding import padded, padded_features
 from .registry import register
-from .stems import add_stem
+from .stems import add_stem, norm_activation_pool, norm_pool
 
 WIDTHS = (1, 2, 4, 8)  # channels of a stage / channels after the stem
 INPUT_NORM = {'scale': False, 'epsilon': 2e-5}
@@ -321,7 +316,7 @@ class BinaryResNet(HybridBlock):
             features = nn.HybridSequential(prefix='')
             if options.input_norm:
                 features.add(options.norm(**INPUT_NORM))
-            stride = add_stem(features, options, relu=variant.relus)
+            stride = add_stem(features, options, norm_activation_pool if variant.relus else norm_pool)
             if variant.stage_norm:
                 features.add(options.norm())
             channels = options.init_features

@@ -17,8 +17,10 @@ which ``train_imagenet.py`` calls after each update by way of `bmx_melius.method
 mean |W| of the filter. For activations it needs the sums B^T B and B^T x over the batch, also from a hybridized network: they are the
 gradient of the parameter ``moments`` with respect to an additional loss. Gradients are summed over devices and workers, and so are these.
 
-Differences to the authors' code (github.com/microsoft/LQ-Nets): it uses the statistics of the first device only; its weights enter v*
-before the update, here after it; it also quantizes the projections in shortcuts.
+The networks have the layers of the authors' code (github.com/microsoft/LQ-Nets, ``preresnet_group``): BN, ReLU and quantization before a
+convolution, a further BN before the addition, and quantized projections in shortcuts. Differences: it uses the statistics of the first
+device only; its weights enter v* before the update, here after it; its moving average is corrected for its start, so that the first update
+sets v to v*; the code of a weight of exactly 0 is -1, here +1.
 """
 
 from typing import Any, Dict, Tuple

@@ -7,17 +7,19 @@ Forward, with a gate g per image and channel, computed from the real input befor
 where n is the number of weights per filter, mean(x) is the average over the positions, W1 reduces the C input channels to C / 8 and W2
 expands them to those of the output. Backward: dx = d sign(x) 1[|x| <= 1] plus the gradient through the gate, dw = d sign(w) 1[|w| <= 1].
 
-The factor 1 / sqrt(n), which gives the sums of n signs about unit variance, is in neither the paper nor Larq Zoo. Without it the sums of
-the residual connections are so large that training begins with a loss of more than a hundred. A float twin, whose weights are small, has
-no such factor.
+The factor 1 / sqrt(n), which gives the sums of n signs about unit variance, is in neither the paper nor Larq Zoo, the published code, which
+the argument ``factor=1`` follows. Without it the sums of the residual connections are so large that training begins with a loss of more
+than a hundred. The full-precision counterpart, whose weights are small, has no such factor, and tanh(x) in place of sign(x).
 
 The Strong Baseline of the same paper (section 4.1) has a learned number per channel in place of g: `BinaryConv2D` without offset and
 `bmx_melius.channelwise.Scale`, initially 1 / sqrt(n) for the same reason. Larq Zoo's version also scales rows and columns, and starts with
 1. Both networks are trained in two stages: first with binary activations and real weights (``weight_bits=32``), then with binary weights.
+In Larq Zoo the real weights are used as they are; here each filter is divided by its mean magnitude, as `bmx_melius.BinaryConv2D` says, so
+that the results of both stages have the same size.
 """
 
 import math
-from typing import Any
+from typing import Any, Optional
 
 from mxnet.gluon import nn
 
@@ -33,7 +35,14 @@ class GatedBinaryConv2D(BinaryConv2D):
     """Binary convolution whose channels are scaled by a gate computed from the input before its sign.
 
     The two matrices of the gate are 1x1 convolutions of a map with one position, without biases, as in Larq Zoo; the paper does not say
-    whether there are biases. Parameters, input and output as in `BinaryConv2D`, without offset; `in_channels` is required.
+    whether there are biases.
+
+    Parameters
+    ----------
+    factor : float or None
+        Constant factor of the gate; None: 1 / sqrt(n), or 1 with ``bits=32``.
+
+    Other parameters, input and output as in `BinaryConv2D`, without offset; `in_channels` is required.
 
     Raises
     ------
@@ -51,11 +60,12 @@ class GatedBinaryConv2D(BinaryConv2D):
     """
 
     @hands_on(BinaryConv2D, without=['no_offset'])
-    def __init__(self, channels: int, *geometry: Any, in_channels: int = 0, **arguments: Any) -> None:
+    def __init__(self, channels: int, *geometry: Any, in_channels: int = 0, factor: Optional[float] = None, **arguments: Any) -> None:
         super().__init__(channels, *geometry, in_channels=in_channels, no_offset=True, **arguments)
         if in_channels < REDUCTION:
             raise UserError(f'GatedBinaryConv2D needs in_channels, at least {REDUCTION}, for the size of its gate (got {in_channels})')
-        self._factor = 1 if self.qconv.binarization.is_float else math.prod(self.qconv.weight.shape[1:]) ** -0.5
+        usual = 1 if self.qconv.binarization.is_float else math.prod(self.qconv.weight.shape[1:]) ** -0.5
+        self._factor = usual if factor is None else factor
         with self.name_scope():
             self.gate = nn.HybridSequential(prefix='')
             self.gate.add(
