@@ -42,9 +42,11 @@ def test_binary_weights_are_those_of_quantized_layers_with_one_bit():
         assert not binary_weights(get_model('meliusnet22', **real))
 
 
-@pytest.mark.parametrize('name', ['resnet18_hwgq', 'resnet18_bwn', 'resnet18_syq_w1a2', 'resnet18_lqnet_w1a2'])
-def test_scaled_signs_are_binary_weights(name):
-    assert len(binary_weights(get_model(name))) == 16
+@pytest.mark.parametrize(
+    'name, layers', [('resnet18_hwgq', 19), ('resnet18_bwn', 16), ('resnet18_syq_w1a2', 16), ('resnet18_lqnet_w1a2', 19)]
+)
+def test_scaled_signs_are_binary_weights(name, layers):
+    assert len(binary_weights(get_model(name))) == layers
 
 
 def expected_rows(signs, layers):

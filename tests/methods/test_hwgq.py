@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from tensorflow_arrays import assert_same, learned, read_cases
 from mxnet.gluon import nn
+from tensorflow_arrays import assert_same, learned, read_cases
 
 from model_zoo.method_resnets import METHODS, Architecture, MethodResNet, Residual
 

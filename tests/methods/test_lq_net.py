@@ -3,8 +3,8 @@
 import dataclasses
 
 import numpy as np
-from tensorflow_arrays import assert_same, learned, read_cases
 from mxnet.gluon import nn
+from tensorflow_arrays import assert_same, learned, read_cases
 
 from bmx_melius.methods.lq_net import MOMENTUM, LQActivation, LQWeights, update_bases
 from model_zoo.method_resnets import METHODS, Architecture, MethodResNet

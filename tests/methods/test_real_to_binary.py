@@ -1,10 +1,10 @@
-"""Real-to-Binary against Larq Zoo's: units in the three stages of training, and the stem."""
+"""Real-to-Binary against Larq Zoo's: units with binary weights and of the full-precision counterpart, and the stem."""
 
 import dataclasses
 
 import pytest
-from tensorflow_arrays import assert_same, read_cases
 from mxnet.gluon import nn
+from tensorflow_arrays import assert_same, read_cases
 
 from model_zoo.method_resnets import METHODS, Residual
 from model_zoo.method_units import Place

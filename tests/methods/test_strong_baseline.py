@@ -3,8 +3,8 @@
 import dataclasses
 
 import pytest
-from tensorflow_arrays import assert_same, read_cases
 from mxnet.gluon import nn
+from tensorflow_arrays import assert_same, read_cases
 
 from model_zoo.method_resnets import METHODS, Residual
 from model_zoo.method_units import Place
