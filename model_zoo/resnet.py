@@ -1,8 +1,9 @@
 """Residual binary networks: ResNetE, Bi-Real Net, and the other residual networks of BMXNet-v2.
 
 ResNetE: Bethge et al. 2019, *Back to Simplicity: How to Train Accurate BNNs from Scratch?*, arXiv:1906.08637, section 3.
-            stride = add_stem(features, options, norm_activation_pool if variant.relus else norm_pool)
-            if variant.stage_norm:
+Bi-Real Net: Liu et al. 2018, arXiv:1808.00278, layers in `bmx_melius.methods.bireal_net`. The shortcuts form a float map, to which each
+layer adds; binary convolutions use its signs.
+Networks of BMXNet-v2: github.com/hpi-xnor/BMXNet-v2-examples, binary_models/resnet.py, resnet_e.py and binet.py.
 """
 
 import dataclasses
