@@ -1,7 +1,9 @@
-"""AlexNet with the layers of XNOR-Net: Rastegari et al. 2016, arXiv:1603.05279, section 4.1; layers as in the authors' code.
+"""AlexNet with the layers of XNOR-Net: Rastegari et al. 2016, arXiv:1603.05279, section 4.1.
 
-The first convolution and the output layer are float. The two fully connected layers between them are convolutions, of which the first has
-the size of the map, so that the network accepts one size of images.
+Layers, biases and epsilons are those of the authors' code (github.com/allenai/XNOR-Net, models/alexnetxnor.lua): BN, sign, convolution with
+a bias, and max pooling. The first convolution and the output layer are float, the latter a 1x1 convolution there. The two fully connected
+layers between them are convolutions, of which the first has the size of the map, so that the network accepts one size of images. Their
+normalizations have scale and shift: ``nn.SpatialBatchNormalization(n, 1e-4, false)`` of Torch has the momentum as its third argument.
 """
 
 import dataclasses
@@ -87,12 +89,14 @@ class BinaryAlexNet(SizedNetwork):
             channels = options.init_features
             for layer in architecture.layers:
                 kernel_size = layer.kernel_size or _map_size(self.features, options.input_size)
-                conv = options.binary_conv(layer.channels, XNORConv2D, kernel_size, padding=layer.padding, in_channels=channels)
-                self.features.add(options.norm(), conv)
+                conv = options.binary_conv(
+                    layer.channels, XNORConv2D, kernel_size, padding=layer.padding, in_channels=channels, use_bias=True
+                )
+                self.features.add(options.norm(epsilon=1e-4), conv)
                 if layer.pool:
                     self.features.add(nn.MaxPool2D(3, 2))
                 channels = layer.channels
-            self.features.add(options.norm(), nn.Activation('relu'), nn.Flatten())
+            self.features.add(options.norm(epsilon=1e-3), nn.Activation('relu'), nn.Flatten())
             self.output = nn.Dense(classes, in_units=channels)
 
 

@@ -24,7 +24,7 @@ from bmx_melius.channelwise import PReLU
 from bmx_melius.layers import BinaryConv2D
 from bmx_melius.methods.bwn import BWNConv2D
 from bmx_melius.methods.dorefa import DoReFaConv2D
-from bmx_melius.methods.group_net import BASES, GroupSum, SoftConnection
+from bmx_melius.methods.group_net import BASES, GroupSum, SoftGate
 from bmx_melius.methods.hwgq import HWGQConv2D
 from bmx_melius.methods.lq_net import LQConv2D
 from bmx_melius.methods.reactnet import RPReLU
@@ -61,12 +61,11 @@ class Method:
     stem_end : callable (features, options, pool) -> None
         Adds normalization, activation and pooling of the stem (`model_zoo.stems`).
     stem_norm : bool
-        Whether there is a normalization after the stem. Units that begin with a sign need it after a ReLU, because all signs of the result
-        of a ReLU are +1.
+        Whether the stem `thumbnail` also has this normalization and activation.
     before : callable (place, options) -> HybridBlock, or None
         Layers of a block whose shape changes, before both its units and its shortcut.
-    tail : callable (options) -> HybridBlock, or None
-        Layers before the last pooling.
+    tail, head : callable (options) -> HybridBlock, or None
+        Layers before the last pooling, and between it and the output layer.
     options : Options
         Default options.
     block : callable (places, method, options, prefix=...) -> HybridBlock, or None
@@ -81,39 +80,51 @@ class Method:
     stem_norm: bool = False
     before: Optional[Callable[[Place, Options], HybridBlock]] = None
     tail: Optional[Callable[[Options], HybridBlock]] = None
+    head: Optional[Callable[[Options], HybridBlock]] = None
     options: Options = Options()
     block: Optional[Callable[..., HybridBlock]] = None
 
 
 class GroupBlock(HybridBlock):
-    """BASES residual blocks, which are added or connected to those of the next block by soft gates (`bmx_melius.methods.group_net`).
+    """BASES residual blocks and their sum, connected to those of the block before by a soft gate (`bmx_melius.methods.group_net`).
 
     Parameters
     ----------
     places : sequence of Place
         Of the units of a block, one after the other, each with a shortcut.
     method : Method
-    options : Options
+    options : ShortcutOptions
 
-    Input: one map (N, in_channels, H, W), or a list with one for each base. Output: one map (N, channels, H / stride, W / stride) if the
-    places end a stage, otherwise a list with one for each base. Where the shape changes, all bases share the shortcut.
+    Input: a map (N, in_channels, H, W) in the first block of a network, otherwise a list with one map for each base and their sum. Output:
+    a list of maps (N, channels, H / stride, W / stride), in the last block only their sum. Where the shape changes, all bases share the
+    weights of the shortcut.
     """
 
-    def __init__(self, places: Tuple[Place, ...], method: Method, options: Options, **kwargs: Any) -> None:
+    def __init__(self, places: Tuple[Place, ...], method: Method, options: units.ShortcutOptions, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         first, last = places[0], places[-1]
+        self.ends_network, self.shared_projection = last.ends_network, not options.quantized_shortcuts
         with self.name_scope():
+            self.gate = None if first.starts_network else SoftGate()
             self.shortcut = method.shortcut(dataclasses.replace(first, kernel_size=1), options) if first.changes_shape else None
             self.bases = nn.HybridSequential(prefix='')
             for _ in range(BASES):
                 self.bases.add(chain(*(method.unit(place, options) for place in places)))
-            self.connection = GroupSum() if last.ends_stage else SoftConnection()
+            self.total = GroupSum()
 
     def hybrid_forward(self, F, x):
-        # copies, because MXNet fails to add more than 8 gradients in some cases, and each base uses its input twice
-        maps = x if isinstance(x, (list, tuple)) else [F.identity(x) for _ in range(BASES)]
-        shortcuts = [self.shortcut(maps[0])] * BASES if self.shortcut else maps
-        return self.connection(*map(self._base, self.bases, maps, shortcuts))
+        if self.gate:
+            total, maps = x[-1], self.gate(*x)
+        else:  # copies, because MXNet fails to add more than 8 gradients in some cases, and each base uses its input twice
+            total, maps = x, [F.identity(x) for _ in range(BASES)]
+        outputs = list(map(self._base, self.bases, maps, self._shortcuts(total, maps)))
+        total = self.total(*outputs)
+        return total if self.ends_network else [*outputs, total]
+
+    def _shortcuts(self, total, maps):
+        if self.shortcut is None:
+            return maps
+        return [self.shortcut(total)] * BASES if self.shared_projection else [self.shortcut(x) for x in maps]
 
     @staticmethod
     def _base(units, x, shortcut):
@@ -146,6 +157,7 @@ METHODS = {
         shortcut=units.convolution_and_norm(HWGQConv2D),
         before=lambda place, options: options.norm(**units.PLAIN),
         stem_end=functools.partial(pool_norm, **units.PLAIN),
+        stem_norm=True,
         tail=lambda options: nn.Activation('relu'),
         options=Options(clip_threshold=None, norm_kwargs={'momentum': 0.95}),
     ),
@@ -154,24 +166,40 @@ METHODS = {
         shortcut_span=2,
         shortcut=units.convolution_and_norm(LQConv2D),
         before=lambda place, options: units.norm_and_relu(options),
+        stem_norm=True,
         tail=units.norm_and_relu,
         options=Options(clip_threshold=None),
     ),
     'resnet{}_syq_w1a2': low_bit(units.syq_unit),
-    'resnet{}_cbcn': Method(units.circulant_unit, options=Options(clip_threshold=1.0, init_features=128)),
+    'resnet{}_cbcn': Method(
+        units.circulant_unit,
+        shortcut=units.averaged_projection,
+        stem_end=functools.partial(norm_activation_pool, activation=PReLU),
+        stem_norm=True,
+        after_sum=lambda place, options: PReLU(place.channels),
+        options=Options(clip_threshold=1.0, init_features=128),
+    ),
     'groupnet{}': Method(
         units.group_net_unit,
         shortcut_span=2,
-        shortcut=units.projected_shortcut,
-        stem_end=norm_pool,
-        options=Options(clip_threshold=1.0),
+        shortcut=units.group_net_shortcut,
+        stem_end=functools.partial(pool_norm, inside=False),
+        stem_norm=True,
+        options=units.ShortcutOptions(clip_threshold=1.0),
         block=GroupBlock,
     ),
     'resnet{}_abcnet': Method(
         units.abc_unit, shortcut_span=2, shortcut=units.abc_unit, tail=units.norm_and_relu, options=Options(clip_threshold=0.5)
     ),
     'resnet{}_bnn': Method(
-        units.bnn_unit, shortcut_span=2, shortcut=units.projected_shortcut, stem_norm=True, options=Options(clip_threshold=1.0)
+        units.bnn_unit,
+        shortcut_span=2,
+        shortcut=units.bnn_shortcut,
+        after_sum=units.norm_and_hard_tanh,
+        stem_end=functools.partial(pool_norm, inside=False, activation=units.hard_tanh),
+        stem_norm=True,
+        head=lambda options: chain(options.norm(), units.hard_tanh()),
+        options=units.ShortcutOptions(clip_threshold=1.0),
     ),
     'resnet{}_xnor': Method(
         units.xnor_unit, shortcut_span=2, shortcut=units.projected_shortcut, tail=units.norm_and_relu, options=Options(clip_threshold=1.0)
@@ -263,9 +291,7 @@ class MethodResNet(SizedNetwork):
         super().__init__(options.input_size if isinstance(options, SizedOptions) else None, **kwargs)
         with self.name_scope():
             features = nn.HybridSequential(prefix='')
-            stride = add_stem(features, options, method.stem_end, normalized=method.before is not None)
-            if method.stem_norm:
-                features.add(options.norm())
+            stride = add_stem(features, options, method.stem_end, normalized=method.stem_norm)
             channels = options.init_features
             for number, (blocks, width) in enumerate(zip(architecture.blocks, WIDTHS), start=1):
                 width *= options.init_features
@@ -281,8 +307,9 @@ class MethodResNet(SizedNetwork):
                             halving,
                             stride,
                             starts_stage=index == 0,
-                            ends_stage=index == 2 * blocks - 1,
                             ends_block=(index + 1) % method.shortcut_span == 0,
+                            starts_network=number == 1 and index == 0,
+                            ends_network=number == len(architecture.blocks) and index == 2 * blocks - 1,
                         )
                     )
                     channels = width
@@ -294,6 +321,8 @@ class MethodResNet(SizedNetwork):
             if method.tail:
                 features.add(method.tail(options))
             features.add(nn.GlobalAvgPool2D(), nn.Flatten())
+            if method.head:
+                features.add(method.head(options))
             self.features = padded_features(features, stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=channels)
 

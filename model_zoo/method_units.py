@@ -11,10 +11,11 @@ from typing import Any, Callable, Mapping, Optional, Type
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.channelwise import PReLU, Scale, Shift
-from bmx_melius.layers import BinaryConv2D
+from bmx_melius.layers import BinaryConv2D, QActivation
 from bmx_melius.methods.abc_net import ABCConv2D
 from bmx_melius.methods.bireal_net import BIREAL_CONVOLUTION
 from bmx_melius.methods.cbcn import CirculantConv2D
+from bmx_melius.methods.group_net import GROUP_NET_CONVOLUTION
 from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
 from bmx_melius.methods.syq import SYQConv2D
 from bmx_melius.methods.xnor_net import XNORConv2D
@@ -46,6 +47,20 @@ class SizedOptions(Options):
 
 
 @dataclasses.dataclass(frozen=True)
+class ShortcutOptions(Options):
+    """Arguments of `model_zoo.get_model` for networks with binary shortcuts: GroupNet and BNN.
+
+    Attributes
+    ----------
+    quantized_shortcuts : bool
+        Whether shortcuts that change the shape are binary, as in the authors' code, in GroupNet one for each base with shared weights;
+        otherwise they are real-valued projections, in GroupNet one for all bases.
+    """
+
+    quantized_shortcuts: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
 class Place:
     """Place of a unit in the network.
 
@@ -58,10 +73,12 @@ class Place:
         Size of the image / size of the output, rounded up.
     kernel_size : int
         3, or 1 in a shortcut.
-    starts_stage, ends_stage : bool
-        Whether it is the first unit with maps of its size, or the last one.
+    starts_stage : bool
+        Whether it is the first unit with maps of its size.
     ends_block : bool
         Whether an addition follows.
+    starts_network, ends_network : bool
+        Whether it is the first unit of the network, or the last one.
     """
 
     channels: int
@@ -70,8 +87,9 @@ class Place:
     total_stride: int
     kernel_size: int = 3
     starts_stage: bool = False
-    ends_stage: bool = False
     ends_block: bool = True
+    starts_network: bool = False
+    ends_network: bool = False
 
     @property
     def changes_shape(self) -> bool:
@@ -112,15 +130,51 @@ def projected_shortcut(place: Place, options: Options) -> HybridBlock:
     return chain(nn.Conv2D(place.channels, 1, place.stride, use_bias=False, in_channels=place.in_channels), options.norm())
 
 
+def averaged_projection(place: Place, options: Options) -> HybridBlock:
+    """Return a float 1x1 convolution, a BN and 2x2 average pooling (CBCN)."""
+    pool = nn.AvgPool2D(place.stride, place.stride, ceil_mode=True, count_include_pad=False) if place.stride > 1 else None
+    return chain(nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm(), pool)
+
+
+def bnn_shortcut(place: Place, options: ShortcutOptions) -> HybridBlock:
+    """Return sign, a binary 1x1 convolution and BN, or a float convolution and BN (`ShortcutOptions`)."""
+    if not options.quantized_shortcuts:
+        return projected_shortcut(place, options)
+    return chain(bnn_convolution(place, options), options.norm())
+
+
+def group_net_shortcut(place: Place, options: ShortcutOptions) -> HybridBlock:
+    """Return sign, a binary 1x1 convolution and BN, or a float convolution and BN (`ShortcutOptions`)."""
+    if not options.quantized_shortcuts:
+        return projected_shortcut(place, options)
+    return chain(place.binary_conv(options, **GROUP_NET_CONVOLUTION), options.norm())
+
+
 # --- units ----------------------------------------------------------------------------------------------------------------------------
 
 
-def bnn_unit(place: Place, options: Options) -> HybridBlock:
-    """Return sign, convolution and BN (`bmx_melius.methods.bnn`). The gradient of sign is that of the paper's hard tanh.
+def hard_tanh(channels: int = 0) -> HybridBlock:
+    """Return the layer clip(x, -1, 1)."""
+    return QActivation(bits=FULL_PRECISION, method='clip')
 
-    Weight decay applies to all weights, as in the authors' ResNet (github.com/itayhubara/BinaryNet.pytorch, resnet_binary.py).
+
+def bnn_convolution(place: Place, options: Options) -> HybridBlock:
+    """Return sign and convolution (`bmx_melius.methods.bnn`). The gradient of sign includes that of the hard tanh before it.
+
+    Weight decay applies to all weights, as in the authors' ResNet. With ``bits=32`` the hard tanh takes the place of sign.
     """
-    return chain(place.binary_conv(options, no_offset=True, weight_threshold=1, weight_decay=True), options.norm())
+    method = 'clip' if options.bits == FULL_PRECISION else 'sign'
+    return place.binary_conv(options, no_offset=True, weight_threshold=1, weight_decay=True, activation_method=method)
+
+
+def bnn_unit(place: Place, options: Options) -> HybridBlock:
+    """Return sign, convolution and, if no addition follows, BN."""
+    return chain(bnn_convolution(place, options), None if place.ends_block else options.norm())
+
+
+def norm_and_hard_tanh(place: Place, options: Options) -> Optional[HybridBlock]:
+    """Return BN and hard tanh, which follow all additions of BNN but the last."""
+    return None if place.ends_network else chain(options.norm(), hard_tanh())
 
 
 def xnor_unit(place: Place, options: Options) -> HybridBlock:
@@ -187,12 +241,12 @@ def syq_unit(place: Place, options: Options) -> HybridBlock:
 
 def group_net_unit(place: Place, options: Options) -> HybridBlock:
     """Return sign, convolution, ReLU and BN (`bmx_melius.methods.group_net`)."""
-    return chain(place.binary_conv(options, activation_method='approx_sign', no_offset=True), nn.Activation('relu'), options.norm())
+    return chain(place.binary_conv(options, **GROUP_NET_CONVOLUTION), nn.Activation('relu'), options.norm())
 
 
 def circulant_unit(place: Place, options: Options) -> HybridBlock:
-    """Return sign, convolution with circulant filters and BN (`bmx_melius.methods.cbcn`)."""
-    return chain(place.binary_conv(options, CirculantConv2D, no_offset=True), options.norm())
+    """Return BN, sign and convolution with circulant filters (`bmx_melius.methods.cbcn`); PReLU follows the addition."""
+    return chain(options.norm(), place.binary_conv(options, CirculantConv2D))
 
 
 abc_unit = norm_and_convolution(ABCConv2D)

@@ -69,11 +69,26 @@ def norm_pool(features: nn.HybridSequential, options: NetworkOptions, pool: int)
     norm_activation_pool(features, options, pool, activation=None)
 
 
-def pool_norm(features: nn.HybridSequential, options: NetworkOptions, pool: int, **norm: Any) -> None:
-    """Add max pooling without padding, whose last windows may extend past the map, and a BN with the arguments `norm`."""
+def pool_norm(
+    features: nn.HybridSequential,
+    options: NetworkOptions,
+    pool: int,
+    inside: bool = True,
+    activation: Optional[Callable[[int], HybridBlock]] = None,
+    **norm: Any,
+) -> None:
+    """Add max pooling, a BN with the arguments `norm`, and an activation, as `norm_activation_pool` in another order.
+
+    Parameters
+    ----------
+    inside : bool
+        Whether the pooling has no padding, and its last windows may extend past the map, as in Caffe.
+    """
     if pool:
-        features.add(_max_pool(pool, options, inside=True))
+        features.add(_max_pool(pool, options, inside))
     features.add(options.norm(**norm))
+    if activation:
+        features.add(activation(options.init_features))
 
 
 # --- the stems ------------------------------------------------------------------------------------------------------------------------
@@ -110,10 +125,10 @@ def thumbnail(features, options, end, pool):
 
 @_stem
 def alexnet(features, options, end, pool):
-    """Add an 11x11 convolution of stride 4, as in AlexNet, whose pooling has no padding. Total stride 8."""
+    """Add an 11x11 convolution of stride 4 with a bias, as in AlexNet, whose pooling has no padding. Total stride 8."""
     if options.same_padding:
         raise UserError("the stem 'alexnet' cannot pad as TensorFlow does; use another stem or same_padding=False")
-    features.add(nn.Conv2D(options.init_features, 11, strides=4, padding=2, use_bias=False))
+    features.add(nn.Conv2D(options.init_features, 11, strides=4, padding=2))
     end(features, options, 0)
     features.add(nn.MaxPool2D(pool, 2))
     return 8

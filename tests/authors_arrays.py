@@ -4,7 +4,7 @@ import json
 import pathlib
 
 import numpy as np
-from drawn_values import drawn
+from drawn_values import drawn, normal
 from mxnet import autograd, nd
 
 FOLDER = pathlib.Path(__file__).parent / 'data' / 'methods'
@@ -20,54 +20,52 @@ class AuthorsArrays:
 
     def parameters(self, case):
         """Return the authors' names of the parameters of a case, in their order."""
-        prefix = f'{case}:d:'
-        return [key[len(prefix) :] for key in self.arrays if key.startswith(prefix)]
+        return list(self.metadata['cases'][case]['shapes'])
 
-    def assert_equal(self, case, block, names=None, arrange=None, rtol=1e-6, hybridize=(False, True)):
+    def assert_equal(self, case, block, names=None, values=None):
         """Compare a block in training mode and float64: output, gradient of the input and gradients of all trained parameters.
 
         Parameters
         ----------
-        names : sequence of str or None
-            The authors' names of the parameters in the order of the block; None: theirs.
-        arrange : dict or None
-            For a name of the authors: the function that arranges their weight, and its gradient, as the block does.
-        rtol : float
-            Of the largest magnitude in each array.
+        names : sequence of (str or tuple of str), or None
+            The authors' names of the parameters in the order of the block, or of several that the block has as one array; None: theirs.
+        values : dict or None
+            The values of parameters that differ from those of `drawn`, by the authors' names.
         """
-        expected, arrange = self.arrays, arrange or {}
-        names = self.parameters(case) if names is None else names
-        assert sorted(names) == sorted(self.parameters(case))
-        x = drawn(f'{case}:x', (*expected[f'{case}:shape'], 1))[..., 0]
-        dy = drawn(f'{case}:dy', (*expected[f'{case}:y'].shape, 1))[..., 0]
+        facts, arrays = self.metadata['cases'][case], self.arrays
+        names = [(name,) if isinstance(name, str) else name for name in (self.parameters(case) if names is None else names)]
+        assert sorted(sum(names, ())) == sorted(self.parameters(case))
+        x, dy = normal(f'{case}:x', facts['x']), normal(f'{case}:dy', arrays[f'{case}:y'].shape)
         block.cast('float64')
         block.initialize()
         block(nd.array(x, dtype='float64'))
         parameters = [parameter for parameter in block.collect_params().values() if parameter.grad_req != 'null']
         assert len(parameters) == len(names), [(parameter.name, parameter.shape) for parameter in parameters]
-        arranged = [arrange.get(name, lambda array: array) for name in names]
-        for parameter, name, change in zip(parameters, names, arranged):
-            values = change(drawn(name, expected[f'{case}:s:{name}'])).reshape(parameter.shape)
-            parameter.set_data(nd.array(values, dtype='float64'))
-        for hybrid in hybridize:
+
+        def joined(values_of, group, shape):
+            return np.concatenate([values_of(name).ravel() for name in group]).reshape(shape)
+
+        for parameter, group in zip(parameters, names):
+            array = joined(lambda name: (values or {}).get(name, drawn(name, facts['shapes'][name])), group, parameter.shape)
+            parameter.set_data(nd.array(array, dtype='float64'))
+        for hybrid in (False, True):
             block.hybridize(hybrid)
             data = nd.array(x, dtype='float64')
             data.attach_grad()
             with autograd.record():
                 y = block(data)
             y.backward(nd.array(dy, dtype='float64'))
-            close(y, expected[f'{case}:y'], rtol, 'output')
-            close(data.grad, expected[f'{case}:dx'], rtol, 'gradient of the input')
-            for parameter, name, change in zip(parameters, names, arranged):
-                theirs = expected[f'{case}:d:{name}']
-                gradient = parameter.grad().asnumpy()
-                if theirs.ndim:
-                    close(gradient, change(theirs).reshape(gradient.shape), rtol, f'gradient of {name}')
-                else:  # its product with drawn values
-                    probe = change(drawn(f'{name}:probe', expected[f'{case}:s:{name}'])).reshape(gradient.shape)
-                    np.testing.assert_allclose((gradient * probe).sum(), theirs, rtol=1e-5, err_msg=f'gradient of {name}')
+            close(y.asnumpy(), arrays[f'{case}:y'], 'output')
+            close(data.grad.asnumpy(), arrays[f'{case}:dx'], 'gradient of the input')
+            for parameter, group in zip(parameters, names):
+                gradient, what = parameter.grad().asnumpy(), f'gradient of {", ".join(group)}'
+                if 'products' in facts:
+                    probe = joined(lambda name: drawn(f'{name}:probe', facts['shapes'][name]), group, gradient.shape)
+                    expected = sum(facts['products'][name] for name in group)
+                    np.testing.assert_allclose((gradient * probe).sum(), expected, rtol=1e-5, atol=1e-6, err_msg=what)
+                else:
+                    close(gradient, joined(lambda name: arrays[f'{case}:d:{name}'], group, gradient.shape), what)
 
 
-def close(ours, theirs, rtol, what):
-    ours = ours if isinstance(ours, np.ndarray) else ours.asnumpy()
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=rtol * np.abs(theirs).max(), err_msg=what)
+def close(ours, theirs, what):
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6 * np.abs(theirs).max(), err_msg=what)

@@ -192,7 +192,7 @@ def test_learned_shifts_before_a_sign_are_part_of_its_threshold(before, operatio
 
 
 def test_scales_of_weights_and_inputs_become_products(operations):
-    net = sequence(nn.BatchNorm(), XNORConv2D(8, 3, padding=1, in_channels=8))
+    net = sequence(nn.BatchNorm(), XNORConv2D(8, 3, padding=1, in_channels=8, input_scale=True))
     names = ['affine', 'threshold', 'binary_conv', 'affine', 'abs', 'channel_mean', 'avg_pool', 'multiply']
     assert sorted(operations(net, (2, 8, 6, 6))) == sorted(names)
 
@@ -203,7 +203,7 @@ def test_a_scale_before_a_sign_is_folded_with_the_normalization_after_it(operati
 
 
 def test_drawings_name_scales_and_show_no_boxes_for_repetitions():
-    net = sequence(nn.BatchNorm(), XNORConv2D(8, 3, padding=1, in_channels=8), Scale(8), Shift(8), PReLU(8))
+    net = sequence(nn.BatchNorm(), XNORConv2D(8, 3, padding=1, in_channels=8, input_scale=True), Scale(8), Shift(8), PReLU(8))
     source = drawing.draw(Graph.read(net, (1, 8, 6, 6))).source
     assert all(word in source for word in ('scale', 'shift', 'prelu'))
     assert 'batch_dot' not in source and 'reshape_like' not in source

@@ -36,7 +36,7 @@ FLOAT_ACTIVATIONS = ('resnet18_bwn', 'resnet18_ttq')  # networks with weights of
 TWO_BITS = ('resnet18_dorefa_w2a2', 'resnet18_hwgq', 'resnet18_lqnet_w1a2', 'resnet18_syq_w1a2')  # of activations
 LOW_BIT = FLOAT_ACTIVATIONS + TWO_BITS
 REAL_INPUTS = {'binary_alexnet': 0, 'binary_vgg11': 0, 'binet18': 16}  # of some layers with binary weights, and the binary layers
-BASES = {'resnet18_abcnet': 5 * 19, 'groupnet18': 5 * 16, 'resnet18_cbcn': 16, 'resnet18_benn': 6 * 16}  # and their binary layers
+BASES = {'resnet18_abcnet': 5 * 19, 'groupnet18': 5 * 19, 'resnet18_cbcn': 16, 'resnet18_benn': 6 * 16}  # and their binary layers
 
 
 def make_statistics_hostile(net):

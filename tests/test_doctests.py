@@ -31,7 +31,7 @@ OF_METHODS = {  # layers and functions of other binary methods, which the packag
 }
 EXAMPLES = {**PUBLIC, **METHODS, **OF_METHODS}
 EXAMPLES.update({f'bmx_melius.channelwise.{name}': getattr(channelwise, name) for name in ('Scale', 'Shift', 'PReLU')})
-EXAMPLES.update({f'bmx_melius.methods.group_net.{name}': getattr(group_net, name) for name in ('GroupSum', 'SoftConnection')})
+EXAMPLES.update({f'bmx_melius.methods.group_net.{name}': getattr(group_net, name) for name in ('GroupSum', 'SoftGate')})
 EXAMPLES['bmx_melius.methods.lq_net.update_bases'] = lq_net.update_bases
 
 CALLABLE = [name for name, value in PUBLIC.items() if callable(value) and value is not bmx_melius.UserError]

@@ -3,7 +3,7 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from equations import assert_equals, conv, filter_mean, within_one
+from equations import assert_equals, conv, filter_mean
 from mxnet import autograd, nd
 from training_runs import train
 
@@ -98,10 +98,11 @@ def two_bits(s, x):
 
 
 @pytest.mark.parametrize('stride', [1, 2])
-def test_bwn_has_relu_and_scaled_signs_with_the_gradient_of_the_paper(stride):
+def test_bwn_has_relu_and_scaled_signs_with_the_gradient_of_xnor_net(stride):
     def equation(s, x, w):
         alpha = filter_mean(w)[..., None]
-        binary = s.estimate(alpha * np.where(w >= 0, 1.0, -1.0), w, 1 / w[0].size + alpha * within_one(w))
+        slope = (w[0].size - 9) * (1 / w[0].size + alpha * (np.abs(w) < 1))
+        binary = s.estimate(alpha * np.where(w >= 0, 1.0, -1.0), w, slope)
         return conv(s.estimate(np.maximum(x, 0), x, above(x)), binary, stride, value=0)
 
     assert_equals(BWNConv2D(4, 3, stride, 1), equation, inputs([0]), ['w'])

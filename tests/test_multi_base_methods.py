@@ -3,7 +3,7 @@
 import mxnet as mx
 import numpy as np
 import pytest
-from equations import assert_equals, batch_norm, conv, inputs, triangle
+from equations import assert_equals, conv, inputs, triangle
 from mxnet import autograd, nd
 from mxnet.gluon import nn
 
@@ -11,11 +11,9 @@ import bmx_melius as bmx
 from bmx_melius import QActivation, UserError
 from bmx_melius.methods.abc_net import RIDGE, SHIFTS, ABCConv2D, scales
 from bmx_melius.methods.cbcn import CirculantConv2D
-from bmx_melius.methods.group_net import BASES, GroupSum, SoftConnection
+from bmx_melius.methods.group_net import BASES, GroupSum, SoftGate
 from model_zoo import get_model
 from model_zoo.ensemble import MEMBERS
-from model_zoo.method_resnets import METHODS, GroupBlock
-from model_zoo.method_units import Place
 
 
 def signs(x):
@@ -106,15 +104,21 @@ def test_abc_net_refuses_groups_and_bases_that_are_not_signs(arguments, words):
 # --- circulant filters -----------------------------------------------------------------------------------------------------------------
 
 
+def rotations(w):
+    """The four rotations of each filter, adjacent; with orientation the fastest axis of the inputs and of the outputs."""
+    by_orientation = w.reshape(len(w), -1, 4, *w.shape[2:])
+    turned = [np.rot90(np.roll(by_orientation, turns, axis=2), -turns, axes=(3, 4)) for turns in range(4)]
+    return np.stack(turned, axis=1).reshape(-1, *w.shape[1:])
+
+
 @pytest.mark.parametrize('stride', [1, 2])
 def test_circulant_filters_are_the_four_rotations_of_one(stride):
     def equation(s, x, w):
-        rotated = [np.rot90(s.sign(w, everywhere), turns, axes=(2, 3)) for turns in range(4)]
-        return conv(s.sign(x, triangle), np.concatenate(rotated), stride)
+        return conv(s.sign(x, triangle), rotations(s.sign(w, triangle)), stride) * np.abs(w).mean()
 
-    layer = CirculantConv2D(8, 3, stride, 1, threshold=1, no_offset=True)
-    assert_equals(layer, equation, inputs(), ['w'])
-    assert layer.qconv.weight.shape == (2, 3, 3, 3)
+    layer = CirculantConv2D(8, 3, stride, 1)
+    assert_equals(layer, equation, inputs(4), ['w'], boundary=False)
+    assert layer.qconv.weight.shape == (2, 4, 3, 3)
 
 
 @pytest.mark.parametrize('channels, kernel_size, words', [(6, 3, 'not a multiple of the 4 orientations'), (8, (1, 3), 'square kernel')])
@@ -126,6 +130,8 @@ def test_filters_that_cannot_be_rotated_are_refused(channels, kernel_size, words
 def test_circulant_filters_refuse_groups_and_bias():
     with pytest.raises(UserError, match='no grouped convolutions'):
         CirculantConv2D(8, 3, groups=2)
+    with pytest.raises(UserError, match='in_channels=6 is not a multiple of the 4'):
+        CirculantConv2D(8, 3, in_channels=6)
     with pytest.raises(TypeError, match="CirculantConv2D: got an unexpected keyword argument 'use_bias'"):
         CirculantConv2D(8, 3, use_bias=True)
 
@@ -151,54 +157,31 @@ def total_of(maps, scale):
     return sum(factor * x for factor, x in zip(scale, maps))
 
 
-def connected(maps, gate, scale):
-    gates = 1 / (1 + np.exp(-gate))
-    return [g * x + (1 - g) * total_of(maps, scale) for g, x in zip(gates, maps)]
-
-
 def test_groups_are_added_with_learned_scales():
     x = inputs(2)
     assert_equals(repeated(GroupSum()), lambda s, x, scale: total_of([x * (n + 1) for n in range(BASES)], scale), x, ['scale'])
 
 
-def test_soft_gates_mix_each_base_with_the_sum():
-    def equation(s, x, gate, scale):
-        return np.concatenate(connected([x * (n + 1) for n in range(BASES)], gate, scale), axis=1)
+def test_a_soft_gate_mixes_each_base_with_the_sum():
+    class Gated(nn.HybridSequential):
+        def hybrid_forward(self, F, x):
+            return F.concat(*self[0](*(x * (number + 1) for number in range(BASES)), F.square(x)), dim=1)
 
-    assert_equals(repeated(SoftConnection()), equation, inputs(2), ['gate', 'scale'])
+    def equation(s, x, gate):
+        share = 1 / (1 + np.exp(-gate[0]))
+        return np.concatenate([share * x * (n + 1) + (1 - share) * x**2 for n in range(BASES)], axis=1)
+
+    net = Gated()
+    net.add(SoftGate())
+    assert_equals(net, equation, inputs(2), ['gate'])
 
 
-def test_initially_bases_are_averaged_and_half_mixed():
-    maps = [nd.array([[[[value]]]]) for value in (1, 2, 3, 4, 10)]
-    layer = SoftConnection()
-    layer.initialize()
-    np.testing.assert_allclose([float(y.asscalar()) for y in layer(*maps)], [2.5, 3, 3.5, 4, 7], rtol=1e-6)
-
-
-@pytest.mark.parametrize('stride', [1, 2])
-def test_block_of_group_net_adds_five_residual_blocks_that_share_a_shortcut(stride):
-    names = [f'{name}{base}{layer}' for base in range(BASES) for layer in range(2) for name in ('w', 'gamma', 'beta')]
-
-    def equation(s, x, scale, shortcut=None, gamma=None, beta=None, **parameters):
-        def unit(x, stride, w, gamma, beta):
-            y = conv(s.sign(x, triangle), s.sign(w, everywhere), stride)
-            return batch_norm(s.estimate(np.maximum(y, 0), y, (y > 0) * 1.0), gamma, beta)
-
-        identity = x if shortcut is None else batch_norm(conv(x, shortcut, stride, pad=0), gamma, beta)
-        maps = []
-        for base in range(BASES):
-            of = [[parameters[f'{name}{base}{layer}'] for name in ('w', 'gamma', 'beta')] for layer in range(2)]
-            y = unit(x, stride, *of[0]) + identity
-            maps.append(unit(y, 1, *of[1]) + y)
-        return total_of(maps, scale)
-
-    method = METHODS['groupnet{}']
-    places = (Place(2, 2, stride, 4), Place(2, 2, 1, 4, ends_stage=True))
-    block = GroupBlock(places, method, method.options)
-    expanded = [entry for name in names for entry in ([name] if not name.startswith('beta') else [name, None, None])]
-    projection = ['shortcut', 'gamma', 'beta', None, None] if stride == 2 else []
-    x = np.random.RandomState(5).randn(1, 2, 3, 3)
-    assert_equals(block, equation, x, [*projection, *expanded, 'scale'], boundary=False)
+@pytest.mark.parametrize('quantized', [True, False])
+def test_shortcuts_of_group_net_are_binary_for_each_base_or_one_float_projection(quantized):
+    net = get_model('groupnet18', classes=3, initial_layers='thumbnail', init_features=8, quantized_shortcuts=quantized)
+    counted = bmx.summary(net, (1, 3, 16, 16))
+    binary = [layer.kind == 'binary layer' for layer in counted.layers if layer.operator == 'Convolution']
+    assert (binary.count(True), binary.count(False)) == ((5 * 16 + 5 * 3, 1) if quantized else (5 * 16, 1 + 3))
 
 
 # --- ensembles, counts and conversion --------------------------------------------------------------------------------------------------
@@ -221,16 +204,17 @@ def test_an_ensemble_is_the_mean_of_networks_that_can_be_trained_separately(tmp_
 
 
 @pytest.mark.parametrize(
-    'name, convolutions, ops, size, published',
+    'name, options, convolutions, ops, size, published',
     [
-        ('resnet18_abcnet', 5 * 19, 7.80, 8.68, (7.80, 8.7)),
-        ('groupnet18', 5 * 16, 2.68, 9.35, (2.68, 9.2)),
-        ('groupnet34', 5 * 32, 4.13, 15.51, (4.13, 15.3)),
-        ('resnet18_cbcn', 16, 4.18, 7.99, None),
+        ('resnet18_abcnet', {}, 5 * 19, 7.80, 8.68, (7.80, 8.7)),
+        ('groupnet18', {'quantized_shortcuts': False}, 5 * 16, 2.68, 9.35, (2.68, 9.2)),
+        ('groupnet34', {'quantized_shortcuts': False}, 5 * 32, 4.13, 15.51, (4.13, 15.3)),
+        ('groupnet18', {}, 5 * 19, 2.50, 8.72, None),
+        ('resnet18_cbcn', {}, 16, 6.49, 8.01, None),
     ],
 )
-def test_every_binary_convolution_is_counted(name, convolutions, ops, size, published):
-    counted = bmx.summary(get_model(name))
+def test_every_binary_convolution_is_counted(name, options, convolutions, ops, size, published):
+    counted = bmx.summary(get_model(name, **options))
     assert len([layer for layer in counted.layers if layer.kind == 'binary layer']) == convolutions
     assert counted.ops / 1e8 == pytest.approx(ops, abs=0.006) and counted.size_bytes / 2**20 == pytest.approx(size, abs=0.006)
     if published:
@@ -272,7 +256,7 @@ def test_shapes_are_inferred(layer, hybridize):
         net = layer(4, 3, padding=1, **arguments)
         net.initialize()
         net.hybridize(hybridize)
-        assert net(nd.ones((1, 3, 5, 5))).shape == (1, 4, 5, 5)
+        assert net(nd.ones((1, 8, 5, 5))).shape == (1, 4, 5, 5)
 
 
 def test_options_of_an_ensemble_are_those_of_its_members():

@@ -10,7 +10,7 @@ from mxnet.gluon import nn
 
 from bmx_melius import BinaryConv2D, UserError
 from model_zoo import get_model
-from model_zoo.resnet import BIREALNET, RESNET_E, Architecture, ResidualBlock
+from model_zoo.resnet import BIREALNET, RESNET_E, Architecture, Place, ResidualBlock
 
 
 def layers_of(net, kind):
@@ -20,8 +20,8 @@ def layers_of(net, kind):
     return found
 
 
-def block_of(variant, channels, stride):
-    block = ResidualBlock(channels, stride, dataclasses.replace(variant.options, conv_kwargs=variant.convolution))
+def block_of(variant, in_channels, channels, stride):
+    block = ResidualBlock(Place(in_channels, channels, stride), dataclasses.replace(variant.options, conv_kwargs=variant.convolution))
     block.initialize(mx.init.Normal(1))
     return block
 
@@ -29,7 +29,7 @@ def block_of(variant, channels, stride):
 @pytest.mark.parametrize('variant', [RESNET_E, BIREALNET], ids=['resnet_e', 'birealnet'])
 @pytest.mark.parametrize('size', [6, 7])
 def test_a_block_that_halves_the_map_adds_an_averaged_and_projected_shortcut(variant, size):
-    block, x = block_of(variant, 8, 2), np.random.RandomState(1).randn(2, 4, size, size).astype(np.float32)
+    block, x = block_of(variant, 4, 8, 2), np.random.RandomState(1).randn(2, 4, size, size).astype(np.float32)
     y = block(nd.array(x)).asnumpy()
 
     signs = np.pad(np.where(x >= 0, 1.0, -1.0), ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-1)
@@ -53,7 +53,7 @@ def test_a_block_that_halves_the_map_adds_an_averaged_and_projected_shortcut(var
 
 
 def test_a_block_that_keeps_the_map_adds_its_input():
-    block, x = block_of(RESNET_E, 4, 1), nd.random.normal(shape=(1, 4, 5, 5))
+    block, x = block_of(RESNET_E, 4, 4, 1), nd.random.normal(shape=(1, 4, 5, 5))
     np.testing.assert_array_equal(block(x).asnumpy(), (block.norm(block.conv(x)) + x).asnumpy())
 
 

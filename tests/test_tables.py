@@ -262,7 +262,7 @@ def test_missing_networks_are_dashes(monkeypatch):
 
 
 def test_every_row_names_networks_that_differ_in_their_size_class():
-    assert all(set(network) <= {'name', 'initial_layers'} for _, _, row in ROWS for network in networks_of(row))
+    assert all(set(network) <= {'name', 'initial_layers', 'quantized_shortcuts'} for _, _, row in ROWS for network in networks_of(row))
     pairs = [[network['name'] for network in networks_of(row)] for number, _, row in ROWS if number == 3]
     assert all(len(pair) == 2 and pair[0] != pair[1] for pair in pairs)
 

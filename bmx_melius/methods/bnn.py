@@ -8,6 +8,16 @@ Backward (section 1.3 and algorithm 1)::
 
     dx = d sign(x) 1[|x| <= 1],    dw = d sign(w),    then w <- clip(w - update, -1, 1)
 
+Networks have the order of the authors' ResNet for CIFAR-10 (github.com/itayhubara/BinaryNet.pytorch, models/resnet_binary.py; its ResNets
+for ImageNet fail when they are called): sign, convolution, BN, hard tanh, sign, convolution; then addition of the shortcut, BN and hard
+tanh, which the last block lacks; pooling, BN, hard tanh and the output layer. Shortcuts that change the shape are sign, a binary 1x1
+convolution and BN (`get_model(..., quantized_shortcuts=False)`: a float convolution and BN, which has the size that is printed in the
+MeliusNet paper, table 3). The gradient of a sign after a hard tanh is 1[|x| <= 1], in the code 1[|x| < 1].
+
+Other differences from the code: the first convolution and the output layer are float, and the latter has no BN after it; padding is -1
+instead of 0, and sign(0) is +1 instead of 0. Weights are clipped as in the paper and in earlier versions of the code; the current one clips
+biases only.
+
 This is ``BinaryConv2D(threshold=1, weight_threshold=1, no_offset=True)`` and `clip_latent_weights` after each update, which
 ``train_imagenet.py`` calls. As long as the weights are clipped, the gradient 1[|w| <= 1] of `weight_threshold` is that of the paper. In a
 training loop that does not clip them, a weight that leaves [-1, 1] keeps its sign for the rest of the training, whereas in the paper it

@@ -6,7 +6,9 @@ Forward, for filters W with n weights and float activations::
 
 Backward, with W~ = alpha sign(W), as in XNOR-Net (`bmx_melius.methods.xnor_net`)::
 
-    dx = d relu(x) 1[x > 0],    dW = dW~ (1 / n + alpha 1[|W| <= 1])
+    dx = d relu(x) 1[x > 0],    dW = n (1 - 1 / I) dW~ (1 / n + alpha 1[|W| < 1])
+
+and the latent weights are centred and clipped after each update.
 
 The network has the order of ResNet: convolution, BatchNorm, ReLU. The ReLU is part of the layer that follows it.
 """

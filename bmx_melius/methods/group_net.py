@@ -1,17 +1,24 @@
 """GroupNet: Zhuang et al. 2019, *Structured Binary Neural Networks*, arXiv:1811.10413, with soft gates between groups.
 
 A group, here a residual block of two convolutions, is replaced by K = 5 binary bases B_i of the same structure. With learned scales
-lambda_j and gates theta_i, the bases of the next group receive ::
+lambda_j of the group before and one learned gate theta of this group, base i receives ::
 
-    S_i' = g_i B_i(S_i) + (1 - g_i) T,    T = sum_j lambda_j B_j(S_j),    g_i = sigmoid(theta_i)
+    S_i' = g S_i + (1 - g) T,    S_i = B_i(...) of the group before,    T = sum_j lambda_j S_j,    g = sigmoid(theta)
 
-and a layer after the last group receives T. With g_i = 0 the groups are connected by their sums only, with g_i = 1 the bases are K separate
-networks. Backward: the derivatives of these functions, and those of Bi-Real Net for sign (as in the authors' code).
+The bases of the first group receive the map of the stem; the layer after the last group receives T. With g = 0 the groups are connected by
+their sums only, with g = 1 the bases are K separate networks. Backward: the derivatives of these functions, the gradient of Bi-Real Net for
+the signs of activations, and the straight-through estimator for the weights, ::
 
-Each base of a block is conv, ReLU, BN and addition of its input, twice, as in the authors' code (github.com/bohanzhuang,
-Group-Net-image-classification). That code has neither scales nor gates, scales weights by their mean magnitude, which the BN undoes, and
-pads with +1; here padding is -1. Where the shape of a map changes, the bases share one float projection in the shortcut, computed from T:
-this gives the counts of the MeliusNet paper, table 3.
+    Wb = a sign(W),    a = mean |W| of the layer,    dW = dWb
+
+Networks are as in the authors' code (github.com/bohanzhuang/Group-Net-image-classification, model_ablation_1.py, the network with scales
+and gates): each base of a block is sign, convolution, ReLU, BN and addition of its input, twice; padding is +1. Where the shape of a map
+changes, the bases share the shortcut, a binary 1x1 convolution of the sign and BN, which each applies to its own input. The stem is a
+convolution, pooling and BN. `get_model(..., quantized_shortcuts=False)` has instead a real-valued projection of T: this gives the
+operations of the paper and of the MeliusNet paper, table 3.
+
+Differences from the code: scales and gates are initially 1 / K and 0, there random numbers from 0 to 1; the stem's convolution has no bias,
+which the BN removes, as in model.py; sign(0) is +1 instead of 0.
 """
 
 from typing import Any
@@ -20,6 +27,16 @@ import mxnet as mx
 from mxnet.gluon import HybridBlock
 
 BASES = 5
+
+# Arguments of `bmx_melius.BinaryConv2D`; the threshold of sign is 1.
+GROUP_NET_CONVOLUTION = {
+    'activation_method': 'approx_sign',
+    'apply_scaling': True,
+    'scaling_gradient': 'straight_through',
+    'scale_over': 'layer',
+    'pad_value': 1,
+    'weight_decay': False,
+}
 
 
 class GroupSum(HybridBlock):
@@ -46,32 +63,33 @@ class GroupSum(HybridBlock):
         return F.add_n(*(F.broadcast_mul(x, _element(F, scale, j)) for j, x in enumerate(maps)))
 
 
-class SoftConnection(HybridBlock):
-    """The soft gates between two groups: BASES maps (N, C, H, W) -> BASES maps.
+class SoftGate(HybridBlock):
+    """The soft gate before a group: BASES maps (N, C, H, W) and their sum T -> BASES maps.
 
-    The parameter ``gate`` is theta, of shape (BASES,), initially 0.
+    The parameter ``gate`` is theta, of shape (1,), initially 0.
 
     Examples
     --------
     >>> import mxnet as mx
-    >>> from bmx_melius.methods.group_net import BASES, SoftConnection
-    >>> layer = SoftConnection()
+    >>> from bmx_melius.methods.group_net import BASES, SoftGate
+    >>> layer = SoftGate()
     >>> layer.initialize()
-    >>> [float(output.asscalar()) for output in layer(*(mx.nd.full((1, 1, 1, 1), number) for number in range(BASES)))]
+    >>> maps = [mx.nd.full((1, 1, 1, 1), number) for number in range(BASES)]
+    >>> [float(output.asscalar()) for output in layer(*maps, mx.nd.full((1, 1, 1, 1), 2))]
     [1.0, 1.5, 2.0, 2.5, 3.0]
     """
 
     def __init__(self, **block: Any) -> None:
         super().__init__(**block)
         with self.name_scope():
-            self.total = GroupSum()
-            self.gate = self.params.get('gate', shape=(BASES,), init='zeros')
+            self.gate = self.params.get('gate', shape=(1,), init='zeros')
 
     def hybrid_forward(self, F, *maps, gate):
-        total, gates = self.total(*maps), F.sigmoid(gate)
-        # each map is used at most 8 times: MXNet's graph fails to add more than 8 gradients in some cases
-        shares = [_element(F, gates, i) for i in range(BASES)]
-        return [F.broadcast_mul(x, share) + F.broadcast_mul(total, 1 - share) for x, share in zip(maps, shares)]
+        *maps, total = maps
+        # one product with T: MXNet's graph fails to add more than 8 gradients in some cases
+        share = _element(F, F.sigmoid(gate), 0)
+        rest = F.broadcast_mul(total, 1 - share)
+        return [F.broadcast_mul(x, share) + rest for x in maps]
 
 
 def _element(F, vector, index):

@@ -13,9 +13,17 @@ sys.path.insert(0, f'{CHECKOUT}/resnet/2_step2')
 import birealnet as reactnet  # noqa: E402  (the name of their file)
 from torch import nn  # noqa: E402
 
+WIDTH = 4  # channels after the stem of the network
+
 recording = Recording('reactnet', 'github.com/liuzechun/ReActNet', CHECKOUT)
 recording.run('block', reactnet.BasicBlock(4, 4), (2, 4, 6, 6))
 downsample = nn.Sequential(nn.AvgPool2d(2, 2), reactnet.conv1x1(4, 8), nn.BatchNorm2d(8))
 recording.run('halving block', reactnet.BasicBlock(4, 8, 2, downsample), (2, 4, 6, 6))
-recording.run('network', reactnet.BiRealNet(reactnet.BasicBlock, [2, 2, 2, 2], num_classes=5), (2, 3, 32, 32), whole_gradients=False)
+net = reactnet.BiRealNet(reactnet.BasicBlock, [1, 1, 1, 1], num_classes=5)
+net.inplanes = WIDTH
+net.conv1, net.bn1 = nn.Conv2d(3, WIDTH, 7, 2, 3, bias=False), nn.BatchNorm2d(WIDTH)
+net.layer1 = net._make_layer(reactnet.BasicBlock, WIDTH, 2)
+net.layer2, net.layer3, net.layer4 = (net._make_layer(reactnet.BasicBlock, factor * WIDTH, 2, stride=2) for factor in (2, 4, 8))
+net.fc = nn.Linear(8 * WIDTH, 5)
+recording.run('network', net, (2, 3, 64, 64), whole_gradients=False)
 recording.save()

@@ -14,7 +14,7 @@ import torch
 
 FOLDER = pathlib.Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parents[1]))
-from drawn_values import drawn  # noqa: E402  (of tests/)
+from drawn_values import drawn, normal  # noqa: E402  (of tests/)
 
 torch.set_default_dtype(torch.float64)
 
@@ -27,8 +27,8 @@ def commit_of(checkout):
 class Recording:
     """Arrays of several cases, saved as NAME.npz.
 
-    Keys: ``CASE:shape`` of the input, the output ``CASE:y``, and ``CASE:dx``; of each parameter its shape ``CASE:s:NAME`` and its gradient
-    ``CASE:d:NAME``.
+    Keys: the output ``CASE:y``, and the gradients ``CASE:dx`` of the input and ``CASE:d:PARAMETER``; ``metadata``, in JSON: source and
+    versions, and of each case the shapes of input and parameters, and the products of gradients that are not stored.
     """
 
     def __init__(self, name, repository, checkout, **metadata):
@@ -40,6 +40,7 @@ class Recording:
             'numpy': np.__version__,
             'python': platform.python_version(),
             **metadata,
+            'cases': {},
         }
 
     def run(self, case, module, shape, whole_gradients=True):
@@ -51,18 +52,18 @@ class Recording:
         with torch.no_grad():
             for name, parameter in module.named_parameters():
                 parameter.copy_(torch.from_numpy(drawn(name, tuple(parameter.shape))))
-        x = torch.from_numpy(drawn(f'{case}:x', (*shape, 1))[..., 0]).requires_grad_()
+        x = torch.from_numpy(normal(f'{case}:x', shape)).requires_grad_()
         y = module(x)
-        dy = torch.from_numpy(drawn(f'{case}:dy', (*y.shape, 1))[..., 0])
+        dy = torch.from_numpy(normal(f'{case}:dy', y.shape))
         y.backward(dy)
-        self.arrays[f'{case}:shape'] = np.array(shape)
         self.arrays[f'{case}:y'], self.arrays[f'{case}:dx'] = y.detach().numpy(), x.grad.numpy()
-        for name, parameter in module.named_parameters():
-            if parameter.grad is not None:
-                gradient = parameter.grad.numpy()
-                product = (gradient * drawn(f'{name}:probe', gradient.shape)).sum()
-                self.arrays[f'{case}:s:{name}'] = np.array(gradient.shape)
-                self.arrays[f'{case}:d:{name}'] = gradient if whole_gradients else product
+        trained = {name: parameter.grad.numpy() for name, parameter in module.named_parameters() if parameter.grad is not None}
+        facts = {'x': shape, 'shapes': {name: gradient.shape for name, gradient in trained.items()}}
+        if whole_gradients:
+            self.arrays.update({f'{case}:d:{name}': gradient for name, gradient in trained.items()})
+        else:
+            facts['products'] = {name: (gradient * drawn(f'{name}:probe', gradient.shape)).sum() for name, gradient in trained.items()}
+        self.metadata['cases'][case] = facts
 
     def save(self):
         path = FOLDER / f'{self.name}.npz'
