@@ -6,6 +6,7 @@ lengths of its two parts, a JSON object, and bytes. `readers` starts these proce
 Run: ``python -m bmx_melius.serving.reading MEMORY``
 """
 
+import gc
 import json
 import os
 import resource
@@ -75,6 +76,8 @@ def main(memory):
         signal.signal(number, signal.SIG_IGN)  # the service ends this process, after the requests that it has accepted
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    gc.freeze()
+    gc.disable()  # it would look at all lists of a JSON text again and again while it is parsed
     with open(os.dup(0), 'rb') as requests, open(os.dup(1), 'wb') as answers:
         os.dup2(2, 1)  # what libraries print must not mix with the answers
         while True:
@@ -86,6 +89,8 @@ def main(memory):
                 for part in respond(json.loads(head), body):
                     answers.write(part)
                 answers.flush()
+                del head, body
+                gc.collect()
             except BrokenPipeError:  # the service has been killed
                 os._exit(1)
 
