@@ -68,6 +68,7 @@ setup(
                 'gluoncv>=0.10.5',  # also installs OpenCV, which decodes images
                 'tqdm',
                 'matplotlib',
+                'pyyaml',  # train_imagenet.py --config
                 'graphviz',  # MXNet determines the range of versions
             )
         ),

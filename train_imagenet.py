@@ -26,7 +26,9 @@ from bmx_melius.distributed import join_workers
 from bmx_melius.distributed.servers import serve
 from bmx_melius.files import check_folder
 from bmx_melius.reporting import LOG, keep_screen_for_warnings, logging_to_screen
+from bmx_melius.training.config_file import expand_config
 from bmx_melius.training.ensembles import EnsembleTraining
+from bmx_melius.training.flag_groups import make_parser
 from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.interruption import STOPPED_AT_ONCE
 from bmx_melius.training.loop import train
@@ -65,6 +67,7 @@ def main(arguments=None, program='train_imagenet.py'):
     try:
         if ROLE in ('server', 'scheduler'):
             return serve(ROLE)
+        arguments = expand_config(sys.argv[1:] if arguments is None else arguments, make_parser(model_zoo, program))
         series = parse_series(arguments, model_zoo, (EnsembleTraining, StagedTraining), program)
         config = None if series else parse_flags(arguments, model_zoo, program)
         with logging_to_screen():

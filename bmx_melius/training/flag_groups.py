@@ -464,6 +464,12 @@ def _add_objective_flags(group, zoo):
 
 def _add_output_flags(group):
     group.add_argument(
+        '--config',
+        metavar='FILE',
+        help='read flags from a YAML or JSON file, such as "lr: 0.001", or from the config.json of a run (all but its folder); those of '
+        'the command line override them',
+    )
+    group.add_argument(
         '--save-dir',
         default='params',
         metavar='DIR',

@@ -1,6 +1,7 @@
 """The training loop."""
 
 import dataclasses
+import itertools
 import time
 
 import mxnet as mx
@@ -16,6 +17,7 @@ from .interruption import Interruption
 from .progress_bar import Bar
 
 INTERRUPTED = 3  # as in BMXNet-v2
+MEASURED = 3  # updates of which `measure` takes the mean
 
 
 def train(run):
@@ -85,8 +87,16 @@ def train(run):
 def update(run, images, labels):
     """Perform one update: forward and backward pass on all devices, the step of the optimizer, and what methods add to it."""
     progress = run.progress
-    mx.random.seed(seed_for(run.config.seed, progress.epoch, progress.batch))  # for layers with random numbers, such as dropout
-    images, targets = run.objective.prepare(images, labels, progress.epoch, progress.batch)
+    outputs, targets, losses = _step(run, images, labels, progress.epoch, progress.batch)
+    progress.add(outputs, [run.objective.labels(target) for target in targets], losses)
+    run.average_update()
+    run.folder.end_update()
+
+
+def _step(run, images, labels, epoch, batch):
+    """Change the weights by one update; return lists of logits, targets and losses, with one item per device."""
+    mx.random.seed(seed_for(run.config.seed, epoch, batch))  # for layers with random numbers, such as dropout
+    images, targets = run.objective.prepare(images, labels, epoch, batch)
     images, targets = (gluon.utils.split_and_load(array, run.devices) for array in (images, targets))
     with autograd.record():
         outputs, maps = zip(*map(run.forward_in_training, images))
@@ -94,9 +104,29 @@ def update(run, images, labels):
     autograd.backward(losses)
     run.trainer.step(run.source.images_per_update)
     finish_update(run.net)
-    progress.add(outputs, [run.objective.labels(target) for target in targets], losses)
-    run.average_update()
-    run.folder.end_update()
+    return outputs, targets, losses
+
+
+def measure(run):
+    """Perform a few updates and predictions, which change the weights; return the seconds of an update and of an epoch.
+
+    Reading and augmenting the images is included, the first update, in which MXNet plans its memory, is not.
+    """
+    times, started = [], time.perf_counter()
+    for number, (images, labels) in enumerate(itertools.islice(run.source.train(0), MEASURED + 1)):
+        _, _, losses = _step(run, images, labels, 0, number)
+        for loss in losses:
+            loss.wait_to_read()
+        mx.nd.waitall()
+        times.append(time.perf_counter() - started)
+        started = time.perf_counter()
+    update_seconds = sum(times[1:]) / len(times[1:]) if times[1:] else times[0]
+    images = next(iter(run.source.validation()))[0].as_in_context(run.devices[0])
+    for _ in range(2):  # the first one includes planning
+        started = time.perf_counter()
+        run.forward(images).wait_to_read()
+        seconds = (time.perf_counter() - started) / len(images)
+    return update_seconds, update_seconds * run.source.updates_per_epoch + seconds * len(run.source.validation_share)
 
 
 def evaluate(run, lockstep):

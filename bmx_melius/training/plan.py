@@ -56,6 +56,15 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None,
     )
 
 
+def duration(seconds):
+    """Return a time as text: 3725 -> '1 h 2 min', 75 -> '1 min 15 s', 9.6 -> '10 s'."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f'{hours:,} h {minutes} min'
+    return f'{minutes} min {rest} s' if minutes else f'{rest} s' if rest else f'{seconds:.2g} s'
+
+
 def describe_check(net, batches, config):
     """Return the problems that `check` finds in a network with its initial weights as text: a line each.
 

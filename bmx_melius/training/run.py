@@ -16,10 +16,11 @@ from ..folder_lock import locked
 from ..reporting import LOG, logging_to_file
 from .class_weights import class_weights
 from .initial_weights import load_initial_weights, set_trained
+from .loop import MEASURED, measure
 from .network import check_dtype, make_network, model_arguments
 from .objective import make_objective
 from .optimization import make_trainer
-from .plan import describe_check, describe_run
+from .plan import describe_check, describe_run, duration
 from .recording.flips import FlipCounter
 from .recording.plots import Schedule
 from .recording.run_folder import LOG_FILE, RunFolder
@@ -103,11 +104,22 @@ class Run:
         return self.workers.rank == 0
 
     def check(self, decode=True):
-        """Log the plan, load the initial state and, with `decode`, decode all images, without writing files (--dry-run)."""
+        """Log the plan and an estimate of the time, and with `decode` decode all images, without writing files (--dry-run)."""
         LOG.info(self._plan)
         start(self.config, self._checkpoints, self.net, self.trainer, self.source)
         if decode:
             self.source.decode_training_images()
+        if not self.config.resume and self.workers.count == 1:
+            update, epoch = measure(self)
+            epochs = self.config.optimizer.num_epochs
+            LOG.info(
+                'time       about %s: %d epochs of %s, measured in %d updates of %.3g s',
+                duration(epochs * epoch),
+                epochs,
+                duration(epoch),
+                MEASURED,
+                update,
+            )
         LOG.info('nothing was trained (--dry-run)')
 
     @contextlib.contextmanager

@@ -1,0 +1,84 @@
+"""Flags in a file (``--config``): YAML or JSON with names and values of flags, or the ``config.json`` of a run."""
+
+import argparse
+import difflib
+import json
+
+from ..errors import UserError, last_line
+from ..files import read_text
+
+# Flags in the ``config.json`` of a run that belong to its folder and not to the training.
+_OF_THE_RUN = ('save_dir', 'resume', 'dry_run')
+
+
+def expand_config(arguments, parser):
+    """Return command-line arguments in which ``--config FILE`` is replaced by the flags in the file, put before all others.
+
+    Parameters
+    ----------
+    arguments : list of str
+    parser : argparse.ArgumentParser
+        Parser of the flags; of two values of a flag it takes the last one, so the command line overrides the file.
+
+    Raises
+    ------
+    UserError
+        When the file is missing or malformed, or has a flag that does not exist, or a value of the wrong kind.
+    """
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    finder.add_argument('--config', nargs='?')
+    found, others = finder.parse_known_args(arguments)
+    if 'config' not in found:
+        return arguments
+    if found.config is None:
+        raise UserError('--config needs the name of a file')
+    actions = {}
+    for action in parser._actions:
+        if action.help != argparse.SUPPRESS:
+            actions.update({name.lstrip('-').replace('-', '_'): action for name in (*action.option_strings, action.dest)})
+    flags = [flag for name, value in _read(found.config, actions).items() for flag in _flags(found.config, name, value, actions)]
+    return [*flags, *others]
+
+
+def _read(path, known):
+    """Return the flags in a file, a dict; of the ``config.json`` of a run those of its last session that are `known`."""
+    try:
+        if path.endswith('.json'):
+            content = json.loads(read_text(path))
+        else:
+            import yaml  # here, because only this needs it
+
+            content = yaml.safe_load(read_text(path))
+    except ImportError as error:
+        raise UserError(f'--config: {path} needs the package PyYAML: pip install pyyaml, or write the flags as JSON') from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f'--config: {path} is no JSON file: {last_line(error)}') from error
+    except yaml.YAMLError as error:
+        raise UserError(f'--config: {path} is no YAML file: {" ".join(str(error).split())}') from error
+    try:
+        arguments = content['sessions'][-1]['arguments']
+        return {name: value for name, value in arguments.items() if name in known and name not in _OF_THE_RUN}
+    except (AttributeError, LookupError, TypeError):
+        if not isinstance(content, dict):
+            raise UserError(f'--config: {path} must have names of flags and their values, such as lr: 0.001') from None
+        return content
+
+
+def _flags(path, name, value, actions):
+    """Return a value in a file as arguments of the command line: ``['--lr=0.001']``; empty for null, false and empty lists."""
+    action = actions.get(str(name).lstrip('-').replace('-', '_'))
+    if action is None or action.dest in ('help', 'config'):
+        near = difflib.get_close_matches(str(name).replace('-', '_'), actions, n=1)
+        advice = f'; did you mean {near[0].replace("_", "-")}?' if near else ''
+        raise UserError(f'--config: {path} has {name!r}, which is not a flag of this program{advice}')
+    flag = action.option_strings[-1]
+    if value is None or value is False or value == []:
+        return []
+    if value is True or action.nargs == 0:
+        if value is not True or action.nargs not in (0, '?'):
+            kind = 'true or false' if action.nargs == 0 else 'a value'
+            raise UserError(f'--config: {path}: {name} needs {kind}, not {json.dumps(value, default=str)}')
+        return [flag]
+    if isinstance(value, dict):
+        return [f'{flag}={json.dumps(value)}']
+    return [f'{flag}={",".join(map(str, value)) if isinstance(value, list) else value}']
