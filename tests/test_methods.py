@@ -94,6 +94,7 @@ def test_training_clips_latent_weights_after_each_update():
         trainer=mx.gluon.Trainer(net.collect_params(), 'sgd', {'learning_rate': 3}),
         source=SimpleNamespace(images_per_update=1),
         folder=SimpleNamespace(end_update=lambda: None),
+        average_update=lambda: None,
     )
     update(run, nd.array([[[[1]], [[-1]]]]), nd.zeros((1,)))
     np.testing.assert_array_equal(net.weight.data().asnumpy().ravel(), [-1, 1])
