@@ -204,7 +204,7 @@ def test_pixels_may_be_a_file_a_pillow_image_or_an_array(tmp_path):
         (np.zeros((4, 4, 4), np.uint8), r'not \(4, 4, 4\)'),
         (np.zeros((0, 4, 3), np.uint8), r'not \(0, 4, 3\)'),
         (np.zeros(4, np.uint8), r'not \(4,\)'),
-        (3, 'a path, a PIL image or a NumPy array of uint8, not int'),
+        (3, 'a path, the bytes of a file, a PIL image or a NumPy array of uint8, not int'),
     ],
 )
 def test_what_is_no_image_is_refused(image, message):
