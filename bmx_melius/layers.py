@@ -10,7 +10,7 @@ from mxnet.gluon import HybridBlock, nn
 
 from .binarization import Binarization, QuantizedConvolution, Size, check_encoding, quantizer_facts
 from .errors import UserError
-from .marks import ACTIVATION, ACTIVATION_INPUT, DENSE, mark
+from .marks import ACTIVATION, ACTIVATION_INPUT, DENSE, FLOAT_ACTIVATION, mark
 from .quantizers import (
     CLIP_THRESHOLD,
     FULL_PRECISION,
@@ -87,7 +87,8 @@ class QActivation(HybridBlock):
 
     def hybrid_forward(self, F, x, **learned):
         if self.bits == FULL_PRECISION:
-            return quantize(F, x, self.method, self.bits)
+            with mark(FLOAT_ACTIVATION):
+                return quantize(F, x, self.method, self.bits)
         # This reshape only changes the memory layout, once, instead of in each of the elementwise operators below.
         with mark(ACTIVATION_INPUT):
             x = F.reshape(x, shape=(-2,))

@@ -8,6 +8,7 @@ role                anchor node                                            facts
 ==================  =====================================================  ============================================================
 activation_input    first node of a quantized activation; input 0 is x     none
 activation          last node of a quantized activation                    method, bits, sign, encoding (``sign`` or ``bit``), threshold
+float_activation    nodes of a quantizer of activations with 32 bits       none
 convolution_input   node that subtracts the padding value from the input   pad_value
 convolution         the Convolution node of a quantized convolution        bits, method, sign, encoding, pad_value, offset
 dense               the FullyConnected node of a quantized dense layer     bits, method, sign, encoding, offset
@@ -33,6 +34,7 @@ import mxnet as mx
 ROLE = 'role'
 ACTIVATION_INPUT = 'activation_input'
 ACTIVATION = 'activation'
+FLOAT_ACTIVATION = 'float_activation'
 CONVOLUTION_INPUT = 'convolution_input'
 CONVOLUTION = 'convolution'
 DENSE = 'dense'

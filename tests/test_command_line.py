@@ -17,7 +17,7 @@ import pytest
 from mxnet.gluon import nn
 
 import model_zoo
-from bmx_melius import BinaryConv2D
+from bmx_melius import BinaryConv2D, convert
 from bmx_melius.__main__ import build_parser, main
 from bmx_melius.analysis.summary import summary
 from bmx_melius.preprocessing import InputSpec
@@ -117,6 +117,21 @@ def test_summary_of_an_exported_symbol_takes_the_input_from_its_description(run,
         assert json.loads(output)['ops'] == summary(network, (1, 3, 24, 24)).ops
     _, output, _ = run('summary', exported, '--json', '--input-shape', '2,3,30,30')
     assert json.loads(output)['ops'] == summary(network, (2, 3, 30, 30)).ops
+
+
+def test_summary_of_a_packed_network_counts_its_binary_layers(run, network, exported, tmp_path):
+    convert(f'{exported}-symbol.json', f'{exported}-0000.params', tmp_path / 'packed', (1, *SPEC.shape))
+    expected = summary(network, (1, *SPEC.shape))
+    for name in (tmp_path / 'packed', tmp_path / 'packed-symbol.json'):
+        status, output, _ = run('summary', name, '--json', '--plot', tmp_path / 'net.gv')
+        fields = json.loads(output)
+        assert status == 0 and {key: fields[key] for key in ('bops', 'flops', 'ops')} == {
+            key: expected.counts[key] for key in ('bops', 'flops', 'ops')
+        }
+        assert fields['binary_params'] == expected.binary_params == 16 * 8 * 9
+    assert 'binary convolution 3' in (tmp_path / 'net.gv').read_text() and 'sign' in (tmp_path / 'net.gv').read_text()
+    _, output, _ = run('summary', tmp_path / 'packed')
+    assert f'{expected.bops:,}' in output and '1,152 binary' in output
 
 
 def test_summary_draws_the_network(run, tmp_path):

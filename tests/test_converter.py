@@ -24,6 +24,7 @@ from bmx_melius.deployment.convert.traced_network import Network
 from bmx_melius.deployment.convert.verification import verify
 from bmx_melius.deployment.program.packed_operator import NAME
 from bmx_melius.deployment.runtime import engine
+from bmx_melius.methods.bwn import BWNConv2D
 
 pytest_plugins = ['conversions']  # its fixtures
 
@@ -350,6 +351,32 @@ def test_layers_that_read_a_sign_of_an_unknown_kind_are_named_in_a_warning(conve
     assert counted.bops == 0 and f'counted as FLOPs: {name}. ' in str(counted) and 'warning' in counted.table_by_kind()
     bmx.deploy(net, shape)
     assert name in caplog.text and 'register_quantizer' in caplog.text
+
+
+@pytest.mark.parametrize('before', [(), (nn.Flatten(),), (nn.BatchNorm(),)], ids=['input', 'flat_input', 'normalization'])
+def test_an_unknown_sign_counts_as_float_wherever_it_is(convert, before):
+    shape = (1, 8, 6, 6)
+    layer = bmx.QDense(4) if len(before) and isinstance(before[0], nn.Flatten) else bmx.QConv2D(4, 3, padding=1)
+    net = initialized(sequence(*before, OwnSign(), layer, nn.Dense(3)), shape)
+    report, _ = convert(net, shape)
+    counted = bmx.summary(net, shape)
+    assert report.binary_layers == 0 and counted.bops == 0 and len(report.float_signs) == 1
+    assert list(counted.unknown_signs) == report.float_signs
+
+
+def test_signs_as_the_input_of_a_network_count_as_binary(convert):
+    shape = (1, 8, 6, 6)
+    net = initialized(sequence(bmx.QConv2D(4, 3, padding=1), nn.Dense(3)), shape)
+    assert bmx.summary(net, shape).bops == 4 * 6 * 6 * 8 * 9 and convert(net, shape)[0].binary_layers == 1
+
+
+def test_binary_weights_with_a_float_activation_by_design_are_not_called_a_missing_sign(convert):
+    shape = (1, 8, 6, 6)
+    net = initialized(sequence(nn.BatchNorm(), BWNConv2D(4, 3, padding=1), nn.Dense(3)), shape)
+    report, _ = convert(net, shape)
+    assert report.binary_layers == 0 and report.float_signs == [] and 'warning' not in str(report)
+    counted = bmx.summary(net, shape)
+    assert counted.bops == 0 and counted.unknown_signs == () and 'warning' not in str(counted)
 
 
 def test_the_quantizer_of_the_guide_replaces_such_a_sign_and_is_packed(convert, monkeypatch):

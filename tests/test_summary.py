@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import mxnet as mx
@@ -9,11 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mxnet.gluon import nn
+from small_networks import initialized
 
 import model_zoo
 from bmx_melius import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, UserError
-from bmx_melius.analysis.summary import summary
+from bmx_melius.analysis.graph import Graph
+from bmx_melius.analysis.summary import Summary, summary
+from bmx_melius.deployment.program_graph import with_operations
 from model_zoo import meliusnet
+
+pytest_plugins = ['conversions']  # its fixtures
 
 TRUTH = json.loads((Path(__file__).parent / 'data' / 'ground_truth.json').read_text())
 FLOAT_NETWORKS = [row for row in TRUTH['thirty_two_bit'] if row['stem'] == 'zoo']
@@ -294,3 +300,63 @@ def test_a_summary_is_short_in_an_interpreter_and_a_table_in_print():
     layer.initialize()
     counted = summary(layer, (1, 32, 8, 8))  # 36 positions, 64 x 32 x 9 binary weights
     assert repr(counted) == 'Summary(0.01037 M OPs, 0.00 MB)' and 'OPs' in str(counted) and len(str(counted).splitlines()) > 1
+
+
+# --- packed networks ------------------------------------------------------------------------------------------------------------------
+
+
+def summary_of_packed(prefix, shape):
+    return Summary.of(with_operations(Graph.read(f'{prefix}-symbol.json', shape)))
+
+
+def operations(counted):
+    return {name: counted.counts[name] for name in ('bops', 'flops', 'ops')}
+
+
+def quantized_bits(counted):
+    return sum(layer.size_bits - 32 * layer.float_params for layer in counted.layers)
+
+
+@pytest.mark.parametrize(('name', 'half'), [('meliusnet22', False), ('resnet18_dorefa_w2a2', False), ('resnet_e18', True)])
+def test_a_packed_network_counts_the_operations_and_quantized_weights_of_the_original(convert, name, half):
+    net, shape = initialized(model_zoo.get_model(name, classes=10, initial_layers='thumbnail'), IMAGE), (2, 3, 32, 64)
+    report, prefix = convert(net, IMAGE, verify=False, half=half)
+    counted, original = summary_of_packed(prefix, shape), summary(net, shape)
+    assert report.packed_operators == 1 and operations(counted) == operations(original) and counted.bops > 0
+    binary_weights = quantized_bits(counted) - 16 * counted.quantized_params  # of float16
+    assert binary_weights == counted.binary_params == quantized_bits(original)
+    assert (counted.quantized_params > 0) == half and counted.running_statistics == 0
+    stored = os.path.getsize(f'{prefix}-0000.params')  # also has the directions of comparisons and the list of operations
+    assert 0.97 * stored < counted.size_bytes < stored
+
+
+def test_packed_and_other_operators_of_one_network_are_counted_together(convert):
+    net = sequential(
+        nn.Conv2D(8, 3),
+        nn.BatchNorm(),
+        QActivation(),
+        QConv2D(16, 3),
+        nn.HybridLambda(lambda F, x: F.sin(x)),
+        nn.BatchNorm(),
+        QActivation(),
+        QConv2D(16, 3, groups=2),
+        nn.Flatten(),
+        QActivation(),
+        QDense(12),
+        nn.Dense(4),
+    )
+    report, prefix = convert(initialized(net, IMAGE), IMAGE, verify=False)
+    counted, original = summary_of_packed(prefix, IMAGE), summary(net, IMAGE)
+    assert report.packed_operators == 2 and [left.operator for left in report.left] == ['sin']
+    assert operations(counted) == operations(original) and counted.binary_params == original.binary_params
+    assert len({layer.name for layer in counted.layers}) == len(counted.layers)
+    multiplying = [[(layer.kind, layer.operator, layer.macs) for layer in one.layers if layer.macs] for one in (counted, original)]
+    assert multiplying[0] == multiplying[1]
+
+
+def test_bases_of_weights_that_several_binary_convolutions_of_a_packed_network_share_are_counted_once(convert):
+    net = initialized(sequential(nn.Conv2D(4, 1), nn.BatchNorm(), Bases([-1.0, 0.0, 0.5], 2)), IMAGE)
+    report, prefix = convert(net, IMAGE, verify=False)
+    counted, original = summary_of_packed(prefix, IMAGE), summary(net, IMAGE)
+    assert report.binary_layers == 6 and operations(counted) == operations(original)
+    assert counted.binary_params == original.binary_params == 2 * 8 * 4 * 3 * 3

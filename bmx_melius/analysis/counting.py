@@ -44,6 +44,8 @@ _WEIGHT_INPUT = {
     'FullyConnected': 1,
 }
 _DENSE_OPERATORS = {'FullyConnected'}
+_ACTIVATIONS = (marks.ACTIVATION, marks.FLOAT_ACTIVATION)
+_MOVES = {'Concat', 'Dropout', 'Flatten', 'Reshape', 'SwapAxis', '_copy', 'expand_dims', 'slice', 'slice_axis', 'squeeze', 'transpose'}
 _NORMALIZATIONS = {'BatchNorm', 'BatchNorm_v1', '_contrib_SyncBatchNorm', 'LayerNorm', 'GroupNorm', 'InstanceNorm'}
 
 
@@ -155,23 +157,42 @@ def marked_bits(node: Node, fact: str = 'bits') -> int:
 def _activation_bits(node):
     """Return the bits per input value of a quantized layer: those of the quantizers between it and the layers before it.
 
-    If no layer precedes it, the input of the network is assumed to be quantized like the weights, as the layer expects.
+    If it reads the input of the network, that is assumed to be quantized like the weights, as the layer expects.
     """
-    found, seen, waiting = [], set(), [node.inputs[0]]
+    return max((_source_bits(source, node) for source in _sources_of_values(node)), default=FLOAT_BITS)
+
+
+def _source_bits(source, layer):
+    if source.marks.get(marks.ROLE) == marks.ACTIVATION:
+        return marked_bits(source)
+    return _weight_bits(layer) if source.operator is None else FLOAT_BITS
+
+
+def reads_unknown_values(node: Node) -> bool:
+    """Return whether a quantized layer reads values that are neither those of a marked activation nor the input of the network."""
+    sources = _sources_of_values(node)
+    return any(source.operator is not None and source.marks.get(marks.ROLE) not in _ACTIVATIONS for source in sources)
+
+
+def _sources_of_values(node):
+    """Return the nodes that determine the values that a layer reads: activations, layers and normalizations before it, and inputs.
+
+    A function of a network input, such as a sign that is not marked, is returned in place of the input.
+    """
+    found, seen, waiting = [], set(), [(node.inputs[0], None)]
     while waiting:
-        source = waiting.pop()
-        if source in seen or not source.depends_on_data:
+        source, function = waiting.pop()
+        if (source, function) in seen or not source.depends_on_data:
             continue
-        seen.add(source)
-        if source.marks.get(marks.ROLE) == marks.ACTIVATION:
-            found.append(marked_bits(source))
-        elif source.operator is None:
-            found.append(_weight_bits(node))
-        elif source.operator in _WEIGHT_INPUT or _normalizes(source):
-            found.append(FLOAT_BITS)
+        seen.add((source, function))
+        if source.operator is None:
+            found.append(function or source)
+        elif source.marks.get(marks.ROLE) in _ACTIVATIONS or source.operator in _WEIGHT_INPUT or _normalizes(source):
+            found.append(source)
         else:
-            waiting.extend(source.inputs)
-    return max(found, default=FLOAT_BITS)
+            moves = source.operator in _MOVES or source.marks.get(marks.ROLE) == marks.CONVOLUTION_INPUT
+            waiting.extend((before, function if moves else function or source) for before in source.inputs)
+    return found
 
 
 def _parameters_behind(graph):
@@ -184,8 +205,8 @@ def _parameters_behind(graph):
 
 
 def _quantized_weights(graph, behind):
-    """Map the latent weights of quantized layers to their stored bits."""
-    bits = {}
+    """Map the latent weights of quantized layers, and variables marked with them, to their stored bits."""
+    bits = {node: marked_bits(node, 'stored_bits') for node in graph.parameters if 'stored_bits' in node.marks}
     for node in graph.nodes:
         if _multiplies(node) and _weight_bits(node) < FLOAT_BITS:
             parameters = behind.get(node.inputs[_WEIGHT_INPUT[node.operator]], ())

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Tuple, Union
 
 from ..arithmetic import ceil_div
 from ..reporting import table
-from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers
+from .counting import BOPS_PER_OP, FLOAT_BITS, KINDS, Layer, count_layers, reads_unknown_values
 from .graph import Graph, InputShape, Network
 
 
@@ -32,15 +32,25 @@ class Summary:
         In topological order.
     running_statistics : int
         Number of running means and variances, which the other counts do not include.
+    unknown_signs : tuple of str
+        Layers with binary weights that count as float because what they read is not known to be signs. Those that read a
+        `QActivation` with 32 bits, as in BWN, are not among them.
     """
 
     layers: Tuple[Layer, ...]
     running_statistics: int
+    unknown_signs: Tuple[str, ...] = ()
 
     @classmethod
     def of(cls, graph: Graph) -> 'Summary':
         """Count a `Graph`. Raises as `summary` does."""
-        return cls(layers=tuple(count_layers(graph).values()), running_statistics=sum(math.prod(node.shape) for node in graph.statistics))
+        layers = count_layers(graph)
+        float_inputs = (node for node, layer in layers.items() if layer.bits == 1 and layer.activation_bits == FLOAT_BITS)
+        return cls(
+            layers=tuple(layers.values()),
+            running_statistics=sum(math.prod(node.shape) for node in graph.statistics),
+            unknown_signs=tuple(node.name for node in float_inputs if reads_unknown_values(node)),
+        )
 
     def _total(self, field):
         return sum(getattr(layer, field) for layer in self.layers)
@@ -154,11 +164,11 @@ class Summary:
         )
 
     def _not_binary(self):
-        """Return a line about layers whose weights are binary and whose inputs are not, or none."""
-        layers = [layer.name for layer in self.layers if layer.bits == 1 and layer.activation_bits == FLOAT_BITS]
-        if not layers:
+        """Return a line about `unknown_signs`, or none."""
+        if not self.unknown_signs:
             return []
-        shown = ', '.join(layers[:3]) + (f' and {len(layers) - 3} more' if len(layers) > 3 else '')
+        more = len(self.unknown_signs) - 3
+        shown = ', '.join(self.unknown_signs[:3]) + (f' and {more} more' if more > 0 else '')
         return [
             f'warning: binary weights, but inputs that are not known to be signs, counted as FLOPs: {shown}. If they are signs, use '
             'QActivation, or register the function with bmx.register_quantizer (docs/networks.md, "Other signs")'

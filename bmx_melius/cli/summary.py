@@ -16,10 +16,12 @@ examples:
   bmx-melius summary meliusnet22
   bmx-melius summary meliusnetA --initial-layers imagenet --by kind     # operations per kind of layer
   bmx-melius summary out/best-symbol.json --json                        # an exported network
+  bmx-melius summary packed                                             # a packed network: the operations of its program
   bmx-melius summary meliusnet22 --plot meliusnet22.pdf                 # draw the network
 
 A multiply-accumulate of a convolution is one operation: a BOP if both operands are binary, a FLOP otherwise; OPs = BOPs / 64 + FLOPs.
-A binary weight counts 1 bit, any other parameter 32 bits; 1 MB is 2^20 bytes.
+A binary weight counts 1 bit, any other parameter 32 bits; 1 MB is 2^20 bytes. Of a packed network, the operations and parameters of its
+program count: normalizations are folded into comparisons and convolutions, so that it has fewer float parameters than the original.
 """
 
 
@@ -57,12 +59,13 @@ def run(arguments, output):
     from ..analysis.drawing import SUFFIXES, draw, save
     from ..analysis.graph import Graph
     from ..analysis.summary import Summary
+    from ..deployment.program_graph import with_operations
 
     if arguments.plot:
         require_suffix(arguments.plot, SUFFIXES)
         require_writable(arguments.plot)
     network, input_shape = _network_and_shape(arguments)
-    graph = Graph.read(network, input_shape)
+    graph = with_operations(Graph.read(network, input_shape))
     counted = Summary.of(graph)
     title = f'{arguments.network}, input {" x ".join(map(str, input_shape))}'
     if arguments.plot:

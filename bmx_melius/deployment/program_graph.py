@@ -1,0 +1,154 @@
+"""Graphs of packed networks with the operations of their programs, so that they are counted and drawn like other networks."""
+
+import dataclasses
+
+from .. import marks
+from ..analysis.graph import Graph, Node
+from .program.operations import BITS_KIND, HALF, array_shapes
+from .program.packed_operator import is_packed, read_structure
+
+_OPERATORS = {  # operations but convolutions -> operator of MXNet; others keep their names
+    **dict.fromkeys(('max_pool', 'avg_pool', 'global_max_pool', 'global_avg_pool'), 'Pooling'),
+    'add': 'elemwise_add',
+    'multiply': 'broadcast_mul',
+    'concat': 'Concat',
+    'slice': 'slice_axis',
+    'flatten': 'Flatten',
+}
+_ATTRIBUTES = {
+    'max_pool': {'pool_type': 'max'},
+    'avg_pool': {'pool_type': 'avg'},
+    'global_max_pool': {'pool_type': 'max', 'global_pool': 'True'},
+    'global_avg_pool': {'pool_type': 'avg', 'global_pool': 'True'},
+}
+_UNCOUNTED_ARRAYS = ('flip', 'eps')  # the direction of a comparison and a constant: not parameters
+
+
+def with_operations(graph):
+    """Return a `Graph` in which nodes that stand for the operations of its program replace each packed operator.
+
+    Binary convolutions and the comparisons before them have the marks of quantized layers. Arrays are variables; equal ones that the
+    program stores once are one. The rest of the graph stays as it is.
+
+    Parameters
+    ----------
+    graph : bmx_melius.analysis.graph.Graph
+
+    Raises
+    ------
+    ProgramError
+        If a program is damaged, or does not accept the shapes of its inputs.
+    """
+    if not any(is_packed(node.operator, node.attributes) for node in graph.nodes):
+        return graph
+    return _Replacement(graph).graph
+
+
+class _Replacement:
+    def __init__(self, graph):
+        self.graph = Graph(nodes=[], parameters=[], statistics=[], outputs=[], output_slots=[])
+        self._entries = {}  # (node, slot) of the given graph -> (node, slot) of the new one
+        programs = {node.inputs[-1] for node in graph.nodes if is_packed(node.operator, node.attributes)}
+        for node in graph.nodes:
+            if is_packed(node.operator, node.attributes):
+                self._add_program(node)
+            elif node not in programs:
+                self._add_copy(node, graph)
+        outputs = [self._entries[entry] for entry in zip(graph.outputs, graph.output_slots)]
+        self.graph.outputs, self.graph.output_slots = [node for node, _ in outputs], [slot for _, slot in outputs]
+
+    def _add(self, node, entries=()):
+        """Append a copy of a node, which reads `entries`, and return it."""
+        inputs, slots = [entry[0] for entry in entries], [entry[1] for entry in entries]
+        self.graph.nodes.append(dataclasses.replace(node, index=len(self.graph.nodes), inputs=inputs, input_slots=slots))
+        return self.graph.nodes[-1]
+
+    def _add_copy(self, node, graph):
+        copy = self._add(node, [self._entries[entry] for entry in zip(node.inputs, node.input_slots)])
+        self._entries.update({(node, slot): (copy, slot) for slot in range(len(node.shapes))})
+        for kept, nodes in ((self.graph.parameters, graph.parameters), (self.graph.statistics, graph.statistics)):
+            if node in nodes:
+                kept.append(copy)
+
+    def _add_program(self, packed):
+        program, _ = read_structure(packed.attributes)
+        entries = [self._entries[entry] for entry in zip(packed.inputs[:-1], packed.input_slots)]
+        shapes = [node.shapes[slot] for node, slot in entries]
+        values = program.values([shape[2:] for shape in shapes])
+        planes, stored = _planes(program, values), []
+        for number, operation in enumerate(program.operations, start=len(program.inputs)):
+            x = values[operation.inputs[0]]
+            name = f'{packed.name}_{operation.name}{number}'
+            variables = self._add_arrays(operation, x, name, stored)
+            node = Node(
+                index=0,
+                name=name,
+                operator=_operator(operation, x),
+                attributes=_attributes(operation),
+                marks=_marks(operation, x, planes.get(number, 1)),
+                inputs=[],
+                input_slots=[],
+                shapes=[(shapes[0][0], *values[number].shape)],
+                depends_on_data=True,
+            )
+            entries.append((self._add(node, [*(entries[source] for source in operation.inputs), *variables]), 0))
+        self._entries.update({(packed, slot): entries[number] for slot, number in enumerate(program.outputs)})
+
+    def _add_arrays(self, operation, x, name, stored):
+        """Add the arrays of an operation on `x`; `stored` has the variables of those that the program has stored so far."""
+        variables = []
+        for array, (dtype, shape) in array_shapes(operation, x.channels).items():
+            number, shape = operation.array_numbers[array], _variable_shape(operation, array, shape, x)
+            variable = stored[number - 1] if number else None
+            if array not in _UNCOUNTED_ARRAYS:
+                if variable is None or variable.shape != shape:
+                    facts = {'stored_bits': str(8 * dtype.itemsize)} if dtype == HALF else {}
+                    variable = self._add(Node(0, f'{name}_{array}', None, {}, facts, [], [], [shape], depends_on_data=False))
+                    self.graph.parameters.append(variable)
+                variables.append((variable, 0))
+            if not number:
+                stored.append(variable)
+        return variables
+
+
+def _operator(operation, x):
+    """Return the operator of MXNet that computes an operation on `x`."""
+    if operation.name in ('conv', 'binary_conv'):
+        return 'FullyConnected' if x.flat else 'Convolution'
+    return _OPERATORS.get(operation.name, operation.name)
+
+
+def _attributes(operation):
+    attributes = dict(_ATTRIBUTES.get(operation.name, {}))
+    if 'kernel_h' in operation.attributes:
+        attributes.update({word: str(tuple(operation.attributes[f'{word}_{axis}'] for axis in 'hw')) for word in ('kernel', 'stride')})
+        attributes['num_group'] = str(operation.attributes.get('groups', 1))
+    return attributes
+
+
+def _marks(operation, x, planes):
+    """Return the marks of a quantized layer. n planes are the n + 1 levels of an activation."""
+    if operation.name == 'binary_conv':
+        return {marks.ROLE: marks.DENSE if x.flat else marks.CONVOLUTION, 'bits': '1'}
+    if operation.name == 'threshold':
+        return {marks.ROLE: marks.ACTIVATION, 'bits': str(planes.bit_length()), 'method': 'sign' if planes == 1 else 'round'}
+    return {}
+
+
+def _variable_shape(operation, array, shape, x):
+    """Return the shape of an array in MXNet; `shape` is that in the program."""
+    if array != 'weight':
+        return shape
+    outputs, *kernel, inputs = shape if operation.name == 'binary_conv' else (shape[0], *shape[2:], shape[1])
+    return (outputs, inputs) if x.flat else (outputs, inputs, *kernel)
+
+
+def _planes(program, values):
+    """Return for each value of bits how many planes the convolutions that read it take from it."""
+    planes = {}
+    for number, operation in reversed(list(enumerate(program.operations, start=len(program.inputs)))):
+        read = operation.attributes['planes'] if operation.name == 'binary_conv' else planes.get(number, 1)
+        for source in operation.inputs:
+            if values[source].kind == BITS_KIND:
+                planes[source] = max(read, planes.get(source, 1))
+    return planes
