@@ -266,7 +266,7 @@ esac
 
 
 def test_a_missing_system_library_is_named_and_the_environment_is_not_taken_for_ready(tmp_path):
-    status, (_, line) = make_environment(tmp_path, WITHOUT_OPENMP, tmp_path / 'venv')
+    status, (*_, line) = make_environment(tmp_path, WITHOUT_OPENMP, tmp_path / 'venv')
     assert status == 1
     assert line.startswith('error: ') and 'apt-get install libgomp1 libquadmath0' in line
     assert not (tmp_path / 'venv' / '.ready').exists()
@@ -286,6 +286,14 @@ def test_of_two_commands_at_once_one_makes_the_environment_and_the_other_waits(t
     status, lines = make_environment(tmp_path, SLOW, tmp_path / 'venv', times=2)
     assert status == 0 and (tmp_path / 'made').read_text() == 'begins\n'
     assert [sum(line.startswith(word) for line in lines) for word in ('Setting up', 'Waiting for')] == [1, 1]
+
+
+def test_each_step_of_the_set_up_is_announced_and_nothing_where_none_is_needed(tmp_path):
+    _, (title, *steps) = make_environment(tmp_path, SLOW, tmp_path / 'venv')
+    assert title.startswith('Setting up ') and 'Python 3.11.2' in title
+    pins = len(set(re.findall(r'^(\w.*?)==', (ROOT / 'requirements.txt').read_text(), re.MULTILINE)))
+    assert [line.split(':')[0] for line in steps] == [f'  {number} of 4' for number in range(1, 5)] and f' {pins} packages' in steps[1]
+    assert make_environment(tmp_path, SLOW, tmp_path / 'venv') == (0, [])
 
 
 def test_the_environment_is_made_again_when_a_file_has_changed_or_the_python_differs(tmp_path):

@@ -2,6 +2,7 @@
 # make_venv.sh FOLDER FILE...: create the virtual environment FOLDER, unless there is one that is newer than the files: the pinned packages,
 # then this project, editable. Called by the Makefile. FOLDER/.ready is removed first and written last, so that an interrupted set-up is
 # detected. FOLDER.lock is locked meanwhile: of two commands started at once the second one waits, and finds the environment ready.
+# Each step is a line on standard error; where nothing is to be done there is no output.
 # Environment variable PYTHON: the interpreter to use (default: the newest supported one in PATH that works).
 set -eu
 
@@ -61,13 +62,21 @@ fi
 
 echo "Setting up $folder with Python $("$python" -c "$version"), once; this takes a few minutes ..." >&2
 rm -f "$folder"/.ready*
+step() {
+    echo "  $1 of 4: $2 ..." >&2
+}
+step 1 'creating the virtual environment'
 "$python" -m venv --clear "$folder"
 pip() {
     "$folder/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps "$@" ||
         fail 'pip could not install the packages (its messages are above); a second run starts the set-up anew'
 }
+packages=$(grep '^[A-Za-z]' requirements.txt | cut -d= -f1 | sort -u | wc -l)
+step 2 "downloading and installing up to $((packages)) packages, which takes most of the time"
 pip --requirement requirements.txt
+step 3 'compiling the engine and installing this project'
 pip --no-build-isolation --editable .
+step 4 'importing MXNet'
 if ! message=$("$folder/bin/python" -W ignore -c 'import mxnet' 2>&1); then
     case $message in
         *libgomp* | *libquadmath*)
