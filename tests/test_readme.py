@@ -3,6 +3,7 @@
 The table of the README is checked by test_tables.py; test_docs.py checks links and the documentation site.
 """
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -16,7 +17,9 @@ import numpy as np
 import pytest
 
 import bmx_melius as bmx
+import train_imagenet
 from bmx_melius.__main__ import main
+from bmx_melius.data import small_images
 from bmx_melius.deployment.runtime import engine
 from model_zoo import get_model
 
@@ -46,38 +49,54 @@ def runs_here(command):
     available = {
         'serve': False,
         'score': importlib.util.find_spec('pyarrow'),
-        '--compare': False,
         'pack-images': False,
         '--plot': shutil.which('dot'),
-        'bench': not engine.missing(),
+        'bench': not engine.missing() and '--compare' not in command,
     }
     return all(available.get(word, True) for word in command)
 
 
-def run_document(path):
-    """Run the Python and the commands of a document from top to bottom; return the names that the Python defines, and the commands."""
-    names = {'images': mx.nd.random.normal(shape=(2, 3, 64, 64))}
+def run_document(path, images=None, training_flags=()):
+    """Run the Python and the commands of a document from top to bottom; return the names that the Python defines, and the commands.
+
+    The Python of guides uses `images`. Trainings get `training_flags` in addition.
+    """
+    names = {} if images is None else {'images': images}
     run = []
     for language, text in re.findall(r'^```(.*)\n((?:.*\n)*?)```$', (ROOT / path).read_text(), re.MULTILINE):
         if language == 'python':
             exec(text, names)
-            continue
-        for command in (shlex.split(line, comments=True) for line in text.splitlines() if line.startswith('bmx-melius ')):
-            if runs_here(command):
-                assert main(command[1:]) == 0
-                run.append(command[1])
+        lines = [shlex.split(line, comments=True) for line in text.splitlines() if language == '']
+        for program, *command in filter(None, lines):
+            if program == 'python' and command[0] == 'train_imagenet.py':
+                assert train_imagenet.main([*command[1:], *training_flags]) == 0
+                run.append('train')
+            elif program == 'bmx-melius' and runs_here(command):
+                assert main(command) == 0
+                run.append(command[0])
     return names, run
 
 
-def test_python_and_commands_of_the_readme_run_from_top_to_bottom(trained):
-    names, run = run_document('README.md')
-    assert {'predict', 'evaluate', 'summary', 'info', 'convert'} <= set(run)
-    assert Path('meliusnet22-symbol.json').exists()
-    np.testing.assert_allclose(names['net'](names['images']).asnumpy(), names['logits'], rtol=1e-4, atol=1e-4)
+@pytest.fixture()
+def little_training(monkeypatch):
+    """Replace the amount of training: one epoch of 64 digits instead of ten of 1071."""
+    splits = small_images.open_digits()
+    few = dataclasses.replace(splits, train=splits.train.take(64), validation=splits.validation.take(64))
+    monkeypatch.setattr(small_images, 'open_digits', lambda: few)
+    return ['--num-epochs', '1']
+
+
+def test_blocks_of_the_readme_run_one_after_the_other_in_an_empty_folder(tmp_path, monkeypatch, little_training):
+    """Everything but the installation (git, make, pip), `serve`, which does not end, and what needs a package that is absent."""
+    monkeypatch.chdir(tmp_path)
+    names, run = run_document('README.md', training_flags=little_training)
+    assert {'train', 'predict', 'evaluate', 'summary', 'info', 'convert', 'export-c'} <= set(run)
+    assert Path('meliusnet22-symbol.json').exists() and Path('params/meliusnet22-summary.json').exists()
+    assert names['session'](names['images']).shape == (2, 10) and names['logits'].shape == (1, 1000)
 
 
 def test_python_and_commands_of_the_guide_to_deployment_run_from_top_to_bottom(trained):
-    names, run = run_document('docs/deploying.md')
+    names, run = run_document('docs/deploying.md', mx.nd.random.normal(shape=(2, 3, 64, 64)))
     assert {'predict', 'evaluate', 'convert'} <= set(run)
     np.testing.assert_allclose(names['net'](names['images']).asnumpy(), names['logits'], rtol=1e-4, atol=1e-4)
     signs = mx.nd.sign(mx.nd.random.normal(shape=(1, 32, 56, 56)))
@@ -87,7 +106,7 @@ def test_python_and_commands_of_the_guide_to_deployment_run_from_top_to_bottom(t
 def test_python_and_commands_of_the_guide_to_onnx_run_from_top_to_bottom(trained):
     pytest.importorskip('onnxruntime')
     assert main(['convert', 'params/meliusnet22', 'packed']) == 0
-    names, run = run_document('docs/onnx.md')
+    names, run = run_document('docs/onnx.md', mx.nd.random.normal(shape=(2, 3, 64, 64)))
     assert run == ['export-onnx'] and names['logits'].shape == (2, 10)
 
 

@@ -283,5 +283,18 @@ def test_documents_show_what_the_command_prints(markdown):
     assert document.endswith(f'\n{markdown}'), (
         'replace the end of docs/tables.md, from its first table on, by the output of bmx-melius tables'
     )
-    table_1 = markdown.split('\n\n')[1]
-    assert table_1.startswith('| name (block numbers) |') and table_1 in (ROOT / 'README.md').read_text(encoding='utf-8')
+
+
+def test_the_table_of_networks_in_the_readme_has_published_accuracies_our_counts_and_measured_times(printed):
+    rows = [row for table in (1, 4) for row in printed['tables'][table - 1]['rows']]
+    measured = (ROOT / 'benchmarks' / 'README.md').read_text(encoding='utf-8')
+    cells = re.findall(
+        r'^\| `(\w+[\d.]*)` \| (.*) \| (.*) \| (.*) \| (.*) \|$', (ROOT / 'README.md').read_text(encoding='utf-8'), re.MULTILINE
+    )
+    assert [name for name, *_ in cells] == [*(f'meliusnet{one}' for one in ('c', 'a', 'b', 22, 29, 42, 59)), 'mobilenet1.0']
+    for name, accuracy, ops, size, milliseconds in cells:
+        row = next(row for row in rows if row['get_model']['name'] == name)
+        top_5 = f' ({row["top5_percent"]})' if 'top5_percent' in row else ''
+        assert accuracy == row['top1_percent'] + top_5
+        assert (ops, size) == (f'{row["counted"]["ops"] / 1e8:.2f}', f'{row["counted"]["size_bytes"] / 2**20:.1f}')
+        assert re.search(rf'^\| {name}\b.* \| {milliseconds} \| [\d.]+ \|$', measured, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Draw docs/figures/*.svg: data layouts of the engine, the packed format, and the plots of `site_plots`.
+"""Draw docs/figures/*.svg: targets of export, data layouts of the engine, the packed format, and the plots of `site_plots`.
 
 Run ``python tools/site_figures.py`` after a change here, of model_zoo/published.json or of the results in benchmarks/README.md. The
 drawings have a light background, so that they are readable in a dark theme.
@@ -37,6 +37,62 @@ def draw_path():
         drawing.text(x + 82, 208, where, 11, 'middle', SOFT, mono=True)
         drawing.line(610, 148, x + 82, 174, arrow=True)
     drawing.text(16, 200, 'run by the engine in', 12)
+    return drawing
+
+
+# Questions about where a network will run, and the target if the answer is yes: name and command or class.
+TARGETS = (
+    ('a processor without an operating system?', 'C99 for microcontrollers', 'bmx-melius export-c'),
+    ('a browser, or Node.js?', 'WebAssembly', 'make wasm'),
+    ('another runtime, in float arithmetic?', 'ONNX model', 'bmx-melius export-onnx'),
+    ('images, on a machine without Python?', 'program bmx-classify', 'cmake -DBMX_CLASSIFY=ON'),
+    ('a program in C or C++?', 'library for C and C++', 'libbmx_melius, bmx_melius.h'),
+    ('requests over HTTP?', 'inference service', 'bmx-melius serve'),
+    ('a large set of images?', 'Parquet files', 'bmx-melius score'),
+)
+
+
+def draw_targets():
+    """Draw the questions that lead from an exported network to the way to run it."""
+    row = 58
+    drawing = Drawing(720, 220 + row * (len(TARGETS) + 1), 'Where a trained network will run, and what to use')
+
+    def question(y, text):
+        drawing.box(20, y, 320, 38, LIGHT_BLUE, BLUE, text, 12.5)
+
+    def target(y, name, command):
+        drawing.box(430, y - 2, 270, 42, LIGHT_GREEN, GREEN)
+        drawing.text(565, y + 14, name, 12.5, 'middle', weight='bold')
+        drawing.text(565, y + 31, command, 11, 'middle', SOFT, mono=True)
+
+    def answer(y, right, down):
+        drawing.line(342, y + 19, 426, y + 19, arrow=True)
+        drawing.text(384, y + 13, right, 11.5, 'middle', SOFT)
+        drawing.line(180, y + 40, 180, y + row - 2, arrow=True)
+        drawing.text(188, y + 53, down, 11.5, color=SOFT)
+
+    drawing.text(20, 28, 'Where will the network run?', 14, weight='bold')
+    drawing.box(20, 44, 320, 38, LIGHT_ORANGE, ORANGE, 'exported network: -symbol.json, -0000.params', 12.5)
+    drawing.line(180, 84, 180, 100, arrow=True)
+    drawing.box(20, 102, 320, 38, LIGHT_ORANGE, ORANGE)
+    drawing.text(180, 126, 'bmx-melius convert', 12.5, 'middle', mono=True)
+    drawing.line(180, 142, 180, 158, arrow=True)
+    question(160, 'has it become one packed operator?')
+    target(160, 'MXNet only', 'SymbolBlock.imports')
+    answer(160, 'no', 'yes')
+    for number, (text, name, command) in enumerate(TARGETS):
+        y = 160 + row * (number + 1)
+        question(y, text)
+        target(y, name, command)
+        if number < len(TARGETS) - 1:
+            answer(y, 'yes', 'no')
+    last = 160 + row * len(TARGETS)
+    drawing.line(342, last + 19, 426, last + 19, arrow=True)
+    drawing.text(384, last + 13, 'yes', 11.5, 'middle', SOFT)
+    drawing.line(180, last + 40, 180, last + row + 19)
+    drawing.text(188, last + 53, 'no', 11.5, color=SOFT)
+    drawing.line(180, last + row + 19, 426, last + row + 19, arrow=True)
+    target(last + row, 'Python, with MXNet or without it', 'bmx_melius.Session')
     return drawing
 
 
@@ -239,6 +295,7 @@ def draw_program():
 
 FIGURES = {
     'path.svg': draw_path,
+    'targets.svg': draw_targets,
     'packing.svg': draw_packing,
     'xnor.svg': draw_xnor,
     'slabs.svg': draw_slabs,
