@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import struct
 
 import numpy as np
 import pytest
@@ -170,21 +171,22 @@ def test_score_reads_a_folder_by_the_rule(network, session, tmp_path, run):
     assert not found
 
 
-def test_the_service_reads_uploads_by_the_rule(network, session):
-    served_network = pytest.importorskip('bmx_melius.serving.served_network')
-    from bmx_melius.serving.service_limits import Limits, Refusal
-    from bmx_melius.serving.uploads import check_image
-
-    served = served_network.ServedNetwork('net', str(network))
+def test_the_service_reads_uploads_by_the_rule():
+    reading = pytest.importorskip('bmx_melius.serving.reading')
     for kind in KINDS:
+        head, body = read_message(reading.respond({'spec': SPEC.to_json(), 'pixels': 50_000_000, 'form': None}, kind.content))
         if kind.pixels is None:
-            with pytest.raises(Refusal) as refusal:
-                check_image(kind.content, Limits())
-                served.read_image(kind.content)
-            assert refusal.value.status in (400, 413, 415, 422), kind.name
+            status, text, _ = head['refusal']
+            assert status in (400, 413, 415, 422) and '\n' not in text, kind.name
         else:
-            check_image(kind.content, Limits())
-            np.testing.assert_array_equal(served.read_image(kind.content), session.input_spec.array(kind.pixels), err_msg=kind.name)
+            np.testing.assert_array_equal(np.frombuffer(body, np.float32).reshape(3, 30, 30), crop(kind.pixels), err_msg=kind.name)
+
+
+def read_message(parts):
+    """Return the JSON object and the bytes of a message of the service's readers."""
+    octets = b''.join(parts)
+    (length, _), begin = struct.unpack_from('<II', octets), 8
+    return json.loads(octets[begin : begin + length]), octets[begin + length :]
 
 
 @only_test_c
