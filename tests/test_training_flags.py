@@ -13,6 +13,7 @@ from training_runs import damage, error_of, train
 import model_zoo
 import train_imagenet
 from bmx_melius.training.flags import parse_flags
+from bmx_melius.training.network import model_arguments
 from model_zoo import get_model_list
 
 pytest_plugins = ['training_runs']  # its fixtures
@@ -210,3 +211,9 @@ def test_the_help_shows_every_flag_with_its_default_and_examples(capsys):
     for word in ('--rec-train', '--augmentation', '--resume', 'examples:', 'default: 64', '--dataset digits'):
         assert word in text
     assert '--use-dali' not in text and pathlib.Path(SCRIPT).name in text
+
+
+@pytest.mark.parametrize('name', ['binary_resnet18_v1', 'binary_vgg11', 'binary_alexnet', 'quicknet', 'alexnet_xnor'])
+def test_flags_that_a_network_does_not_take_are_not_given_to_it(name):
+    config = parse_flags(['--model', name, '--save-dir', '/nowhere'], model_zoo)
+    assert model_zoo.get_model(**model_arguments(config.network, classes=10)) is not None

@@ -40,7 +40,7 @@ class NetworkConfig:
 
     def __post_init__(self):
         require(
-            self.bits is None or self.bits <= self.weight_bits,
+            None in (self.bits, self.weight_bits) or self.bits <= self.weight_bits,
             f'--weight-bits {self.weight_bits} with --bits {self.bits}: binary weights need binary activations',
         )
 

@@ -32,7 +32,7 @@ def model_arguments(config, classes, of_weights=()):
         model['clip_threshold'] = config.clip_threshold
     if config.bits not in (1, None):
         model['bits'] = config.bits
-    if config.weight_bits != config.bits:
+    if config.weight_bits not in (config.bits, None):
         model['weight_bits'] = config.weight_bits
     for name in (
         'activation_bits', 'activation_method', 'weight_quantization', 'approximation', 'downsample_structure', 'slices',
