@@ -110,7 +110,7 @@ def _add_network_flags(group, zoo):
         type=int,
         choices=(*range(1, 9), 32),
         help='1: quantized activations and weights, with 2 bits where the network has 2; 2 to 8: of MeliusNet, BinaryDenseNet and ResNetE; '
-        f'32: the float twin of the network{_default("bits")}',
+        f'32: the full-precision counterpart of the network{_default("bits")}',
     )
     group.add_argument(
         '--weight-bits',
