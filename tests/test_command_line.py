@@ -242,7 +242,9 @@ def test_predict_classifies_the_images_in_a_folder_in_the_order_of_their_names(r
     status, output, errors = run('predict', exported, inner, folder, '--json')
     expected = predicted(run('predict', exported, inner, *images, '--json')[1])
     assert status == 0 and predicted(output) == expected and [image for image, _ in expected] == [str(inner), *map(str, images)]
-    assert errors.splitlines() == [f'note: 1 other files in {folder} are not classified; JPEG, PNG, TIFF and BMP can be']
+    assert errors.splitlines() == [
+        f'note: 1 other files in {folder} are not classified; JPEG, PNG, BMP, TIFF, GIF, WebP or Netpbm files can be'
+    ]
 
 
 def test_predict_names_unreadable_files_after_the_predictions_for_all_others(run, exported, tmp_path):
@@ -258,7 +260,7 @@ def test_predict_names_unreadable_files_after_the_predictions_for_all_others(run
 
 def test_predict_refuses_a_folder_without_images(fails, exported, tmp_path):
     (tmp_path / 'empty').mkdir()
-    fails(['predict', exported, tmp_path / 'empty'], 'empty has no JPEG, PNG, TIFF or BMP files')
+    fails(['predict', exported, tmp_path / 'empty'], 'empty has no JPEG, PNG, BMP, TIFF, GIF, WebP or Netpbm files')
     (tmp_path / 'photos' / 'cat').mkdir(parents=True)
     fails(['predict', exported, tmp_path / 'photos'], 'photos has no JPEG', f'{tmp_path}/photos/*/')
 
@@ -418,7 +420,7 @@ def test_results_that_a_full_disk_does_not_take_end_in_one_line():
     if not os.path.exists('/dev/full'):
         pytest.skip('this system has no /dev/full')
     with open('/dev/full', 'w') as full:
-        done = subprocess.run([*COMMAND, 'tables', '--json'], stdout=full, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run([*COMMAND, 'info', '--json'], stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (2, 'error: the results cannot be written: No space left on device\n')
 
 

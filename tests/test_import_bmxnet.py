@@ -256,7 +256,7 @@ def test_stem_and_classes_follow_from_the_checkpoint(stem, tmp_path):
         (['--model', 'resnet_e18'], 'not a checkpoint of this network: its features.0.0 holds weight where'),
         (['--model', 'meliusnet22', '--classes', '10'], 'its output.weight has shape (40, 512), but'),
         (['--model', 'meliusnet22', '--initial-layers', 'imagenet'], 'its features.0.0.weight has shape (32, 3, 3, 3), but'),
-        (['--model', 'mobilenet1.0'], 'mobilenet1.0 is a network of GluonCV, which does not take'),
+        (['--model', 'mobilenet1.0'], 'is not a checkpoint of this network: its features.0.3.weight has shape'),
         (['--model', 'nonet'], "unknown network 'nonet'"),
     ],
 )

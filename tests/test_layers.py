@@ -169,7 +169,7 @@ def test_fused_activation_is_applied_last():
 
 # Weights that decay: their magnitude reaches the output. So do HWGQ's solvers ("decay_mult: 1" of every BinaryConvolution), LQ-Net's and
 # TTQ's code (the pattern '.*/W'); BMXNet-v2 and Larq decay no signs.
-SIGNS = {'sign', 'approx_sign', 'sign_approx_sign'}
+SIGNS = {'sign', 'approx_sign', 'sign_approx_sign', 'bmxnet_approx_sign'}  # the last one where compat is imported
 
 
 def decay_of_a_step(layer):

@@ -202,7 +202,10 @@ def test_the_train_command_shows_the_help_and_errors_of_the_training_program(cap
     output = capsys.readouterr().out
     assert left.value.code == 0 and output.startswith('usage: bmx-melius train ') and '--freeze PATTERN' in output
     assert main(['train', '--modle', 'meliusnet22']) == 2
-    assert capsys.readouterr().err == 'error: unrecognized arguments: --modle meliusnet22; see bmx-melius train --help\n'
+    assert (
+        capsys.readouterr().err
+        == 'error: unrecognized arguments: --modle meliusnet22; did you mean --mode or --model or --lr-mode?; see bmx-melius train --help\n'
+    )
 
 
 def test_names_without_a_colon_are_no_paths():

@@ -221,7 +221,7 @@ def test_flex_network_takes_fractions_widths_groups_and_growth():
         (dict(stem_pool=4), 'windows of 2 or 3, not 4'),
         (dict(dilations=(1, 2)), '4 stages need 4 dilations, not 2'),
         (dict(groups=3), 'cannot have 3 groups'),
-        (dict(groups=2, init_features=40, growth_rate=20), 'channel shuffle'),
+        (dict(groups=2, init_features=40, growth_rate=20), '120 to 64 channels cannot have 16 groups'),
     ],
 )
 def test_impossible_flex_networks_are_named(arguments, words):
