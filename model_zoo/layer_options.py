@@ -20,7 +20,7 @@ class LayerOptions:
     clip_threshold : float or None
         The gradient of a sign is cancelled where the magnitude of its input exceeds this (MeliusNet, section 3.3); None: never.
     bits : int
-        1, or 32 for the float twin of the network: the same layers without quantization.
+        1, or 32 for the full-precision counterpart of the network: the same layers without quantization.
     weight_bits : int or None
         32 for real weights with binary activations, the first stage of two-stage training, see `bmx_melius.BinaryConv2D`; None: as
         `bits`.

@@ -99,7 +99,7 @@ class Place:
     def initial_scale(self, options: Options) -> float:
         """Return the factor that gives the results of the convolution about unit variance at the start of training.
 
-        Sums of n signs have the variance n. The float weights of a float twin are initialized accordingly.
+        Sums of n signs have the variance n. The weights of the full-precision counterpart are initialized accordingly.
         """
         return 1.0 if options.bits == FULL_PRECISION else (self.in_channels * self.kernel_size**2) ** -0.5
 
