@@ -54,6 +54,13 @@ def numbers(text):
         raise argparse.ArgumentTypeError(f'expected numbers separated by commas, not {text!r}') from None
 
 
+def switch(text):
+    """'on' -> True, 'off' -> False."""
+    if text.lower() not in ('on', 'off'):
+        raise argparse.ArgumentTypeError(f'expected on or off, not {text!r}')
+    return text.lower() == 'on'
+
+
 def epochs(text):
     """Parse numbers of epochs: '40,60' -> [40, 60]."""
     numbers = [number.strip() for number in text.split(',')]

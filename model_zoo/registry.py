@@ -272,9 +272,9 @@ def get_model(
     if network is None and name.lower() in gluoncv.model_zoo.get_model_list():
         if not pretrained:
             _note_binary_network(name)
-            return _of_gluoncv(name, classes=classes or _CLASSES, ctx=ctx, root=root, **kwargs)
-        published = _of_gluoncv(name, pretrained=True, ctx=ctx, root=root, **kwargs)
-        return _with_classes(published, f'GluonCV {name}', classes, ctx, functools.partial(_of_gluoncv, name, **kwargs))
+            return get_gluoncv_model(name, classes=classes or _CLASSES, ctx=ctx, root=root, **kwargs)
+        published = get_gluoncv_model(name, pretrained=True, ctx=ctx, root=root, **kwargs)
+        return _with_classes(published, f'GluonCV {name}', classes, ctx, functools.partial(get_gluoncv_model, name, **kwargs))
     if network is None and not is_path(name):
         raise UserError(unknown_network(name))
     if pretrained:
@@ -320,7 +320,8 @@ def _note_binary_network(name):
         LOG.warning("%s is GluonCV's full-precision network; the binary one of BMXNet-v2 is %s", name.lower(), binary.name)
 
 
-def _of_gluoncv(name, **kwargs):
+def get_gluoncv_model(name: str, **kwargs: Any) -> HybridBlock:
+    """Build a network of GluonCV, with its arguments, without a note on binary networks of a similar name; see `get_model`."""
     try:
         return gluoncv.model_zoo.get_model(name, **kwargs)
     except TypeError as error:

@@ -43,6 +43,20 @@ def test_a_file_says_the_same_as_the_flags_and_the_command_line_overrides_it(tmp
     assert (changed.optimizer.lr, changed.early_stop, changed.output.track_flips) == (1, 0, True)
 
 
+@pytest.mark.parametrize('write', [yaml.safe_dump, json.dumps])
+def test_false_turns_off_what_a_preset_or_a_network_turns_on(tmp_path, write):
+    file = tmp_path / ('a.json' if write is json.dumps else 'a.yaml')
+    flags = {'model': 'resnet_e18', 'preset': 'dorefa', 'dataset': 'digits', 'initial-layers': 'thumbnail'}
+    for value in (None, True, False):
+        file.write_text(write({**flags, 'no-wd': value, 'binary_shortcut': value, 'mixup': value}))
+        config = config_of('--config', file, '--save-dir', tmp_path / 'run')
+        assert config.optimizer.no_wd is (value is not False)  # the preset turns it on
+        assert config.network.binary_shortcut is value
+        assert config.objective.mixup is bool(value)
+        config = config_of('--config', file, '--no-wd', '--save-dir', tmp_path / 'run')
+        assert config.optimizer.no_wd is True  # the command line overrides the file
+
+
 def test_the_settings_that_a_run_has_stored_start_the_same_training_elsewhere(tmp_path, capsys):
     flags = [*TINY, '--dataset', 'digits', '--batch-size', '512', '--num-epochs', '1', '--label-smoothing', '--ema', '0.5']
     flags += ['--class-weights', 'balanced', '--wd', '1e-5', '--early-stop', '2']

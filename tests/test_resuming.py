@@ -125,6 +125,13 @@ def test_a_run_stops_early_after_epochs_that_are_not_better_and_continues_only_w
     assert len(history_of(tmp_path / 'run')) == 9
 
 
+def test_a_run_interrupted_after_an_epoch_resumes_bit_for_bit(data_flags, finished, tmp_path):
+    output = train_apart(*data_flags['digits'], '--interrupt-at', '1', '--save-dir', tmp_path, status=3)
+    assert 'stopped after epoch 1 (--interrupt-at)' in output and len(history_of(tmp_path)) == 1
+    train_apart('--resume', '--interrupt-at', '2', '--save-dir', tmp_path)  # the last epoch ends the run as it always does
+    assert_same_end(tmp_path, finished['digits'])
+
+
 def test_a_run_with_averaged_weights_and_class_weights_resumes_bit_for_bit(data_flags, images, tmp_path, capsys):
     (tmp_path / 'weights.json').write_text('{"class1": 3, "class2": 0.5}')
     flags = [*data_flags['folders'], '--ema', '0.8', '--class-weights', tmp_path / 'weights.json', '--save-frequency', '1', '--track-flips']

@@ -33,7 +33,7 @@ from bmx_melius.training.recording import environment, plots, scalars
 from bmx_melius.training.recording.run_folder import RunFolder
 from model_zoo import get_model
 
-FLAGS = [*TINY, '--dataset', 'digits', '--num-epochs', '3', '--batch-size', '128']  # 11 updates an epoch
+FLAGS = [*TINY, '--dataset', 'digits', '--num-epochs', '3', '--batch-size', '128']  # 8 updates an epoch
 
 
 def test_the_pace_is_that_of_the_last_seconds():
@@ -320,8 +320,8 @@ def test_only_rank_0_writes_the_folder_of_a_run(tmp_path):
 # ---- TensorBoard ----
 
 
-def read_scalars(folder):
-    """What TensorBoard shows: a dict of curve to list of (update, value); values that a later session purged are gone."""
+def read_values(folder):
+    """What TensorBoard shows: a dict of curve to list of (update, value message); values that a later session purged are gone."""
     from tensorboardX.proto.event_pb2 import Event, SessionLog
 
     shown = {}
@@ -334,8 +334,12 @@ def read_scalars(folder):
             if event.session_log.status == SessionLog.START:
                 shown = {name: [point for point in points if point[0] < event.step] for name, points in shown.items()}
             for value in event.summary.value:
-                shown.setdefault(value.tag, []).append((event.step, value.simple_value))
+                shown.setdefault(value.tag, []).append((event.step, value))
     return shown
+
+
+def read_scalars(folder):
+    return {name: [(update, value.simple_value) for update, value in points] for name, points in read_values(folder).items()}
 
 
 def test_tensorboard_shows_the_history_of_a_run_that_was_killed_and_resumed(tmp_path):
@@ -345,17 +349,37 @@ def test_tensorboard_shows_the_history_of_a_run_that_was_killed_and_resumed(tmp_
     shown = read_scalars(tmp_path / 'tensorboard')
     history = json.loads((tmp_path / 'checkpoint.json').read_text())['progress']['history']
     for name in ('loss', 'train_top1', 'top1', 'top5', 'learning_rate'):
-        assert shown[f'epoch/{name}'] == [(11 * row['epoch'], pytest.approx(row[name])) for row in history]
-    assert [update for update, _ in shown['update/loss']] == list(range(1, 34))
-    schedule = make_schedule('cosine', 0.008, 3, 11)
-    assert shown['update/learning_rate'] == [(update, pytest.approx(schedule(update))) for update in range(1, 34)]
+        assert shown[f'epoch/{name}'] == [(8 * row['epoch'], pytest.approx(row[name])) for row in history]
+    assert [update for update, _ in shown['update/loss']] == list(range(1, 25))
+    schedule = make_schedule('cosine', 0.008, 3, 8)
+    assert shown['update/learning_rate'] == [(update, pytest.approx(schedule(update))) for update in range(1, 25)]
 
 
-def test_tensorboard_without_its_package_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
+def test_a_summary_has_the_histograms_of_weights_and_gradients_of_each_epoch_also_of_an_interrupted_run(tmp_path, capsys):
+    pytest.importorskip('tensorboardX')
+    summary = ['--write-summary', tmp_path / 'summary']
+    train(*FLAGS, *summary, '--interrupt-at', '2', '--save-frequency', '1', '--save-dir', tmp_path / 'run', status=3)
+    assert 'stopped after epoch 2 (--interrupt-at)' in capsys.readouterr().out
+    train('--resume', *summary, '--save-dir', tmp_path / 'run')
+    shown = read_values(tmp_path / 'summary')
+    assert [update for update, _ in shown['epoch/loss']] == [8, 16, 24] and not (tmp_path / 'run' / 'tensorboard').exists()
+    name = next(name for name in shown if name.endswith('dense0_weight'))
+    for epoch, (update, value) in enumerate(shown[name], start=1):
+        weights = mx.nd.load(str(tmp_path / 'run' / f'epoch-{epoch:04d}.params'))['output.weight'].asnumpy().astype(np.float64)
+        assert update == 8 * epoch and (value.histo.num, value.histo.min, value.histo.max) == (weights.size, weights.min(), weights.max())
+        assert value.histo.sum_squares == pytest.approx((weights**2).sum())
+    gradients = shown[f'{name}/gradient']
+    assert len(gradients) == 3
+    for _, value in gradients:  # those of a softmax cancel out over the classes
+        assert value.histo.num == weights.size and value.histo.max > 0.1 and value.histo.sum == pytest.approx(0, abs=0.01)
+
+
+@pytest.mark.parametrize('flags', [['--tensorboard'], ['--write-summary', 'summary']])
+def test_tensorboard_without_its_package_is_refused_before_any_work(flags, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scalars, 'PACKAGE', 'a_package_that_is_not_there')
-    train(*FLAGS, '--tensorboard', '--save-dir', tmp_path / 'run', status=2)
+    train(*FLAGS, *flags, '--save-dir', tmp_path / 'run', status=2)
     (message,) = capsys.readouterr().err.splitlines()
-    assert message.startswith('error: --tensorboard') and 'pip install' in message
+    assert message.startswith(f'error: {flags[0]}') and 'pip install' in message
     assert not os.listdir(tmp_path)
 
 

@@ -278,6 +278,10 @@ def test_one_table_can_be_selected_with_its_contradictions(capsys):
     assert table['rows'][3]['counted']['flops'] == 148985088
 
 
+def test_the_networks_of_gluoncv_are_counted_without_a_note(caplog):
+    assert count('resnet18_v1')['bops'] == 0 and not caplog.messages
+
+
 def test_documents_show_what_the_command_prints(markdown):
     document = (ROOT / 'docs' / 'tables.md').read_text(encoding='utf-8')
     assert document.endswith(f'\n{markdown}'), (

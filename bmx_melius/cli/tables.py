@@ -49,14 +49,16 @@ def run(arguments, output):
 
 def count(name, **arguments):
     """Return the totals of `bmx_melius.summary` for a network, with its arguments of `get_model`; None if there is no such network."""
-    from model_zoo import get_model
+    from model_zoo import get_gluoncv_list, get_model
     from model_zoo.published import is_available
+    from model_zoo.registry import get_gluoncv_model
 
     from ..analysis.summary import summary
 
     if not is_available(name):
         return None
-    return {'network': name, **arguments, **summary(get_model(name, **arguments)).counts}
+    build = get_gluoncv_model if name in get_gluoncv_list() else get_model
+    return {'network': name, **arguments, **summary(build(name, **arguments)).counts}
 
 
 def _selected(content, part):

@@ -4,6 +4,7 @@ import argparse
 import difflib
 import json
 
+from ..arguments import switch
 from ..errors import UserError, last_line
 from ..files import read_text
 
@@ -32,11 +33,15 @@ def expand_config(arguments, parser):
         return arguments
     if found.config is None:
         raise UserError('--config needs the name of a file')
-    actions = {}
+    actions, off = {}, {}
     for action in parser._actions:
         if action.help != argparse.SUPPRESS:
             actions.update({name.lstrip('-').replace('-', '_'): action for name in (*action.option_strings, action.dest)})
-    flags = [flag for name, value in _read(found.config, actions).items() for flag in _flags(found.config, name, value, actions)]
+        if action.type is switch:
+            off[action.dest] = f'{action.option_strings[-1]}=off'
+        elif action.nargs == 0 and action.const is False:
+            off[action.dest] = action.option_strings[-1]
+    flags = [flag for name, value in _read(found.config, actions).items() for flag in _flags(found.config, name, value, actions, off)]
     return [*flags, *others]
 
 
@@ -64,8 +69,11 @@ def _read(path, known):
         return content
 
 
-def _flags(path, name, value, actions):
-    """Return a value in a file as arguments of the command line: ``['--lr=0.001']``; empty for null, false and empty lists."""
+def _flags(path, name, value, actions, off):
+    """Return a value in a file as arguments of the command line, ``['--lr=0.001']``: none for null, an empty list, and what is off anyway.
+
+    `off` has the argument that turns off what a preset or the network may turn on, by the attribute of the flag.
+    """
     action = actions.get(str(name).lstrip('-').replace('-', '_'))
     if action is None or action.dest in ('help', 'config'):
         near = difflib.get_close_matches(str(name).replace('-', '_'), actions, n=1)
@@ -73,7 +81,7 @@ def _flags(path, name, value, actions):
         raise UserError(f'--config: {path} has {name!r}, which is not a flag of this program{advice}')
     flag = action.option_strings[-1]
     if value is None or value is False or value == []:
-        return []
+        return [off[action.dest]] if value is False and action.dest in off else []
     if value is True or action.nargs == 0:
         if value is not True or action.nargs not in (0, '?'):
             kind = 'true or false' if action.nargs == 0 else 'a value'

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..arguments import Parser, add_val_fraction, epochs, json_object, numbers, positive_int
+from ..arguments import Parser, add_val_fraction, epochs, json_object, numbers, positive_int, switch
 from ..data.datasets import DATASETS, LEVELS
 from ..data.random_operations import MOST_MAGNITUDE
 from ..errors import UserError
@@ -380,7 +380,7 @@ def _add_training_flags(group):
         '--no-wd',
         nargs='?',
         const=True,
-        type=_switch,
+        type=switch,
         metavar='on|off',
         help='no weight decay for biases and normalization; "off" where the preset turns it on (default: off)',
     )
@@ -587,10 +587,3 @@ def _two_numbers(text):
     except ValueError as error:
         raise argparse.ArgumentTypeError(f'expected two whole numbers N,M, not {text!r}') from error
     return [first, second]
-
-
-def _switch(text):
-    """'on' -> True, 'off' -> False."""
-    if text.lower() not in ('on', 'off'):
-        raise argparse.ArgumentTypeError(f'expected on or off, not {text!r}')
-    return text.lower() == 'on'
