@@ -116,7 +116,7 @@ def mutate_program(content, random, mutate_bytes):
     with np.errstate(over='ignore'):
         words = damaged(random, words)
     if len(words) > HEADER_WORDS:
-        words[0], words[1] = MAGIC, words[1] if words[1] == 1 else VERSION
+        words[0], words[1] = MAGIC, VERSION
         words[3] = checksum_of(words[4:])
     return words.tobytes()
 

@@ -32,7 +32,7 @@ inline void repair_header(Words& words, bool has_arrays) {
         return;
     }
     words[0] = 0x50584d42;
-    words[1] = words[1] == 1 ? 1 : 2;
+    words[1] = 2;
     if (has_arrays) {
         words[2] = static_cast<int32_t>(words.size());
     }

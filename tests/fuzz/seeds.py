@@ -51,10 +51,7 @@ def small_programs():
 
 
 def _words():
-    with np.load(DATA / 'packed_version_1.npz') as file:
-        old = [array for array in map(file.__getitem__, file.files) if array.dtype == np.int32 and array.ndim == 1]
-    several = [program.to_words() for program in small_programs()] + [sums(3, 4), concatenations(4, 2, 3)]
-    return several + [words for words in old if words.nbytes <= MOST_BYTES]
+    return [program.to_words() for program in small_programs()] + [sums(3, 4), concatenations(4, 2, 3)]
 
 
 def programs():

@@ -237,14 +237,10 @@ std::string to_string(const Value& value) {
 }
 
 const std::vector<Rule>& rules() {
-    static const std::vector<AttributeRule> window = {{"kernel_h", &A::kernel_h, 1, 255},
-                                                      {"kernel_w", &A::kernel_w, 1, 255},
-                                                      {"stride_h", &A::stride_h, 1, 255},
-                                                      {"stride_w", &A::stride_w, 1, 255},
-                                                      {"pad_top", &A::pad_top, 0, 255},
-                                                      {"pad_left", &A::pad_left, 0, 255},
-                                                      {"pad_bottom", &A::pad_bottom, 0, 255, false, &A::pad_top},
-                                                      {"pad_right", &A::pad_right, 0, 255, false, &A::pad_left}};
+    static const std::vector<AttributeRule> window = {
+        {"kernel_h", &A::kernel_h, 1, 255},     {"kernel_w", &A::kernel_w, 1, 255},  {"stride_h", &A::stride_h, 1, 255},
+        {"stride_w", &A::stride_w, 1, 255},     {"pad_top", &A::pad_top, 0, 255},    {"pad_left", &A::pad_left, 0, 255},
+        {"pad_bottom", &A::pad_bottom, 0, 255}, {"pad_right", &A::pad_right, 0, 255}};
     static const std::vector<AttributeRule> convolution = join(
         join({{"out_channels", &A::out_channels, 1, kMaxChannels}}, window), {{"dilation_h", &A::dilation_h, 1, 255},
                                                                               {"dilation_w", &A::dilation_w, 1, 255},
@@ -255,9 +251,8 @@ const std::vector<Rule>& rules() {
         {"conv", 1, 1, true, false, Rule::real,
          join(convolution, {{"has_bias", &A::has_bias, 0, 1}, {"half", &A::half, 0, 1}})},
         {"binary_conv", 1, 1, false, true, Rule::real,
-         join(convolution, {{"pad_value", &A::pad_value, -1, 1},
-                            {"offset", &A::offset, 0, 1},
-                            {"planes", &A::planes, 1, 255, false}})},
+         join(convolution,
+              {{"pad_value", &A::pad_value, -1, 1}, {"offset", &A::offset, 0, 1}, {"planes", &A::planes, 1, 255}})},
         {"threshold", 1, 1, true, false, Rule::bits, {}},
         {"affine", 1, 1, true, false, Rule::real, {}},
         {"relu", 1, 1, true, false, Rule::real, {}},

@@ -92,8 +92,6 @@ struct AttributeRule {
     const char* name;
     int Attributes::* member;
     int least, most;
-    bool in_version_1 = true;
-    int Attributes::* like = nullptr;  // in version 1 it has the value of this one, or that of a new `Attributes`
 };
 
 struct Rule {

@@ -16,7 +16,7 @@ static_assert(sizeof(size_t) >= 8, "the engine requires a 64-bit processor; pack
 namespace {
 
 constexpr int32_t kMagic = 0x50584d42;  // 'BMXP'
-constexpr int32_t kVersion = 2;         // the latest one; version 1 is read as well
+constexpr int32_t kVersion = 2;
 
 std::string str(int64_t number) { return std::to_string(number); }
 
@@ -65,8 +65,8 @@ void check_header(const int32_t* words, size_t count, bool has_arrays) {
     if (words[0] != kMagic) {
         throw Error("no packed program: the magic word is missing");
     }
-    if (words[1] != 1 && words[1] != kVersion) {
-        throw Error("format version " + str(words[1]) + "; this release reads versions 1 and " + str(kVersion) +
+    if (words[1] != kVersion) {
+        throw Error("format version " + str(words[1]) + "; this release reads version " + str(kVersion) +
                     ": convert the network again");
     }
     if (has_arrays) {

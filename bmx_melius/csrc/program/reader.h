@@ -1,7 +1,6 @@
 // Sequential reader of the words of a program, the only place that knows where each of them is. Nothing is used before
 // it has been checked, nor allocated in proportion to a number that has not been.
 #pragma once
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -56,7 +55,7 @@ class Totals {
 class Reader {
   public:
     Reader(const int32_t* words, size_t count, bool has_arrays)
-        : words_(words), count_(count), has_arrays_(has_arrays), is_version_1_(words[1] == 1) {}
+        : words_(words), count_(count), has_arrays_(has_arrays) {}
 
     // Number of words of the program up to the current position, including those that a structure omits.
     int64_t length() const { return static_cast<int64_t>(position_) + omitted_; }
@@ -148,15 +147,9 @@ class Reader {
     }
 
     void attributes(Operation& operation, const Rule& rule, const Place& place) {
-        const auto is_stored = [&](const AttributeRule& attribute) { return attribute.in_version_1 || !is_version_1_; };
-        const auto count = std::count_if(rule.attributes.begin(), rule.attributes.end(), is_stored);
-        size_t position = take(count, "the list of attributes", &place);
+        size_t position = take(static_cast<int64_t>(rule.attributes.size()), "the list of attributes", &place);
         Attributes& read = operation.attributes;
         for (const AttributeRule& attribute : rule.attributes) {
-            if (!is_stored(attribute)) {
-                read.*attribute.member = attribute.like ? read.*attribute.like : read.*attribute.member;
-                continue;
-            }
             const int32_t value = words_[position++];
             if (value < attribute.least || value > attribute.most) {
                 throw Error("word " + std::to_string(position - 1) + ": " + place.text() + " has " + attribute.name +
@@ -244,7 +237,7 @@ class Reader {
     // for a structure, which omits them.
     size_t array(const Layout& layout, const char* what, const Place& place) {
         const std::string name = std::string("the number of ") + what;
-        const int32_t number = is_version_1_ ? 0 : words_[take(1, name.c_str(), &place)];
+        const int32_t number = words_[take(1, name.c_str(), &place)];
         if (number) {
             return repeated(number, layout, what, place);
         }
@@ -314,7 +307,7 @@ class Reader {
 
     const int32_t* words_;
     size_t count_;
-    bool has_arrays_, is_version_1_;
+    bool has_arrays_;
     size_t position_ = kHeaderWords;
     int64_t omitted_ = 0;
     std::vector<Stored> stored_;  // the arrays whose elements are stored, so far

@@ -147,9 +147,6 @@ OPERATIONS = {
 # Operations on the elements at one position of inputs of equal size, wherever that is.
 ELEMENTWISE = ('affine', 'relu', 'add', 'prelu', 'clip', 'sigmoid', 'abs', 'elu', 'gelu', 'maximum')
 
-# Attributes that version 1 of the format does not have -> the attribute with their value, or the value.
-ABSENT_IN_VERSION_1 = {'pad_bottom': 'pad_top', 'pad_right': 'pad_left', 'planes': 1}
-
 
 @dataclasses.dataclass(frozen=True)
 class Value:

@@ -37,11 +37,6 @@ Structure
 ---------
 The *structure* of a program is the same list of words without the elements of the arrays. It contains everything that shape inference
 needs. The numbers of words in its header and records are those of the program; the checksum is that of the structure.
-
-Version 1
----------
-Programs and structures of version 1 are read as well, not written. Their arrays have no numbers, and their operations lack the attributes
-`ABSENT_IN_VERSION_1`, so that padding is the same on opposite sides: the words of ``pad_top`` and ``pad_left`` were called pad_h and pad_w.
 """
 
 import dataclasses
@@ -127,7 +122,6 @@ class Program:
         -------
         program : Program
         structure : numpy.ndarray of int32, shape (words,)
-            In the version of the program.
         """
         program, reader = cls._read(words, has_arrays=True, decodes=decodes)
         kept = np.concatenate([words[begin:end] for begin, end in reader.spans_between_arrays()])

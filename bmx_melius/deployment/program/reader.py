@@ -13,9 +13,9 @@ from .limits import (
     MAX_OPERATIONS,
     MAX_OUTPUTS,
 )
-from .operations import ABSENT_IN_VERSION_1, OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
+from .operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
 from .stored_arrays import ArrayReader, repeated_by_planes
-from .words import HEADER_WORDS, INPUT_WORDS, MAGIC, RECORD_WORDS, VERSIONS, WORD, checksum_of, word_count
+from .words import HEADER_WORDS, INPUT_WORDS, MAGIC, RECORD_WORDS, VERSION, WORD, checksum_of, word_count
 
 _COMPARED = ('threshold', 'low', 'high')  # arrays that must not contain NaN
 _NAMES = {rule.opcode: name for name, rule in OPERATIONS.items()}
@@ -44,9 +44,8 @@ def read_header(words, has_arrays):
     magic, version, _, checksum, inputs, operations, outputs, zero = words[:HEADER_WORDS].tolist()
     if magic != MAGIC:
         raise ProgramError('no packed program: the magic word is missing')
-    if version not in VERSIONS:
-        known = ' and '.join(map(str, VERSIONS))
-        raise ProgramError(f'format version {version}; this release reads versions {known}: convert the network again')
+    if version != VERSION:
+        raise ProgramError(f'format version {version}; this release reads version {VERSION}: convert the network again')
     if has_arrays:
         check_length(words, len(words))
     if checksum != checksum_of(words[4:]):
@@ -106,7 +105,7 @@ class Reader:
 
     def __init__(self, words, has_arrays, decodes):
         self.words, self.has_arrays, self.decodes, self.totals = words, has_arrays, has_arrays and decodes, _Totals()
-        self.is_version_1, self.stored = words[1] == 1, ArrayReader()
+        self.stored = ArrayReader()
         self.position, self.omitted = HEADER_WORDS, 0  # of the next word; number of words of arrays that a structure omits
         self.spans = []  # (begin, end) of the elements of each array
 
@@ -173,7 +172,7 @@ class Reader:
     def _arrays(self, operation, arrays, place):
         for array, (dtype, shape) in arrays.items():
             what = place.of(array)
-            number = 0 if self.is_version_1 else self.take(1, place.of(f'the number of {array}')).tolist()[0]
+            number = self.take(1, place.of(f'the number of {array}')).tolist()[0]
             if number:
                 elements = self.stored.again(number, dtype, shape, what)
             else:
@@ -197,15 +196,8 @@ class Reader:
 
     def _attributes(self, rule, place):
         start = self.position
-        names = [name for name in rule.attributes if not (self.is_version_1 and name in ABSENT_IN_VERSION_1)]
-        numbers = self.take(len(names), place.of('the list of attributes')).tolist()
-        for index, (name, number) in enumerate(zip(names, numbers)):
-            least, most = rule.attributes[name]
+        numbers = self.take(len(rule.attributes), place.of('the list of attributes')).tolist()
+        for index, (number, (name, (least, most))) in enumerate(zip(numbers, rule.attributes.items())):
             if not least <= number <= most:
                 raise ProgramError(f'word {start + index}: {place} has {name} {number}; {least} to {most} exist')
-        attributes = dict(zip(names, numbers))
-        for name in rule.attributes:
-            if name not in attributes:
-                value = ABSENT_IN_VERSION_1[name]
-                attributes[name] = attributes.get(value, value)
-        return attributes
+        return dict(zip(rule.attributes, numbers))

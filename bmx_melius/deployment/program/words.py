@@ -9,7 +9,6 @@ from .operations import HALF, ProgramError
 
 MAGIC = int.from_bytes(b'BMXP', 'little')
 VERSION = 2
-VERSIONS = (1, 2)  # that are read
 HEADER_WORDS = 8
 INPUT_WORDS = 4
 RECORD_WORDS = 3  # opcode, length, number of inputs
