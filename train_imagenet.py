@@ -26,15 +26,15 @@ from bmx_melius.distributed import join_workers
 from bmx_melius.distributed.servers import serve
 from bmx_melius.files import check_folder
 from bmx_melius.reporting import LOG, keep_screen_for_warnings, logging_to_screen
-from bmx_melius.training.config_file import expand_config
-from bmx_melius.training.ensembles import EnsembleTraining
-from bmx_melius.training.flag_groups import make_parser
-from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.interruption import STOPPED_AT_ONCE
 from bmx_melius.training.loop import train
+from bmx_melius.training.options.config_file import expand_config
+from bmx_melius.training.options.flags import make_parser
+from bmx_melius.training.options.parsing import parse_flags
 from bmx_melius.training.run import Run
-from bmx_melius.training.series import parse_series
-from bmx_melius.training.stages import StagedTraining
+from bmx_melius.training.series.ensembles import EnsembleTraining
+from bmx_melius.training.series.run_series import parse_series
+from bmx_melius.training.series.stages import StagedTraining
 
 ROLE = os.environ.pop('BMX_MELIUS_ROLE')
 if ROLE:

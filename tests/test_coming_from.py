@@ -7,8 +7,8 @@ import pytest
 
 import model_zoo
 from bmx_melius import UserError
-from bmx_melius.training.flag_groups import REFUSED, make_parser
-from bmx_melius.training.flags import parse_flags
+from bmx_melius.training.options.flags import REFUSED, make_parser
+from bmx_melius.training.options.parsing import parse_flags
 
 TEXT = (Path(__file__).parents[1] / 'docs' / 'coming-from.md').read_text()
 PARSER = make_parser(model_zoo)

@@ -8,9 +8,9 @@ import yaml
 from training_runs import OPTIONS, TINY, error_of, train
 
 import model_zoo
-from bmx_melius.training.config_file import expand_config
-from bmx_melius.training.flag_groups import make_parser
-from bmx_melius.training.flags import parse_flags
+from bmx_melius.training.options.config_file import expand_config
+from bmx_melius.training.options.flags import make_parser
+from bmx_melius.training.options.parsing import parse_flags
 
 FLAGS = {
     'model': 'meliusnet_flex',

@@ -18,7 +18,7 @@ USE_NETWORK = (
 import gluoncv
 from bmx_melius.__main__ import main
 import model_zoo
-from bmx_melius.training.flags import parse_flags
+from bmx_melius.training.options.parsing import parse_flags
 from model_zoo import get_model, get_model_list
 
 (name,) = sys.argv[1:]
@@ -81,7 +81,7 @@ USE_PROTOCOL = (
     + """
 
 import model_zoo
-from bmx_melius.training.flags import parse_flags
+from bmx_melius.training.options.parsing import parse_flags
 
 (name,) = sys.argv[1:]
 parsed = parse_flags(['--preset', name, '--model', 'meliusnet22', '--save-dir', 'new'], model_zoo).optimizer

@@ -18,8 +18,8 @@ from bmx_melius.arithmetic import seed_for
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.methods.benn import boost
 from bmx_melius.training import loop
-from bmx_melius.training.ensembles import EnsembleTraining
-from bmx_melius.training.series import parse_series
+from bmx_melius.training.series.ensembles import EnsembleTraining
+from bmx_melius.training.series.run_series import parse_series
 
 pytest_plugins = ['training_runs']  # its fixtures
 OPTIONS = {'members': 2, 'init_features': 4}

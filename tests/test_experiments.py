@@ -27,8 +27,8 @@ from training_runs import accuracy_on_test_digits
 import model_zoo
 import train_imagenet
 from bmx_melius import UserError, summary
-from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import model_arguments
+from bmx_melius.training.options.parsing import parse_flags
 from bmx_melius.training.recording.flips import binary_weights
 
 SCRIPT = HERE / 'run.py'

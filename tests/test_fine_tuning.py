@@ -21,9 +21,9 @@ from bmx_melius.data.labelled_images import LabelledImages
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.fine_tuning import Loaded, freeze, is_frozen, load_weights
 from bmx_melius.methods.updates import finish_update
-from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.initial_weights import load_initial_weights
 from bmx_melius.training.network import make_network, model_arguments
+from bmx_melius.training.options.parsing import parse_flags
 from model_zoo import get_model
 
 FLEX = {**OPTIONS, 'initial_layers': 'thumbnail'}

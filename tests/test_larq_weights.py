@@ -15,9 +15,9 @@ from keras_files import LARQ_FILE, meliusnet22_layers, write_keras
 import model_zoo
 import train_imagenet
 from bmx_melius import InputSpec, UserError
-from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.initial_weights import load_initial_weights
 from bmx_melius.training.network import make_network, model_arguments
+from bmx_melius.training.options.parsing import parse_flags
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import larq, store
 from model_zoo.registry import get_pretrained_options

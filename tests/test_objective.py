@@ -11,8 +11,8 @@ from mxnet import autograd, gluon, nd
 
 import model_zoo
 from bmx_melius.errors import UserError
-from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.objective import Mixup, Objective, Teacher, make_objective
+from bmx_melius.training.options.parsing import parse_flags
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import get_model
 

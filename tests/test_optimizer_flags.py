@@ -16,9 +16,9 @@ from bmx_melius.errors import UserError
 from bmx_melius.layers import QDense
 from bmx_melius.optimizers import BinarySplit
 from bmx_melius.training import loop
-from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.optimizer_names import optimizer_names
+from bmx_melius.training.options.parsing import parse_flags
 from bmx_melius.training.saving.optimizer_state import load_optimizer, save_optimizer
 
 NETWORK = ['--model', 'meliusnet_flex', '--dataset', 'digits']

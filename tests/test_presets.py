@@ -16,9 +16,9 @@ from bmx_melius.data.datasets import DATASETS
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
 from bmx_melius.layers import QDense
-from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.optimization import make_trainer
-from bmx_melius.training.presets import NETWORK_PRESETS, PRESETS, describe_preset, preset_of
+from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.presets import NETWORK_PRESETS, PRESETS, describe_preset, preset_of
 from bmx_melius.training.saving.optimizer_state import load_optimizer
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet

@@ -12,7 +12,7 @@ from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.opening import open_images, open_source
 from bmx_melius.data.source import Batching
 from bmx_melius.errors import UserError
-from bmx_melius.training.flags import parse_flags
+from bmx_melius.training.options.parsing import parse_flags
 
 TRAIN, VALIDATION = 40, 15  # images
 MNIST = ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte', 't10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')

@@ -12,9 +12,9 @@ from training_runs import error_of, train
 
 import model_zoo
 from bmx_melius.training import loop
-from bmx_melius.training.presets import STAGES
-from bmx_melius.training.series import parse_series
-from bmx_melius.training.stages import StagedTraining
+from bmx_melius.training.options.presets import STAGES
+from bmx_melius.training.series.run_series import parse_series
+from bmx_melius.training.series.stages import StagedTraining
 
 TINY = [
     *('--model', 'meliusnet_flex', '--dataset', 'digits', '--num-epochs', '1', '--batch-size', '256'),

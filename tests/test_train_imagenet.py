@@ -30,9 +30,9 @@ from bmx_melius.distributed.workers import Workers
 from bmx_melius.exported import description_fields
 from bmx_melius.files import sha256
 from bmx_melius.preprocessing import InputSpec
-from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
+from bmx_melius.training.options.parsing import parse_flags
 from bmx_melius.training.progress import Progress
 from bmx_melius.training.saving.checkpoint_state import read_state, write_state
 from bmx_melius.training.saving.checkpoints import Checkpoints

@@ -12,8 +12,8 @@ from training_runs import damage, error_of, train
 
 import model_zoo
 import train_imagenet
-from bmx_melius.training.flags import parse_flags
 from bmx_melius.training.network import model_arguments
+from bmx_melius.training.options.parsing import parse_flags
 from model_zoo import get_model_list
 
 pytest_plugins = ['training_runs']  # its fixtures

@@ -14,9 +14,9 @@ from mxnet import nd
 import model_zoo
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
-from bmx_melius.training import series
 from bmx_melius.training.saving.checkpoint_state import write_state
 from bmx_melius.training.saving.stored_checkpoints import read_last
+from bmx_melius.training.series import run_series
 from model_zoo import get_model
 
 MODULE = """
@@ -137,7 +137,7 @@ def test_a_run_is_resumed_with_the_function(there, folder, tmp_path, capsys):
     assert 'continuing at epoch 2' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize('file', ['checkpoint.json', series.FILE])
+@pytest.mark.parametrize('file', ['checkpoint.json', run_series.FILE])
 def test_a_function_that_only_the_folder_of_a_run_names_is_not_executed(file, there, folder, tmp_path, monkeypatch, capsys):
     (tmp_path / 'evil.py').write_text('open("was here", "w").close()\n')
     monkeypatch.chdir(tmp_path)
@@ -145,7 +145,7 @@ def test_a_function_that_only_the_folder_of_a_run_names_is_not_executed(file, th
     shutil.copytree(folder / 'run', run_folder)
     state = read_last(str(run_folder))
     options = {**state['options'], 'model': 'evil:make_net', 'save_dir': str(run_folder)}
-    if file == series.FILE:
+    if file == run_series.FILE:
         (run_folder / file).write_text(json.dumps(options))
     else:
         write_state(str(run_folder / file), {**state, 'options': options})

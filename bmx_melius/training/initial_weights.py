@@ -10,8 +10,8 @@ from ..analysis.finiteness import find_not_finite
 from ..container import read_arrays
 from ..errors import UserError, last_line
 from ..fine_tuning import freeze, load_weights, name_some
-from .inherited_options import describe_differences
 from .network import INITIALIZERS, seed_generators
+from .options.inherited import describe_differences
 from .saving.stored_checkpoints import verify_file
 
 OTHER_NETWORK = 'give the flags that it was trained with, such as --model, --model-options and --initial-layers, or use other weights'

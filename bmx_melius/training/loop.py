@@ -14,7 +14,7 @@ from ..errors import UserError
 from ..methods.updates import finish_update
 from ..reporting import LOG
 from .interruption import Interruption
-from .progress_bar import Bar
+from .recording.progress_bar import Bar
 
 INTERRUPTED = 3  # as in BMXNet-v2
 MEASURED = 3  # updates of which `measure` takes the mean

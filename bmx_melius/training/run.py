@@ -20,8 +20,8 @@ from .loop import MEASURED, measure
 from .network import check_dtype, make_network, model_arguments
 from .objective import make_objective
 from .optimization import make_trainer
-from .plan import describe_check, describe_run, duration
 from .recording.flips import FlipCounter
+from .recording.plan import describe_check, describe_run, duration
 from .recording.plots import Schedule
 from .recording.run_folder import LOG_FILE, RunFolder
 from .recording.scalars import Scalars

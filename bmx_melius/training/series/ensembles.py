@@ -17,26 +17,26 @@ import os
 import mxnet as mx
 import numpy as np
 
-from ..analysis.evaluation import Accuracy, ranks
-from ..analysis.graph import Graph
-from ..analysis.summary import Summary
-from ..arguments import flag_of, require
-from ..arithmetic import seed_for
-from ..data.imagenet import with_words
-from ..data.opening import open_source
-from ..data.source import Batching
-from ..errors import UserError
-from ..exported import Exported, description_fields
-from ..files import replacing, sha256
-from ..methods.benn import boost
-from ..npz import read_npz
-from ..reporting import LOG, logging_to_file
-from .network import create_network, make_network, model_arguments
-from .presets import BAGGING, BOOSTING, JOINT, STAGES
-from .recording.run_folder import LOG_FILE
-from .saving.export import export_network
-from .saving.stored_checkpoints import read_last, verify_file
-from .series import RunSeries
+from ...analysis.evaluation import Accuracy, ranks
+from ...analysis.graph import Graph
+from ...analysis.summary import Summary
+from ...arguments import flag_of, require
+from ...arithmetic import seed_for
+from ...data.imagenet import with_words
+from ...data.opening import open_source
+from ...data.source import Batching
+from ...errors import UserError
+from ...exported import Exported, description_fields
+from ...files import replacing, sha256
+from ...methods.benn import boost
+from ...npz import read_npz
+from ...reporting import LOG, logging_to_file
+from ..network import create_network, make_network, model_arguments
+from ..options.presets import BAGGING, BOOSTING, JOINT, STAGES
+from ..recording.run_folder import LOG_FILE
+from ..saving.export import export_network
+from ..saving.stored_checkpoints import read_last, verify_file
+from .run_series import RunSeries
 
 
 class EnsembleTraining(RunSeries):

@@ -5,7 +5,7 @@ import contextlib
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from ..reporting import LOG
+from ...reporting import LOG
 
 
 class Bar:

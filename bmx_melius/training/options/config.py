@@ -7,9 +7,9 @@ import dataclasses
 import os
 from typing import Any, Dict, List, Optional, Union
 
-from ..arguments import flag_of, require, require_not_negative
-from ..data.data_config import DataConfig
-from .optimizer_names import check_optimizer_params
+from ...arguments import flag_of, require, require_not_negative
+from ...data.data_config import DataConfig
+from ..optimizer_names import check_optimizer_params
 
 
 @dataclasses.dataclass(frozen=True)

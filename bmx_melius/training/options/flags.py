@@ -2,13 +2,13 @@
 
 import argparse
 
-from ..arguments import Parser, add_val_fraction, epochs, json_object, numbers, positive_int, switch
-from ..data.datasets import DATASETS, LEVELS
-from ..data.random_operations import MOST_MAGNITUDE
-from ..errors import UserError
-from .network import INITIALIZERS
-from .optimization import MODES, SCALINGS
-from .optimizer_names import OPTIMIZERS, optimizer_name
+from ...arguments import Parser, add_val_fraction, epochs, json_object, numbers, positive_int, switch
+from ...data.datasets import DATASETS, LEVELS
+from ...data.random_operations import MOST_MAGNITUDE
+from ...errors import UserError
+from ..network import INITIALIZERS
+from ..optimization import MODES, SCALINGS
+from ..optimizer_names import OPTIMIZERS, optimizer_name
 from .presets import AUTO, BAGGING, DEFAULT, ENSEMBLE_TRAININGS, PRESETS, preset_of
 
 KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync', 'horovod')

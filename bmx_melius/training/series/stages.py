@@ -5,10 +5,10 @@ A stage begins with the weights of the best epoch of the one before, whose expor
 
 import os
 
-from ..arguments import flag_of, require
-from ..data.datasets import DATASETS
-from .presets import DEPENDENT, OF_OPTIMIZER, PRESETS, PREVIOUS_NETWORK, PREVIOUS_WEIGHTS, STAGES, preset_values
-from .series import RunSeries
+from ...arguments import flag_of, require
+from ...data.datasets import DATASETS
+from ..options.presets import DEPENDENT, OF_OPTIMIZER, PRESETS, PREVIOUS_NETWORK, PREVIOUS_WEIGHTS, STAGES, preset_values
+from .run_series import RunSeries
 
 PREDECESSOR = (PREVIOUS_WEIGHTS, PREVIOUS_NETWORK)
 

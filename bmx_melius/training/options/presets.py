@@ -5,11 +5,11 @@ import fractions
 import math
 import re
 
-from ..arguments import flag_of, require
-from ..data.datasets import DATASETS
-from ..quantizers import FULL_PRECISION
-from .optimization import SCALINGS
-from .optimizer_names import optimizer_defaults
+from ...arguments import flag_of, require
+from ...data.datasets import DATASETS
+from ...quantizers import FULL_PRECISION
+from ..optimization import SCALINGS
+from ..optimizer_names import optimizer_defaults
 
 OF_BINARY_WEIGHTS = ('binary_optimizer', 'binary_lr', 'binary_optimizer_params')
 # A preset's values of these flags apply only to the preset's optimizer.
@@ -217,7 +217,7 @@ def preset_of(network):
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """Stage of a preset (see `stages.py`).
+    """Stage of a preset (see `series`).
 
     Attributes
     ----------
@@ -242,7 +242,7 @@ TAUGHT = {
     'hard_weight': 0.5,
     'attention_weight': 1.0,
 }
-# Presets that are trained in several runs, one after the other (see `stages.py`).
+# Presets that are trained in several runs, one after the other (see `series`).
 STAGES = {
     'real-to-binary': (
         Stage('float', {'bits': 32, 'track_flips': False}),
@@ -263,7 +263,7 @@ STAGES = {
     ),
 }
 
-# How the members of an ensemble are trained (see `ensembles.py`); JOINT is a single run with the loss of the vote.
+# How the members of an ensemble are trained (see `series`); JOINT is a single run with the loss of the vote.
 ENSEMBLE_TRAININGS = BAGGING, BOOSTING, JOINT = ('bagging', 'boosting', 'joint')
 
 # Flags that are arguments of the network; networks without such an argument are trained without the flag.
@@ -347,7 +347,7 @@ def with_defaults(options, zoo):
         f'--ensemble-training {values["ensemble_training"]}: the network {values["model"]} is no ensemble; leave the flag out',
     )
     if is_ensemble and values['ensemble_training'] is None:
-        values['ensemble_training'] = JOINT  # otherwise each member is a run, see `ensembles.py`
+        values['ensemble_training'] = JOINT  # otherwise each member is a run, see `series`
     for name in sorted(without):
         require(
             values[name] is None, f'{flag_of(name)} {values[name]}: the network {values["model"]} has no such option; leave the flag out'

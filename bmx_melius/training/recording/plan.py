@@ -2,13 +2,13 @@
 
 import math
 
-from ..analysis.checking import check
-from ..errors import UserError
-from ..marks import ACTIVATION, CONVOLUTION, DENSE, ROLE
-from ..quantizers import FULL_PRECISION
-from .objective import LABEL_SMOOTHING
-from .optimization import BATCH
-from .presets import describe_preset
+from ...analysis.checking import check
+from ...errors import UserError
+from ...marks import ACTIVATION, CONVOLUTION, DENSE, ROLE
+from ...quantizers import FULL_PRECISION
+from ..objective import LABEL_SMOOTHING
+from ..optimization import BATCH
+from ..options.presets import describe_preset
 
 CHECKED_PIXELS = 16 * 64 * 64  # of the images with which a network is checked: few large ones, or more small ones
 _PROBLEMS = 10  # maximum number of problems that the plan lists

@@ -8,15 +8,15 @@ import json
 import os
 import sys
 
-from ..arguments import flag_of, require
-from ..errors import UserError, last_line
-from ..exported import Exported
-from ..files import check_folder, read_text, write_json
-from ..reporting import LOG
-from .flag_groups import PROGRAM, make_parser
-from .flags import CHANGEABLE, chosen_values, configure, require_named_functions
-from .network import create_network, model_arguments
-from .saving.stored_checkpoints import read_last, refuse_run
+from ...arguments import flag_of, require
+from ...errors import UserError, last_line
+from ...exported import Exported
+from ...files import check_folder, read_text, write_json
+from ...reporting import LOG
+from ..network import create_network, model_arguments
+from ..options.flags import PROGRAM, make_parser
+from ..options.parsing import CHANGEABLE, chosen_values, configure, require_named_functions
+from ..saving.stored_checkpoints import read_last, refuse_run
 
 FILE = 'stages.json'
 

@@ -4,14 +4,14 @@ import os
 
 import mxnet as mx
 
-from ..arguments import flag_of, require
-from ..errors import UserError
+from ...arguments import flag_of, require
+from ...errors import UserError
+from ..recording.scalars import check_installed
+from ..saving.stored_checkpoints import read_last, refuse_run
 from .config import RunConfig
-from .flag_groups import PROGRAM, make_parser
-from .inherited_options import with_inherited
+from .flags import PROGRAM, make_parser
+from .inherited import with_inherited
 from .presets import with_defaults
-from .recording.scalars import check_installed
-from .saving.stored_checkpoints import read_last, refuse_run
 
 # Flags that a resumed training may change, because they do not affect the result. (For num_workers with record files see RecordSource.)
 # A single run may also change when it ends, by num_epochs and early_stop, which changes the result: see `start.py`.

@@ -2,10 +2,10 @@
 
 import re
 
-from ..arguments import flag_of
-from ..errors import UserError
-from ..exported import Exported
-from .saving.stored_checkpoints import description_of
+from ...arguments import flag_of
+from ...errors import UserError
+from ...exported import Exported
+from ..saving.stored_checkpoints import description_of
 
 EXPORTED = re.compile(r'(.+)-\d{4}\.params')
 _FLAGS = ('initial_layers', 'clip_threshold')  # options of a network with a flag; others are --model-options
