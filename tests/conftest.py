@@ -33,6 +33,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest.register_assert_rewrite('conversions', 'engines', 'packed_networks', 'scoring_runs', 'services', 'training_runs')
 
+pytest_plugins = ['time_limit']
+
 LONG_RUN = bool(os.environ.get('BMX_MELIUS_TEST_LONG'))
 
 settings.register_profile('short', deadline=None, derandomize=True, max_examples=30)

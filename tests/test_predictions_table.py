@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 
 import mxnet as mx
 import pytest
@@ -59,6 +60,14 @@ def test_unreadable_images_have_no_row_and_are_named(run, prefix, photos, tmp_pa
     status, _, errors = run('predict', prefix, photos, '--csv', tmp_path / 'table.csv')
     assert status == 2 and 'b.png cannot be decoded' in errors
     assert len(rows_of((tmp_path / 'table.csv').read_text())) == 1 + 2
+
+
+@pytest.mark.parametrize('terminal,shown', [(True, 'c\\x1b[31m.png'), (False, 'c\x1b[31m.png')])
+def test_control_characters_of_names_reach_no_terminal_and_stay_in_data(run, prefix, photos, monkeypatch, capsys, terminal, shown):
+    (photos / 'c.png').rename(photos / 'c\x1b[31m.png')
+    monkeypatch.setattr(sys.stdout, 'isatty', lambda: terminal, raising=False)
+    _, _, second = rows_of(run('predict', prefix, photos, '--csv', '-')[1])
+    assert second[0] == f'{photos}/{shown}'
 
 
 def test_mistakes_leave_an_older_table_unchanged(run, prefix, photos, tmp_path):

@@ -77,6 +77,41 @@ def test_a_test_that_hangs_fails_with_a_traceback_and_the_next_one_runs(tmp_path
     assert '1 failed, 1 passed' in done.stdout and 'time.sleep(60)' in done.stdout and 'Timeout' in done.stdout
 
 
+def test_a_test_that_hangs_in_c_code_ends_its_process_and_the_next_one_runs(tmp_path):
+    hanging = """
+import ctypes
+import signal
+
+
+def test_hangs():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])  # otherwise it would wake up
+    ctypes.PyDLL(None).sleep(60)  # no other thread of Python runs
+
+
+def test_runs():
+    pass
+"""
+    (tmp_path / 'test_hanging.py').write_text(hanging)
+    command = [
+        sys.executable,
+        '-m',
+        'pytest',
+        '-c',
+        ROOT / 'pyproject.toml',
+        '--rootdir',
+        tmp_path,
+        '-p',
+        'time_limit',
+        '-n',
+        '1',
+        tmp_path,
+    ]
+    command += ['-o', 'timeout=1', '-o', 'timeout_backstop=1']
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT / 'tests')}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=50)
+    assert '1 failed, 1 passed' in done.stdout and 'test_hanging.py", line 8 in test_hangs' in done.stdout
+
+
 def test_every_test_has_a_limit_of_time(pytestconfig):
     assert 0 < float(pytestconfig.getini('timeout')) <= 300
 

@@ -1,7 +1,7 @@
 """Tests of the extras of the package: ``make test-extras``.
 
-Each extra is installed by ``pip install PROJECT[EXTRA]`` into a new virtual environment, with the versions that pip selects today, and is
-then used once by the commands in `USES`. An environment takes some minutes; a failure names the extra and the command.
+The project is compiled once, to a wheel. Each extra is installed by ``pip install WHEEL[EXTRA]`` into a new virtual environment, with the
+versions that pip selects today, and is then used once by the commands in `USES`. A failure names the extra and the command.
 """
 
 import argparse
@@ -19,21 +19,11 @@ TRAIN = (
     '--model-options {"block_numbers":[1],"transitions":[],"growth_rate":16}'
 )
 SERVE = """
-import json, subprocess, sys, time, urllib.request
-port = 18471
-server = subprocess.Popen(['bmx-melius', 'serve', 'packed', '--port', str(port)])
-for _ in range(600):
-    try:
-        answer = urllib.request.urlopen(f'http://127.0.0.1:{port}/healthz', timeout=5)
-        break
-    except OSError:
-        assert server.poll() is None, 'the service has ended'
-        time.sleep(0.1)
-else:
-    sys.exit('the service does not answer')
-assert answer.status == 200
-request = urllib.request.Request(f'http://127.0.0.1:{port}/classify', open('photos/a/0.png', 'rb').read(), {'Content-Type': 'image/png'})
-print(urllib.request.urlopen(request, timeout=60).read().decode())
+import subprocess, sys, urllib.request
+server = subprocess.Popen(['bmx-melius', 'serve', 'packed', '--port', '0'], stdout=subprocess.PIPE, text=True)
+address = next(line.split()[-1] for line in server.stdout if line.startswith('listening on'))
+image = open('photos/a/0.png', 'rb').read()
+print(urllib.request.urlopen(f'{address}v1/classify', image, timeout=60).read().decode())
 server.terminate()
 sys.exit(server.wait(60))
 """
@@ -74,7 +64,7 @@ USES = {
     'ray': ['bmx-melius score packed photos --output scores --engine ray', 'python -c PARQUET'],
     'serve': ['python -c SERVE'],
     'test': [f'python -m pytest -q -p no:cacheprovider {TESTS}/test_arithmetic.py {TESTS}/test_session.py {TESTS}/test_onnx.py'],
-    'bench': ['bmx-melius bench meliusnet22 --compare --repetitions 2 --rounds 1 --json'],
+    'bench': ['bmx-melius bench meliusnet22 --compare --repetitions 2 --json'],
     'docs': [f'mkdocs build --quiet --config-file {ROOT}/mkdocs.yml --site-dir SITE'],
     'lint': [f'ruff check {ROOT}', 'lint-imports --version', 'clang-format --version'],
 }
@@ -98,9 +88,9 @@ def main():
         parser.error(f'unknown extras {", ".join(unknown)}; known: none, {", ".join(filter(None, USES))}')
     failures = []
     with tempfile.TemporaryDirectory() as folder:
-        source = copy_of_the_project(pathlib.Path(folder) / 'source')
+        wheel = make_wheel(pathlib.Path(folder) / 'source')
         for name in names:
-            failure = failure_of(name, source, pathlib.Path(folder) / (name or 'none'))
+            failure = failure_of(name, wheel, pathlib.Path(folder) / (name or 'none'))
             print(f'{name or "without extras"}: {failure or "works"}', flush=True)
             failures += [failure] if failure else []
     for name, reason in NOT_TESTED.items():
@@ -108,23 +98,25 @@ def main():
     return 1 if failures else 0
 
 
-def copy_of_the_project(folder):
-    """Copy the files of the project that git tracks, so that the installations build nothing in it; return the folder of the copy."""
+def make_wheel(folder):
+    """Compile a copy of the files that git tracks, so that nothing is built in the project; return the path of the wheel."""
     listed = subprocess.run(['git', 'ls-files', '-z'], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode()
     for name in filter(None, listed.split('\0')):
         if (ROOT / name).is_file() and not name.startswith('tests/'):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
-    return folder
+    subprocess.run([sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps', '--wheel-dir', folder, folder], check=True)
+    (wheel,) = folder.glob('*.whl')
+    return wheel
 
 
-def failure_of(extra, source, folder):
+def failure_of(extra, wheel, folder):
     """Install an extra into a new environment and run its commands there; return what failed, or None."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(('PYTHON', 'VIRTUAL_ENV', 'BMX_MELIUS'))}
     environment['PATH'] = f'{folder / "venv" / "bin"}:{environment["PATH"]}'
     work = folder / 'work'
     work.mkdir(parents=True)
-    install = ['python', '-m', 'pip', '--disable-pip-version-check', 'install', '--quiet', f'{source}[{extra}]' if extra else str(source)]
+    install = ['python', '-m', 'pip', '--disable-pip-version-check', 'install', '--quiet', f'{wheel}[{extra}]' if extra else str(wheel)]
     steps = [[sys.executable, '-m', 'venv', str(folder / 'venv')], install, ['python', '-c', FILES]]
     for command in USES[extra]:
         words = [str(work / 'site') if word == 'SITE' else word for word in command.split()]

@@ -120,13 +120,15 @@ def _label(row):
 
 
 def _write_table(path, predictions, output):
-    """Write the predictions as CSV to a file, which replaces an older one atomically, or to `output`."""
+    """Write the predictions as CSV to a file, which replaces an older one atomically, or to `output`; to a terminal as `printable` text."""
     numbers = range(1, len(predictions[0]['top']) + 1)
     rows = [['image', *(f'class_{number}' for number in numbers), *(f'probability_{number}' for number in numbers)]]
     for prediction in predictions:
         top = prediction['top']
         rows.append([prediction['image'], *map(_label, top), *(row['probability'] for row in top)])
     if path == _STANDARD_OUTPUT:
+        if output.isatty():  # elsewhere names are data
+            rows = [[printable(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
         csv.writer(output, lineterminator='\n').writerows(rows)
         return
     with replacing(path) as temporary, open(temporary, 'w', newline='', encoding='utf-8', errors='surrogateescape') as file:
