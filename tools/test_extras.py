@@ -57,7 +57,7 @@ for label in 'ab':
 USES = {
     '': ['bmx-melius info', 'bmx-melius summary meliusnet22', 'bmx-melius predict packed photos/a/0.png'],
     'demo': [f'{TRAIN} --dataset digits', 'bmx-melius evaluate run/meliusnet_flex digits'],
-    'tensorboard': [f'{TRAIN} --dataset dummy --input-size 32 --batch-size 512 --tensorboard'],
+    'tensorboard': [f'{TRAIN} --dataset dummy --input-size 32 --batch-size 4 --tensorboard'],
     'onnx': ['bmx-melius export-onnx net net.onnx --input-shape 1,3,32,32', 'python -c ONNX'],
     'larq': ['python -c LARQ'],
     'score': ['bmx-melius score packed photos --output scores', 'python -c PARQUET'],
@@ -121,14 +121,16 @@ def failure_of(extra, wheel, folder):
     for command in USES[extra]:
         words = [str(work / 'site') if word == 'SITE' else word for word in command.split()]
         steps.append([PROGRAMS.get(word, word) if words[:2] == ['python', '-c'] else word for word in words])
-    for step in steps:
-        done = subprocess.run(step, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode:
-            print(done.stdout[-4000:])
-            shown = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), '')
-            return f'{" ".join(step)[:120]} ended with status {done.returncode}: {shown}'
-    shutil.rmtree(folder)
-    return None
+    try:
+        for step in steps:
+            done = subprocess.run(step, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if done.returncode:
+                print(done.stdout[-4000:])
+                shown = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), '')
+                return f'{" ".join(step)[:120]} ended with status {done.returncode}: {shown}'
+        return None
+    finally:
+        shutil.rmtree(folder)  # gigabytes
 
 
 if __name__ == '__main__':
