@@ -49,7 +49,7 @@ test-extras: ## install each extra into a new environment, with the versions tha
 test-service: $(NATIVE) $(VENV)/.ready-service-tests ## test the service, its page in Chromium and a load (installs Chromium by apt-get if root)
 	tools/test_service.sh $(BIN)/python $(ARGS)
 
-load-test: $(NATIVE) $(VENV)/.ready-service-tests ## measure the service at rising load and write docs/serving-load.md (some minutes)
+load-test: $(NATIVE) $(VENV)/.ready-service-tests ## measure the service at rising load and against hostile clients, and write docs/serving-load.md (some minutes)
 	$(BIN)/python benchmarks/serving_load.py $(ARGS)
 
 test-wasm: $(NATIVE) ## test the engine in WebAssembly by Node.js, against this machine, and the page of `make wasm` in Chromium

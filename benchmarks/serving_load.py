@@ -4,7 +4,8 @@ Serves packed networks with random weights, one after the other, in a separate p
 (`serving_user.py`). First a few users without pauses measure the capacity; then requests arrive at random times at given fractions of
 it. Each load begins before the measured interval: rates are those of the requests that are sent, answered and refused within it, latencies
 those of the requests that are sent within it. Every answer is compared with that of `Session`, and the numbers of answered and refused
-requests with those that the service has counted. The service gets all cores but the last one, Locust the last one.
+requests with those that the service has counted. The service gets all cores but the last one, Locust the last one. Finally hostile clients
+attack the service of MeliusNet22 (`hostile_clients.py`).
 
 Run: ``make load-test``, which writes docs/serving-load.md. ``make load-test ARGS='--seconds 3 --networks meliusnet22 --output -'`` is a
 short form that prints.
@@ -24,6 +25,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import hostile_clients  # noqa: E402
 import numpy as np  # noqa: E402
 import PIL.Image  # noqa: E402
 
@@ -92,7 +94,7 @@ def write_answers(folder, prefix):
 
 @contextlib.contextmanager
 def serving(prefix, cores, options):
-    """Run the service on some cores; yield its URL."""
+    """Run the service on some cores; yield its URL and the number of its process."""
     command = [sys.executable, '-W', 'ignore', '-m', 'bmx_melius', 'serve', prefix, '--port', '0', '--queue', str(QUEUE), *options]
     environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])}
     process = subprocess.Popen(
@@ -106,7 +108,7 @@ def serving(prefix, cores, options):
             found = re.match(r'listening on (\S+)/\n', line)
             if found:
                 break
-        yield found[1]
+        yield found[1], process.pid
         process.terminate()
         if process.wait():
             raise SystemExit(f'the service ended with status {process.returncode}')
@@ -181,11 +183,10 @@ def measured(url, folder, cores, users, pause, seconds):
 
 def measure(name, folder, seconds, options=()):
     """Measure a network; return its capacity and a row for each load."""
-    cores = sorted(os.sched_getaffinity(0))
-    service, client = (cores[:-1] or cores), cores[-1:]
+    service, client = shared_cores()
     prefix = str(folder / name)
     write_answers(folder, prefix)
-    with serving(prefix, service, options) as url:
+    with serving(prefix, service, options) as (url, _):
         load(url, folder, client, 4, 0, 1)  # fills caches
         capacity = measured(url, folder, client, 2 * len(service) + 2, 0, seconds)['answered']
         rows = []
@@ -194,6 +195,28 @@ def measure(name, folder, seconds, options=()):
             rows.append(measured(url, folder, client, USERS, USERS / rate, seconds))
             print(name, json.dumps(rows[-1]), file=sys.stderr)
     return capacity, rows
+
+
+def shared_cores():
+    """Return the cores of the service, and that of its clients."""
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[:-1] or cores, cores[-1:]
+
+
+def measure_hostile(folder, seconds, kinds=hostile_clients.KINDS):
+    """Attack the service of MeliusNet22 in several ways, one after the other; return a row for each."""
+    service, client = shared_cores()
+    prefix, rows = str(folder / 'meliusnet22'), []
+    write_answers(folder, prefix)
+
+    def start(arguments):
+        return subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, preexec_fn=lambda: os.sched_setaffinity(0, client))
+
+    for kind in kinds:
+        with serving(prefix, service, hostile_clients.OPTIONS) as (url, process):
+            rows.append(hostile_clients.measure(kind, url, process, folder, seconds, len(service), start))
+        print(kind.title, json.dumps(rows[-1]), file=sys.stderr)
+    return rows
 
 
 def _shown(number):
@@ -219,8 +242,8 @@ def summary(results):
     return '\n'.join(lines)
 
 
-def page(results, seconds, others):
-    """Return the page of the documentation; `others` is the load average before the measurement."""
+def page(results, hostile, seconds, others):
+    """Return the page of the documentation; `hostile` are the rows of hostile clients, `others` the load average before the measurement."""
     cores = len(os.sched_getaffinity(0))
     parts = [
         '# The service under load',
@@ -239,6 +262,8 @@ def page(results, seconds, others):
     ]
     for name, (_, rows) in results.items():
         parts += [f'## {name}', table(rows)]
+    if hostile:
+        parts.append(hostile_clients.section(hostile, len(shared_cores()[0])))
     return '\n\n'.join(parts) + '\n'
 
 
@@ -256,7 +281,8 @@ def main():
         for name in arguments.networks.split(','):
             make_network(name, str(folder / name))
             results[name] = measure(name, folder, arguments.seconds, arguments.options.split())
-    text = page(results, arguments.seconds, others)
+        hostile = measure_hostile(folder, arguments.seconds) if 'meliusnet22' in results else []
+    text = page(results, hostile, arguments.seconds, others)
     if arguments.output == '-':
         print(text)
         return

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BUILD = ROOT / 'build' / 'test-c'  # kept, so that only what has changed is compiled
+BUILD = ROOT / 'build' / 'c'  # that of docs/deploying.md; kept, so that only what has changed is compiled
 
 only_test_c = pytest.mark.skipif(not os.environ.get('BMX_MELIUS_TEST_C'), reason='`make test-c` runs it')
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import struct
 import subprocess
 import zlib
@@ -11,7 +13,7 @@ import mxnet as mx
 import numpy as np
 import PIL.Image
 import pytest
-from c_library import call, install, only_test_c
+from c_library import ROOT, call, install, only_test_c
 from images import turned
 from mxnet.gluon import nn
 from packed import make_program, write_packed
@@ -289,3 +291,23 @@ def test_wrong_options_are_refused(program, packed, images, tmp_path):
         assert message in failure(program, *arguments)
     assert os.listdir(tmp_path) == [] and 'usage: bmx-classify' in call(program, '--help')
     assert call(program, '--version').startswith(f'bmx-classify {bmx.__version__} (reference')
+
+
+def test_the_commands_of_the_guide_work_as_they_are_written(program, packed, images, tmp_path):
+    """In the folder of the project, and then in one with the files; the installation goes to a folder in PATH other than /usr/local."""
+    guide = (ROOT / 'docs' / 'deploying.md').read_text()
+    commands = re.search(r'^\*\*`bmx-classify`\*\*.*?^```\n(.*?)^```$', guide, re.DOTALL | re.MULTILINE)[1].splitlines()
+    for suffix in ('-symbol.json', '-0000.params', '-summary.json'):
+        if os.path.exists(f'{packed}{suffix}'):
+            shutil.copy(f'{packed}{suffix}', tmp_path / f'packed{suffix}')
+    shutil.copy(next(path for path in images if path.suffix == '.jpg'), tmp_path / 'photo.jpg')
+    path = f'{tmp_path}/local/bin:{os.environ["PATH"]}'
+    printed = []
+    for command in commands:
+        folder = tmp_path if command.startswith('bmx-classify') else ROOT
+        printed.append(call('bash', '-c', f'cd {folder} && {command.replace("/usr/local", f"{tmp_path}/local")}', PATH=path))
+    assert 'usage: bmx-classify' in printed[1] and shutil.which('bmx-classify', path=path) == f'{tmp_path}/local/bin/bmx-classify'
+    session = bmx.Session(packed)
+    for output in printed[3:]:
+        assert re.findall('|'.join(NAMES), output) == [name for name, _ in session.classify(tmp_path / 'photo.jpg')]
+    assert (tmp_path / 'image.bin').read_bytes() == SPEC.array(tmp_path / 'photo.jpg').tobytes()

@@ -180,14 +180,18 @@ BOTH = Augmentation(mirror=True, randaugment=(2, 9), random_erasing=0.5)
 def test_batches_depend_on_seed_epoch_and_place_only():
     dataset = mx.gluon.data.ArrayDataset([mx.nd.array(IMAGE, dtype='uint8')] * 12, [number % 2 for number in range(12)])
 
-    def batches(threads, first=0, epoch=2, seed=3):
-        source = ImageSource(TrainingImages(dataset, dataset, ['a', 'b'], 'test'), SPEC, BOTH, Batching(4, seed), threads)
+    def source(threads, seed=3):
+        return ImageSource(TrainingImages(dataset, dataset, ['a', 'b'], 'test'), SPEC, BOTH, Batching(4, seed), threads)
+
+    def batches(source, first=0, epoch=2):
         return np.stack([images.asnumpy() for images, _ in source.train(epoch, first)])
 
-    np.testing.assert_array_equal(batches(0), batches(2))
-    np.testing.assert_array_equal(batches(0)[1:], batches(2, first=1))
-    assert (batches(0) != batches(0, epoch=1)).any() and (batches(0) != batches(0, seed=4)).any()
-    assert len({image.tobytes() for image in batches(0).reshape(12, -1)}) == 12
+    one, two = source(0), source(2)
+    found = batches(one)
+    np.testing.assert_array_equal(found, batches(two))
+    np.testing.assert_array_equal(found[1:], batches(two, first=1))
+    assert (found != batches(one, epoch=1)).any() and (found != batches(source(0, seed=4))).any()
+    assert len({image.tobytes() for image in found.reshape(12, -1)}) == 12
 
 
 def test_record_files_are_read_image_by_image_for_them(tmp_path):

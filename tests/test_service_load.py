@@ -1,5 +1,6 @@
 """The load test of the service: many clients at the same time, no request lost. Only `make test-service` runs it with clients."""
 
+import dataclasses
 import importlib
 import os
 import pathlib
@@ -48,7 +49,7 @@ def load(serving_load, tmp_path):
 def apply(load, *options):
     serving_load, folder = load
     cores = os.sched_getaffinity(0)
-    with serving_load.serving(str(folder / 'colour'), cores, options) as url:
+    with serving_load.serving(str(folder / 'colour'), cores, options) as (url, _):
         return serving_load.measured(url, folder, cores, CLIENTS, pause=0, seconds=2)
 
 
@@ -74,3 +75,16 @@ def test_a_wrong_answer_ends_the_measurement(load):
     file.write_text(file.read_text().replace('"class a"', '"class x"'))
     with pytest.raises(SystemExit, match='lost or answered wrongly'):
         apply(load)
+
+
+@needs_locust
+def test_beside_hostile_clients_another_gets_right_answers_and_a_broken_promise_ends_the_measurement(load, monkeypatch):
+    serving_load, folder = load
+    hostile = serving_load.hostile_clients
+    for suffix in ('-symbol.json', '-0000.params', '-summary.json'):
+        (folder / f'colour{suffix}').rename(folder / f'meliusnet22{suffix}')
+    (row,) = serving_load.measure_hostile(folder, 2, hostile.KINDS[-1:])
+    assert row['answers'] > 0 and row['own'] > hostile.LIMITS.upload_bytes  # their bodies have arrived
+    monkeypatch.setattr(hostile, 'LIMITS', dataclasses.replace(hostile.LIMITS, upload_bytes=1000))
+    with pytest.raises(SystemExit, match='own is .*, more than the 32,000 that'):
+        serving_load.measure_hostile(folder, 2, hostile.KINDS[-1:])
