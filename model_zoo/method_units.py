@@ -147,7 +147,7 @@ def group_net_shortcut(place: Place, options: ShortcutOptions) -> HybridBlock:
     """Return sign, a binary 1x1 convolution and BN, or a float convolution and BN (`ShortcutOptions`)."""
     if not options.quantized_shortcuts:
         return projected_shortcut(place, options)
-    return chain(place.binary_conv(options, **GROUP_NET_CONVOLUTION), options.norm())
+    return chain(group_net_convolution(place, options), options.norm())
 
 
 # --- units ----------------------------------------------------------------------------------------------------------------------------
@@ -239,9 +239,15 @@ def syq_unit(place: Place, options: Options) -> HybridBlock:
     return chain(options.norm(), place.binary_conv(options, SYQConv2D, initial_scale=place.initial_scale(options)))
 
 
+def group_net_convolution(place: Place, options: Options) -> HybridBlock:
+    """Return sign and scaled convolution (`bmx_melius.methods.group_net`). With ``bits=32`` tanh takes the place of sign."""
+    method = 'tanh' if options.bits == FULL_PRECISION else 'approx_sign'
+    return place.binary_conv(options, activation_method=method, **GROUP_NET_CONVOLUTION)
+
+
 def group_net_unit(place: Place, options: Options) -> HybridBlock:
     """Return sign, convolution, ReLU and BN (`bmx_melius.methods.group_net`)."""
-    return chain(place.binary_conv(options, **GROUP_NET_CONVOLUTION), nn.Activation('relu'), options.norm())
+    return chain(group_net_convolution(place, options), nn.Activation('relu'), options.norm())
 
 
 def circulant_unit(place: Place, options: Options) -> HybridBlock:

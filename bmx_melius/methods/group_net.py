@@ -17,8 +17,12 @@ changes, the bases share the shortcut, a binary 1x1 convolution of the sign and 
 convolution, pooling and BN. `get_model(..., quantized_shortcuts=False)` has instead a real-valued projection of T: this gives the
 operations of the paper and of the MeliusNet paper, table 3.
 
-Differences from the code: scales and gates are initially 1 / K and 0, there random numbers from 0 to 1; the stem's convolution has no bias,
-which the BN removes, as in model.py; sign(0) is +1 instead of 0.
+Scales and gates are initially random numbers from 0 to 1. Networks are trained in two stages, the first one with real weights and tanh in
+place of the signs. Unlike the clipped approximation of sign, tanh has a gradient everywhere, so large maps can become smaller: there is no
+BN between additions and signs, whose gradient is 0 beyond 1.
+
+Differences from the code: the first stage pads with 0 instead of +1; the stem's convolution has no bias, which the BN removes, as in
+model.py; sign(0) is +1 instead of 0.
 """
 
 from typing import Any
@@ -28,9 +32,8 @@ from mxnet.gluon import HybridBlock
 
 BASES = 5
 
-# Arguments of `bmx_melius.BinaryConv2D`; the threshold of sign is 1.
+# Arguments of `bmx_melius.BinaryConv2D`, with the activation ``approx_sign`` and its threshold 1, in the first stage of training ``tanh``.
 GROUP_NET_CONVOLUTION = {
-    'activation_method': 'approx_sign',
     'apply_scaling': True,
     'scaling_gradient': 'straight_through',
     'scale_over': 'layer',
@@ -39,10 +42,17 @@ GROUP_NET_CONVOLUTION = {
 }
 
 
+class FromZeroToOne(mx.init.Initializer):
+    """Initializes a parameter with random numbers from 0 to 1, whatever its name is."""
+
+    def _init_weight(self, name, array):
+        mx.nd.random.uniform(0, 1, out=array)
+
+
 class GroupSum(HybridBlock):
     """The sum T of the outputs of BASES bases.
 
-    Inputs: BASES maps (N, C, H, W). Output: their weighted sum. The parameter ``scale`` has shape (BASES,), initially 1 / BASES.
+    Inputs: BASES maps (N, C, H, W). Output: their weighted sum. The parameter ``scale`` has shape (BASES,), initially from 0 to 1.
 
     Examples
     --------
@@ -50,6 +60,7 @@ class GroupSum(HybridBlock):
     >>> from bmx_melius.methods.group_net import BASES, GroupSum
     >>> layer = GroupSum()
     >>> layer.initialize()
+    >>> layer.scale.set_data(mx.nd.full(BASES, 1 / BASES))
     >>> float(layer(*(mx.nd.full((1, 1, 1, 1), number) for number in range(BASES))).asscalar())  # the mean of 0 to 4
     2.0
     """
@@ -57,7 +68,7 @@ class GroupSum(HybridBlock):
     def __init__(self, **block: Any) -> None:
         super().__init__(**block)
         with self.name_scope():
-            self.scale = self.params.get('scale', shape=(BASES,), init=mx.init.Constant(1 / BASES))
+            self.scale = self.params.get('scale', shape=(BASES,), init=FromZeroToOne())
 
     def hybrid_forward(self, F, *maps, scale):
         return F.add_n(*(F.broadcast_mul(x, _element(F, scale, j)) for j, x in enumerate(maps)))
@@ -66,7 +77,7 @@ class GroupSum(HybridBlock):
 class SoftGate(HybridBlock):
     """The soft gate before a group: BASES maps (N, C, H, W) and their sum T -> BASES maps.
 
-    The parameter ``gate`` is theta, of shape (1,), initially 0.
+    The parameter ``gate`` is theta, of shape (1,), initially from 0 to 1.
 
     Examples
     --------
@@ -74,6 +85,7 @@ class SoftGate(HybridBlock):
     >>> from bmx_melius.methods.group_net import BASES, SoftGate
     >>> layer = SoftGate()
     >>> layer.initialize()
+    >>> layer.gate.set_data(mx.nd.zeros(1))
     >>> maps = [mx.nd.full((1, 1, 1, 1), number) for number in range(BASES)]
     >>> [float(output.asscalar()) for output in layer(*maps, mx.nd.full((1, 1, 1, 1), 2))]
     [1.0, 1.5, 2.0, 2.5, 3.0]
@@ -82,7 +94,7 @@ class SoftGate(HybridBlock):
     def __init__(self, **block: Any) -> None:
         super().__init__(**block)
         with self.name_scope():
-            self.gate = self.params.get('gate', shape=(1,), init='zeros')
+            self.gate = self.params.get('gate', shape=(1,), init=FromZeroToOne())
 
     def hybrid_forward(self, F, *maps, gate):
         *maps, total = maps

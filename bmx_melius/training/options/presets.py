@@ -257,7 +257,7 @@ STAGES = {
         Stage(
             'float',
             {'bits': 32, 'track_flips': False},
-            {'optimizer': 'sgd', 'lr': 0.05, 'wd': 1e-4, 'lr_decay_epoch': [25, 35]},
+            {'optimizer': 'sgd', 'lr': 0.05, 'wd': 1e-4, 'lr_decay_epoch': [25, 35], 'initialization': 'xavier'},
         ),
         Stage('binary', {'bits': 1, 'resume_params': PREVIOUS_WEIGHTS}),
     ),
