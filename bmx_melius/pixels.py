@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Optional, Tuple
 
 import numpy as np
 
+from .channel_files import NPY_START, npy_pixels, tiff_pixels, tiff_shape
 from .errors import UserError
 from .image_headers import require_affordable
 
@@ -30,8 +31,8 @@ class Format:
     Attributes
     ----------
     name : str
-    pillow : str
-        The name of its reader in Pillow.
+    pillow : str or None
+        The name of its reader in Pillow; None: `channel_files` reads it.
     suffixes : tuple of str
         Ends of the names of its files, in lower case.
     start : re.Pattern
@@ -39,7 +40,7 @@ class Format:
     """
 
     name: str
-    pillow: str
+    pillow: Optional[str]
     suffixes: Tuple[str, ...]
     start: 're.Pattern[bytes]'
 
@@ -54,6 +55,7 @@ FORMATS = (
     Format('GIF', 'GIF', ('.gif',), re.compile(rb'GIF8[79]a')),
     Format('WebP', 'WEBP', ('.webp',), re.compile(rb'RIFF.{4}WEBP', re.DOTALL)),
     Format('Netpbm', 'PPM', ('.pbm', '.pgm', '.pnm', '.ppm'), re.compile(rb'P[1-6]\s')),
+    Format('NPY', None, ('.npy',), re.compile(re.escape(NPY_START))),  # arrays of NumPy
 )
 FORMAT_NAMES = ', '.join(form.name for form in FORMATS[:-1]) + f' or {FORMATS[-1].name}'  # in messages
 SUFFIXES = tuple(sorted(suffix for form in FORMATS for suffix in form.suffixes))  # of the files in folders that are images
@@ -61,6 +63,7 @@ MAX_PIXELS = 1 << 27  # of an image, checked before its pixels are decoded: a fi
 _PIXELS_AT_ONCE = 1 << 18  # converted with integers of 32 and 64 bits: of a whole image they would take gigabytes
 _FRACTION_BITS = 11  # of OpenCV's weights, INTER_RESIZE_COEF_BITS
 _GRAY, _RGB = 1, 3
+_MOST_OF_PILLOW = 4  # channels of a TIFF file: colours and transparency, or CMYK
 _LUMA = (4899, 9617, 1868)  # weights of red, green and blue: 0.299, 0.587 and 0.114 in 14 bits, as in OpenCV
 _LIBPNG_LUMA = (9797, 19234, 3737)  # in 15 bits, as libpng computes them for OpenCV
 _PNG_END = b'IEND\xaeB`\x82'
@@ -78,7 +81,8 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     """Decode an image file: its first picture, rotated by its EXIF orientation, without transparency, 8 bits per channel.
 
     Of channels with 16 bits the upper 8 are used. A network with one channel gets the luma that a JPEG file stores, or that of the colours.
-    docs/data.md, Image files, has the rule as a table.
+    One with other channels than 1 or 3 gets those of an .npy or TIFF file, as they are stored. docs/data.md, Image files, has the rule as a
+    table.
 
     Sets Pillow's `LOAD_TRUNCATED_IMAGES` to False for the process: GluonCV sets it to True when it is imported, and the missing part of an
     image would be gray wherever GluonCV is used.
@@ -89,8 +93,8 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
         Content of the file.
     name : str
         Name of the image in errors.
-    channels : {3, 1}
-        RGB or gray.
+    channels : int
+        3, RGB; 1, gray; or another number up to `channel_files.MAX_CHANNELS`.
 
     Returns
     -------
@@ -99,8 +103,9 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     Raises
     ------
     UserError
-        If its format is none of `FORMATS`, Pillow cannot decode it, its channels have 32 bits, it has more than `MAX_PIXELS` pixels or
-        `image_headers.MAX_SCANS` scans, or the file is truncated.
+        If its format is none of `FORMATS`, Pillow cannot decode it, its channels have 32 bits, it has more than `MAX_PIXELS` pixels (or
+        numbers, in .npy files and TIFF files with other channels than Pillow reads) or `image_headers.MAX_SCANS` scans, it has other
+        channels than the network takes, or the file is truncated.
     ModuleNotFoundError
         If Pillow is not installed.
     """
@@ -113,6 +118,9 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
         raise UserError(f'{name} cannot be decoded as an image: it is not a {FORMAT_NAMES} file')
     try:
         require_affordable(content, MAX_PIXELS)
+        stored = _with_all_channels(content, form, channels)
+        if stored is not None:
+            return stored
         with PIL.Image.open(io.BytesIO(content), formats=[form.pillow]) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(f'it has {image.width} x {image.height} pixels; at most {MAX_PIXELS} are possible')
@@ -127,6 +135,21 @@ def decode(content: bytes, name: str, channels: int) -> np.ndarray:
     except (OSError, SyntaxError, ValueError, TypeError, struct.error, PIL.Image.DecompressionBombError) as error:  # of damaged files
         reason = 'it is damaged' if isinstance(error, PIL.UnidentifiedImageError) else error
         raise UserError(f'{name} cannot be decoded as an image ({form.name}): {reason}') from error
+
+
+def _with_all_channels(content, form, channels):
+    """Return the pixels of a file whose channels are not read by Pillow, None for other files. Raises `ValueError`."""
+    if form.name == 'NPY':
+        stored = npy_pixels(content, MAX_PIXELS)
+    elif form.name == 'TIFF' and (channels not in (_GRAY, _RGB) or tiff_shape(content)[2] > _MOST_OF_PILLOW):
+        stored = _turned(*tiff_pixels(content, MAX_PIXELS))
+    elif channels not in (_GRAY, _RGB):
+        raise ValueError(f'it has no {channels} channels, which only TIFF and NPY files can have')
+    else:
+        return None
+    if stored.shape[2] != channels and not {stored.shape[2], channels} <= {_GRAY, _RGB}:
+        raise ValueError(f'it has {stored.shape[2]} channels, but {channels} are needed (--channels)')
+    return _with_channels(stored, channels)
 
 
 def _pixels(image, form, channels):
@@ -173,8 +196,10 @@ _GRAY_MODES = ('1', 'L', 'LA', 'La', 'I', 'I;16', 'I;16B', 'I;16L', 'I;16N')  # 
 def from_pillow(image: 'PIL.Image.Image', channels: int) -> np.ndarray:
     """Return the pixels of a Pillow image as (height, width, channels) uint8, RGB or gray, without transparency.
 
-    Raises `UserError` for modes that have no such pixels, as that of floating-point numbers.
+    Raises `UserError` for modes that have no such pixels, as that of floating-point numbers, and for other numbers of channels.
     """
+    if channels not in (_GRAY, _RGB):
+        raise UserError(f'a PIL image has no {channels} channels: give an array (height, width, {channels})')
     if image.mode in _GRAY_MODES:
         if image.mode.startswith('I'):  # 16 bits, which Pillow would clip to 8
             gray = _convert(np.asarray(image), lambda rows: (rows.astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
@@ -200,8 +225,8 @@ def from_array(array: np.ndarray, channels: int) -> np.ndarray:
     Parameters
     ----------
     array : numpy.ndarray, uint8
-        (height, width, 3), RGB; (height, width, 1) or (height, width), gray.
-    channels : {3, 1}
+        (height, width, 3), RGB; (height, width, 1) or (height, width), gray; or (height, width, channels).
+    channels : int
 
     Raises
     ------
@@ -211,8 +236,10 @@ def from_array(array: np.ndarray, channels: int) -> np.ndarray:
     if array.dtype != np.uint8:
         raise UserError(f'the pixels of an image must be uint8, 0 to 255, not {array.dtype}')
     pixels = array[:, :, None] if array.ndim == 2 else array
-    if pixels.ndim != 3 or pixels.shape[2] not in (_GRAY, _RGB) or not pixels.size:
-        raise UserError(f'an image must have the shape (height, width, 3), (height, width, 1) or (height, width), not {array.shape}')
+    possible = (_GRAY, _RGB) if channels in (_GRAY, _RGB) else (channels,)
+    if pixels.ndim != 3 or pixels.shape[2] not in possible or not pixels.size:
+        shapes = 'shape (height, width, 3), (height, width, 1) or (height, width)' if possible[1:] else f'shape (height, width, {channels})'
+        raise UserError(f'an image must have the {shapes}, not {array.shape}')
     return _with_channels(pixels, channels)
 
 

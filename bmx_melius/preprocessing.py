@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, Union
 import numpy as np
 
 from . import pixels
+from .channel_files import MAX_CHANNELS
 from .errors import UserError
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class InputSpec:
 
     Parameters
     ----------
-    channels : {3, 1}
-        RGB or gray.
+    channels : int
+        3, RGB; 1, gray; or another number up to 512, which .npy and TIFF files and arrays can have.
     size : int
         Height and width of the input in pixels.
     resize : int or None
@@ -69,8 +70,8 @@ class InputSpec:
     std: Tuple[float, ...] = (58.393, 57.12, 57.375)
 
     def __post_init__(self):
-        if not _is_integer(self.channels) or self.channels not in (1, 3):
-            raise UserError(f'an input must have 3 (RGB) or 1 (gray) channels, not {self.channels}')
+        if not _is_integer(self.channels) or not 1 <= self.channels <= MAX_CHANNELS:
+            raise UserError(f'an input must have 3 (RGB), 1 (gray) or up to {MAX_CHANNELS} channels, not {self.channels}')
         for name in ('mean', 'std'):
             try:
                 values = tuple(float(value) for value in getattr(self, name))
@@ -159,9 +160,9 @@ class InputSpec:
         Parameters
         ----------
         image : path, bytes, PIL.Image.Image or numpy.ndarray
-            An image file, or its content; or pixels, uint8: (height, width, 3), RGB, or (height, width, 1) or (height, width),
-            gray. Colours are converted to gray or the reverse if the network needs that. A PIL image is not rotated by its EXIF
-            header.
+            An image file, or its content; or pixels, uint8: (height, width, 3), RGB, (height, width, 1) or (height, width), gray, or
+            (height, width, channels). Colours are converted to gray or the reverse if the network needs that. A PIL image is not rotated
+            by its EXIF header.
 
         Returns
         -------

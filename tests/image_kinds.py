@@ -9,6 +9,7 @@ from typing import Optional
 import cv2
 import numpy as np
 import PIL.Image
+from channel_images import TIFF_FILES, npy
 
 _TURN = 6  # EXIF orientation: turn by 90 degrees clockwise
 _random = np.random.RandomState(0)
@@ -151,6 +152,13 @@ def _others():
         ('TIFF', '.tif', '32 bits', _stored(GRAY.astype(np.int32) << 8, 'TIFF'), None),
         ('Netpbm', '.ppm', '', _stored(COLOURS, 'PPM'), COLOURS),
         ('Netpbm', '.pgm', '16 bits gray', b'P5 40 30 65535\n' + (GRAY.astype(np.uint16) * 256 + 200).astype('>u2').tobytes(), _rgb(GRAY)),
+        ('TIFF', '.tif', '5 channels', TIFF_FILES[0].read_bytes(), None),
+        ('NPY', '.npy', '', npy(COLOURS), COLOURS),
+        ('NPY', '.npy', 'gray', npy(GRAY), _rgb(GRAY)),
+        ('NPY', '.npy', '16 bits', npy(np.asfortranarray(COLOURS.astype('>u2') * 256 + 200)), COLOURS),
+        ('NPY', '.npy', 'truncated', npy(COLOURS)[:-1], None),
+        ('NPY', '.npy', 'floating-point numbers', npy(COLOURS.astype(np.float32)), None),
+        ('NPY', '.npy', '5 channels', npy(np.zeros((4, 5, 5), np.uint8)), None),
         ('other formats', '.jpg', 'JPEG 2000', _stored(COLOURS, 'JPEG2000'), None),
         ('other formats', '.png', 'text', b'no image at all', None),
         ('other formats', '.gif', 'empty', b'', None),

@@ -243,7 +243,7 @@ def test_predict_classifies_the_images_in_a_folder_in_the_order_of_their_names(r
     expected = predicted(run('predict', exported, inner, *images, '--json')[1])
     assert status == 0 and predicted(output) == expected and [image for image, _ in expected] == [str(inner), *map(str, images)]
     assert errors.splitlines() == [
-        f'note: 1 other files in {folder} are not classified; JPEG, PNG, BMP, TIFF, GIF, WebP or Netpbm files can be'
+        f'note: 1 other files in {folder} are not classified; JPEG, PNG, BMP, TIFF, GIF, WebP, Netpbm or NPY files can be'
     ]
 
 
@@ -260,7 +260,7 @@ def test_predict_names_unreadable_files_after_the_predictions_for_all_others(run
 
 def test_predict_refuses_a_folder_without_images(fails, exported, tmp_path):
     (tmp_path / 'empty').mkdir()
-    fails(['predict', exported, tmp_path / 'empty'], 'empty has no JPEG, PNG, BMP, TIFF, GIF, WebP or Netpbm files')
+    fails(['predict', exported, tmp_path / 'empty'], 'empty has no JPEG, PNG, BMP, TIFF, GIF, WebP, Netpbm or NPY files')
     (tmp_path / 'photos' / 'cat').mkdir(parents=True)
     fails(['predict', exported, tmp_path / 'photos'], 'photos has no JPEG', f'{tmp_path}/photos/*/')
 

@@ -25,7 +25,8 @@ sys.path.insert(0, str(ROOT / 'tools'))
 import run_fuzzers  # noqa: E402
 
 MUTATIONS, SLOW = 150, {'keras': 6}
-SOME_REFUSED = {'optimizer', 'bmxnet-checkpoint', 'loaded-symbol', 'keras'}  # seeds of other networks and optimizers, to compare with
+# Seeds of other networks and optimizers, to compare with, and images of five channels.
+SOME_REFUSED = {'optimizer', 'bmxnet-checkpoint', 'loaded-symbol', 'keras', 'upload'}
 
 
 @pytest.mark.filterwarnings('ignore')  # of MXNet and Pillow, about files that they do not refuse

@@ -1,10 +1,14 @@
-"""examples/photos.py: from a folder of photos to predictions without MXNet, in a short form."""
+"""Training on few photos: the preset for it, and examples/photos.py, from a folder to predictions without MXNet, in a short form."""
 
 import csv
+import json
 import pathlib
 import re
 import subprocess
 import sys
+
+from images import CLASSES, TRAIN, make_folders
+from training_runs import TINY, train
 
 EXAMPLE = pathlib.Path(__file__).resolve().parent.parent / 'examples' / 'photos.py'
 
@@ -22,3 +26,19 @@ def test_the_example_trains_fine_tunes_packs_and_classifies_without_mxnet(tmp_pa
     with open(folder / 'predictions.csv', newline='') as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 10 and {row['class_1'] for row in rows} <= {'diamond', 'ring'}
+
+
+def test_the_preset_for_few_photos_trains_small_batches_of_small_images_and_estimates_its_time(tmp_path, capsys):
+    make_folders(tmp_path / 'photos')
+    flags = [*TINY, '--initial-layers', 'imagenet', '--data-dir', tmp_path / 'photos', '--preset', 'photos', '-j', '0']
+    train(*flags, '--dry-run', '--save-dir', tmp_path / 'run')
+    plan = capsys.readouterr().out
+    assert 'input      3 x 128 x 128, validation: short side 147, centre 128' in plan
+    assert f'updates    40 epochs of {CLASSES * TRAIN // 16} updates of 16 images' in plan and not (tmp_path / 'run').exists()
+    total, unit, epochs, seconds = re.search(
+        r'^time +about (\d+) (s|min).*: (\d+) epochs of ([\d.]+) s, measured', plan, re.MULTILINE
+    ).groups()
+    assert epochs == '40' and abs(int(total) * {'s': 1, 'min': 60}[unit] - 40 * float(seconds)) <= max(60, float(seconds))
+    train(*flags, '--num-epochs', '1', '--save-dir', tmp_path / 'run')
+    spec = json.loads((tmp_path / 'run' / 'meliusnet_flex-summary.json').read_text())['input']
+    assert (spec['size'], spec['resize']) == (128, 147)

@@ -257,6 +257,18 @@ PAPER = {
         batch_size=128,
         augmentation='low',
     ),
+    'photos': dict(
+        optimizer='radam',
+        lr=0.002 * (16 / 64) ** 0.5,
+        wd=0,
+        lr_mode='cosine',
+        num_epochs=40,
+        warmup_epochs=0,
+        batch_size=16,
+        input_size=128,
+        augmentation='medium',
+        bits=1,
+    ),
 }
 
 
@@ -335,7 +347,7 @@ def test_every_value_of_a_preset_is_overridden_by_its_flag_and_the_plan_names_th
 
 
 def test_all_that_a_preset_sets_can_be_overridden_here():
-    tested = {flag[2:].replace('-', '_') for flag, _ in OVERRIDES} | OPTIMIZER_FLAGS  # in tests of these flags
+    tested = {flag[2:].replace('-', '_') for flag, _ in OVERRIDES} | OPTIMIZER_FLAGS | {'input_size'}  # in tests of these flags
     assert tested >= set.union(*map(set, PRESETS.values()))
 
 
@@ -382,6 +394,14 @@ def test_the_preset_auto_is_that_of_the_network(network, preset, tmp_path):
 def test_every_network_has_a_preset_and_every_pattern_a_network():
     names = model_zoo.get_model_list()
     assert {preset_of(name) for name in names} == {*NETWORK_PRESETS.values(), 'meliusnet'} <= set(PRESETS)
+
+
+def test_the_preset_for_photos_has_smaller_images_except_where_they_are_small_already(tmp_path):
+    options = ['--preset', 'photos', '--dataset']
+    assert parsed(tmp_path, *options, 'imagenet', '--input-size', '96').input_size == 96
+    assert parsed(tmp_path, *options, 'cifar10').input_size == 32
+    assert parsed(tmp_path, '--preset', 'meliusnet').input_size == 224
+    assert '--input-size 96 (not 128)' in describe_preset(configured(tmp_path, '--preset', 'photos', '--input-size', '96'))
 
 
 def test_a_longer_run_stretches_its_preset(tmp_path):

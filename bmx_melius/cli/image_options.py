@@ -12,7 +12,7 @@ from ..preprocessing import InputSpec
 def add_options(parser):
     """Add ``--channels``, ``--input-size``, ``--resize``, ``--mean``, ``--std`` and ``--classes-file``."""
     parser.add_argument('--classes-file', metavar='FILE', help='text file with one class name per line')
-    parser.add_argument('--channels', type=int, choices=(1, 3), help='channels of the input: 1 (gray) or 3 (RGB)')
+    parser.add_argument('--channels', type=positive_int, metavar='N', help='channels of the input: 1 (gray), 3 (RGB) or others (TIFF, NPY)')
     parser.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input in pixels')
     parser.add_argument(
         '--resize',

@@ -22,7 +22,7 @@ examples:
   bmx-melius predict out/best photos --csv photos.csv              # a row for each image; --csv - prints them
   bmx-melius predict resnet photo.jpg --classes-file names.txt --input-size 224 --resize 256
 
-For a folder, its images (JPEG, PNG, BMP, TIFF, GIF, WebP, Netpbm) are classified in the order of their names, but not those in subfolders:
+For a folder, its images (JPEG, PNG, BMP, TIFF, GIF, WebP, Netpbm, NPY) are classified in the order of names, but not those in subfolders:
 give photos/*/ for them. Images that cannot be read are listed in an error after the predictions for all others; the exit status is then 2.
 
 PREFIX-summary.json, which training writes with the exported files, contains the preprocessing of images and the class names, and so do

@@ -34,6 +34,9 @@ class DataConfig:
     rec_val_idx: Optional[str] = None
     randaugment: Optional[List[int]] = None
     random_erasing: float = 0.0
+    channels: Optional[int] = None  # None: those of the dataset, with its mean and std
+    mean: Optional[List[float]] = None  # None with channels: to be measured
+    std: Optional[List[float]] = None
     bootstrap: Union[bool, str] = False
     bootstrap_sha256: Optional[str] = None
 
@@ -51,6 +54,18 @@ class DataConfig:
         require(
             not self.val_fraction or (self.dataset == 'imagenet' and not self.use_rec),
             f'--val-fraction {self.val_fraction} divides a folder of images with CLASS/*.jpg, which these data are not; leave the flag out',
+        )
+        require(
+            self.channels is None or (self.dataset == 'imagenet' and not self.use_rec),
+            f'--channels {self.channels} is for folders of images, which these data are not; leave the flag out',
+        )
+        require(
+            (self.mean is None) == (self.std is None) and (self.channels or self.mean is None),
+            '--mean and --std need each other and --channels: give all three, or only --channels, to measure them on the training images',
+        )
+        require(
+            not self.randaugment or self.channels in (None, 1, 3),
+            f'--randaugment has operations for 1 or 3 channels, not {self.channels}; leave the flag out',
         )
         require(0 <= self.random_erasing <= 1, f'--random-erasing must be a probability, 0 to 1, not {self.random_erasing:g}')
         if self.randaugment:

@@ -45,10 +45,13 @@ class EncodedImages(abc.ABC):
         File or folder that contains the images.
     remedy : str
         Advice for error messages about images that cannot be decoded.
+    channels : int
+        Channels of the decoded images.
     """
 
     path: str
     remedy: str
+    channels: int = 3
 
     @abc.abstractmethod
     def __len__(self):
@@ -105,7 +108,7 @@ class EncodedImages(abc.ABC):
 
     def decode(self, content, name):
         """Decode the content of an image to find out whether that is possible. Raises `ValueError`."""
-        decode(content, name, 3)
+        decode(content, name, self.channels)
 
     def _can_be_decoded(self, index):
         try:

@@ -2,18 +2,21 @@
 
 import copy
 import hashlib
+import math
 import os
 from multiprocessing.pool import ThreadPool
 
+import numpy as np
 from mxnet.gluon.data import Dataset
 
 from ..errors import UserError
-from ..pixels import FORMAT_NAMES, SUFFIXES
+from ..pixels import FORMAT_NAMES, SUFFIXES, decode
 from ..reporting import LOG, progress_bar
 from .encoded_images import START, TAIL, EncodedImages, looks_complete, name_some
 from .image_source import ImageSource, TrainingImages
 
 VAL_FRACTION = 0.2  # the default of --val-fraction
+MEASURED = 1000  # images from which mean and standard deviation are computed
 BLOCK = 256  # files checked by a thread in one step
 
 
@@ -47,7 +50,7 @@ class ImageFolder(EncodedImages, Dataset):
     remedy = 'repair these files or remove them'
 
     def __init__(self, path, spec):
-        self.path, self._spec = path, spec
+        self.path, self._spec, self.channels = path, spec, spec.channels
         self.class_names, self.items = [], []
         ignored = []
         for name in sorted(os.listdir(path)):
@@ -168,6 +171,32 @@ class FolderSource(ImageSource):
 
     def decode_training_images(self):
         self._images.train.decode_all(max(1, self._threads))
+
+
+def measure_channels(images):
+    """Return mean and standard deviation of each channel, lists of float, of up to `MEASURED` images, and log them.
+
+    Parameters
+    ----------
+    images : ImageFolder
+
+    Raises
+    ------
+    UserError
+        When one of the images cannot be decoded.
+    """
+    numbers = range(0, len(images), math.ceil(len(images) / MEASURED))
+    count, total, squares = 0, 0, 0
+    for number in numbers:
+        pixels = decode(images.read(number), images.name([number]), images.channels).reshape(-1, images.channels).astype(np.int64)
+        count, total, squares = count + len(pixels), total + pixels.sum(axis=0), squares + (pixels**2).sum(axis=0)
+    mean = total / count
+    std = np.sqrt(np.maximum(squares / count - mean**2, 1))  # at least 1, also of a channel that is the same everywhere
+    values = [[float(f'{value:.5g}') for value in row] for row in (mean, std)]
+    LOG.info(
+        '%s: measured on %d training images: --mean %s --std %s', images.path, len(numbers), *(','.join(map(str, row)) for row in values)
+    )
+    return values
 
 
 def is_divided(data_dir):

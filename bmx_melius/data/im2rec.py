@@ -221,7 +221,15 @@ def _convert(images, part, folder, threads):
 def _refuse_undecodable(images, part, bad):
     if bad:
         names = [os.path.join(images.root, images.images[part][number][0]) for number in bad]
-        raise UserError(f'{len(bad)} of {len(images.images[part]):,} images cannot be decoded: {name_some(names)}; remove or repair them')
+        try:
+            with open(names[0], 'rb') as file:
+                decode(file.read(), names[0], 3)
+            reason = ''
+        except UserError as error:
+            reason = f' ({error})'
+        raise UserError(
+            f'{len(bad)} of {len(images.images[part]):,} images cannot be decoded: {name_some(names)}; remove or repair them{reason}'
+        )
 
 
 def _run_im2rec(prefix, root, images, encoding, threads):

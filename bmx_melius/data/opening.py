@@ -6,7 +6,7 @@ import os
 from ..errors import UserError
 from ..reporting import LOG
 from .datasets import DATASETS
-from .folders import FolderSource, ImageFolder, open_folders
+from .folders import FolderSource, ImageFolder, measure_channels, open_folders
 from .image_source import ImageSource, TrainingImages
 from .labelled_images import LabelledImages
 from .record_source import RecordImageSource, RecordSource
@@ -33,6 +33,9 @@ def open_source(config, batching):
     """
     dataset = DATASETS[config.dataset]
     spec = dataset.input_spec(config.input_size, config.crop_ratio)
+    if config.channels:
+        mean, std = config.mean or [0] * config.channels, config.std or [1] * config.channels
+        spec = dataclasses.replace(spec, channels=config.channels, mean=mean, std=std)
     if config.dataset == 'dummy':
         return DummySource(spec, batching)
     augmentation = dataclasses.replace(
@@ -65,6 +68,11 @@ def open_source(config, batching):
     if os.path.isfile(_record_path(config, 'train')) and not os.path.isdir(os.path.join(data_dir, 'train')):
         raise UserError(f'{data_dir} has record files, {_record_path(config, "train")}: add --use-rec to read them')
     train, validation = open_folders(data_dir, spec, config.val_fraction)
+    if spec.channels != dataset.input.channels:
+        augmentation = dataclasses.replace(augmentation, saturation=0.0, pca_noise=0.0)  # of three colours
+    if config.channels and not config.mean:
+        mean, std = measure_channels(train)
+        spec = dataclasses.replace(spec, mean=mean, std=std)
     return FolderSource(train, validation, data_dir, spec, augmentation, batching, config.num_workers, config.bootstrap)
 
 

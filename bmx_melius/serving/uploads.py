@@ -12,6 +12,7 @@ import PIL.Image
 from python_multipart import create_form_parser
 from python_multipart.exceptions import FormParserError
 
+from ..channel_files import npy_shape, tiff_shape
 from ..image_headers import webp_size
 from ..pixels import FORMAT_NAMES, format_of
 from .service_limits import Refusal
@@ -78,11 +79,23 @@ def check_image(content, most_pixels):
     if math.prod(webp_size(content)) > most_pixels:  # which Pillow would allocate
         raise Refusal(413, f'the image has more than the {most_pixels:,} pixels that are allowed', 'large')
     try:
-        with PIL.Image.open(io.BytesIO(content), formats=[form.pillow]) as image:
-            width, height = image.size
+        width, height = _size(content, form)
     except PIL.Image.DecompressionBombError as error:  # more than twice the pixels of which it warns
         raise Refusal(413, f'the image has more than the {most_pixels:,} pixels that are allowed', 'large') from error
     except (OSError, SyntaxError, ValueError, TypeError, struct.error) as error:
         raise Refusal(422, 'the upload begins like an image file, but is damaged', 'damaged') from error
     if width * height > most_pixels:
         raise Refusal(413, f'the image has {width} x {height} pixels; at most {most_pixels:,} are allowed', 'large')
+
+
+def _size(content, form):
+    """Return width and height of an image; for one with more than 3 channels the width of an RGB image with as many numbers."""
+    if form.pillow:
+        try:
+            with PIL.Image.open(io.BytesIO(content), formats=[form.pillow]) as image:
+                return image.size
+        except PIL.UnidentifiedImageError:
+            if form.name != 'TIFF':  # of which others have channels that Pillow does not know
+                raise
+    height, width, channels = npy_shape(content) if form.name == 'NPY' else tiff_shape(content)
+    return math.ceil(width * max(1, channels / 3)), height

@@ -71,6 +71,8 @@ class Run:
         config = dataclasses.replace(config, data=_with_checksum(config.data, config.resume))
         self.source = open_source(config.data, Batching(config.images_per_batch, config.seed, workers.rank, workers.count))
         spec = self.source.spec
+        if config.data.channels:  # measured, if not given
+            config = dataclasses.replace(config, data=dataclasses.replace(config.data, mean=list(spec.mean), std=list(spec.std)))
         pretrained = zoo.get_pretrained_options(config.network.model, config.network.use_pretrained)
         model = model_arguments(config.network, self.source.classes, pretrained)
         self.net = make_network(config, zoo.get_model, model, spec, self.devices)

@@ -24,6 +24,7 @@ DATA = pathlib.Path(__file__).resolve().parent.parent / 'data'
 MOST_BYTES = 1 << 14  # of a program; small inputs are fuzzed at a higher rate
 IMAGE_SHAPE = (1, 3, 16, 16)
 CONVERTED_SHAPE = (2, 32, 6, 6)
+CHANNELS = 5  # of some images
 
 
 def _contents(write, *names):
@@ -264,7 +265,11 @@ def images():
         with io.BytesIO() as file:
             image.save(file, kind)
             contents.append([file.getvalue()])
-    return contents
+    for array in (pixels[..., :3], pixels[..., 0], pixels.repeat(2, axis=2)[..., :CHANNELS].astype(np.uint16)):
+        with io.BytesIO() as file:
+            np.save(file, array)
+            contents.append([file.getvalue()])
+    return contents + [[path.read_bytes()] for path in sorted((DATA / 'channels').glob('*.tif'))]
 
 
 def record_files():

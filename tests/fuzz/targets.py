@@ -161,8 +161,14 @@ def _read_loaded_symbol(folder):
 
 def _read_image(folder):
     content = pathlib.Path(folder, 'image').read_bytes()
-    for channels in (3, 1):
-        resize(decode(content, 'image', channels), 5, 7)
+    refusals = []
+    for channels in (3, 1, seeds.CHANNELS):
+        try:
+            resize(decode(content, 'image', channels), 5, 7)
+        except UserError as error:
+            refusals.append(error)
+    if len(refusals) == 3:
+        raise refusals[0]
 
 
 def _read_records(folder):

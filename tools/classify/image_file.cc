@@ -11,7 +11,8 @@ namespace {
 constexpr struct {
     size_t place;
     const char *bytes, *name;
-} kOthers[] = {{8, "WEBP", "WebP"}, {0, "GIF8", "GIF"}, {0, "BM", "BMP"}, {0, "II*", "TIFF"}, {0, "MM", "TIFF"}};
+} kOthers[] = {{8, "WEBP", "WebP"}, {0, "GIF8", "GIF"}, {0, "BM", "BMP"},
+               {0, "II*", "TIFF"},  {0, "MM", "TIFF"},  {0, "\x93NUMPY", "NPY"}};
 
 }  // namespace
 

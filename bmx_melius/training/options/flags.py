@@ -276,6 +276,19 @@ def _add_data_flags(group):
     )
     group.add_argument('--input-size', type=positive_int, metavar='N', help='height and width of the input (default: imagenet 224)')
     group.add_argument(
+        '--channels',
+        type=positive_int,
+        metavar='N',
+        help='channels of the images in folders: 3 (RGB, the default), 1 (gray), or those of .npy and TIFF files',
+    )
+    for name, what in (('mean', 'mean'), ('std', 'standard deviation')):
+        group.add_argument(
+            f'--{name}',
+            type=_list_of_numbers,
+            metavar='A,B,...',
+            help=f'{what} of each channel, for pixels of 0 to 255 (default with --channels: measured)',
+        )
+    group.add_argument(
         '--crop-ratio',
         type=float,
         metavar='R',
@@ -574,9 +587,14 @@ def _network_of(zoo):
     return listed
 
 
+def _list_of_numbers(text):
+    """'1,2.5' -> [1.0, 2.5]."""
+    return list(numbers(text))
+
+
 def _factors(text):
     """'0.1' -> 0.1, '0.5,0.2' -> [0.5, 0.2]."""
-    factors = list(numbers(text))
+    factors = _list_of_numbers(text)
     return factors if len(factors) > 1 else factors[0]
 
 
