@@ -79,9 +79,9 @@ def run_document(path, images=None, training_flags=()):
 
 @pytest.fixture()
 def little_training(monkeypatch):
-    """Replace the amount of training: one epoch of 64 digits instead of ten of 1071."""
+    """Replace the amount of training: one epoch of 64 digits instead of ten of 1071; and that of the test digits, 364."""
     splits = small_images.open_digits()
-    few = dataclasses.replace(splits, train=splits.train.take(64), validation=splits.validation.take(64))
+    few = dataclasses.replace(splits, **{part: getattr(splits, part).take(64) for part in ('train', 'validation', 'test')})
     monkeypatch.setattr(small_images, 'open_digits', lambda: few)
     return ['--num-epochs', '1']
 
