@@ -320,9 +320,10 @@ class MethodResNet(SizedNetwork):
                 features.add(stage)
             if method.tail:
                 features.add(method.tail(options))
-            features.add(nn.GlobalAvgPool2D(), nn.Flatten())
-            if method.head:
+            features.add(nn.GlobalAvgPool2D())
+            if method.head:  # before Flatten: MXNet's BN of a matrix crashes in inference if the last map was of 1 x 1
                 features.add(method.head(options))
+            features.add(nn.Flatten())
             self.features = padded_features(features, stride, options.same_padding)
             self.output = nn.Dense(classes, in_units=channels)
 

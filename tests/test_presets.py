@@ -16,10 +16,14 @@ from bmx_melius.data.datasets import DATASETS
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
 from bmx_melius.layers import QDense
+from bmx_melius.training.loop import measure
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.options.parsing import parse_flags
-from bmx_melius.training.options.presets import NETWORK_PRESETS, PRESETS, describe_preset, preset_of
+from bmx_melius.training.options.presets import NETWORK_PRESETS, PRESETS, STAGES, describe_preset, preset_of
+from bmx_melius.training.run import Run
 from bmx_melius.training.saving.optimizer_state import load_optimizer
+from bmx_melius.training.series.run_series import parse_series
+from bmx_melius.training.series.stages import StagedTraining
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet
 # The paper's experiments, as its sections 4.1 and 4.2 and supplement B have them (weight decay and momentum of sgd: GluonCV's), the
@@ -538,3 +542,53 @@ def test_a_trainer_with_the_saved_state_of_another_continues_with_the_next_rate(
 def test_flags_that_mean_nothing_together_are_refused(arguments, words, tmp_path):
     with pytest.raises(UserError, match=words):
         parsed(tmp_path, *arguments)
+
+
+# ---- training by each preset ----
+
+NARROW = '{"init_features": 8}'
+SMALL = '{"block_numbers": [1, 1], "transitions": [8], "growth_rate": 8, "init_features": 8}'
+TRAINED = {  # preset -> the smallest network of its method, and its options
+    **{name: ('meliusnet_flex', SMALL) for name in ('meliusnet', 'naive', 'full-precision', 'meliusnet59')},
+    'resnet-e': ('resnet_e18', NARROW),
+    'binary-densenet': ('binary_densenet_flex', SMALL),
+    'birealnet': ('birealnet18', NARROW),
+    'real-to-binary': ('real_to_binary18', NARROW),
+    'reactnet': ('reactnet18', NARROW),
+    'quicknet': ('quicknet_small', NARROW),
+    'xnor-net': ('resnet18_xnor', NARROW),
+    'bnn': ('resnet18_bnn', NARROW),
+    'abc-net': ('resnet18_abcnet', NARROW),
+    'groupnet': ('groupnet18', NARROW),
+    'cbcn': ('resnet18_cbcn', NARROW),
+    'hwgq': ('resnet18_hwgq', NARROW),
+    'lq-net': ('resnet18_lqnet_w1a2', NARROW),
+    'syq': ('resnet18_syq_w1a2', NARROW),
+    'dorefa': ('resnet18_dorefa_w2a2', NARROW),
+    'ttq': ('resnet18_ttq', NARROW),
+}
+
+
+def test_every_preset_is_tried_with_a_network_of_its_own_method():
+    assert list(TRAINED) == list(PRESETS)
+    own = set(NETWORK_PRESETS.values()) - {
+        'meliusnet59',
+        'binary-densenet',
+    }  # the networks of these two are large: their families' smallest
+    assert {preset for preset, (name, _) in TRAINED.items() if preset_of(name) == preset} >= own
+
+
+@pytest.mark.parametrize('preset', TRAINED)
+def test_every_preset_trains_all_layers_of_the_network_of_its_method_in_all_its_stages(preset, tmp_path):
+    network, options = TRAINED[preset]
+    flags = ['--model', network, '--model-options', options, '--preset', preset, '--dataset', 'digits', '--batch-size', '16', '-j', '0']
+    flags += ['--save-dir', str(tmp_path / 'run')]
+    series = parse_series(flags, model_zoo, [StagedTraining])
+    for config in map(series.config, range(len(STAGES[preset]))) if series else [parse_flags(flags, model_zoo)]:
+        run = Run(config, model_zoo, Workers('device'))
+        trained = {name: array for name, array in run.net.collect_params().items() if array.grad_req != 'null'}
+        before = {name: array.data().asnumpy() for name, array in trained.items()}
+        measure(run)  # four updates
+        after = {name: array.data().asnumpy() for name, array in run.net.collect_params().items()}
+        assert all(np.isfinite(array).all() for array in after.values())
+        assert [name for name, array in before.items() if name.endswith('weight') and (after[name] == array).all()] == []
