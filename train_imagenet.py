@@ -24,7 +24,7 @@ import model_zoo
 from bmx_melius import UserError
 from bmx_melius.distributed import join_workers
 from bmx_melius.distributed.servers import serve
-from bmx_melius.files import check_folder
+from bmx_melius.files.io import check_folder
 from bmx_melius.reporting import LOG, keep_screen_for_warnings, logging_to_screen
 from bmx_melius.training.interruption import STOPPED_AT_ONCE
 from bmx_melius.training.loop import train

@@ -50,7 +50,7 @@ def output_of(*command):
 
 def loops_of(instruction_set, wanted, folder):
     """Yield the inner loops of the functions of a kernel whose names match: the name and lines of assembly language."""
-    source, binary = f'bmx_melius/csrc/kernels/binary/binary_{instruction_set}.cc', folder / f'{instruction_set}.o'
+    source, binary = f'bmx_melius/csrc/kernels/arm/binary_{instruction_set}.cc', folder / f'{instruction_set}.o'
     output_of('aarch64-linux-gnu-g++', *FLAGS, *INSTRUCTION_SETS[instruction_set], '-c', source, '-o', binary)
     code = output_of('aarch64-linux-gnu-objdump', '-dC', '--no-show-raw-insn', binary)
     for function in code.split('\n\n'):

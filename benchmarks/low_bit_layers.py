@@ -19,10 +19,10 @@ from mxnet.gluon import nn
 
 import bmx_melius as bmx
 from bmx_melius.deployment.runtime.packed_files import read_packed
-from bmx_melius.methods.dorefa import DoReFaConv2D
-from bmx_melius.methods.hwgq import HWGQConv2D
-from bmx_melius.methods.lq_net import LQConv2D
-from bmx_melius.methods.syq import SYQConv2D
+from bmx_melius.nn.methods.dorefa import DoReFaConv2D
+from bmx_melius.nn.methods.hwgq import HWGQConv2D
+from bmx_melius.nn.methods.lq_net import LQConv2D
+from bmx_melius.nn.methods.syq import SYQConv2D
 
 LAYERS = {
     'float': lambda channels: nn.Conv2D(channels, 3, padding=1, use_bias=False),

@@ -4,7 +4,7 @@ The networks run alternately in one process, so that other load on the machine a
 times. Run: ``python benchmarks/method_steps.py`` (``--help`` for sizes).
 
 Measured with the defaults below on one core of an EPYC (Zen 4, AVX-512) with other load present, in two runs each, with MXNet's
-broadcasts, PReLU and means (before) and with `bmx_melius.channelwise` and the functions of `bmx_melius.channels` (after):
+broadcasts, PReLU and means (before) and with `bmx_melius.nn.channelwise` and the functions of `bmx_melius.nn.channels` (after):
 
     network                     before        after
     resnet18_bnn                0.91 - 0.99   0.92 - 1.04

@@ -30,7 +30,7 @@ import numpy as np  # noqa: E402
 import PIL.Image  # noqa: E402
 
 from bmx_melius.deployment.runtime.engine import instruction_sets  # noqa: E402
-from bmx_melius.files import replacing  # noqa: E402
+from bmx_melius.files.io import replacing  # noqa: E402
 from bmx_melius.process import processor  # noqa: E402
 
 NETWORKS = {  # name -> what it is

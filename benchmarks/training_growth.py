@@ -5,7 +5,7 @@ memory is compared with that after 200 updates, when memory is planned and all l
 steps.
 
 Measured on two idle cores of a Xeon (Emerald Rapids): 294 MB after 200 updates, 318 MB at the end; 34.4 ms per step after 200
-updates, 34.7 ms at the end. With MXNet's concatenation instead of `bmx_melius.channels.concat` memory grew without bound, by 1 MB per
+updates, 34.7 ms at the end. With MXNet's concatenation instead of `bmx_melius.nn.channels.concat` memory grew without bound, by 1 MB per
 epoch or 11 KB per update.
 
 Run: ``python benchmarks/training_growth.py``.

@@ -9,7 +9,7 @@ Composition of the difference in a step of 1254 ms against 956 ms (batch 8, each
 45 for converting oneDNN's blocked layout to the plain one, 36 for the last addition, 33 + 31 for product and difference, 24 + 24 + 21 for
 absolute value and comparisons, 17 for halving, 15 for converting the bits for the convolution; the weights take about 1 %.
 
-Dense networks now use `bmx_melius.channels.concat`, which does not leak memory. It takes the same time in both networks, 5 to 12 % of a
+Dense networks now use `bmx_melius.nn.channels.concat`, which does not leak memory. It takes the same time in both networks, 5 to 12 % of a
 binary step more than MXNet's concatenation (two cores, batch 8, other load present).
 
 Rejected alternatives, with the ratio of the current form in the same run:

@@ -1,8 +1,9 @@
 """Binary neural networks on stock MXNet 1.9.1 / Gluon: quantizers, layers, optimizer, operation counts, conversion to bit operations.
 
-Importing this package also imports MXNet and registers the optimizer ``radam`` and the operator ``bmx_melius_packed`` with it. If MXNet is
-not installed, or if the environment variable ``BMX_MELIUS_WITHOUT_MXNET=1`` disables its import, only `Session`, which runs packed networks
-without MXNet, and `InputSpec` are available.
+Importing this package does not import MXNet. The names that need it, those of `bmx_melius.with_mxnet`, are loaded when one is first used
+(PEP 562); where MXNet is not installed, or the environment variable ``BMX_MELIUS_WITHOUT_MXNET=1`` forbids to import it, they raise
+ModuleNotFoundError, and only `Session`, which runs packed networks without MXNet, and `InputSpec` are available. Whichever of the two
+packages is imported first, MXNet has the optimizer ``radam`` and the operator ``bmx_melius_packed`` as soon as both are.
 """
 
 import importlib as _importlib
@@ -11,41 +12,58 @@ import os as _os
 import sys as _sys
 import typing as _typing
 
+from . import import_hooks as _import_hooks
 from ._version import __version__
-from .deployment.runtime.session import Session
 from .errors import UserError
-from .preprocessing import InputSpec
 from .process import how_to_install_mxnet as _how_to_install_mxnet
 from .process import ignore_invalid_thread_count as _ignore_invalid_thread_count
-from .process import is_command_line as _is_command_line
 
-__all__ = ['InputSpec', 'Session', 'UserError', '__version__']
+if _typing.TYPE_CHECKING:  # type checkers do not look into __getattr__
+    from .deployment.runtime.session import Session
+    from .vision.preprocessing import InputSpec
+    from .with_mxnet import *  # noqa: F403
+
+_WITHOUT_MXNET = {'Session': '.deployment.runtime.session', 'InputSpec': '.vision.preprocessing'}  # name -> its module
+
+
+def _register_with_mxnet() -> None:
+    from . import optimizers  # noqa: F401  registers RAdam
+    from .deployment.runtime import mxnet_operator
+
+    mxnet_operator.register()
+
 
 if 'mxnet' not in _sys.modules:
     _ignore_invalid_thread_count()
-_installed = _importlib_util.find_spec('mxnet') is not None
+_import_hooks.after_import('mxnet', _register_with_mxnet)
+_import_hooks.add_former_names(
+    {f'{__name__}.{name}': f'{__name__}.nn.{name}' for name in ('channels', 'channelwise', 'layers', 'methods', 'quantizers')}
+)
 
-if _installed and ('mxnet' in _sys.modules or not (_is_command_line() or _os.environ.get('BMX_MELIUS_WITHOUT_MXNET'))):
-    from . import with_mxnet as _with_mxnet
-    from .deployment.runtime import mxnet_operator as _mxnet_operator
-    from .with_mxnet import *  # noqa: F403
 
-    __all__ += _with_mxnet.__all__
+def __getattr__(name: str) -> _typing.Any:
+    if name in _WITHOUT_MXNET:
+        return getattr(_importlib.import_module(_WITHOUT_MXNET[name], __name__), name)
+    installed = _importlib_util.find_spec('mxnet') is not None
+    available = 'mxnet' in _sys.modules or (installed and not _os.environ.get('BMX_MELIUS_WITHOUT_MXNET'))
+    if name == '__all__':
+        names = [*_WITHOUT_MXNET, 'UserError', '__version__']
+        return names + (_importlib.import_module('.with_mxnet', __name__).__all__ if available else [])
+    if not name.startswith('_'):
+        if _importlib_util.find_spec(f'{__name__}.{name}'):
+            return _importlib.import_module(f'{__name__}.{name}')
+        if not available:
+            if installed:
+                why = 'is not imported because BMX_MELIUS_WITHOUT_MXNET is set: unset it, or import mxnet first'
+            else:
+                why = f'is not installed ({_how_to_install_mxnet()})'
+            message = f'bmx_melius.{name} needs MXNet, which {why}; only Session and InputSpec work without MXNet'
+            raise ModuleNotFoundError(message, name='mxnet')
+        public = _importlib.import_module('.with_mxnet', __name__)
+        if name in public.__all__:
+            return getattr(public, name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
-    _mxnet_operator.register()
-elif not _typing.TYPE_CHECKING:  # otherwise type checkers would accept any name
 
-    def __getattr__(name):
-        is_module = _importlib_util.find_spec(f'{__name__}.{name}')  # `from bmx_melius import module` looks for an attribute first
-        if 'mxnet' in _sys.modules and _is_command_line() and not is_module:  # a network of the user (package.module:function)
-            public = _importlib.import_module(f'{__name__}.with_mxnet')
-            if name in public.__all__:
-                return getattr(public, name)
-        if _installed:
-            why = 'is not imported because BMX_MELIUS_WITHOUT_MXNET is set: unset it, or import mxnet first'
-        else:
-            why = f'is not installed ({_how_to_install_mxnet()})'
-        message = f'bmx_melius.{name} needs MXNet, which {why}; only Session and InputSpec work without MXNet'
-        if name.startswith('_') or is_module:
-            raise AttributeError(message)
-        raise ModuleNotFoundError(message, name='mxnet')
+def __dir__() -> _typing.List[str]:
+    return sorted({*globals(), *__getattr__('__all__')})

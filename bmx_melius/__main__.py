@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import importlib
 import importlib.util
 import io
 import os
@@ -90,7 +91,7 @@ Run bmx-melius COMMAND --help for the options of a command.
 def build_parser():
     """Return the parser of all commands; parsed arguments have an attribute `run`, the function `run(arguments, output)` of the command."""
     parser = Parser(prog='bmx-melius', description=_DESCRIPTION, epilog=_EXAMPLES)
-    parser.set_defaults(prepare=_register_operator)  # of commands without MXNet: None
+    parser.set_defaults(prepare=_import_mxnet)  # of commands without MXNet: None
     parser.add_argument('--version', action='version', version=__version__)
     commands = parser.add_subparsers(metavar='COMMAND', required=True)
     for command in _COMMANDS:
@@ -98,12 +99,10 @@ def build_parser():
     return parser
 
 
-def _register_operator():
-    """Register the operator of packed files with MXNet, which `import bmx_melius` does only outside the command line."""
+def _import_mxnet():
+    """Import MXNet where it is installed; commands that need other packages first name the one that is missing."""
     if importlib.util.find_spec('mxnet'):
-        from .deployment.runtime import mxnet_operator
-
-        mxnet_operator.register()
+        importlib.import_module('mxnet')
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Facts about this process: its processor, cores and Python, and whether it is the command line ``bmx-melius``."""
+"""Facts about this process: its processor, cores, Python and number of threads."""
 
 import os
 import platform
@@ -38,24 +38,3 @@ def ignore_invalid_thread_count():
     if not value.strip().isdigit() or int(value) == 0:
         print(f'warning: OMP_NUM_THREADS={value} is ignored: it is not a positive whole number', file=sys.stderr)
         del os.environ['OMP_NUM_THREADS']
-
-
-def is_command_line():
-    """Return whether this process is the command line, which imports MXNet only in the commands that need it.
-
-    Importing MXNet takes two seconds, which would delay ``bmx-melius --help``. In all other programs, importing the package registers its
-    operator and its optimizer with MXNet immediately (docs/deploy.md, Importing).
-    """
-    name = os.path.basename(''.join(sys.argv[:1]))
-    if name == '-m':  # Python is looking for the module that ``python -m`` names, which may be that of another package
-        command = _command()
-        return ('-m', __package__) in zip(command, command[1:])
-    return name == 'bmx-melius' or ''.join(sys.argv[:1]).endswith(os.path.join(os.sep, __package__, '__main__.py'))
-
-
-def _command():
-    """Return the command line of the interpreter, its own options included: Python removes those from `sys.argv`."""
-    if hasattr(sys, 'orig_argv'):  # from Python 3.10 on
-        return sys.orig_argv
-    with open('/proc/self/cmdline', encoding='utf-8', errors='surrogateescape') as file:
-        return file.read().split('\0')

@@ -2,13 +2,13 @@
 
 from .analysis.checking import check
 from .analysis.summary import summary
-from .channels import ChannelShuffle, GroupedConv2D
 from .deployment.convert.conversion import convert, deploy
 from .importers.bmxnet_v2 import load_reference_parameters
-from .layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense
-from .methods.xnor_net import ScaledBinaryConv2D
+from .nn.channels import ChannelShuffle, GroupedConv2D
+from .nn.layers import BinaryConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense
+from .nn.methods.xnor_net import ScaledBinaryConv2D
+from .nn.quantizers import Quantizer, register_quantizer
 from .optimizers import RAdam
-from .quantizers import Quantizer, register_quantizer
 
 __all__ = [
     'BinaryConv2D',

@@ -21,7 +21,7 @@ from bmx_melius.bench.networks import export
 from bmx_melius.bench.peers import mxnet_float, mxnet_packed, session
 from bmx_melius.bench.rows import Row
 from bmx_melius.data.small_images import open_digits
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.vision.preprocessing import InputSpec
 from model_zoo import get_model
 
 matplotlib.use('Agg')

@@ -19,7 +19,7 @@ from study import HERE, Row
 from tqdm import tqdm
 
 from bmx_melius import UserError
-from bmx_melius.files import replacing
+from bmx_melius.files.io import replacing
 from bmx_melius.training.saving.checkpoint_state import LAST
 from bmx_melius.training.saving.stored_checkpoints import read_last
 

@@ -15,8 +15,8 @@ from bmx_melius.bench.comparison import compare
 from bmx_melius.bench.peers import session
 from bmx_melius.bench.rows import Row
 from bmx_melius.data.datasets import DATASETS
-from bmx_melius.exported import Exported
-from bmx_melius.files import sha256, write_json
+from bmx_melius.files.exported import Exported
+from bmx_melius.files.io import sha256, write_json
 from bmx_melius.process import processor
 
 PACKED = 'packed'  # prefix of the packed network in the folder of a row

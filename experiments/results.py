@@ -7,7 +7,7 @@ import statistics
 from matplotlib.figure import Figure
 from scipy import stats
 
-from bmx_melius.files import replacing, write_json
+from bmx_melius.files.io import replacing, write_json
 from bmx_melius.training.recording.flips import ALL
 from bmx_melius.training.saving.stored_checkpoints import read_last
 

@@ -13,7 +13,7 @@ import mxnet as mx
 from mxnet.gluon import nn
 
 from bmx_melius.errors import UserError, last_line
-from bmx_melius.methods.xnor_net import XNORConv2D
+from bmx_melius.nn.methods.xnor_net import XNORConv2D
 
 from .layer_options import NetworkOptions
 from .registry import register

@@ -10,7 +10,7 @@ from typing import Any, Mapping, Optional, Tuple, Type
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius.layers import QConv2D, QDense
+from bmx_melius.nn.layers import QConv2D, QDense
 
 from .registry import register
 from .sized import SizedNetwork

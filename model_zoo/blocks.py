@@ -8,7 +8,7 @@ from typing import Any
 
 from mxnet.gluon import HybridBlock
 
-from bmx_melius.channels import concat
+from bmx_melius.nn.channels import concat
 
 from .layer_options import LayerOptions
 

@@ -15,7 +15,7 @@ from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.errors import UserError
 from bmx_melius.importers.keras import read_keras_layers
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.vision.preprocessing import InputSpec
 
 from . import registry, store
 from .registry import Context

@@ -6,9 +6,9 @@ from typing import Any, Mapping, Optional, Tuple, Type
 from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.errors import UserError
-from bmx_melius.layers import BinaryConv2D
-from bmx_melius.methods.xnor_net import ScaledBinaryConv2D
-from bmx_melius.quantizers import CLIP_THRESHOLD, FULL_PRECISION
+from bmx_melius.nn.layers import BinaryConv2D
+from bmx_melius.nn.methods.xnor_net import ScaledBinaryConv2D
+from bmx_melius.nn.quantizers import CLIP_THRESHOLD, FULL_PRECISION
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ class QuantizerOptions(NetworkOptions):
     activation_bits : int or None
         Bits of the activations: 1 to 16, or 32 for real activations with quantized weights. None: as `bits`.
     activation_method : str or None
-        Quantizer of the activations, see `bmx_melius.quantizers`. None: that of the network for 1 bit, ``round`` for 2 to 16 bits, and
+        Quantizer of the activations, see `bmx_melius.nn.quantizers`. None: that of the network for 1 bit, ``round`` for 2 to 16 bits, and
         ``relu`` for 32 bits.
     weight_quantization : str or None
         Quantizer of the weights. None: that of the network for 1 bit, ``dorefa`` for 2 to 16 bits.

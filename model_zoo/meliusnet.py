@@ -10,8 +10,8 @@ from typing import Any, Optional, Tuple, Union
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius.channels import ChannelShuffle, GroupedConv2D
 from bmx_melius.errors import UserError
+from bmx_melius.nn.channels import ChannelShuffle, GroupedConv2D
 
 from .blocks import BLOCKS
 from .layer_options import QuantizerOptions

@@ -5,7 +5,7 @@ arXiv:1512.03385). The methods differ in the rows of `METHODS`.
 
 To add a method:
 
-1. Write its layers in ``bmx_melius/methods/NAME.py``, with equation, gradient and source.
+1. Write its layers in ``bmx_melius/nn/methods/NAME.py``, with equation, gradient and source.
 2. Write a function ``(place, options) -> HybridBlock`` in `model_zoo.method_units` that composes its *unit*: everything between two
    additions or, with `shortcut_span` 2, half of it. That is the quantized convolution with its normalization, activation and scales in the
    order of the method, from `place.in_channels` to `place.channels` channels with `place.stride`. `Place.binary_conv` creates the
@@ -20,15 +20,15 @@ from typing import Any, Callable, Optional, Tuple, Type
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius.channelwise import PReLU
-from bmx_melius.layers import BinaryConv2D
-from bmx_melius.methods.bwn import BWNConv2D
-from bmx_melius.methods.dorefa import DoReFaConv2D
-from bmx_melius.methods.group_net import BASES, GroupSum, SoftGate
-from bmx_melius.methods.hwgq import HWGQConv2D
-from bmx_melius.methods.lq_net import LQConv2D
-from bmx_melius.methods.reactnet import RPReLU
-from bmx_melius.methods.ttq import TTQConv2D
+from bmx_melius.nn.channelwise import PReLU
+from bmx_melius.nn.layers import BinaryConv2D
+from bmx_melius.nn.methods.bwn import BWNConv2D
+from bmx_melius.nn.methods.dorefa import DoReFaConv2D
+from bmx_melius.nn.methods.group_net import BASES, GroupSum, SoftGate
+from bmx_melius.nn.methods.hwgq import HWGQConv2D
+from bmx_melius.nn.methods.lq_net import LQConv2D
+from bmx_melius.nn.methods.reactnet import RPReLU
+from bmx_melius.nn.methods.ttq import TTQConv2D
 
 from . import method_units as units
 from .method_units import Options, Place, SizedOptions, chain
@@ -86,7 +86,7 @@ class Method:
 
 
 class GroupBlock(HybridBlock):
-    """BASES residual blocks and their sum, connected to those of the block before by a soft gate (`bmx_melius.methods.group_net`).
+    """BASES residual blocks and their sum, connected to those of the block before by a soft gate (`bmx_melius.nn.methods.group_net`).
 
     Parameters
     ----------

@@ -10,17 +10,17 @@ from typing import Any, Callable, Mapping, Optional, Type
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius.channelwise import PReLU, Scale, Shift
-from bmx_melius.layers import BinaryConv2D, QActivation
-from bmx_melius.methods.abc_net import ABCConv2D
-from bmx_melius.methods.bireal_net import BIREAL_CONVOLUTION
-from bmx_melius.methods.cbcn import CirculantConv2D
-from bmx_melius.methods.group_net import GROUP_NET_CONVOLUTION
-from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
-from bmx_melius.methods.syq import SYQConv2D
-from bmx_melius.methods.xnor_net import XNORConv2D
-from bmx_melius.methods.xnor_net_plus import LearnedScale
-from bmx_melius.quantizers import FULL_PRECISION
+from bmx_melius.nn.channelwise import PReLU, Scale, Shift
+from bmx_melius.nn.layers import BinaryConv2D, QActivation
+from bmx_melius.nn.methods.abc_net import ABCConv2D
+from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
+from bmx_melius.nn.methods.cbcn import CirculantConv2D
+from bmx_melius.nn.methods.group_net import GROUP_NET_CONVOLUTION
+from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
+from bmx_melius.nn.methods.syq import SYQConv2D
+from bmx_melius.nn.methods.xnor_net import XNORConv2D
+from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
+from bmx_melius.nn.quantizers import FULL_PRECISION
 
 from .layer_options import NetworkOptions
 from .padding import padded
@@ -159,7 +159,7 @@ def hard_tanh(channels: int = 0) -> HybridBlock:
 
 
 def bnn_convolution(place: Place, options: Options) -> HybridBlock:
-    """Return sign and convolution (`bmx_melius.methods.bnn`). The gradient of sign includes that of the hard tanh before it.
+    """Return sign and convolution (`bmx_melius.nn.methods.bnn`). The gradient of sign includes that of the hard tanh before it.
 
     Weight decay applies to all weights, as in the authors' ResNet. With ``bits=32`` the hard tanh takes the place of sign.
     """
@@ -178,32 +178,32 @@ def norm_and_hard_tanh(place: Place, options: Options) -> Optional[HybridBlock]:
 
 
 def xnor_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign and scaled convolution (`bmx_melius.methods.xnor_net`; its figure 3)."""
+    """Return BN, sign and scaled convolution (`bmx_melius.nn.methods.xnor_net`; its figure 3)."""
     return chain(options.norm(), place.binary_conv(options, XNORConv2D))
 
 
 def xnor_plus_unit(place: Place, options: SizedOptions) -> HybridBlock:
-    """Return the unit of XNOR-Net with learned scales for channels, rows and columns (`bmx_melius.methods.xnor_net_plus`)."""
+    """Return the unit of XNOR-Net with learned scales for channels, rows and columns (`bmx_melius.nn.methods.xnor_net_plus`)."""
     size = -(-options.input_size // place.total_stride)
     conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
     return chain(options.norm(), conv, LearnedScale(place.channels, size, place.initial_scale(options)))
 
 
 def strong_baseline_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign, convolution, learned scale and PReLU (`bmx_melius.methods.real_to_binary`)."""
+    """Return BN, sign, convolution, learned scale and PReLU (`bmx_melius.nn.methods.real_to_binary`)."""
     conv = place.binary_conv(options, no_offset=True, weight_threshold=1)
     return chain(options.norm(), conv, Scale(place.channels, place.initial_scale(options)), PReLU(place.channels))
 
 
 def real_to_binary_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign, convolution, gate and PReLU (`bmx_melius.methods.real_to_binary`). With ``bits=32`` tanh takes the place of sign."""
+    """Return BN, sign, convolution, gate and PReLU (`bmx_melius.nn.methods.real_to_binary`). With ``bits=32`` tanh replaces sign."""
     method = 'tanh' if options.bits == FULL_PRECISION else 'sign'
     conv = place.binary_conv(options, GatedBinaryConv2D, weight_threshold=1, activation_method=method)
     return chain(options.norm(), conv, PReLU(place.channels))
 
 
 def reactnet_unit(place: Place, options: Options) -> HybridBlock:
-    """Return RSign, convolution and BN (`bmx_melius.methods.reactnet`); RPReLU follows the addition."""
+    """Return RSign, convolution and BN (`bmx_melius.nn.methods.reactnet`); RPReLU follows the addition."""
     return chain(Shift(place.in_channels), place.binary_conv(options, **BIREAL_CONVOLUTION), options.norm())
 
 
@@ -235,23 +235,23 @@ def normalized_unit(layer: Type[BinaryConv2D], norm: Optional[Mapping[str, Any]]
 
 
 def syq_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN and convolution with 2-bit activations and scaled binary weights (`bmx_melius.methods.syq`)."""
+    """Return BN and convolution with 2-bit activations and scaled binary weights (`bmx_melius.nn.methods.syq`)."""
     return chain(options.norm(), place.binary_conv(options, SYQConv2D, initial_scale=place.initial_scale(options)))
 
 
 def group_net_convolution(place: Place, options: Options) -> HybridBlock:
-    """Return sign and scaled convolution (`bmx_melius.methods.group_net`). With ``bits=32`` tanh takes the place of sign."""
+    """Return sign and scaled convolution (`bmx_melius.nn.methods.group_net`). With ``bits=32`` tanh takes the place of sign."""
     method = 'tanh' if options.bits == FULL_PRECISION else 'approx_sign'
     return place.binary_conv(options, activation_method=method, **GROUP_NET_CONVOLUTION)
 
 
 def group_net_unit(place: Place, options: Options) -> HybridBlock:
-    """Return sign, convolution, ReLU and BN (`bmx_melius.methods.group_net`)."""
+    """Return sign, convolution, ReLU and BN (`bmx_melius.nn.methods.group_net`)."""
     return chain(group_net_convolution(place, options), nn.Activation('relu'), options.norm())
 
 
 def circulant_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign and convolution with circulant filters (`bmx_melius.methods.cbcn`); PReLU follows the addition."""
+    """Return BN, sign and convolution with circulant filters (`bmx_melius.nn.methods.cbcn`); PReLU follows the addition."""
     return chain(options.norm(), place.binary_conv(options, CirculantConv2D))
 
 

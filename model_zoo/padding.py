@@ -14,8 +14,8 @@ from typing import Any, Callable
 import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius.channels import concat
 from bmx_melius.errors import UserError
+from bmx_melius.nn.channels import concat
 
 
 class DropFirst(HybridBlock):

@@ -10,7 +10,7 @@ import mxnet as mx
 from mxnet.gluon import HybridBlock
 
 from bmx_melius.errors import UserError, did_you_mean
-from bmx_melius.fine_tuning import load_weights
+from bmx_melius.nn.fine_tuning import load_weights
 from bmx_melius.reporting import LOG
 
 from .user_functions import build, find_function, is_path

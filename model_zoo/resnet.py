@@ -1,7 +1,7 @@
 """Residual binary networks: ResNetE, Bi-Real Net, and the other residual networks of BMXNet-v2.
 
 ResNetE: Bethge et al. 2019, *Back to Simplicity: How to Train Accurate BNNs from Scratch?*, arXiv:1906.08637, section 3.
-Bi-Real Net: Liu et al. 2018, arXiv:1808.00278, layers in `bmx_melius.methods.bireal_net`. The shortcuts form a float map, to which each
+Bi-Real Net: Liu et al. 2018, arXiv:1808.00278, layers in `bmx_melius.nn.methods.bireal_net`. The shortcuts form a float map, to which each
 layer adds; binary convolutions use its signs.
 Networks of BMXNet-v2: github.com/hpi-xnor/BMXNet-v2-examples, binary_models/resnet.py, resnet_e.py and binet.py.
 """
@@ -12,10 +12,10 @@ from typing import Any, Mapping, Optional, Tuple, Type
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius.channels import GroupedConv2D
 from bmx_melius.errors import UserError
-from bmx_melius.layers import QConv2D
-from bmx_melius.methods.bireal_net import BIREAL_CONVOLUTION
+from bmx_melius.nn.channels import GroupedConv2D
+from bmx_melius.nn.layers import QConv2D
+from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
 
 from .layer_options import QuantizerOptions
 from .padding import padded, padded_features

@@ -9,8 +9,8 @@ from typing import Any, Callable, Dict, Optional
 
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius.channels import GroupedConv2D
 from bmx_melius.errors import UserError
+from bmx_melius.nn.channels import GroupedConv2D
 
 from .layer_options import NetworkOptions
 from .padding import padded

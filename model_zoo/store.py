@@ -14,7 +14,7 @@ import urllib.request
 from tqdm import tqdm
 
 from bmx_melius.errors import UserError
-from bmx_melius.files import replacing, sha256
+from bmx_melius.files.io import replacing, sha256
 
 _TIMEOUT = 60  # seconds without data
 _CHUNK = 1 << 20

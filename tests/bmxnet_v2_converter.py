@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon import HybridBlock, nn
 
-from bmx_melius.container import read_parameters, write_parameters
+from bmx_melius.files.parameters import read_parameters, write_parameters
 
 
 def _det_sign(x):

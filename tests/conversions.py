@@ -7,8 +7,8 @@ import pytest
 from small_networks import small_network
 
 import bmx_melius as bmx
-from bmx_melius.container import read_parameters
 from bmx_melius.deployment.program.program import Program
+from bmx_melius.files.parameters import read_parameters
 
 
 @pytest.fixture

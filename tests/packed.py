@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 
-from bmx_melius.container import write_parameters
 from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value
 from bmx_melius.deployment.program.packed_operator import NAME, operator_attributes
 from bmx_melius.deployment.program.program import Program
+from bmx_melius.files.parameters import write_parameters
 
 
 def geometry(kernel=1, stride=1, pad=0):

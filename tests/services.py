@@ -13,11 +13,11 @@ import PIL.Image
 import pytest
 from packed import make_program, write_packed
 
-from bmx_melius.preprocessing import InputSpec
 from bmx_melius.serving.endpoints import Service
 from bmx_melius.serving.served_network import ServedNetwork, load_networks
 from bmx_melius.serving.service_limits import Limits
 from bmx_melius.serving.web_server import WebServer, listen
+from bmx_melius.vision.preprocessing import InputSpec
 
 _SECONDS = 60  # to wait for the service, which takes longer only if it fails
 NAMES = [f'class {letter}' for letter in 'abcdefg']

@@ -14,7 +14,7 @@ from bmx_melius.data.image_source import ImageSource, TrainingImages
 from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
 from bmx_melius.data.source import Batching
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.vision.preprocessing import InputSpec
 
 KINDS = ('records', 'folders')
 SAMPLES = 1200

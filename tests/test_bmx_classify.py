@@ -19,7 +19,7 @@ from mxnet.gluon import nn
 from packed import make_program, write_packed
 
 import bmx_melius as bmx
-from bmx_melius import pixels
+from bmx_melius.vision import pixels
 
 pytestmark = only_test_c
 

@@ -11,11 +11,11 @@ from channel_images import CHANNELS, TIFF_FILES, make_folders, make_image, npy, 
 from training_runs import TINY, error_of, train
 
 import bmx_melius as bmx
-from bmx_melius.channel_files import MAX_CHANNELS, npy_pixels, tiff_pixels
-from bmx_melius.container import read_arrays
 from bmx_melius.data.folders import open_folders
 from bmx_melius.errors import UserError
-from bmx_melius.pixels import decode
+from bmx_melius.files.parameters import read_arrays
+from bmx_melius.vision.channel_files import MAX_CHANNELS, npy_pixels, tiff_pixels
+from bmx_melius.vision.pixels import decode
 
 FLAGS = [*TINY, '--input-size', '16', '--batch-size', '8', '--num-epochs', '1', '--channels', CHANNELS, '-j', '0', '--log-interval', '0']
 

@@ -11,10 +11,10 @@ from small_networks import sequence
 import bmx_melius as bmx
 from bmx_melius.analysis import counting, drawing
 from bmx_melius.analysis.graph import Graph
-from bmx_melius.channels import BATCH, CHANNELS, POSITIONS, mean, repeated, repeated_per_channel
-from bmx_melius.channelwise import PReLU, Scale, Shift
 from bmx_melius.deployment.runtime.packed_files import read_packed
-from bmx_melius.methods.xnor_net import XNORConv2D
+from bmx_melius.nn.channels import BATCH, CHANNELS, POSITIONS, mean, repeated, repeated_per_channel
+from bmx_melius.nn.channelwise import PReLU, Scale, Shift
+from bmx_melius.nn.methods.xnor_net import XNORConv2D
 from model_zoo import get_model
 from model_zoo.method_resnets import METHODS
 

@@ -13,7 +13,7 @@ from packed import make_program, write_packed
 
 import bmx_melius as bmx
 from bmx_melius.deployment.runtime import engine
-from bmx_melius.exported import Exported
+from bmx_melius.files.exported import Exported
 
 SPEC = bmx.InputSpec(size=8, resize=9, mean=(120, 110, 100), std=(60, 50, 40))
 NAMES = ['ant', 'bee', 'cat']

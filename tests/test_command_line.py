@@ -20,7 +20,7 @@ import model_zoo
 from bmx_melius import BinaryConv2D, convert
 from bmx_melius.__main__ import build_parser, main
 from bmx_melius.analysis.summary import summary
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.vision.preprocessing import InputSpec
 
 COMMAND = [sys.executable, '-m', 'bmx_melius']
 SPEC = InputSpec(size=24, resize=28)

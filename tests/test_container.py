@@ -6,8 +6,8 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.errors import UserError
+from bmx_melius.files.parameters import read_parameters, write_parameters
 
 DTYPES = ('float32', 'float64', 'float16', 'uint8', 'int32', 'int8', 'int64')
 

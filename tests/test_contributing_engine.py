@@ -14,7 +14,7 @@ USE_OPERATION = (
     + """
 import json
 from mxnet.gluon import nn
-from bmx_melius.container import read_parameters
+from bmx_melius.files.parameters import read_parameters
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
 

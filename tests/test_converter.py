@@ -14,9 +14,8 @@ from mxnet.gluon import HybridBlock, nn
 from small_networks import initialized, sequence
 
 import bmx_melius as bmx
-from bmx_melius import UserError, quantizers
+from bmx_melius import UserError
 from bmx_melius.analysis.graph import load_symbol
-from bmx_melius.container import read_arrays
 from bmx_melius.deployment.convert.batch_norms import FoldedBatchNorms
 from bmx_melius.deployment.convert.lowering import lower
 from bmx_melius.deployment.convert.partition import divide
@@ -24,7 +23,9 @@ from bmx_melius.deployment.convert.traced_network import Network
 from bmx_melius.deployment.convert.verification import verify
 from bmx_melius.deployment.program.packed_operator import NAME
 from bmx_melius.deployment.runtime import engine
-from bmx_melius.methods.bwn import BWNConv2D
+from bmx_melius.files.parameters import read_arrays
+from bmx_melius.nn import quantizers
+from bmx_melius.nn.methods.bwn import BWNConv2D
 
 pytest_plugins = ['conversions']  # its fixtures
 

@@ -12,9 +12,9 @@ import bmx_melius as bmx
 from bmx_melius import UserError
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.runtime.packed_files import read_packed
-from bmx_melius.methods.hwgq import HWGQConv2D
-from bmx_melius.methods.lq_net import LQActivation, LQConv2D
-from bmx_melius.methods.syq import SYQConv2D
+from bmx_melius.nn.methods.hwgq import HWGQConv2D
+from bmx_melius.nn.methods.lq_net import LQActivation, LQConv2D
+from bmx_melius.nn.methods.syq import SYQConv2D
 
 CHANNELS, SIZE = 32, 8
 SHAPE = (2, CHANNELS, SIZE, SIZE)

@@ -14,7 +14,7 @@ from small_networks import initialized, sequence, small_network
 
 import bmx_melius as bmx
 from bmx_melius import UserError
-from bmx_melius.container import read_parameters, write_parameters
+from bmx_melius.files.parameters import read_parameters, write_parameters
 
 
 @pytest.fixture

@@ -18,12 +18,13 @@ from reference_network import read_reference_network
 from small_networks import initialized
 
 import bmx_melius as bmx
-from bmx_melius import UserError, marks
+from bmx_melius import UserError
 from bmx_melius.analysis.graph import load_symbol
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Value
 from bmx_melius.deployment.program.packed_operator import NAME
 from bmx_melius.deployment.program.program import Program
+from bmx_melius.nn import marks
 from model_zoo import get_model, takes_option
 from model_zoo.method_resnets import MethodResNet
 from model_zoo.quicknet import QuickNet

@@ -18,7 +18,7 @@ from bmx_melius.data.records import RecordFile, read_class_names
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.data.source import Batching
 from bmx_melius.errors import DataError, UserError
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.vision.preprocessing import InputSpec
 
 PLAIN = InputSpec(size=8, resize=8, mean=(0, 0, 0), std=(1, 1, 1))
 MIRROR_ONLY = Augmentation(mirror=True)

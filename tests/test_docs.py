@@ -89,7 +89,7 @@ def documented():
 
 def test_each_public_name_is_in_the_api_reference():
     public = {f'{package.__name__}.{name}' for package in (bmx_melius, model_zoo) for name in package.__all__}
-    methods = {f'bmx_melius.methods.{path.stem}' for path in (ROOT / 'bmx_melius' / 'methods').glob('[a-z]*.py')}
+    methods = {f'bmx_melius.nn.methods.{path.stem}' for path in (ROOT / 'bmx_melius' / 'nn' / 'methods').glob('[a-z]*.py')}
     assert (public | methods) - {'bmx_melius.__version__'} <= set(documented())
 
 

@@ -11,11 +11,11 @@ from mxnet.gluon import nn
 
 import bmx_melius
 import model_zoo
-from bmx_melius import channelwise, methods, quantizers
-from bmx_melius.methods import group_net, lq_net
+from bmx_melius.nn import channelwise, methods, quantizers
+from bmx_melius.nn.methods import group_net, lq_net
 
 PUBLIC = {f'{package.__name__}.{name}': getattr(package, name) for package in (bmx_melius, model_zoo) for name in package.__all__}
-PUBLIC['bmx_melius.quantizers.quantize'] = quantizers.quantize
+PUBLIC['bmx_melius.nn.quantizers.quantize'] = quantizers.quantize
 METHODS = {  # of public classes of this project, which also have examples or need none: what MXNet calls, and one-line accessors
     f'{name}.{method}': value
     for name, public in PUBLIC.items()
@@ -25,14 +25,14 @@ METHODS = {  # of public classes of this project, which also have examples or ne
 }
 OF_METHODS = {  # layers and functions of other binary methods, which the package does not list: with a docstring for users
     f'{module.__name__}.{name}': value
-    for module in (importlib.import_module(found.name) for found in pkgutil.iter_modules(methods.__path__, 'bmx_melius.methods.'))
+    for module in (importlib.import_module(found.name) for found in pkgutil.iter_modules(methods.__path__, 'bmx_melius.nn.methods.'))
     for name, value in vars(module).items()
     if inspect.isclass(value) and value.__module__ == module.__name__ and name.endswith(('Conv2D', 'RPReLU', 'LQActivation'))
 }
 EXAMPLES = {**PUBLIC, **METHODS, **OF_METHODS}
-EXAMPLES.update({f'bmx_melius.channelwise.{name}': getattr(channelwise, name) for name in ('Scale', 'Shift', 'PReLU')})
-EXAMPLES.update({f'bmx_melius.methods.group_net.{name}': getattr(group_net, name) for name in ('GroupSum', 'SoftGate')})
-EXAMPLES['bmx_melius.methods.lq_net.update_bases'] = lq_net.update_bases
+EXAMPLES.update({f'bmx_melius.nn.channelwise.{name}': getattr(channelwise, name) for name in ('Scale', 'Shift', 'PReLU')})
+EXAMPLES.update({f'bmx_melius.nn.methods.group_net.{name}': getattr(group_net, name) for name in ('GroupSum', 'SoftGate')})
+EXAMPLES['bmx_melius.nn.methods.lq_net.update_bases'] = lq_net.update_bases
 
 CALLABLE = [name for name, value in PUBLIC.items() if callable(value) and value is not bmx_melius.UserError]
 FILES = {'model_zoo.from_larq': 'meliusnet22_file', 'model_zoo.load_larq_parameters': 'meliusnet22_file'}  # fixtures
@@ -84,5 +84,5 @@ def test_arguments_have_names_and_types_except_those_that_mxnet_defines(name):
 @pytest.mark.parametrize('package', [bmx_melius, model_zoo])
 def test_a_package_lists_all_its_public_names(package):
     assert sorted(set(package.__all__)) == sorted(package.__all__) and all(hasattr(package, name) for name in package.__all__)
-    offered = {name for name, value in vars(package).items() if not name.startswith('_') and not inspect.ismodule(value)}
+    offered = {name for name in dir(package) if not name.startswith('_') and not inspect.ismodule(getattr(package, name))}
     assert offered == {name for name in package.__all__ if not name.startswith('_')}

@@ -16,12 +16,12 @@ from random_programs import some_program
 from reference_network import read_reference_network
 
 from bmx_melius import load_reference_parameters
-from bmx_melius.container import read_parameters
 from bmx_melius.deployment.convert.conversion import convert
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_KIND, Operation, ProgramError, Value
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
+from bmx_melius.files.parameters import read_parameters
 from model_zoo import get_model
 
 pytest_plugins = ['engines']  # its fixtures

@@ -16,7 +16,7 @@ import bmx_melius.__main__
 import model_zoo
 from bmx_melius.arithmetic import seed_for
 from bmx_melius.data.small_images import open_digits
-from bmx_melius.methods.benn import boost
+from bmx_melius.nn.methods.benn import boost
 from bmx_melius.training import loop
 from bmx_melius.training.series.ensembles import EnsembleTraining
 from bmx_melius.training.series.run_series import parse_series

@@ -16,7 +16,7 @@ from bmx_melius.data.data_config import DataConfig
 from bmx_melius.data.image_source import ImageSource, TrainingImages
 from bmx_melius.data.opening import open_source
 from bmx_melius.data.source import Batching
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.vision.preprocessing import InputSpec
 from model_zoo import get_model
 
 pytest_plugins = ['training_runs']  # its fixtures

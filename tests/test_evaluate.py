@@ -28,7 +28,7 @@ from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.data.source import Batching
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.vision.preprocessing import InputSpec
 from model_zoo import get_model
 
 DIGITS = DATASETS['digits'].input

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from bmx_melius import UserError
-from bmx_melius.files import remove_leftovers, replacing, require_writable
+from bmx_melius.files.io import remove_leftovers, replacing, require_writable
 
 
 def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path):
@@ -67,7 +67,7 @@ def test_threads_that_write_files_do_not_change_the_permissions_of_later_files(t
 def test_only_temporary_files_of_killed_processes_are_removed(tmp_path):
     program = f"""
 import os, signal
-from bmx_melius.files import replacing, scratch_folder
+from bmx_melius.files.io import replacing, scratch_folder
 with replacing({str(tmp_path / 'a.txt')!r}), scratch_folder({str(tmp_path)!r}) as scratch:
     open(os.path.join(scratch, 'b.txt'), 'w').close()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -19,8 +19,8 @@ from bmx_melius import InputSpec, UserError
 from bmx_melius.data.imagenet import identifier, imagenet_classes, with_words
 from bmx_melius.data.labelled_images import LabelledImages
 from bmx_melius.distributed.workers import Workers
-from bmx_melius.fine_tuning import Loaded, freeze, is_frozen, load_weights
-from bmx_melius.methods.updates import finish_update
+from bmx_melius.nn.fine_tuning import Loaded, freeze, is_frozen, load_weights
+from bmx_melius.nn.methods.updates import finish_update
 from bmx_melius.training.initial_weights import load_initial_weights
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.options.parsing import parse_flags

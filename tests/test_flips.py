@@ -10,7 +10,7 @@ from training_runs import OPTIONS, TINY, train_apart, train_until
 
 import bmx_melius as bmx
 from bmx_melius.errors import UserError
-from bmx_melius.quantizers import sign
+from bmx_melius.nn.quantizers import sign
 from bmx_melius.training.recording import plots
 from bmx_melius.training.recording.flips import ALL, PERCENTILES, STATISTICS, FlipCounter, binary_weights
 from model_zoo import get_model

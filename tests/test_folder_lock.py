@@ -15,12 +15,12 @@ from forked_program import ForkedProgram
 from training_runs import TINY, assert_same_end, error_of, train, train_apart
 
 from bmx_melius.errors import UserError
-from bmx_melius.folder_lock import FILE, locked
+from bmx_melius.files.folder_lock import FILE, locked
 from bmx_melius.training import run as run_module
 
 HOLDER = """
 import sys
-from bmx_melius.folder_lock import locked
+from bmx_melius.files.folder_lock import locked
 with locked(sys.argv[1]):
     print('locked', flush=True)
     sys.stdin.read()

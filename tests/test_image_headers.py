@@ -11,8 +11,8 @@ import pytest
 from hostile_images import huge_webp, with_scans
 
 from bmx_melius.errors import UserError
-from bmx_melius.image_headers import MAX_SCANS, jpeg_scans, require_affordable, webp_size
-from bmx_melius.pixels import MAX_PIXELS, decode
+from bmx_melius.vision.image_headers import MAX_SCANS, jpeg_scans, require_affordable, webp_size
+from bmx_melius.vision.pixels import MAX_PIXELS, decode
 
 needs_webp = pytest.mark.skipif(not PIL.features.check('webp'), reason='Pillow without WebP')
 

@@ -16,8 +16,8 @@ from mxnet.gluon.contrib.nn import HybridConcurrent, Identity
 from reference_network import read_reference_network
 
 import bmx_melius
-from bmx_melius.container import read_parameters, write_parameters
-from bmx_melius.exported import Exported
+from bmx_melius.files.exported import Exported
+from bmx_melius.files.parameters import read_parameters, write_parameters
 from bmx_melius.importers.bmxnet_v2 import reference_options
 from model_zoo import get_model
 

@@ -6,7 +6,7 @@ import pytest
 from converted_pairs import LENET, LENET_SHAPE, WEIGHT, convolution, dense, edit, read, run, write_pair
 
 from bmx_melius import UserError
-from bmx_melius.container import read_parameters, write_parameters
+from bmx_melius.files.parameters import read_parameters, write_parameters
 from bmx_melius.importers.bmxnet_v2_converted import read_converted
 
 GAMMA = 'arg:net_batchnorm0_gamma'  # of the networks of `write_pair`

@@ -14,9 +14,9 @@ from mxnet import autograd, nd
 from mxnet.gluon import nn
 
 from bmx_melius import BinaryConv2D, ChannelShuffle, GroupedConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
-from bmx_melius.channels import concat
-from bmx_melius.marks import read_marks
-from bmx_melius.quantizers import QUANTIZERS
+from bmx_melius.nn.channels import concat
+from bmx_melius.nn.marks import read_marks
+from bmx_melius.nn.quantizers import QUANTIZERS
 
 DATA = Path(__file__).parent / 'data'
 ARRAYS = np.load(DATA / 'layers.npz')

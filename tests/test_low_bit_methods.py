@@ -9,14 +9,14 @@ from training_runs import train
 
 import bmx_melius as bmx
 from bmx_melius import UserError
-from bmx_melius.methods.bwn import BWNConv2D
-from bmx_melius.methods.dorefa import DoReFaConv2D
-from bmx_melius.methods.hwgq import HWGQConv2D
-from bmx_melius.methods.lq_net import LQActivation, LQConv2D, LQWeights, best_basis, update_bases
-from bmx_melius.methods.syq import SYQConv2D
-from bmx_melius.methods.ttq import TTQConv2D
-from bmx_melius.methods.updates import finish_update
-from bmx_melius.quantizers import quantize
+from bmx_melius.nn.methods.bwn import BWNConv2D
+from bmx_melius.nn.methods.dorefa import DoReFaConv2D
+from bmx_melius.nn.methods.hwgq import HWGQConv2D
+from bmx_melius.nn.methods.lq_net import LQActivation, LQConv2D, LQWeights, best_basis, update_bases
+from bmx_melius.nn.methods.syq import SYQConv2D
+from bmx_melius.nn.methods.ttq import TTQConv2D
+from bmx_melius.nn.methods.updates import finish_update
+from bmx_melius.nn.quantizers import quantize
 from model_zoo import get_model
 
 S = 0.538  # HWGQ: distance of the levels

@@ -12,13 +12,13 @@ from mxnet.gluon import nn
 
 import bmx_melius as bmx
 from bmx_melius import BinaryConv2D, QActivation, QConv2D, UserError
-from bmx_melius.channelwise import Shift
-from bmx_melius.methods.bnn import clip_latent_weights
-from bmx_melius.methods.reactnet import RPReLU
-from bmx_melius.methods.real_to_binary import GatedBinaryConv2D
-from bmx_melius.methods.updates import finish_update
-from bmx_melius.methods.xnor_net import ScaledBinaryConv2D, XNORConv2D
-from bmx_melius.methods.xnor_net_plus import LearnedScale
+from bmx_melius.nn.channelwise import Shift
+from bmx_melius.nn.methods.bnn import clip_latent_weights
+from bmx_melius.nn.methods.reactnet import RPReLU
+from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
+from bmx_melius.nn.methods.updates import finish_update
+from bmx_melius.nn.methods.xnor_net import ScaledBinaryConv2D, XNORConv2D
+from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
 from bmx_melius.training.loop import update
 from model_zoo import get_model
 from model_zoo.method_resnets import METHODS, Architecture, Method, MethodResNet

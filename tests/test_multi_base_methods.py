@@ -9,9 +9,9 @@ from mxnet.gluon import nn
 
 import bmx_melius as bmx
 from bmx_melius import QActivation, UserError
-from bmx_melius.methods.abc_net import RIDGE, SHIFTS, ABCConv2D, scales
-from bmx_melius.methods.cbcn import CirculantConv2D
-from bmx_melius.methods.group_net import BASES, GroupSum, SoftGate
+from bmx_melius.nn.methods.abc_net import RIDGE, SHIFTS, ABCConv2D, scales
+from bmx_melius.nn.methods.cbcn import CirculantConv2D
+from bmx_melius.nn.methods.group_net import BASES, GroupSum, SoftGate
 from model_zoo import get_model
 from model_zoo.ensemble import MEMBERS
 

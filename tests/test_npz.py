@@ -7,9 +7,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from bmx_melius import npz
 from bmx_melius.errors import UserError
-from bmx_melius.npz import read_npz
+from bmx_melius.files import npz
+from bmx_melius.files.npz import read_npz
 
 
 @pytest.mark.parametrize('save', [np.savez, np.savez_compressed])

@@ -220,7 +220,7 @@ SCRIPT = """
 import mxnet as mx
 import numpy as np
 import bmx_melius as bmx
-from bmx_melius.quantizers import BINARY, cancel_gradient, sign
+from bmx_melius.nn.quantizers import BINARY, cancel_gradient, sign
 
 def cosine_surrogate(F, x, threshold, scale):
     return F.sin(cancel_gradient(F, x, threshold)) * scale

@@ -13,7 +13,7 @@ from training_runs import error_of, train
 import model_zoo
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
-from bmx_melius.layers import QDense
+from bmx_melius.nn.layers import QDense
 from bmx_melius.optimizers import BinarySplit
 from bmx_melius.training import loop
 from bmx_melius.training.optimization import make_trainer

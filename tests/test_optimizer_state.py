@@ -10,8 +10,8 @@ import pytest
 from checkpointed_runs import OLD, make, step, weights
 from mxnet import autograd, gluon
 
-from bmx_melius.container import read_parameters, write_parameters
 from bmx_melius.errors import UserError
+from bmx_melius.files.parameters import read_parameters, write_parameters
 from bmx_melius.training.saving import pickled_states
 from bmx_melius.training.saving.optimizer_state import load_optimizer, save_optimizer
 

@@ -21,7 +21,7 @@ from bmx_melius.data.im2rec import list_images
 from bmx_melius.data.record_source import RecordSource
 from bmx_melius.data.records import RecordFile
 from bmx_melius.data.source import Batching
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.vision.preprocessing import InputSpec
 
 NAMES = [f'class{label}' for label in range(CLASSES)]
 

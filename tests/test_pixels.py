@@ -17,10 +17,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from images import encode, turned
 
-from bmx_melius import pixels
 from bmx_melius.data.mxnet_decoder import as_decoded_alike, decodes_alike
 from bmx_melius.errors import UserError
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.vision import pixels
+from bmx_melius.vision.preprocessing import InputSpec
 
 LENGTH = st.integers(1, 90)
 

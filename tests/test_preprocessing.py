@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bmx_melius.errors import UserError
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.vision.preprocessing import InputSpec
 
 
 def make_image(path, height, width, channels=3, seed=0):

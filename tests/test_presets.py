@@ -15,7 +15,7 @@ import train_imagenet
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
-from bmx_melius.layers import QDense
+from bmx_melius.nn.layers import QDense
 from bmx_melius.training.loop import measure
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.options.parsing import parse_flags

@@ -8,7 +8,7 @@ from mxnet import autograd, nd
 from mxnet.gluon import nn
 
 from bmx_melius import BinaryConv2D, QActivation, QConv2D, UserError
-from bmx_melius.quantizers import QUANTIZERS, quantize, quantize_in_parts, register_quantizer, rounds_to_sign
+from bmx_melius.nn.quantizers import QUANTIZERS, quantize, quantize_in_parts, register_quantizer, rounds_to_sign
 
 
 @pytest.mark.parametrize('bits', [2, 4])

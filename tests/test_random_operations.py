@@ -16,9 +16,9 @@ from bmx_melius.data.random_operations import ERASED_AREA, ERASED_ASPECT, MOST_M
 from bmx_melius.data.record_source import RecordImageSource
 from bmx_melius.data.source import Batching
 from bmx_melius.errors import UserError
-from bmx_melius.preprocessing import InputSpec
 from bmx_melius.training.objective import CutMix, Objective
 from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.vision.preprocessing import InputSpec
 
 IMAGE = np.random.RandomState(0).randint(0, 200, (20, 26, 3)).astype(np.uint8)
 LUMA = np.array([0.299, 0.587, 0.114])

@@ -23,7 +23,7 @@ from training_runs import (
     train_until,
 )
 
-from bmx_melius.npz import read_npz
+from bmx_melius.files.npz import read_npz
 from bmx_melius.training.saving.checkpoint_state import read_state, write_state
 
 pytest_plugins = ['training_runs']  # its fixtures

@@ -37,8 +37,8 @@ def test_a_program_can_run_sessions_without_importing_an_installed_mxnet(prefix)
         'import numpy as np, bmx_melius as bmx\n'
         'print([output.shape for output in bmx.Session(sys.argv[1])(np.zeros((2, 5, 8, 6), np.float32))])\n'
         'try:\n    bmx.QConv2D\nexcept ImportError as error:\n    print(error)\n'
-        "assert not hasattr(bmx, 'layers') and 'mxnet' not in sys.modules\n"
-        'from bmx_melius import marks, quantizers\n',
+        "assert 'mxnet' not in sys.modules\n"
+        'from bmx_melius.nn import marks, quantizers\n',
         prefix,
     )
     shapes, error = printed.splitlines()
@@ -64,7 +64,6 @@ def test_mxnet_reads_packed_files_and_knows_radam_whichever_is_imported_first(pr
 @pytest.mark.parametrize('arguments', [['--help'], ['--version'], ['convert', '--help'], ['bench', 'net', '--threads', '0']])
 def test_the_console_script_does_not_import_mxnet_for_help_or_a_wrong_argument(arguments):
     run_light(
-        "sys.argv[0] = '/usr/bin/bmx-melius'\n"
         'from bmx_melius.__main__ import main\n'
         'try:\n    main()\nexcept SystemExit:\n    pass\n'
         "assert 'bmx_melius' in sys.modules and 'mxnet' not in sys.modules\n",
@@ -73,21 +72,39 @@ def test_the_console_script_does_not_import_mxnet_for_help_or_a_wrong_argument(a
     )
 
 
-def test_a_package_that_python_runs_as_a_module_may_import_this_one(tmp_path):
-    (tmp_path / 'other').mkdir()
-    (tmp_path / 'other' / '__init__.py').write_text('import bmx_melius as bmx\nlayer = bmx.QActivation()\n')
-    (tmp_path / 'other' / '__main__.py').write_text("print('it runs')\n")
-    path = os.pathsep.join([str(tmp_path), os.path.dirname(os.path.dirname(bmx.__file__))])
-    command = [sys.executable, '-W', 'ignore', '-m', 'other']
-    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, 'PYTHONPATH': path}, capture_output=True, text=True)
-    assert done.stdout == 'it runs\n', done.stderr
+def test_names_are_loaded_when_they_are_first_used(prefix):
+    run_light(
+        'import bmx_melius as bmx\n'
+        "assert 'bmx_melius.nn.layers' not in sys.modules\n"
+        "assert 'QConv2D' in dir(bmx) and 'mxnet' in sys.modules\n"
+        "assert bmx.QConv2D.__module__ == 'bmx_melius.nn.layers'\n"
+        'from bmx_melius import *\n'
+        'assert QDense is bmx.QDense and Session is bmx.Session\n',
+        BMX_MELIUS_WITHOUT_MXNET='',
+    )
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'bmx_melius' has no attribute 'QConv4D'"):
+        bmx.QConv4D  # noqa: B018
+
+
+def test_modules_that_have_moved_are_found_by_their_former_names():
+    run_light(
+        'from bmx_melius.methods.bnn import clip_latent_weights\n'
+        'from bmx_melius.quantizers import BINARY\n'
+        'import bmx_melius.channelwise, bmx_melius.nn.channelwise, bmx_melius.nn.methods.bnn\n'
+        'assert clip_latent_weights is bmx_melius.nn.methods.bnn.clip_latent_weights\n'
+        'assert bmx_melius.channelwise is bmx_melius.nn.channelwise is sys.modules["bmx_melius.channelwise"]\n'
+        "assert bmx_melius.channelwise.__spec__.name == 'bmx_melius.nn.channelwise'\n",
+        BMX_MELIUS_WITHOUT_MXNET='',
+    )
 
 
 def test_the_console_script_reads_packed_files_and_knows_the_zoo(tmp_path):
     write_packed(tmp_path / 'net', make_program(channels=3), [0])
     cv2.imwrite(str(tmp_path / 'image.png'), np.zeros((9, 9, 3), np.uint8))
     printed = run_light(
-        "sys.argv[0] = '/usr/bin/bmx-melius'\n"
         'from bmx_melius.__main__ import main\n'
         'for arguments in sys.argv[1:4], sys.argv[4:]:\n'
         "    assert main([*arguments, '--input-size', '32', '--json']) == 0\n",

@@ -102,6 +102,7 @@ with_mxnet, cores = sys.argv[2] == 'True', int(sys.argv[3])
 if not with_mxnet: sys.modules['mxnet'] = None
 if cores: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
 import numpy as np, bmx_melius as bmx
+if with_mxnet: import mxnet
 assert (sys.modules.get('mxnet') is not None) == with_mxnet
 print(json.dumps(bmx.Session(sys.argv[1]).working_memory(np.zeros((64, 5, 8, 6), np.float32))))
 """

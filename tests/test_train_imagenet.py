@@ -27,9 +27,8 @@ import model_zoo
 from bmx_melius import UserError
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.distributed.workers import Workers
-from bmx_melius.exported import description_fields
-from bmx_melius.files import sha256
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.files.exported import description_fields
+from bmx_melius.files.io import sha256
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.options.parsing import parse_flags
@@ -37,6 +36,7 @@ from bmx_melius.training.progress import Progress
 from bmx_melius.training.saving.checkpoint_state import read_state, write_state
 from bmx_melius.training.saving.checkpoints import Checkpoints
 from bmx_melius.training.saving.export import export_network
+from bmx_melius.vision.preprocessing import InputSpec
 from model_zoo import get_model
 
 EXAMPLES = pathlib.Path(SCRIPT).parent / 'examples'

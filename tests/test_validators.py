@@ -14,11 +14,11 @@ from fuzz.mutators import damaged
 from large_programs import chain, concatenations, record, words_of
 from random_programs import some_program
 
-from bmx_melius.container import write_parameters
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.limits import MAX_OPERATIONS
 from bmx_melius.deployment.program.operations import REAL_KIND, Operation, ProgramError, Value
 from bmx_melius.deployment.program.program import Program
+from bmx_melius.files.parameters import write_parameters
 
 pytest_plugins = ['engines']  # its fixtures
 pytestmark = needs_engine

@@ -14,7 +14,7 @@ from packed import make_image, make_program, write_packed
 import bmx_melius as bmx
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.runtime import engine
-from bmx_melius.exported import Exported
+from bmx_melius.files.exported import Exported
 
 ROOT = pathlib.Path(__file__).parent.parent
 WITH_MXNET = ('mxnet', 'gluoncv', 'graphviz', 'matplotlib', 'cv2', 'tqdm')
@@ -79,7 +79,7 @@ def folder(tmp_path):
 
 
 def _arrays(files):
-    from bmx_melius.container import read_arrays
+    from bmx_melius.files.parameters import read_arrays
 
     return read_arrays(files.parameter_file(0))
 

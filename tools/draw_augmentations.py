@@ -15,8 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from bmx_melius.data.augmentation import Augmentation  # noqa: E402
 from bmx_melius.data.datasets import DATASETS  # noqa: E402
-from bmx_melius.preprocessing import InputSpec  # noqa: E402
 from bmx_melius.training.objective import CutMix  # noqa: E402
+from bmx_melius.vision.preprocessing import InputSpec  # noqa: E402
 
 SPEC, COLUMNS, GAP = InputSpec(size=96, resize=110), 8, 4
 LEVELS = DATASETS['imagenet'].augmentations

@@ -40,7 +40,7 @@ LINK_FLAGS = [
 ]
 SOURCES = ROOT / 'bmx_melius' / 'csrc'
 RELAXED_FLAG = '-mrelaxed-simd'
-RELAXED_SOURCE = SOURCES / 'kernels' / 'float' / 'float_wasm.cc'  # all multiply-adds of vectors in a run
+RELAXED_SOURCE = SOURCES / 'kernels' / 'wasm' / 'float_wasm.cc'  # all multiply-adds of vectors in a run
 PAGE = ROOT / 'examples' / 'web'
 ALL_OBJECTS_DEPEND_ON = [ROOT / 'tools' / 'compile_flags.txt', ROOT / 'bmx_melius' / '_version.py', pathlib.Path(__file__)]
 CHOICE = ROOT / 'tools' / 'wasm' / 'choose_module.js'
@@ -49,7 +49,7 @@ NETWORK = 'digits-0000.params'
 
 def has_relaxed_madd():
     """Return whether the compiler knows the multiply-add of relaxed SIMD."""
-    header = SOURCES / 'kernels' / 'multiply_add_wasm.h'
+    header = SOURCES / 'kernels' / 'wasm' / 'multiply_add_wasm.h'
     command = [*COMPILER, '-msimd128', RELAXED_FLAG, '-x', 'c++', '-dM', '-E', str(header)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return done.returncode == 0 and '#define BMX_RELAXED_MADD ' in done.stdout

@@ -27,7 +27,7 @@ from bmx_melius.data.small_images import open_digits  # noqa: E402
 from bmx_melius.deployment.runtime.engine import require_engine  # noqa: E402
 from bmx_melius.deployment.runtime.packed_files import read_packed  # noqa: E402
 from bmx_melius.errors import UserError  # noqa: E402
-from bmx_melius.exported import Exported  # noqa: E402
+from bmx_melius.files.exported import Exported  # noqa: E402
 
 PACKAGES = {  # on Debian and Ubuntu: name -> a program of it
     'gcc-arm-none-eabi': 'arm-none-eabi-gcc',

@@ -13,8 +13,8 @@ import numpy as np
 from mxnet.gluon.parameter import DeferredInitializationError
 
 from ..errors import UserError, last_line
-from ..marks import ACTIVATION, ACTIVATION_INPUT, ROLE
-from ..quantizers import QUANTIZERS, quantize
+from ..nn.marks import ACTIVATION, ACTIVATION_INPUT, ROLE
+from ..nn.quantizers import QUANTIZERS, quantize
 from ..reporting import table
 from .graph import Graph, Node, first_node, symbol_of
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..errors import printable
-from ..files import replacing
+from ..files.io import replacing
 
 SUFFIXES = tuple(sorted(f'.{kind}' for kind in FigureCanvasAgg.get_supported_filetypes()))
 _NUMBERED = 20  # classes, up to which the cells have numbers

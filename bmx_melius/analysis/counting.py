@@ -14,9 +14,9 @@ import dataclasses
 import math
 from typing import Any, Dict, Tuple
 
-from .. import marks
 from ..errors import UserError
-from ..symbol_json import integers
+from ..files.symbol_json import integers
+from ..nn import marks
 from .graph import Graph, Node
 
 FLOAT_BITS = 32

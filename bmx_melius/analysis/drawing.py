@@ -3,10 +3,10 @@
 import os
 from typing import TYPE_CHECKING, Union
 
-from .. import marks
 from ..errors import UserError
-from ..files import replacing, require_suffix
-from ..symbol_json import truth
+from ..files.io import replacing, require_suffix
+from ..files.symbol_json import truth
+from ..nn import marks
 from . import counting
 from .graph import Graph
 

@@ -16,9 +16,9 @@ from typing import Dict, List, Optional, Sequence, Tuple, Union
 import mxnet as mx
 
 from ..errors import UserError, last_line
-from ..files import read_text
-from ..marks import ROLE, read_marks
-from ..symbol_json import SymbolJson, require_different_names
+from ..files.io import read_text
+from ..files.symbol_json import SymbolJson, require_different_names
+from ..nn.marks import ROLE, read_marks
 
 Network = Union[mx.gluon.Block, mx.sym.Symbol, str, os.PathLike]  # a Gluon block, a symbol, or the path of an exported symbol
 InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]  # shape of the only input, or shapes of all inputs by name
@@ -43,7 +43,7 @@ class Node:
     attributes : dict of str to str
         The operator's parameters.
     marks : dict of str to str
-        Facts that the layer attached to the node, see `bmx_melius.marks`.
+        Facts that the layer attached to the node, see `bmx_melius.nn.marks`.
     inputs : list of Node
     input_slots : list of int
         Index of the output used of each input node; 0 unless its operator has several outputs.

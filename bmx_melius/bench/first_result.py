@@ -15,10 +15,10 @@ def main(prefix, input_file, threads):
 
     array = np.load(input_file)
     begin = time.perf_counter()
-    import bmx_melius
+    from bmx_melius import Session
 
     imported, resident = time.perf_counter(), resident_bytes()
-    session = bmx_melius.Session(prefix, threads=int(threads))
+    session = Session(prefix, threads=int(threads))
     session(array)
     times = {'import_ms': (imported - begin) * 1e3, 'first_result_ms': (time.perf_counter() - imported) * 1e3}
     print(json.dumps({**times, 'resident_bytes': resident_bytes() - resident}))

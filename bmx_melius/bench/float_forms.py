@@ -10,9 +10,9 @@ import mxnet as mx
 import numpy as np
 
 from ..analysis.graph import load_symbol
-from ..container import read_arrays
-from ..marks import ACTIVATION, ACTIVATION_INPUT, ROLE, is_sign, read_marks
-from ..symbol_json import VARIABLE, SymbolJson, truth
+from ..files.parameters import read_arrays
+from ..files.symbol_json import VARIABLE, SymbolJson, truth
+from ..nn.marks import ACTIVATION, ACTIVATION_INPUT, ROLE, is_sign, read_marks
 
 _BLOCK_OPTIONS = {'static_alloc': True, 'static_shape': True}
 
@@ -123,7 +123,7 @@ class _Graph:
                 continue
             variables = [number for number, *_ in norm['inputs'][1:]]
             if any(nodes[number]['op'] != VARIABLE for number in variables):
-                continue  # a learned scale (`bmx_melius.channelwise`)
+                continue  # a learned scale (`bmx_melius.nn.channelwise`)
             gamma, beta, mean, variance = (self.parameters[nodes[number]['name']].asnumpy().astype('f8') for number in variables)
             if gamma.min() <= 0:
                 continue

@@ -112,15 +112,15 @@ def measure_first_result(prefix, array, threads):
     Returns
     -------
     dict
-        Medians: ``import_ms``, of ``import bmx_melius`` after that of NumPy; ``first_result_ms``, of opening the files and the first run;
-        and ``resident_bytes``, the memory that these two add to the process: weights, working memory and output, but not the input.
+        Medians: ``import_ms``, of ``from bmx_melius import Session`` after that of NumPy; ``first_result_ms``, of opening the files and the
+        first run; and ``resident_bytes``, the memory that these two add to the process: weights, working memory and
+        output, but not the input.
     """
-    environment = {**process_environment(), 'BMX_MELIUS_WITHOUT_MXNET': '1'}
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, 'input.npy')
         np.save(file, array)
         command = [sys.executable, first_result.__file__, prefix, file, str(threads)]
-        printed = [subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout for _ in range(_PROCESSES)]
+        printed = [subprocess.run(command, env=process_environment(), check=True, stdout=subprocess.PIPE).stdout for _ in range(_PROCESSES)]
     runs = [json.loads(text) for text in printed]
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 

@@ -8,7 +8,7 @@ import tempfile
 from ..arguments import positive_int
 from ..deployment.runtime.engine import check_threads
 from ..errors import UserError
-from ..exported import Exported
+from ..files.exported import Exported
 from .options import add_input_size, add_json_flag, add_network
 
 _EXAMPLES = """\

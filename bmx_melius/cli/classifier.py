@@ -5,8 +5,8 @@ import warnings
 import mxnet as mx
 
 from ..analysis.graph import Graph, load_symbol
-from ..container import difference, read_arrays
 from ..errors import UserError, last_line
+from ..files.parameters import difference, read_arrays
 from .image_classifier import ImageClassifier
 
 _GIVE_PROBABILITIES = ('softmax', 'SoftmaxOutput', 'SoftmaxActivation')

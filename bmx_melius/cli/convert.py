@@ -4,7 +4,7 @@ import json
 import os
 
 from ..errors import UserError
-from ..exported import Exported
+from ..files.exported import Exported
 from . import image_options
 from .options import add_input_shapes, add_json_flag, shape_of_input
 

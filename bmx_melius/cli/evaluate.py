@@ -6,8 +6,8 @@ import sys
 
 from ..arguments import add_val_fraction, positive_int
 from ..errors import UserError
-from ..exported import Exported
-from ..files import require_suffix, require_writable
+from ..files.exported import Exported
+from ..files.io import require_suffix, require_writable
 from . import image_options
 from .evaluation_report import EvaluationReport
 from .options import add_json_flag
@@ -200,9 +200,9 @@ def _of_zoo(arguments, description, images, spec):
     from model_zoo import get_model, takes_option
 
     from ..analysis.graph import Graph
-    from ..container import read_parameters
     from ..data.datasets import DATASETS
     from ..errors import last_line
+    from ..files.parameters import read_parameters
     from .classifier import Classifier
 
     usual = {'classes': images.classes}

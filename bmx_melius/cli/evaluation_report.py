@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 
-from ..files import replacing
+from ..files.io import replacing
 from ..reporting import table
 
 _RATES = ('recall', 'precision', 'f1')  # attributes of `ClassResult`; the recall of a class is its top-1 accuracy

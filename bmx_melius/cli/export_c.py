@@ -8,8 +8,8 @@ import tempfile
 
 from ..arguments import positive_int
 from ..errors import UserError
-from ..exported import Exported
-from ..files import check_folder, replacing, require_writable
+from ..files.exported import Exported
+from ..files.io import check_folder, replacing, require_writable
 from .options import add_input_shapes, add_json_flag, packed_prefix
 
 _EXAMPLES = """\

@@ -6,8 +6,8 @@ import tempfile
 
 import numpy as np
 
-from ..exported import Exported
-from ..files import replacing, require_writable
+from ..files.exported import Exported
+from ..files.io import replacing, require_writable
 from .options import add_input_shapes, add_json_flag, packed_prefix
 
 _EXAMPLES = """\

@@ -4,8 +4,8 @@ import abc
 
 import numpy as np
 
-from ..class_scores import number_of_classes, require_finite, softmax
 from ..deployment.runtime.session import Session
+from ..vision.class_scores import number_of_classes, require_finite, softmax
 
 
 class ImageClassifier(abc.ABC):

@@ -4,9 +4,9 @@ import dataclasses
 import sys
 
 from ..arguments import numbers, positive_int
-from ..class_scores import require_names
-from ..files import read_text
-from ..preprocessing import InputSpec
+from ..files.io import read_text
+from ..vision.class_scores import require_names
+from ..vision.preprocessing import InputSpec
 
 
 def add_options(parser):

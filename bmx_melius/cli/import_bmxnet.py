@@ -7,7 +7,7 @@ import tempfile
 
 from ..arguments import json_object, positive_int, shape
 from ..errors import UserError
-from ..exported import Exported
+from ..files.exported import Exported
 from .options import add_json_flag, shape_of_input
 
 _EXAMPLES = """\
@@ -95,10 +95,10 @@ def run(arguments, output):
 def _import_checkpoint(arguments, target):
     from model_zoo import get_model, takes_option
 
-    from ..container import read_parameters
+    from ..files.parameters import read_parameters
     from ..importers.bmxnet_v2 import load_reference_parameters, reference_options
-    from ..preprocessing import InputSpec
     from ..training.saving.export import export_imported
+    from ..vision.preprocessing import InputSpec
 
     if not arguments.model:
         raise UserError(f'which network is {arguments.file}? Give --model NAME, or the binarized_NAME-symbol.json of a converted pair')

@@ -2,7 +2,7 @@
 
 import json
 
-from ..exported import Exported
+from ..files.exported import Exported
 from .options import add_json_flag
 
 _EXAMPLES = """\

@@ -5,7 +5,7 @@ import signal
 
 from ..arguments import named_shape, positive_int, shape
 from ..errors import UserError
-from ..symbol_json import SymbolJson
+from ..files.symbol_json import SymbolJson
 
 
 def add_json_flag(parser):

@@ -7,11 +7,11 @@ import os
 import sys
 
 from ..arguments import positive_int
-from ..class_scores import most_probable
 from ..errors import UserError, describe_os_error, printable
-from ..exported import Exported
-from ..files import replacing, require_writable
-from ..pixels import FORMAT_NAMES, SUFFIXES
+from ..files.exported import Exported
+from ..files.io import replacing, require_writable
+from ..vision.class_scores import most_probable
+from ..vision.pixels import FORMAT_NAMES, SUFFIXES
 from . import image_options
 from .options import add_json_flag
 
@@ -63,7 +63,7 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Print the classes of each image as soon as they are computed, or one JSON object or table at the end."""
-    from ..preprocessing import InputSpec
+    from ..vision.preprocessing import InputSpec
 
     if arguments.csv and arguments.csv != _STANDARD_OUTPUT:
         require_writable(arguments.csv)

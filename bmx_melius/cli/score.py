@@ -8,8 +8,8 @@ import time
 
 from ..arguments import positive_int
 from ..errors import UserError
-from ..exported import Exported
-from ..files import check_folder
+from ..files.exported import Exported
+from ..files.io import check_folder
 from ..process import usable_cores
 from . import image_options
 from .options import add_json_flag, exit_at_sigterm
@@ -104,10 +104,10 @@ def _compute(arguments, scoring, parts):
 
 
 def _open_job(arguments):
-    from ..class_scores import number_of_classes
     from ..deployment.runtime.session import Session
     from ..scoring.images import list_images
     from ..scoring.job import Job
+    from ..vision.class_scores import number_of_classes
 
     session, exported = Session(arguments.prefix), Exported(arguments.prefix)
     spec = image_options.described_spec(arguments, exported.description())

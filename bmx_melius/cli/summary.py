@@ -7,8 +7,8 @@ import sys
 
 from ..arguments import positive_int
 from ..errors import UserError
-from ..exported import Exported
-from ..files import require_suffix, require_writable
+from ..files.exported import Exported
+from ..files.io import require_suffix, require_writable
 from .options import add_input_size, add_json_flag, add_network
 
 _EXAMPLES = """\

@@ -8,7 +8,7 @@
   methods of arrays and symbols, and ``contrib.gradcancel``;
 - in ``mx.nd`` the operators `BinaryInferenceConvolution` and `BinaryInferenceFullyConnected` of networks packed by its model converter.
 
-Arguments, default values and results are those of BMXNet-v2. The layers are those of `bmx_melius.layers`: exported networks consist of
+Arguments, default values and results are those of BMXNet-v2. The layers are those of `bmx_melius.nn.layers`: exported networks consist of
 stock operators and can be converted by `bmx_melius.convert`. Differences from the layers of `bmx_melius`: the gradient of an activation is
 cancelled from 1.0 on instead of 1.3, also with 32 bits; `bits` is the third positional argument of a convolution; layers with 32 bits also
 pad with -1 and, in `QDense`, add an offset.
@@ -25,11 +25,11 @@ import mxnet as mx
 import numpy as np
 from mxnet.gluon import HybridBlock
 
-from .. import layers
-from ..binarization import Binarization, QuantizedConvolution
-from ..channels import CHANNELS, mean, repeated
 from ..errors import UserError
-from ..quantizers import (
+from ..nn import layers
+from ..nn.binarization import Binarization, QuantizedConvolution
+from ..nn.channels import CHANNELS, mean, repeated
+from ..nn.quantizers import (
     FINITE,
     FULL_PRECISION,
     Array,

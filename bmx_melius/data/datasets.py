@@ -5,7 +5,7 @@ import math
 import os
 from typing import Callable, Dict, Optional, Sequence
 
-from ..preprocessing import InputSpec
+from ..vision.preprocessing import InputSpec
 from . import glyphs, small_images
 from .augmentation import Augmentation
 

@@ -6,8 +6,8 @@ import struct
 from multiprocessing.pool import ThreadPool
 
 from ..errors import UserError, last_line
-from ..pixels import decode, format_of
 from ..reporting import progress_bar
+from ..vision.pixels import decode, format_of
 
 START = 12  # bytes that identify the format
 TAIL = 64  # bytes: some encoders append a few after the end marker

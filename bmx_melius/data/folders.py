@@ -10,8 +10,8 @@ import numpy as np
 from mxnet.gluon.data import Dataset
 
 from ..errors import UserError
-from ..pixels import FORMAT_NAMES, SUFFIXES, decode
 from ..reporting import LOG, progress_bar
+from ..vision.pixels import FORMAT_NAMES, SUFFIXES, decode
 from .encoded_images import START, TAIL, EncodedImages, looks_complete, name_some
 from .image_source import ImageSource, TrainingImages
 
@@ -24,7 +24,7 @@ class ImageFolder(EncodedImages, Dataset):
     """Dataset of the image files in FOLDER/CLASS/, labelled by the alphabetical order of the classes.
 
     Items are pairs (image, label): NDArray (height, width, channels) uint8, and int. Files whose names do not end with one of
-    `bmx_melius.pixels.SUFFIXES` are ignored and listed in the log.
+    `bmx_melius.vision.pixels.SUFFIXES` are ignored and listed in the log.
 
     Parameters
     ----------

@@ -15,10 +15,10 @@ from multiprocessing.pool import ThreadPool
 import numpy as np
 
 from ..errors import UserError
-from ..files import read_text
-from ..pixels import decode, format_of
-from ..preprocessing import InputSpec
+from ..files.io import read_text
 from ..reporting import progress_bar
+from ..vision.pixels import decode, format_of
+from ..vision.preprocessing import InputSpec
 from .encoded_images import BLOCK, START, TAIL, looks_complete, name_some
 from .folders import ImageFolder, is_divided, open_folders
 from .imagenet import SYNSET

@@ -1,4 +1,4 @@
-"""Which image files MXNet's reader of record files decodes to the pixels of `bmx_melius.pixels.decode`, and how others become such files.
+"""Which image files MXNet's reader decodes to the pixels of `bmx_melius.vision.pixels.decode`, and how others become such files.
 
 `mx.io.ImageRecordIter` decodes images in C++ by the OpenCV that MXNet was compiled with (3.4): no GIF, WebP and Netpbm files; TIFF files
 without their orientation; PNG files without that of their EXIF header; JPEG files with it only where the header comes first.
@@ -9,7 +9,7 @@ import struct
 
 import numpy as np
 
-from ..pixels import EXIF, PNG_START, decode, orientation_of
+from ..vision.pixels import EXIF, PNG_START, decode, orientation_of
 
 _JPEG_START, _START_OF_SCAN = b'\xff\xd8\xff', 0xDA
 _EXIF_SEGMENT, _FILL = 0xE1, 0xFF

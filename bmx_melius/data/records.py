@@ -8,7 +8,7 @@ import numpy as np
 from mxnet.gluon.data import Dataset
 
 from ..errors import UserError, last_line
-from ..files import read_text
+from ..files.io import read_text
 from ..reporting import progress_bar
 from .encoded_images import START, TAIL, EncodedImages, looks_complete, name_some
 from .mxnet_decoder import decodes_alike
@@ -37,7 +37,7 @@ class RecordFile(EncodedImages):
     labels : numpy.ndarray of int64
         Class labels, in file order.
     unlike_mxnet : list of int
-        Indices of the images that MXNet's reader does not decode, or to other pixels than `bmx_melius.pixels.decode`.
+        Indices of the images that MXNet's reader does not decode, or to other pixels than `bmx_melius.vision.pixels.decode`.
 
     Raises
     ------

@@ -8,8 +8,8 @@ import mxnet as mx
 import numpy as np
 
 from ..arithmetic import ceil_div, seed_for
-from ..class_scores import require_printable
 from ..errors import UserError
+from ..vision.class_scores import require_printable
 
 DUMMY_CLASSES = 1000
 DUMMY_UPDATES = 100  # per epoch

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from .. import marks
 from ..analysis.graph import Graph, Node
+from ..nn import marks
 from .program.operations import BITS_KIND, HALF, array_shapes
 from .program.packed_operator import is_packed, read_structure
 

@@ -4,7 +4,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import gluon
 
-from ..fine_tuning import is_frozen
+from ..nn.fine_tuning import is_frozen
 
 
 class Workers:

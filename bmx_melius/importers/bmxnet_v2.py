@@ -16,8 +16,8 @@ import numpy as np
 from mxnet.gluon.parameter import DeferredInitializationError
 
 from ..analysis.graph import Graph
-from ..container import read_parameters
 from ..errors import UserError
+from ..files.parameters import read_parameters
 
 _DUPLICATE = 'current_stage.'
 _KINDS = ('weight', 'bias', 'gamma', 'beta', 'running_mean', 'running_var')

@@ -2,7 +2,7 @@
 
 Their binary layers are operators that exist only in BMXNet-v2. Such an operator takes the signs of its input and returns (h + n) / 2,
 where h is the product with binary weights and n the number of weights per output. Weights are stored as bits (`bmxnet_v2_format`). Each of
-these operators is replaced by the corresponding layers of `bmx_melius.layers`; all other nodes are not changed.
+these operators is replaced by the corresponding layers of `bmx_melius.nn.layers`; all other nodes are not changed.
 
 Padding: BMXNet-v2's layers pad with -1 by a separate operator ``Pad`` before the convolution. The packed convolution can also pad its
 input before it takes the signs, with 0, whose sign is +1; no network of BMXNet-v2 uses this.
@@ -14,10 +14,10 @@ import os
 import mxnet as mx
 
 from ..analysis.graph import Graph, load_checked
-from ..container import read_parameters
 from ..errors import UserError, last_line
-from ..layers import QActivation, QConv2D, QDense
-from ..symbol_json import VARIABLE, SymbolJson
+from ..files.parameters import read_parameters
+from ..files.symbol_json import VARIABLE, SymbolJson
+from ..nn.layers import QActivation, QConv2D, QDense
 from .bmxnet_v2_format import CONVOLUTION, DENSE, attribute, constant_padding, unpack
 
 _DATA = 'data'  # placeholder for the input of a layer

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from ..errors import UserError
-from ..symbol_json import integers, truth
+from ..files.symbol_json import integers, truth
 
 CONVOLUTION, DENSE = 'BinaryInferenceConvolution', 'BinaryInferenceFullyConnected'
 _WORD = 32  # bits

@@ -29,7 +29,6 @@ RETRIES = 3
 PARTS_PER_WORKER = 4
 CONNECT_SECONDS = 10  # to reach the cluster of an address
 _ENVIRONMENT = {  # of workers
-    'BMX_MELIUS_WITHOUT_MXNET': '1',  # MXNet would delay their start by seconds
     'OMP_NUM_THREADS': '1',
     'PYTHONWARNINGS': 'ignore',  # Pillow warns about images that it reads nevertheless, of which there may be thousands
 }

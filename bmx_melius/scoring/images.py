@@ -10,8 +10,8 @@ from typing import Optional
 
 from ..data.record_format import read_index, read_record, scan_offsets, without_labels
 from ..errors import UserError
-from ..files import read_bytes
-from ..pixels import SUFFIXES
+from ..files.io import read_bytes
+from ..vision.pixels import SUFFIXES
 
 RECORD, TAR = '.rec', '.tar'
 _MOST_BYTES = 1 << 31  # of an image file: more than that of the largest image that is decoded, without compression

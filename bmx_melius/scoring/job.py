@@ -10,9 +10,9 @@ import json
 import os
 
 from ..errors import UserError
-from ..exported import Exported
-from ..files import read_text, remove_leftovers, write_json
-from ..folder_lock import locked
+from ..files.exported import Exported
+from ..files.folder_lock import locked
+from ..files.io import read_text, remove_leftovers, write_json
 from .part import Part, Scoring, digests_of_network, is_complete
 
 JOB_FILE, SUCCESS_FILE, LOCK_FILE = '_job.json', '_SUCCESS', '_lock'  # readers of Parquet folders skip names that begin with _

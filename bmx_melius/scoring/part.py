@@ -8,12 +8,12 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from ..class_scores import most_probable, require_finite, softmax
 from ..deployment.runtime.session import Session
 from ..errors import UserError, printable
-from ..exported import Exported
-from ..files import read_text, replacing, sha256
-from ..preprocessing import InputSpec
+from ..files.exported import Exported
+from ..files.io import read_text, replacing, sha256
+from ..vision.class_scores import most_probable, require_finite, softmax
+from ..vision.preprocessing import InputSpec
 from .images import EncodedImage
 
 JOB_KEY = b'bmx_melius_job'  # metadata of the Parquet files: the identity of the job

@@ -18,7 +18,7 @@ from .tensors import InferenceRequest
 _BASE_BYTES = 256 << 20  # of a process that reads nothing
 _BYTES_PER_PIXEL, _BYTES_PER_CHARACTER = 24, 40  # of memory, while an image is decoded or JSON is parsed
 _PIPE_BYTES = 1 << 20
-_ENVIRONMENT = {'BMX_MELIUS_WITHOUT_MXNET': '1', 'OMP_NUM_THREADS': '1', 'OPENBLAS_NUM_THREADS': '1', 'PYTHONWARNINGS': 'ignore'}
+_ENVIRONMENT = {'OMP_NUM_THREADS': '1', 'OPENBLAS_NUM_THREADS': '1', 'PYTHONWARNINGS': 'ignore'}
 
 
 class Readers:

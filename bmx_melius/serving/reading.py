@@ -17,8 +17,8 @@ import sys
 import numpy as np
 
 from ..errors import UserError
-from ..pixels import decode
-from ..preprocessing import InputSpec
+from ..vision.pixels import decode
+from ..vision.preprocessing import InputSpec
 from . import tensors, uploads
 from .service_limits import Refusal
 

@@ -1,7 +1,7 @@
 """Uploaded images: found in a form, and checked before they are decoded.
 
 The number of pixels is checked before an image is decoded, so that a small file with a huge image takes no memory. Only the formats of
-`bmx_melius.pixels` are decoded, whatever else Pillow could read.
+`bmx_melius.vision.pixels` are decoded, whatever else Pillow could read.
 """
 
 import io
@@ -12,9 +12,9 @@ import PIL.Image
 from python_multipart import create_form_parser
 from python_multipart.exceptions import FormParserError
 
-from ..channel_files import npy_shape, tiff_shape
-from ..image_headers import webp_size
-from ..pixels import FORMAT_NAMES, format_of
+from ..vision.channel_files import npy_shape, tiff_shape
+from ..vision.image_headers import webp_size
+from ..vision.pixels import FORMAT_NAMES, format_of
 from .service_limits import Refusal
 
 _MOST_FIELDS = 8

@@ -6,7 +6,7 @@ import mxnet as mx
 
 from ..analysis.graph import Graph, symbol_of
 from ..errors import UserError
-from ..marks import ACTIVATION_INPUT, ROLE
+from ..nn.marks import ACTIVATION_INPUT, ROLE
 
 INPUT = 'data'
 EPSILON = 1e-12  # keeps the gradient finite where the maps of student and teacher are equal

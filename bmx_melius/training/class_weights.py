@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from ..errors import UserError, last_line
-from ..files import read_text
+from ..files.io import read_text
 
 BALANCED = 'balanced'
 

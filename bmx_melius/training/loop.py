@@ -11,7 +11,7 @@ from ..analysis.evaluation import Accuracy
 from ..arithmetic import seed_for
 from ..distributed.lockstep import Lockstep
 from ..errors import UserError
-from ..methods.updates import finish_update
+from ..nn.methods.updates import finish_update
 from ..reporting import LOG
 from .interruption import Interruption
 from .recording.progress_bar import Bar

@@ -10,9 +10,9 @@ from ..data.imagenet import with_words
 from ..data.opening import open_source
 from ..data.source import Batching
 from ..errors import UserError
-from ..exported import description_fields
-from ..files import remove_leftovers, sha256
-from ..folder_lock import locked
+from ..files.exported import description_fields
+from ..files.folder_lock import locked
+from ..files.io import remove_leftovers, sha256
 from ..reporting import LOG, logging_to_file
 from .class_weights import class_weights
 from .initial_weights import load_initial_weights, set_trained

@@ -3,7 +3,7 @@
 import math
 
 from ..errors import UserError
-from ..files import check_folder
+from ..files.io import check_folder
 from ..reporting import LOG
 from .progress import Progress
 from .saving.optimizer_state import load_optimizer

@@ -7,9 +7,9 @@ import mxnet as mx
 from mxnet import gluon
 
 from ..analysis.graph import load_symbol
-from ..container import read_parameters
 from ..errors import UserError, last_line
-from ..exported import Exported
+from ..files.exported import Exported
+from ..files.parameters import read_parameters
 
 
 def load_teacher(get_model, name, classes, input_shape, devices, params=None, pretrained=False, arguments=None):

@@ -6,7 +6,7 @@ import mxnet as mx
 import numpy as np
 
 from ..errors import UserError
-from ..fine_tuning import is_frozen
+from ..nn.fine_tuning import is_frozen
 
 ARRAY = 'trained.'  # prefix of the names of the trained weights among the arrays of a checkpoint
 

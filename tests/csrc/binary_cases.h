@@ -5,7 +5,7 @@
 #include <random>
 #include <string>
 
-#include "kernels/binary/binary_kernels.h"
+#include "kernels/common/binary_kernels.h"
 
 struct Case {
     bmx::BinaryConv conv;

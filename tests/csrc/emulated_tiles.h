@@ -1,5 +1,5 @@
 // Tiles of AMX in plain C++, in the place of the instructions: for processors without them, and for sanitizers, which
-// do not check what instructions in assembly language access. kernels/tiles_amx.h includes this file if
+// do not check what instructions in assembly language access. kernels/x86/tiles_amx.h includes this file if
 // BMX_EMULATED_TILES is defined.
 //
 // Sums are those of the processor (Intel's manual, TDPBUSD and TDPBF16PS), but for float32 below 2^-126, which there

@@ -13,7 +13,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/float/float_kernels.h"
+#include "kernels/common/float_kernels.h"
 
 using Reals = std::vector<float>;
 

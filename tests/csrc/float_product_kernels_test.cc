@@ -14,7 +14,7 @@
 
 #include "float_checks.h"
 #include "kernel_tables.h"
-#include "kernels/multiply_add.h"
+#include "kernels/common/multiply_add.h"
 
 namespace {
 

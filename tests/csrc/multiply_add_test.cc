@@ -13,7 +13,7 @@
 #include <vector>
 
 #ifdef __wasm__
-#include "kernels/multiply_add_wasm.h"
+#include "kernels/wasm/multiply_add_wasm.h"
 #endif
 
 namespace {

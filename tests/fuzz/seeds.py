@@ -13,12 +13,12 @@ from large_programs import concatenations, sums
 from packed import make_program, write_packed
 from random_programs import Maker
 
-from bmx_melius.container import write_parameters
 from bmx_melius.data.record_format import MAGIC as RECORD_MAGIC
 from bmx_melius.deployment.program.operations import OPERATIONS
 from bmx_melius.deployment.program.packed_operator import text_of
-from bmx_melius.exported import description_fields
-from bmx_melius.preprocessing import InputSpec
+from bmx_melius.files.exported import description_fields
+from bmx_melius.files.parameters import write_parameters
+from bmx_melius.vision.preprocessing import InputSpec
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / 'data'
 MOST_BYTES = 1 << 14  # of a program; small inputs are fuzzed at a higher rate

@@ -14,7 +14,6 @@ from typing import Callable, Sequence
 
 import numpy as np
 
-from bmx_melius.container import read_arrays
 from bmx_melius.deployment.program.operations import ProgramError
 from bmx_melius.deployment.program.packed_operator import STRUCTURE, read_structure
 from bmx_melius.deployment.program.program import Program
@@ -22,10 +21,11 @@ from bmx_melius.deployment.runtime import engine
 from bmx_melius.deployment.runtime.packed_files import runs_without_mxnet
 from bmx_melius.deployment.runtime.session import Session
 from bmx_melius.errors import UserError
-from bmx_melius.exported import Exported
-from bmx_melius.pixels import decode, resize
-from bmx_melius.preprocessing import InputSpec
-from bmx_melius.symbol_json import SymbolJson
+from bmx_melius.files.exported import Exported
+from bmx_melius.files.parameters import read_arrays
+from bmx_melius.files.symbol_json import SymbolJson
+from bmx_melius.vision.pixels import decode, resize
+from bmx_melius.vision.preprocessing import InputSpec
 
 from . import seeds
 from .mutators import (
@@ -177,7 +177,7 @@ def _read_records(folder):
     from bmx_melius.data.record_source import RecordSource
     from bmx_melius.data.records import RecordFile
     from bmx_melius.data.source import Batching
-    from bmx_melius.preprocessing import InputSpec
+    from bmx_melius.vision.preprocessing import InputSpec
 
     records = RecordFile(os.path.join(folder, 'images.rec'), os.path.join(folder, 'images.idx'))
     if not records.unlike_mxnet:

@@ -5,7 +5,7 @@ import pytest
 from mxnet import autograd, nd
 from tensorflow_arrays import read_cases
 
-from bmx_melius.methods.abc_net import ABCConv2D, scales, shifted
+from bmx_melius.nn.methods.abc_net import ABCConv2D, scales, shifted
 
 CASE = read_cases('abc_net')['layer']
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from authors_arrays import AuthorsArrays
 
-from bmx_melius.methods.bnn import clip_latent_weights
+from bmx_melius.nn.methods.bnn import clip_latent_weights
 from model_zoo.resnet import BIREALNET, Architecture, BinaryResNet, Place, ResidualBlock
 
 AUTHORS = AuthorsArrays('bireal_net')

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from authors_arrays import AuthorsArrays
 
-from bmx_melius.methods.cbcn import CirculantConv2D
+from bmx_melius.nn.methods.cbcn import CirculantConv2D
 from model_zoo.method_resnets import METHODS, Residual
 from model_zoo.method_units import Place
 

@@ -3,7 +3,7 @@
 import pytest
 from tensorflow_arrays import assert_same, read_cases
 
-from bmx_melius.methods.dorefa import DoReFaConv2D
+from bmx_melius.nn.methods.dorefa import DoReFaConv2D
 
 CASES = read_cases('dorefa')
 

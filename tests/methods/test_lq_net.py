@@ -6,7 +6,7 @@ import numpy as np
 from mxnet.gluon import nn
 from tensorflow_arrays import assert_same, learned, read_cases
 
-from bmx_melius.methods.lq_net import MOMENTUM, LQActivation, LQWeights, update_bases
+from bmx_melius.nn.methods.lq_net import MOMENTUM, LQActivation, LQWeights, update_bases
 from model_zoo.method_resnets import METHODS, Architecture, MethodResNet
 
 METHOD = METHODS['resnet{}_lqnet_w1a2']

@@ -4,7 +4,7 @@ import numpy as np
 from equations import conv
 from tensorflow_arrays import assert_same, read_cases
 
-from bmx_melius.methods.syq import SYQConv2D
+from bmx_melius.nn.methods.syq import SYQConv2D
 
 CASES = read_cases('syq')
 

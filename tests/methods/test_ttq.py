@@ -2,7 +2,7 @@
 
 from tensorflow_arrays import assert_same, read_cases
 
-from bmx_melius.methods.ttq import TTQConv2D
+from bmx_melius.nn.methods.ttq import TTQConv2D
 
 
 def test_the_layer_has_the_result_and_gradients_of_the_authors_code():

@@ -7,10 +7,10 @@ from drawn_values import drawn
 from mxnet import nd
 from mxnet.gluon import nn
 
-from bmx_melius.layers import BinaryConv2D
-from bmx_melius.methods.bwn import BWNConv2D
-from bmx_melius.methods.updates import finish_update
-from bmx_melius.methods.xnor_net import XNORConv2D
+from bmx_melius.nn.layers import BinaryConv2D
+from bmx_melius.nn.methods.bwn import BWNConv2D
+from bmx_melius.nn.methods.updates import finish_update
+from bmx_melius.nn.methods.xnor_net import XNORConv2D
 from model_zoo import get_model
 
 AUTHORS = AuthorsArrays('xnor_net')

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 constexpr const char* kOperator = "bmx_melius_packed";
 constexpr const char* kEmbedded = "bmx_melius_description";    // attribute of the symbol: ["str", JSON text]
-constexpr int64_t kMostSize = 1 << 13, kMostResize = 1 << 14;  // as in bmx_melius/preprocessing.py
+constexpr int64_t kMostSize = 1 << 13, kMostResize = 1 << 14;  // as in bmx_melius/vision/preprocessing.py
 
 // Runs a function that reads JSON; `what` is wrong if it has another structure.
 template <class Function>
@@ -60,7 +60,7 @@ std::vector<float> numbers_of(const json& values, size_t count, bool positive, c
     return {numbers.begin(), numbers.end()};
 }
 
-// The same conditions as in bmx_melius/preprocessing.py.
+// The same conditions as in bmx_melius/vision/preprocessing.py.
 InputSpec input_of(const json& fields) {
     InputSpec spec;
     spec.channels = fields.at("channels").get<int64_t>();

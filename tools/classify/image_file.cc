@@ -7,7 +7,7 @@
 namespace classify {
 namespace {
 
-// Formats that bmx_melius/pixels.py reads and this program does not.
+// Formats that bmx_melius/vision/pixels.py reads and this program does not.
 constexpr struct {
     size_t place;
     const char *bytes, *name;

@@ -1,4 +1,4 @@
-// Decoding of image files to the pixels that bmx_melius/pixels.py decodes.
+// Decoding of image files to the pixels that bmx_melius/vision/pixels.py decodes.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace classify {
 
-constexpr int64_t kMostPixels = 1 << 27;  // as in bmx_melius/pixels.py
+constexpr int64_t kMostPixels = 1 << 27;  // as in bmx_melius/vision/pixels.py
 
 // Decodes a JPEG or PNG file to 3 channels, RGB, or 1, gray. Throws Error with the name of the file.
 Image read_image(const std::string& path, int64_t channels);

@@ -1,4 +1,5 @@
-// Pixels of images, and their preprocessing. It computes the same numbers as bmx_melius/pixels.py and preprocessing.py.
+// Pixels of images, and their preprocessing. It computes the same numbers as bmx_melius/vision/pixels.py and
+// preprocessing.py.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -31,7 +32,7 @@ Image with_channels(Image image, int64_t channels, const Luma& luma);
 // Returns the image turned as an orientation of EXIF, 1 to 8, requires.
 Image turned(Image image, int orientation);
 
-// InputSpec of bmx_melius/preprocessing.py.
+// InputSpec of bmx_melius/vision/preprocessing.py.
 struct InputSpec {
     int64_t channels = 3, size = 224;
     std::optional<int64_t> resize;

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/binary/binary_kernels.h"
-#include "kernels/float/float_kernels.h"
+#include "kernels/common/binary_kernels.h"
+#include "kernels/common/float_kernels.h"
 
 namespace bmx {
 

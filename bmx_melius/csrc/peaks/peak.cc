@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/multiply_add.h"
+#include "kernels/common/multiply_add.h"
 #include "peaks/peak_loop.h"
 
 // Constraint of a register for floats in assembly language.

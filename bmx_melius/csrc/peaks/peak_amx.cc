@@ -1,4 +1,4 @@
-#include "kernels/tiles_amx.h"
+#include "kernels/x86/tiles_amx.h"
 #include "peaks/peak_loop.h"
 
 namespace bmx {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "kernels/unrolled.h"
+#include "kernels/common/unrolled.h"
 
 #define BMX_INLINED __attribute__((always_inline))  // of lambdas: calls would keep sums in memory
 

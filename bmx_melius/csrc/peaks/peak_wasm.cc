@@ -1,6 +1,6 @@
 #include <wasm_simd128.h>
 
-#include "kernels/multiply_add_wasm.h"
+#include "kernels/wasm/multiply_add_wasm.h"
 #include "peaks/peak_loop.h"
 
 namespace bmx {

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "kernels/numbers.h"
+#include "kernels/common/numbers.h"
 #include "program/program.h"
 
 namespace bmx {

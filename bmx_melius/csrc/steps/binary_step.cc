@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/arithmetic.h"
+#include "kernels/common/arithmetic.h"
 
 namespace bmx {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/arithmetic.h"
+#include "kernels/common/arithmetic.h"
 
 namespace bmx {
 namespace {

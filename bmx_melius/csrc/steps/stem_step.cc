@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/arithmetic.h"
+#include "kernels/common/arithmetic.h"
 
 namespace bmx {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/arithmetic.h"
+#include "kernels/common/arithmetic.h"
 #include "kernels/dispatch.h"
 #include "program/program.h"
 

@@ -104,7 +104,7 @@ def to_c(program, outputs, name, sizes=None, spec=None):
         Begins the names of functions and files, see `check_name`.
     sizes : list of tuple (height, width), optional
         Of each input; default: those at conversion.
-    spec : bmx_melius.preprocessing.InputSpec, optional
+    spec : bmx_melius.vision.preprocessing.InputSpec, optional
         With it, the files have a function that normalizes the pixels of an image.
 
     Returns

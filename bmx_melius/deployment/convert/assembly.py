@@ -1,6 +1,6 @@
 """Assembly of the converted symbol from packed operators and the nodes that were not converted."""
 
-from ...symbol_json import VARIABLE, SymbolJson
+from ...files.symbol_json import VARIABLE, SymbolJson
 from ..program.borders import border_of
 from ..program.packed_operator import NAME, operator_attributes
 

@@ -1,7 +1,7 @@
 """Threshold folding of the batch normalizations and learned shifts that precede sign activations."""
 
-from ... import marks
 from ...errors import UserError
+from ...nn import marks
 from . import thresholds
 from .traced_network import Entry, is_marked_shift
 

@@ -6,13 +6,13 @@ from typing import Optional, Sequence, Union
 import mxnet as mx
 
 from ...analysis.graph import InputShape, load_symbol, shapes_by_name, symbol_of
-from ...class_scores import number_of_classes, require_names
-from ...container import is_parameter_file, read_arrays
 from ...errors import UserError, last_line
-from ...exported import Description, Exported
-from ...preprocessing import InputSpec
+from ...files.exported import Description, Exported
+from ...files.parameters import is_parameter_file, read_arrays
+from ...files.symbol_json import SymbolJson
 from ...reporting import LOG
-from ...symbol_json import SymbolJson
+from ...vision.class_scores import number_of_classes, require_names
+from ...vision.preprocessing import InputSpec
 from .conversion_report import Report
 from .packing import pack
 

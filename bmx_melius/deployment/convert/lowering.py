@@ -7,8 +7,8 @@ single node therefore shows whether it can be converted and what it depends on (
 one builder writes the program (`lower`).
 """
 
-from ... import marks
 from ...errors import UserError
+from ...nn import marks
 from ..program.operations import ProgramError
 from .builder import Builder, UnsupportedError, is_volume
 from .rules import MARKED_RULES, RULES, TAKES_VOLUMES, missing_rule

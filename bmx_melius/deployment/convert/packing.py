@@ -17,9 +17,9 @@ import dataclasses
 
 import numpy as np
 
-from ... import marks
 from ...analysis.counting import reads_unknown_values
 from ...errors import UserError
+from ...nn import marks
 from ..program.packed_operator import is_packed
 from ..program.program import Program
 from . import folding

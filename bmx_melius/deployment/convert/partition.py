@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from ... import marks
 from ...analysis.counting import marked_bits
+from ...nn import marks
 from .builder import UnsupportedError
 from .lowering import requirements
 from .traced_network import MOST_BITS, Entry

@@ -5,11 +5,11 @@ import collections
 import mxnet as mx
 import numpy as np
 
-from ... import marks
 from ...analysis.counting import marked_bits
 from ...analysis.graph import Graph, first_node
 from ...errors import UserError, last_line
-from ...symbol_json import VARIABLE, SymbolJson, truth
+from ...files.symbol_json import VARIABLE, SymbolJson, truth
+from ...nn import marks
 from .thresholds import BatchNorm, rising_levels
 
 Entry = collections.namedtuple('Entry', 'node slot')  # an output of a node: a value of the network

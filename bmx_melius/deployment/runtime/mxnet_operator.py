@@ -10,7 +10,6 @@ from mxnet.symbol.register import _make_symbol_function
 
 from ...errors import UserError
 from ..program.packed_operator import NAME
-from . import numpy_operator
 from .engine import OPERATOR_LIBRARY, missing
 
 
@@ -19,7 +18,9 @@ def register():
     if hasattr(mx.nd, NAME):
         return
     mx.nd.CachedOp = _CachedOp
-    if missing() or not OPERATOR_LIBRARY.exists():
+    if not compiled():
+        from . import numpy_operator
+
         numpy_operator.register()
         return
     # mx.library.load would regenerate the functions of all operators, which takes as long as everything else here.

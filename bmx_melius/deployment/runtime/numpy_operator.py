@@ -14,7 +14,7 @@ import mxnet as mx
 import numpy as np
 
 from ...errors import UserError
-from ...symbol_json import SymbolJson
+from ...files.symbol_json import SymbolJson
 from ..program.operations import ProgramError
 from ..program.packed_operator import NAME, read_structure
 from ..program.program import Program

@@ -2,10 +2,10 @@
 
 import dataclasses
 
-from ...container import read_parameters
 from ...errors import UserError
-from ...exported import Exported
-from ...symbol_json import VARIABLE, SymbolJson
+from ...files.exported import Exported
+from ...files.parameters import read_parameters
+from ...files.symbol_json import VARIABLE, SymbolJson
 from ..program.borders import read_border
 from ..program.packed_operator import NAME, STRUCTURE, text_of
 from ..program.program import Program

@@ -123,7 +123,7 @@ def run_self_test(layers: Sequence[ZooLayer]) -> List[Result]:
 def _start(instruction_set, layers):
     """Start a process that prints a line of JSON for each layer: the digests of the results of each of its programs."""
     paths = [str(engine.FOLDER.parent), *filter(None, [os.environ.get('PYTHONPATH')])]
-    changed = {'BMX_MELIUS_ISA': instruction_set, 'BMX_MELIUS_WITHOUT_MXNET': '1', 'PYTHONPATH': os.pathsep.join(paths)}
+    changed = {'BMX_MELIUS_ISA': instruction_set, 'PYTHONPATH': os.pathsep.join(paths)}
     pipes = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.PIPE)
     process = subprocess.Popen([sys.executable, '-m', __name__], text=True, env={**os.environ, **changed}, **pipes)
     with contextlib.suppress(BrokenPipeError):  # it has ended already, which `_result` reports

@@ -6,10 +6,10 @@ from typing import Any, List, Optional, Tuple, Union
 
 import numpy as np
 
-from ...class_scores import describe_classes, number_of_classes, require_finite, require_names
 from ...errors import UserError
-from ...exported import Description, Exported
-from ...preprocessing import Image, InputSpec
+from ...files.exported import Description, Exported
+from ...vision.class_scores import describe_classes, number_of_classes, require_finite, require_names
+from ...vision.preprocessing import Image, InputSpec
 from ..program.operations import ProgramError
 from ..program.program import Program
 from ..program.reference import check_inputs, infer_shapes

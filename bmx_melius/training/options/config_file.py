@@ -6,7 +6,7 @@ import json
 
 from ...arguments import switch
 from ...errors import UserError, last_line
-from ...files import read_text
+from ...files.io import read_text
 
 # Flags in the ``config.json`` of a run that belong to its folder and not to the training.
 _OF_THE_RUN = ('save_dir', 'resume', 'dry_run')

@@ -4,7 +4,7 @@ import re
 
 from ...arguments import flag_of
 from ...errors import UserError
-from ...exported import Exported
+from ...files.exported import Exported
 from ..saving.stored_checkpoints import description_of
 
 EXPORTED = re.compile(r'(.+)-\d{4}\.params')

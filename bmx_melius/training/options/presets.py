@@ -7,7 +7,7 @@ import re
 
 from ...arguments import flag_of, require
 from ...data.datasets import DATASETS
-from ...quantizers import FULL_PRECISION
+from ...nn.quantizers import FULL_PRECISION
 from ..optimization import SCALINGS
 from ..optimizer_names import optimizer_defaults
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from ...arithmetic import ceil_div
 from ...errors import UserError
-from ...layers import QConv1D, QConv2D, QConv3D, QDense
-from ...quantizers import rounds_to_sign
+from ...nn.layers import QConv1D, QConv2D, QConv3D, QDense
+from ...nn.quantizers import rounds_to_sign
 
 PERCENTILES = (0, 5, 25, 50, 75, 95, 99, 100)
 STATISTICS = ('mean', 'flipped', *(f'p{percent}' for percent in PERCENTILES))

@@ -4,8 +4,8 @@ import math
 
 from ...analysis.checking import check
 from ...errors import UserError
-from ...marks import ACTIVATION, CONVOLUTION, DENSE, ROLE
-from ...quantizers import FULL_PRECISION
+from ...nn.marks import ACTIVATION, CONVOLUTION, DENSE, ROLE
+from ...nn.quantizers import FULL_PRECISION
 from ..objective import LABEL_SMOOTHING
 from ..optimization import BATCH
 from ..options.presets import describe_preset

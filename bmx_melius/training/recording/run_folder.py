@@ -10,7 +10,7 @@ import sys
 import time
 
 from ...analysis import drawing
-from ...files import replacing, write_json
+from ...files.io import replacing, write_json
 from ...reporting import LOG
 from . import environment, plots
 

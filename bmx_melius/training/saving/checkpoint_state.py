@@ -6,7 +6,7 @@ import os
 import re
 
 from ...errors import UserError, last_line
-from ...files import sha256, write_json
+from ...files.io import sha256, write_json
 from ..progress import is_progress
 
 FORMAT = 3

@@ -9,12 +9,12 @@ import mxnet as mx
 import numpy as np
 
 from ...analysis.finiteness import find_not_finite
-from ...container import read_parameters
 from ...distributed.lockstep import divergence
 from ...distributed.workers import Workers
 from ...errors import UserError, last_line
-from ...files import replacing, sha256
-from ...npz import read_npz
+from ...files.io import replacing, sha256
+from ...files.npz import read_npz
+from ...files.parameters import read_parameters
 from ...reporting import LOG
 from ..progress import Progress
 from .checkpoint_state import FILE_NAME, FORMAT, LAST, PREVIOUS, files_of, weights_name, with_checksums, write_state

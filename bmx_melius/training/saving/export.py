@@ -7,7 +7,7 @@ from ...analysis.graph import Graph
 from ...analysis.summary import Summary
 from ...data.imagenet import imagenet_classes
 from ...errors import UserError
-from ...exported import Exported, description_fields
+from ...files.exported import Exported, description_fields
 
 _TRACE_SIZE = 64  # height and width of the image used to trace an imported network; small to be fast
 

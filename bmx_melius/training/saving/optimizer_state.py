@@ -17,8 +17,8 @@ import json
 import mxnet as mx
 import numpy as np
 
-from ...container import is_parameter_file, read_parameters, write_parameters
 from ...errors import UserError
+from ...files.parameters import is_parameter_file, read_parameters, write_parameters
 from ...optimizers import BinarySplit
 from .pickled_states import read_pickle
 

@@ -9,8 +9,8 @@ import io
 import pickle
 import pickletools
 
-from ...container import decode_array
 from ...errors import UserError, last_line
+from ...files.parameters import decode_array
 
 COUNTERS = ('begin_num_update', 'num_update')  # attributes of an optimizer; so is:
 _COUNTS = '_all_index_update_counts'

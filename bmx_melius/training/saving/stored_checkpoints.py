@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from ...errors import UserError
-from ...exported import Description
+from ...files.exported import Description
 from ...reporting import LOG
 from .checkpoint_state import LAST, PREVIOUS, Damaged, files_of, read_state, verify, weights_name
 

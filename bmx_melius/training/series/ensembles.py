@@ -4,7 +4,7 @@ Each member is an ordinary run in a subfolder, with its own seed, of the network
 
 - bagging: on images drawn once with replacement (``--bootstrap``);
 - boosting: in each epoch on images drawn with the weights in ``image-weights-K.npy``, which result from the errors of the members before
-  on all training images (`bmx_melius.methods.benn`). ``correct-K.npz`` says which of them member K classifies correctly.
+  on all training images (`bmx_melius.nn.methods.benn`). ``correct-K.npz`` says which of them member K classifies correctly.
 
 The members begin with new weights (in the paper "independent" training; "sequential" training, where each begins with the weights of the
 one before, is not implemented). At the end the best weights of all members form the ensemble, which is evaluated and exported to the
@@ -26,10 +26,10 @@ from ...data.imagenet import with_words
 from ...data.opening import open_source
 from ...data.source import Batching
 from ...errors import UserError
-from ...exported import Exported, description_fields
-from ...files import replacing, sha256
-from ...methods.benn import boost
-from ...npz import read_npz
+from ...files.exported import Exported, description_fields
+from ...files.io import replacing, sha256
+from ...files.npz import read_npz
+from ...nn.methods.benn import boost
 from ...reporting import LOG, logging_to_file
 from ..network import create_network, make_network, model_arguments
 from ..options.presets import BAGGING, BOOSTING, JOINT, STAGES

@@ -10,8 +10,8 @@ import sys
 
 from ...arguments import flag_of, require
 from ...errors import UserError, last_line
-from ...exported import Exported
-from ...files import check_folder, read_text, write_json
+from ...files.exported import Exported
+from ...files.io import check_folder, read_text, write_json
 from ...reporting import LOG
 from ..network import create_network, model_arguments
 from ..options.flags import PROGRAM, make_parser

@@ -66,7 +66,8 @@ static void bmx_clip_value(const bmx_span* span, const value_t* x, const float* 
     }
 }
 
-// Returns exp(-|x|), for |x| > 87 exp(-87), with the operations of the engine (csrc/kernels/float/elementwise_loops.h).
+// Returns exp(-|x|), for |x| > 87 exp(-87), with the operations of the engine
+// (csrc/kernels/common/elementwise_loops.h).
 static float bmx_decay(float x) {
     const float magnitude = x < 0 ? x : -x;
     const float exponent = magnitude > -87.0f ? magnitude : -87.0f;

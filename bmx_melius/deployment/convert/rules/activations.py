@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .... import marks
+from ....nn import marks
 from ..builder import UnsupportedError
 from .table import marked_rule, rule
 

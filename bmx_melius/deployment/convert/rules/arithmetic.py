@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .... import marks
-from ....symbol_json import integers, truth
+from ....files.symbol_json import integers, truth
+from ....nn import marks
 from ..builder import UnsupportedError, is_volume, map_shape
 from ..traced_network import DIFFERENCES, PRODUCTS, QUOTIENTS, SUMS
 from .table import marked_rule, rule
@@ -110,7 +110,7 @@ def _mean(builder, node):
 
 @marked_rule(marks.MEAN)
 def _marked_mean(builder, node):
-    """Convert the mean of `bmx_melius.channels.mean` to one operation."""
+    """Convert the mean of `bmx_melius.nn.channels.mean` to one operation."""
     x = builder.network.marked_input(node, marks.MEAN_INPUT)
     if x is None:
         raise UnsupportedError('the start of the mean is not marked')

@@ -1,6 +1,6 @@
 """Translation of MXNet operator attributes to the attributes of program operations."""
 
-from ....symbol_json import integers
+from ....files.symbol_json import integers
 from ...program.operations import PADDING, SIDES
 from ..builder import UnsupportedError
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from .... import marks
 from ....analysis.counting import marked_bits
 from ....errors import UserError
+from ....nn import marks
 from ..builder import UnsupportedError, for_each_depth
 from ..traced_network import Entry, is_sign
 from .table import marked_rule

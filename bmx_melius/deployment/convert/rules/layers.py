@@ -1,7 +1,7 @@
 """Rules for convolutions and dense layers (binary and float), batch normalization and pooling."""
 
-from .... import marks
-from ....symbol_json import truth
+from ....files.symbol_json import truth
+from ....nn import marks
 from ..builder import UnsupportedError, is_volume
 from ..traced_network import is_channelwise_batch_norm
 from .attributes import POINT, geometry_of, require_channels_second

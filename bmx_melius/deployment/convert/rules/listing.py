@@ -45,7 +45,7 @@ def to_markdown():
     """Return the document, without a line feed at the end."""
     lines = ['| operators of MXNet | | |', '|-|-|-|']
     lines += [f'| {", ".join(f"`{name}`" for name in names)} | {status} | {text} |' for names, status, text in rows()]
-    lines += ['', 'Layers of bmx-melius mark their nodes (`bmx_melius/marks.py`); rules of marks replace those of the operators:', '']
+    lines += ['', 'Layers of bmx-melius mark their nodes (`bmx_melius/nn/marks.py`); rules of marks replace those of the operators:', '']
     lines += ['| mark | |', '|-|-|']
     lines += [f'| {", ".join(f"`{name}`" for name in names)} | {text} |' for names, text in _by_rule(MARKED_RULES)]
     return _HEAD + '\n' + '\n'.join(lines)

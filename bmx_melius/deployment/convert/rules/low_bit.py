@@ -22,8 +22,8 @@ import itertools
 
 import numpy as np
 
-from .... import marks
 from ....analysis.counting import marked_bits
+from ....nn import marks
 from ...program.operations import PADDING, SIDES
 from ..builder import UnsupportedError, is_volume
 from ..traced_network import MOST_BITS, is_sign

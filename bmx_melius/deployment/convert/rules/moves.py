@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....symbol_json import integers, truth
+from ....files.symbol_json import integers, truth
 from ..builder import UnsupportedError, is_volume, map_shape
 from .attributes import POINT, axis_of, require_channel_axis
 from .table import rule

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....symbol_json import integers, truth
+from ....files.symbol_json import integers, truth
 from ...program.operations import PADDING, SIDES
 from ..builder import UnsupportedError
 from .attributes import POINT, geometry_of, of_maps, require_channels_second

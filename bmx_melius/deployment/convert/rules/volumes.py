@@ -8,7 +8,7 @@ that pad with 0 leave out weights there.
 
 import numpy as np
 
-from ....symbol_json import integers
+from ....files.symbol_json import integers
 from ...program.operations import REAL_KIND
 from ..builder import UnsupportedError
 from .attributes import geometry_of

@@ -1,0 +1,88 @@
+// Interface of the kernels for binary layers: a table of functions that every instruction set implements, for packing
+// activations and convolving them.
+//
+// Activations are compared with thresholds and stored as words of 32 bits, where bit i is element i. Before a
+// convolution they are expanded to a packed map, whose format depends on the kernel.
+//
+// A packed map is padded and stored row by row, pixel by pixel. A pixel consists of `units` units of 32 elements. A
+// unit takes `unit_bytes` bytes, each with 32 / unit_bytes elements in its lowest bits: 4 bytes for bits (bit i =
+// element i), 8 for nibbles, 32 for one byte (0 or 1) per element. With groups, each group starts at a new unit.
+// Elements beyond the last channel of a group are 0.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/common/numbers.h"
+
+namespace bmx {
+
+struct BinaryConv {  // parameters fixed when a program is loaded
+    int in_channels, out_channels, kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, groups;
+    bool offset;  // the result is (h + n) / 2, the number of agreeing elements, instead of h
+    int group_units() const { return (in_channels / groups + 31) / 32; }
+    int units() const { return groups * group_units(); }
+    int64_t weights_per_output() const { return int64_t(kernel_h) * kernel_w * (in_channels / groups); }
+};
+
+struct BinaryConvRun {
+    const BinaryConv* conv;
+    const void* weights;   // result of prepare_weights
+    const uint8_t* input;  // the element under tap (0, 0) of the first output; the map includes the padding, clear
+                           // bits for -1 and set bits for +1
+    ptrdiff_t row_bytes, pixel_bytes;    // strides of the packed map; pixel_bytes is units * unit_bytes
+    int rows, columns;                   // size of the output, at least 1
+    int filter_begin, filter_end;        // the outputs to compute; multiples of filter_step, or the number of filters
+    Number number;                       // type of the output; i16 only if every result and sum fits
+    void* output;                        // address of the first pixel and filter 0; filters are contiguous
+    ptrdiff_t output_row, output_pixel;  // strides in elements
+    const void* addend;                  // added to the result; has the type and strides of the output; or nullptr
+    void* scratch;                       // scratch_bytes of working memory, aligned to 64 bytes
+};
+
+// A kernel may read up to this many bytes beyond the end of a packed map, whose values do not matter, but never before
+// its start.
+constexpr size_t kReadAhead = 4096;
+
+struct BinaryKernels {
+    const char* name;
+    int unit_bytes;
+    int filter_step;  // filters are computed in blocks of this size
+
+    // Packs `pixels` pixels of `channels` channels, `stride` elements apart, to bits (x >= threshold) != flip. Writes
+    // ceil(channels / 32) contiguous words per pixel. Bits of `flip` and of the words beyond `channels` are 0.
+    void (*pack_f32)(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
+                     const uint32_t* flip, uint32_t* words);
+    void (*pack_i16)(const int16_t* x, ptrdiff_t stride, int pixels, int channels, const int16_t* threshold,
+                     const uint32_t* flip, uint32_t* words);
+
+    // The same for planes of channels, `stride` elements apart, with contiguous pixels.
+    void (*pack_planes)(const float* x, ptrdiff_t stride, int pixels, int channels, const float* threshold,
+                        const uint32_t* flip, uint32_t* words);
+
+    // Expands `pixels` contiguous pixels of `units` words to units of packed pixels, `packed_stride` bytes apart.
+    void (*expand)(const uint32_t* words, int pixels, int units, uint8_t* packed, ptrdiff_t packed_stride);
+
+    // `words`: weights in the layout of the file, (out_channels, kernel_h, kernel_w, group_units) words of bits.
+    size_t (*weights_bytes)(const BinaryConv& conv);  // size of the prepared weights, which are aligned to 64 bytes
+    void (*prepare_weights)(const BinaryConv& conv, const uint32_t* words, void* prepared);
+
+    size_t (*scratch_bytes)(const BinaryConv& conv, int rows, int columns);  // for runs of at most this size
+    void (*convolve)(const BinaryConvRun& run);
+};
+
+namespace {  // each instruction set compiles its own copy with its own flags
+
+inline size_t no_scratch_bytes(const BinaryConv&, int, int) { return 0; }
+
+}  // namespace
+
+const BinaryKernels& binary_kernels_reference();
+const BinaryKernels& binary_kernels_avx2();
+const BinaryKernels& binary_kernels_avx512();
+const BinaryKernels& binary_kernels_amx();
+const BinaryKernels& binary_kernels_amx_small();  // for maps of few pixels
+const BinaryKernels& binary_kernels_neon();
+const BinaryKernels& binary_kernels_dotprod();
+const BinaryKernels& binary_kernels_wasm();
+
+}  // namespace bmx

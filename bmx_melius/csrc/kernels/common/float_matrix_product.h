@@ -1,0 +1,101 @@
+// Matrix product: lanes are n.
+#pragma once
+#include "kernels/common/float_vectors.h"
+
+namespace bmx {
+namespace {
+
+constexpr int kTileRows = Lanes::gemm_rows, kTileBlocks = Lanes::gemm_vectors;
+constexpr int kPointerRows = 3;  // rows per pointer: addressing modes allow pointer + 0, 1 or 2 strides
+
+size_t gemm_weights_bytes(int n, int k) { return sizeof(float) * ceil_div(n, kWidth) * kWidth * k; }
+
+// Layout of the prepared weights: [block of kWidth n][k][kWidth], 0 beyond n.
+void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepared) {
+    float* result = static_cast<float*>(prepared);
+    for (int block = 0; block < n; block += kWidth) {
+        for (int i = 0; i < k; ++i) {
+            for (int j = block; j < block + kWidth; ++j) {
+                *result++ = j < n ? weights[j * ldw + i] : 0;
+            }
+        }
+    }
+}
+
+// Computes `rows` rows of C, starting at m, and `blocks` blocks of kWidth columns, starting at n.
+template <bool indexed, int rows, int blocks>
+void gemm_tile(const Gemm& gemm, int m, int n) {
+    constexpr int pointers = ceil_div(rows, kPointerRows);
+    const ptrdiff_t lda = gemm.lda, block_size = ptrdiff_t(gemm.k) * kWidth;
+    const float* b = static_cast<const float*>(gemm.b) + n * ptrdiff_t(gemm.k);
+    const float* a[pointers];
+    for (int p = 0; p < pointers; ++p) {
+        a[p] = gemm.a + (m + p * kPointerRows) * lda;
+    }
+    Real sum[rows][blocks];
+    unrolled<rows>([&](auto r) { unrolled<blocks>([&](auto j) { sum[r][j] = Lanes::zero(); }); });
+    for (int i = 0; i < gemm.k; ++i, b += kWidth) {
+        const ptrdiff_t column = indexed ? gemm.column[i] : i;
+        Real weight[blocks];
+        unrolled<blocks>([&](auto j) { weight[j] = Lanes::load(b + j * block_size); });
+        unrolled<rows>([&](auto r) {
+            const Real x = Lanes::broadcast(a[r / kPointerRows][column + r % kPointerRows * lda]);
+            unrolled<blocks>([&](auto j) { sum[r][j] = Lanes::multiply_add(x, weight[j], sum[r][j]); });
+        });
+    }
+    unrolled<blocks>([&](auto j) {
+        const int first = n + j * kWidth, count = gemm.n - first;
+        const Normalization normalized(gemm.epilogue, first, count);
+        float* c = gemm.c + m * gemm.ldc + first;
+        unrolled<rows>([&](auto r) {
+            const Real y = normalized(sum[r][j]);
+            store(c + r * gemm.ldc, gemm.epilogue.relu ? rectified(y) : y, count);
+        });
+    });
+}
+
+// Returns the largest number of blocks of a tile of `rows` rows: tiles of few rows have more blocks, so that the
+// latency of their sums does not matter.
+constexpr int most_blocks(int rows) {
+    constexpr int most = 4, sums = kTileRows * kTileBlocks;
+    return sums / rows < most ? sums / rows : most;
+}
+
+template <bool indexed, int rows, int blocks>
+void gemm_tile_of(const Gemm& gemm, int m, int n, int wanted_blocks) {
+    if constexpr (blocks > 1) {
+        if (wanted_blocks < blocks) {
+            return gemm_tile_of<indexed, rows, blocks - 1>(gemm, m, n, wanted_blocks);
+        }
+    }
+    gemm_tile<indexed, rows, blocks>(gemm, m, n);
+}
+
+// Computes all columns of `wanted_rows` rows of C, starting at m.
+template <bool indexed, int rows>
+void gemm_rows(const Gemm& gemm, int m, int wanted_rows) {
+    if constexpr (rows > 1) {
+        if (wanted_rows < rows) {
+            return gemm_rows<indexed, rows - 1>(gemm, m, wanted_rows);
+        }
+    }
+    constexpr int most = most_blocks(rows);
+    const int blocks = ceil_div(gemm.n, kWidth), tiles = ceil_div(blocks, most);
+    for (int i = 0, block = 0; i < tiles; ++i) {
+        const int next = int(int64_t(blocks) * (i + 1) / tiles);
+        gemm_tile_of<indexed, rows, most>(gemm, m, block * kWidth, next - block);
+        block = next;
+    }
+}
+
+void gemm(const Gemm& gemm) {
+    const int tiles = ceil_div(gemm.m, kTileRows);
+    for (int i = 0, m = 0; i < tiles; ++i) {
+        const int next = int(int64_t(gemm.m) * (i + 1) / tiles);
+        gemm.column ? gemm_rows<true, kTileRows>(gemm, m, next - m) : gemm_rows<false, kTileRows>(gemm, m, next - m);
+        m = next;
+    }
+}
+
+}  // namespace
+}  // namespace bmx

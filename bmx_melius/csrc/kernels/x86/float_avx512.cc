@@ -1,0 +1,106 @@
+// Float kernels with 512-bit vectors.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false positives in the intrinsics of GCC 12
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bmx {
+namespace {
+
+struct Lanes {
+    using Real = __m512;
+    static constexpr int width = 16;
+
+    // Size of the tiles: 24 sums in 32 registers. planar_taps: the width of kernels whose rows are one strip.
+    static constexpr int planar_outputs = 8, planar_vectors = 3, planar_taps = 3;
+    static constexpr int gemm_rows = 12, gemm_vectors = 2;
+
+    static __mmask16 first(int count) { return __mmask16((1u << count) - 1); }
+
+    static Real zero() { return _mm512_setzero_ps(); }
+    static Real broadcast(float x) { return _mm512_set1_ps(x); }
+    static Real load(const float* x) { return _mm512_loadu_ps(x); }
+    static void store(float* x, Real value) { _mm512_storeu_ps(x, value); }
+    // The first `count` elements, 1 to width - 1. The others are 0 and their memory is not accessed.
+    static Real load_first(const float* x, int count) { return _mm512_maskz_loadu_ps(first(count), x); }
+    static void store_first(float* x, Real value, int count) { _mm512_mask_storeu_ps(x, first(count), value); }
+
+    static Real add(Real a, Real b) { return _mm512_add_ps(a, b); }
+    static Real multiply_add(Real a, Real b, Real c) { return _mm512_fmadd_ps(a, b, c); }
+    static Real max(Real a, Real b) { return _mm512_max_ps(a, b); }  // b if either is NaN
+
+    // Every other element of a followed by b, starting with the first or the second one.
+    static Real even(Real a, Real b) {
+        const __m512i which = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        return _mm512_permutex2var_ps(a, which, b);
+    }
+    static Real odd(Real a, Real b) {
+        const __m512i which = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+        return _mm512_permutex2var_ps(a, which, b);
+    }
+    // The last element of a, followed by all elements of b except the last.
+    static Real shifted(Real a, Real b) {
+        return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), 15));
+    }
+
+    static void transpose(Real (&x)[width]) {
+        Real y[width];
+        for (int i = 0; i < width; i += 2) {  // pairs of columns within the quarters of rows
+            y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+            y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+        }
+        for (int i = 0; i < width; i += 4) {  // one column of four rows in each quarter
+            x[i] = _mm512_shuffle_ps(y[i], y[i + 2], 0x44);
+            x[i + 1] = _mm512_shuffle_ps(y[i], y[i + 2], 0xee);
+            x[i + 2] = _mm512_shuffle_ps(y[i + 1], y[i + 3], 0x44);
+            x[i + 3] = _mm512_shuffle_ps(y[i + 1], y[i + 3], 0xee);
+        }
+        for (int i = 0; i < 4; ++i) {  // transpose the 4 x 4 quarters of column 4 j + i
+            const Real a = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88), b = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
+            const Real c = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0x88);
+            const Real d = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0xdd);
+            y[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+            y[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
+            y[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
+            y[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+        }
+        for (int i = 0; i < width; ++i) {
+            x[i] = y[i];
+        }
+    }
+
+    using Integers = __m256i;  // width integers of 16 bits
+
+    // The first `count` elements, or all if count is larger than width.
+    static Integers load_integers(const int16_t* x, int count) {
+        if (count >= width) {
+            return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+        }
+        return _mm256_maskz_loadu_epi16(first(count), x);
+    }
+    static Integers max(Integers a, Integers b) { return _mm256_max_epi16(a, b); }
+    static Integers min(Integers a, Integers b) { return _mm256_min_epi16(a, b); }
+    static Real to_real(Integers x) { return _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(x)); }
+    // a where `sign` is negative, b elsewhere.
+    static Integers negative(Real sign, Integers a, Integers b) {
+        return _mm256_mask_blend_epi16(_mm512_movepi32_mask(_mm512_castps_si512(sign)), b, a);
+    }
+};
+
+}  // namespace
+}  // namespace bmx
+
+#include "kernels/common/float_vector_kernels.h"
+
+namespace bmx {
+
+const FloatKernels& float_kernels_avx512() {
+    static const FloatKernels kernels = table("avx512");
+    return kernels;
+}
+
+}  // namespace bmx

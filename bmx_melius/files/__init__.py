@@ -1,0 +1,1 @@
+"""Files: atomic output, parameters, symbols, exported networks."""

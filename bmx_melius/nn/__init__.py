@@ -1,0 +1,1 @@
+"""Layers and quantizers of binary neural networks, and the methods of other papers."""

@@ -1,0 +1,1 @@
+"""Images and classes: decoding, preprocessing, scores."""
