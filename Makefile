@@ -41,7 +41,7 @@ test-mcu: $(NATIVE) ## run exported C on Cortex-M and RISC-V processors in an em
 	$(BIN)/python -W ignore tools/test_mcu.py
 
 test-scale: $(NATIVE) $(VENV)/.ready-scale ## test `bmx-melius score` on local clusters of Dask and Ray whose workers are killed
-	$(BIN)/python -m pytest tests/test_score*.py $(PARALLEL) $(ARGS)
+	$(BIN)/python -m pytest tests/scoring $(PARALLEL) $(ARGS)
 
 test-extras: ## install each extra into a new environment, with the versions that pip selects, and use it once (ARGS='score onnx')
 	$(or $(PYTHON),python3) tools/test_extras.py $(ARGS)
@@ -57,7 +57,7 @@ test-wasm: $(NATIVE) ## test the engine in WebAssembly by Node.js, against this 
 
 test-wheel: $(NATIVE) $(VENV)/.ready-wheel ## install the wheel in dist into new environments of all Pythons in PATH, and run it
 	@ls dist/*_$$(uname -m).whl >/dev/null 2>&1 || { echo 'error: there is no wheel in dist: make wheel' >&2; exit 1; }
-	BMX_MELIUS_WHEEL="$$(ls dist/*_$$(uname -m).whl)" $(BIN)/python -m pytest tests/test_wheel.py -rs $(ARGS)
+	BMX_MELIUS_WHEEL="$$(ls dist/*_$$(uname -m).whl)" $(BIN)/python -m pytest tests/packaging/test_wheel.py -rs $(ARGS)
 
 fuzz: $(NATIVE) $(VENV)/.ready-fuzz ## fuzz the readers of files for 8 minutes (ARGS='--minutes 60 packed'; installs clang by apt-get if root)
 	tools/fuzz.sh $(BIN)/python $(ARGS)
@@ -71,7 +71,7 @@ docs: $(VENV)/.ready-docs ## build the documentation site in build/site; its lin
 
 test-site: docs $(VENV)/.ready-service-tests ## test the documentation site in Chromium: its search and its width (installs Chromium by apt-get if root)
 	tools/install_chromium.sh
-	BMX_MELIUS_TEST_SITE=build/site $(BIN)/python -m pytest tests/test_site.py $(ARGS)
+	BMX_MELIUS_TEST_SITE=build/site $(BIN)/python -m pytest tests/docs/test_site.py $(ARGS)
 
 wasm: $(NATIVE) ## build the engine for WebAssembly, and a page that classifies drawn digits, in build/web (installs Emscripten where it may)
 	$(BIN)/python -W ignore tools/make_wasm.py build/web

@@ -20,7 +20,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / 'tests'))
 
-from native_program import FLAGS, INSTRUCTION_SETS, build_program  # noqa: E402
+from support.native_program import FLAGS, INSTRUCTION_SETS, build_program  # noqa: E402
 
 # A53 and A72 have no dotprod. Neoverse N1 has the core of the A76, which LLVM 19 gives the model of the A72.
 PROCESSORS = (

@@ -63,7 +63,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / 'tests'))
-from native_program import build_program  # noqa: E402
+from support.native_program import build_program  # noqa: E402
 
 if __name__ == '__main__':
     with tempfile.TemporaryDirectory() as folder:

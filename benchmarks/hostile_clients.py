@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
 import numpy as np  # noqa: E402
-from hostile_images import with_scans  # noqa: E402
+from support.hostile_images import with_scans  # noqa: E402
 
 from bmx_melius.serving.readers import Readers  # noqa: E402
 from bmx_melius.serving.service_limits import Limits  # noqa: E402

@@ -28,7 +28,7 @@ os.environ['BMX_MELIUS_WITHOUT_MXNET'] = '1'
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent / part) for part in ('', 'tests')]
 
 import numpy as np  # noqa: E402
-from packed import make_program, write_packed  # noqa: E402
+from support.packed import make_program, write_packed  # noqa: E402
 
 import bmx_melius as bmx  # noqa: E402
 from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value  # noqa: E402

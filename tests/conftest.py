@@ -23,17 +23,19 @@ import mxnet as mx
 import numpy as np
 import pytest
 from hypothesis import settings
-from keras_files import LARQ_FILE, meliusnet22_layers, write_keras
-from native_program import BUILDS, INSTRUCTION_SETS, BuildError, build_program
+from support.keras_files import LARQ_FILE, meliusnet22_layers, write_keras
+from support.native_program import BUILDS, INSTRUCTION_SETS, BuildError, build_program
 
 from bmx_melius.deployment.runtime import engine
 
 # A process started in the background by a shell without job control ignores Ctrl-C, and so do its children: restore the default.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest.register_assert_rewrite('conversions', 'engines', 'packed_networks', 'scoring_runs', 'services', 'training_runs')
+pytest.register_assert_rewrite(
+    *(f'support.{name}' for name in ('conversions', 'engines', 'packed_networks', 'scoring_runs', 'services', 'training_runs'))
+)
 
-pytest_plugins = ['time_limit']
+pytest_plugins = ['support.time_limit']
 
 LONG_RUN = bool(os.environ.get('BMX_MELIUS_TEST_LONG'))
 

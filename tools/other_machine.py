@@ -19,9 +19,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
 import mxnet as mx  # noqa: E402
 import numpy as np  # noqa: E402
-from native_program import FLAGS, build_program  # noqa: E402
-from networks import of_size  # noqa: E402
-from small_networks import initialized  # noqa: E402
+from support.native_program import FLAGS, build_program  # noqa: E402
+from support.networks import of_size  # noqa: E402
+from support.small_networks import initialized  # noqa: E402
 
 import bmx_melius as bmx  # noqa: E402
 from bmx_melius.deployment.convert.conversion import convert  # noqa: E402

@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / 'build' / 'fuzz'
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
-from native_program import BUILDS, INSTRUCTION_SETS, SOURCES, VECTOR_CHECKS, build_program, with_emulated  # noqa: E402
+from support.native_program import BUILDS, INSTRUCTION_SETS, SOURCES, VECTOR_CHECKS, build_program, with_emulated  # noqa: E402
 
 COMPILER = ['clang++']
 FLAGS = ['-fsanitize=fuzzer', *BUILDS['sanitized']]

@@ -21,7 +21,7 @@ import PIL.Image
 from debian_packages import unpack
 from native_build import INSTRUCTION_SETS
 from other_machine import ROOT, Machine, check_kernels, check_networks, install_tools, output_of
-from static_library import weak_symbols
+from support.static_library import weak_symbols
 
 import bmx_melius as bmx
 from bmx_melius.errors import UserError

@@ -31,5 +31,5 @@ if [ ${#packages[@]} -gt 0 ]; then
     exit 1
 fi
 
-BMX_MELIUS_TEST_C=1 exec "$python" -m pytest --timeout 1200 tests/test_c_library.py tests/test_bmx_classify.py \
-    tests/test_image_kinds.py::test_bmx_classify_reads_jpeg_and_png_by_the_rule_and_names_the_other_formats "$@"
+BMX_MELIUS_TEST_C=1 exec "$python" -m pytest --timeout 1200 tests/native/test_c_library.py tests/native/test_bmx_classify.py \
+    tests/images/test_image_kinds.py::test_bmx_classify_reads_jpeg_and_png_by_the_rule_and_names_the_other_formats "$@"

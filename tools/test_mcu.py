@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 
 import numpy as np  # noqa: E402
-from exported_c import bits_of_layers  # noqa: E402
+from support.exported_c import bits_of_layers  # noqa: E402
 
 import bmx_melius as bmx  # noqa: E402
 from bmx_melius.data.small_images import open_digits  # noqa: E402

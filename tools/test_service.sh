@@ -8,4 +8,4 @@ shift
 
 tools/install_chromium.sh
 "$python" -c 'import locust, selenium'  # one clear error instead of tests that fail
-BMX_MELIUS_TEST_SERVICE=1 exec "$python" -m pytest tests/test_batching.py tests/test_service*.py "$@"
+BMX_MELIUS_TEST_SERVICE=1 exec "$python" -m pytest tests/serving "$@"

@@ -16,8 +16,8 @@ import tempfile
 import threading
 
 from make_wasm import COMPILER, PACKAGES, RELAXED_FLAG, make_page
-from native_program import FLAGS, build_program
 from other_machine import FLOAT_KERNELS, ROOT, Machine, check_kernels, check_networks, install_tools, output_of
+from support.native_program import FLAGS, build_program
 from wasm_encoding import in_final_encoding
 
 from bmx_melius.errors import UserError
@@ -25,7 +25,7 @@ from bmx_melius.errors import UserError
 # Emscripten 3.1 takes the fetch of newer Node.js for that of a browser.
 NODE = ['node', '--no-experimental-fetch']
 RELAXED_SIMD = '--experimental-wasm-relaxed-simd'  # an option that Node.js needed before version 21
-WITHOUT_RELAXED_SIMD = ROOT / 'tests' / 'without_relaxed_simd.js'
+WITHOUT_RELAXED_SIMD = ROOT / 'tests' / 'wasm' / 'without_relaxed_simd.js'
 EXACT, RELAXED = 'bmx_melius.wasm', 'bmx_melius_relaxed.wasm'
 WASM = Machine(
     name='wasm',
@@ -35,7 +35,7 @@ WASM = Machine(
     instruction_sets=('reference', 'wasm'),
 )
 PAGE = ROOT / 'build' / 'web'
-DRAWN = ('0', '1', '7')  # what tests/draw_digits.html draws
+DRAWN = ('0', '1', '7')  # what tests/wasm/draw_digits.html draws
 
 
 class RelaxedMachine(Machine):
@@ -75,7 +75,7 @@ def check_choice():
     """Test the choice of a module, and return the modules that Node.js chooses: their files -> commands of Node.js."""
     known = not subprocess.run([NODE[0], RELAXED_SIMD, '-p', '0'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
     commands = [[NODE[0], '--require', WITHOUT_RELAXED_SIMD], [NODE[0], *([RELAXED_SIMD] if known else [])]]
-    test = ROOT / 'tests' / 'choose_module_test.js'
+    test = ROOT / 'tests' / 'wasm' / 'choose_module_test.js'
     chosen = {output_of([*command, test, PAGE]).strip(): command for command in reversed(commands)}
     if known and can_choose_relaxed() and RELAXED not in chosen:
         raise UserError(f'Node.js does not choose {RELAXED}, although it and the processor have a fused multiply-add')
@@ -126,7 +126,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(content)
 
     def translate_path(self, path):
-        of_tests = {f'/{name}': ROOT / 'tests' / name for name in ('draw_digits.html', WITHOUT_RELAXED_SIMD.name)}
+        of_tests = {f'/{name}': ROOT / 'tests' / 'wasm' / name for name in ('draw_digits.html', WITHOUT_RELAXED_SIMD.name)}
         return str(of_tests[path]) if path in of_tests else super().translate_path(path)
 
     def log_message(self, *_):

@@ -116,7 +116,7 @@ def substitute_libraries(libraries):
 
 def check_wheel(wheel, site):
     """Unpack a wheel into a folder; raise `UserError` unless its name and libraries are those that the documentation names."""
-    from wheel_libraries import library_problems  # needs pyelftools, which only `make wheel-arm` installs
+    from support.wheel_libraries import library_problems  # needs pyelftools, which only `make wheel-arm` installs
 
     platforms = set(re.findall(r'manylinux_\w+_aarch64', (ROOT / 'docs' / 'releasing.md').read_text()))
     problems = library_problems(wheel, 'aarch64')

@@ -1,1 +1,1 @@
-"""Fuzzers: `make fuzz`, or tests/test_fuzz.py for a short form of them."""
+"""Fuzzers: `make fuzz`, or tests/fuzz/test_fuzz.py for a short form of them."""

@@ -9,9 +9,9 @@ import struct
 import tempfile
 
 import numpy as np
-from large_programs import concatenations, sums
-from packed import make_program, write_packed
-from random_programs import Maker
+from support.large_programs import concatenations, sums
+from support.packed import make_program, write_packed
+from support.random_programs import Maker
 
 from bmx_melius.data.record_format import MAGIC as RECORD_MAGIC
 from bmx_melius.deployment.program.operations import OPERATIONS
@@ -145,8 +145,8 @@ def bmxnet_checkpoints():
 
 def converted_files():
     """Return pairs of files as the model_converter of BMXNet-v2 writes them."""
-    import bmxnet_v2_converter as bmxnet
     import mxnet as mx
+    from support import bmxnet_v2_converter as bmxnet
 
     def write(layers):
         def call(folder):
@@ -167,7 +167,7 @@ def converted_files():
 
 def keras_files():
     """Return HDF5 files of Keras: only weights, and a whole model; and a short one of Larq, with other names."""
-    from keras_files import write_keras
+    from support.keras_files import write_keras
 
     layers = [('conv', {'kernel': np.ones((3, 3, 3, 4), 'f')}), ('norm', {name: np.ones(4, 'f') for name in ('gamma', 'beta')})]
     layers.append(('dense', {'kernel': np.ones((4, 3), 'f'), 'bias': np.zeros(3, 'f')}))

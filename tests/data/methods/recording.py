@@ -14,7 +14,7 @@ import torch
 
 FOLDER = pathlib.Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parents[1]))
-from drawn_values import drawn, normal  # noqa: E402  (of tests/)
+from support.drawn_values import drawn, normal  # noqa: E402  (of tests/)
 
 torch.set_default_dtype(torch.float64)
 

@@ -1,0 +1,218 @@
+"""Damaged programs and files: Python and the engine accept the same ones, give the same messages and access no memory of others."""
+
+import json
+import os
+import random as randoms
+import struct
+import subprocess
+import zlib
+
+import numpy as np
+import pytest
+from fuzz.mutators import damaged
+from support.engines import INSTRUCTION_SETS, Engine, create, needs_engine, require_instruction_set
+from support.large_programs import chain, concatenations, record, words_of
+from support.random_programs import some_program
+
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.limits import MAX_OPERATIONS
+from bmx_melius.deployment.program.operations import REAL_KIND, Operation, ProgramError, Value
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.files.parameters import write_parameters
+
+pytest_plugins = ['support.engines']  # its fixtures
+pytestmark = needs_engine
+
+
+def refusal(words):
+    """What Python says of the words of a program; an empty string if they are valid."""
+    try:
+        Program.from_words(words)
+    except ProgramError as error:
+        return str(error)
+    return ''
+
+
+@pytest.fixture(scope='session')
+def damaged_files(make_once, long_run):
+    """Parameter files of damaged programs, and for each file 1 if Python accepts the program, 0 if not, ? if the file is damaged, too."""
+
+    def make(folder):
+        random, expected, paths = randoms.Random(1), '', []
+        with np.errstate(over='ignore'):
+            for number in range(10000 if long_run else 1000):
+                if number % 10 == 0:
+                    words = some_program(number, 6)[1].to_words()
+                changed = damaged(random, words)
+                if not len(changed):
+                    continue
+                path = folder / f'{number}.params'
+                write_parameters(path, {'arg:network_program': changed})
+                if number % 5 == 0:  # also damage the file around it
+                    octets = bytearray(path.read_bytes())
+                    octets[random.choice((random.randrange(60), len(octets) - 1 - random.randrange(40)))] = random.randrange(256)
+                    path.write_bytes(octets)
+                    expected += '?'
+                else:
+                    expected += '0' if refusal(changed) else '1'
+                paths.append(str(path))
+        (folder / 'expected.json').write_text(json.dumps([paths, expected]))
+
+    return json.loads((make_once('damaged-files', make) / 'expected.json').read_text())
+
+
+@pytest.mark.parametrize('instruction_set', INSTRUCTION_SETS)
+def test_damaged_programs_make_no_forbidden_access_under_sanitizers(instruction_set, damaged_files, build_native):
+    require_instruction_set(instruction_set, emulated=True)
+    paths, expected = damaged_files
+    done = subprocess.run(
+        [build_native('tests/csrc/damaged_files_test.cc', None, 'sanitized')],
+        input='\n'.join(paths) + '\n',
+        env={**os.environ, 'BMX_MELIUS_ISA': instruction_set},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, (done.stdout[-500:], done.stderr[-3000:])
+    assert len(done.stdout) == len(expected)
+    assert all(wanted in ('?', found) for wanted, found in zip(expected, done.stdout))
+
+
+def test_both_validators_accept_the_same_programs_and_give_the_same_messages(reference_library, long_run):
+    library, random, seen = reference_library, randoms.Random(0), set()
+    with np.errstate(over='ignore'):
+        for number in range(10000 if long_run else 1000):
+            if number % 10 == 0:
+                maker, program, _ = some_program(number, 6)
+                words = program.to_words()
+            changed = damaged(random, words)
+            expected = refusal(changed)
+            handle = create(library, changed)
+            seen.add(bool(handle))
+            assert ('' if handle else library.bmx_last_error().decode()) == expected, f'case {number}'
+            if not handle:
+                assert '\n' not in expected
+                continue
+            program = Program.from_words(changed)
+            engine = Engine(library, handle, program)
+            if sum(value.channels * value.height * value.width for value in program.values()) < 1 << 18:
+                inputs = [np.ones((2, *value.shape), np.float32) for value in program.inputs]
+                engine.run(inputs, 2)
+    assert seen == {False, True}
+
+
+def binary_dense(channels, count, out_channels=1, groups=1):
+    """So many binary dense layers on the comparison of one input."""
+    layer = record('binary_conv', [1], out_channels * -(-channels // groups // 32), out_channels=out_channels, groups=groups)
+    return words_of([(2, channels, 1, 1)], [record('threshold', [0], channels + -(-channels // 32)), *[layer] * count], [2])
+
+
+# A program just beyond each limit, and its error message.
+BEYOND = {
+    'inputs': (lambda: words_of([(2, 1, 1, 1)] * 4097, [record('relu', [0])], [0]), '4097 inputs; at most 4096 are possible'),
+    'operations': (lambda: chain(65537), '65537 operations; at most 65536 are possible'),
+    'outputs': (lambda: words_of([(2, 1, 1, 1)], [record('relu', [0])], [1] * 4097), '4097 outputs; at most 4096 are possible'),
+    'operands': (
+        lambda: words_of([(2, 1, 1, 1)], [record('concat', [0] * 4097)], [1]),
+        'word 12: operation 0 (concat) has 4097 inputs; 1 to 4096 are possible',
+    ),
+    'all operands': (
+        lambda: concatenations(4, 64, 4096),
+        'operation 68 (concat): 262152 inputs of operations so far; at most 262144 are possible',
+    ),
+    'all groups': (
+        lambda: binary_dense(1 << 17, 3, out_channels=1 << 17, groups=1 << 17),
+        'operation 3 (binary_conv): 393216 groups of convolutions so far; at most 262144 are possible',
+    ),
+    'all weights': (
+        lambda: binary_dense(1 << 20, 17),
+        'operation 17 (binary_conv): 1140850688 weights of convolutions so far; at most 1073741824 are possible',
+    ),
+    'window': (
+        lambda: words_of(
+            [(4, 1 << 20, 1, 1)],
+            [record('conv', [0], 1, kernel_h=64, kernel_w=32, pad_top=32, pad_left=16, pad_bottom=32, pad_right=16)],
+            [1],
+        ),
+        'operation 0: conv has 2147483648 or more elements in a window',
+    ),
+    'no more than all weights': (  # the array is looked for
+        lambda: words_of(
+            [(4, 1 << 18, 1, 1)], [record('conv', [0], 1, kernel_h=16, kernel_w=4, pad_top=8, pad_left=2, pad_bottom=8, pad_right=2)], [1]
+        ),
+        'word 31: weight of operation 0 (conv) needs 16777216 words, 2 are left',
+    ),
+}
+
+
+@pytest.mark.parametrize('limit', BEYOND)
+def test_both_validators_know_the_same_limits(reference_library, limit):
+    words, message = BEYOND[limit][0](), BEYOND[limit][1]
+    assert refusal(words) == message
+    assert not create(reference_library, words)
+    assert reference_library.bmx_last_error().decode() == message
+
+
+@pytest.mark.parametrize('array', ['threshold', 'low', 'high'])
+def test_both_validators_refuse_bounds_that_are_no_numbers(reference_library, array):
+    names = {'threshold': 'threshold', 'low': 'clip', 'high': 'clip'}
+    arrays = {
+        'clip': {'low': np.zeros(3, 'f'), 'high': np.ones(3, 'f')},
+        'threshold': {'threshold': np.zeros(3, 'f'), 'flip': np.zeros(3, bool)},
+    }
+    operation = Operation(names[array], (0,), {}, arrays[names[array]])
+    program = Program([Value(REAL_KIND, 3, 2, 2, False)], [operation], [0])
+    words = program.to_words()
+    words[-1 - {'threshold': 5, 'low': 7, 'high': 3}[array]] = np.float32(np.nan).view(np.int32)  # before the number of the output
+    words[3] = np.array(zlib.crc32(words[4:].tobytes()), np.uint32).view(np.int32)
+    assert refusal(words) == f'operation 0 ({operation.name}) has a {array} that is not a number'
+    assert not create(reference_library, words)
+    assert reference_library.bmx_last_error().decode() == refusal(words)
+
+
+def test_a_program_of_as_many_operations_as_are_possible_is_read_planned_and_run(reference_library):
+    words, library = chain(MAX_OPERATIONS), reference_library
+    program = Program.from_words(words)
+    handle = create(library, words)
+    assert handle, library.bmx_last_error()
+    x = np.random.randn(1, 1, 2, 2).astype(np.float32)
+    (y,) = Engine(library, handle, program).run([x])
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+    np.testing.assert_array_equal(reference.run(program, [x])[0], y)
+
+
+def test_damaged_parameter_files_are_refused_with_the_name_of_the_file(reference_library, tmp_path, long_run):
+    library, random = reference_library, randoms.Random(0)
+    path = tmp_path / 'network.params'
+    words = some_program(1)[1].to_words()
+    write_parameters(path, {'arg:network_program': words, 'arg:other': np.zeros((2, 3), np.float32)})
+    content = path.read_bytes()
+
+    def result_of(handle):
+        library.bmx_program_destroy(handle)
+        return '' if handle else library.bmx_last_error().decode()
+
+    def load(octets):
+        path.write_bytes(octets)
+        message = result_of(library.bmx_program_load(str(path).encode(), 0))
+        in_memory = result_of(library.bmx_program_load_memory(octets, len(octets), 0))
+        assert message.partition(f'{path}: ')[::2] == in_memory.partition('content: ')[::2] and '\n' not in message
+        return not message
+
+    assert load(content)
+    assert not library.bmx_program_load(str(tmp_path / 'missing.params').encode(), 0)
+    assert 'missing.params' in library.bmx_last_error().decode()
+    assert not library.bmx_program_load(str(tmp_path).encode(), 0)
+    assert f'{tmp_path}: cannot read it: it is a folder' == library.bmx_last_error().decode()
+    for end in range(0, len(content), 1 if long_run else 37):
+        assert not load(content[:end])
+    for following in (b'\0', b'\n', content):
+        assert not load(content + following)
+        assert 'bytes follow its last name' in library.bmx_last_error().decode()
+    for _ in range(10000 if long_run else 1000):
+        octets = bytearray(content)
+        for _ in range(random.randint(1, 3)):
+            position = random.choice((random.randrange(len(octets)), random.randrange(60), len(octets) - 1 - random.randrange(60)))
+            octets[position] = random.choice((0, 1, 255, random.randrange(256)))
+        load(bytes(octets))
+    sizes = struct.pack('<QQQ', 0x112, 0, 1 << 60)
+    assert not load(sizes) and not load(sizes + content[24:])

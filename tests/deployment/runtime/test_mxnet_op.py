@@ -1,0 +1,392 @@
+"""The operator in MXNet: every way to run it gives what the reference gives, and what it cannot do it says."""
+
+import importlib
+import json
+import multiprocessing
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+
+import mxnet as mx
+import numpy as np
+import pytest
+from support.packed import geometry, make_image, make_program, write_packed
+from support.paths import ROOT
+
+import bmx_melius as bmx
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.packed_operator import operator_attributes
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime import mxnet_operator
+
+compiled = pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator has not been compiled')
+HYBRIDIZED = pytest.mark.parametrize(
+    'options',
+    [None, {}, {'static_alloc': True}, {'static_alloc': True, 'static_shape': True}],
+    ids=['imperative', 'hybrid', 'static_alloc', 'static_shape'],
+)
+
+
+def assert_same(outputs, expected):
+    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    assert len(outputs) == len(expected)
+    for output, wanted in zip(outputs, expected):
+        assert output.dtype == np.float32 and output.shape == wanted.shape
+        # sums of some forty products of up to a hundred each, in another order
+        np.testing.assert_allclose(output.asnumpy(), wanted, rtol=1e-5, atol=1e-4)
+
+
+def call(program, *arrays, words=None, attributes=None):
+    """Run the operator imperatively."""
+    words = mx.nd.array(program.to_words(), dtype='int32') if words is None else words
+    return mx.nd.bmx_melius_packed(*arrays, words, **(operator_attributes(program) if attributes is None else attributes))
+
+
+def load(tmp_path, program, name='net'):
+    write_packed(tmp_path / name, program)
+    inputs = [f'data{number}' for number in range(len(program.inputs))]
+    return mx.gluon.SymbolBlock.imports(f'{tmp_path}/{name}-symbol.json', inputs, f'{tmp_path}/{name}-0000.params')
+
+
+def test_operator_runs_imperatively():
+    x = make_image()
+    assert_same(call(make_program(), mx.nd.array(x)), reference.run(make_program(), [x]))
+
+
+@HYBRIDIZED
+def test_imported_block_runs_at_any_batch_and_size(tmp_path, options):
+    block = load(tmp_path, make_program())
+    if options is not None:
+        block.hybridize(**options)
+    for x in (make_image(), make_image(1), make_image(3, height=3, width=11), make_image(seed=1)):
+        for _ in range(2):
+            assert_same(block(mx.nd.array(x)), reference.run(make_program(), [x]))
+
+
+def test_module_and_simple_bind_infer_what_the_program_needs(tmp_path):
+    write_packed(tmp_path / 'net', make_program())
+    x, expected = make_image(), reference.run(make_program(), [make_image()])
+    symbol, arguments, _ = mx.model.load_checkpoint(str(tmp_path / 'net'), 0)
+    module = mx.mod.Module(symbol, data_names=['data0'], label_names=None)
+    module.bind([('data0', x.shape)], for_training=False)
+    module.set_params(arguments, {})
+    module.forward(mx.io.DataBatch([mx.nd.array(x)]))
+    assert_same(module.get_outputs(), expected)
+    executor = symbol.simple_bind(mx.cpu(), data0=x.shape, grad_req='null')
+    assert executor.arg_dict['net_program'].dtype == np.int32
+    executor.arg_dict['net_program'][:] = arguments['net_program']
+    assert_same(executor.forward(data0=mx.nd.array(x)), expected)
+
+
+def test_several_inputs_with_and_without_spatial_axes_are_supported():
+    value = Value(REAL_KIND, 3, 4, 4, False)
+    program = Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [Operation('add', (0, 1)), Operation('relu', (2,))], [3, 4])
+    a, b = np.random.randn(2, 5, 3, 7, 1).astype(np.float32)
+    c = np.random.randn(5, 2).astype(np.float32)
+    assert_same(call(program, *map(mx.nd.array, (a, b, c))), reference.run(program, [a, b, c]))
+
+
+def structure_text(program):
+    return operator_attributes(program)['structure']
+
+
+def pooled_otherwise():
+    """A program of as many words as `make_program()` whose second output has another size."""
+    program = make_program()
+    program.operations[2].attributes.update(stride_h=1)
+    return program
+
+
+# The attributes of make_program() as versions before the attribute `structure` wrote them.
+ATTRIBUTES_OF_EARLIER_VERSIONS = {
+    'num_inputs': '1',
+    'num_outputs': '2',
+    'program_words': '722',
+    'input_channels': '5',
+    'output_shapes': '1 7 0 0 0 1 0 0 1 0 40 0 0 2 1 0 2 1',
+}
+
+
+@pytest.mark.parametrize(
+    'x,attributes,message',
+    [
+        (mx.nd.zeros((1, 4, 8, 6)), None, r'input 0 must have the shape \(batch, 5, height, width\), not \(1, 4, 8, 6\)'),
+        (mx.nd.zeros((5, 8)), None, r'input 0 must have the shape \(batch, 5, height, width\), not \(5, 8\)'),
+        (mx.nd.zeros((1, 5, 8, 6), dtype='float64'), None, 'input 0 must be float32'),
+        (mx.nd.zeros((1, 5, 8, 6), dtype='float16'), None, 'input 0 must be float32'),
+        (
+            mx.nd.zeros((1, 5, 8, (1 << 16) + 1)),
+            None,
+            r'input 0: size real \(5, 8, 65537\) is not possible; the network was converted with inputs of \(5, 8, 6\)',
+        ),
+        (mx.nd.zeros((1, 5, 8, 6)), ATTRIBUTES_OF_EARLIER_VERSIONS, 'by an earlier version .* run bmx-melius convert again'),
+        (mx.nd.zeros((1, 5, 8, 6)), {'structure': '1 2 3'}, 'the attribute structure is damaged: a program has at least 8 words, not 3'),
+        (mx.nd.zeros((1, 5, 8, 6)), {'structure': 'BMXP'}, 'the attribute structure is damaged: it is not a list of numbers of 32 bits'),
+        (
+            mx.nd.zeros((1, 5, 8, 6)),
+            {'structure': structure_text(make_program()) + ' 1'},
+            'structure is damaged: the checksum does not match',
+        ),
+        (mx.nd.zeros((1, 5, 8, 6)), {'structure': structure_text(pooled_otherwise())}, 'do not belong together'),
+    ],
+)
+@compiled
+def test_arguments_that_do_not_fit_are_refused_with_the_reason(x, attributes, message):
+    for _ in range(2):  # the second message must not repeat the first one
+        with pytest.raises(mx.MXNetError, match=f'bmx_melius_packed: .*{message}') as caught:
+            for output in call(make_program(), x, attributes=attributes):
+                output.wait_to_read()
+        assert str(caught.value).count('bmx_melius_packed: ') == 1
+
+
+@compiled
+def test_a_window_that_does_not_fit_is_named_with_the_size_at_conversion():
+    program = Program([Value(REAL_KIND, 3, 9, 8, False)], [Operation('max_pool', (0,), {**geometry(4, 3), 'ceil': 0})], [1])
+    with pytest.raises(mx.MXNetError, match=r'operation 0: max_pool has a window of 4 .* map of 3; .* with inputs of \(3, 9, 8\)'):
+        call(program, mx.nd.zeros((2, 3, 5, 3)))
+
+
+@compiled
+def test_inputs_of_different_batches_are_named():
+    value = Value(REAL_KIND, 3, 4, 4, False)
+    program = Program([value, value], [Operation('add', (0, 1))], [2])
+    with pytest.raises(mx.MXNetError, match='input 1 has the batch 1, input 0 has 2'):
+        call(program, mx.nd.zeros((2, 3, 4, 4)), mx.nd.zeros((1, 3, 4, 4)))
+
+
+@compiled
+def test_a_symbol_of_an_earlier_version_is_refused_by_mxnet_and_runs_in_a_session(tmp_path):
+    write_packed(tmp_path / 'net', make_program())
+    path = tmp_path / 'net-symbol.json'
+    graph = json.loads(path.read_text())
+    graph['nodes'][-1]['attrs'] = ATTRIBUTES_OF_EARLIER_VERSIONS
+    path.write_text(json.dumps(graph))
+    with pytest.raises(mx.MXNetError, match='written by an earlier version of bmx-melius .*: run bmx-melius convert again'):
+        mx.sym.load(str(path))
+    for output, wanted in zip(bmx.Session(tmp_path / 'net')(make_image()), reference.run(make_program(), [make_image()])):
+        np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
+
+
+@HYBRIDIZED
+@pytest.mark.parametrize('shape', [(), (0, 5, 8, 6), (1, 5, 0, 6)])
+def test_arrays_without_axes_or_elements_are_refused(tmp_path, options, shape):
+    block = sequence = load(tmp_path, make_program())
+    if options is not None:
+        sequence = mx.gluon.nn.HybridSequential()
+        sequence.add(block)
+        sequence.hybridize(**options)
+    with pytest.raises(bmx.UserError, match=f'bmx_melius_packed: an input has the shape {re.escape(str(shape))}; .* batch of 1 or more'):
+        sequence(mx.nd.array(np.zeros(shape, np.float32)))
+    assert_same(sequence(mx.nd.array(make_image())), reference.run(make_program(), [make_image()]))
+
+
+@compiled
+def test_sizes_that_are_not_known_yet_stay_unknown(tmp_path):
+    write_packed(tmp_path / 'net', make_program())
+    symbol = mx.sym.load(str(tmp_path / 'net-symbol.json'))
+    for shape in ((0, 5, 8, 6), (2, 5, 0, 0)):
+        assert symbol.infer_shape_partial(data0=shape)[1] == [(), ()]
+    with pytest.raises(mx.MXNetError, match='input 0 has the batch 0; it must be 1 or more'):
+        call(make_program(), mx.nd.array(np.zeros((0, 5, 8, 6))))[0].wait_to_read()
+
+
+@compiled
+def test_words_that_are_no_program_are_refused():
+    # of a program that has not run: at the address of one that has, a damaged copy with its header replaces the program itself
+    program, x = make_program(seed=1234), mx.nd.array(make_image())
+    words = program.to_words()
+    damaged = words.copy()
+    damaged[60] ^= 1
+    for wrong, message in ((words * 0, 'magic'), (damaged, 'checksum')):
+        with pytest.raises(mx.MXNetError, match=f'bmx_melius_packed: .*{message}'):
+            call(program, x, words=mx.nd.array(wrong, dtype='int32'))[0].wait_to_read()
+    with pytest.raises(mx.MXNetError, match='the program must be int32'):
+        call(program, x, words=mx.nd.array(words, dtype='int64'))
+    assert_same(call(program, x), reference.run(program, [make_image()]))
+
+
+def test_words_that_change_in_place_are_noticed():
+    x, words = make_image(), None
+    for seed in (0, 1, 0, 2):
+        program = make_program(seed)
+        if words is None:
+            words = mx.nd.array(program.to_words(), dtype='int32')
+        else:
+            words[:] = mx.nd.array(program.to_words(), dtype='int32')
+        assert_same(call(program, mx.nd.array(x), words=words), reference.run(program, [x]))
+
+
+def test_a_program_of_more_than_a_million_words_runs():
+    window = {f'{name}_{axis}': 1 for name in ('kernel', 'stride', 'dilation') for axis in 'hw'}
+    geometry = {**window, **dict.fromkeys(PADDING, 0)}
+    weight = np.random.default_rng(0).standard_normal((1024, 1025, 1, 1), dtype=np.float32)
+    attributes = {'out_channels': 1024, **geometry, 'groups': 1, 'has_bias': 0, 'half': 0}
+    program = Program([Value(REAL_KIND, 1025, 1, 1, True)], [Operation('conv', (0,), attributes, {'weight': weight})], [1])
+    x = np.ones((1, 1025), np.float32)
+    np.testing.assert_allclose(call(program, mx.nd.array(x)).asnumpy(), weight.sum(axis=(1, 2, 3))[np.newaxis], rtol=1e-3, atol=1e-3)
+
+
+def test_many_networks_in_turn_keep_apart(tmp_path):
+    x = make_image()
+    blocks = [load(tmp_path, make_program(seed), f'net{seed}') for seed in range(40)]
+    expected = [reference.run(make_program(seed), [x]) for seed in range(40)]
+    for block in blocks:
+        block.hybridize(static_alloc=True)
+    for _ in range(2):
+        for block, wanted in zip(blocks, expected):
+            assert_same(block(mx.nd.array(x)), wanted)
+
+
+def gradient(run):
+    x = mx.nd.array(make_image())
+    x.attach_grad()
+    with mx.autograd.record():
+        y = run(x)[0]
+    y.backward()
+    x.grad.wait_to_read()
+
+
+@compiled
+@HYBRIDIZED
+def test_a_gradient_is_refused(tmp_path, options):
+    block = load(tmp_path, make_program())
+    if options is not None:
+        block.hybridize(**options)
+    with pytest.raises(mx.MXNetError, match='inference and has no gradient: train the network that it was converted from'):
+        gradient(block)
+
+
+@compiled
+def test_threads_that_share_a_block_get_identical_results(tmp_path):
+    block = load(tmp_path, make_program())
+    block.hybridize(static_alloc=True, static_shape=True)
+    words = mx.nd.array(make_program().to_words(), dtype='int32')
+    images = [make_image(seed=seed) for seed in range(8)]
+    expected = [reference.run(make_program(), [image]) for image in images]
+    block(mx.nd.array(images[0]))[0].wait_to_read()
+    results = [[] for _ in images]
+
+    def run(number):
+        for _ in range(20):
+            results[number].append([output.asnumpy() for output in call(make_program(), mx.nd.array(images[number]), words=words)])
+
+    workers = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for outputs, wanted in zip(results, expected):
+        assert len(outputs) == 20
+        for output in outputs:
+            for one, first, right in zip(output, outputs[0], wanted):
+                np.testing.assert_array_equal(one, first)
+                np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-5)
+
+
+def run_in_child(connection, program, x, words):
+    output = call(program, mx.nd.array(x), words=words)[0].asnumpy()
+    session = bmx.Session(program)(x)[0]
+    connection.send((output, session))
+    connection.close()
+
+
+@compiled
+def test_a_child_after_fork_runs_what_its_parent_ran():
+    program, x = make_program(), make_image()
+    words = mx.nd.array(program.to_words(), dtype='int32')
+    before = call(program, mx.nd.array(x), words=words)[0].asnumpy()
+    context = multiprocessing.get_context('fork')
+    for _ in range(2):
+        ours, theirs = context.Pipe()
+        child = context.Process(target=run_in_child, args=(theirs, program, x, words))
+        child.start()
+        assert ours.poll(60), 'the child hangs'
+        for output in ours.recv():
+            np.testing.assert_allclose(output, before, rtol=1e-5, atol=1e-5)
+        child.join(60)
+        assert child.exitcode == 0
+        np.testing.assert_array_equal(call(program, mx.nd.array(x), words=words)[0].asnumpy(), before)
+
+
+def test_importing_again_changes_nothing():
+    for _ in range(2):
+        importlib.reload(mxnet_operator)
+        importlib.reload(bmx).deployment.runtime.mxnet_operator.register()
+    assert_same(call(make_program(), mx.nd.array(make_image())), reference.run(make_program(), [make_image()]))
+
+
+def run_python(program, folder=ROOT):
+    environment = {**os.environ, 'PYTHONPATH': str(folder)}
+    return subprocess.run([sys.executable, '-W', 'ignore', '-c', program], cwd=folder, env=environment, text=True, capture_output=True)
+
+
+def test_import_prints_nothing_the_second_time_neither():
+    done = run_python(
+        'import sys, mxnet as mx, bmx_melius\n'
+        "names = [name for name in list(sys.modules) if name.startswith('bmx_melius')]\n"
+        'for name in names: del sys.modules[name]\n'
+        'import bmx_melius\n'
+        'assert callable(mx.nd.bmx_melius_packed) and callable(mx.sym.bmx_melius_packed)\n'
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
+
+
+@pytest.fixture()
+def run_without_libraries(tmp_path):
+    """The function that runs Python code in a copy of the package without compiled libraries, and in its folder files of a network."""
+    shutil.copytree(ROOT / 'bmx_melius', tmp_path / 'bmx_melius', ignore=shutil.ignore_patterns('*.so', '__pycache__'))
+    write_packed(tmp_path / 'net', make_program())
+    np.save(tmp_path / 'x.npy', make_image())
+
+    def run(program):
+        start = 'import mxnet as mx, numpy as np, bmx_melius, warnings\n'
+        load = "block = mx.gluon.SymbolBlock.imports('net-symbol.json', ['data0'], 'net-0000.params')\nblock.hybridize()\n"
+        done = run_python(start + "warnings.simplefilter('always')\n" + load + program, tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return run
+
+
+def test_without_compiled_libraries_mxnet_runs_the_network_in_numpy(run_without_libraries):
+    done = run_without_libraries(
+        "for _ in range(2): outputs = block(mx.nd.array(np.load('x.npy')))\nfor output in outputs: print(*output.asnumpy().ravel())\n"
+    )
+    assert done.stderr.count('has not been compiled') == 1
+    printed = [np.array(line.split(), dtype=np.float32) for line in done.stdout.splitlines()]
+    for output, wanted in zip(printed, reference.run(make_program(), [make_image()])):
+        np.testing.assert_allclose(output, wanted.ravel(), rtol=1e-4, atol=1e-4)
+
+
+def test_without_compiled_libraries_what_does_not_fit_is_named(run_without_libraries):
+    done = run_without_libraries(
+        "text = open('net-symbol.json').read()\n"
+        "for damaged in (text.replace('structure', 'program_words'), text.replace(' 40 ', ' 41 ')):\n"
+        '    try: mx.sym.load_json(damaged)\n'
+        '    except bmx_melius.UserError as error: print(error)\n'
+        'try: block(mx.nd.zeros((2, 4, 8, 6)))\n'
+        "except mx.MXNetError: print('MXNet has printed the reason')\n"
+        "try: mx.nd.bmx_melius_packed(mx.nd.zeros((2, 5, 8, 6)), mx.nd.zeros((722,), dtype='int32'), structure='1 2 3')\n"
+        "except mx.MXNetError: print('MXNet has printed the reason')\n"
+    )
+    earlier, damaged, *printed = done.stdout.splitlines()
+    assert re.fullmatch('bmx_melius_packed: the symbol was written by an earlier version .*: run bmx-melius convert again', earlier)
+    assert damaged.endswith('the attribute structure is damaged: the checksum does not match: the file is damaged')
+    assert printed.count('MXNet has printed the reason') == 2
+    reasons = [line.partition('ProgramError: ')[2] for line in printed]
+    assert 'input 0 must have the shape (batch, 5, height, width), not (2, 4, 8, 6)' in reasons
+    assert 'bmx_melius_packed: the attribute structure is damaged: a program has at least 8 words, not 3: the file is cut short' in reasons
+
+
+def test_blocks_without_packed_operators_keep_the_graph_class_of_mxnet(tmp_path):
+    classes, dense = [], mx.gluon.nn.Dense(2)
+    dense.initialize()
+    for block in (load(tmp_path, make_program()), dense):
+        block.hybridize()
+        block(mx.nd.array(make_image()))
+        classes.append(type(block._cached_op))
+    assert classes[1] is mx.nd._internal.CachedOp and issubclass(classes[0], classes[1]) and classes[0] is not classes[1]

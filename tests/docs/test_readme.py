@@ -1,0 +1,136 @@
+"""README and guides: their Python and commands run, and files that documents name exist.
+
+The table of the README is checked by test_tables.py; test_docs.py checks links and the documentation site.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import cv2
+import mxnet as mx
+import numpy as np
+import pytest
+from support.paths import ROOT
+
+import bmx_melius as bmx
+import train_imagenet
+from bmx_melius.__main__ import main
+from bmx_melius.data import small_images
+from bmx_melius.deployment.runtime import engine
+from model_zoo import get_model
+
+
+@pytest.fixture()
+def trained(tmp_path, monkeypatch):
+    """Change to a folder with the files of an exported network, images and folders of classes."""
+    monkeypatch.chdir(tmp_path)
+    net = get_model('meliusnet22', classes=10)
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    net(mx.nd.zeros((1, 3, 64, 64)))
+    Path('params').mkdir()
+    net.export('params/meliusnet22')
+    Path('params/meliusnet22-summary.json').write_text(json.dumps({'input': bmx.InputSpec(size=64, resize=64).to_json()}))
+    assert cv2.imwrite('digit.png', np.zeros((70, 70, 3), np.uint8))
+    for label in range(10):
+        folder = Path('photos') / f'class{label}'
+        folder.mkdir(parents=True)
+        assert cv2.imwrite(str(folder / 'photo.jpg'), np.full((70, 80, 3), 20 * label, np.uint8))
+
+
+def runs_here(command):
+    """Return whether a command is quick and its requirements are met: Graphviz, the engine, ImageNet, PyArrow. `serve` does not end."""
+    available = {
+        'serve': False,
+        'score': importlib.util.find_spec('pyarrow'),
+        'pack-images': False,
+        '--plot': shutil.which('dot'),
+        'bench': not engine.missing() and '--compare' not in command,
+    }
+    return all(available.get(word, True) for word in command)
+
+
+def run_document(path, images=None, training_flags=()):
+    """Run the Python and the commands of a document from top to bottom; return the names that the Python defines, and the commands.
+
+    The Python of guides uses `images`. Trainings get `training_flags` in addition.
+    """
+    names = {} if images is None else {'images': images}
+    run = []
+    for language, text in re.findall(r'^```(.*)\n((?:.*\n)*?)```$', (ROOT / path).read_text(), re.MULTILINE):
+        if language == 'python':
+            exec(text, names)
+        lines = [shlex.split(line, comments=True) for line in text.splitlines() if language == '']
+        for program, *command in filter(None, lines):
+            if program == 'python' and command[0] == 'train_imagenet.py':
+                assert train_imagenet.main([*command[1:], *training_flags]) == 0
+                run.append('train')
+            elif program == 'bmx-melius' and runs_here(command):
+                assert main(command) == 0
+                run.append(command[0])
+    return names, run
+
+
+@pytest.fixture()
+def little_training(monkeypatch):
+    """Replace the amount of training: one epoch of 64 digits instead of ten of 1071; and that of the test digits, 364."""
+    splits = small_images.open_digits()
+    few = dataclasses.replace(splits, **{part: getattr(splits, part).take(64) for part in ('train', 'validation', 'test')})
+    monkeypatch.setattr(small_images, 'open_digits', lambda: few)
+    return ['--num-epochs', '1']
+
+
+def test_blocks_of_the_readme_run_one_after_the_other_in_an_empty_folder(tmp_path, monkeypatch, little_training):
+    """Everything but the installation (git, make, pip), `serve`, which does not end, and what needs a package that is absent."""
+    monkeypatch.chdir(tmp_path)
+    names, run = run_document('README.md', training_flags=little_training)
+    assert {'train', 'predict', 'evaluate', 'summary', 'info', 'convert', 'export-c'} <= set(run)
+    assert Path('meliusnet22-symbol.json').exists() and Path('params/meliusnet22-summary.json').exists()
+    assert names['session'](names['images']).shape == (2, 10) and names['logits'].shape == (1, 1000)
+
+
+def test_python_and_commands_of_the_guide_to_deployment_run_from_top_to_bottom(trained):
+    names, run = run_document('docs/deploying.md', mx.nd.random.normal(shape=(2, 3, 64, 64)))
+    assert {'predict', 'evaluate', 'convert'} <= set(run)
+    np.testing.assert_allclose(names['net'](names['images']).asnumpy(), names['logits'], rtol=1e-4, atol=1e-4)
+    signs = mx.nd.sign(mx.nd.random.normal(shape=(1, 32, 56, 56)))
+    assert np.array_equal(names['packed'](signs).asnumpy(), names['conv'](signs).asnumpy())
+
+
+def test_python_and_commands_of_the_guide_to_onnx_run_from_top_to_bottom(trained):
+    pytest.importorskip('onnxruntime')
+    assert main(['convert', 'params/meliusnet22', 'packed']) == 0
+    names, run = run_document('docs/onnx.md', mx.nd.random.normal(shape=(2, 3, 64, 64)))
+    assert run == ['export-onnx'] and names['logits'].shape == (2, 10)
+
+
+def test_python_of_the_guide_to_networks_runs_and_gives_the_tables_that_it_shows(capsys):
+    names, _ = run_document('docs/networks.md')
+    assert names['block'](mx.nd.ones((1, 8, 4, 4))).shape == (1, 64, 4, 4)
+    counts, checked = re.findall(r'^```text\n(.*?)^```$', (ROOT / 'docs/networks.md').read_text(), re.MULTILINE | re.DOTALL)
+    printed = capsys.readouterr().out
+    assert counts in printed
+    assert len(bmx.check(names['net'], names['digits']).problems) == 0
+    vanished = '100.0%       100.0%             100.0%'  # the row of the activation whose gradient is cancelled
+    assert vanished in checked and vanished in printed
+
+
+DOCUMENTS = sorted(path.relative_to(ROOT) for pattern in ('*.md', 'docs/**/*.md', 'benchmarks/*.md') for path in ROOT.glob(pattern))
+FOLDERS = ('bmx_melius', 'csrc', 'deployment', 'training', 'model_zoo', 'examples', 'benchmarks', 'experiments', 'tests', 'tools')
+PATH = re.compile(rf'`((?:{"|".join(FOLDERS)})/[\w./]*|[\w./]+/\w+\.(?:py|cc|h|md|yaml))`')
+# What the recipes of CONTRIBUTING.md create (test_contributing.py runs them), and a file of MXNet.
+ELSEWHERE = ['model_zoo/plainnet.py', 'experiments/thresholds.yaml', 'mxnet/tools/launch.py']
+
+
+@pytest.mark.parametrize('document', DOCUMENTS, ids=str)
+def test_files_that_documents_name_exist(document):
+    text = (ROOT / document).read_text()
+    links = [ROOT / document.parent / path for path in re.findall(r'\]\(([\w./-]+)\)', text)]
+    assert [path for path in links if not path.exists()] == []
+    named = [path for path in PATH.findall(text) if 'NAME' not in path and path not in ELSEWHERE]
+    assert [path for path in named if not any((ROOT / folder / path).exists() for folder in ('', 'bmx_melius'))] == []

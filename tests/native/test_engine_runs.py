@@ -1,0 +1,200 @@
+"""Runs of the engine: a whole network, several threads, a forked child, inputs that do not fit, and the limit of working memory."""
+
+import collections
+import ctypes
+import re
+import subprocess
+import sys
+import threading
+
+import mxnet as mx
+import numpy as np
+import pytest
+from support.engines import Engine, create, needs_engine, sizes_of
+from support.large_programs import sums
+from support.random_programs import some_program
+from support.reference_network import read_reference_network
+
+from bmx_melius import load_reference_parameters
+from bmx_melius.deployment.convert.conversion import convert
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_KIND, Operation, ProgramError, Value
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime import engine
+from bmx_melius.files.parameters import read_parameters
+from model_zoo import get_model
+
+pytest_plugins = ['support.engines']  # its fixtures
+pytestmark = needs_engine
+
+
+# --- networks -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def meliusnet22(make_once):
+    """MeliusNet22 with parameters whose logits are known, packed: program, parameters file, input, logits."""
+    network = read_reference_network()
+
+    def make(folder):
+        net = get_model('meliusnet22', classes=40)
+        mx.nd.save(str(folder / 'reference.params'), network['exported'])
+        load_reference_parameters(net, str(folder / 'reference.params'))
+        net.hybridize()
+        net(network['x'])
+        net.export(str(folder / 'net'))
+        convert(str(folder / 'net-symbol.json'), str(folder / 'net-0000.params'), str(folder / 'packed'), (1, 3, 224, 224), verify=False)
+
+    parameters = make_once('packed-meliusnet22', make) / 'packed-0000.params'
+    (words,) = (array for name, array in read_parameters(parameters).items() if name.endswith('_program'))
+    return Program.from_words(words), parameters, network['x'].asnumpy(), network['logits']
+
+
+def test_a_whole_network_gives_the_known_logits(library, meliusnet22):
+    program, _, x, logits = meliusnet22
+    engine = Engine.of(library, program)
+    (single,) = engine.run([x])
+    np.testing.assert_allclose(single, logits, atol=1e-4)
+    for threads in (2, 3, 4):
+        np.testing.assert_array_equal(engine.run([x], threads)[0], single, f'{threads} threads')
+
+
+def test_a_whole_network_works_in_less_than_8_mib(library, meliusnet22):
+    program, _, x, _ = meliusnet22
+    for threads in (1, 2):
+        assert 0 < Engine.of(library, program).memory([x[:1]], threads) < 8 << 20
+
+
+def test_profiling_times_each_layer_once_and_counts_all_multiplications(library, meliusnet22):
+    program, _, x, logits = meliusnet22
+    (y,), steps = Engine.of(library, program).profile([x], 2)
+    np.testing.assert_allclose(y, logits, atol=1e-4)
+    assert all(seconds >= 0 for _, seconds, _, _ in steps)
+    assert sum(macs for *_, macs, binary in steps if binary) == len(x) * 4624220160
+    timed = collections.Counter(word for name, *_ in steps for word in re.findall(r'\w+', name))
+    computed = collections.Counter(operation.name for operation in program.operations)
+    assert all(timed[name] == computed[name] > 0 for name in ('threshold', 'binary_conv', 'conv', 'max_pool', 'global_avg_pool'))
+
+
+def test_the_engine_reads_parameter_files_itself(reference_library, meliusnet22):
+    program, path, x, logits = meliusnet22
+    library = reference_library
+    content = path.read_bytes()
+    from_path, from_memory = library.bmx_program_load(str(path).encode(), 0), library.bmx_program_load_memory(content, len(content), 0)
+    assert from_path and from_memory, library.bmx_last_error()
+    for handle in (from_path, from_memory):
+        np.testing.assert_allclose(Engine(library, handle, program).run([x[:1]], 2)[0], logits[:1], atol=1e-4)
+
+
+# --- threads and processes ------------------------------------------------------------------------------------------------------------
+
+
+def test_several_threads_may_run_one_program_at_once(library):
+    maker, program, sizes = some_program(3)
+    engine = Engine.of(library, program)
+    cases = [maker.data(sizes, batch) for batch in (1, 2, 3, 4, 1, 2, 3, 4)]
+    expected = [reference.run(program, inputs) for inputs in cases]
+    failures = []
+
+    def work(number, engine=engine, cases=cases, expected=expected, failures=failures):
+        for _ in range(20):
+            for y, wanted in zip(engine.run(cases[number], threads=1 + number % 2), expected[number]):
+                if not np.array_equal(y, wanted):
+                    failures.append(number)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(len(cases))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failures
+
+
+FORK = """
+import ctypes, os, sys
+import numpy as np
+library = ctypes.CDLL(sys.argv[1])
+library.bmx_program_create.restype = ctypes.c_void_p
+library.bmx_program_create.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+library.bmx_program_run.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
+words, x = np.load(sys.argv[2]), np.load(sys.argv[3])
+program = library.bmx_program_create(words.ctypes.data, len(words), 0)
+sizes = (ctypes.c_int64 * 4)(*x.shape)
+def run():
+    y = np.zeros(4096, np.float32)
+    assert library.bmx_program_run(program, sizes, (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data), 2) == 0
+    return y
+y = run()
+child = os.fork()
+if not child:
+    os._exit(0 if (run() == y).all() else 1)
+_, status = os.waitpid(child, 0)
+assert status == 0 and (run() == y).all()
+"""
+
+
+def test_a_forked_child_computes_with_one_thread(tmp_path):
+    attributes = {name: 1 for name in OPERATIONS['conv'].attributes}
+    attributes.update(out_channels=8, has_bias=0, half=0, **dict.fromkeys(PADDING, 0))
+    weight = np.random.randn(8, 4, 1, 1).astype(np.float32)
+    program = Program([Value(REAL_KIND, 4, 16, 16, False)], [Operation('conv', (0,), attributes, {'weight': weight})], [1])
+    np.save(tmp_path / 'words.npy', program.to_words())
+    np.save(tmp_path / 'x.npy', np.random.randn(1, 4, 16, 16).astype(np.float32))
+    command = [sys.executable, '-c', FORK, str(engine.ENGINE_LIBRARY), str(tmp_path / 'words.npy'), str(tmp_path / 'x.npy')]
+    subprocess.run(command, check=True, timeout=60)
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_instruction_set_that_is_not_there_is_an_error_that_lists_those_that_are(open_engine):
+    library, words = open_engine('vax'), some_program()[1].to_words()
+    assert library.bmx_isa() is None
+    assert not create(library, words)
+    message = library.bmx_last_error().decode()
+    assert 'vax' in message and all(name in message for name in engine.instruction_sets()[1])
+
+
+def test_inputs_that_do_not_fit_are_refused(reference_library):
+    maker, program, sizes = some_program(5)
+    library = reference_library
+    engine = Engine.of(library, program)
+    inputs = maker.data(sizes, 2)
+    for shape in ([0, *inputs[0].shape[1:]], [2, inputs[0].shape[1] + 1, *inputs[0].shape[2:]], [2, inputs[0].shape[1], 1 << 20, 1 << 20]):
+        if len(shape) == 4:
+            numbers = (ctypes.c_int64 * (4 * len(inputs)))(*sizes_of(inputs))
+            numbers[:4] = shape
+            shapes, ranks = (ctypes.c_int64 * 64)(), (ctypes.c_int * 16)()
+            assert library.bmx_program_infer(engine.handle, numbers, shapes, ranks)
+            assert 'input 0' in library.bmx_last_error().decode()
+            assert library.bmx_program_working_memory(engine.handle, numbers, 1) == -1
+
+
+def test_a_run_that_needs_more_memory_than_the_limit_is_refused_and_one_that_needs_less_is_not(reference_library, monkeypatch):
+    words, library = sums(4, 16), reference_library
+    program, inputs = Program.from_words(words), [np.ones((1, 64, 16, 16), np.float32)]
+
+    def engine():
+        return Engine(library, create(library, words), program)
+
+    needed = engine().memory(inputs)
+    for limit, fits in ((needed - 1, False), (needed, True)):
+        monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', str(limit))
+        if fits:
+            engine().run(inputs)
+            continue
+        with pytest.raises(ProgramError, match=f'needs {needed} bytes of working memory; at most {limit} are allowed: .*BMX_MELIUS_MEM'):
+            engine().run(inputs)
+    monkeypatch.setenv('BMX_MELIUS_MEMORY_LIMIT', '4 GiB')
+    assert not create(library, words)
+    assert library.bmx_last_error().decode() == "BMX_MELIUS_MEMORY_LIMIT is '4 GiB': it must be a number of bytes"
+
+
+def test_a_small_program_cannot_ask_for_gigabytes(reference_library):
+    words, library = sums(100, 512), reference_library
+    assert words.nbytes < 10000
+    engine = Engine(library, create(library, words), Program.from_words(words))
+    x = np.ones((1, 64, 512, 512), np.float32)
+    assert engine.memory([x]) > 6 << 30
+    with pytest.raises(ProgramError, match='bytes of working memory; at most 4294967296 are allowed'):
+        engine.run([x])

@@ -1,0 +1,48 @@
+"""LQ-Net against the authors' pre-activation ResNet: its stem and two stages, and the bases after an update."""
+
+import dataclasses
+
+import numpy as np
+from mxnet.gluon import nn
+from support.tensorflow_arrays import assert_same, learned, read_cases
+
+from bmx_melius.nn.methods.lq_net import MOMENTUM, LQActivation, LQWeights, update_bases
+from model_zoo.method_resnets import METHODS, Architecture, MethodResNet
+
+METHOD = METHODS['resnet{}_lqnet_w1a2']
+
+
+def layers(net, kind):
+    found = []
+    net.apply(lambda block: found.append(block) if isinstance(block, kind) else None)
+    return found
+
+
+def bases(quantizers):
+    return [layer.basis.data().asnumpy().ravel() for layer in quantizers]
+
+
+def test_maps_gradients_and_bases_after_an_update_are_those_of_the_authors_code():
+    case = read_cases('lq_net')['stages']
+    options = dataclasses.replace(METHOD.options, init_features=8, same_padding=True)
+    network = MethodResNet(Architecture((2, 2), METHOD), options)
+    stages = nn.HybridSequential()
+    stages.add(*list(network.features._children.values())[:7])
+    # their code ran in float32
+    assert_same(stages, case, lambda net: [parameter for parameter in learned(net) if 'moments' not in parameter.name], tolerance=1e-4)
+
+    activations, weights = layers(stages, LQActivation), layers(stages, LQWeights)
+    first, _, shortcut, *_ = layers(stages[5], LQActivation)  # of the same map, which the authors quantize once
+    before = bases([*activations, *weights])
+    update_bases(stages)
+    np.testing.assert_array_equal(*bases([first, shortcut]))
+    # theirs is the least-squares solution after the first update, because their moving average is corrected for its start
+    updated = [case[key] for key in sorted(case) if key.startswith('updated')]
+    solutions = [
+        *(solution for solution in updated if solution.shape == (2, 1)),
+        *(solution for solution in updated if solution.shape[0] == 1),
+    ]
+    solutions.insert(activations.index(shortcut), solutions[activations.index(first)])
+    for old, new, solution in zip(before, bases([*activations, *weights]), solutions):
+        np.testing.assert_allclose(new, MOMENTUM * old + (1 - MOMENTUM) * solution.ravel(), rtol=1e-4)
+    assert len(solutions) == len(before) == 18

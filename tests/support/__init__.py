@@ -1,0 +1,1 @@
+"""What tests share: networks, programs, files and processes."""

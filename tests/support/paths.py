@@ -1,0 +1,6 @@
+"""Folders of the project."""
+
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DATA = ROOT / 'tests' / 'data'

@@ -1,0 +1,218 @@
+"""Training in stages: weights are handed on exactly, and interrupted trainings end like uninterrupted ones."""
+
+import json
+import os
+import shutil
+import signal
+
+import mxnet as mx
+import numpy as np
+import pytest
+from support.training_runs import error_of, train
+
+import model_zoo
+from bmx_melius.training import loop
+from bmx_melius.training.options.presets import STAGES
+from bmx_melius.training.series.run_series import parse_series
+from bmx_melius.training.series.stages import StagedTraining
+
+TINY = [
+    *('--model', 'meliusnet_flex', '--dataset', 'digits', '--num-epochs', '1', '--batch-size', '256'),
+    *('--model-options', '{"block_numbers": [1, 1], "transitions": [8], "growth_rate": 8, "init_features": 8}'),
+    *('--preset', 'real-to-binary', '--log-interval', '0', '--save-frequency', '0'),
+]
+UPDATES = 5  # of an epoch
+FOLDERS = [f'{number}-{stage.name}' for number, stage in enumerate(STAGES['real-to-binary'], start=1)]
+LAST = FOLDERS[-1]
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+    """The folder of an uninterrupted training."""
+    folder = tmp_path_factory.mktemp('stages') / 'run'
+    train(*TINY, '--save-dir', folder)
+    return folder
+
+
+def weights(folder, epoch):
+    return {name: array.asnumpy() for name, array in mx.nd.load(str(folder / f'epoch-{epoch:04d}.params')).items()}
+
+
+def assert_equal_weights(found, expected):
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def assert_same_end(folder, other):
+    for name in ('epoch-0001.params', 'epoch-0001.states', 'meliusnet_flex-0000.params'):
+        assert (folder / LAST / name).read_bytes() == (other / LAST / name).read_bytes(), name
+
+
+def test_three_networks_are_trained_and_each_starts_with_the_weights_of_the_one_before(whole):
+    described = [json.loads((whole / folder / 'meliusnet_flex-summary.json').read_text()) for folder in FOLDERS]
+    assert [(item['model'].get('bits', 1), item['model'].get('weight_bits')) for item in described] == [(32, None), (1, 32), (1, None)]
+    assert [item['counts']['bops'] > 0 for item in described] == [False, False, True]
+    for before, after in zip(FOLDERS, FOLDERS[1:]):
+        best = weights(whole / before, 1)
+        assert_equal_weights(weights(whole / after, 0), best)
+        moved = {name for name, array in weights(whole / after, 1).items() if np.any(array != best[name])}
+        assert any('running_mean' in name for name in moved) and sum(name.endswith('weight') for name in moved) > 4
+        options = json.loads((whole / after / 'checkpoint.json').read_text())['options']
+        assert options['teacher'] == str(whole / before / 'meliusnet_flex') and options['attention_weight'] == 1
+        log = (whole / after / 'experiment.log').read_text()
+        assert f'answers of {whole / before / "meliusnet_flex"} (temperature 1, hard-weight 0.5) and its attention maps of 8x8, 4x4' in log
+    rates = [json.loads((whole / folder / 'checkpoint.json').read_text())['options']['lr'] for folder in FOLDERS]
+    assert rates == pytest.approx([0.002, 0.002, 0.0004]), 'digits have four times the rate of ImageNet, for a quarter of its batch'
+
+
+@pytest.mark.parametrize('update', [2, UPDATES + 3, 2 * UPDATES + 1])
+def test_training_interrupted_in_any_stage_and_resumed_ends_like_the_uninterrupted_one(whole, tmp_path, monkeypatch, capsys, update):
+    stage = (update - 1) // UPDATES
+    for folder in FOLDERS[:stage]:  # the stages before are trained alike
+        shutil.copytree(whole / folder, tmp_path / 'run' / folder)
+    if stage:
+        shutil.copy(whole / 'stages.json', tmp_path / 'run')
+    done, original = stage * UPDATES, loop.update
+
+    def interrupted(*arguments):
+        nonlocal done
+        done += 1
+        if done == update:
+            os.kill(os.getpid(), signal.SIGINT)
+        original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, 'update', interrupted)
+        flags = ['--resume'] if stage else TINY
+        train(*flags, '--save-dir', tmp_path / 'run', status=128 + signal.SIGINT)
+    printed = capsys.readouterr().out
+    assert f'stopped in stage {stage + 1} of 3; continue with --resume --save-dir {tmp_path / "run"}' in printed
+    position = json.loads((tmp_path / 'run' / FOLDERS[stage] / 'checkpoint.json').read_text())['progress']
+    assert position['epoch'] == 0 and 0 < position['batch'] < UPDATES
+    train('--resume', '--save-dir', tmp_path / 'run')
+    printed = capsys.readouterr().out
+    assert printed.count('is finished') == stage and f'continuing at epoch 1, update {position["batch"] + 1}' in printed
+    assert_same_end(tmp_path / 'run', whole)
+
+
+def test_finished_training_that_is_resumed_trains_nothing(whole, capsys):
+    before = {path: path.read_bytes() for path in whole.rglob('*') if path.is_file()}
+    capsys.readouterr()
+    train('--resume', '--save-dir', whole)
+    assert capsys.readouterr().out.count('is finished') == 3
+    assert before == {path: path.read_bytes() for path in whole.rglob('*') if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    'flags, words',
+    [
+        (TINY, 'holds a run already: continue it with --resume'),
+        (['--resume', '--lr', '0.5'], 'was started with --lr None; leave these unchanged'),
+    ],
+)
+def test_training_is_not_overwritten_and_not_resumed_with_other_flags(whole, capsys, flags, words):
+    capsys.readouterr()
+    train(*flags, '--save-dir', whole, status=2)
+    assert words in error_of(capsys)
+
+
+@pytest.mark.parametrize(
+    'flags, words',
+    [
+        (['--bits', '32'], '--bits is set by the stages of --preset real-to-binary'),
+        (['--teacher', 'resnet18_v1'], '--teacher is set by the stages'),
+        (['--resume-params', 'x'], '--resume-params is set by the stages'),
+        (['--kvstore', 'horovod'], '--kvstore horovod: the stages of'),
+        (
+            ['--model', 'mobilenet0.25', '--dry-run'],
+            '--model mobilenet0.25: the stages of --preset real-to-binary end with a binary network',
+        ),
+        (
+            ['--model', 'resnet18_abcnet', '--model-options', '{}'],
+            'resnet18_abcnet has no network for stage 2 of --preset real-to-binary, binary-activations: ABC-Net approximates real weights',
+        ),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused_before_any_work(flags, words, tmp_path, capsys):
+    train(*TINY, *flags, '--save-dir', tmp_path / 'run', status=2)
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / 'run').exists()
+
+
+def test_another_training_can_begin_where_one_failed_before_its_first_checkpoint(tmp_path, capsys):
+    for _ in range(2):
+        train(*TINY, '--dataset', 'cifar10', '--data-dir', tmp_path, '--save-dir', tmp_path / 'run', status=2)
+        assert 'data_batch_1.bin' in capsys.readouterr().err
+    train('--resume', '--save-dir', tmp_path / 'run', status=2)
+    assert 'no run to resume' in capsys.readouterr().err
+
+
+def test_a_stage_starts_from_the_best_epoch_and_is_taught_by_that_network_with_the_flags_of_the_user(whole, tmp_path):
+    shutil.copytree(whole / FOLDERS[0], tmp_path / 'run' / FOLDERS[0])
+    (tmp_path / 'run' / 'stages.json').write_text(json.dumps({**json.loads((whole / 'stages.json').read_text()), 'temperature': 3.0}))
+    summary = tmp_path / 'run' / FOLDERS[0] / 'meliusnet_flex-summary.json'
+    description = json.loads(summary.read_text())
+    description['metrics']['epoch'] = 0
+    summary.write_text(json.dumps(description))
+    configs = []
+    staged = parse_series(['--resume', '--save-dir', str(tmp_path / 'run'), '-j', '0'], model_zoo, [StagedTraining])
+    assert staged.run(lambda config, decode: configs.append(config) or 7) == 7
+    (config,) = configs
+    assert config.resume_params == str(tmp_path / 'run' / FOLDERS[0] / 'epoch-0000.params') and not config.resume
+    objective = config.objective
+    assert objective.teacher == str(tmp_path / 'run' / FOLDERS[0] / 'meliusnet_flex')
+    assert (objective.temperature, objective.hard_weight, objective.attention_weight) == (3.0, 0.5, 1.0)
+
+
+def test_a_dry_run_shows_all_stages_and_writes_nothing(tmp_path, capsys):
+    train(*TINY, '--save-dir', tmp_path / 'run', '--dry-run', '--temperature', '3')
+    printed = capsys.readouterr().out
+    for number, folder in enumerate(FOLDERS, start=1):
+        assert f'stage {number} of 3' in printed and f'results    {tmp_path / "run" / folder}' in printed
+    assert printed.count('--temperature 3.0 --hard-weight 0.5 --attention-weight 1.0; starts from') == 2
+    assert '--lr 0.0004 --bits 1 --weight-bits 1 ' in printed, 'the rate for digits'
+    assert 'weights of 32 bits' in printed and 'activations of 1, weights of 1 bits' in printed
+    assert f'starts from the best weights of {tmp_path / "run" / FOLDERS[1]}, its teacher' in printed
+    assert not (tmp_path / 'run').exists()
+
+
+def test_damaged_flags_are_named(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / 'run')
+    (tmp_path / 'run' / 'stages.json').write_text('{')
+    capsys.readouterr()
+    train('--resume', '--save-dir', tmp_path / 'run', status=2)
+    assert f'{tmp_path / "run" / "stages.json"} is damaged' in error_of(capsys)
+
+
+def staged(tmp_path, *flags):
+    network = ['--dataset', 'digits', '--save-dir', str(tmp_path / 'run'), '--model-options', '{"init_features": 8}']
+    return parse_series([*network, *flags], model_zoo, [StagedTraining])
+
+
+def test_a_stage_has_the_protocol_of_its_own_scaled_as_that_of_the_preset(tmp_path):
+    series = staged(tmp_path, '--model', 'groupnet18', '--preset', 'groupnet', '--num-epochs', '8')
+    first, second = (series.config(number) for number in range(2))
+    assert (first.network.bits, second.network.bits, second.network.weight_bits) == (32, 1, 1)
+    optimizer = first.optimizer
+    assert (optimizer.optimizer, optimizer.lr, optimizer.wd, optimizer.momentum) == ('sgd', pytest.approx(0.05 * 4 / 4), 1e-4, 0.9)
+    assert (optimizer.warmup_epochs, optimizer.lr_decay_epoch, optimizer.batch_size) == (0, [5, 7], 64)
+    optimizer = second.optimizer
+    assert (optimizer.optimizer, optimizer.lr, optimizer.wd, optimizer.momentum) == ('adam', pytest.approx(0.0005 * 4 / 2), 0, None)
+    assert (optimizer.lr_decay_epoch, optimizer.batch_size) == ([4, 6], 64)
+
+
+def test_flags_of_the_user_override_the_protocol_of_a_stage(tmp_path):
+    flags = ['--model', 'groupnet18', '--preset', 'groupnet', '--optimizer', 'radam', '--wd', '0.5']
+    for number in range(2):
+        optimizer = staged(tmp_path, *flags).config(number).optimizer
+        assert (optimizer.optimizer, optimizer.lr, optimizer.wd, optimizer.momentum) == ('radam', 0.008, 0.5, None)
+
+
+def test_the_stages_of_reactnet_differ_in_weights_and_decay_and_take_a_teacher_of_the_user(tmp_path):
+    flags = ['--model', 'reactnet18', '--preset', 'auto', '--teacher', 'resnet18_v1', '--hard-weight', '0', '--temperature', '1']
+    series = staged(tmp_path, *flags)
+    first, second = (series.config(number) for number in range(2))
+    assert [(one.network.bits, one.network.weight_bits, one.optimizer.wd) for one in (first, second)] == [(1, 32, 1e-5), (1, 1, 0)]
+    assert first.objective == second.objective and first.objective.teacher == 'resnet18_v1' and first.objective.hard_weight == 0
+    assert not any(config.objective.attention_weight for config in (first, second))

@@ -1,0 +1,219 @@
+"""Flags of train_imagenet.py: every wrong one is reported in one line before any work, and dry runs show the plan."""
+
+import os
+import pathlib
+import shutil
+import sys
+
+import pytest
+from support.forked_program import SCRIPT
+from support.images import overwrite
+from support.training_runs import damage, error_of, train
+
+import model_zoo
+import train_imagenet
+from bmx_melius.training.network import model_arguments
+from bmx_melius.training.options.parsing import parse_flags
+from model_zoo import get_model_list
+
+pytest_plugins = ['support.training_runs']  # its fixtures
+
+
+@pytest.mark.parametrize(
+    'spelling, name',
+    [
+        ('MeliusNet_A', 'meliusneta'),
+        ('resnet18_e1', 'resnet_e18'),
+        ('ResNetE18', 'resnet_e18'),
+        ('densenet28', 'binary_densenet28'),
+        *((name, name) for name in get_model_list()),
+    ],
+)
+def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
+    assert parse_flags(['--model', spelling, '--save-dir', '/nowhere'], model_zoo).network.model == name
+
+
+@pytest.mark.parametrize(
+    'flags,words',
+    [
+        ([], '--model'),
+        (['--model', 'meliusnet23'], 'meliusnet22'),
+        (['--model', 'mobilenet0.3'], 'mobilenet0.25, mobilenet0.5'),
+        (['--model', 'ssd_512_resnet50_v1_voc'], 'unknown network'),  # of GluonCV, but no classifier
+        (['--model', 'mobilenet0.5', '--dataset', 'digits', '--initial-layers', 'thumbnail'], '--initial-layers thumbnail: the network'),
+        (['--model', 'mobilenet0.5', '--dataset', 'digits', '--bits', '32'], 'mobilenet0.5 has no such option'),
+        (['--model', 'mobilenet0.5', '--dataset', 'digits', '--weight-bits', '1'], '--weight-bits 1'),
+        (['--model', 'mobilenet0.5', '--dataset', 'digits', '--clip-threshold', '1'], '--clip-threshold 1.0'),
+        (['--model', 'mobilenet0.5', '--dataset', 'digits', '--last-gamma'], 'last_gamma'),
+        (['--model', 'mobilenet0.25', '--dataset', 'digits', '--track-flips'], 'no binary weights'),
+        (['--model', 'alexnet', '--dataset', 'digits'], 'images of 1 x 8 x 8 (--input-size 8) do not fit alexnet'),
+        (['--model', 'meliusnetA'], '--data-dir'),
+        (['--model', 'resnet18_e1'], '--data-dir'),  # an alias is known
+        (['--model', 'meliusnetA', '--use-rec'], 'pack-images'),
+        (['--model', 'meliusnetA', '--rec-train', 'nothing.rec'], 'nothing.rec'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--num-gpus', '2'], 'CUDA'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--dtype', 'float16'], 'cannot train with it on cpu(0)'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--last-gamma'], 'meliusneta takes no argument last_gamma'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--teacher', 'meliusnet22'], '--teacher-params'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--clip-threshold', '0'], 'threshold'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--preset', 'naif'], 'full-precision'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--use-rec'], '--use-rec'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--input-size', '32', '--use-pretrained'], 'no weights'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--initial-layers', 'tiny'], 'thumbnail'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '[1]'], '--model-options'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--model-options', '{"depth": 3}'], 'depth'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--batch-size', '2000'], '--batch-size'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--batch-size', '0'], '--batch-size'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--num-epochs', '5', '--warmup-epochs', '5'], '--warmup-epochs'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--momentum', '0.9'], '--momentum'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--lr', '-1'], '--lr'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--crop-ratio', '1.5'], '--crop-ratio'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'nccl'], 'NCCL'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_sync'], 'bmx_melius.distributed.launcher'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--kvstore', 'dist_async'], '--kvstore'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--mode', 'symbolic'], '--mode'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--resume'], 'no run'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-epoch', '3'], '--resume-params'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--resume-params', 'nothing.params'], 'nothing.params'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--input-size', '4'], '--input-size 4'),
+        (['--model', 'meliusnetA', '--dataset', 'digits', '--seed', '-1'], '--seed'),
+        (['--model', 'meliusnetA', '--use-dali'], 'DALI'),
+        (['--model', 'meliusnetA', '--use_se'], 'squeeze'),
+        (['--model', 'meliusnetA', '--mixup-alpha', '1'], '--mixup'),
+        (['--model', 'meliusnetA', '--learning-rate', '3'], '--learning-rate'),
+    ],
+)
+def test_an_unusable_flag_is_reported_in_one_line_before_any_work(flags, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('HOME', str(tmp_path))  # no images there
+    train(*flags, status=2)
+    assert words in error_of(capsys)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize('place', ['file', 'file/run', '/proc/run'])
+def test_a_folder_that_cannot_be_written_is_named_before_the_data_is_read(tmp_path, place, capsys):
+    (tmp_path / 'file').write_text('')
+    train('--model', 'meliusnetA', '--data-dir', 'nowhere', '--save-dir', tmp_path / place, status=2)
+    assert f'no files can be written to {tmp_path / place}' in error_of(capsys)
+
+
+def test_digits_without_scikit_learn_say_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, 'sklearn.datasets', None)
+    train('--model', 'meliusnet22', '--dataset', 'digits', '--dry-run', status=2)
+    assert 'pip install scikit-learn' in error_of(capsys)
+
+
+@pytest.mark.parametrize('part', ['train', 'val'])
+def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tmp_path, part, capsys):
+    shutil.copytree(images / 'rec', tmp_path / 'rec')
+    file = tmp_path / 'rec' / f'{part}.rec'
+    os.truncate(file, file.stat().st_size * 3 // 4)
+    flags = [flag.replace(str(images), str(tmp_path)) for flag in data_flags['records']]
+    train(*flags, '--save-dir', tmp_path / 'run', status=2)
+    message = error_of(capsys)
+    assert f'{part}.rec: record ' in message and 'truncated' in message
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_run_is_not_overwritten_and_not_resumed_with_other_flags(data_flags, finished, capsys):
+    folder = finished['records']
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    capsys.readouterr()
+    train(*data_flags['records'], '--save-dir', folder, status=2)
+    assert '--resume' in error_of(capsys)
+    train('--resume', '--save-dir', folder, '--lr', '0.1', status=2)
+    assert '--lr 0.002' in error_of(capsys)
+    assert before == {path: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize('flag', ['--resume-params', '--resume-states'])
+def test_damaged_files_of_a_checkpoint_do_not_start_another_run(data_flags, finished, tmp_path, flag, capsys):
+    for name in ('checkpoint.json', 'epoch-0003.params', 'epoch-0003.states'):
+        shutil.copy(finished['records'] / name, tmp_path)
+    files = {'--resume-params': tmp_path / 'epoch-0003.params', '--resume-states': tmp_path / 'epoch-0003.states'}
+    overwrite(files[flag], files[flag].stat().st_size // 2, b'damage')
+    capsys.readouterr()
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *(word for pair in files.items() for word in pair), status=2)
+    message = error_of(capsys)
+    assert flag in message and f'{files[flag]} is damaged' in message
+
+
+@pytest.mark.parametrize('flag', ['--resume-params', '--resume-states'])
+def test_files_of_another_network_are_refused(data_flags, finished, tmp_path, flag, capsys):
+    capsys.readouterr()
+    (tmp_path / 'file').write_bytes(b'nonsense')
+    flags = ['--resume-params', finished['records'] / 'epoch-0003.params', flag, tmp_path / 'file']
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *flags, status=2)
+    assert flag in error_of(capsys)
+
+
+def test_weights_of_another_network_are_refused_by_a_dry_run_too_with_both_shapes(data_flags, finished, tmp_path, capsys):
+    weights = finished['digits'] / 'epoch-0002.params'  # of ten classes
+    capsys.readouterr()
+    for dry in ([], ['--dry-run']):
+        run = ['--resume-params', weights, '--save-dir', tmp_path / 'run', *dry]
+        train(*data_flags['records'], *run, status=2)
+        message = error_of(capsys)
+        assert message.startswith(f'error: --resume-params: {weights} does not fit meliusnet_flex: ')
+        assert '.weight is (' in message and ', 1, 3, 3) in the file, but ' in message and '--model-options' in message
+        assert not (tmp_path / 'run' / 'checkpoint.json').exists()
+
+
+@pytest.mark.parametrize('kind', ['records', 'folders', 'digits'])
+def test_a_dry_run_shows_the_plan_and_writes_nothing(data_flags, tmp_path, kind, capsys):
+    train(*data_flags[kind], '--save-dir', tmp_path / 'run', '--dry-run')
+    plan = capsys.readouterr().out
+    assert 'OPs' in plan and 'nothing was trained' in plan
+    assert ('1,071 training and 362 validation' if kind == 'digits' else '30 training and 12 validation') in plan
+    assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('part', ['train', 'val'])
+@pytest.mark.parametrize('kind', ['records', 'folders'])
+def test_a_dry_run_names_images_that_cannot_be_decoded(data_flags, images, tmp_path, kind, part, capsys):
+    shutil.copytree(images, tmp_path / 'images')
+    if kind == 'records':
+        damage(f'{tmp_path}/images/rec/{part}.rec', 7)
+        name = f'{part}.rec: no image can be decoded from record 7;'
+    else:
+        file = tmp_path / 'images' / part / 'class1' / '2.jpg'
+        overwrite(file, 8, b'\0' * (file.stat().st_size - 10))
+        name = f'images/{part}: no image can be decoded from class1/2.jpg;'
+    flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]
+    train(*flags, '--save-dir', tmp_path / 'run', '--dry-run', status=2)
+    assert name in error_of(capsys)
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_dry_run_loads_the_optimizer_or_the_checkpoint_and_writes_nothing(data_flags, finished, tmp_path, capsys):
+    (tmp_path / 'nonsense').write_bytes(b'nonsense')
+    weights = ['--resume-params', finished['records'] / 'epoch-0003.params', '--resume-states', tmp_path / 'nonsense']
+    capsys.readouterr()
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *weights, '--dry-run', status=2)
+    assert '--resume-states' in error_of(capsys)
+    shutil.copytree(finished['records'], tmp_path / 'run')
+    train('--resume', '--save-dir', tmp_path / 'run', '--dry-run')
+    assert 'continuing at epoch 4' in capsys.readouterr().out
+    (tmp_path / 'run' / 'epoch-0003.states').write_bytes(b'nonsense')
+    before = {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
+    train('--resume', '--save-dir', tmp_path / 'run', '--dry-run')
+    output = capsys.readouterr().out
+    assert 'epoch-0003.states is damaged' in output and 'continuing at epoch 3' in output
+    assert before == {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
+
+
+def test_the_help_shows_every_flag_with_its_default_and_examples(capsys):
+    with pytest.raises(SystemExit) as ended:
+        train_imagenet.main(['--help'])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for word in ('--rec-train', '--augmentation', '--resume', 'examples:', 'default: 64', '--dataset digits'):
+        assert word in text
+    assert '--use-dali' not in text and pathlib.Path(SCRIPT).name in text
+
+
+@pytest.mark.parametrize('name', ['binary_resnet18_v1', 'binary_vgg11', 'binary_alexnet', 'quicknet', 'alexnet_xnor'])
+def test_flags_that_a_network_does_not_take_are_not_given_to_it(name):
+    config = parse_flags(['--model', name, '--save-dir', '/nowhere'], model_zoo)
+    assert model_zoo.get_model(**model_arguments(config.network, classes=10)) is not None

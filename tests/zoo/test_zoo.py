@@ -1,0 +1,269 @@
+"""Every registered network: it builds, runs in both modes, exports to stock operators and loads back; names, stems, errors."""
+
+import subprocess
+import sys
+
+import gluoncv
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import nd
+from mxnet.gluon import nn
+from support.networks import of_size
+
+from bmx_melius import BinaryConv2D, ScaledBinaryConv2D, UserError
+from model_zoo import get_model, get_model_list
+from model_zoo.blocks import BLOCKS
+from model_zoo.layer_options import LayerOptions
+from model_zoo.stems import STEMS
+
+SMALL = (1, 3, 64, 64)
+
+# Loads an exported network with nothing but MXNet, and says which of its operators MXNet does not ship.
+STOCK_ONLY = """
+import json, sys
+import mxnet as mx, numpy as np
+prefix, data, result = sys.argv[1:]
+net = mx.gluon.SymbolBlock.imports(prefix + '-symbol.json', ['data'], prefix + '-0000.params')
+np.save(result, net(mx.nd.array(np.load(data))).asnumpy())
+assert not {'bmx_melius', 'model_zoo'} & set(sys.modules)
+"""
+
+
+def in_stock_mxnet(prefix, x, folder):
+    """The output of an exported network in a new process that does not import this project."""
+    np.save(folder / 'x.npy', x.asnumpy())
+    arguments = [str(prefix), str(folder / 'x.npy'), str(folder / 'y.npy')]
+    subprocess.run([sys.executable, '-W', 'ignore', '-c', STOCK_ONLY, *arguments], check=True, cwd=folder)
+    return np.load(folder / 'y.npy')
+
+
+@pytest.mark.parametrize(
+    'name, initial_layers',
+    [
+        *((name, None) for name in get_model_list()),  # None: the default of the network
+        *(('resnet_e18', stem) for stem in STEMS),
+        ('meliusneta', 'imagenet'),
+        ('meliusneta', 'thumbnail'),
+    ],
+)
+def test_network_gives_the_same_logits_imperatively_hybridized_and_imported(name, initial_layers, tmp_path, long_run):
+    if name in ('resnet34_abcnet', 'resnet34_benn') and not long_run:
+        pytest.skip('hundreds of binary convolutions take long; the network with 18 layers has the same ones (make test-long)')
+    size = 16 if initial_layers == 'thumbnail' else 64
+    x = nd.random.normal(shape=(1, 3, size, size))
+    stem = {'initial_layers': initial_layers} if initial_layers else {}
+    net = get_model(name, classes=7, **stem, **of_size(name, size, full=long_run))
+    net.initialize()
+    imperative = net(x).asnumpy()
+    assert imperative.shape == (1, 7)
+    net.hybridize()
+    np.testing.assert_array_equal(net(x).asnumpy(), imperative)
+    net.export(str(tmp_path / 'net'))
+    imported = mx.gluon.SymbolBlock.imports(str(tmp_path / 'net-symbol.json'), ['data'], str(tmp_path / 'net-0000.params'))
+    np.testing.assert_array_equal(imported(x).asnumpy(), imperative)
+
+
+def test_exported_network_runs_where_this_project_is_not_imported(tmp_path):
+    net = get_model('meliusneta', classes=5)
+    net.initialize()
+    net.hybridize()
+    x = nd.random.normal(shape=SMALL)
+    y = net(x).asnumpy()
+    net.export(str(tmp_path / 'net'))
+    np.testing.assert_array_equal(in_stock_mxnet(tmp_path / 'net', x, tmp_path), y)
+
+
+def test_hybridizing_before_the_first_forward_changes_nothing():
+    x = nd.random.normal(shape=SMALL)
+    logits = []
+    for first in (False, True):
+        mx.random.seed(3)
+        net = get_model('meliusnet_flex', block_numbers=(1, 1), transitions=(1 / 2,), classes=3)
+        net.initialize()
+        if first:
+            net.hybridize()
+        logits.append(net(x).asnumpy())
+    np.testing.assert_array_equal(*logits)
+
+
+@pytest.mark.parametrize('name', ['meliusnetA', 'meliusneta', 'meliusnet_a', 'MeliusNet_A'])
+def test_case_and_underscores_do_not_matter_in_names(name):
+    net = get_model(name)
+    assert net.output.weight.shape == (1000, 288 + 6 * 64)
+
+
+def test_gluoncv_knows_the_networks():
+    for name in ['meliusnet_a', 'densenet28', 'resnet18_e1', *get_model_list()]:  # the first ones are names in BMXNet-v2
+        assert type(gluoncv.model_zoo.get_model(name, classes=10)) is type(get_model(name))
+    assert gluoncv.model_zoo.get_model('meliusnet22', classes=10).output.weight.shape[0] == 10
+
+
+def test_get_model_builds_networks_of_gluoncv():
+    net = get_model('MobileNet0.5', classes=3)
+    assert type(net) is type(gluoncv.model_zoo.get_model('mobilenet0.5')) and net.output.weight.shape[0] == 3
+
+
+def test_a_network_of_gluoncv_with_the_name_of_a_binary_one_of_bmxnet_is_noted(caplog):
+    for name, binary in (('resnet18_v1', 'binary_resnet18_v1'), ('VGG11_bn', 'binary_vgg11'), ('mobilenet0.5', None)):
+        caplog.clear()
+        get_model(name, classes=3)
+        assert [record.getMessage().rpartition(' is ')[2] for record in caplog.records] == ([binary] if binary else [])
+
+
+OPTIONS = [  # options as by flags of BMXNet-v2, and facts of the binary layers: activation (bits, method), weights (bits, method), scaling
+    ('meliusnet_flex', {}, (1, 'sign'), (1, 'sign'), False),
+    ('meliusnet_flex', {'activation_bits': 2}, (2, 'round'), (1, 'sign'), False),
+    ('meliusnet_flex', {'activation_bits': 32}, (32, 'relu'), (1, 'sign'), False),
+    ('meliusnet_flex', {'bits': 2}, (2, 'round'), (2, 'dorefa'), False),
+    ('meliusnet_flex', {'bits': 2, 'activation_bits': 1, 'activation_method': 'approx_sign'}, (1, 'approx_sign'), (2, 'dorefa'), False),
+    ('meliusnet_flex', {'weight_quantization': 'approx_sign'}, (1, 'sign'), (1, 'approx_sign'), False),
+    ('meliusnet_flex', {'approximation': 'binet'}, (1, 'sign'), (1, 'sign'), True),
+    ('meliusnet_flex', {'approximation': 'xnor'}, (1, 'sign'), (1, 'sign'), True),
+    ('birealnet18', {'approximation': 'xnor'}, (1, 'approx_sign'), (1, 'sign'), True),
+]
+
+
+@pytest.mark.parametrize('name, options, activation, weights, scaling', OPTIONS)
+def test_options_replace_the_quantizers_of_all_binary_layers(name, options, activation, weights, scaling):
+    flex = {'block_numbers': (1, 1), 'transitions': (0.5,)} if name == 'meliusnet_flex' else {}
+    net = get_model(name, classes=3, init_features=32, initial_layers='thumbnail', **flex, **options)
+    layers = []
+    net.apply(lambda block: layers.append(block) if isinstance(block, BinaryConv2D) else None)
+    assert len(layers) >= 4
+    for layer in layers:
+        assert (layer.qact.bits, layer.qact.method) == activation
+        settings = layer.qconv.binarization
+        assert ((settings.bits, settings.quantization), settings.apply_scaling) == (weights, scaling)
+        assert isinstance(layer, ScaledBinaryConv2D) == (options.get('approximation') == 'xnor')
+    net.initialize()
+    assert net(nd.random.normal(shape=(1, 3, 16, 16))).shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    'name, options, message',
+    [
+        ('meliusnet22', {'approximation': 'abc'}, "unknown approximation 'abc'"),
+        ('meliusnet22', {'bits': 32, 'activation_bits': 1}, 'use bits=1 and weight_bits=32'),
+        ('meliusnet22', {'downsample_structure': 'bn,conv'}, "'conv' is not one of bn, relu"),
+        ('meliusnet22', {'downsample_structure': 'bn,relu'}, 'must have one fp_conv or q_conv, not 0'),
+        ('meliusnet22', {'downsample_structure': 'fp_conv:0'}, "'fp_conv:0' is not one of"),
+        ('meliusnet22', {'downsample_structure': 'fp_conv:7'}, 'cannot have 7 groups in fp_conv'),
+        ('resnet_e18', {'slices': 3}, 'slices must be 1, 2, 4 or 8'),
+        ('binet18', {'slices': 2}, 'for networks whose blocks have one convolution'),
+        ('resnet_e18', {'binary_shortcut': True, 'shortcut_groups': 2}, 'shortcut_groups=2'),
+    ],
+)
+def test_options_that_make_no_network_are_refused(name, options, message):
+    with pytest.raises(UserError, match=message):
+        get_model(name, classes=3, **options)
+
+
+def test_downsample_structure_replaces_the_layers_of_transitions():
+    structure = 'bn,q_conv,relu,cs:4,fp_conv:2'
+    with pytest.raises(UserError, match='must have one'):
+        get_model('meliusnet_flex', block_numbers=(1, 1), transitions=(0.5,), downsample_structure=structure)
+    net = get_model(
+        'densenet_flex', block_numbers=(1, 1), transitions=(0.5,), downsample_structure='bn,relu,cs:4,fp_conv:2,pool', classes=3
+    )
+    transition = [type(layer).__name__ for layer in net.features[5]]
+    assert transition == ['BatchNorm', 'Activation', 'ChannelShuffle', 'GroupedConv2D', 'AvgPool2D']
+
+
+def test_unknown_names_and_missing_weights_are_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match='unknown network .*meliusnet23.*meliusnet22.*meliusneta'):
+        get_model('meliusnet23')
+    with pytest.raises(UserError, match='load_reference_parameters'):
+        get_model('meliusnet22', pretrained=True)
+    with pytest.raises(UserError, match='unknown initial_layers .*grouped_stem, imagenet, thumbnail'):
+        get_model('meliusnet22', initial_layers='7x7')
+    with pytest.raises(UserError, match='mobilenet0.5 is a network of GluonCV, which does not take .*initial_layers'):
+        get_model('mobilenet0.5', initial_layers='imagenet')
+
+
+@pytest.mark.parametrize('name', get_model_list())
+def test_a_wrong_argument_is_named_with_those_that_the_network_takes(name):
+    with pytest.raises(UserError, match=f'^{name} takes no argument depth, width; known: .*bits.*prefix'):
+        get_model(name, depth=3, bits=1, width=2)
+
+
+@pytest.mark.parametrize('name, fixed', [('meliusnet22', 'block_numbers'), ('resnet_e18', 'variant'), ('resnet_e18', 'stem_pool')])
+def test_the_architecture_of_a_named_network_is_not_an_argument(name, fixed):
+    with pytest.raises(UserError, match=f'{name} takes no argument {fixed}'):
+        get_model(name, **{fixed: (1, 1)})
+
+
+def test_flex_network_takes_fractions_widths_groups_and_growth():
+    net = get_model(
+        'meliusnet_flex',
+        block_numbers=(2, 1, 1),
+        transitions=(1 / 2, 96),
+        groups=2,
+        growth_rate=32,
+        init_features=32,
+        classes=4,
+        initial_layers='thumbnail',
+    )
+    net.initialize()
+    assert net(nd.ones((1, 3, 8, 8))).shape == (1, 4)
+    convolutions = [layer for layer in net.features if isinstance(layer, nn.HybridSequential) and isinstance(layer[-1], nn.Conv2D)]
+    # 32 + 2 * 32 = 96 channels, a half of which rounds to 64 (48 is halfway and Python rounds to even); then 64 + 32 = 96, kept at 96
+    assert [layer[-1].weight.shape for layer in convolutions] == [(64, 48, 1, 1), (96, 48, 1, 1)]
+    assert net.output.weight.shape == (4, 128)
+
+
+@pytest.mark.parametrize(
+    'arguments, words',
+    [
+        (dict(transitions=(1 / 2,)), '4 stages need 3 transitions, not 1'),
+        (dict(transitions=(1 / 100, 1 / 2, 1 / 2)), 'leaves none of 320 channels'),
+        (dict(block='dens'), "unknown block 'dens'; known: improvement, dense, naive"),
+        (dict(stem_pool=4), 'windows of 2 or 3, not 4'),
+        (dict(dilations=(1, 2)), '4 stages need 4 dilations, not 2'),
+        (dict(groups=3), 'cannot have 3 groups'),
+        (dict(groups=2, init_features=40, growth_rate=20), '120 to 64 channels cannot have 16 groups'),
+    ],
+)
+def test_impossible_flex_networks_are_named(arguments, words):
+    with pytest.raises(UserError, match=words):
+        get_model('meliusnet_flex', **arguments)
+
+
+def test_norm_layer_and_its_arguments_are_used_throughout():
+    net = get_model('meliusnet22', norm_layer=nn.BatchNorm, norm_kwargs={'momentum': 0.5})
+    norms = []
+    net.apply(lambda layer: norms.append(layer) if isinstance(layer, nn.BatchNorm) else None)
+    assert len(norms) == 41 and all('momentum=0.5' in repr(layer) for layer in norms)
+
+
+def made_block(name):
+    """A block that appends 8 channels to 16, initialized."""
+    block = BLOCKS[name](16, 8, LayerOptions())
+    block.initialize()
+    return block
+
+
+def test_block_equals_dense_then_improvement_block_of_the_paper():
+    block = made_block('improvement')
+    x = nd.random.normal(shape=(2, 16, 5, 5))
+    dense = nd.concat(x, block.dense_conv(block.dense_norm(x)), dim=1)
+    z = block.improvement_conv(block.improvement_norm(dense))
+    expected = nd.concat(dense[:, :16], dense[:, 16:] + z, dim=1)
+    np.testing.assert_array_equal(block(x).asnumpy(), expected.asnumpy())
+
+
+def test_dense_block_appends_new_channels_and_naive_block_improves_all_by_a_residual():
+    x = nd.random.normal(shape=(2, 16, 5, 5))
+    block = made_block('dense')
+    np.testing.assert_array_equal(block(x).asnumpy(), nd.concat(x, block.dense_conv(block.dense_norm(x)), dim=1).asnumpy())
+    block = made_block('naive')
+    dense = nd.concat(x, block.dense_conv(block.dense_norm(x)), dim=1)
+    residual = block.residual_conv(block.residual_norm(dense))
+    assert residual.shape == dense.shape == (2, 24, 5, 5)
+    np.testing.assert_array_equal(block(x).asnumpy(), (dense + residual).asnumpy())
+
+
+@pytest.mark.parametrize('arguments', [{'bits': 32}, {'weight_bits': 32}], ids=['float twin', 'first of two stages'])
+def test_networks_of_real_weights_have_the_parameters_of_the_binary_one(arguments):
+    names = [[name.split('_', 1)[1] for name in get_model('meliusnetc', **chosen).collect_params()] for chosen in ({}, arguments)]
+    assert names[0] == names[1]
