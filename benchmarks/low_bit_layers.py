@@ -3,7 +3,8 @@
 A layer is a BatchNorm and a 3x3 convolution of the method, with random parameters, for one image, in one thread. The methods and the two
 forms run alternately, so that other load affects all of them alike. Printed are the lower quartiles of the times in milliseconds, their
 ratio, the weights of the packed layer in bits per weight, and the number of binary convolutions. MXNet quantizes the weights in every run,
-which takes most of the time where maps are small; ``float`` is an ordinary convolution without quantization. Results: docs/deploy.md.
+which takes most of the time where maps are small; ``float`` is an ordinary convolution without quantization.
+Results: docs/internals/conversion.md.
 Run: ``OMP_NUM_THREADS=1 python benchmarks/low_bit_layers.py``.
 """
 

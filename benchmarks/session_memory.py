@@ -12,7 +12,7 @@ Memory is compared with that after the first 1,000 runs or 500 openings, when ev
 of one session. Requires NumPy and the
 compiled engine, not MXNet.
 
-Run: ``python benchmarks/session_memory.py``. docs/fuzzing.md has figures.
+Run: ``python benchmarks/session_memory.py``. docs/internals/fuzzing.md has figures.
 """
 
 import argparse

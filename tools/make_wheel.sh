@@ -3,7 +3,7 @@
 # folder DIST, in place of older ones. Called by the Makefile. PYTHON is an interpreter with the packages of requirements.txt and
 # requirements-wheel.txt. For another MACHINE, such as aarch64, only the wheel is written, compiled by MACHINE-linux-gnu-g++.
 # The wheel has both libraries, for the systems that docs/deploying.md names: if the headers of this machine make them use symbols that these
-# systems lack, there is no wheel, but a list of the symbols (docs/releasing.md).
+# systems lack, there is no wheel, but a list of the symbols (docs/internals/releasing.md).
 set -eu
 
 glibc=27 # 2.27: the wheel is for manylinux_2_27 or older
@@ -63,7 +63,7 @@ found=${wheel##*manylinux_2_}
 if [ "${found%%_*}" -gt "$glibc" ]; then
     "$python" -m zipfile --extract "$work"/wheel/*.whl "$work/unpacked"
     for library in "$work"/unpacked/bmx_melius/*.so; do newer_symbols "$library" >&2; done
-    fail "the wheel is $wheel, but must be for manylinux_2_$glibc or older: avoid the symbols above (docs/releasing.md)"
+    fail "the wheel is $wheel, but must be for manylinux_2_$glibc or older: avoid the symbols above (docs/internals/releasing.md)"
 fi
 
 mkdir -p "$dist"

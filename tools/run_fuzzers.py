@@ -7,7 +7,7 @@ share of the time, and prints what each did. A finding is an input that causes a
 UserError, or that takes more time or memory than a fuzzer allows. The inputs are kept in build/fuzz/findings, the corpora, with which the
 next call continues, in build/fuzz/corpus. The exit status is 1 if there is a finding, 2 if something is missing.
 
-SECURITY.md lists what is fuzzed; docs/fuzzing.md has the figures of a long run.
+SECURITY.md lists what is fuzzed; docs/internals/fuzzing.md has the figures of a long run.
 """
 
 import argparse

@@ -28,12 +28,14 @@ PAGES = {  # file of the repository -> page; those of docs/ keep their names
     'SECURITY.md': 'security.md',
     'benchmarks/README.md': 'benchmark-results.md',
 }
+# Pages at the root of the site that moved to internals/: their old addresses lead to the new ones.
+MOVED = {'deploy': 'conversion', **{name: name for name in ('engine', 'kernels', 'packed-format', 'fuzzing', 'releasing')}}
 NOTEBOOKS = {f'examples/{name}.ipynb': f'notebooks/{name}.md' for name in ('digits', 'larq')}
 _LINK = re.compile(r'(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s]+)\)')
 _FENCE = re.compile(r'^(```|~~~).*?^\1$', re.MULTILINE | re.DOTALL)
 _HELP = re.compile(r'^<!-- help: (.+) -->$', re.MULTILINE)
 # Pages with many words, which a search should find after those that explain: beginning of the name -> weight; others have 2.
-SEARCH_WEIGHTS = {'api/': 0.5, 'changelog': 0.1, 'command-line': 1, 'contributing': 0.5, 'security': 0.5, 'index': 1}
+SEARCH_WEIGHTS = {'api/': 0.5, 'changelog': 0.1, 'command-line': 1, 'contributing': 0.5, 'internals/': 1, 'security': 0.5, 'index': 1}
 WORKER = 'https://unpkg.com/iframe-worker/shim'  # which the theme's plugin `offline` loads
 
 
@@ -70,6 +72,17 @@ def on_post_page(output, page, config):
 def on_post_template(output, template_name, config):
     """Do the same for pages that are not made from Markdown: the page that reports a missing one."""
     return output.replace(WORKER, '/file-worker.js')
+
+
+def on_post_build(config):
+    """Write a page at each address that a page had before it moved."""
+    site = pathlib.Path(config.site_dir)
+    for old, new in MOVED.items():
+        target = f'internals/{new}.html'
+        if not (site / target).exists():
+            raise PluginError(f'{old}.html would lead to {target}, which is not a page')
+        link = f'<meta http-equiv="refresh" content="0; url={target}"><a href="{target}">{target}</a>'
+        (site / f'{old}.html').write_text(f'<!doctype html><meta charset="utf-8"><title>Moved</title>{link}\n', encoding='utf-8')
 
 
 def source_of(page):

@@ -5,7 +5,7 @@
 
 The Python is that of Debian for arm64, unpacked into ``build/aarch64`` without changing the system; NumPy, Pillow and MXNet are wheels of
 PyPI. Outputs and fingerprints of packed networks must be those of this machine, in a session and in MXNet. The wheel of MXNet for aarch64
-needs the Arm Performance Libraries, for which OpenBLAS is substituted (docs/releasing.md).
+needs the Arm Performance Libraries, for which OpenBLAS is substituted (docs/internals/releasing.md).
 """
 
 import functools
@@ -118,10 +118,10 @@ def check_wheel(wheel, site):
     """Unpack a wheel into a folder; raise `UserError` unless its name and libraries are those that the documentation names."""
     from support.wheel_libraries import library_problems  # needs pyelftools, which only `make wheel-arm` installs
 
-    platforms = set(re.findall(r'manylinux_\w+_aarch64', (ROOT / 'docs' / 'releasing.md').read_text()))
+    platforms = set(re.findall(r'manylinux_\w+_aarch64', (ROOT / 'docs' / 'internals' / 'releasing.md').read_text()))
     problems = library_problems(wheel, 'aarch64')
     if platforms != {wheel.stem.split('-')[-1]}:
-        problems.append(f'docs/releasing.md names {" and ".join(platforms)}')
+        problems.append(f'docs/internals/releasing.md names {" and ".join(platforms)}')
     if problems:
         raise UserError(f'{wheel.name}: {"; ".join(problems)}')
     with zipfile.ZipFile(wheel) as archive:

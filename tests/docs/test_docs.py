@@ -118,7 +118,7 @@ def test_figures_are_those_that_the_script_draws(monkeypatch):
 
 # --- the packed format ----------------------------------------------------------------------------------------------------------------
 
-FORMAT = (DOCS / 'packed-format.md').read_text()
+FORMAT = (DOCS / 'internals' / 'packed-format.md').read_text()
 
 
 def test_the_table_of_operations_is_that_of_the_code():

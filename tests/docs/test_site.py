@@ -56,3 +56,12 @@ def test_pages_load_nothing_from_other_hosts(page, browser):
     browser.get((SITE / page).as_uri())
     loaded = browser.execute_script('return performance.getEntriesByType("resource").map((entry) => entry.name)')
     assert [address for address in loaded if not address.startswith('file:')] == []
+
+
+@pytest.mark.parametrize(
+    'old, new', [('deploy', 'conversion'), *((name, name) for name in ('engine', 'kernels', 'packed-format', 'fuzzing', 'releasing'))]
+)
+def test_old_addresses_of_pages_that_moved_lead_to_the_pages(old, new, browser):
+    target = (SITE / 'internals' / f'{new}.html').as_uri()
+    browser.get((SITE / f'{old}.html').as_uri())
+    WebDriverWait(browser, SECONDS).until(lambda b: b.current_url == target)

@@ -171,7 +171,7 @@ def test_mxnet_runs_the_operator_of_the_wheel(tmp_path, network, version):
 def test_the_name_gives_every_python_3_and_the_platform_that_the_documentation_names():
     name = pathlib.Path(WHEEL).name
     assert name == f'bmx_melius-{bmx.__version__}-py3-none-{PLATFORM}.whl'
-    for page in ('deploying.md', 'releasing.md'):
+    for page in ('deploying.md', 'internals/releasing.md'):
         assert set(re.findall(r'manylinux_\w+_x86_64', (ROOT / 'docs' / page).read_text())) == {PLATFORM}
     with zipfile.ZipFile(WHEEL) as wheel:
         (tags,) = (wheel.read(name).decode() for name in wheel.namelist() if name.endswith('.dist-info/WHEEL'))
