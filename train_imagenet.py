@@ -22,18 +22,22 @@ os.environ['BMX_MELIUS_ROLE'] = os.environ.pop('DMLC_ROLE', '')
 
 import model_zoo
 from bmx_melius import UserError
+from bmx_melius.data.opening import open_source
+from bmx_melius.data.source import Batching
 from bmx_melius.distributed import join_workers
 from bmx_melius.distributed.servers import serve
 from bmx_melius.files.io import check_folder
 from bmx_melius.reporting import LOG, keep_screen_for_warnings, logging_to_screen
+from bmx_melius.training.initial_weights import start_weights
 from bmx_melius.training.interruption import STOPPED_AT_ONCE
-from bmx_melius.training.loop import train
-from bmx_melius.training.options.config_file import expand_config
-from bmx_melius.training.options.flags import make_parser
-from bmx_melius.training.options.parsing import parse_flags
-from bmx_melius.training.run import Run
+from bmx_melius.training.loop import Stopped, Training
+from bmx_melius.training.network import check_dtype, make_network, model_arguments
+from bmx_melius.training.objective import make_objective
+from bmx_melius.training.optimization import make_trainer
+from bmx_melius.training.options.parsing import parse_arguments, read_options
+from bmx_melius.training.run import INTERRUPTED, Run
 from bmx_melius.training.series.ensembles import EnsembleTraining
-from bmx_melius.training.series.run_series import parse_series
+from bmx_melius.training.series.run_series import read_series
 from bmx_melius.training.series.stages import StagedTraining
 
 ROLE = os.environ.pop('BMX_MELIUS_ROLE')
@@ -41,25 +45,59 @@ if ROLE:
     os.environ['DMLC_ROLE'] = ROLE
 
 
-def run(config, decode=True):
-    """Train the run that a configuration describes and export the best weights; return the exit status.
+def prepare(options, workers):
+    """Return what the `Options` of a run describe: a `Training`, and the `Run` that records it in its folder."""
+    devices = workers.devices(options.num_gpus, options.gpus)
+    check_dtype(options.dtype, devices[0])
 
-    A dry run only checks it, and decodes all images if `decode` is True.
+    # Data: batches of normalized images, shuffled and augmented in each epoch
+    batching = Batching(options.images_per_batch, options.seed, workers.rank, workers.count)
+    data = open_source(batching, **options.pick(open_source))
+    options.measure(data)
+
+    # Network: one of the zoo, of GluonCV or of the user, with random weights or those of another run
+    model = model_arguments(options, data.classes, model_zoo.get_pretrained_options(options.model, options.use_pretrained))
+    net = make_network(options, model_zoo.get_model, model, data.spec, devices)
+    notes = start_weights(options, model_zoo.get_model, net, model, data.validation() if workers.rank == 0 else None)
+
+    # Loss: softmax cross-entropy, with mixup, label smoothing, class weights or a teacher
+    objective = make_objective(net, data.classes, data.spec.shape, devices, model_zoo.get_model, **options.pick(make_objective))
+
+    # Trainer: optimizer and learning-rate schedule
+    trainer = make_trainer(net, data.updates_per_epoch, data.images_per_update, workers, **options.pick(make_trainer))
+
+    training = Training(net, data, objective, trainer, workers=workers, **options.pick(Training))
+    return training, Run(options, training, model, notes)
+
+
+def train(options, decode=True):
+    """Train a network with the `Options` of a run, and export the best weights; return the exit status.
+
+    A dry run shows the plan, and decodes all images if `decode` is True.
     """
-    save_dir = config.output.save_dir
-    check_folder(save_dir)
-    with join_workers(config.kvstore, f'Continue with --resume --save-dir {save_dir}') as workers:
+    check_folder(options.save_dir)
+    with join_workers(options.kvstore, f'Continue with --resume --save-dir {options.save_dir}') as workers:
         if workers.rank != 0:
             keep_screen_for_warnings()
-        prepared = Run(config, model_zoo, workers)
-        if config.dry_run:
-            prepared.check(decode)
+        training, run = prepare(options, workers)
+        if options.dry_run:
+            run.check(decode)
             return 0
-        with prepared.start():
-            status = train(prepared)
-            if status == 0 and prepared.is_writer:
-                prepared.export()
-            return status
+        with run:  # in its folder; from the last checkpoint
+            with training.interruption:  # Ctrl-C and SIGTERM stop after the current batch
+                try:
+                    for _ in training.epochs():
+                        for images, labels in training.batches():
+                            training.update(images, labels)  # forward, backward, step of the optimizer
+                            run.end_update()  # progress bar, log
+                        training.validate()
+                        run.end_epoch()  # checkpoint, tables, plots
+                        if run.is_interrupted():
+                            return INTERRUPTED
+                except Stopped as stopped:
+                    return run.stop(stopped)
+            run.export()
+            return 0
 
 
 def main(arguments=None, program='train_imagenet.py'):
@@ -67,15 +105,15 @@ def main(arguments=None, program='train_imagenet.py'):
     try:
         if ROLE in ('server', 'scheduler'):
             return serve(ROLE)
-        arguments = expand_config(sys.argv[1:] if arguments is None else arguments, make_parser(model_zoo, program))
-        series = parse_series(arguments, model_zoo, (EnsembleTraining, StagedTraining), program)
-        config = None if series else parse_flags(arguments, model_zoo, program)
+        arguments = parse_arguments(sys.argv[1:] if arguments is None else list(arguments), model_zoo, program)
+        series = read_series(arguments, model_zoo, (EnsembleTraining, StagedTraining))
+        options = None if series else read_options(arguments, model_zoo)
         with logging_to_screen():
             if series:
-                return series.run(run)
-            status = run(config)
+                return series.run(train)  # the stages of a preset, or the members of an ensemble
+            status = train(options)
             if status:
-                LOG.info('continue with --resume --save-dir %s', config.output.save_dir)
+                LOG.info('continue with --resume --save-dir %s', options.save_dir)
             return status
     except KeyboardInterrupt:
         print(STOPPED_AT_ONCE, file=sys.stderr)

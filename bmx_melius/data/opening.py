@@ -1,4 +1,4 @@
-"""Opening of data: training sources from a configuration, and labelled images from the name of a dataset, a folder or a record file."""
+"""Opening of data: training sources, and labelled images from the name of a dataset, a folder or a record file."""
 
 import dataclasses
 import os
@@ -14,13 +14,18 @@ from .records import RecordFile, RecordImages
 from .source import DummySource
 
 
-def open_source(config, batching):
-    """Open and check the training data that a configuration selects.
+def open_source(
+    batching, dataset, input_size=None, crop_ratio=None, augmentation='medium', num_workers=0, *, data_dir=None, val_fraction=None,
+    use_rec=False, rec_train=None, rec_train_idx=None, rec_val=None, rec_val_idx=None, randaugment=None, random_erasing=0.0,
+    channels=None, mean=None, std=None, bootstrap=False,
+):  # fmt: skip
+    """Open and check training data.
 
     Parameters
     ----------
-    config : DataConfig
     batching : Batching
+    dataset, ... : optional
+        Values of the flags of ``train_imagenet.py`` with these names.
 
     Returns
     -------
@@ -31,49 +36,47 @@ def open_source(config, batching):
     UserError
         When the data are missing (the message says what to do) or broken.
     """
-    dataset = DATASETS[config.dataset]
-    spec = dataset.input_spec(config.input_size, config.crop_ratio)
-    if config.channels:
-        mean, std = config.mean or [0] * config.channels, config.std or [1] * config.channels
-        spec = dataclasses.replace(spec, channels=config.channels, mean=mean, std=std)
-    if config.dataset == 'dummy':
+    row = DATASETS[dataset]
+    spec = row.input_spec(input_size, crop_ratio)
+    if channels:
+        spec = dataclasses.replace(spec, channels=channels, mean=mean or [0] * channels, std=std or [1] * channels)
+    if dataset == 'dummy':
         return DummySource(spec, batching)
     augmentation = dataclasses.replace(
-        dataset.augmentations[config.augmentation],
-        randaugment=config.randaugment and tuple(config.randaugment),
-        random_erasing=config.random_erasing,
+        row.augmentations[augmentation], randaugment=randaugment and tuple(randaugment), random_erasing=random_erasing
     )
-    data_dir = os.path.expanduser(config.data_dir or '')
-    if dataset.open:
-        found = dataset.open(data_dir)
-        origin = f'{config.dataset} in {data_dir}' if data_dir else config.dataset
-        images = TrainingImages(found.train, found.validation, list(dataset.class_names), origin)
-        return ImageSource(images, spec, augmentation, batching, config.num_workers, config.bootstrap)
-    if config.use_rec:
-        train, validation = (_open_records_of(config, part) for part in ('train', 'val'))
+    data_dir = os.path.expanduser(data_dir or '')
+    if row.open:
+        found = row.open(data_dir)
+        images = TrainingImages(found.train, found.validation, list(row.class_names), f'{dataset} in {data_dir}' if data_dir else dataset)
+        return ImageSource(images, spec, augmentation, batching, num_workers, bootstrap)
+    record_file = os.path.expanduser(rec_train or os.path.join(data_dir, 'rec', 'train.rec'))
+    if use_rec:
+        train = _open_records_of('train', record_file, rec_train_idx)
+        validation = _open_records_of('val', os.path.expanduser(rec_val or os.path.join(data_dir, 'rec', 'val.rec')), rec_val_idx)
         for records in (train, validation):
             _note_unlike_mxnet(records)
         if augmentation.is_for_single_images:
             LOG.info(
                 "%s: MXNet's reader has neither RandAugment nor random erasing: images are read one by one, which is slower", train.path
             )
-        if config.bootstrap or augmentation.is_for_single_images or train.unlike_mxnet or validation.unlike_mxnet:
-            return RecordImageSource(train, validation, spec, augmentation, batching, config.num_workers, config.bootstrap)
-        return RecordSource(train, validation, spec, augmentation, batching, max(1, config.num_workers))
+        if bootstrap or augmentation.is_for_single_images or train.unlike_mxnet or validation.unlike_mxnet:
+            return RecordImageSource(train, validation, spec, augmentation, batching, num_workers, bootstrap)
+        return RecordSource(train, validation, spec, augmentation, batching, max(1, num_workers))
     if not os.path.isdir(data_dir):
         raise UserError(
             f'there is no folder {data_dir}: point --data-dir to a folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or with CLASS/*.jpg, '
             'or --rec-train and --rec-val to record files, or use --dataset digits, which needs no files'
         )
-    if os.path.isfile(_record_path(config, 'train')) and not os.path.isdir(os.path.join(data_dir, 'train')):
-        raise UserError(f'{data_dir} has record files, {_record_path(config, "train")}: add --use-rec to read them')
-    train, validation = open_folders(data_dir, spec, config.val_fraction)
-    if spec.channels != dataset.input.channels:
+    if os.path.isfile(record_file) and not os.path.isdir(os.path.join(data_dir, 'train')):
+        raise UserError(f'{data_dir} has record files, {record_file}: add --use-rec to read them')
+    train, validation = open_folders(data_dir, spec, val_fraction)
+    if spec.channels != row.input.channels:
         augmentation = dataclasses.replace(augmentation, saturation=0.0, pca_noise=0.0)  # of three colours
-    if config.channels and not config.mean:
+    if channels and not mean:
         mean, std = measure_channels(train)
         spec = dataclasses.replace(spec, mean=mean, std=std)
-    return FolderSource(train, validation, data_dir, spec, augmentation, batching, config.num_workers, config.bootstrap)
+    return FolderSource(train, validation, data_dir, spec, augmentation, batching, num_workers, bootstrap)
 
 
 def _note_unlike_mxnet(records):
@@ -86,17 +89,12 @@ def _note_unlike_mxnet(records):
         )
 
 
-def _record_path(config, part):
-    return os.path.expanduser(getattr(config, f'rec_{part}') or os.path.join(config.data_dir, 'rec', f'{part}.rec'))
-
-
-def _open_records_of(config, part):
+def _open_records_of(part, path, index):
     """Open the record file of `part`, 'train' or 'val'."""
     flag = f'--rec-{part}'
-    path = _record_path(config, part)
     if not os.path.isfile(path):
         raise UserError(f'there is no record file {path}: point {flag} to one (bmx-melius pack-images packs it)')
-    return _open_records(path, getattr(config, f'rec_{part}_idx'), hint=f'; point {flag}-idx to it')
+    return _open_records(path, index, hint=f'; point {flag}-idx to it')
 
 
 def _open_records(path, index=None, hint=''):

@@ -12,17 +12,44 @@ from ..files.parameters import read_arrays
 from ..nn.fine_tuning import freeze, load_weights, name_some
 from .network import INITIALIZERS, seed_generators
 from .options.inherited import describe_differences
+from .recording.plan import describe_check
 from .saving.stored_checkpoints import verify_file
 
 OTHER_NETWORK = 'give the flags that it was trained with, such as --model, --model-options and --initial-layers, or use other weights'
 
 
-def load_initial_weights(config, get_model, net, model):
+def start_weights(options, get_model, net, model, images):
+    """Load the weights from which a new run starts into an initialized network, and select those that are trained.
+
+    Parameters
+    ----------
+    options : Options
+        Gets the `new_parameters` of a new run.
+    get_model, net, model
+        As in `load_initial_weights`.
+    images : iterable of (NDArray, NDArray), optional
+        Batches on the first of which the network of a new run is checked.
+
+    Returns
+    -------
+    dict of str to (str or None)
+        Lines of the plan of the run: heading -> text.
+    """
+    notes = {}
+    if not options.resume:
+        options.new_parameters, notes['weights'] = load_initial_weights(options, get_model, net, model)
+    notes['frozen'] = set_trained(options, net)
+    if images is not None and not options.resume:
+        notes['check'] = describe_check(net, images, options)
+    return notes
+
+
+def load_initial_weights(options, get_model, net, model):
     """Load the weights that ``--resume-params`` or ``--use-pretrained`` select into an initialized network.
 
     Parameters
     ----------
-    config : RunConfig
+    options : Options
     get_model : function
         Function with the interface of `model_zoo.get_model`.
     net : gluon.HybridBlock
@@ -41,46 +68,46 @@ def load_initial_weights(config, get_model, net, model):
     UserError
         When the weights do not exist, are of another network, or are NaN or infinite.
     """
-    if config.resume_params:
-        source, arrays = config.resume_params, _read(config.resume_params)
-    elif config.network.use_pretrained:
-        source, arrays = _describe_pretrained(config.network), _fetch(config.network, get_model, model)
+    if options.resume_params:
+        source, arrays = options.resume_params, _read(options.resume_params)
+    elif options.use_pretrained:
+        source, arrays = _describe_pretrained(options), _fetch(options, get_model, model)
     else:
         return None, None
-    flag = '--resume-params' if config.resume_params else '--use-pretrained'
+    flag = '--resume-params' if options.resume_params else '--use-pretrained'
     try:
         loaded = load_weights(net, arrays, model['classes'])
     except UserError as error:
-        differences = config.resume_params and describe_differences(config.resume_params, model)
-        raise UserError(f'{flag}: {source} does not fit {config.network.model}: {error}; {differences or OTHER_NETWORK}') from error
+        differences = options.resume_params and describe_differences(options.resume_params, model)
+        raise UserError(f'{flag}: {source} does not fit {options.model}: {error}; {differences or OTHER_NETWORK}') from error
     wrong = find_not_finite(net)
     if wrong:
         raise UserError(f'{flag}: {source}: {wrong} has values that are NaN or infinite, so the training diverged; use other weights')
     for name, unused in loaded.unused.items():
-        _initialize_anew(config, net._collect_params_with_prefix()[name], name, unused)
-    differences = config.resume_params and describe_differences(config.resume_params, model)
+        _initialize_anew(options, net._collect_params_with_prefix()[name], name, unused)
+    differences = options.resume_params and describe_differences(options.resume_params, model)
     return loaded.new, f'{source}: {loaded}' + (f'; {differences}' if differences else '')
 
 
-def set_trained(config, net):
+def set_trained(options, net):
     """Apply ``--freeze`` and ``--pretrained-lr-factor``; return a line about the frozen parameters for the plan, or None.
 
     Parameters
     ----------
-    config : FineTuningConfig
+    options : Options
         Its `new_parameters` are trained at the full rate.
     net : gluon.HybridBlock
     """
     parameters = net._collect_params_with_prefix()
     for name, parameter in parameters.items():
-        if name not in (config.new_parameters or ()):
-            parameter.lr_mult *= config.pretrained_lr_factor
-    if config.freeze is None:
+        if name not in (options.new_parameters or ()):
+            parameter.lr_mult *= options.pretrained_lr_factor
+    if options.freeze is None:
         return None
     try:
-        frozen = freeze(net, config.freeze)
+        frozen = freeze(net, options.freeze)
     except UserError as error:
-        raise UserError(f'--freeze {config.freeze}: {error}') from error
+        raise UserError(f'--freeze {options.freeze}: {error}') from error
     trained = [name for name, parameter in parameters.items() if parameter.grad_req != 'null']
     values, all_values = (sum(math.prod(parameters[name].shape) for name in names) for names in (frozen, parameters))
     return (
@@ -89,7 +116,7 @@ def set_trained(config, net):
     )
 
 
-def _initialize_anew(config, parameter, name, unused):
+def _initialize_anew(options, parameter, name, unused):
     """Initialize a parameter of a new output layer with random numbers that differ from those in the weights.
 
     With the seed of a run that starts from random weights, the layer would have the initial values of the output layer in the weights if
@@ -97,8 +124,8 @@ def _initialize_anew(config, parameter, name, unused):
     therefore derived from that of the run, the name, and the `unused` array of the weights, which differs in each of several trainings.
     """
     values = unused.asnumpy() if isinstance(unused, mx.nd.NDArray) else np.ascontiguousarray(unused)
-    seed_generators(config.seed, *(zlib.crc32(content) for content in (name.encode(), values.tobytes())))
-    parameter.initialize(default_init=INITIALIZERS[config.network.initialization], ctx=parameter.list_ctx(), force_reinit=True)
+    seed_generators(options.seed, *(zlib.crc32(content) for content in (name.encode(), values.tobytes())))
+    parameter.initialize(default_init=INITIALIZERS[options.initialization], ctx=parameter.list_ctx(), force_reinit=True)
 
 
 def _read(file):
@@ -109,15 +136,15 @@ def _read(file):
         raise UserError(f'--resume-params: {error}') from error
 
 
-def _fetch(network, get_model, model):
+def _fetch(options, get_model, model):
     """Return the arrays of published weights, which may be of another number of classes."""
     try:
-        published = get_model(**{**model, 'classes': None}, pretrained=network.use_pretrained, ctx=mx.cpu())
+        published = get_model(**{**model, 'classes': None}, pretrained=options.use_pretrained, ctx=mx.cpu())
     except (AssertionError, OSError, RuntimeError) as error:
-        raise UserError(f'--use-pretrained: no weights of {network.model}: {last_line(error)}') from error
+        raise UserError(f'--use-pretrained: no weights of {options.model}: {last_line(error)}') from error
     return {name: parameter.data() for name, parameter in published._collect_params_with_prefix().items()}
 
 
-def _describe_pretrained(network):
-    source = 'GluonCV' if network.use_pretrained is True else network.use_pretrained
-    return f'{network.model} of {source}'
+def _describe_pretrained(options):
+    source = 'GluonCV' if options.use_pretrained is True else options.use_pretrained
+    return f'{options.model} of {source}'

@@ -1,5 +1,9 @@
-"""The training loop."""
+"""The training loop: `Training`, whose methods ``train_imagenet.py`` calls in order, and `fit`, which calls them for any network.
 
+Each batch of `Training.batches`, in each of `Training.epochs`, is passed to `Training.update`; `Training.validate` ends the epoch.
+"""
+
+import contextlib
 import dataclasses
 import itertools
 import time
@@ -10,178 +14,324 @@ from mxnet import autograd, gluon
 from ..analysis.evaluation import Accuracy
 from ..arithmetic import seed_for
 from ..distributed.lockstep import Lockstep
+from ..distributed.workers import Workers
 from ..errors import UserError
+from ..files.folder_lock import locked
+from ..files.io import remove_leftovers
 from ..nn.methods.updates import finish_update
 from ..reporting import LOG
 from .interruption import Interruption
-from .recording.progress_bar import Bar
+from .objective import Objective
+from .optimization import BATCH, make_trainer
+from .optimizer_names import optimizer_defaults
+from .progress import Progress
+from .saving.checkpoints import Checkpoints
+from .saving.stored_checkpoints import read_last, refuse_run
+from .weight_average import WeightAverage
 
-INTERRUPTED = 3  # as in BMXNet-v2
-MEASURED = 3  # updates of which `measure` takes the mean
+
+class Stopped(Exception):  # noqa: N818  like StopIteration, it is not always an error
+    """Raised by `Training` when all workers stop after the same update, because of a signal or of data that cannot be read.
+
+    Attributes
+    ----------
+    signal : int or None
+    error : DataError or None
+    """
+
+    def __init__(self, signal, error):
+        super().__init__(str(error or f'signal {signal}'))
+        self.signal, self.error = signal, error
 
 
-def train(run):
-    """Train a run from its current state to its last epoch.
+class Training:
+    """State of a training: network, data, loss, trainer and progress.
 
     Parameters
     ----------
-    run : Run
-        Within ``run.start()``.
+    net : gluon.Block
+        Initialized network, which maps images to logits.
+    data : Source or Loaders
+    objective : Objective
+    trainer : gluon.Trainer
+    num_epochs : int
+    workers : Workers, optional
+    seed : int
+        Seed of random numbers in layers, such as dropout.
+    dtype : str
+        Data type of the network.
+    early_stop : int
+        Stop after this many epochs without a better top-1 accuracy on the validation images; 0: never.
+    ema : float, optional
+        Decay of a `WeightAverage`, whose weights are evaluated and saved.
+
+    Attributes
+    ----------
+    progress : Progress
+    average : WeightAverage or None
+    interruption : Interruption
+        SIGINT and SIGTERM stop the training within its context.
+    """
+
+    def __init__(self, net, data, objective, trainer, num_epochs, workers=None, seed=0, dtype='float32', early_stop=0, ema=None):
+        self.net, self.data, self.objective, self.trainer, self.num_epochs = net, data, objective, trainer, num_epochs
+        self.workers, self.devices = workers or Workers(), next(iter(net.collect_params().values())).list_ctx()
+        self.progress, self.interruption = Progress(data.images_per_update), Interruption()
+        self._seed, self._dtype, self._early_stop, self._ema = seed, dtype, early_stop, ema
+        self._lockstep = Lockstep(self.workers, self.interruption, net)
+        self.average, self._started = None, 0.0
+
+    @property
+    def stops_early(self):
+        """Whether no epoch follows although there were to be more, because the last ones were not better."""
+        return self.progress.stops_early(self._early_stop)
+
+    def start(self, progress, arrays):
+        """Begin at a `Progress`; `arrays` are those of the checkpoint whose weights the network has, empty for a new training."""
+        self.progress = progress
+        if self._ema is not None:
+            self.average = WeightAverage(self.net, self._ema)
+            if arrays:  # the first checkpoint of a run has its initial weights only
+                self.average.resume(arrays)
+
+    def epochs(self):
+        """Yield the numbers of the epochs that are left, from 0."""
+        for epoch in range(self.progress.epoch, self.num_epochs):
+            if self.stops_early:
+                LOG.info('stopped early: no epoch after epoch %d is better on the validation images', self.progress.best['epoch'])
+                return
+            self._started = time.time()
+            yield epoch
+
+    def batches(self):
+        """Yield the batches (images, labels) of the epoch that are left.
+
+        Raises
+        ------
+        Stopped
+        UserError
+            When training diverged: the loss or a parameter is NaN or infinite.
+        """
+        progress = self.progress
+        yield from self._lockstep.updates(progress.timed(self.data.train(progress.epoch, progress.batch)), progress)
+        self._raise_if_stopped()
+
+    def update(self, images, labels):
+        """Perform an update, with `step`, and add its results to `progress` and to the average of the weights."""
+        progress = self.progress
+        outputs, targets, losses = self.step(images, labels, progress.epoch, progress.batch)
+        progress.add(outputs, [self.objective.labels(target) for target in targets], losses)
+        if self.average:
+            self.average.update(progress.epoch * self.data.updates_per_epoch + progress.batch)
+
+    def step(self, images, labels, epoch, batch):
+        """Change the weights by one update: forward and backward pass on all devices, step of the optimizer, and what methods add to it.
+
+        Return lists of logits, targets and losses, with one item per device.
+        """
+        mx.random.seed(seed_for(self._seed, epoch, batch))  # for layers with random numbers, such as dropout
+        size = len(images) * self.workers.count
+        images, targets = self.objective.prepare(images, labels, epoch, batch)
+        images, targets = (gluon.utils.split_and_load(array, self.devices, even_split=False) for array in (images, targets))
+        with autograd.record():
+            outputs, maps = zip(*map(self._forward_in_training, images))
+            losses = list(map(self.objective.loss, images, outputs, targets, maps))
+        autograd.backward(losses)
+        self.trainer.step(size)
+        finish_update(self.net)
+        return outputs, targets, losses
+
+    def validate(self):
+        """Evaluate the network on the validation images, and end the epoch: add a row to ``progress.history``. Raises like `batches`."""
+        with self._evaluated_weights():
+            results = self._evaluate()
+        self._lockstep.agree(self.progress)
+        self._raise_if_stopped()
+        self.progress.end_epoch(
+            **self.progress.results(self.workers),
+            **results,
+            learning_rate=self.trainer.learning_rate,
+            seconds=round(time.time() - self._started, 1),
+        )
+        LOG.info(
+            'epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
+            '{seconds:.0f} s, {waiting:.0%} of training waiting for data'.format(**self.progress.history[-1])
+        )
+
+    def save(self, checkpoints, arrays=None):
+        """Write a checkpoint, with additional `arrays`. All workers must call this."""
+        arrays = dict(arrays or {})
+        if self.average:
+            self.workers.average_statistics(self.net)
+            arrays.update(self.average.arrays(self.average.trained()))
+        with self._evaluated_weights():
+            checkpoints.save(self.net, self.trainer, self.progress, arrays)
+
+    def forward(self, images):
+        """Return the logits of a batch of images, in the data type of the network."""
+        return self.net(images.astype(self._dtype, copy=False))
+
+    def _forward_in_training(self, images):
+        """Return the logits, as `forward` does, and a list of the feature maps that the objective compares; empty if it compares none."""
+        if not self.objective.attention:
+            return self.forward(images), []
+        logits, *maps = self.objective.attention.student(images.astype(self._dtype, copy=False))
+        return logits, maps
+
+    def _evaluated_weights(self):
+        """Return a context in which the network has the weights that are evaluated and saved: with `ema` their average."""
+        return self.average.applied() if self.average else contextlib.nullcontext()
+
+    def _evaluate(self):
+        """Return the results on the validation images, a dict of columns of the history; each worker evaluates its share.
+
+        `top1` and `top5` are 0 to 1, `validation_loss` is the mean cross-entropy with the labels.
+        """
+        self.workers.average_statistics(self.net)
+        accuracy, loss, cross_entropy = Accuracy(), 0.0, gluon.loss.SoftmaxCrossEntropyLoss()
+        for images, labels in self._lockstep.batches(self.data.validation()):
+            used = self.devices[: len(images)]  # the last batch may have fewer images than there are devices
+            images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
+            for output, label in zip([self.forward(x) for x in images], labels):
+                accuracy.add(output, label)
+                loss += float(cross_entropy(output.astype('float32', copy=False), label).sum().asscalar())
+        *counts, loss = self.workers.sum([*dataclasses.astuple(accuracy), loss])
+        total = Accuracy(*counts)
+        return {'top1': total.top1, 'top5': total.top5, 'validation_loss': loss / total.images if total.images else float('nan')}
+
+    def _raise_if_stopped(self):
+        if self._lockstep.stops:
+            raise Stopped(self._lockstep.signal, self._lockstep.error)
+
+
+class Loaders:
+    """Batches of a user in the form of a `Source`: two sized iterables of pairs (images, labels), such as Gluon's data loaders."""
+
+    images_per_update = 0  # they may have any sizes
+
+    def __init__(self, train, validation):
+        self._train, self._validation, self.updates_per_epoch = train, validation, len(train)
+
+    def train(self, epoch, first=0):
+        """Yield the training batches, except for the first ones."""
+        yield from itertools.islice(self._train, first, None)
+
+    def validation(self):
+        """Yield the validation batches."""
+        yield from self._validation
+
+
+def fit(
+    net, train_data, validation_data, num_epochs, *, optimizer='radam', lr=None, trainer=None, loss=None, seed=0, early_stop=0, ema=None,
+    save_dir=None, resume=False, on_batch=None, on_epoch=None, **options,
+):  # fmt: skip
+    """Train a classification network on batches of the user.
+
+    Parameters
+    ----------
+    net : gluon.Block
+        Initialized network, which maps images to logits (N, classes). It is trained on the devices on which it is initialized.
+    train_data, validation_data : sized iterable of (NDArray, NDArray)
+        Batches of images and class numbers (N,), such as `gluon.data.DataLoader`; each epoch iterates over them once.
+    num_epochs : int
+    optimizer : str
+        Name of an optimizer of MXNet.
+    lr : float, optional
+        Learning rate; by default that of ``train_imagenet.py`` for the optimizer. It decays in a cosine to 0.
+    trainer : gluon.Trainer, optional
+        Used instead of `optimizer`, `lr` and `options`.
+    loss : Objective, or callable (logits, labels) -> NDArray (N,), optional
+        By default softmax cross-entropy. An `Objective` has label smoothing, mixup, a teacher or class weights.
+    seed : int
+        Seed of random numbers in layers, such as dropout. The order of the images is that of `train_data`.
+    early_stop : int
+        Stop after this many epochs without a better top-1 accuracy on the validation images; 0: never.
+    ema : float, optional
+        Decay of an exponential moving average of the weights, which is evaluated and saved in place of them, such as 0.999.
+    save_dir : str, optional
+        Folder of checkpoints, one after each epoch.
+    resume : bool
+        Continue from the last checkpoint in `save_dir`; an interrupted epoch starts anew.
+    on_batch, on_epoch : callable, optional
+        Called after each update, and after the checkpoint of each epoch, with the `Training`; its `progress` has the numbers. Training ends
+        when `on_epoch` returns True.
+    **options
+        Further arguments of `optimization.make_trainer`, such as ``warmup_epochs=5``, ``lr_mode='step'`` and ``wd=1e-4``.
 
     Returns
     -------
-    int
-        Exit status: 0, 128 + the signal number if a signal stopped the run, or `INTERRUPTED` if ``--interrupt-at`` did.
+    list of dict
+        A row for each epoch, as in `Progress.history`. With `save_dir` the network has the weights of the best epoch afterwards, without it
+        those of the last one.
 
     Raises
     ------
     UserError
-        When training diverged, when data cannot be read, or when a checkpoint cannot be written; the message says how to continue.
+        When training diverged, or when checkpoints cannot be written or do not fit.
+
+    Examples
+    --------
+    >>> import mxnet as mx
+    >>> from mxnet import gluon
+    >>> from bmx_melius.training import fit
+    >>> images, labels = mx.nd.random.normal(shape=(64, 8)), mx.nd.arange(64) % 2
+    >>> batches = gluon.data.DataLoader(gluon.data.ArrayDataset(images, labels), batch_size=16)
+    >>> net = gluon.nn.Dense(2)
+    >>> net.initialize()
+    >>> history = fit(net, batches, batches, num_epochs=2, on_epoch=lambda training: print(training.progress.epoch))
+    1
+    2
+    >>> [row['epoch'] for row in history]
+    [1, 2]
     """
-    output, source, progress = run.config.output, run.source, run.progress
-    num_epochs = run.config.optimizer.num_epochs
-    images_per_epoch = source.updates_per_epoch * source.images_per_update
-    done = progress.epoch * images_per_epoch + progress.batch * source.images_per_update
-    with Interruption() as interruption, Bar(num_epochs * images_per_epoch, done, run.is_writer) as bar:
-        lockstep = Lockstep(run.workers, interruption, run.net)
-        for epoch in range(progress.epoch, num_epochs):
-            if progress.stops_early(run.config.early_stop):
-                LOG.info('stopped early: no epoch after epoch %d is better on the validation images', progress.best['epoch'])
-                break
-            started = time.time()
-            for images, labels in lockstep.updates(progress.timed(source.train(epoch, progress.batch)), progress):
-                update(run, images, labels)
-                report_update(run, bar)
-                if output.save_interval and progress.batch % output.save_interval == 0 and progress.batch < source.updates_per_epoch:
-                    run.save()
-            if not lockstep.stops:
-                with run.evaluated_weights():
-                    results = evaluate(run, lockstep)
-                lockstep.agree(progress)
-            if lockstep.stops:
-                run.save()
-                if lockstep.error:
-                    raise UserError(f'{lockstep.error}; then continue with --resume --save-dir {output.save_dir}, nothing is lost')
-                LOG.info('stopped in epoch %d after update %d', epoch + 1, progress.batch)
-                return 128 + lockstep.signal
-            progress.end_epoch(
-                **progress.results(run.workers),
-                **results,
-                learning_rate=run.trainer.learning_rate,
-                seconds=round(time.time() - started, 1),
-            )
-            LOG.info(
-                'epoch {epoch}: loss {loss:.4f}, training top-1 {train_top1:.2%}, validation top-1 {top1:.2%}, top-5 {top5:.2%}, '
-                '{seconds:.0f} s, {waiting:.0%} of training waiting for data'.format(**progress.history[-1])
-            )
-            run.folder.end_epoch()
-            run.save()
-            run.folder.show_epoch(progress, ends=progress.stops_early(run.config.early_stop))
-            run.folder.add_histograms(run.net, progress)
-            if run.config.interrupt_at == epoch + 1 < num_epochs:
-                LOG.info('stopped after epoch %d (--interrupt-at)', epoch + 1)
-                return INTERRUPTED
-    return 0
-
-
-def update(run, images, labels):
-    """Perform one update: forward and backward pass on all devices, the step of the optimizer, and what methods add to it."""
-    progress = run.progress
-    outputs, targets, losses = _step(run, images, labels, progress.epoch, progress.batch)
-    progress.add(outputs, [run.objective.labels(target) for target in targets], losses)
-    run.average_update()
-    run.folder.end_update()
-
-
-def _step(run, images, labels, epoch, batch):
-    """Change the weights by one update; return lists of logits, targets and losses, with one item per device."""
-    mx.random.seed(seed_for(run.config.seed, epoch, batch))  # for layers with random numbers, such as dropout
-    images, targets = run.objective.prepare(images, labels, epoch, batch)
-    images, targets = (gluon.utils.split_and_load(array, run.devices) for array in (images, targets))
-    with autograd.record():
-        outputs, maps = zip(*map(run.forward_in_training, images))
-        losses = list(map(run.objective.loss, images, outputs, targets, maps))
-    autograd.backward(losses)
-    run.trainer.step(run.source.images_per_update)
-    finish_update(run.net)
-    return outputs, targets, losses
-
-
-def measure(run):
-    """Perform a few updates and predictions, which change the weights; return the seconds of an update and of an epoch.
-
-    Reading and augmenting the images is included, the first update, in which MXNet plans its memory, is not.
-    """
-    times, started = [], time.perf_counter()
-    for number, (images, labels) in enumerate(itertools.islice(run.source.train(0), MEASURED + 1)):
-        _, _, losses = _step(run, images, labels, 0, number)
-        for loss in losses:
-            loss.wait_to_read()
-        mx.nd.waitall()
-        times.append(time.perf_counter() - started)
-        started = time.perf_counter()
-    update_seconds = sum(times[1:]) / len(times[1:]) if times[1:] else times[0]
-    images = next(iter(run.source.validation()))[0].as_in_context(run.devices[0])
-    for _ in range(2):  # the first one includes planning
-        started = time.perf_counter()
-        run.forward(images).wait_to_read()
-        seconds = (time.perf_counter() - started) / len(images)
-    return update_seconds, update_seconds * run.source.updates_per_epoch + seconds * len(run.source.validation_share)
-
-
-def evaluate(run, lockstep):
-    """Return the results on the validation images, a dict of columns of the history; each worker evaluates its share.
-
-    `top1` and `top5` are 0 to 1, `validation_loss` is the mean cross-entropy with the labels.
-    """
-    run.workers.average_statistics(run.net)
-    accuracy, loss, cross_entropy = Accuracy(), 0.0, gluon.loss.SoftmaxCrossEntropyLoss()
-    for images, labels in lockstep.batches(run.source.validation()):
-        used = run.devices[: len(images)]  # the last batch may have fewer images than there are devices
-        images, labels = (gluon.utils.split_and_load(array, used, even_split=False) for array in (images, labels))
-        for output, label in zip([run.forward(x) for x in images], labels):
-            accuracy.add(output, label)
-            loss += float(cross_entropy(output.astype('float32', copy=False), label).sum().asscalar())
-    *counts, loss = run.workers.sum([*dataclasses.astuple(accuracy), loss])
-    total = Accuracy(*counts)
-    return {'top1': total.top1, 'top5': total.top5, 'validation_loss': loss / total.images if total.images else float('nan')}
-
-
-def report_update(run, bar):
-    """Show the last update in the progress bar and, every `log_interval` updates, in the log."""
-    progress, source, rate = run.progress, run.source, run.trainer.learning_rate
-    images_per_second = progress.pace.updates_per_second * source.images_per_update
-    speed = f'{images_per_second:,.{0 if images_per_second >= 100 else 1}f} images/s'
-    waiting = f'{progress.pace.waiting_share:.0%} waiting for data'
-    bar.advance(
-        source.images_per_update,
-        f'epoch {progress.epoch + 1}/{run.config.optimizer.num_epochs}',
-        f'loss {progress.mean_loss:.3f}',
-        f'top-1 {progress.accuracy:.1%}',
-        f'rate {rate:.1e}',
-        speed,
-        waiting,
-    )
-    log_interval = run.config.output.log_interval
-    if log_interval and progress.batch % log_interval == 0:
-        LOG.info(
-            'epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, %s, %s, learning rate %.3g',
-            progress.epoch + 1,
-            progress.batch,
-            source.updates_per_epoch,
-            progress.mean_loss,
-            100 * progress.accuracy,
-            speed,
-            waiting,
-            rate,
+    if resume and not (save_dir and read_last(save_dir)):
+        raise UserError(f'there is no run to resume in {save_dir}: point save_dir to one')
+    _finish_initialization(net, train_data)
+    data, workers = Loaders(train_data, validation_data), Workers()
+    if trainer is None:
+        lr = optimizer_defaults(optimizer).lr if lr is None else lr
+        # Names have numbers that differ when a network is made again in the same process, and then perhaps another order.
+        ordered = list({id(parameter): parameter for parameter in net._collect_params_with_prefix().values()}.values())
+        trainer = make_trainer(
+            net, data.updates_per_epoch, BATCH, workers, optimizer=optimizer, lr=lr, num_epochs=num_epochs, parameters=ordered, **options
         )
-        run.folder.add_scalars(
-            {
-                'update/loss': progress.mean_loss,
-                'update/top1': progress.accuracy,
-                'update/learning_rate': rate,
-                'update/images_per_second': images_per_second,
-                'update/waiting': progress.pace.waiting_share,
-            },
-            progress,
-        )
+    objective = loss if isinstance(loss, Objective) else Objective(loss=loss)
+    training = Training(net, data, objective, trainer, num_epochs, seed=seed, early_stop=early_stop, ema=ema)
+    with locked(save_dir) if save_dir else contextlib.nullcontext():
+        checkpoints = None
+        if save_dir:
+            if not resume:
+                refuse_run(save_dir)
+            remove_leftovers(save_dir)
+            checkpoints = Checkpoints(save_dir, {'num_epochs': num_epochs})
+        progress = checkpoints.load(net, trainer) if resume else training.progress
+        training.start(progress, checkpoints.load_arrays() if resume else {})
+        try:
+            for _ in training.epochs():
+                for images, labels in training.batches():
+                    training.update(images, labels)
+                    if on_batch:
+                        on_batch(training)
+                training.validate()
+                if checkpoints:
+                    training.save(checkpoints)
+                if on_epoch and on_epoch(training):
+                    break
+        except Stopped as stopped:
+            raise stopped.error from None
+        if checkpoints and training.progress.history:
+            net.load_parameters(checkpoints.best(training.progress)[1], ctx=training.devices)
+        elif training.average:
+            training.average.keep()
+    return training.progress.history
+
+
+def _finish_initialization(net, batches):
+    """Run a network once if the shapes of its parameters are not known yet. Raises `UserError` if it is not initialized."""
+    try:
+        devices = [parameter.list_ctx() for parameter in net.collect_params().values()]
+        if any(0 in (parameter.shape or (0,)) for parameter in net.collect_params().values()):
+            images = next(iter(batches))[0]
+            net(images.as_in_context(devices[0][0]))
+    except RuntimeError as error:
+        raise UserError(f'the network is not initialized: call net.initialize() before training ({error})') from error

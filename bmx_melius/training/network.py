@@ -20,50 +20,50 @@ INITIALIZERS = {
 SIZES = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 299)  # of images, of which an error message names the smallest that fits
 
 
-def model_arguments(config, classes, of_weights=()):
-    """Return the arguments of `get_model` for a `NetworkConfig`, without those that equal their defaults.
+def model_arguments(options, classes, of_weights=()):
+    """Return the arguments of `get_model` for the `Options` of a run, without those that equal their defaults.
 
-    `of_weights` are arguments determined by pretrained weights; arguments in the configuration override them.
+    `of_weights` are arguments determined by pretrained weights; those in the options override them.
     """
-    model = {'name': config.model, 'classes': classes, **dict(of_weights)}
-    if config.initial_layers is not None:
-        model['initial_layers'] = config.initial_layers
-    if config.clip_threshold is not None:
-        model['clip_threshold'] = config.clip_threshold
-    if config.bits not in (1, None):
-        model['bits'] = config.bits
-    if config.weight_bits not in (config.bits, None):
-        model['weight_bits'] = config.weight_bits
+    model = {'name': options.model, 'classes': classes, **dict(of_weights)}
+    if options.initial_layers is not None:
+        model['initial_layers'] = options.initial_layers
+    if options.clip_threshold is not None:
+        model['clip_threshold'] = options.clip_threshold
+    if options.bits not in (1, None):
+        model['bits'] = options.bits
+    if options.weight_bits not in (options.bits, None):
+        model['weight_bits'] = options.weight_bits
     for name in (
         'activation_bits', 'activation_method', 'weight_quantization', 'approximation', 'downsample_structure', 'slices',
         'shortcut_groups', 'binary_shortcut', 'strided_shortcut',
     ):  # fmt: skip
-        if getattr(config, name) is not None:
-            model[name] = getattr(config, name)
-    if config.last_gamma:
+        if getattr(options, name) is not None:
+            model[name] = getattr(options, name)
+    if options.last_gamma:
         model['last_gamma'] = True
-    return {**model, **config.model_options}
+    return {**model, **options.model_options}
 
 
-def create_network(config, get_model, model, **arguments):
-    """Return the network of a `NetworkConfig`, not initialized.
+def create_network(options, get_model, model, **arguments):
+    """Return the network of the `Options` of a run, not initialized.
 
     `model` and `arguments` are arguments of `get_model`. Raises `UserError` when the flags do not fit the network.
     """
     try:
         return get_model(**arguments, **model)
     except TypeError as error:
-        if not config.model_options:
+        if not options.model_options:
             raise
-        raise UserError(f'--model-options do not fit {config.model}: {error}') from error
+        raise UserError(f'--model-options do not fit {options.model}: {error}') from error
 
 
-def make_network(config, get_model, model, spec, devices):
+def make_network(options, get_model, model, spec, devices):
     """Return the network with random weights.
 
     Parameters
     ----------
-    config : RunConfig
+    options : Options
     get_model : function
         Function with the interface of `model_zoo.get_model`.
     model : dict
@@ -76,24 +76,23 @@ def make_network(config, get_model, model, spec, devices):
     UserError
         When the flags do not fit the network, or the input is too small for it.
     """
-    network = config.network
     # Of parameter names, whose part up to the first underscore names the network; names with dots would be taken for structural names.
-    prefix = network.model.rpartition(':')[2].replace('_', '').replace('.', '') + '_'
-    net = create_network(network, get_model, model, prefix=prefix)
+    prefix = options.model.rpartition(':')[2].replace('_', '').replace('.', '') + '_'
+    net = create_network(options, get_model, model, prefix=prefix)
     refusal = _refusal(net, spec.shape)
     if refusal:
         larger = [size for size in SIZES if size > spec.size]
-        other = (size for size in larger if not _refusal(create_network(network, get_model, model), (spec.channels, size, size)))
+        other = (size for size in larger if not _refusal(create_network(options, get_model, model), (spec.channels, size, size)))
         fitting = next(other, None)
         advice = f'--input-size {fitting} fits' if fitting else last_line(refusal)
         stem = f' with initial_layers {model["initial_layers"]}' if 'initial_layers' in model else ''
-        stem += ', which the weights of --use-pretrained need' if stem and network.use_pretrained else ''
+        stem += ', which the weights of --use-pretrained need' if stem and options.use_pretrained else ''
         shape = ' x '.join(map(str, spec.shape))
-        raise UserError(f'images of {shape} (--input-size {spec.size}) do not fit {network.model}{stem}: {advice}') from refusal
-    seed_generators(config.seed)
-    net.initialize(INITIALIZERS[network.initialization], ctx=devices)
-    net.cast(network.dtype)
-    if network.mode == 'hybrid':
+        raise UserError(f'images of {shape} (--input-size {spec.size}) do not fit {options.model}{stem}: {advice}') from refusal
+    seed_generators(options.seed)
+    net.initialize(INITIALIZERS[options.initialization], ctx=devices)
+    net.cast(options.dtype)
+    if options.mode == 'hybrid':
         net.hybridize(static_alloc=True, static_shape=True)
     return net
 

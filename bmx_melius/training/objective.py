@@ -107,13 +107,14 @@ class Teacher:
 
 
 class Objective:
-    """Softmax cross-entropy, optionally with label smoothing, mixup and distillation.
+    """Softmax cross-entropy, or another loss, optionally with label smoothing, mixup and distillation.
 
     Training calls `prepare` on every batch before the forward pass, and `loss` on the outputs of the network.
 
     Parameters
     ----------
-    classes : int
+    classes : int, optional
+        Required with `smoothing` or `mixup`.
     smoothing : float
         Probability that is distributed evenly over all classes (Szegedy et al. 2016, arXiv:1512.00567, section 7).
     mixup : Mixup, CutMix or None
@@ -121,6 +122,8 @@ class Objective:
     class_weights : sequence of float or None
         Factor of the loss of an image by its class; for a mixture the mean of the factors, weighted by its shares. Attention transfer is
         not weighted.
+    loss : callable (logits, targets) -> NDArray (N,), optional
+        Used instead of softmax cross-entropy; not with a teacher.
 
     Attributes
     ----------
@@ -128,7 +131,7 @@ class Objective:
         If not None, `loss` requires the outputs of ``attention.student`` instead of those of the network.
     """
 
-    def __init__(self, classes, smoothing=0.0, mixup=None, teacher=None, class_weights=None):
+    def __init__(self, classes=None, smoothing=0.0, mixup=None, teacher=None, class_weights=None, loss=None):
         self._weights = None if class_weights is None else mx.nd.array(class_weights)
         self._classes, self._smoothing, self._mixup, self._teacher = classes, smoothing, mixup, teacher
         self.attention = teacher.attention if teacher else None
@@ -138,7 +141,7 @@ class Objective:
                 teacher.temperature, teacher.hard_weight, sparse_label=not self._distributions
             )
         else:
-            self._loss = gluon.loss.SoftmaxCrossEntropyLoss(sparse_label=not self._distributions)
+            self._loss = loss or gluon.loss.SoftmaxCrossEntropyLoss(sparse_label=not self._distributions)
 
     def prepare(self, images, labels, epoch, batch):
         """Return the images and targets to train on.
@@ -186,28 +189,18 @@ class Objective:
         return targets.argmax(axis=1) if self._distributions else targets
 
 
-def make_objective(config, get_model, net, classes, input_shape, devices):
-    """Return the objective that a `RunConfig` describes, for the network `net`. Raises `UserError` when the teacher cannot be used.
+def make_objective(
+    net, classes, input_shape, devices, get_model, *, num_epochs, seed=0, label_smoothing=False, mixup=False, mixup_alpha=0.2,
+    mixup_off_epoch=0, cutmix=False, class_weight_values=None, teacher=None, teacher_params=None, teacher_pretrained=False,
+    teacher_options=None, temperature=20.0, hard_weight=0.5, attention_weight=0.0,
+):  # fmt: skip
+    """Return the objective of a run, for the network `net`. Raises `UserError` when the teacher cannot be used.
 
-    `get_model` has the interface of `model_zoo.get_model`.
+    `get_model` has the interface of `model_zoo.get_model`; the keyword arguments are the values of the flags with these names.
     """
-    options, mixup = config.objective, None
-    if options.mixup:
-        mixup = Mixup(options.mixup_alpha, config.seed, config.optimizer.num_epochs - options.mixup_off_epoch)
-    if options.cutmix:
-        mixup = CutMix(config.seed)
-    teacher = None
-    if options.teacher:
-        other = load_teacher(
-            get_model,
-            options.teacher,
-            classes,
-            input_shape,
-            devices,
-            options.teacher_params,
-            options.teacher_pretrained,
-            options.teacher_options,
-        )
-        attention = AttentionTransfer(net, other, input_shape, options.attention_weight) if options.attention_weight else None
-        teacher = Teacher(other, options.temperature, options.hard_weight, attention)
-    return Objective(classes, LABEL_SMOOTHING if options.label_smoothing else 0.0, mixup, teacher, options.class_weight_values)
+    mixing = Mixup(mixup_alpha, seed, num_epochs - mixup_off_epoch) if mixup else CutMix(seed) if cutmix else None
+    if teacher:
+        other = load_teacher(get_model, teacher, classes, input_shape, devices, teacher_params, teacher_pretrained, teacher_options)
+        attention = AttentionTransfer(net, other, input_shape, attention_weight) if attention_weight else None
+        teacher = Teacher(other, temperature, hard_weight, attention)
+    return Objective(classes, LABEL_SMOOTHING if label_smoothing else 0.0, mixing, teacher or None, class_weight_values)

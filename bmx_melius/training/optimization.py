@@ -89,58 +89,64 @@ def scaled_rate(lr, images_per_update, scaling):
     return lr * SCALINGS[scaling](images_per_update / BATCH)
 
 
-def make_trainer(config, net, updates, images_per_update, workers):
+def make_trainer(
+    net, updates, images_per_update, workers, *, optimizer, lr, num_epochs, wd=0.0, momentum=None, optimizer_params=None, no_wd=False,
+    binary_optimizer=None, binary_lr=None, binary_optimizer_params=None, lr_mode='cosine', lr_scaling='none', lr_factor=1.0, lr_decay=0.1,
+    lr_decay_epoch=(), lr_decay_period=0, lr_power=2.0, warmup_epochs=0, warmup_lr=0.0, resume_epoch=0, dtype='float32', parameters=None,
+):  # fmt: skip
     """Return the trainer of a run, with its optimizer and learning-rate schedule.
 
     Parameters
     ----------
-    config : RunConfig
     net : gluon.Block
     updates, images_per_update : int
         Updates per epoch, and images per update over all workers.
     workers : Workers
+    optimizer, ... : optional
+        Values of the flags with these names.
+    parameters : list of Parameter, optional
+        Parameters in the order in which checkpoints number them, by default that of their names.
 
     Returns
     -------
     gluon.Trainer, or the equivalent of these workers
     """
-    options = config.optimizer
-    if options.no_wd:
+    if no_wd:
         for parameter in net.collect_params('.*beta|.*gamma|.*bias').values():
             parameter.wd_mult = 0.0
 
     def arguments_of(optimizer, lr, params):
         """Return the arguments of an optimizer with the base rate `lr`; the schedules of all have the same form."""
-        lr = options.lr_factor * scaled_rate(lr, images_per_update, options.lr_scaling)
+        lr = lr_factor * scaled_rate(lr, images_per_update, lr_scaling)
         return {
             'learning_rate': lr,
-            'wd': options.wd,
-            'begin_num_update': config.resume_epoch * updates,
-            'multi_precision': config.network.dtype != 'float32',
+            'wd': wd,
+            'begin_num_update': resume_epoch * updates,
+            'multi_precision': dtype != 'float32',
             'lr_scheduler': make_schedule(
-                options.lr_mode,
+                lr_mode,
                 lr,
-                options.num_epochs,
+                num_epochs,
                 updates,
-                options.warmup_epochs,
-                options.lr_factor * options.warmup_lr,
-                options.lr_decay,
-                decay_epochs(options.lr_decay_epoch, options.lr_decay_period, options.num_epochs),
-                options.lr_power,
+                warmup_epochs,
+                lr_factor * warmup_lr,
+                lr_decay,
+                decay_epochs(lr_decay_epoch, lr_decay_period, num_epochs),
+                lr_power,
             ),
             **optimizer_defaults(optimizer).arguments,
-            **params,
+            **(params or {}),
         }
 
-    name, arguments = options.optimizer, arguments_of(options.optimizer, options.lr, options.optimizer_params)
-    if options.momentum is not None:
-        arguments['momentum'] = options.momentum
-    if options.binary_optimizer:
+    name, arguments = optimizer, arguments_of(optimizer, lr, optimizer_params)
+    if momentum is not None:
+        arguments['momentum'] = momentum
+    if binary_optimizer:
         names = [weight.name for weight in binary_weights(net).values()]
         if not names:
-            raise UserError(f'--binary-optimizer {options.binary_optimizer}: this network has no binary weights; leave the flag out')
+            raise UserError(f'--binary-optimizer {binary_optimizer}: this network has no binary weights; leave the flag out')
         main = mx.optimizer.create(name, **arguments)
-        binary_arguments = arguments_of(options.binary_optimizer, options.binary_lr, options.binary_optimizer_params)
-        binary = mx.optimizer.create(options.binary_optimizer, **binary_arguments)
+        binary_arguments = arguments_of(binary_optimizer, binary_lr, binary_optimizer_params)
+        binary = mx.optimizer.create(binary_optimizer, **binary_arguments)
         name, arguments = BinarySplit.__name__, {'main': main, 'binary': binary, 'names': names}
-    return workers.make_trainer(net.collect_params(), name, arguments)
+    return workers.make_trainer(parameters or net.collect_params(), name, arguments)

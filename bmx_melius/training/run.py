@@ -1,119 +1,85 @@
-"""Training run: data, network, optimizer and files, constructed from a configuration."""
+"""Run of the training program: what its folder holds, from the plan and the checkpoints to the exported network."""
 
 import contextlib
-import dataclasses
+import itertools
 import os
+import time
+
+import mxnet as mx
 
 from ..analysis.graph import Graph
 from ..analysis.summary import Summary
 from ..data.imagenet import with_words
-from ..data.opening import open_source
-from ..data.source import Batching
 from ..errors import UserError
 from ..files.exported import description_fields
 from ..files.folder_lock import locked
-from ..files.io import remove_leftovers, sha256
+from ..files.io import remove_leftovers
 from ..reporting import LOG, logging_to_file
-from .class_weights import class_weights
-from .initial_weights import load_initial_weights, set_trained
-from .loop import MEASURED, measure
-from .network import check_dtype, make_network, model_arguments
-from .objective import make_objective
-from .optimization import make_trainer
 from .recording.flips import FlipCounter
-from .recording.plan import describe_check, describe_run, duration
+from .recording.plan import describe_run, duration
 from .recording.plots import Schedule
+from .recording.progress_bar import Bar
 from .recording.run_folder import LOG_FILE, RunFolder
 from .recording.scalars import Scalars
 from .saving.checkpoints import Checkpoints
 from .saving.export import export_network
+from .saving.start import start, warn_if_disk_space_is_low
 from .saving.stored_checkpoints import refuse_run
-from .start import start, warn_if_disk_space_is_low
-from .weight_average import WeightAverage
+
+INTERRUPTED = 3  # exit status of --interrupt-at, as in BMXNet-v2
+MEASURED = 3  # updates of which `measure` takes the mean
 
 
 class Run:
-    """Training run in one of its workers.
+    """Run in the folder ``--save-dir``. Its context locks the folder, writes the log, and loads the initial state of the training.
 
     Parameters
     ----------
-    config : RunConfig
-    zoo : module
-        Module with the interface of `model_zoo`, which defines networks by name.
-    workers : Workers
-        Workers that train together; rank 0 writes the files.
-
-    Attributes
-    ----------
-    devices : list of mx.Context
-    source : Source
-        Training and validation images.
-    net : gluon.HybridBlock
-    objective : Objective
-    trainer : gluon.Trainer
-    progress : Progress
-        None before `start`.
-    folder : RunFolder
-        None before `start`.
-    average : WeightAverage
-        None before `start`, and without ``--ema``.
+    options : Options
+    training : Training
+    model : dict
+        Arguments of `get_model`.
+    notes : dict of str to (str or None)
+        Lines of the plan about the weights from which the run starts: heading -> text.
 
     Raises
     ------
     UserError
-        When data, network and flags do not match.
+        When the network is not a classifier of the classes in the data.
     """
 
-    def __init__(self, config, zoo, workers):
-        self.workers = workers
-        self.devices = workers.devices(config.num_gpus, config.gpus)
-        check_dtype(config.network.dtype, self.devices[0])
-        config = dataclasses.replace(config, data=_with_checksum(config.data, config.resume))
-        self.source = open_source(config.data, Batching(config.images_per_batch, config.seed, workers.rank, workers.count))
-        spec = self.source.spec
-        if config.data.channels:  # measured, if not given
-            config = dataclasses.replace(config, data=dataclasses.replace(config.data, mean=list(spec.mean), std=list(spec.std)))
-        pretrained = zoo.get_pretrained_options(config.network.model, config.network.use_pretrained)
-        model = model_arguments(config.network, self.source.classes, pretrained)
-        self.net = make_network(config, zoo.get_model, model, spec, self.devices)
-        initial = {}
-        if not config.resume:
-            new, initial['weights'] = load_initial_weights(config, zoo.get_model, self.net, model)
-            config = dataclasses.replace(config, fine_tuning=dataclasses.replace(config.fine_tuning, new_parameters=new))
-        initial['frozen'] = set_trained(config.fine_tuning, self.net)
-        if self.is_writer and not config.resume:
-            initial['check'] = describe_check(self.net, self.source.validation(), config.network)
-        if config.objective.class_weights and not config.resume:
-            values = class_weights(config.objective.class_weights, self.source)
-            config = dataclasses.replace(config, objective=dataclasses.replace(config.objective, class_weight_values=values))
-        self.config = config
-        self.objective = make_objective(config, zoo.get_model, self.net, self.source.classes, spec.shape, self.devices)
-        self.trainer = make_trainer(config, self.net, self.source.updates_per_epoch, self.source.images_per_update, workers)
-        self._graph = Graph.read(self.net, (1, *spec.shape))
-        _require_classifier(self._graph, config.network.model, self.source.classes)
+    def __init__(self, options, training, model, notes):
+        self._options, self._training = options, training
+        source, net, self._is_writer = training.data, training.net, training.workers.rank == 0
+        self._graph = Graph.read(net, (1, *source.spec.shape))
+        _require_classifier(self._graph, options.model, source.classes)
         self._counts = Summary.of(self._graph).counts
-        self._description = description_fields(model, spec, self._counts, with_words(self.source.class_names))
-        schedule = self.trainer.optimizer.lr_scheduler
-        self._plan = describe_run(config, model, self.source, self._graph, self._counts, schedule, self.objective.attention, initial)
-        output = config.output
-        self._checkpoints = Checkpoints(output.save_dir, config.to_flags(), output.save_frequency, workers, self._description)
-        self._flips = FlipCounter(self.net, self.source.updates_per_epoch) if output.track_flips and self.is_writer else None
-        self.progress = self.folder = self.average = None
-
-    @property
-    def is_writer(self):
-        """Whether this worker writes the files of the run."""
-        return self.workers.rank == 0
+        self._description = description_fields(model, source.spec, self._counts, with_words(source.class_names))
+        schedule = training.trainer.optimizer.lr_scheduler
+        self._plan = describe_run(options, model, source, self._graph, self._counts, schedule, training.objective.attention, notes)
+        self._checkpoints = Checkpoints(options.save_dir, vars(options), options.save_frequency, training.workers, self._description)
+        self._flips = FlipCounter(net, source.updates_per_epoch) if options.track_flips and self._is_writer else None
+        self._folder = RunFolder(
+            options.save_dir,
+            options.model,
+            self._counts,
+            Schedule(schedule, source.updates_per_epoch, options.num_epochs),
+            self._flips,
+            writes=self._is_writer,
+            summary=options.write_summary,
+        )
+        self._bar = self._context = None
 
     def check(self, decode=True):
         """Log the plan and an estimate of the time, and with `decode` decode all images, without writing files (--dry-run)."""
+        options, training = self._options, self._training
         LOG.info(self._plan)
-        start(self.config, self._checkpoints, self.net, self.trainer, self.source)
+        start(options, self._checkpoints, training.net, training.trainer, training.data)
         if decode:
-            self.source.decode_training_images()
-        if not self.config.resume and self.workers.count == 1:
-            update, epoch = measure(self)
-            epochs = self.config.optimizer.num_epochs
+            training.data.decode_training_images()
+        if not options.resume and training.workers.count == 1:
+            update, epoch = measure(training)
+            epochs = options.num_epochs
             LOG.info(
                 'time       about %s: %d epochs of %s, measured in %d updates of %.3g s',
                 duration(epochs * epoch),
@@ -124,84 +90,80 @@ class Run:
             )
         LOG.info('nothing was trained (--dry-run)')
 
-    @contextlib.contextmanager
-    def start(self):
-        """Prepare training for the block: lock the folder, write the log, and load the initial state of network and optimizer."""
-        config, output = self.config, self.config.output
-        log = output.logging_file or os.path.join(output.save_dir, LOG_FILE)
-        lock = locked(output.save_dir) if self.is_writer else contextlib.nullcontext()
-        with lock, logging_to_file(log if self.is_writer else f'{log}.{self.workers.rank}'):
+    def __enter__(self):
+        options, training, folder = self._options, self._training, self._options.save_dir
+        log = options.logging_file or os.path.join(folder, LOG_FILE)
+        with contextlib.ExitStack() as stack:
+            if self._is_writer:
+                stack.enter_context(locked(folder))
+            stack.enter_context(logging_to_file(log if self._is_writer else f'{log}.{training.workers.rank}'))
             LOG.info(self._plan)
-            if self.is_writer:
-                if not config.resume:  # checked again: another process may have started there since the flags were parsed
-                    refuse_run(output.save_dir)
-                remove_leftovers(output.save_dir)
-            warn_if_disk_space_is_low(config, self.net)
-            self.progress = start(config, self._checkpoints, self.net, self.trainer, self.source)
-            self.average = self._start_average()
+            if self._is_writer:
+                if not options.resume:  # checked again: another process may have started there since the flags were parsed
+                    refuse_run(folder)
+                remove_leftovers(folder)
+            warn_if_disk_space_is_low(options, training.net)
+            progress = start(options, self._checkpoints, training.net, training.trainer, training.data)
+            arrays = self._checkpoints.load_arrays() if options.track_flips or options.ema is not None else {}
+            training.start(progress, arrays)
             if self._flips:
-                self._flips.start(self._checkpoints.load_arrays())
-            schedule = Schedule(self.trainer.optimizer.lr_scheduler, self.source.updates_per_epoch, config.optimizer.num_epochs)
-            self.folder = RunFolder(
-                output.save_dir,
-                config.network.model,
-                self._counts,
-                schedule,
-                self._flips,
-                writes=self.is_writer,
-                summary=output.write_summary,
-            )
-            self.folder.start(
-                config.to_flags(), self._graph, self.progress, Scalars if output.tensorboard or output.write_summary else None
-            )
-            if config.resume and self._checkpoints.options['num_epochs'] != config.optimizer.num_epochs:
+                self._flips.start(arrays)
+            self._folder.start(vars(options), self._graph, progress, Scalars if options.tensorboard or options.write_summary else None)
+            if options.resume and self._checkpoints.options['num_epochs'] != options.num_epochs:
                 self.save()  # so that --resume continues to the new last epoch
-            yield
+            per_update = training.data.images_per_update
+            per_epoch = training.data.updates_per_epoch * per_update
+            done = progress.epoch * per_epoch + progress.batch * per_update
+            self._bar = stack.enter_context(Bar(options.num_epochs * per_epoch, done, self._is_writer))
+            self._context = stack.pop_all()
+        return self
 
-    def forward(self, images):
-        """Return the logits of a batch of images, in the data type of the network."""
-        return self.net(images.astype(self.config.network.dtype, copy=False))
+    def __exit__(self, *exception):
+        return self._context.__exit__(*exception)
 
-    def forward_in_training(self, images):
-        """Return the logits, as `forward` does, and a list of the feature maps that the objective compares; empty if it compares none."""
-        if not self.objective.attention:
-            return self.forward(images), []
-        logits, *maps = self.objective.attention.student(images.astype(self.config.network.dtype, copy=False))
-        return logits, maps
+    def end_update(self):
+        """Record the last update: flips, progress bar and log; and write a checkpoint every ``--save-interval`` updates."""
+        self._folder.end_update()
+        self._show_update()
+        interval, progress = self._options.save_interval, self._training.progress
+        if interval and progress.batch % interval == 0 and progress.batch < self._training.data.updates_per_epoch:
+            self.save()
 
-    def average_update(self):
-        """Include the weights after an update in their average, if there is one."""
-        if self.average:
-            self.average.update(self.progress.epoch * self.source.updates_per_epoch + self.progress.batch)
-
-    def evaluated_weights(self):
-        """Return a context in which the network has the weights that are evaluated and saved: with ``--ema`` their average."""
-        return self.average.applied() if self.average else contextlib.nullcontext()
+    def end_epoch(self):
+        """Record the last epoch: write a checkpoint, the tables and the plots."""
+        self._folder.end_epoch()
+        self.save()
+        self._folder.show_epoch(self._training.progress, ends=self._training.stops_early)
+        self._folder.add_histograms(self._training.net, self._training.progress)
 
     def save(self):
         """Write a checkpoint. All workers must call this."""
-        arrays = self.folder.arrays()
-        if self.average:
-            self.workers.average_statistics(self.net)
-            arrays = {**arrays, **self.average.arrays(self.average.trained())}
-        with self.evaluated_weights():
-            self._checkpoints.save(self.net, self.trainer, self.progress, arrays)
+        self._training.save(self._checkpoints, self._folder.arrays())
 
-    def _start_average(self):
-        """Return the `WeightAverage` of the run, None without ``--ema``; the network of a resumed run gets its trained weights."""
-        if self.config.ema is None:
-            return None
-        average = WeightAverage(self.net, self.config.ema)
-        arrays = self._checkpoints.load_arrays()
-        if arrays:  # the first checkpoint of a run has its initial weights only
-            average.resume(arrays)
-        return average
+    def stop(self, stopped):
+        """Write a checkpoint after `Stopped`; return the exit status. Raises `UserError` if the reason was an error."""
+        self.save()
+        if stopped.error:
+            raise UserError(f'{stopped.error}; then continue with --resume --save-dir {self._options.save_dir}, nothing is lost')
+        LOG.info('stopped in epoch %d after update %d', self._training.progress.epoch + 1, self._training.progress.batch)
+        return 128 + stopped.signal
+
+    def is_interrupted(self):
+        """Return whether ``--interrupt-at`` stops the run after the last epoch, for the exit status `INTERRUPTED`."""
+        epoch = self._training.progress.epoch
+        stops = self._options.interrupt_at == epoch < self._options.num_epochs
+        if stops:
+            LOG.info('stopped after epoch %d (--interrupt-at)', epoch)
+        return stops
 
     def export(self):
         """Export the weights of the best epoch to the folder of the run."""
-        best, weights = self._checkpoints.best(self.progress)
-        self.net.load_parameters(weights, ctx=self.devices)
-        target = export_network(self.config.output.save_dir, self.net, self.source.spec.shape, self._description, best)
+        if not self._is_writer:
+            return
+        training = self._training
+        best, weights = self._checkpoints.best(training.progress)
+        training.net.load_parameters(weights, ctx=training.devices)
+        target = export_network(self._options.save_dir, training.net, training.data.spec.shape, self._description, best)
         LOG.info(
             'the best network is that of epoch %d: top-1 %.2f%%, top-5 %.2f%%; exported to %s and %s',
             best['epoch'],
@@ -211,15 +173,65 @@ class Run:
             target.parameter_file(0),
         )
 
+    def _show_update(self):
+        """Show the last update in the progress bar and, every ``--log-interval`` updates, in the log."""
+        progress, source, rate = self._training.progress, self._training.data, self._training.trainer.learning_rate
+        images_per_second = progress.pace.updates_per_second * source.images_per_update
+        speed = f'{images_per_second:,.{0 if images_per_second >= 100 else 1}f} images/s'
+        waiting = f'{progress.pace.waiting_share:.0%} waiting for data'
+        self._bar.advance(
+            source.images_per_update,
+            f'epoch {progress.epoch + 1}/{self._options.num_epochs}',
+            f'loss {progress.mean_loss:.3f}',
+            f'top-1 {progress.accuracy:.1%}',
+            f'rate {rate:.1e}',
+            speed,
+            waiting,
+        )
+        if self._options.log_interval and progress.batch % self._options.log_interval == 0:
+            LOG.info(
+                'epoch %d, update %d of %d: loss %.4f, training top-1 %.2f%%, %s, %s, learning rate %.3g',
+                progress.epoch + 1,
+                progress.batch,
+                source.updates_per_epoch,
+                progress.mean_loss,
+                100 * progress.accuracy,
+                speed,
+                waiting,
+                rate,
+            )
+            self._folder.add_scalars(
+                {
+                    'update/loss': progress.mean_loss,
+                    'update/top1': progress.accuracy,
+                    'update/learning_rate': rate,
+                    'update/images_per_second': images_per_second,
+                    'update/waiting': progress.pace.waiting_share,
+                },
+                progress,
+            )
 
-def _with_checksum(data, resume):
-    """Return a `DataConfig` with the checksum of the weights of images. Raises `UserError` if those of a resumed run have changed."""
-    if not isinstance(data.bootstrap, str) or not os.path.isfile(data.bootstrap):  # opening the data reports a missing file
-        return data
-    checksum, started_with = sha256(data.bootstrap), data.bootstrap_sha256
-    if resume and started_with not in (None, checksum):
-        raise UserError(f'--bootstrap: {data.bootstrap} has other weights than the run was started with; give the file with these')
-    return data if resume else dataclasses.replace(data, bootstrap_sha256=checksum)
+
+def measure(training):
+    """Perform a few updates and predictions, which change the weights; return the seconds of an update and of an epoch.
+
+    Reading and augmenting the images is included, the first update, in which MXNet plans its memory, is not.
+    """
+    times, started = [], time.perf_counter()
+    for number, (images, labels) in enumerate(itertools.islice(training.data.train(0), MEASURED + 1)):
+        _, _, losses = training.step(images, labels, 0, number)
+        for loss in losses:
+            loss.wait_to_read()
+        mx.nd.waitall()
+        times.append(time.perf_counter() - started)
+        started = time.perf_counter()
+    update_seconds = sum(times[1:]) / len(times[1:]) if times[1:] else times[0]
+    images = next(iter(training.data.validation()))[0].as_in_context(training.devices[0])
+    for _ in range(2):  # the first one includes planning
+        started = time.perf_counter()
+        training.forward(images).wait_to_read()
+        seconds = (time.perf_counter() - started) / len(images)
+    return update_seconds, update_seconds * training.data.updates_per_epoch + seconds * len(training.data.validation_share)
 
 
 def _require_classifier(graph, model, classes):

@@ -47,6 +47,10 @@ class WeightAverage:
         finally:
             self._set(trained)
 
+    def keep(self):
+        """Replace the parameters of the network by their averages."""
+        self._set(self._averages)
+
     def trained(self):
         """Return the current parameters of the network, a dict of str to ndarray."""
         return {name: _value(parameter) for name, parameter in self._parameters.items()}

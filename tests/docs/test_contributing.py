@@ -18,14 +18,14 @@ USE_NETWORK = (
 import gluoncv
 from bmx_melius.__main__ import main
 import model_zoo
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 from model_zoo import get_model, get_model_list
 
 (name,) = sys.argv[1:]
 assert name in get_model_list()
 assert type(gluoncv.model_zoo.get_model(name)) is type(get_model(name))
 assert main(['summary', name]) == 0
-assert parse_flags(['--model', name, '--dataset', 'digits', '--save-dir', 'new'], model_zoo).network.model == name
+assert parse_options(['--model', name, '--dataset', 'digits', '--save-dir', 'new'], model_zoo).model == name
 
 net = get_model(name, classes=5, clip_threshold=1)
 net.initialize(mx.init.Xavier())
@@ -81,10 +81,10 @@ USE_PROTOCOL = (
     + """
 
 import model_zoo
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 
 (name,) = sys.argv[1:]
-parsed = parse_flags(['--preset', name, '--model', 'meliusnet22', '--save-dir', 'new'], model_zoo).optimizer
+parsed = parse_options(['--preset', name, '--model', 'meliusnet22', '--save-dir', 'new'], model_zoo).optimizer
 assert parsed.num_epochs == 240 and parsed.lr == 0.002
 chosen = f'values_of_the_paper and {name} or table_of_the_documentation or every_preset_is_checked'
 assert passed(chosen, 'tests/training/test_presets.py') == 3

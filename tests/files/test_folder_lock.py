@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import functools
 import os
 import re
 import shutil
@@ -14,9 +15,9 @@ import pytest
 from support.forked_program import ForkedProgram
 from support.training_runs import TINY, assert_same_end, error_of, train, train_apart
 
+import train_imagenet
 from bmx_melius.errors import UserError
 from bmx_melius.files.folder_lock import FILE, locked
-from bmx_melius.training import run as run_module
 
 HOLDER = """
 import sys
@@ -119,8 +120,14 @@ def test_a_running_run_cannot_be_resumed_but_dry_run_reads_it_and_a_killed_run_c
 
 def test_a_run_that_started_and_ended_while_this_one_read_its_data_is_not_overwritten(finished, tmp_path, monkeypatch, capsys):
     run = tmp_path / 'run'
-    open_source = run_module.open_source
-    monkeypatch.setattr(run_module, 'open_source', lambda *arguments: shutil.copytree(finished, run) and open_source(*arguments))
+    original = train_imagenet.open_source
+
+    @functools.wraps(original)
+    def open_source(*arguments, **options):
+        shutil.copytree(finished, run)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(train_imagenet, 'open_source', open_source)
     train(*DIGITS, '--save-dir', run, status=2)
     assert 'holds a run already' in error_of(capsys)
     for name in ('checkpoint.json', 'epoch-0001.params', 'epoch-0001.states'):

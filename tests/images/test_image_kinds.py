@@ -14,7 +14,6 @@ from support.paths import ROOT
 
 import bmx_melius as bmx
 from bmx_melius.data.augmentation import Augmentation
-from bmx_melius.data.data_config import DataConfig
 from bmx_melius.data.encoded_images import looks_complete
 from bmx_melius.data.folders import FolderSource, open_folders
 from bmx_melius.data.im2rec import list_images, pack
@@ -84,8 +83,7 @@ def test_training_refuses_files_before_the_first_epoch(tmp_path, kind):
 def test_record_files_are_read_by_the_rule_image_by_image_where_mxnet_has_another(tmp_path, caplog):
     write_records(tmp_path / 'a', [kind.content for kind in READ], [number % 2 for number in range(len(READ))])
     files = {f'rec_{part}': str(tmp_path / 'a.rec') for part in ('train', 'val')}
-    config = DataConfig('imagenet', 30, 1, 'low', 0, data_dir=str(tmp_path), use_rec=True, **files)
-    source = open_source(config, Batching(4))
+    source = open_source(Batching(4), 'imagenet', 30, 1, 'low', 0, data_dir=str(tmp_path), use_rec=True, **files)
     values = [
         images.asnumpy() * np.reshape(source.spec.std, (3, 1, 1)) + np.reshape(source.spec.mean, (3, 1, 1))
         for images, _ in source.validation()

@@ -9,7 +9,6 @@ from support.images import encode, write_records
 
 import model_zoo
 from bmx_melius.data.augmentation import Augmentation
-from bmx_melius.data.data_config import DataConfig
 from bmx_melius.data.image_source import ImageSource, TrainingImages
 from bmx_melius.data.opening import open_source
 from bmx_melius.data.random_operations import ERASED_AREA, ERASED_ASPECT, MOST_MAGNITUDE, OPERATIONS, erase, randaugment
@@ -17,7 +16,7 @@ from bmx_melius.data.record_source import RecordImageSource
 from bmx_melius.data.source import Batching
 from bmx_melius.errors import UserError
 from bmx_melius.training.objective import CutMix, Objective
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.vision.preprocessing import InputSpec
 
 IMAGE = np.random.RandomState(0).randint(0, 200, (20, 26, 3)).astype(np.uint8)
@@ -198,8 +197,7 @@ def test_record_files_are_read_image_by_image_for_them(tmp_path):
     write_records(tmp_path / 'a', [encode(IMAGE)] * 6, [0, 1] * 3)
     files = {f'rec_{part}': str(tmp_path / 'a.rec') for part in ('train', 'val')}
     for options in ({'randaugment': [2, 9]}, {'random_erasing': 0.5}, {}):
-        config = DataConfig('imagenet', 16, 1, 'low', 0, data_dir=str(tmp_path), use_rec=True, **files, **options)
-        source = open_source(config, Batching(3))
+        source = open_source(Batching(3), 'imagenet', 16, 1, 'low', 0, data_dir=str(tmp_path), use_rec=True, **files, **options)
         assert isinstance(source, RecordImageSource) == bool(options)
         assert len(list(source.train(0))) == 2
 
@@ -217,4 +215,4 @@ def test_record_files_are_read_image_by_image_for_them(tmp_path):
 )
 def test_values_that_cannot_be_used_are_refused(tmp_path, flags, message):
     with pytest.raises(UserError, match=message):
-        parse_flags(['--model', 'resnet_e18', '--save-dir', str(tmp_path / 'run'), '--dataset', 'digits', *flags], model_zoo)
+        parse_options(['--model', 'resnet_e18', '--save-dir', str(tmp_path / 'run'), '--dataset', 'digits', *flags], model_zoo)

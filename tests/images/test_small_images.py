@@ -12,7 +12,7 @@ from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.opening import open_images, open_source
 from bmx_melius.data.source import Batching
 from bmx_melius.errors import UserError
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 
 TRAIN, VALIDATION = 40, 15  # images
 MNIST = ('train-images-idx3-ubyte', 'train-labels-idx1-ubyte', 't10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte')
@@ -77,12 +77,12 @@ def pack(folder, name):
 
 
 def parse(*arguments):
-    return parse_flags(['--model', 'meliusnet22', '--save-dir', '/nowhere', *map(str, arguments)], model_zoo)
+    return parse_options(['--model', 'meliusnet22', '--save-dir', '/nowhere', *map(str, arguments)], model_zoo)
 
 
 def open_data(name, folder, *arguments):
     config = parse('--dataset', name, '--data-dir', folder, '--batch-size', '8', '-j', '0', '--augmentation', 'low', *arguments)
-    return open_source(config.data, Batching(config.images_per_batch, config.seed))
+    return open_source(Batching(config.images_per_batch, config.seed), **config.pick(open_source))
 
 
 def check(source, name, data):
@@ -127,7 +127,7 @@ def test_the_folder_of_an_unpacked_archive_is_found(tmp_path):
 def test_files_are_found_in_the_folder_of_gluon(tmp_path, name, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     write(tmp_path / '.mxnet' / 'datasets' / name, name)
-    assert open_source(parse('--dataset', name).data, Batching(8)).train_images == TRAIN
+    assert open_source(Batching(8), **parse('--dataset', name).pick(open_source)).train_images == TRAIN
 
 
 def test_evaluation_finds_them_by_name(tmp_path, monkeypatch):
@@ -179,7 +179,7 @@ def test_labels_of_other_data_are_refused(tmp_path):
 
 
 def test_dummy_yields_the_same_batch_of_the_requested_size_in_every_update():
-    source = open_source(parse('--dataset', 'dummy', '--input-size', '16').data, Batching(4, part=1, parts=2))
+    source = open_source(Batching(4, part=1, parts=2), 'dummy', 16)
     assert source.classes == 1000 and source.updates_per_epoch == 100 and source.images_per_update == 8
     batches = list(source.train(0, first=90))
     assert len(batches) == 10

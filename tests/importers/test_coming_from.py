@@ -8,7 +8,7 @@ from support.paths import ROOT
 import model_zoo
 from bmx_melius import UserError
 from bmx_melius.training.options.flags import REFUSED, make_parser
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 
 TEXT = (ROOT / 'docs' / 'coming-from.md').read_text()
 PARSER = make_parser(model_zoo)
@@ -89,7 +89,7 @@ def test_each_flag_is_in_the_table_and_is_accepted_or_refused_with_what_to_use(f
     assert f'--{flag}' in actions
     if f'--{flag}' in REFUSED:
         with pytest.raises(UserError, match=f'--{flag}: ') as error:
-            parse_flags(['--model', 'meliusnet22', f'--{flag}', '3'], model_zoo)
+            parse_options(['--model', 'meliusnet22', f'--{flag}', '3'], model_zoo)
         for replacement in re.findall('--[a-z][a-z-]+', REFUSED[f'--{flag}']):
             assert replacement in actions and replacement not in REFUSED, str(error.value)
 
@@ -110,16 +110,16 @@ def test_networks_of_the_table_exist():
 
 def test_flags_become_options_of_the_network_as_in_bmxnet():
     given = '--bits 2 --bits-a 1 --activation-method det_sign --approximation xnor --slices 2 --downsample-sc-groups 4 --strided-shortcut'
-    network = parse_flags(['--model', 'resnet18_e1', '--dataset', 'dummy', *given.split()], model_zoo).network
+    network = parse_options(['--model', 'resnet18_e1', '--dataset', 'dummy', *given.split()], model_zoo)
     assert (network.model, network.bits, network.activation_bits, network.activation_method) == ('resnet_e18', 2, 1, 'sign')
     assert (network.approximation, network.slices, network.shortcut_groups, network.strided_shortcut) == ('xnor', 2, 4, True)
     assert network.binary_shortcut is None
-    same = parse_flags(['--model', 'resnet18_e1', '--dataset', 'dummy', '--fp-downsample-sc', '--pool-downsample-sc'], model_zoo).network
+    same = parse_options(['--model', 'resnet18_e1', '--dataset', 'dummy', '--fp-downsample-sc', '--pool-downsample-sc'], model_zoo)
     assert (same.binary_shortcut, same.strided_shortcut) == (False, False)
     with pytest.raises(UserError, match='--slices 2: the network meliusnet22 has no such option'):
-        parse_flags(['--model', 'meliusnet22', '--slices', '2'], model_zoo)
+        parse_options(['--model', 'meliusnet22', '--slices', '2'], model_zoo)
     with pytest.raises(UserError, match='--gpus.*such as 0,2'):
-        parse_flags(['--model', 'meliusnet22', '--gpus', '0,x'], model_zoo)
-    assert parse_flags(['--model', 'meliusnet22', '--dataset', 'dummy', '--gpus', ''], model_zoo).num_gpus == 0
+        parse_options(['--model', 'meliusnet22', '--gpus', '0,x'], model_zoo)
+    assert parse_options(['--model', 'meliusnet22', '--dataset', 'dummy', '--gpus', ''], model_zoo).num_gpus == 0
     with pytest.raises(UserError, match='--num-gpus and --gpus contradict'):
-        parse_flags(['--model', 'meliusnet22', '--dataset', 'dummy', '--gpus', '0,2', '--num-gpus', '1'], model_zoo)
+        parse_options(['--model', 'meliusnet22', '--dataset', 'dummy', '--gpus', '0,2', '--num-gpus', '1'], model_zoo)

@@ -17,7 +17,7 @@ import train_imagenet
 from bmx_melius import InputSpec, UserError
 from bmx_melius.training.initial_weights import load_initial_weights
 from bmx_melius.training.network import make_network, model_arguments
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import larq, store
 from model_zoo.registry import get_pretrained_options
@@ -153,9 +153,8 @@ def of_three_classes(file_of_three_classes, published, monkeypatch, tmp_path):
 
 def make(arguments):
     """The network of the program's flags."""
-    config = parse_flags(arguments, model_zoo)
-    network = config.network
-    model = model_arguments(network, 3, get_pretrained_options(network.model, network.use_pretrained))
+    config = parse_options(arguments, model_zoo)
+    model = model_arguments(config, 3, get_pretrained_options(config.model, config.use_pretrained))
     net = make_network(config, model_zoo.get_model, model, InputSpec(size=32, resize=32), [mx.cpu()])
     load_initial_weights(config, model_zoo.get_model, net, model)
     return net

@@ -19,7 +19,7 @@ from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
 from bmx_melius.nn.methods.updates import finish_update
 from bmx_melius.nn.methods.xnor_net import ScaledBinaryConv2D, XNORConv2D
 from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
-from bmx_melius.training.loop import update
+from bmx_melius.training import Objective, Training
 from model_zoo import get_model
 from model_zoo.method_resnets import METHODS, Architecture, Method, MethodResNet
 from model_zoo.method_units import Place, chain
@@ -78,25 +78,10 @@ def test_real_weights_of_the_first_stage_are_not_clipped():
 def test_training_clips_latent_weights_after_each_update():
     net = QConv2D(1, 1, in_channels=2, weight_threshold=1, no_offset=True)
     net.initialize(mx.init.Constant(0.5))
-    progress = SimpleNamespace(epoch=0, batch=0, add=lambda *results: None)
-    objective = SimpleNamespace(
-        prepare=lambda images, labels, epoch, batch: (images, labels),
-        loss=lambda x, output, target, maps: output,
-        labels=lambda target: target,
-    )
-    run = SimpleNamespace(
-        config=SimpleNamespace(seed=0),
-        progress=progress,
-        objective=objective,
-        devices=[mx.cpu()],
-        forward_in_training=lambda images: (net(images), []),
-        net=net,
-        trainer=mx.gluon.Trainer(net.collect_params(), 'sgd', {'learning_rate': 3}),
-        source=SimpleNamespace(images_per_update=1),
-        folder=SimpleNamespace(end_update=lambda: None),
-        average_update=lambda: None,
-    )
-    update(run, nd.array([[[[1]], [[-1]]]]), nd.zeros((1,)))
+    trainer = mx.gluon.Trainer(net.collect_params(), 'sgd', {'learning_rate': 3})
+    data = SimpleNamespace(images_per_update=1, updates_per_epoch=1)
+    training = Training(net, data, Objective(loss=lambda output, target: output), trainer, num_epochs=1)
+    training.step(nd.array([[[[1]], [[-1]]]]), nd.zeros((1,)), epoch=0, batch=0)
     np.testing.assert_array_equal(net.weight.data().asnumpy().ravel(), [-1, 1])
 
 

@@ -8,9 +8,7 @@ import yaml
 from support.training_runs import OPTIONS, TINY, error_of, train
 
 import model_zoo
-from bmx_melius.training.options.config_file import expand_config
-from bmx_melius.training.options.flags import make_parser
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 
 FLAGS = {
     'model': 'meliusnet_flex',
@@ -31,7 +29,7 @@ LINE += ['--lr-mode', 'step', '--lr-decay-epoch', '1,2', '--lr', '0.001', '--tra
 
 def config_of(*arguments):
     arguments = [str(argument) for argument in arguments]
-    return parse_flags(expand_config(arguments, make_parser(model_zoo)), model_zoo)
+    return parse_options(arguments, model_zoo)
 
 
 @pytest.mark.parametrize('name,write', [('a.yaml', yaml.safe_dump), ('a.json', json.dumps), ('a.yml', json.dumps)])
@@ -40,7 +38,7 @@ def test_a_file_says_the_same_as_the_flags_and_the_command_line_overrides_it(tmp
     file.write_text(write(FLAGS))
     assert config_of('--config', file, *folder) == config_of(*LINE, *folder)
     changed = config_of('--lr', '1', f'--config={file}', *folder, '--early-stop', '0')
-    assert (changed.optimizer.lr, changed.early_stop, changed.output.track_flips) == (1, 0, True)
+    assert (changed.lr, changed.early_stop, changed.track_flips) == (1, 0, True)
 
 
 @pytest.mark.parametrize('write', [yaml.safe_dump, json.dumps])
@@ -50,11 +48,11 @@ def test_false_turns_off_what_a_preset_or_a_network_turns_on(tmp_path, write):
     for value in (None, True, False):
         file.write_text(write({**flags, 'no-wd': value, 'binary_shortcut': value, 'mixup': value}))
         config = config_of('--config', file, '--save-dir', tmp_path / 'run')
-        assert config.optimizer.no_wd is (value is not False)  # the preset turns it on
-        assert config.network.binary_shortcut is value
-        assert config.objective.mixup is bool(value)
+        assert config.no_wd is (value is not False)  # the preset turns it on
+        assert config.binary_shortcut is value
+        assert config.mixup is bool(value)
         config = config_of('--config', file, '--no-wd', '--save-dir', tmp_path / 'run')
-        assert config.optimizer.no_wd is True  # the command line overrides the file
+        assert config.no_wd is True  # the command line overrides the file
 
 
 def test_the_settings_that_a_run_has_stored_start_the_same_training_elsewhere(tmp_path, capsys):

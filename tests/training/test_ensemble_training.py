@@ -17,9 +17,10 @@ import model_zoo
 from bmx_melius.arithmetic import seed_for
 from bmx_melius.data.small_images import open_digits
 from bmx_melius.nn.methods.benn import boost
-from bmx_melius.training import loop
+from bmx_melius.training import Training
+from bmx_melius.training.options.parsing import parse_arguments
 from bmx_melius.training.series.ensembles import EnsembleTraining
-from bmx_melius.training.series.run_series import parse_series
+from bmx_melius.training.series.run_series import read_series
 
 pytest_plugins = ['support.training_runs']  # its fixtures
 OPTIONS = {'members': 2, 'init_features': 4}
@@ -160,7 +161,7 @@ def test_boosting_weights_the_images_by_the_errors_of_the_members_before(whole):
 
 @pytest.mark.parametrize('kind, update', [('bagging', 2), ('boosting', UPDATES + 2)])
 def test_training_interrupted_in_any_member_and_resumed_ends_like_the_uninterrupted_one(whole, tmp_path, monkeypatch, capsys, kind, update):
-    expected, folder, original = whole[kind], tmp_path / 'run', loop.update
+    expected, folder, original = whole[kind], tmp_path / 'run', Training.update
     number, flags = (update - 1) // UPDATES + 1, TINY
     done = UPDATES * (number - 1)
     if number > 1:  # the first member is trained alike
@@ -176,7 +177,7 @@ def test_training_interrupted_in_any_member_and_resumed_ends_like_the_uninterrup
         original(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, 'update', interrupted)
+        patch.setattr(Training, 'update', interrupted)
         train(*flags, *(['--ensemble-training', kind] if number == 1 else []), '--save-dir', folder, status=128 + signal.SIGINT)
     printed = capsys.readouterr().out
     assert f'stopped in member {number} of 2; continue with --resume --save-dir {folder}' in printed and printed.count('continue with') == 1
@@ -191,13 +192,13 @@ def test_training_interrupted_in_any_member_and_resumed_ends_like_the_uninterrup
 
 
 def test_an_interrupted_run_that_is_no_series_names_the_command_that_continues_it(tmp_path, monkeypatch, capsys):
-    original = loop.update
+    original = Training.update
 
     def interrupted(*arguments):
         os.kill(os.getpid(), signal.SIGINT)
         original(*arguments)
 
-    monkeypatch.setattr(loop, 'update', interrupted)
+    monkeypatch.setattr(Training, 'update', interrupted)
     flags = [*TINY, '--model', 'resnet18_xnor', '--model-options', '{"init_features": 4}', '--save-dir', tmp_path]
     train(*flags, status=128 + signal.SIGINT)
     assert capsys.readouterr().out.count(f'continue with --resume --save-dir {tmp_path}') == 1
@@ -281,7 +282,7 @@ def test_members_no_better_than_guessing_are_reported_and_the_way_out_as_well(wh
 
 def test_all_members_are_trained_in_one_run_only_on_demand(tmp_path, capsys):
     arguments = [*TINY, '--save-dir', str(tmp_path / 'run'), '--dry-run']
-    assert parse_series([*arguments, '--ensemble-training', 'joint'], model_zoo, [EnsembleTraining]) is None
+    assert read_series(parse_arguments([*arguments, '--ensemble-training', 'joint'], model_zoo), model_zoo, [EnsembleTraining]) is None
     train(*arguments, '--ensemble-training', 'joint')
     printed = capsys.readouterr().out
     assert 'network    resnet18_benn' in printed and 'stage' not in printed

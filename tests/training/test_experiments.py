@@ -28,7 +28,7 @@ import model_zoo
 import train_imagenet
 from bmx_melius import UserError, summary
 from bmx_melius.training.network import model_arguments
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.recording.flips import binary_weights
 
 SCRIPT = HERE / 'run.py'
@@ -74,11 +74,11 @@ def test_every_command_of_a_study_is_one_that_can_be_trained(name, quick, tmp_pa
     folders = set()
     for _, script, *words in commands:
         assert script == train_imagenet.__file__
-        config = parse_flags(words, model_zoo)
+        config = parse_options(words, model_zoo)
         small = 'glyphs' if name == 'methods' else 'digits'
-        assert (config.data.dataset, config.data.use_rec) == ((small, False) if quick else ('imagenet', True))
-        model_zoo.get_model(**model_arguments(config.network, classes=10))
-        folders.add(config.output.save_dir)
+        assert (config.dataset, config.use_rec) == ((small, False) if quick else ('imagenet', True))
+        model_zoo.get_model(**model_arguments(config, classes=10))
+        folders.add(config.save_dir)
     assert len(folders) == len(commands)
     names = [row.name for row in study.rows]
     assert len({row.folder for row in study.rows}) == len(names)
@@ -117,8 +117,8 @@ def full_size(study):
     """The operations and the size of the network of each row on images of 224x224, and its configuration, by the name of the row."""
     found = {}
     for row in read_study(study).rows:
-        config = parse_flags([*row.arguments(1), '--save-dir', '/nowhere'], model_zoo)
-        counts = summary(model_zoo.get_model(**model_arguments(config.network, classes=1000))).counts
+        config = parse_options([*row.arguments(1), '--save-dir', '/nowhere'], model_zoo)
+        counts = summary(model_zoo.get_model(**model_arguments(config, classes=1000))).counts
         found[row.name] = counts['ops'], counts['size_bytes'] / 2**20, config
     return found
 
@@ -146,9 +146,9 @@ def test_the_study_of_stems_has_the_rows_of_table_2():
     for network, (imagenet, grouped) in TABLE_2.items():
         assert rows[f'{network}, 7x7'][0] == pytest.approx(imagenet * 1e8, abs=0.016e8)
         assert rows[f'{network}, grouped'][0] == pytest.approx(grouped * 1e8, abs=0.016e8)
-        assert {rows[f'{network}, {method}'][2].optimizer.preset for method in ('7x7', 'grouped')} == {'meliusnet'}
+        assert {rows[f'{network}, {method}'][2].preset for method in ('7x7', 'grouped')} == {'meliusnet'}
     original = {name: row for name, row in rows.items() if name.endswith('original')}
-    presets = {name.split(',')[0]: row[2].optimizer.preset for name, row in original.items()}
+    presets = {name.split(',')[0]: row[2].preset for name, row in original.items()}
     assert presets == {
         'resnet_e18': 'resnet-e',
         'resnet_e34': 'birealnet',
@@ -156,7 +156,7 @@ def test_the_study_of_stems_has_the_rows_of_table_2():
         'binary_densenet37': 'binary-densenet',
     }
     for name, (ops, _, config) in original.items():
-        assert config.network.initial_layers == 'imagenet'
+        assert config.initial_layers == 'imagenet'
         assert ops == pytest.approx(TABLE_2[name.split(',')[0]][0] * 1e8, abs=0.016e8)
     assert len(rows) == 16
 
@@ -166,10 +166,9 @@ def test_the_study_of_bits_has_the_float_networks_of_section_4_2():
     for name, ops, size in (('meliusnet', 4.5e9, 20.87), ('densenet', 4.0e9, 19.58)):
         counted_ops, counted_size, config = rows[f'{name}, 32 bit']
         assert counted_ops == pytest.approx(ops, abs=0.05e9) and counted_size == pytest.approx(size, abs=0.005)
-        options = config.optimizer
-        assert (options.optimizer, options.lr, options.num_epochs, options.warmup_epochs) == ('sgd', 0.1, 90, 5)
-        assert options.momentum and options.lr_mode == 'cosine' and config.data.augmentation == 'high'
-        assert rows[f'{name}, binary'][2].network.bits == 1
+        assert (config.optimizer, config.lr, config.num_epochs, config.warmup_epochs) == ('sgd', 0.1, 90, 5)
+        assert config.momentum and config.lr_mode == 'cosine' and config.augmentation == 'high'
+        assert rows[f'{name}, binary'][2].bits == 1
 
 
 def test_the_study_of_blocks_has_the_networks_of_supplement_b():
@@ -177,19 +176,18 @@ def test_the_study_of_blocks_has_the_networks_of_supplement_b():
     for name, size in (('none', 4.0), ('naive', 3.3), ('improvement', 3.9)):
         ops, counted_size, config = rows[name]
         assert ops == pytest.approx(2.58e8, abs=0.01e8) and counted_size == pytest.approx(size, abs=0.05)
-        options = config.optimizer
-        assert (options.num_epochs, options.lr, options.lr_decay, options.lr_decay_epoch) == (40, 0.001, 0.1, [35, 37])
+        assert (config.num_epochs, config.lr, config.lr_decay, config.lr_decay_epoch) == (40, 0.001, 0.1, [35, 37])
 
 
 def test_the_study_of_optimizers_trains_resnet_e18_by_three_optimizers_and_counts_flips():
     configs = {name: config for name, (_, _, config) in full_size('optimizers').items()}
-    assert {(name, config.optimizer.optimizer, config.optimizer.warmup_epochs) for name, config in configs.items()} == {
+    assert {(name, config.optimizer, config.warmup_epochs) for name, config in configs.items()} == {
         ('radam', 'radam', 0),
         ('adam', 'adam', 5),
         ('sgd', 'sgd', 5),
     }
     for config in configs.values():
-        assert config.network.model == 'resnet_e18' and config.output.track_flips and config.optimizer.num_epochs == 120
+        assert config.model == 'resnet_e18' and config.track_flips and config.num_epochs == 120
     weights = list(binary_weights(model_zoo.get_model('resnet_e18')).values())
     assert 'stage1' in weights[0].name and 'stage4' in weights[-1].name, 'the plot shows the first and the last layer'
 

@@ -13,7 +13,7 @@ from support.losses import CLASSES, LABELS, objective_in_numpy
 import model_zoo
 from bmx_melius.errors import UserError
 from bmx_melius.training.objective import Mixup, Objective, Teacher, make_objective
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.teacher import load_teacher
 from model_zoo import get_model
 
@@ -188,14 +188,14 @@ def test_a_teacher_whose_weights_announce_more_than_the_file_holds_is_refused_be
 
 
 def test_flags_make_their_objective(trained, batch):
-    config = parse_flags(
+    config = parse_options(
         [
             *('--model', 'meliusnet22', '--save-dir', '/nowhere', '--num-epochs', '3', '--mixup', '--mixup-off-epoch', '2'),
             *('--label-smoothing', '--teacher', str(trained[2]), '--temperature', '2'),
         ],
         model_zoo,
     )
-    objective = make_objective(config, get_model, trained[0], CLASSES, (3, 8, 8), [mx.cpu()])
+    objective = make_objective(trained[0], CLASSES, (3, 8, 8), [mx.cpu()], get_model, **config.pick(make_objective))
     images = nd.random.normal(shape=(IMAGES, 3, 8, 8))
     for epoch, mixed in ((0, True), (1, False), (2, False)):
         prepared, targets = objective.prepare(images, batch[1], epoch, 0)

@@ -15,10 +15,10 @@ from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
 from bmx_melius.nn.layers import QDense
 from bmx_melius.optimizers import BinarySplit
-from bmx_melius.training import loop
+from bmx_melius.training import Training
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.optimizer_names import optimizer_names
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.saving.optimizer_state import load_optimizer, save_optimizer
 
 NETWORK = ['--model', 'meliusnet_flex', '--dataset', 'digits']
@@ -30,7 +30,12 @@ TINY = [
 
 
 def configured(*flags):
-    return parse_flags([*NETWORK, '--save-dir', '/nowhere', *map(str, flags)], model_zoo)
+    return parse_options([*NETWORK, '--save-dir', '/nowhere', *map(str, flags)], model_zoo)
+
+
+def trainer_of(net, *flags, workers=None):
+    """The trainer of a network, for epochs of 10 updates of 64 images."""
+    return make_trainer(net, 10, 64, workers or Workers(), **configured(*flags).pick(make_trainer))
 
 
 def small_network(**arguments):
@@ -76,9 +81,9 @@ def test_wrong_optimizers_and_arguments_are_refused_in_one_line(flags, words):
 
 
 def test_an_optimizer_of_mxnet_has_its_rate_and_arguments():
-    config = configured('--optimizer', 'LAMB', '--optimizer-params', '{"beta1": 0.5}').optimizer
+    config = configured('--optimizer', 'LAMB', '--optimizer-params', '{"beta1": 0.5}')
     assert (config.optimizer, config.lr, config.wd, config.warmup_epochs, config.momentum) == ('lamb', 0.004, 0, 0, None)
-    trainer = make_trainer(configured('--optimizer', 'lamb', '--optimizer-params', '{"beta1": 0.5}'), small_network(), 10, 64, Workers())
+    trainer = trainer_of(small_network(), '--optimizer', 'lamb', '--optimizer-params', '{"beta1": 0.5}')
     assert type(trainer.optimizer) is mx.optimizer.LAMB and trainer.optimizer.beta1 == 0.5
 
 
@@ -90,7 +95,7 @@ def test_an_optimizer_that_the_user_registers_is_known(monkeypatch):
         def __init__(self, factor=0.5, **kwargs):
             super().__init__(**kwargs)
 
-    assert configured('--optimizer', 'halving', '--optimizer-params', '{}').optimizer.lr == 0.04
+    assert configured('--optimizer', 'halving', '--optimizer-params', '{}').lr == 0.04
     with pytest.raises(UserError, match='halving refuses this'):  # it has no update
         configured('--optimizer', 'halving', '--optimizer-params', '{"factor": 2}')
 
@@ -143,9 +148,7 @@ def train_step(net, trainer, number):
 
 def test_each_kind_of_weights_is_updated_as_by_its_optimizer_alone():
     found = small_network()
-    trainer = make_trainer(
-        configured(*SPLIT, '--warmup-epochs', 0, '--binary-optimizer-params', '{"beta1": 0.8}'), found, 10, 64, Workers()
-    )
+    trainer = trainer_of(found, *SPLIT, '--warmup-epochs', 0, '--binary-optimizer-params', '{"beta1": 0.8}')
     expected = small_network()
     alone = []
     for name, arguments, parameters in (
@@ -174,7 +177,7 @@ def test_two_optimizers_continue_from_their_saved_state_bit_for_bit_on_several_d
     def make_split():
         net = small_network()
         net.collect_params().reset_ctx(devices)
-        return net, make_trainer(configured(*SPLIT), net, 10, 64, Workers('device'))
+        return net, trainer_of(net, *SPLIT, workers=Workers('device'))
 
     def train_on_both(net, trainer, numbers):
         for number in numbers:
@@ -201,26 +204,26 @@ def test_two_optimizers_continue_from_their_saved_state_bit_for_bit_on_several_d
 def test_the_state_of_other_optimizers_is_refused(tmp_path):
     path = str(tmp_path / 'states')
     net = small_network()
-    trainer = make_trainer(configured(*SPLIT), net, 10, 64, Workers())
+    trainer = trainer_of(net, *SPLIT)
     train_step(net, trainer, 0)
     save_optimizer(trainer, path)
     for flags in (SPLIT[:8], [*SPLIT[:-4], '--binary-optimizer', 'adam']):
-        other = make_trainer(configured(*flags), small_network(), 10, 64, Workers())
+        other = trainer_of(small_network(), *flags)
         with pytest.raises(UserError, match='is the state of SGD and Nadam for binary weights, not of'):
             load_optimizer(other, path)
 
 
 def test_a_network_without_binary_weights_has_one_optimizer():
     with pytest.raises(UserError, match='--binary-optimizer adam: this network has no binary weights'):
-        make_trainer(configured('--binary-optimizer', 'adam'), small_network(bits=32), 10, 64, Workers())
+        trainer_of(small_network(bits=32), '--binary-optimizer', 'adam')
     for flags in (['--bits', '32'], ['--weight-bits', '32'], ['--model', 'mobilenet0.5']):
-        assert configured('--preset', 'quicknet', *flags).optimizer.binary_optimizer is None
+        assert configured('--preset', 'quicknet', *flags).binary_optimizer is None
 
 
 def test_an_interrupted_run_with_two_optimizers_ends_like_an_uninterrupted_one(tmp_path, monkeypatch, capsys):
     flags = [*TINY, '--preset', 'quicknet', '--binary-lr', '0.05', '--optimizer-params', '{"clip_gradient": 1}']
     train(*flags, '--save-dir', tmp_path / 'whole')
-    done, original = 0, loop.update
+    done, original = 0, Training.update
 
     def interrupted(*arguments):
         nonlocal done
@@ -230,7 +233,7 @@ def test_an_interrupted_run_with_two_optimizers_ends_like_an_uninterrupted_one(t
         original(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, 'update', interrupted)
+        patch.setattr(Training, 'update', interrupted)
         train(*flags, '--save-dir', tmp_path / 'run', status=128 + signal.SIGINT)
     options = json.loads((tmp_path / 'run' / 'checkpoint.json').read_text())['options']
     assert (options['binary_optimizer'], options['binary_lr']) == ('adam', 0.05)

@@ -3,7 +3,6 @@
 import fractions
 import math
 import pathlib
-import types
 
 import mxnet as mx
 import numpy as np
@@ -16,13 +15,12 @@ from bmx_melius.data.datasets import DATASETS
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
 from bmx_melius.nn.layers import QDense
-from bmx_melius.training.loop import measure
 from bmx_melius.training.optimization import make_trainer
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_arguments, parse_options
 from bmx_melius.training.options.presets import NETWORK_PRESETS, PRESETS, STAGES, describe_preset, preset_of
-from bmx_melius.training.run import Run
+from bmx_melius.training.run import measure
 from bmx_melius.training.saving.optimizer_state import load_optimizer
-from bmx_melius.training.series.run_series import parse_series
+from bmx_melius.training.series.run_series import read_series
 from bmx_melius.training.series.stages import StagedTraining
 
 UPDATES = 1281167 // 64  # an epoch of ImageNet
@@ -278,12 +276,12 @@ PAPER = {
 
 def parsed(folder, *arguments):
     """The values of all flags of a new run."""
-    return types.SimpleNamespace(**configured(folder, *arguments).to_flags())
+    return configured(folder, *arguments)
 
 
 def configured(folder, *arguments):
     """The configuration of a new run."""
-    return parse_flags(['--model', 'meliusnet22', '--save-dir', str(folder / 'new'), *map(str, arguments)], model_zoo)
+    return parse_options(['--model', 'meliusnet22', '--save-dir', str(folder / 'new'), *map(str, arguments)], model_zoo)
 
 
 def test_every_preset_is_checked_against_the_paper():
@@ -452,7 +450,7 @@ def trainer_for(folder, *arguments):
     net = gluon.nn.HybridSequential()
     net.add(QDense(1, in_units=1), gluon.nn.Dense(1, use_bias=False, in_units=1))
     net.initialize()
-    return make_trainer(configured(folder, *arguments), net, UPDATES, 64, Workers('device')), net
+    return make_trainer(net, UPDATES, 64, Workers('device'), **configured(folder, *arguments).pick(make_trainer)), net
 
 
 def test_every_update_of_120_epochs_of_imagenet_has_the_rate_of_the_formula_and_the_last_one_ends_the_schedule(tmp_path):
@@ -549,7 +547,7 @@ def test_flags_that_mean_nothing_together_are_refused(arguments, words, tmp_path
 NARROW = '{"init_features": 8}'
 SMALL = '{"block_numbers": [1, 1], "transitions": [8], "growth_rate": 8, "init_features": 8}'
 TRAINED = {  # preset -> the smallest network of its method, and its options
-    **{name: ('meliusnet_flex', SMALL) for name in ('meliusnet', 'naive', 'full-precision', 'meliusnet59')},
+    **{name: ('meliusnet_flex', SMALL) for name in ('meliusnet', 'naive', 'full-precision', 'meliusnet59', 'photos')},
     'resnet-e': ('resnet_e18', NARROW),
     'binary-densenet': ('binary_densenet_flex', SMALL),
     'birealnet': ('birealnet18', NARROW),
@@ -570,7 +568,7 @@ TRAINED = {  # preset -> the smallest network of its method, and its options
 
 
 def test_every_preset_is_tried_with_a_network_of_its_own_method():
-    assert list(TRAINED) == list(PRESETS)
+    assert TRAINED.keys() == PRESETS.keys()
     own = set(NETWORK_PRESETS.values()) - {
         'meliusnet59',
         'binary-densenet',
@@ -583,12 +581,12 @@ def test_every_preset_trains_all_layers_of_the_network_of_its_method_in_all_its_
     network, options = TRAINED[preset]
     flags = ['--model', network, '--model-options', options, '--preset', preset, '--dataset', 'digits', '--batch-size', '16', '-j', '0']
     flags += ['--save-dir', str(tmp_path / 'run')]
-    series = parse_series(flags, model_zoo, [StagedTraining])
-    for config in map(series.config, range(len(STAGES[preset]))) if series else [parse_flags(flags, model_zoo)]:
-        run = Run(config, model_zoo, Workers('device'))
-        trained = {name: array for name, array in run.net.collect_params().items() if array.grad_req != 'null'}
+    series = read_series(parse_arguments(flags, model_zoo), model_zoo, [StagedTraining])
+    for options in map(series.config, range(len(STAGES[preset]))) if series else [parse_options(flags, model_zoo)]:
+        training, _ = train_imagenet.prepare(options, Workers('device'))
+        trained = {name: array for name, array in training.net.collect_params().items() if array.grad_req != 'null'}
         before = {name: array.data().asnumpy() for name, array in trained.items()}
-        measure(run)  # four updates
-        after = {name: array.data().asnumpy() for name, array in run.net.collect_params().items()}
+        measure(training)  # four updates
+        after = {name: array.data().asnumpy() for name, array in training.net.collect_params().items()}
         assert all(np.isfinite(array).all() for array in after.values())
         assert [name for name, array in before.items() if name.endswith('weight') and (after[name] == array).all()] == []

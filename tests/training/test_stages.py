@@ -11,9 +11,10 @@ import pytest
 from support.training_runs import error_of, train
 
 import model_zoo
-from bmx_melius.training import loop
+from bmx_melius.training import Training
+from bmx_melius.training.options.parsing import parse_arguments
 from bmx_melius.training.options.presets import STAGES
-from bmx_melius.training.series.run_series import parse_series
+from bmx_melius.training.series.run_series import read_series
 from bmx_melius.training.series.stages import StagedTraining
 
 TINY = [
@@ -73,7 +74,7 @@ def test_training_interrupted_in_any_stage_and_resumed_ends_like_the_uninterrupt
         shutil.copytree(whole / folder, tmp_path / 'run' / folder)
     if stage:
         shutil.copy(whole / 'stages.json', tmp_path / 'run')
-    done, original = stage * UPDATES, loop.update
+    done, original = stage * UPDATES, Training.update
 
     def interrupted(*arguments):
         nonlocal done
@@ -83,7 +84,7 @@ def test_training_interrupted_in_any_stage_and_resumed_ends_like_the_uninterrupt
         original(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, 'update', interrupted)
+        patch.setattr(Training, 'update', interrupted)
         flags = ['--resume'] if stage else TINY
         train(*flags, '--save-dir', tmp_path / 'run', status=128 + signal.SIGINT)
     printed = capsys.readouterr().out
@@ -156,13 +157,14 @@ def test_a_stage_starts_from_the_best_epoch_and_is_taught_by_that_network_with_t
     description['metrics']['epoch'] = 0
     summary.write_text(json.dumps(description))
     configs = []
-    staged = parse_series(['--resume', '--save-dir', str(tmp_path / 'run'), '-j', '0'], model_zoo, [StagedTraining])
+    staged = read_series(
+        parse_arguments(['--resume', '--save-dir', str(tmp_path / 'run'), '-j', '0'], model_zoo), model_zoo, [StagedTraining]
+    )
     assert staged.run(lambda config, decode: configs.append(config) or 7) == 7
     (config,) = configs
     assert config.resume_params == str(tmp_path / 'run' / FOLDERS[0] / 'epoch-0000.params') and not config.resume
-    objective = config.objective
-    assert objective.teacher == str(tmp_path / 'run' / FOLDERS[0] / 'meliusnet_flex')
-    assert (objective.temperature, objective.hard_weight, objective.attention_weight) == (3.0, 0.5, 1.0)
+    assert config.teacher == str(tmp_path / 'run' / FOLDERS[0] / 'meliusnet_flex')
+    assert (config.temperature, config.hard_weight, config.attention_weight) == (3.0, 0.5, 1.0)
 
 
 def test_a_dry_run_shows_all_stages_and_writes_nothing(tmp_path, capsys):
@@ -187,32 +189,30 @@ def test_damaged_flags_are_named(whole, tmp_path, capsys):
 
 def staged(tmp_path, *flags):
     network = ['--dataset', 'digits', '--save-dir', str(tmp_path / 'run'), '--model-options', '{"init_features": 8}']
-    return parse_series([*network, *flags], model_zoo, [StagedTraining])
+    return read_series(parse_arguments([*network, *flags], model_zoo), model_zoo, [StagedTraining])
 
 
 def test_a_stage_has_the_protocol_of_its_own_scaled_as_that_of_the_preset(tmp_path):
     series = staged(tmp_path, '--model', 'groupnet18', '--preset', 'groupnet', '--num-epochs', '8')
     first, second = (series.config(number) for number in range(2))
-    assert (first.network.bits, second.network.bits, second.network.weight_bits) == (32, 1, 1)
-    optimizer = first.optimizer
-    assert (optimizer.optimizer, optimizer.lr, optimizer.wd, optimizer.momentum) == ('sgd', pytest.approx(0.05 * 4 / 4), 1e-4, 0.9)
-    assert (optimizer.warmup_epochs, optimizer.lr_decay_epoch, optimizer.batch_size) == (0, [5, 7], 64)
-    optimizer = second.optimizer
-    assert (optimizer.optimizer, optimizer.lr, optimizer.wd, optimizer.momentum) == ('adam', pytest.approx(0.0005 * 4 / 2), 0, None)
-    assert (optimizer.lr_decay_epoch, optimizer.batch_size) == ([4, 6], 64)
+    assert (first.bits, second.bits, second.weight_bits) == (32, 1, 1)
+    assert (first.optimizer, first.lr, first.wd, first.momentum) == ('sgd', pytest.approx(0.05 * 4 / 4), 1e-4, 0.9)
+    assert (first.warmup_epochs, first.lr_decay_epoch, first.batch_size) == (0, [5, 7], 64)
+    assert (second.optimizer, second.lr, second.wd, second.momentum) == ('adam', pytest.approx(0.0005 * 4 / 2), 0, None)
+    assert (second.lr_decay_epoch, second.batch_size) == ([4, 6], 64)
 
 
 def test_flags_of_the_user_override_the_protocol_of_a_stage(tmp_path):
     flags = ['--model', 'groupnet18', '--preset', 'groupnet', '--optimizer', 'radam', '--wd', '0.5']
     for number in range(2):
-        optimizer = staged(tmp_path, *flags).config(number).optimizer
-        assert (optimizer.optimizer, optimizer.lr, optimizer.wd, optimizer.momentum) == ('radam', 0.008, 0.5, None)
+        options = staged(tmp_path, *flags).config(number)
+        assert (options.optimizer, options.lr, options.wd, options.momentum) == ('radam', 0.008, 0.5, None)
 
 
 def test_the_stages_of_reactnet_differ_in_weights_and_decay_and_take_a_teacher_of_the_user(tmp_path):
     flags = ['--model', 'reactnet18', '--preset', 'auto', '--teacher', 'resnet18_v1', '--hard-weight', '0', '--temperature', '1']
     series = staged(tmp_path, *flags)
     first, second = (series.config(number) for number in range(2))
-    assert [(one.network.bits, one.network.weight_bits, one.optimizer.wd) for one in (first, second)] == [(1, 32, 1e-5), (1, 1, 0)]
-    assert first.objective == second.objective and first.objective.teacher == 'resnet18_v1' and first.objective.hard_weight == 0
-    assert not any(config.objective.attention_weight for config in (first, second))
+    assert [(one.bits, one.weight_bits, one.wd) for one in (first, second)] == [(1, 32, 1e-5), (1, 1, 0)]
+    for one in (first, second):
+        assert (one.teacher, one.hard_weight, one.temperature, one.attention_weight) == ('resnet18_v1', 0, 1, 0)

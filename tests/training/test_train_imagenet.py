@@ -31,7 +31,7 @@ from bmx_melius.files.exported import description_fields
 from bmx_melius.files.io import sha256
 from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.progress import Progress
 from bmx_melius.training.saving.checkpoint_state import read_state, write_state
 from bmx_melius.training.saving.checkpoints import Checkpoints
@@ -76,7 +76,7 @@ def test_the_exported_network_is_the_best_one_and_runs_without_this_project(fini
 
 
 def test_too_little_disk_space_for_checkpoints_is_reported_before_training(data_flags, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr('bmx_melius.training.start.check_folder', lambda folder: 100_000)
+    monkeypatch.setattr('bmx_melius.training.saving.start.check_folder', lambda folder: 100_000)
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '1')
     assert 'has 0.1 MB free, and the checkpoints will take about ' in capsys.readouterr().out
 
@@ -184,8 +184,8 @@ def test_a_float_network_of_gluoncv_is_trained_resumed_exported_evaluated_and_pa
 @pytest.mark.parametrize('name', ['mobilenet0.5', 'mobilenet0.75', 'mobilenet1.0', 'resnet18_v1', 'resnet34_v1'])
 def test_the_float_baselines_of_the_paper_are_trained_by_any_preset(name, tmp_path):
     for preset in ('meliusnet', 'full-precision'):
-        config = parse_flags(['--model', name, '--preset', preset, '--save-dir', str(tmp_path)], model_zoo)
-        assert model_arguments(config.network, 1000) == {'name': name, 'classes': 1000}
+        config = parse_options(['--model', name, '--preset', preset, '--save-dir', str(tmp_path)], model_zoo)
+        assert model_arguments(config, 1000) == {'name': name, 'classes': 1000}
 
 
 @pytest.mark.parametrize('kind', ['folders', 'digits'])
@@ -201,32 +201,32 @@ def test_evaluate_reads_network_and_input_from_the_checkpoint(finished, images, 
 
 def test_a_network_in_half_precision_takes_and_gives_float32_and_its_optimizer_keeps_it(tmp_path):
     """Only the parts that a CPU can compute: the cast, the master weights, and the way back to an exported network."""
-    config = parse_flags([*TINY, '--dtype', 'float16', '--save-dir', str(tmp_path / 'run')], model_zoo)
+    config = parse_options([*TINY, '--dtype', 'float16', '--save-dir', str(tmp_path / 'run')], model_zoo)
     spec = InputSpec(channels=1, size=8, resize=10, mean=(0,), std=(1,))
-    model = model_arguments(config.network, 10)
+    model = model_arguments(config, 10)
     net = make_network(config, get_model, model, spec, [mx.cpu()])
     types = {name.rsplit('_', 1)[1]: parameter.dtype for name, parameter in net.collect_params().items()}
     assert types['weight'] == 'float16' and types['gamma'] == 'float32'
-    assert make_trainer(config, net, 10, 64, Workers('device')).optimizer.multi_precision
+    assert make_trainer(net, 10, 64, Workers('device'), **config.pick(make_trainer)).optimizer.multi_precision
     (tmp_path / 'run').mkdir()
     counts = bmx_melius.summary(net, (1, 1, 8, 8)).counts
-    export_network(config.output.save_dir, net, spec.shape, description_fields(model, spec, counts), {'epoch': 1, 'top1': 0.0, 'top5': 0.0})
+    export_network(config.save_dir, net, spec.shape, description_fields(model, spec, counts), {'epoch': 1, 'top1': 0.0, 'top5': 0.0})
     parameters = mx.nd.load(str(tmp_path / 'run' / 'meliusnet_flex-0000.params'))
     assert {array.dtype for array in parameters.values()} == {np.float32}
 
 
 def test_blocks_start_as_their_shortcuts_with_last_gamma(tmp_path):
-    config = parse_flags(['--model', 'resnet_e18', '--last-gamma', '--save-dir', str(tmp_path)], model_zoo)
-    net = make_network(config, get_model, model_arguments(config.network, 10), InputSpec(), [mx.cpu()])
+    config = parse_options(['--model', 'resnet_e18', '--last-gamma', '--save-dir', str(tmp_path)], model_zoo)
+    net = make_network(config, get_model, model_arguments(config, 10), InputSpec(), [mx.cpu()])
     blocks = []
     net.apply(lambda block: blocks.append(block) if hasattr(block, 'shortcut') else None)
     assert len(blocks) == 16 and all(np.all(block.norm.gamma.data().asnumpy() == 0) for block in blocks)
 
 
 def test_no_wd_excludes_the_parameters_that_gluoncv_excludes(tmp_path):
-    config = parse_flags([*TINY, '--no-wd', '--save-dir', str(tmp_path)], model_zoo)
-    net = make_network(config, get_model, model_arguments(config.network, 10), InputSpec(), [mx.cpu()])
-    make_trainer(config, net, 10, 64, Workers('device'))
+    config = parse_options([*TINY, '--no-wd', '--save-dir', str(tmp_path)], model_zoo)
+    net = make_network(config, get_model, model_arguments(config, 10), InputSpec(), [mx.cpu()])
+    make_trainer(net, 10, 64, Workers('device'), **config.pick(make_trainer))
     decayed = {name for name, parameter in net.collect_params().items() if parameter.wd_mult and parameter.grad_req != 'null'}
     assert decayed and all(name.endswith('weight') and 'qconv' not in name for name in decayed)
 

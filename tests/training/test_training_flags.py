@@ -13,7 +13,7 @@ from support.training_runs import damage, error_of, train
 import model_zoo
 import train_imagenet
 from bmx_melius.training.network import model_arguments
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 from model_zoo import get_model_list
 
 pytest_plugins = ['support.training_runs']  # its fixtures
@@ -30,7 +30,7 @@ pytest_plugins = ['support.training_runs']  # its fixtures
     ],
 )
 def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
-    assert parse_flags(['--model', spelling, '--save-dir', '/nowhere'], model_zoo).network.model == name
+    assert parse_options(['--model', spelling, '--save-dir', '/nowhere'], model_zoo).model == name
 
 
 @pytest.mark.parametrize(
@@ -215,5 +215,5 @@ def test_the_help_shows_every_flag_with_its_default_and_examples(capsys):
 
 @pytest.mark.parametrize('name', ['binary_resnet18_v1', 'binary_vgg11', 'binary_alexnet', 'quicknet', 'alexnet_xnor'])
 def test_flags_that_a_network_does_not_take_are_not_given_to_it(name):
-    config = parse_flags(['--model', name, '--save-dir', '/nowhere'], model_zoo)
-    assert model_zoo.get_model(**model_arguments(config.network, classes=10)) is not None
+    config = parse_options(['--model', name, '--save-dir', '/nowhere'], model_zoo)
+    assert model_zoo.get_model(**model_arguments(config, classes=10)) is not None

@@ -23,7 +23,7 @@ from bmx_melius.nn.fine_tuning import Loaded, freeze, is_frozen, load_weights
 from bmx_melius.nn.methods.updates import finish_update
 from bmx_melius.training.initial_weights import load_initial_weights
 from bmx_melius.training.network import make_network, model_arguments
-from bmx_melius.training.options.parsing import parse_flags
+from bmx_melius.training.options.parsing import parse_options
 from model_zoo import get_model
 
 FLEX = {**OPTIONS, 'initial_layers': 'thumbnail'}
@@ -187,8 +187,8 @@ def test_new_output_layers_of_trainings_with_the_same_seed_have_independent_rand
     outputs = []
 
     def initial_weights(classes, *flags):
-        config = parse_flags([*TINY, '--seed', '1', '--dtype', dtype, '--save-dir', str(tmp_path), *flags], model_zoo)
-        model = model_arguments(config.network, classes)
+        config = parse_options([*TINY, '--seed', '1', '--dtype', dtype, '--save-dir', str(tmp_path), *flags], model_zoo)
+        model = model_arguments(config, classes)
         net = make_network(config, get_model, model, InputSpec(1, 16, 16, mean=[0], std=[1]), [mx.cpu()])
         load_initial_weights(config, get_model, net, model)
         return net

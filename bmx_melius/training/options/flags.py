@@ -9,7 +9,7 @@ from ...errors import UserError
 from ..network import INITIALIZERS
 from ..optimization import MODES, SCALINGS
 from ..optimizer_names import OPTIMIZERS, optimizer_name
-from .presets import AUTO, BAGGING, DEFAULT, ENSEMBLE_TRAININGS, PRESETS, preset_of
+from .presets import AUTO, BAGGING, DEFAULT, ENSEMBLE_TRAININGS, PRESETS
 
 KVSTORES = ('device', 'local', 'nccl', 'dist_sync', 'dist_device_sync', 'horovod')
 
@@ -64,7 +64,7 @@ def make_parser(zoo, program=PROGRAM):
 
     `zoo` is a module with the interface of `model_zoo`, which lists the networks; `program` is the name of the program in messages.
     """
-    parser = _TrainingParser(
+    parser = Parser(
         prog=program,
         description='Train a binary network: on ImageNet, on your own images, or on handwritten digits.',
         epilog=EPILOG.format(program=program),
@@ -543,16 +543,6 @@ def _add_pretrained(group, zoo, flag, help):
     sources = zoo.get_pretrained_list()
     help = f'{help} (SOURCE: {", ".join(sources)})'
     group.add_argument(flag, nargs='?', const=True, default=False, choices=sources, metavar='SOURCE', help=help)
-
-
-class _TrainingParser(Parser):
-    """Parser that replaces the preset ``auto`` by that of the network."""
-
-    def parse_args(self, *arguments, **keywords):
-        options = super().parse_args(*arguments, **keywords)
-        if options.preset == AUTO:
-            options.preset = preset_of(options.model)
-        return options
 
 
 class _Refuse(argparse.Action):

@@ -44,7 +44,7 @@ def with_inherited(options):
         When the description of the weights names a function of the user that the command line does not name.
     """
     file = options['resume_params']
-    model = {} if not file or options['resume'] else options_of_weights(file)
+    model = options_of_weights(file)
     if not model:
         return options
     values = dict(options)

@@ -1,20 +1,23 @@
-"""Flags of a training run: parse them, merge them with those of a resumed run, check them, and return a `RunConfig`."""
+"""Options of a run from command-line arguments: parsed once, merged with those of a resumed run, completed and checked."""
 
+import argparse
+import dataclasses
+import inspect
 import os
 
-import mxnet as mx
-
-from ...arguments import flag_of, require
+from ...arguments import flag_of
 from ...errors import UserError
-from ..recording.scalars import check_installed
+from ...files.io import sha256
+from ..class_weights import class_weights
 from ..saving.stored_checkpoints import read_last, refuse_run
-from .config import RunConfig
+from .checks import check_options
+from .config_file import expand_config
 from .flags import PROGRAM, make_parser
 from .inherited import with_inherited
-from .presets import with_defaults
+from .presets import AUTO, preset_of, with_defaults
 
 # Flags that a resumed training may change, because they do not affect the result. (For num_workers with record files see RecordSource.)
-# A single run may also change when it ends, by num_epochs and early_stop, which changes the result: see `start.py`.
+# A single run may also change when it ends, by num_epochs and early_stop, which changes the result: see `saving/start.py`.
 CHANGEABLE = {
     'resume',
     'dry_run',
@@ -35,112 +38,159 @@ CHANGEABLE = {
     'rec_val_idx',
     'teacher_params',
 }
+_NOT_GIVEN = object()
 
 
-def parse_flags(arguments, zoo, program=PROGRAM):
-    """Parse the flags of a run.
+class Options(argparse.Namespace):
+    """Values of all flags of a run, complete and checked; attributes are named like the flags, which `flags.py` describes.
+
+    Three attributes are not flags: a resumed run takes them from its checkpoint. `new_parameters` has the names of the parameters that were
+    not loaded from other weights (None: no weights were loaded), `class_weight_values` the weight of each class, and `bootstrap_sha256` the
+    checksum of the file `bootstrap`.
+    """
+
+    @property
+    def images_per_batch(self):
+        """Number of images of an update in this process, over all of its devices."""
+        return self.batch_size * max(1, self.num_gpus)
+
+    def pick(self, function):
+        """Return the options that a function has parameters for, a dict of keyword arguments."""
+        return {name: getattr(self, name) for name in inspect.signature(function).parameters if hasattr(self, name)}
+
+    def measure(self, data):
+        """Set the options of a new run that its training images determine, of which `data` is the source.
+
+        These are mean and standard deviation of the channels, and the weights of the classes. A resumed run has those of its start.
+        """
+        if self.channels:
+            self.mean, self.std = list(data.spec.mean), list(data.spec.std)
+        if self.class_weights and not self.resume:
+            self.class_weight_values = class_weights(self.class_weights, data)
+
+    def replace(self, **changes):
+        """Return a copy with some values changed."""
+        return Options(**{**vars(self), **changes})
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """Parsed command-line arguments: values by the names of flags, with underscores.
+
+    Attributes
+    ----------
+    given, defaults : dict
+        Values of the flags that were given, and the defaults of all, which are None where they depend on other flags.
+    """
+
+    given: dict
+    defaults: dict
+
+    @property
+    def values(self):
+        """Values of all flags."""
+        return merge(self.defaults, self.given)
+
+
+def parse_arguments(arguments, zoo, program=PROGRAM):
+    """Parse the command-line arguments of the training program, a list of str; return `Arguments`.
 
     Parameters
     ----------
-    arguments : list of str or None
-        Command-line arguments; None takes those of the process.
+    arguments : list of str
     zoo : module
         Module with the interface of `model_zoo`, which defines the available networks and published weights.
     program : str
         Name of the program in messages.
 
-    Returns
-    -------
-    RunConfig
+    Raises
+    ------
+    UserError
+        When a flag is unknown or its value is malformed.
+    """
+    parser = make_parser(zoo, program)
+    flags = [action for action in parser._actions if action.dest not in ('help', 'config') and action.help != argparse.SUPPRESS]
+    defaults = {**parser._defaults, **{action.dest: action.default for action in flags}}
+    found = parser.parse_args(expand_config(arguments, parser), argparse.Namespace(**dict.fromkeys(defaults, _NOT_GIVEN)))
+    given = {name: value for name, value in vars(found).items() if name in defaults and value is not _NOT_GIVEN}
+    return Arguments(given, defaults)
+
+
+def merge(defaults, *others):
+    """Return the values of all flags, those in `defaults`: of dicts with values of a flag the last one counts."""
+    values = {name: next((other[name] for other in reversed(others) if name in other), default) for name, default in defaults.items()}
+    return {**values, 'preset': preset_of(values['model'])} if values['preset'] == AUTO else values
+
+
+def read_options(arguments, zoo):
+    """Return the `Options` of a run, or of the run in the folder that is resumed.
+
+    Parameters
+    ----------
+    arguments : Arguments
+    zoo
+        As in `parse_arguments`.
 
     Raises
     ------
     UserError
-        When a flag, or a combination of flags, is invalid.
+        When a flag, or a combination of flags, is invalid, and when a resumed run would be changed.
     """
-    parser = make_parser(zoo, program)
-    options = parser.parse_args(arguments)
-    if not options.resume:
-        if not options.dry_run:
-            refuse_run(options.save_dir)
-        return configure(with_inherited(vars(options)), zoo)
-    saved = read_last(options.save_dir)
+    values = arguments.values
+    if not values['resume']:
+        if not values['dry_run']:
+            refuse_run(values['save_dir'])
+        return complete(with_inherited(values) if values['resume_params'] else values, zoo)
+    saved = read_last(values['save_dir'])
     if not saved:
-        raise UserError(f'there is no run to resume in {options.save_dir}: point --save-dir to one')
-    require_named_functions(saved['options'], vars(options))
-    parser.set_defaults(**saved['options'])
-    options, before = vars(parser.parse_args(arguments)), vars(parser.parse_args([]))
-    config = configure(options, zoo)
-    chosen = config.to_flags()
-    _require_unchanged(saved['options'], before, chosen, CHANGEABLE | {'num_epochs', 'early_stop'})
-    return config
-
-
-def require_named_functions(saved, given):
-    """Raise `UserError` if a run to be resumed was started with a network of the user that the command line does not name again.
-
-    The name ``package.module:function`` would be executed, and the folder of the run may be someone else's.
-
-    Parameters
-    ----------
-    saved, given : dict
-        Values of the flags with which the run was started, and of those that are given now.
-    """
-    for name in ('model', 'teacher'):
-        path = saved.get(name)
-        if isinstance(path, str) and ':' in path and given[name] != path:
-            raise UserError(
-                f'the run in {given["save_dir"]} builds a network by the Python function {path}: give {flag_of(name)} {path} as well, '
-                'if it may be executed'
-            )
-
-
-def configure(options, zoo):
-    """Return the `RunConfig` for a dict of the values of all flags, and check that this machine can run it. Raises `UserError`."""
-    return _check_availability(RunConfig.from_flags(with_defaults(options, zoo)))
-
-
-def chosen_values(parser, saved, arguments):
-    """Return the values of all flags of a resumed training, a namespace: the `saved` ones, a dict, changed by `arguments`.
-
-    Raises `UserError` when a flag that affects the result is changed.
-    """
-    parser.set_defaults(**saved)
-    options = parser.parse_args(arguments)
-    _require_unchanged(saved, vars(parser.parse_args([])), vars(options), CHANGEABLE)
+        raise UserError(f'there is no run to resume in {values["save_dir"]}: point --save-dir to one')
+    options = complete(resumed(arguments, saved['options']), zoo)
+    require_unchanged(saved['options'], vars(options), CHANGEABLE | {'num_epochs', 'early_stop'})
     return options
 
 
-def _require_unchanged(saved, before, chosen, changeable):
-    """Raise `UserError` if a flag among the `saved` ones that is not `changeable` has been changed from `before` to `chosen`."""
+def parse_options(arguments, zoo, program=PROGRAM):
+    """Return the `Options` of a run: `read_options` of `parse_arguments`, with their parameters and errors."""
+    return read_options(parse_arguments(arguments, zoo, program), zoo)
+
+
+def resumed(arguments, saved):
+    """Return the values of all flags of a training that is resumed: the `saved` ones, a dict, changed by `Arguments`.
+
+    Raises `UserError` if it was started with a network of the user that the command line does not name again: the name
+    ``package.module:function`` would be executed, and the folder of the run may be someone else's.
+    """
+    values = merge(arguments.defaults, saved, arguments.given)
+    for name in ('model', 'teacher'):
+        path = saved.get(name)
+        if isinstance(path, str) and ':' in path and arguments.given.get(name) != path:
+            raise UserError(
+                f'the run in {values["save_dir"]} builds a network by the Python function {path}: give {flag_of(name)} {path} as well, '
+                'if it may be executed'
+            )
+    return values
+
+
+def require_unchanged(saved, chosen, changeable=frozenset(CHANGEABLE)):
+    """Raise `UserError` if a flag among the `saved` ones, a dict, that is not `changeable` has another value in the dict `chosen`."""
     if saved.get('bootstrap_sha256') and isinstance(chosen['bootstrap'], str):
         changeable = changeable | {'bootstrap'}
-    changed = [name for name in saved if name in chosen and name not in changeable and chosen[name] != before[name]]
+    changed = [name for name in saved if name in chosen and name not in changeable and chosen[name] != saved[name]]
     if changed:
-        flags = ', '.join(f'{flag_of(name)} {before[name]}' for name in changed)
+        flags = ', '.join(f'{flag_of(name)} {saved[name]}' for name in changed)
         raise UserError(
             f'the run in {chosen["save_dir"]} was started with {flags}; leave these unchanged, or start a new run from its weights '
             'with --resume-params and another --save-dir'
         )
 
 
-def _check_availability(config):
-    """Return the configuration. Raises `UserError` when the machine or its installation of MXNet lacks a feature that it requires."""
-    features, gpus = mx.runtime.Features(), mx.context.num_gpus()
-    if config.output.tensorboard or config.output.write_summary:
-        check_installed('--tensorboard' if config.output.tensorboard else '--write-summary')
-    problem = f'this machine has {gpus}'
-    if not features.is_enabled('CUDA'):
-        problem = 'this MXNet was built without CUDA; install a build with CUDA, or leave the flag out'
-    require(config.num_gpus <= gpus, f'--num-gpus {config.num_gpus}: {problem}')
-    missing = [number for number in config.gpus or () if number >= gpus]
-    require(not missing, f'--gpus {",".join(map(str, config.gpus or ()))}: this machine has no GPU {missing[:1]}, but {gpus}')
-    require(
-        config.kvstore != 'nccl' or features.is_enabled('NCCL'),
-        '--kvstore nccl: this MXNet was built without NCCL; use --kvstore device',
-    )
-    require(
-        not config.kvstore.startswith('dist') or 'DMLC_ROLE' in os.environ,
-        f'--kvstore {config.kvstore}: start all processes with python -m bmx_melius.distributed.launcher, see docs/distributed.md',
-    )
-    return config
+def complete(values, zoo):
+    """Return the `Options` for the values of all flags, a dict, with defaults that depend on other flags. Raises `UserError`."""
+    options = Options(**with_defaults(values, zoo))
+    check_options(options)
+    if isinstance(options.bootstrap, str) and os.path.isfile(options.bootstrap):  # opening the data reports a missing file
+        checksum = sha256(options.bootstrap)
+        if options.resume and options.bootstrap_sha256 not in (None, checksum):
+            raise UserError(f'--bootstrap: {options.bootstrap} has other weights than the run was started with; give the file with these')
+        options.bootstrap_sha256 = options.bootstrap_sha256 if options.resume else checksum
+    return options

@@ -402,24 +402,23 @@ def with_defaults(options, zoo):
     return values
 
 
-def describe_preset(config):
-    """Return a text that lists which flags of a `RunConfig` have the values of the preset and which are overridden."""
-    preset, chosen_values = config.optimizer.preset, config.to_flags()
-    values = preset_values(PRESETS[preset], DATASETS[config.data.dataset])
+def describe_preset(options):
+    """Return a text that lists which flags in `Options` have the values of the preset and which are overridden."""
+    values = preset_values(PRESETS[options.preset], DATASETS[options.dataset])
     kept, overridden = [], []
     for name, value in values.items():
-        if name.startswith('lr_decay') and config.optimizer.lr_mode != 'step':
+        if name.startswith('lr_decay') and options.lr_mode != 'step':
             continue
-        if name == 'lr_power' and config.optimizer.lr_mode != 'poly':
+        if name == 'lr_power' and options.lr_mode != 'poly':
             continue
-        chosen, flag = chosen_values[name], flag_of(name)
+        chosen, flag = getattr(options, name), flag_of(name)
         if chosen is None and name in NETWORK_OPTIONS:
             continue
         if chosen == value:
             kept += [f'{flag} {_format(value)}'] if value not in (None, {}) else []
         else:
             overridden.append(f'{flag} {_format(chosen)} (not {_format(value)})')
-    return f'{preset}: {" ".join(kept)}' + (f'; overridden: {", ".join(overridden)}' if overridden else '')
+    return f'{options.preset}: {" ".join(kept)}' + (f'; overridden: {", ".join(overridden)}' if overridden else '')
 
 
 def _format(value):

@@ -14,12 +14,12 @@ CHECKED_PIXELS = 16 * 64 * 64  # of the images with which a network is checked: 
 _PROBLEMS = 10  # maximum number of problems that the plan lists
 
 
-def describe_run(config, model, source, graph, counts, schedule, attention=None, initial=None):
+def describe_run(options, model, source, graph, counts, schedule, attention=None, initial=None):
     """Return the plan of a run as text.
 
     Parameters
     ----------
-    config : RunConfig
+    options : Options
     model : dict
         Arguments of `get_model`.
     source : Source
@@ -33,25 +33,25 @@ def describe_run(config, model, source, graph, counts, schedule, attention=None,
     initial : dict of str to (str or None), optional
         Further lines about the weights from which the run starts: heading -> text.
     """
-    network, optimizer, spec, updates = config.network, config.optimizer, source.spec, source.updates_per_epoch
-    total = updates * optimizer.num_epochs
+    spec, updates = source.spec, source.updates_per_epoch
+    total = updates * options.num_epochs
     rates = ', '.join(f'{schedule(update):.3g} in update {update}' for update in sorted({1, max(1, total // 2), total}))
     return '\n'.join(
         (
-            f'preset     {describe_preset(config)}',
-            f'network    {", ".join(filter(None, (network.model, model.get("initial_layers"))))}, {source.classes} classes: '
-            f'{counts["ops"]:,.0f} OPs, {counts["size_bytes"] / 2**20:.2f} MB; {_describe_bits(network, graph)}',
+            f'preset     {describe_preset(options)}',
+            f'network    {", ".join(filter(None, (options.model, model.get("initial_layers"))))}, {source.classes} classes: '
+            f'{counts["ops"]:,.0f} OPs, {counts["size_bytes"] / 2**20:.2f} MB; {_describe_bits(options, graph)}',
             *(f'{heading:10} {text}' for heading, text in (initial or {}).items() if text),
             f'data       {source.origin}: {source.train_images:,} training and {source.validation_images:,} validation images; '
-            f'augmentation {_describe_augmentation(config.data)}{_describe_bootstrap(config.data.bootstrap)}',
+            f'augmentation {_describe_augmentation(options)}{_describe_bootstrap(options.bootstrap)}',
             f'input      {spec.channels} x {spec.size} x {spec.size}, validation: short side {spec.resize}, centre {spec.size}',
-            f'updates    {optimizer.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
-            f'optimizer  {optimizer.optimizer}{_describe_split(optimizer)}, weight decay {optimizer.wd:g}, seed {config.seed}'
-            + (f'; the moving average of the weights is evaluated and exported (ema {config.ema:g})' if config.ema else ''),
-            f'objective  {_describe_objective(config.objective, attention)}',
-            f'rate       {optimizer.lr_mode}, {optimizer.warmup_epochs} epochs of warm-up: {rates}; scaling {optimizer.lr_scaling} by '
-            f'{source.images_per_update} / {BATCH} images{_describe_factors(optimizer.lr_factor, config.fine_tuning)}',
-            f'results    {config.output.save_dir}',
+            f'updates    {options.num_epochs} epochs of {updates:,} updates of {source.images_per_update} images',
+            f'optimizer  {options.optimizer}{_describe_split(options)}, weight decay {options.wd:g}, seed {options.seed}'
+            + (f'; the moving average of the weights is evaluated and exported (ema {options.ema:g})' if options.ema else ''),
+            f'objective  {_describe_objective(options, attention)}',
+            f'rate       {options.lr_mode}, {options.warmup_epochs} epochs of warm-up: {rates}; scaling {options.lr_scaling} by '
+            f'{source.images_per_update} / {BATCH} images{_describe_factors(options)}',
+            f'results    {options.save_dir}',
         )
     )
 
@@ -65,7 +65,7 @@ def duration(seconds):
     return f'{minutes} min {rest} s' if minutes else f'{rest} s' if rest else f'{seconds:.2g} s'
 
 
-def describe_check(net, batches, config):
+def describe_check(net, batches, options):
     """Return the problems that `check` finds in a network with its initial weights as text: a line each.
 
     Parameters
@@ -74,34 +74,34 @@ def describe_check(net, batches, config):
         Initialized.
     batches : iterable of (NDArray, NDArray)
         Images and labels; images of the first batch are used.
-    config : NetworkConfig
+    options : Options
     """
     images = next(iter(batches))[0]
     images = images[: min(32, max(4, CHECKED_PIXELS // math.prod(images.shape[2:])))]
     device = net.collect_params().list_ctx()[0]
     try:
-        problems = check(net, images.as_in_context(device).astype(config.dtype)).problems
+        problems = check(net, images.as_in_context(device).astype(options.dtype)).problems
     except UserError as error:
         return f'not possible: {error}'
     if not problems:
         return f'bmx.check finds no problem (one pass on {len(images)} images)'
     lines = [f'bmx.check finds {len(problems)} {"problem" if len(problems) == 1 else "problems"} (docs/training.md explains them):']
     lines += problems[:_PROBLEMS] + ([f'... and {len(problems) - _PROBLEMS} more'] if len(problems) > _PROBLEMS else [])
-    if config.last_gamma:
+    if options.last_gamma:
         lines.append('(with --last-gamma, gradients of 0 in residual blocks are intended in the first update)')
     return '\n           '.join(lines)
 
 
-def _describe_split(optimizer):
-    return f', binary weights {optimizer.binary_optimizer} at {optimizer.binary_lr:g}' if optimizer.binary_optimizer else ''
+def _describe_split(options):
+    return f', binary weights {options.binary_optimizer} at {options.binary_lr:g}' if options.binary_optimizer else ''
 
 
-def _describe_augmentation(data):
-    parts = [data.augmentation]
-    if data.randaugment:
-        parts.append('{} operations of RandAugment of magnitude {}'.format(*data.randaugment))
-    if data.random_erasing:
-        parts.append(f'random erasing with probability {data.random_erasing:g}')
+def _describe_augmentation(options):
+    parts = [options.augmentation]
+    if options.randaugment:
+        parts.append('{} operations of RandAugment of magnitude {}'.format(*options.randaugment))
+    if options.random_erasing:
+        parts.append(f'random erasing with probability {options.random_erasing:g}')
     return ', '.join(parts)
 
 
@@ -111,16 +111,16 @@ def _describe_bootstrap(bootstrap):
     return '; drawn once with replacement' if bootstrap is True else f'; drawn in each epoch with the weights in {bootstrap}'
 
 
-def _describe_factors(lr_factor, tuning):
-    text = '' if lr_factor == 1 else f', times {lr_factor:g}'
-    if tuning.pretrained_lr_factor == 1:
+def _describe_factors(options):
+    text = '' if options.lr_factor == 1 else f', times {options.lr_factor:g}'
+    if options.pretrained_lr_factor == 1:
         return text
-    return f'{text}; loaded weights at {tuning.pretrained_lr_factor:g} times the rate'
+    return f'{text}; loaded weights at {options.pretrained_lr_factor:g} times the rate'
 
 
-def _describe_bits(network, graph):
+def _describe_bits(options, graph):
     """Return the bits of activations and weights as the layers have marked them: ``--bits 1`` denotes more in low-bit networks."""
-    if network.bits is None and ':' not in network.model:
+    if options.bits is None and ':' not in options.model:
         return 'float network of GluonCV'
     activations, weights = _bits(graph, ACTIVATION), _bits(graph, CONVOLUTION, DENSE)
     return f'activations of {activations}, weights of {weights} bits'
@@ -131,20 +131,20 @@ def _bits(graph, *roles):
     return ' and '.join(map(str, found or [FULL_PRECISION]))
 
 
-def _describe_objective(objective, attention):
+def _describe_objective(options, attention):
     parts = ['cross-entropy with the labels']
-    if objective.label_smoothing:
+    if options.label_smoothing:
         parts.append(f'smoothed by {LABEL_SMOOTHING:g}')
-    if objective.mixup:
-        parts.append(f'of mixtures (mixup-alpha {objective.mixup_alpha:g}, off in the last {objective.mixup_off_epoch} epochs)')
-    if objective.cutmix:
+    if options.mixup:
+        parts.append(f'of mixtures (mixup-alpha {options.mixup_alpha:g}, off in the last {options.mixup_off_epoch} epochs)')
+    if options.cutmix:
         parts.append('of images with a rectangle of another one (cutmix)')
-    if objective.class_weights:
-        weights = objective.class_weight_values
-        parts.append(f'weighted by class ({objective.class_weights}: {min(weights):.3g} to {max(weights):.3g})')
-    if objective.teacher:
+    if options.class_weights:
+        weights = options.class_weight_values
+        parts.append(f'weighted by class ({options.class_weights}: {min(weights):.3g} to {max(weights):.3g})')
+    if options.teacher:
         parts.append(
-            f'and with the answers of {objective.teacher} (temperature {objective.temperature:g}, hard-weight {objective.hard_weight:g})'
+            f'and with the answers of {options.teacher} (temperature {options.temperature:g}, hard-weight {options.hard_weight:g})'
         )
     if attention:
         parts.append(f'and its {attention}')

@@ -11,7 +11,6 @@ one before, is not implemented). At the end the best weights of all members form
 folder itself.
 """
 
-import dataclasses
 import os
 
 import mxnet as mx
@@ -122,7 +121,7 @@ class EnsembleTraining(RunSeries):
         config, source = self._open(0)
         network = self._network_of_all(config, {} if alphas is None else {'alphas': alphas})
         model = model_arguments(network, source.classes)
-        net = self._load(dataclasses.replace(config, network=network), model, source)
+        net = self._load(network, model, source)
         for number, member in enumerate(net.members):
             member.load_parameters(self._weights(number), ctx=self._device, cast_dtype=True)
         accuracy = Accuracy()
@@ -149,9 +148,9 @@ class EnsembleTraining(RunSeries):
         create_network(config, self._zoo.get_model, model_arguments(config, classes=2))
 
     def _network_of_all(self, config, votes):
-        """Return the `NetworkConfig` of the ensemble, for the `RunConfig` of a member."""
-        options = {**self._options['model_options'], **votes}
-        return dataclasses.replace(config.network, model=self._options['model'], model_options=options, ensemble_training=JOINT)
+        """Return the `Options` of the ensemble for those of a member."""
+        model_options = {**self._options['model_options'], **votes}
+        return config.replace(model=self._options['model'], model_options=model_options, ensemble_training=JOINT)
 
     def _boost(self, members):
         """Return the result of `boost` for the first `members` members, which are finished."""
@@ -176,7 +175,7 @@ class EnsembleTraining(RunSeries):
             return correct
         config, source = self._open(number)
         LOG.info('classifying the %d training images by %s', source.train_images, self.folder(number))
-        net = self._load(config, model_arguments(config.network, source.classes), source)
+        net = self._load(config, model_arguments(config, source.classes), source)
         net.load_parameters(weights, ctx=self._device, cast_dtype=True)
         before = [ranks(net(images.as_in_context(self._device)), labels) for images, labels in source.train_in_order()]
         correct = np.concatenate(before) == 0
@@ -195,10 +194,9 @@ class EnsembleTraining(RunSeries):
         return self.exported(number).description().model()['classes']
 
     def _open(self, number):
-        """Return the configuration of a member and its images."""
-        config = self.config(number)
-        data = dataclasses.replace(config.data, bootstrap=True)  # a member's images are not drawn here; its source can read them in order
-        return config, open_source(data, Batching(config.images_per_batch, config.seed))
+        """Return the `Options` of a member and its images."""
+        config = self.config(number).replace(bootstrap=True)  # a member's images are not drawn here; its source can read them in order
+        return config, open_source(Batching(config.images_per_batch, config.seed), **config.pick(open_source))
 
     def _load(self, config, model, source):
         """Return a network in float32 whose weights are to be loaded."""

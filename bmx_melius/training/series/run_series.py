@@ -6,7 +6,6 @@ The folder has ``stages.json`` with the flags of the user, and for each run a su
 import abc
 import json
 import os
-import sys
 
 from ...arguments import flag_of, require
 from ...errors import UserError, last_line
@@ -14,39 +13,40 @@ from ...files.exported import Exported
 from ...files.io import check_folder, read_text, write_json
 from ...reporting import LOG
 from ..network import create_network, model_arguments
-from ..options.flags import PROGRAM, make_parser
-from ..options.parsing import CHANGEABLE, chosen_values, configure, require_named_functions
+from ..options.parsing import CHANGEABLE, complete, merge, require_unchanged, resumed
 from ..saving.stored_checkpoints import read_last, refuse_run
 
 FILE = 'stages.json'
 
 
-def parse_series(arguments, zoo, kinds, program=PROGRAM):
+def read_series(arguments, zoo, kinds):
     """Return the series of runs that the arguments describe, None for a single run.
 
     Parameters
     ----------
-    arguments, zoo, program
-        As in `parse_flags`.
+    arguments, zoo
+        As in `read_options`.
     kinds : sequence of subclasses of RunSeries
 
     Raises
     ------
     UserError
-        As `parse_flags` does, and when the flags do not fit the series.
+        As `read_options` does, and when the flags do not fit the series.
     """
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    parser = make_parser(zoo, program)
-    options = parser.parse_args(arguments)
-    saved = _read(options, zoo, kinds)
-    if options.resume:
-        return _series(vars(chosen_values(parser, saved, arguments)), zoo, kinds) if saved else None
+    values = arguments.values
+    saved = _read(arguments, values['save_dir'], zoo, kinds)
+    if values['resume']:
+        if not saved:
+            return None
+        values = resumed(arguments, saved)
+        require_unchanged(saved, values)
+        return _series(values, zoo, kinds)
     require(
-        options.dry_run or not saved, f'{options.save_dir} holds a run already: continue it with --resume, or choose another --save-dir'
+        values['dry_run'] or not saved, f'{values["save_dir"]} holds a run already: continue it with --resume, or choose another --save-dir'
     )
-    series = _series(vars(options), zoo, kinds)
+    series = _series(values, zoo, kinds)
     if series:
-        series.check(vars(parser.parse_args([])))
+        series.check(arguments.defaults)
     return series
 
 
@@ -55,9 +55,8 @@ def _series(options, zoo, kinds):
     return next((kind(options, zoo) for kind in kinds if kind.accepts(options, zoo)), None)
 
 
-def _read(given, zoo, kinds):
-    """Return the flags of the series in the folder that the `given` flags name, None if there is none with a checkpoint."""
-    folder = given.save_dir
+def _read(arguments, folder, zoo, kinds):
+    """Return the flags of the series in a folder, None if there is none with a checkpoint."""
     path = os.path.join(folder, FILE)
     if not os.path.exists(path):
         return None
@@ -65,8 +64,8 @@ def _read(given, zoo, kinds):
         options = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from error
-    if given.resume and isinstance(options, dict):
-        require_named_functions(options, vars(given))
+    if isinstance(options, dict) and arguments.values['resume']:
+        resumed(arguments, options)
     try:
         series = _series({**options, 'save_dir': folder}, zoo, kinds)
         if series is None:
@@ -88,7 +87,7 @@ class RunSeries(abc.ABC):
     options : dict
         Values of all flags, without defaults that depend on other flags.
     zoo : module
-        As in `parse_flags`.
+        As in `read_options`.
     names : sequence of str
         Names of the runs.
     network : str
@@ -152,7 +151,7 @@ class RunSeries(abc.ABC):
     def run(self, run):
         """Run what is not finished; return the exit status.
 
-        `run` is a function ``(config, decode)`` that trains and exports the run of a `RunConfig` and returns its exit status; `decode` is
+        `run` is a function ``(options, decode)`` that trains and exports the run of `Options` and returns its exit status; `decode` is
         whether a dry run decodes the images. After a status other than 0, the following runs are not started.
         """
         dry_run, count = self._options['dry_run'], len(self._names)
@@ -179,8 +178,8 @@ class RunSeries(abc.ABC):
         return os.path.join(self._folder, f'{number + 1}-{self._names[number]}')
 
     def config(self, number):
-        """Return the `RunConfig` of a new run."""
-        return configure({**self._options, 'resume': False, 'save_dir': self.folder(number), **self.values(number)}, self._zoo)
+        """Return the `Options` of a new run."""
+        return complete({**self._options, 'resume': False, 'save_dir': self.folder(number), **self.values(number)}, self._zoo)
 
     def exported(self, number):
         """Return the exported network of a run, an `Exported`."""
@@ -201,22 +200,21 @@ class RunSeries(abc.ABC):
     def _check_networks(self):
         """Raise `UserError` if the network of a run does not exist, which otherwise only the end of the run before would show."""
         for number, name in enumerate(self._names):
-            config = self.config(number).network
+            config = self.config(number)
             try:
                 create_network(config, self._zoo.get_model, model_arguments(config, classes=2))
             except UserError as error:
                 raise UserError(f'{config.model} has no network for {self.unit} {number + 1} of {self.title}, {name}: {error}') from error
 
     def _configure(self, number):
-        """Return the configuration of a run, which continues from its checkpoint if it has one."""
+        """Return the `Options` of a run, which continues from its checkpoint if it has one."""
         saved = read_last(self.folder(number))
         if not saved:
             return self.config(number)
         changes = {name: self._options[name] for name in CHANGEABLE if self._options[name] is not None}
         own = self.values(number)
         changes.update({name: own[name] for name in self.set_by_folder}, resume=True, save_dir=self.folder(number))
-        values = {**self._options, **saved['options'], **changes}  # `self._options` has flags that checkpoints of earlier versions lack
-        return configure(values, self._zoo)
+        return complete(merge(self._options, saved['options'], changes), self._zoo)
 
     def _save(self):
         check_folder(self._folder)
