@@ -84,7 +84,7 @@ import model_zoo
 from bmx_melius.training.options.parsing import parse_options
 
 (name,) = sys.argv[1:]
-parsed = parse_options(['--preset', name, '--model', 'meliusnet22', '--save-dir', 'new'], model_zoo).optimizer
+parsed = parse_options(['--preset', name, '--model', 'meliusnet22', '--save-dir', 'new'], model_zoo)
 assert parsed.num_epochs == 240 and parsed.lr == 0.002
 chosen = f'values_of_the_paper and {name} or table_of_the_documentation or every_preset_is_checked'
 assert passed(chosen, 'tests/training/test_presets.py') == 3
@@ -100,7 +100,7 @@ def test_a_row_as_in_the_recipe_adds_a_protocol(project):
     project.add_rows('tests/training/test_presets.py', paper)
     table = project.folder / 'docs' / 'training.md'
     assert all(f'`{path}`' in SECTIONS[section] for path in ('tests/training/test_presets.py', 'docs/training.md'))
-    table.write_text(re.sub(r'(\n\| `ttq` .*\n)', lambda last: last.group() + line, table.read_text(), count=1))
+    table.write_text(re.sub(r'(\n\| `photos` .*\n)', lambda last: last.group() + line, table.read_text(), count=1))
     project.run(USE_PROTOCOL, 'long')
 
 

@@ -144,8 +144,9 @@ def read_options(arguments, zoo):
     saved = read_last(values['save_dir'])
     if not saved:
         raise UserError(f'there is no run to resume in {values["save_dir"]}: point --save-dir to one')
-    options = complete(resumed(arguments, saved['options']), zoo)
-    require_unchanged(saved['options'], vars(options), CHANGEABLE | {'num_epochs', 'early_stop'})
+    before = saved_values(saved['options'], arguments, zoo)
+    options = complete(merge(arguments.defaults, before, arguments.given), zoo)
+    require_unchanged(before, vars(options), CHANGEABLE | {'num_epochs', 'early_stop'})
     return options
 
 
@@ -154,21 +155,20 @@ def parse_options(arguments, zoo, program=PROGRAM):
     return read_options(parse_arguments(arguments, zoo, program), zoo)
 
 
-def resumed(arguments, saved):
-    """Return the values of all flags of a training that is resumed: the `saved` ones, a dict, changed by `Arguments`.
+def saved_values(saved, arguments, zoo):
+    """Return the values of the flags with which a training was started, `saved`, a dict, with the name of its network as it is listed now.
 
-    Raises `UserError` if it was started with a network of the user that the command line does not name again: the name
+    Raises `UserError` if it was started with a network of the user that the `Arguments` do not name again: the name
     ``package.module:function`` would be executed, and the folder of the run may be someone else's.
     """
-    values = merge(arguments.defaults, saved, arguments.given)
     for name in ('model', 'teacher'):
         path = saved.get(name)
         if isinstance(path, str) and ':' in path and arguments.given.get(name) != path:
             raise UserError(
-                f'the run in {values["save_dir"]} builds a network by the Python function {path}: give {flag_of(name)} {path} as well, '
-                'if it may be executed'
+                f'the run in {arguments.values["save_dir"]} builds a network by the Python function {path}: give {flag_of(name)} {path} as '
+                'well, if it may be executed'
             )
-    return values
+    return {**saved, 'model': zoo.listed_name(saved['model']) or saved['model']} if saved.get('model') else saved
 
 
 def require_unchanged(saved, chosen, changeable=frozenset(CHANGEABLE)):

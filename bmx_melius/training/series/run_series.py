@@ -13,7 +13,7 @@ from ...files.exported import Exported
 from ...files.io import check_folder, read_text, write_json
 from ...reporting import LOG
 from ..network import create_network, model_arguments
-from ..options.parsing import CHANGEABLE, complete, merge, require_unchanged, resumed
+from ..options.parsing import CHANGEABLE, complete, merge, require_unchanged, saved_values
 from ..saving.stored_checkpoints import read_last, refuse_run
 
 FILE = 'stages.json'
@@ -38,7 +38,7 @@ def read_series(arguments, zoo, kinds):
     if values['resume']:
         if not saved:
             return None
-        values = resumed(arguments, saved)
+        values = merge(arguments.defaults, saved, arguments.given)
         require_unchanged(saved, values)
         return _series(values, zoo, kinds)
     require(
@@ -65,7 +65,7 @@ def _read(arguments, folder, zoo, kinds):
     except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from error
     if isinstance(options, dict) and arguments.values['resume']:
-        resumed(arguments, options)
+        options = saved_values(options, arguments, zoo)
     try:
         series = _series({**options, 'save_dir': folder}, zoo, kinds)
         if series is None:
