@@ -38,10 +38,10 @@ FOLDER = HERE.parent / 'out' / 'demo'
 RUN = FOLDER / 'run'
 PREFIX = RUN / MODEL
 PACKED = FOLDER / 'packed'
-TWIN = FOLDER / 'twin'  # the same architecture without quantization
+FULL_PRECISION = FOLDER / 'full-precision'  # the same architecture without quantization
 
 # Forms of the network that are timed.
-FLOAT, EXPORTED = 'float32 twin, MXNet', 'binary as exported, MXNet'
+FLOAT, EXPORTED = 'full precision, MXNet', 'binary as exported, MXNet'
 IN_MXNET, IN_SESSION = 'packed binary, MXNet', 'packed binary, Session'
 
 
@@ -121,10 +121,10 @@ def show_costs(description, spec):
     """Print OPs and size of the network and of the same network without quantization."""
     shape = (1, *spec.shape)
     binary = bmx_melius.summary(f'{PREFIX}-symbol.json', input_shape=shape)
-    twin = bmx_melius.summary(get_model(**description['model'], bits=32), input_shape=shape)
-    for name, network in ((MODEL, binary), ('in float32', twin)):
+    floating = bmx_melius.summary(get_model(**description['model'], bits=32), input_shape=shape)
+    for name, network in ((MODEL, binary), ('in float32', floating)):
         print(f'{name:<12} {network.ops / 1e6:6.2f} million OPs   {network.size_bytes / 2**20:6.2f} MB')
-    print(f'{"":<12} {twin.ops / binary.ops:6.1f} times fewer      {twin.size_bytes / binary.size_bytes:5.1f} times smaller')
+    print(f'{"":<12} {floating.ops / binary.ops:6.1f} times fewer      {floating.size_bytes / binary.size_bytes:5.1f} times smaller')
 
 
 def logits_as_trained(description, inputs):
@@ -136,9 +136,9 @@ def logits_as_trained(description, inputs):
 
 def time_forms(model, shape):
     """Return the median time of one image in seconds for each form; forms run alternately in separate processes with one thread."""
-    export(get_model(**model, bits=32, norm_kwargs={'momentum': 0.0}), str(TWIN), shape)
+    export(get_model(**model, bits=32, norm_kwargs={'momentum': 0.0}), str(FULL_PRECISION), shape)
     forms = {
-        FLOAT: (mxnet_float, {'prefix': str(TWIN), 'form': 'folded'}),  # the fastest form in MXNet: fused operators
+        FLOAT: (mxnet_float, {'prefix': str(FULL_PRECISION), 'form': 'folded'}),  # the fastest form in MXNet: fused operators
         EXPORTED: (mxnet_float, {'prefix': str(PREFIX), 'form': 'exported'}),
         IN_MXNET: (mxnet_packed, {'prefix': str(PACKED)}),
         IN_SESSION: (session, {'prefix': str(PACKED)}),
@@ -180,7 +180,7 @@ def draw(images, labels, predictions, history, times, path):
 
 
 def draw_times(axes, times):
-    """Draw a bar for the float32 twin and for each way to run the packed network."""
+    """Draw a bar for the full-precision counterpart and for each way to run the packed network."""
     milliseconds = {form: 1e3 * times[form] for form in (FLOAT, IN_MXNET, IN_SESSION)}
     bars = axes.barh(
         [form.replace(', ', '\n') for form in milliseconds], list(milliseconds.values()), color=['gray', 'tab:green', 'tab:green']

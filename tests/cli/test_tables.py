@@ -301,3 +301,33 @@ def test_the_table_of_networks_in_the_readme_has_published_accuracies_our_counts
         assert accuracy == row['top1_percent'] + top_5
         assert (ops, size) == (f'{row["counted"]["ops"] / 1e8:.2f}', f'{row["counted"]["size_bytes"] / 2**20:.1f}')
         assert re.search(rf'^\| {name}\b.* \| {milliseconds} \| [\d.]+ \|$', measured, re.MULTILINE)
+
+
+def test_the_first_table_of_the_readme_has_measured_times_our_counts_and_published_accuracies(printed):
+    rows = {row['counted']['network']: row for table in (1, 4) for row in printed['tables'][table - 1]['rows'] if row['counted']}
+    (section,) = re.findall(
+        r'^### Intel Xeon \(Emerald Rapids\).*?(?=^### )', (ROOT / 'benchmarks' / 'README.md').read_text('utf-8'), re.MULTILINE | re.DOTALL
+    )
+    cells = [cell for line in re.findall(r'^\| (.*) \|$', section, re.MULTILINE) for cell in line.replace('*', '').split(' | ')]
+    measured = {label: figures.split(', ') for label, figures in zip(cells, cells[1:])}
+    int8 = cells[cells.index('the same, int8') + 1].split(', ')  # of ONNX Runtime, whose rows come before those of LiteRT
+    runtime = measured['ONNX Runtime mobilenet 0.5, 0.75, 1.0']
+    expected = [  # network, who runs it, milliseconds
+        ('MeliusNet22', 'bmx-melius, packed', measured['meliusnet22'][0]),
+        ('', 'MXNet, fastest form in floating point', measured['MXNet float, thresholds folded'][0]),
+        ('', 'MXNet, as exported', measured['MXNet float, as exported'][0]),
+        ('', 'Larq Compute Engine, best of its settings', measured['Larq Compute Engine, default, best'][1]),
+        ('MobileNet 0.5', 'MXNet, fused operators', measured['MXNet mobilenet0.5, fused'][1]),
+        ('', 'ONNX Runtime', runtime[0]),
+        ('MobileNet 1.0', 'MXNet, fused operators', measured['MXNet mobilenet1.0, fused'][1]),
+        ('', 'ONNX Runtime', runtime[2]),
+        ('', 'ONNX Runtime, int8', int8[2]),
+    ]
+    text = (ROOT / 'README.md').read_text(encoding='utf-8').partition('## Is a binary network what you need?')[2].partition('\n## ')[0]
+    shown = [[cell.strip() for cell in line.replace('*', '').split('|')[1:-1]] for line in re.findall(r'^\|.*\|$', text, re.MULTILINE)[2:]]
+    assert [tuple(row[:3]) for row in shown] == expected
+    assert {row[0]: (row[3], row[4]) for row in shown if row[0].startswith('MobileNet')} == {
+        name: (f'{row["counted"]["size_bytes"] / 2**20:.1f}', row['top1_percent'])
+        for name, row in (('MobileNet 0.5', rows['mobilenet0.5']), ('MobileNet 1.0', rows['mobilenet1.0']))
+    }
+    assert shown[0][4] == rows['meliusnet22']['top1_percent']

@@ -91,7 +91,11 @@ def test_blocks_of_the_readme_run_one_after_the_other_in_an_empty_folder(tmp_pat
     names, run = run_document('README.md', training_flags=little_training)
     assert {'train', 'predict', 'evaluate', 'summary', 'info', 'convert', 'export-c'} <= set(run)
     assert Path('meliusnet22-symbol.json').exists() and Path('params/meliusnet22-summary.json').exists()
-    assert names['session'](names['images']).shape == (2, 10) and names['logits'].shape == (1, 1000)
+    packed, exported = (f'{Path(f"{name}-0000.params").stat().st_size / 2**20:.1f}' for name in ('meliusnet22-packed', 'meliusnet22'))
+    table = (ROOT / 'README.md').read_text().replace('*', '')
+    assert re.search(rf'\| bmx-melius, packed \| [\d.]+ \| {packed} \|', table)
+    assert re.search(rf'\| MXNet, as exported \| [\d.]+ \| {exported} \|', table)
+    assert names['session'](names['images']).shape == (2, 10)
 
 
 def test_python_and_commands_of_the_guide_to_deployment_run_from_top_to_bottom(trained):
