@@ -65,6 +65,9 @@ fuzz: $(NATIVE) $(VENV)/.ready-fuzz ## fuzz the readers of files for 8 minutes (
 experiments: $(NATIVE) ## run small versions of the paper's studies on handwritten digits (ARGS='--jobs 2' is passed on)
 	$(BIN)/python experiments/run.py all --quick $(ARGS)
 
+operations: $(READY) ## write the C++ header and the tables of the documentation that are made from the table of operations
+	$(BIN)/python -W ignore tools/make_operations.py
+
 docs: $(VENV)/.ready-docs ## build the documentation site in build/site; its links and anchors are checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'documentation: build/site/index.html'

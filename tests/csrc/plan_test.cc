@@ -2,9 +2,11 @@
 //
 //     plan_test [FILE...]
 //
-// Checks the passes on small programs, and the plans of the programs whose words are in FILEs.
+// Checks the passes on small programs, and the plans of the programs whose words are in FILEs. Prints a line for each
+// FILE with the numbers of its convolutions, followed by s in a stem, and by b if an affine operation takes the bias.
 #include <algorithm>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 
 #include "plan_checks.h"
@@ -365,6 +367,22 @@ void scratch_of_a_binary_convolution_holds_a_map_and_what_kernels_read_ahead() {
     }
 }
 
+void print_convolutions(const Planned& p) {
+    for (const bmx::Group& group : p.fusion.groups) {
+        for (size_t k = 0; k < group.operations.size(); k++) {
+            const bmx::Operation& o = p.program.operations()[group.operations[k]];
+            if (o.op != Op::conv) {
+                continue;
+            }
+            const bool is_scaled =
+                k + 1 < group.operations.size() && p.program.operations()[group.operations[k + 1]].op == Op::affine;
+            std::cout << group.operations[k] << (group.kind == StepKind::stem ? "s" : "")
+                      << (is_scaled && o.attributes.has_bias ? "b" : "") << ' ';
+        }
+    }
+    std::cout << std::endl;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -399,6 +417,8 @@ int main(int argc, char** argv) {
         const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
         std::vector<int32_t> words(bytes.size() / sizeof(int32_t));
         std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(words.data()));
-        check_plan(Planned(words));
+        const Planned planned(words);
+        check_plan(planned);
+        print_convolutions(planned);
     }
 }

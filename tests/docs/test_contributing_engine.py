@@ -1,26 +1,30 @@
 """The recipes of CONTRIBUTING.md for the engine: an operation and an instruction set are added as the text says, and used."""
 
-import re
 import shutil
 import subprocess
 
 import pytest
 from support.recipes import BEGIN, COMPILED, COPIED, SECTIONS, Project, code_of, compile_without_optimization, file_of
 
+from bmx_melius.deployment.program.operation_table import OPERATIONS
+
 # --- an operation of the packed format ------------------------------------------------------------------------------------------------
 
-USE_OPERATION = (
+SECTION = 'Adding an operation to the packed format'
+
+USE_OPERATIONS = (
     BEGIN
     + """
-import json
 from mxnet.gluon import nn
 from bmx_melius.files.parameters import read_parameters
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
 
 net = nn.HybridSequential()
-net.add(nn.Conv2D(40, 3), nn.HybridLambda(lambda F, x: F.flip(x, axis=1)), nn.BatchNorm(), bmx.BinaryConv2D(8, 3))
-net.add(nn.Flatten(), nn.Dense(5), nn.HybridLambda(lambda F, x: F.flip(x, axis=1)))
+for name in sys.argv[1:]:
+    net.add(nn.Conv2D(40, 3, padding=1))
+    net.add(nn.HybridLambda(lambda F, x, name=name: F.softsign(x) if name == 'softsign' else F.flip(x, axis=1)))
+net.add(nn.BatchNorm(), bmx.BinaryConv2D(8, 3), nn.Flatten(), nn.Dense(5), nn.HybridLambda(lambda F, x: F.softsign(x)))
 net.initialize(mx.init.Normal(1))
 net.hybridize()
 x = mx.nd.random.normal(shape=(2, 3, 9, 9))
@@ -29,34 +33,53 @@ net.export('net')
 report = bmx.convert('net-symbol.json', 'net-0000.params', 'packed', input_shape=(2, 3, 9, 9), verify=True)
 assert (report.packed_operators, report.binary_layers) == (1, 1) and report.verification, report
 (words,) = (array for name, array in read_parameters('packed-0000.params').items() if name.endswith('_program'))
-assert [operation.name for operation in Program.from_words(words).operations].count('reverse') == 2
+program = Program.from_words(words)
+names = [operation.name for operation in program.operations]
+assert names.count('softsign') == 2 and words[1] == 3, names
 packed = mx.gluon.SymbolBlock.imports('packed-symbol.json', ['data'], 'packed-0000.params')
 np.testing.assert_allclose(packed(x).asnumpy(), y, rtol=1e-4, atol=1e-4)
+assert passed('softsign', 'tests/deployment/program') > 1
+assert passed('up_to_date or estimate_of_the_code', 'tests/deployment/program', 'tests/deployment/export/test_c_export_code.py') == 2
+assert passed('gives_the_results_of_its_program', 'tests/deployment/export/test_onnx.py') > 0
 compiled = not engine.missing()
 if compiled:
     np.testing.assert_allclose(bmx.Session('packed')(x.asnumpy()), y, rtol=1e-4, atol=1e-4)
     tests = 'tests/native/test_engine.py', 'tests/deployment/program/test_validators.py'
     assert passed('equals_the_interpreter or both_validators', *tests) > 2
+    assert passed('random_programs_have_the_bits and 8', 'tests/deployment/export/test_c_export.py') == 1
 print('compiled' if compiled else 'in NumPy')
 """
 )
 
 
+def test_the_recipe_for_an_elementwise_operation_names_at_most_seven_files():
+    assert len({file_of(SECTION, code) for code in blocks()}) <= 7
+
+
+def blocks():
+    """The blocks of code of the recipe, in order."""
+    return code_of(SECTION, r'\w+')
+
+
 def add_operation(project):
-    """Follow the recipe in Python. The number of the operation is the next one."""
-    section = 'Adding an operation to the packed format'
-    row, function, rule = code_of(section)
-    paths = [file_of(section, code) for code in (row, function, rule)]
-    numbers = [int(number) for number in re.findall(r"^    '\w+': Rule\((\d+)", (project.folder / paths[0]).read_text(), re.MULTILINE)]
-    project.add_rows(paths[0], re.sub(r'Rule\(\d+', f'Rule({max(numbers) + 1}', row))
-    project.add_rows(paths[1], function)
-    project.append(paths[2], f'\n\n{rule}')
+    """Follow the recipe. The number of the operation is the next one."""
+    row, function, rule, loop, kernel, method, test = blocks()
+    assert 'OperationType(30, ' in row
+    number = max(row.opcode for row in OPERATIONS.values()) + 1
+    project.add_rows(file_of(SECTION, row), row.replace('OperationType(30, ', f'OperationType({number}, '))
+    project.add_rows(file_of(SECTION, function), function)
+    project.append(file_of(SECTION, rule), f'\n\n{rule}')
+    project.append(file_of(SECTION, kernel), f'\n{kernel}')
+    project.replace('onnx_export.py', r'^    def maximum\(self', method.replace('\\', r'\\') + r'\n\g<0>')
+    project.add_rows(file_of(SECTION, test), test)
+    project.replace('elementwise_loops.h', r'^        case Elementwise::none:\n', loop + r'\g<0>')
 
 
 def test_an_operation_as_in_the_recipe_is_converted_and_run_in_numpy(tmp_path):
-    project = Project(tmp_path, COPIED, unneeded=['csrc', '*.so'])
+    project = Project(tmp_path, COPIED, unneeded=['*.so'])
     add_operation(project)
-    assert 'in NumPy' in project.run(USE_OPERATION)
+    project.make_operations()
+    assert 'in NumPy' in project.run(USE_OPERATIONS, 'softsign')
 
 
 REVERSE_STEP = r"""class ReverseStep : public RowStep {
@@ -73,39 +96,48 @@ REVERSE_STEP = r"""class ReverseStep : public RowStep {
 
 """
 
+REVERSE_RULE = """
 
-def add_operation_to_the_engine(project):
-    """Follow the recipe in C++: row, shape, and a step with its place in the plan, as `expand` has them."""
-    steps = SECTIONS['Adding an operation to the packed format']
-    assert [name for name in ('operations.cc', 'map_steps.h', 'fusion.cc', 'lowering.cc') if f'{name}`' not in steps] == []
-    project.replace('operations.h', r'^enum class Op \{[^}]*', r'\g<0>    reverse,\n')
-    project.replace('operations.cc', r'^    \};\n    return table;', r'        {"reverse", 1, 1, true, false, Rule::real, {}},\n\g<0>')
-    project.replace('operations.cc', r'^        case Op::expand:\n', r'        case Op::reverse:\n\g<0>')
+@rule('reverse')
+def _reverse(builder, node):
+    \"\"\"Convert the reversed order of the channels.\"\"\"
+    if integers(node.attributes['axis']) != (1,):
+        raise UnsupportedError('it reverses another axis than the channels')
+    (source,) = builder.network.sources(node)
+    builder.set(node, builder.add('reverse', [builder.real(source)]))
+"""
+
+
+def add_operation_with_a_step(project):
+    """Add the reversed order of the channels: a row, a definition, a rule, and a step with its case, as `expand` has them."""
+    number = max(row.opcode for row in OPERATIONS.values()) + 2
+    program = 'bmx_melius/deployment/program/'
+    project.add_rows(
+        f'{program}operation_table.py', f"OPERATIONS = {{\n    ...\n    'reverse': OperationType({number}, 'Channels.'),\n}}\n"
+    )
+    project.add_rows(f'{program}reference.py', "_FUNCTIONS = {\n    ...\n    'reverse': lambda x: x[:, ::-1],\n}\n")
+    project.append('bmx_melius/deployment/convert/rules/moves.py', REVERSE_RULE)
     project.replace('map_steps.h', r'^#pragma once\n', r'\g<0>#include <algorithm>\n')
     project.replace('map_steps.h', r'^class ExpandStep ', REVERSE_STEP + r'\g<0>')
-    project.replace('fusion.h', r'^    expand,\n', r'\g<0>    reverse,\n')
-    project.replace(
-        'fusion.cc',
-        r'^            case Op::expand:\n',
-        r'            case Op::reverse:\n                add_single(StepKind::reverse, i, Number::f32);\n                break;\n\g<0>',
-    )
     project.replace(
         'lowering.cc',
-        r'^            case StepKind::expand:\n',
-        r'            case StepKind::reverse:\n'
+        r'^            case Op::expand:\n',
+        r'            case Op::reverse:\n'
         r'                return std::make_unique<ReverseStep>(std::vector<Source>{source(group)}, output(group));\n\g<0>',
     )
+    assert [name for name in ('map_steps.h', 'lowering.cc') if f'{name}`' not in SECTIONS[SECTION]] == []
 
 
 @pytest.mark.long
-def test_an_operation_as_in_the_recipe_is_run_by_the_engine(tmp_path):
+def test_operations_as_in_the_recipe_are_run_by_the_engine(tmp_path):
     if not shutil.which('g++'):
         pytest.skip('there is no g++')
-    project = Project(tmp_path, (*COMPILED, 'pyproject.toml'), unneeded=['*.so'])
+    project = Project(tmp_path, (*COMPILED, 'docs', 'pyproject.toml'), unneeded=['*.so'])
     add_operation(project)
-    add_operation_to_the_engine(project)
+    add_operation_with_a_step(project)
+    project.make_operations()
     compile_without_optimization(project)
-    assert 'compiled' in project.run(USE_OPERATION, BMX_MELIUS_TEST_LONG='')
+    assert 'compiled' in project.run(USE_OPERATIONS, 'softsign', 'reverse', BMX_MELIUS_TEST_LONG='')
 
 
 # --- an instruction set: that of the plain kernels with the processor's instruction for counting bits --------------------------------

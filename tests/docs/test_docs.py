@@ -14,7 +14,6 @@ from support.paths import ROOT
 import bmx_melius
 import model_zoo
 from bmx_melius.__main__ import _COMMANDS
-from bmx_melius.deployment.program.operations import OPERATIONS
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.program.words import VERSION, words_of
 
@@ -121,30 +120,7 @@ def test_figures_are_those_that_the_script_draws(monkeypatch):
 FORMAT = (DOCS / 'internals' / 'packed-format.md').read_text()
 
 
-def test_the_table_of_operations_is_that_of_the_code():
-    rows = [
-        (
-            int(code),
-            name,
-            inputs,
-            kinds,
-            [(name, int(least), int(most)) for name, least, most in re.findall(r'`(\w+)` (-?\d+) to (-?\d+)', attributes)],
-        )
-        for code, name, inputs, kinds, attributes in re.findall(
-            r'^\| (\d+) \| `(\w+)` \| (.*?) \| (.*?) \| (.*?) ?\|$', FORMAT, re.MULTILINE
-        )
-    ]
-    expected = [
-        (
-            rule.opcode,
-            name,
-            str(rule.inputs[0]) if rule.inputs[0] == rule.inputs[1] else f'{rule.inputs[0]} to {rule.inputs[1]}',
-            f'{" or ".join(rule.kinds)}, {rule.result or "the same"}',
-            [(attribute, *limits) for attribute, limits in rule.attributes.items()],
-        )
-        for name, rule in OPERATIONS.items()
-    ]
-    assert rows == expected
+def test_the_page_names_the_latest_version():
     assert f'version {VERSION} of the format' in FORMAT.replace('\n', ' ')
 
 

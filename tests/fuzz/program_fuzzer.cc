@@ -20,7 +20,7 @@ int64_t work_of(const bmx::Program& program) {
         const bmx::Attributes& a = operation.attributes;
         const bmx::Value& source = program.values()[operation.inputs[0]];
         const bmx::Value& result = program.values()[program.value_of(static_cast<int>(i))];
-        const int64_t taps = a.taps() * (a.out_channels ? source.channels / a.groups : 1);
+        const int64_t taps = a.taps() * (operation.convolves() ? source.channels / a.groups : 1);
         work = std::min<int64_t>(work + result.elements() * std::min<int64_t>(taps, INT32_MAX), int64_t(1) << 60);
     }
     return work;

@@ -31,8 +31,8 @@ inline void repair_header(Words& words, bool has_arrays) {
     if (words.size() < bmx::kHeaderWords) {
         return;
     }
-    words[0] = 0x50584d42;
-    words[1] = 2;
+    words[0] = bmx::kMagic;
+    words[1] = bmx::kVersion;
     if (has_arrays) {
         words[2] = static_cast<int32_t>(words.size());
     }
@@ -113,7 +113,7 @@ class ProgramMutator {
             default:
                 std::swap(words[position], words[4 + below(words.size() - 4)]);
         }
-        words.resize(std::max(words.size(), bmx::kHeaderWords));
+        words.resize(std::max<size_t>(words.size(), bmx::kHeaderWords));
     }
 
     struct Record {
@@ -170,25 +170,25 @@ class ProgramMutator {
         }
     }
 
-    const bmx::Rule* rule_of(int32_t code) const {
-        return code >= 1 && static_cast<size_t>(code) <= bmx::rules().size() ? &bmx::rules()[code - 1] : nullptr;
+    const bmx::OperationRow* row_of(int32_t code) const {
+        return code >= 1 && code <= bmx::kOperationCount ? &bmx::kOperations[code - 1] : nullptr;
     }
 
-    int32_t attribute(const bmx::AttributeRule& rule) {
-        const int64_t range = int64_t(rule.most) - rule.least + 1;
+    int32_t attribute(const bmx::AttributeRow& row) {
+        const int64_t range = int64_t(row.high) - row.low + 1;
         const int64_t small = std::min<int64_t>(range, one_in(8) ? range : one_in(4) ? 64 : 5);
-        return static_cast<int32_t>(rule.least + static_cast<int64_t>(below(static_cast<size_t>(small))));
+        return static_cast<int32_t>(row.low + static_cast<int64_t>(below(static_cast<size_t>(small))));
     }
 
     bool change_attribute(Words& words, const Record& record) {
-        const bmx::Rule* rule = rule_of(words[record.begin]);
+        const bmx::OperationRow* row = row_of(words[record.begin]);
         const size_t first =
             record.begin + bmx::kRecordWords + static_cast<size_t>(std::max(0, words[record.begin + 2]));
-        if (!rule || rule->attributes.empty() || first + rule->attributes.size() > record.end) {
+        if (!row || !row->attributes.size() || first + row->attributes.size() > record.end) {
             return false;
         }
-        const size_t which = below(rule->attributes.size());
-        words[first + which] = attribute(rule->attributes[which]);
+        const size_t which = below(row->attributes.size());
+        words[first + which] = attribute(row->attributes.rows[which]);
         resize_arrays(words, record);
         return true;
     }
@@ -197,16 +197,16 @@ class ProgramMutator {
 
     // Appends an operation on the latest values, whose result becomes an output.
     void append(Words& words, const std::vector<Record>& records) {
-        const int32_t code = static_cast<int32_t>(1 + below(bmx::rules().size()));
-        const bmx::Rule& rule = *rule_of(code);
+        const int32_t code = static_cast<int32_t>(1 + below(bmx::kOperationCount));
+        const bmx::OperationRow& row = *row_of(code);
         const size_t values = static_cast<size_t>(words[4]) + records.size();
         const int32_t inputs =
-            static_cast<int32_t>(std::min(rule.most_inputs, rule.least_inputs + static_cast<int>(below(3))));
+            static_cast<int32_t>(std::min(row.max_inputs, row.min_inputs + static_cast<int>(below(3))));
         Words added = {code, 0, inputs};
         for (int32_t i = 0; i < inputs; i++) {
             added.push_back(static_cast<int32_t>(values - 1 - below(std::min<size_t>(values, 4))));
         }
-        for (const bmx::AttributeRule& one : rule.attributes) {
+        for (const bmx::AttributeRow& one : row.attributes) {
             added.push_back(attribute(one));
         }
         added[1] = static_cast<int32_t>(added.size());
@@ -214,13 +214,13 @@ class ProgramMutator {
         words.insert(words.begin() + begin, added.begin(), added.end());
         increment(words[5]);
         resize_arrays(words, {begin, end});
-        if (rule.result != bmx::Rule::bits) {
+        if (row.result != bmx::Result::bits) {
             increment(words[6]);
             words.push_back(static_cast<int32_t>(values));
         }
     }
 
-    // Gives a record as many words of arrays as the reader wants: it names the number when there are others.
+    // Gives a record as many words of arrays as the reader wants.
     void resize_arrays(Words& words, const Record& record) {
         for (int attempt = 0; attempt < 4; attempt++) {
             const int64_t have = words[record.begin + 1];

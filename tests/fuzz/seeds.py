@@ -14,8 +14,9 @@ from support.packed import make_program, write_packed
 from support.random_programs import Maker
 
 from bmx_melius.data.record_format import MAGIC as RECORD_MAGIC
-from bmx_melius.deployment.program.operations import OPERATIONS
+from bmx_melius.deployment.program.operations import BITS_KIND, OPERATIONS, REAL_KIND, Operation, Value, array_shapes
 from bmx_melius.deployment.program.packed_operator import text_of
+from bmx_melius.deployment.program.program import Program
 from bmx_melius.files.exported import description_fields
 from bmx_melius.files.parameters import write_parameters
 from bmx_melius.vision.preprocessing import InputSpec
@@ -39,16 +40,35 @@ def _contents(write, *names):
 
 @functools.lru_cache(maxsize=1)
 def small_programs():
-    """Return random programs that together have every operation, and fixed ones."""
-    found, operations, number = [make_program(channels=3, classes=4)], set(), 0
-    while len(found) < 40 or operations != set(OPERATIONS):
+    """Return a program for each operation, random ones and a fixed one."""
+    found, number = [make_program(channels=3, classes=4), *map(smallest_program, OPERATIONS)], 0
+    while len(found) < 40 + len(OPERATIONS):
         number += 1
-        maker = Maker(random.Random(number), exact=number % 2 == 0)
-        program = maker.program(1 + number % 6)
+        program = Maker(random.Random(number), exact=number % 2 == 0).program(1 + number % 6)
         if program.operations and program.to_words().nbytes <= MOST_BYTES:
             found.append(program)
-            operations |= {operation.name for operation in program.operations}
     return found
+
+
+def smallest_program(name):
+    """Return a program with an operation on values of 2 channels whose attributes are as small as possible."""
+    row, flat = OPERATIONS[name], OPERATIONS[name].shape == 'map'
+    program = Program([Value(REAL_KIND, 2, 1 if flat else 3, 1 if flat else 3, flat)], [], [])
+
+    def add(name, inputs):
+        attributes = {attribute: low for attribute, (low, _) in OPERATIONS[name].attributes.items()}
+        operation = Operation(name, tuple(inputs), attributes)
+        shapes = array_shapes(operation, program.values()[inputs[0]].channels)
+        operation.arrays = {array: np.ones(shape, dtype) for array, (dtype, shape) in shapes.items()}
+        program.operations.append(operation)
+
+    if REAL_KIND not in row.kinds:
+        add('threshold', [0])
+    add(name, [len(program.operations)] * row.inputs[0])
+    if (row.result or row.kinds[0]) == BITS_KIND:
+        add('expand', [len(program.operations)])
+    program.outputs.append(len(program.operations))
+    return program
 
 
 def _words():

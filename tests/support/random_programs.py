@@ -46,10 +46,10 @@ class Maker:
         """Add an operation, unless all of several attempts are invalid."""
         for _ in range(20):
             name = self.random.choice((*OPERATIONS, *('threshold', 'binary_conv', 'add') * self.exact * 3))
-            kinds = OPERATIONS[name].kinds
-            count = 2 if name in ('add', 'maximum') else self.random.randint(1, 4) if name == 'concat' else 1
-            inputs = tuple(self.any_value(kinds) for _ in range(count))
-            if name == 'multiply' and None not in inputs:
+            row = OPERATIONS[name]
+            count = 1 if row.shape == 'broadcast' else self.random.randint(row.inputs[0], min(row.inputs[1], 4))
+            inputs = tuple(self.any_value(row.kinds) for _ in range(count))
+            if row.shape == 'broadcast' and None not in inputs:
                 inputs += (self.factor_of(inputs[0]),)
             if None in inputs:
                 continue
@@ -112,7 +112,7 @@ class Maker:
             elif attribute == 'end':
                 attributes[attribute] = self.random.randint(attributes['begin'] + 1, value.channels)
             else:
-                attributes[attribute] = self.random.randint(least, most)
+                attributes[attribute] = self.random.randint(least, min(most, least + 4))
         if value.flat and 'kernel_h' in attributes:
             plain = {f'{name}_{axis}': 1 for name in ('kernel', 'stride', 'dilation') for axis in 'hw'}
             plain.update(dict.fromkeys(PADDING, 0))
@@ -124,15 +124,8 @@ class Maker:
         name, a, x = operation.name, operation.attributes, self.values[operation.inputs[0]]
         inputs, units = zip(*(self.bounds[number] for number in operation.inputs))
         unit = min(1, *units)
-        if name in ('avg_pool', 'global_avg_pool', 'sigmoid', 'elu', 'gelu', 'normalize') and self.exact:
-            return None
-        if (
-            name == 'threshold'
-            and not self.exact
-            or name in ('sigmoid', 'clip', 'elu', 'gelu', 'normalize')
-            and not self.exact
-            and inputs[0] > ROUNDED
-        ):
+        rounds = OPERATIONS[name].rounds == 'always'
+        if self.exact and rounds or not self.exact and (name == 'threshold' or (rounds or name == 'clip') and inputs[0] > ROUNDED):
             return None
         if 'kernel_h' in a and name.endswith('conv'):
             weights = a['kernel_h'] * a['kernel_w'] * (x.channels // a['groups'])

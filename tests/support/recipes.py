@@ -28,7 +28,7 @@ class Project:
         """Add rows to a table, and what stands before the table in `code` before it in the file."""
         before, table, rows = re.fullmatch(r'((?:.*\n)*?)(\w+) = \{\n    \.\.\.\n((?:.*\n)*)\}\n', code).groups()
         text = (self.folder / path).read_text()
-        found = re.search(rf'^{table}(?:: .*)? = \{{\n(?:.*\n)*?(?=\}})', text, re.MULTILINE)
+        found = re.search(rf'^{table}(?:: .*)? = \{{.*\n(?:.*\n)*?(?=\}})', text, re.MULTILINE)
         (self.folder / path).write_text(text[: found.start()] + before + found.group() + rows + text[found.end() :])
 
     def append(self, path, code):
@@ -40,6 +40,10 @@ class Project:
         """The path of the only file of this name."""
         (path,) = self.folder.rglob(name)
         return path
+
+    def make_operations(self):
+        """Write what is made from the table of operations."""
+        self.run('import make_operations; make_operations.main()', PYTHONPATH=f'{self.folder}{os.pathsep}{self.folder / "tools"}')
 
     def replace(self, name, old, new):
         """Replace the only occurrence of `old`, a regular expression, in the only file of this name."""

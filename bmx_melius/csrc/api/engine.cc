@@ -9,7 +9,6 @@
 
 #include "api/image_work.h"
 #include "program/error.h"
-#include "program/limits.h"
 #include "threads/float_environment.h"
 #include "threads/forking.h"
 #include "threads/thread_count.h"

@@ -28,7 +28,8 @@ class Engine {
 
     const Program& program() const { return program_; }
 
-    // threads: see threads_of_run. Throws Error if the run needs more memory than limits.h allows.
+    // threads: see threads_of_run. Throws Error if the run needs more memory than kMaxMemory or the environment
+    // variable allows.
     void run(const InputSizes& sizes, const float* const* inputs, float* const* outputs, int threads) const;
     std::vector<StepReport> profile(const InputSizes& sizes, const float* const* inputs, float* const* outputs,
                                     int threads) const;

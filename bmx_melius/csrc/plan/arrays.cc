@@ -33,11 +33,11 @@ std::vector<float> Arrays::conv_weights(int i) const {
     const Attributes& a = operation(i).attributes;
     const int64_t count = int64_t(a.out_channels) * (channels_into(i) / a.groups) * a.taps();
     if (!a.half) {
-        return vector(operation(i).first, count);
+        return vector(operation(i).arrays[0], count);
     }
     std::vector<float> numbers(count);
     for (int64_t j = 0; j < count; j++) {
-        numbers[j] = float_of_half(bits(operation(i).first)[j / 2] >> j % 2 * 16 & 0xffff);
+        numbers[j] = float_of_half(bits(operation(i).arrays[0])[j / 2] >> j % 2 * 16 & 0xffff);
     }
     return numbers;
 }
@@ -50,7 +50,7 @@ std::vector<uint32_t> Arrays::repeated_weights(int i) const {
     const int plane = channels_into(i) / a.groups / a.planes, plane_words = ceil_div(plane, 32);
     const int words = ceil_div(plane * a.planes, 32);
     std::vector<uint32_t> weights(size_t(a.out_channels) * a.taps() * words);
-    const uint32_t* from = bits(operation(i).first);
+    const uint32_t* from = bits(operation(i).arrays[0]);
     for (uint32_t* row = weights.data(); row != weights.data() + weights.size(); row += words) {
         for (int bit = 0; bit < plane * a.planes; bit++) {
             const int in_plane = bit % plane;
@@ -69,7 +69,7 @@ MapConstants Arrays::map_constants(int i) const {
     const Attributes& a = operation(i).attributes;
     const int channels = a.by_channel ? channels_into(i) : 1;
     const int64_t pixels = int64_t(a.height) * a.width;
-    const std::vector<float> planes = vector(operation(i).first, channels * pixels);
+    const std::vector<float> planes = vector(operation(i).arrays[0], channels * pixels);
     MapConstants constants = {a.height, a.width, channels, Constants<float>(planes.size())};
     for (int64_t c = 0; c < channels; c++) {
         for (int64_t pixel = 0; pixel < pixels; pixel++) {

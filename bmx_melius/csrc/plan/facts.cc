@@ -1,11 +1,10 @@
 #include "plan/facts.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace bmx {
 namespace {
-
-constexpr double kMostInInt16 = 32766;  // so that 32767 is a threshold that no value reaches
 
 Range range_of(const Program& program, const Operation& operation, const std::vector<Range>& ranges) {
     const Attributes& a = operation.attributes;
@@ -58,9 +57,7 @@ std::vector<bool> find_only_packed(const Program& program) {
 
 }  // namespace
 
-Number Range::number() const {
-    return integers && low >= -kMostInInt16 && high <= kMostInInt16 ? Number::i16 : Number::f32;
-}
+Number Range::number() const { return integers && low >= -kMaxInt16 && high <= kMaxInt16 ? Number::i16 : Number::f32; }
 
 int Facts::only_consumer(int value) const {
     return consumers[value].size() == 1 && !outputs[value] ? consumers[value][0] : -1;
@@ -106,6 +103,11 @@ bool is_renaming(const Program& program, int operation) {
     const Operation& o = program.operations()[operation];
     const Value& x = program.values()[o.inputs[0]];
     return o.op == Op::unflatten || (o.op == Op::flatten && x.height * x.width == 1);
+}
+
+bool is_epilogue(Op op) {
+    return std::find(std::begin(kEpilogueOperations), std::end(kEpilogueOperations), op) !=
+           std::end(kEpilogueOperations);
 }
 
 bool is_depthwise(const Program& program, int operation) {

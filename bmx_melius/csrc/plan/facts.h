@@ -33,6 +33,9 @@ Facts find_facts(const Program& program);
 // Returns whether an operation is a flatten that moves no data, or its inverse.
 bool is_renaming(const Program& program, int operation);
 
+// Returns whether an operation can be part of the step of the convolution before it.
+bool is_epilogue(Op op);
+
 // Returns whether an operation is a convolution in which every channel is a group with one filter.
 bool is_depthwise(const Program& program, int operation);
 

@@ -39,7 +39,7 @@ class FusedOperations {
     // Returns the bias of a convolution.
     After bias_of(int conv) const;
 
-    bool is_after(int i) const { return operation(i).op == Op::affine || operation(i).op == Op::relu; }
+    bool is_after(int i) const { return is_epilogue(operation(i).op); }
 
     // Adds operation `i`, for which `is_after` is true, to those before it.
     void append(int i, After& after) const;

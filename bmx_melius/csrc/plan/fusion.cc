@@ -5,8 +5,6 @@
 namespace bmx {
 namespace {
 
-constexpr int kMostStemLayers = 16;  // layers are evaluated recursively, which limits their number by the stack
-
 class Fuser {
   public:
     Fuser(const Program& program, const Facts& facts, const Views& views)
@@ -103,17 +101,7 @@ class Fuser {
             case Op::shuffle:
                 fuse_chain(i);
                 break;
-            case Op::prelu:
-            case Op::elu:
-            case Op::gelu:
-            case Op::clip:
-            case Op::sigmoid:
-            case Op::abs:
-            case Op::multiply:
-            case Op::maximum:
             case Op::channel_mean:
-            case Op::scale_map:
-            case Op::shift_map:
                 fuse_elementwise(i);
                 break;
             case Op::binary_conv:
@@ -121,43 +109,23 @@ class Fuser {
                 break;
             case Op::threshold:
                 if (facts_.packed_by[value_of(i)] < 0) {
-                    add_single(StepKind::threshold, i, Number::i16);
+                    add_single(i);
                 }
                 break;
-            case Op::avg_pool:
-                add_single(StepKind::average_pool, i, Number::f32);
-                break;
-            case Op::global_max_pool:
-                add_single(StepKind::global_max, i, Number::f32);
-                break;
-            case Op::normalize:
-                add_single(StepKind::normalize, i, Number::f32);
-                break;
-            case Op::upsample:
-                add_single(StepKind::upsample, i, Number::f32);
-                break;
-            case Op::add:
-                if (facts_.ranges[value_of(i)].number() == Number::i16) {
-                    add_single(StepKind::add, i, Number::i16);
-                } else {
+            default:
+                // Sums of small integers are computed as such.
+                if (row_of(operation(i).op).form != ElementwiseForm::none && number_of(i) == Number::f32) {
                     fuse_elementwise(i);
+                } else {
+                    add_single(i);
                 }
-                break;
-            case Op::expand:
-                add_single(StepKind::expand, i, Number::i16);
-                break;
-            case Op::flatten:
-                add_single(StepKind::flatten, i, facts_.ranges[value_of(i)].number());
-                break;
-            case Op::concat:
-            case Op::slice:
-            case Op::unflatten:
-                break;  // views
         }
     }
 
-    void add_single(StepKind kind, int i, Number number) {
-        Group group = {kind, {i}, {}, value_of(i), number};
+    Number number_of(int i) const { return facts_.ranges[value_of(i)].number(); }
+
+    void add_single(int i) {
+        Group group = {StepKind::single, {i}, {}, value_of(i), number_of(i)};
         for (int input : operation(i).inputs) {
             group.reads.push_back(read(input));
         }
@@ -169,7 +137,7 @@ class Fuser {
             read(input);
         }
         const Reading scattered = {value_of(i), viewed_parts(program_, views_, i)};
-        add({StepKind::copy, {i}, {scattered}, value_of(i), facts_.ranges[value_of(i)].number()});
+        add({StepKind::copy, {i}, {scattered}, value_of(i), number_of(i)});
     }
 
     // --- stem
@@ -185,7 +153,7 @@ class Fuser {
         std::vector<int> operations;
         int next = i;
         for (int layers = 0; next >= 0; layers++) {
-            const bool goes_on = layers < kMostStemLayers && patterns_.is_for_stem(next);
+            const bool goes_on = layers < kMaxStemLayers && patterns_.is_for_stem(next);
             if (!goes_on || (layers > 0 && is_faster_in_pixels(next))) {
                 break;
             }
@@ -225,8 +193,8 @@ class Fuser {
             operations.push_back(i);
             patterns_.take_after(operations);
         } else if (operations.empty()) {
-            kind = StepKind::shuffle;
-            number = facts_.ranges[value_of(i)].number();
+            kind = StepKind::single;  // a shuffle
+            number = number_of(i);
             operations.push_back(i);
         }
         const int result = value_of(operations.back());
@@ -275,7 +243,7 @@ class Fuser {
 
     void fuse_binary_conv(int i) {
         const int bits = operation(i).inputs[0], threshold = facts_.packed_by[bits];
-        Group group = {StepKind::binary_conv, {}, {}, value_of(i), facts_.ranges[value_of(i)].number()};
+        Group group = {StepKind::binary_conv, {}, {}, value_of(i), number_of(i)};
         group.reads.push_back(read_packed(threshold < 0 ? bits : operation(threshold).inputs[0]));
         if (threshold >= 0) {
             group.operations.push_back(threshold);

@@ -9,20 +9,12 @@ namespace bmx {
 
 enum class StepKind {
     input,
-    input_pack,  // an input of which only packed bits are needed
-    stem,        // (conv [affine] [relu])+ [max_pool] on a program input
-    conv,        // [affine, max_pool, relu] [shuffle] conv [affine] [relu], elementwise operations
-    pool,        // one or more of affine, max_pool, relu
-    mean,        // [affine, relu] global_avg_pool
-    average_pool,
-    global_max,
-    normalize,
-    upsample,
-    shuffle,
-    flatten,
-    add,
-    threshold,
-    expand,
+    input_pack,   // an input of which only packed bits are needed
+    stem,         // (conv [affine] [relu])+ [max_pool] on a program input
+    conv,         // [affine, max_pool, relu] [shuffle] conv [affine] [relu], elementwise operations
+    pool,         // one or more of affine, max_pool, relu
+    mean,         // [affine, relu] global_avg_pool
+    single,       // one operation that no other kind computes
     copy,         // copies a view to a map
     elementwise,  // one or more elementwise operations, [channel_mean]
     binary_conv,  // [threshold] binary_conv ([add] or elementwise operations)

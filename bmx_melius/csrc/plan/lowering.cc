@@ -2,6 +2,7 @@
 
 #include "plan/arrays.h"
 #include "plan/fused_operations.h"
+#include "program/error.h"
 #include "steps/binary_step.h"
 #include "steps/conv_step.h"
 #include "steps/depthwise_step.h"
@@ -71,32 +72,8 @@ class Lowering {
             case StepKind::mean:
                 return std::make_unique<GlobalPoolStep>(
                     kernels_.floats, source(group), std::move(fused_.before_of(group).normalization), output(group));
-            case StepKind::average_pool:
-                return std::make_unique<AveragePoolStep>(source(group), operation(group.operations[0]).attributes,
-                                                         group.result, output(group));
-            case StepKind::global_max:
-                return std::make_unique<GlobalMaxStep>(source(group), output(group));
-            case StepKind::normalize: {
-                const Operation& normalize = operation(group.operations[0]);
-                return std::make_unique<NormalizeStep>(source(group), normalize.attributes,
-                                                       arrays_.vector(normalize.first, 1)[0], output(group));
-            }
-            case StepKind::upsample:
-                return std::make_unique<UpsampleStep>(source(group), operation(group.operations[0]).attributes,
-                                                      group.result, output(group));
-            case StepKind::shuffle:
-                return std::make_unique<ShuffleStep>(source(group), operation(group.operations[0]).attributes.groups,
-                                                     output(group));
-            case StepKind::flatten:
-                return std::make_unique<FlattenStep>(source(group), output(group));
-            case StepKind::add:
-                return std::make_unique<AddStep>(std::vector<Source>{source(group, 0), source(group, 1)},
-                                                 output(group));
-            case StepKind::threshold:
-                return threshold(group);
-            case StepKind::expand:
-                return std::make_unique<ExpandStep>(source(group), operation(group.operations[0]).attributes.low,
-                                                    output(group));
+            case StepKind::single:
+                return single(group);
             case StepKind::elementwise:
                 return elementwise(group);
             case StepKind::copy:
@@ -111,10 +88,37 @@ class Lowering {
         return std::make_unique<OutputStep>(kernels_.floats, source(group), outputs_++);
     }
 
-    Made threshold(const Group& group) const {
-        Thresholds thresholds = fused_.thresholds_of(group.operations[0]);
-        return std::make_unique<ThresholdStep>(source(group), std::move(thresholds.values), std::move(thresholds.flips),
-                                               output(group));
+    // Returns the step of an operation that has its own.
+    Made single(const Group& group) const {
+        const int i = group.operations[0];
+        const Attributes& a = operation(i).attributes;
+        switch (operation(i).op) {
+            case Op::threshold: {
+                Thresholds thresholds = fused_.thresholds_of(i);
+                return std::make_unique<ThresholdStep>(source(group), std::move(thresholds.values),
+                                                       std::move(thresholds.flips), output(group));
+            }
+            case Op::expand:
+                return std::make_unique<ExpandStep>(source(group), a.low, output(group));
+            case Op::add:
+                return std::make_unique<AddStep>(std::vector<Source>{source(group, 0), source(group, 1)},
+                                                 output(group));
+            case Op::avg_pool:
+                return std::make_unique<AveragePoolStep>(source(group), a, group.result, output(group));
+            case Op::global_max_pool:
+                return std::make_unique<GlobalMaxStep>(source(group), output(group));
+            case Op::normalize:
+                return std::make_unique<NormalizeStep>(source(group), a, arrays_.vector(operation(i).arrays[0], 1)[0],
+                                                       output(group));
+            case Op::upsample:
+                return std::make_unique<UpsampleStep>(source(group), a, group.result, output(group));
+            case Op::shuffle:
+                return std::make_unique<ShuffleStep>(source(group), a.groups, output(group));
+            case Op::flatten:
+                return std::make_unique<FlattenStep>(source(group), output(group));
+            default:
+                throw Error(std::string(name_of(operation(i).op)) + " has no step in plan/lowering.cc");
+        }
     }
 
     // --- elementwise operations
@@ -127,7 +131,7 @@ class Lowering {
         for (size_t k = first; k < first + group.elementwise; k++) {
             const int i = group.operations[k];
             ElementwiseStage stage = fused_.stage_of(i);
-            if (stage.what == ElementwiseStage::with_value) {
+            if (stage.row.form == ElementwiseForm::values) {
                 stage.operand = source(group, static_cast<int>(read++));
             }
             stages.push_back(std::move(stage));
@@ -233,7 +237,7 @@ class Lowering {
             spec.kernels = kernels_.binary_narrow;
         }
         const std::vector<uint32_t> repeated = arrays_.repeated_weights(i);
-        spec.weights = repeated.empty() ? arrays_.bits(operation(i).first) : repeated.data();
+        spec.weights = repeated.empty() ? arrays_.bits(operation(i).arrays[0]) : repeated.data();
         spec.input = operation(i).inputs[0];
         spec.channels = channels_into(i);
         spec.result = group.result;

@@ -3,28 +3,21 @@
 namespace bmx {
 namespace {
 
-constexpr int kMostStemInputs = 16;      // channels per group up to which planar kernels are faster
 constexpr size_t kMostElementwise = 32;  // operations of a chain; those of a long one are looked at many times
 
 }  // namespace
 
 bool FusionPatterns::is_for_stem(int i) const {
     const Value& x = program_.values()[operation(i).inputs[0]];
-    return operation(i).op == Op::conv && !x.flat && x.channels / operation(i).attributes.groups <= kMostStemInputs;
+    return operation(i).op == Op::conv && !x.flat && x.channels / operation(i).attributes.groups <= kMaxStemInputs;
 }
 
 void FusionPatterns::take_after(std::vector<int>& operations) const {
-    bool affine = false, relu = false;
-    while (!relu) {
+    for (const Op op : kEpilogueOperations) {
         const int next = facts_.only_consumer(value_of(operations.back()));
-        if (next >= 0 && operation(next).op == Op::relu) {
-            relu = true;
-        } else if (next >= 0 && operation(next).op == Op::affine && !affine) {
-            affine = true;
-        } else {
-            return;
+        if (next >= 0 && operation(next).op == op) {
+            operations.push_back(next);
         }
-        operations.push_back(next);
     }
 }
 
@@ -52,28 +45,13 @@ bool FusionPatterns::is_pointwise(int i) const {
 
 bool FusionPatterns::is_elementwise(int i, int x) const {
     const Operation& o = operation(i);
-    switch (o.op) {
-        case Op::affine:
-        case Op::relu:
-        case Op::prelu:
-        case Op::elu:
-        case Op::gelu:
-        case Op::clip:
-        case Op::sigmoid:
-        case Op::abs:
-        case Op::scale_map:
-        case Op::shift_map:
-            return true;
-        case Op::add:
-            return facts_.ranges[value_of(i)].number() == Number::f32 && is_computed(other_operand(o, x));
-        case Op::maximum:
-            return is_computed(other_operand(o, x));
-        case Op::multiply:
-            return (o.inputs[0] == x || program_.values()[x] == program_.values()[o.inputs[0]]) &&
-                   is_computed(other_operand(o, x));
-        default:
-            return false;
+    const ElementwiseForm form = row_of(o.op).form;
+    if (form != ElementwiseForm::values) {
+        return form != ElementwiseForm::none;
     }
+    return facts_.ranges[value_of(i)].number() == Number::f32 &&
+           (o.inputs[0] == x || program_.values()[x] == program_.values()[o.inputs[0]]) &&
+           is_computed(other_operand(o, x));
 }
 
 bool FusionPatterns::is_computed(int value) const {
@@ -96,7 +74,7 @@ std::vector<int> FusionPatterns::elementwise_from(int i, int x) const {
 
 bool FusionPatterns::is_worth_a_step(const std::vector<int>& chain, bool after_convolution) const {
     for (int i : chain) {
-        if (operation(i).op != Op::affine && operation(i).op != Op::relu) {
+        if (!is_epilogue(operation(i).op)) {
             return true;
         }
     }

@@ -1,10 +1,11 @@
-// Operations of a program: inputs, attributes and results, as in deployment/program/operations.py, which documents
-// their semantics.
+// Values and operations of a program. The rows of operation_table.h say which operations exist.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "program/operation_table.h"
 
 namespace bmx {
 
@@ -25,53 +26,7 @@ struct Value {
 
 std::string to_string(const Value& value);
 
-enum class Op {  // values are the opcodes of the format
-    conv = 1,
-    binary_conv,
-    threshold,
-    affine,
-    relu,
-    max_pool,
-    avg_pool,
-    global_avg_pool,
-    add,
-    concat,
-    slice,
-    shuffle,
-    flatten,
-    expand,
-    prelu,
-    clip,
-    sigmoid,
-    abs,
-    multiply,
-    channel_mean,
-    scale_map,
-    shift_map,
-    unflatten,
-    elu,
-    gelu,
-    upsample,
-    global_max_pool,
-    normalize,
-    maximum,
-};
-
-// Attributes of an operation. Those that it does not have are neutral.
-struct Attributes {
-    int out_channels = 0;
-    int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
-    int pad_top = 0, pad_left = 0, pad_bottom = 0, pad_right = 0;
-    int groups = 1;
-    int has_bias = 0, half = 0;
-    int pad_value = 0, offset = 0, planes = 1;
-    int ceil = 0, count_pad = 0;
-    int begin = 0, end = 0;
-    int low = 0;
-    int by_channel = 0, height = 1, width = 1;
-    int scale_h = 1, scale_w = 1, repeat = 0;
-    int by_position = 0;
-
+struct Attributes : AttributeValues {
     int extent_h() const { return dilation_h * (kernel_h - 1) + 1; }
     int extent_w() const { return dilation_w * (kernel_w - 1) + 1; }
     int taps() const { return kernel_h * kernel_w; }
@@ -83,30 +38,21 @@ struct Operation {
     std::vector<int> inputs;
     Attributes attributes;
     // Offsets of the elements of its arrays in the words, in the order of the file; 0 if it has none.
-    size_t first = 0, second = 0;
+    size_t arrays[kMaxArrays] = {};
+
+    bool convolves() const { return row_of(op).shape == ShapeRule::convolution_shape; }
 };
 
-// --- the table of operations ---------------------------------------------------------------------
+// Where a program is not valid: a word, a part of an operation, or both. Both readers begin their messages with it.
+struct Place {
+    int64_t word = -1, operation = -1;
+    const char* name = nullptr;  // of the operation
 
-struct AttributeRule {
-    const char* name;
-    int Attributes::* member;
-    int least, most;
+    std::string text(const std::string& field) const;
 };
 
-struct Rule {
-    const char* name;
-    int least_inputs, most_inputs;
-    bool takes_real, takes_bits;
-    enum { real, bits, same } result;
-    std::vector<AttributeRule> attributes;  // in the order of the file
-};
-
-// Rules by opcode, starting with opcode 1.
-const std::vector<Rule>& rules();
-
-inline const Rule& rule_of(Op op) { return rules()[static_cast<size_t>(op) - 1]; }
-inline const char* name_of(Op op) { return rule_of(op).name; }
+// Throws Error with the place, the field, and the number that is there.
+[[noreturn]] void refuse(const Place& place, const std::string& field, int64_t number);
 
 // Returns the value that operation `number` computes from earlier ones. Throws Error with its name if it does not
 // accept them.

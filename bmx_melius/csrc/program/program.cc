@@ -3,28 +3,23 @@
 #include <tuple>
 
 #include "program/error.h"
-#include "program/limits.h"
 #include "program/reader.h"
 
 namespace bmx {
 
-// The limits of programs (limits.h) bound products that need more than 32 bits. Those of WebAssembly are lower.
+// The limits of programs (deployment/program/limits.py) bound products that need more than 32 bits. Those of
+// WebAssembly are lower.
 #ifndef __wasm32__
 static_assert(sizeof(size_t) >= 8, "the engine requires a 64-bit processor; packed networks run on NumPy");
 #endif
 
 namespace {
 
-constexpr int32_t kMagic = 0x50584d42;  // 'BMXP'
-constexpr int32_t kVersion = 2;
-
-std::string str(int64_t number) { return std::to_string(number); }
-
 void check_input(size_t number, const Value& value) {
     bool possible = 1 <= value.channels && value.channels <= kMaxChannels && 1 <= value.height &&
                     value.height <= kMaxSize && 1 <= value.width && value.width <= kMaxSize;
     if (!possible || value.elements() >= kMaxElements) {
-        throw Error("input " + std::to_string(number) + ": size " + to_string(value) + " is not possible");
+        throw Error("input " + std::to_string(number) + ", size: " + to_string(value) + " is not possible");
     }
 }
 
@@ -52,40 +47,40 @@ uint32_t checksum(const int32_t* words, size_t count) {
 
 void check_length(const int32_t* words, int64_t length) {
     if (words[2] != length) {
-        throw Error("the header says " + str(words[2]) + " words, there are " + str(length) + ": the file is damaged");
+        throw Error("word 2, length: " + std::to_string(words[2]) + " words, there are " + std::to_string(length) +
+                    ": the file is damaged");
     }
 }
 
 // Checks the header, except for the length of a structure.
 void check_header(const int32_t* words, size_t count, bool has_arrays) {
     if (count < kHeaderWords) {
-        throw Error("a program has at least " + std::to_string(kHeaderWords) + " words, not " + std::to_string(count) +
-                    ": the file is cut short");
+        throw Error("header: " + std::to_string(count) + " words: the file is cut short");
     }
     if (words[0] != kMagic) {
-        throw Error("no packed program: the magic word is missing");
+        throw Error("word 0, magic: not a packed program");
     }
-    if (words[1] != kVersion) {
-        throw Error("format version " + str(words[1]) + "; this release reads version " + str(kVersion) +
-                    ": convert the network again");
+    if (words[1] < kFirstVersion || words[1] > kVersion) {
+        throw Error("word 1, version: format version " + std::to_string(words[1]) + "; this release reads version " +
+                    std::to_string(kVersion) + ": convert the network again");
     }
     if (has_arrays) {
         check_length(words, static_cast<int64_t>(count));
     }
     if (static_cast<uint32_t>(words[3]) != checksum(words + 4, count - 4)) {
-        throw Error("the checksum does not match: the file is damaged");
+        throw Error("word 3, checksum: the file is damaged");
     }
-    if (words[7] != 0) {
-        throw Error("word 7 is not 0");
-    }
-    const auto check_count = [](int32_t number, const char* what, int32_t most) {
-        if (number > most) {
-            throw Error(str(number) + " " + what + "; at most " + str(most) + " are possible");
+    const auto check_most = [&](int word, const char* field, int32_t most) {
+        if (words[word] > most) {
+            refuse({word}, field, words[word]);
         }
     };
-    check_count(words[4], "inputs", kMaxInputs);
-    check_count(words[5], "operations", kMaxOperations);
-    check_count(words[6], "outputs", kMaxOutputs);
+    if (words[7] != 0) {
+        refuse({7}, "zero", words[7]);
+    }
+    check_most(4, "inputs", kMaxInputs);
+    check_most(5, "operations", kMaxOperations);
+    check_most(6, "outputs", kMaxOutputs);
 }
 
 }  // namespace
@@ -93,26 +88,27 @@ void check_header(const int32_t* words, size_t count, bool has_arrays) {
 Program::Program(const int32_t* words, size_t count, bool has_arrays) {
     check_header(words, count, has_arrays);
     Reader reader(words, count, has_arrays);
-    for (int32_t i = reader.count(words[4], kInputWords, "inputs"); i > 0; i--) {
+    for (int32_t i = reader.count(4, kInputWords, "inputs"); i > 0; i--) {
         inputs_.push_back(reader.input());
     }
     for (size_t i = 0; i < inputs_.size(); i++) {
         check_input(i, inputs_[i]);
     }
     values_ = inputs_;
-    int32_t operations = reader.count(words[5], kRecordWords + 1, "operations");
+    int32_t operations = reader.count(5, kRecordWords + 1, "operations");
     for (int32_t i = 0; i < operations; i++) {
         operations_.push_back(reader.operation(i, values_));
     }
-    outputs_ = reader.sources(reader.count(words[6], 1, "outputs"), values_.size(), "the list of outputs", "an output");
+    outputs_ = reader.sources(reader.count(6, 1, "outputs"), values_.size(), "outputs");
     if (reader.left() != 0) {
-        throw Error(std::to_string(reader.left()) + " words follow the last output");
+        throw Error("word " + std::to_string(count - reader.left()) + ": " + std::to_string(reader.left()) +
+                    " words follow the last output");
     }
     length_ = reader.length();
     check_length(words, length_);
     for (int output : outputs_) {
         if (values_[output].kind == Kind::bits) {
-            throw Error("output value " + str(output) + " holds bits");
+            throw Error("output value " + std::to_string(output) + ": it holds bits");
         }
     }
 }
@@ -126,14 +122,16 @@ std::vector<Value> Program::infer(const std::vector<std::pair<int64_t, int64_t>>
         check_input(i, values[i]);
     }
     for (size_t i = 0; i < operations_.size(); i++) {
-        Value value = result_of(i, operations_[i], values);
-        int64_t channels = values_[value_of(static_cast<int>(i))].channels;
-        if (value.channels != channels) {  // only possible for flatten
-            throw Error("operation " + std::to_string(i) + ": flatten makes " + str(value.channels) +
-                        " channels of this input; the network was converted with " + str(channels) +
-                        ": give inputs of the size at conversion");
+        try {
+            values.push_back(result_of(i, operations_[i], values));
+            // Channels that are others than at conversion are only possible for flatten.
+            const int64_t channels = values_[values.size() - 1].channels;
+            if (values.back().channels != channels) {
+                refuse({-1, static_cast<int64_t>(i), name_of(operations_[i].op)}, "channels", values.back().channels);
+            }
+        } catch (const Error& error) {
+            throw Error(std::string(error.what()) + ": give inputs of the size at conversion");
         }
-        values.push_back(value);
     }
     return values;
 }

@@ -40,19 +40,22 @@ void combine_with(const FloatKernels& kernels, const Memory& memory, const Sourc
 
 void ElementwiseChain::apply(const Memory& memory, const Pixels& p) const {
     for (const ElementwiseStage& stage : stages_) {
-        switch (stage.what) {
-            case ElementwiseStage::transform: {
+        switch (stage.row.form) {
+            case ElementwiseForm::none:
+                break;
+            case ElementwiseForm::channels: {
                 const auto from = [&](const Constants<float>& numbers) {
                     return numbers.size() ? numbers.data() + p.channel : nullptr;
                 };
-                kernels_->transform({stage.kind, p.x, p.x_pixel, p.pixels, p.channels, from(stage.a), from(stage.b)});
+                kernels_->transform(
+                    {stage.row.elementwise, p.x, p.x_pixel, p.pixels, p.channels, from(stage.a), from(stage.b)});
                 break;
             }
-            case ElementwiseStage::with_value:
-                combine_with(*kernels_, memory, stage.operand, stage.combination, p);
+            case ElementwiseForm::values:
+                combine_with(*kernels_, memory, stage.operand, stage.row.combination, p);
                 break;
-            case ElementwiseStage::with_constants:
-                combine_with_constants(*kernels_, stage.constants, stage.combination, p);
+            case ElementwiseForm::positions:
+                combine_with_constants(*kernels_, stage.constants, stage.row.combination, p);
                 break;
         }
     }

@@ -14,12 +14,10 @@ struct MapConstants {
 
 // One operation of a chain. The value that it changes is x.
 struct ElementwiseStage {
-    enum { transform, with_value, with_constants } what;
-    Elementwise kind = Elementwise::relu;         // for transform, with constants for each channel
-    Constants<float> a, b;                        //
-    Combination combination = Combination::copy;  // for the others
-    Source operand = {-1, {}};                    // of the size of x, or 1 along some axes
-    MapConstants constants = {1, 1, 1, {}};
+    OperationRow row;                        // of an elementwise operation
+    Constants<float> a, b;                   // for the form channels
+    Source operand = {-1, {}};               // for the form values: of the size of x, or 1 along some axes
+    MapConstants constants = {1, 1, 1, {}};  // for the form positions
 };
 
 // Pixels of a row and a range of their channels.
@@ -47,7 +45,7 @@ class ElementwiseChain {
     std::vector<ElementwiseStage> stages_;
 };
 
-// x = y, x + y, x y or the larger of both for a value y.
+// Combines x with a value.
 void combine_with(const FloatKernels& kernels, const Memory& memory, const Source& source, Combination combination,
                   const Pixels& pixels);
 

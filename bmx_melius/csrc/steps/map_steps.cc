@@ -139,9 +139,7 @@ void AveragePoolStep::run(const Memory& memory, const Team& team, int) const {
     }
 }
 
-namespace {
-constexpr int kSummedPixels = 64;  // summed in float32; these sums are added in float64
-}
+namespace {}
 
 GlobalPoolStep::GlobalPoolStep(const FloatKernels* kernels, Source source, Normalization normalization, Slab output)
     : kernels_(kernels),

@@ -1,7 +1,7 @@
 """A program as calls of the kernels: moves of values, and operations on single elements."""
 
 from ...arithmetic import ceil_div
-from ..program.operations import BITS_KIND
+from ..program.operation_table import BITS_KIND, OPERATIONS
 from .calls import Calls, Pointer
 from .facts import Facts
 from .kernel_sources import TYPES
@@ -164,46 +164,32 @@ class Elementwise(Moves):
         pieces = self.changed(number, value, 'bmx_abs_value', result=None)
         return [with_range(piece, range and (0, max(map(abs, range)))) for piece, range in zip(pieces, ranges)]
 
-    def prelu(self, number, operation, _):
-        return self.changed(number, operation.inputs[0], 'bmx_prelu_value', (('slope', operation.arrays['slope']),))
-
-    def elu(self, number, operation, _):
-        return self.changed(number, operation.inputs[0], 'bmx_elu_value', (('slope', operation.arrays['slope']),))
-
-    def clip(self, number, operation, _):
-        arrays = operation.arrays
-        return self.changed(number, operation.inputs[0], 'bmx_clip_value', (('low', arrays['low']), ('high', arrays['high'])))
-
-    def sigmoid(self, number, operation, _):
-        return self.changed(number, operation.inputs[0], 'bmx_sigmoid_value')
-
-    def gelu(self, number, operation, _):
-        return self.changed(number, operation.inputs[0], 'bmx_gelu_value')
+    def elementwise(self, number, operation, _):
+        """Call the kernel of an operation on elements and constants of their channels."""
+        constants = tuple((name, operation.arrays[name]) for name in OPERATIONS[operation.name].arrays)
+        return self.changed(number, operation.inputs[0], f'bmx_{operation.name}_value', constants)
 
     def add(self, number, operation, shape):
-        def total(x, y):
-            return None if None in (x, y) else (x[0] + y[0], x[1] + y[1])
-
-        return self.combined(number, operation, shape, 'bmx_add_value_result', total)
+        return self.combined(number, operation, shape, lambda x, y: (x[0] + y[0], x[1] + y[1]))
 
     def maximum(self, number, operation, shape):
-        def largest(x, y):
-            return None if None in (x, y) else (max(x[0], y[0]), max(x[1], y[1]))
+        return self.combined(number, operation, shape, lambda x, y: (max(x[0], y[0]), max(x[1], y[1])))
 
-        return self.combined(number, operation, shape, 'bmx_maximum_value_result', largest)
+    def combined(self, number, operation, shape, range_of=lambda x, y: None):
+        """Call the kernel of an operation on the elements of two values of equal shape, in place of one of them if possible.
 
-    def combined(self, number, operation, shape, template, range_of):
-        """Combine two values of equal shape, in place of one of them if possible."""
+        `range_of` returns the range of the result for those of the operands; None for floats.
+        """
         left, right = (self.pieces(value) for value in operation.inputs)
         results = []
         for x, y in aligned(left, right):
-            range = range_of(x.range, y.range)
+            range = None if None in (x.range, y.range) else range_of(x.range, y.range)
             kind = 'i16' if fits_int16(range) else 'f32'
             if not self._can_hold(number, x, kind, left + right):
                 x, y = y, x
             base = x if self._can_hold(number, x, kind, left + right) else self.copy(x, kind, shape)
             span = self.span(shape, y.channels, y.stride, base.stride)
-            self.to.call(template, span, y, base, value=y.kind, result=kind)
+            self.to.call(f'bmx_{operation.name}_value_result', span, y, base, value=y.kind, result=kind)
             results.append(with_range(base, range))
         return results
 

@@ -1,9 +1,6 @@
 """Properties of a program that decide how it is written in C: who reads a value last, and in which order the engine adds."""
 
-from ..program.operations import REAL_KIND
-
-_MOST_PLANAR_INPUTS = 16  # kMostStemInputs and kMostStemLayers of csrc/plan/fusion.cc
-_MOST_PLANAR_LAYERS = 16
+from ..program.operation_table import EPILOGUE, MAX_STEM_INPUTS, MAX_STEM_LAYERS, REAL_KIND
 
 
 class Facts:
@@ -95,28 +92,26 @@ class Facts:
     def _is_for_stem(self, number):
         operation = self.program.operations[number]
         x = self.values[operation.inputs[0]]
-        return operation.name == 'conv' and not x.flat and x.channels // operation.attributes['groups'] <= _MOST_PLANAR_INPUTS
+        return operation.name == 'conv' and not x.flat and x.channels // operation.attributes['groups'] <= MAX_STEM_INPUTS
 
     def _stem_from(self, number):
         layers = {number}
         while True:
             number = self._after_epilogue(number)
-            if number is None or len(layers) == _MOST_PLANAR_LAYERS or not self._is_for_stem(number) or self._is_pointwise(number):
+            if number is None or len(layers) == MAX_STEM_LAYERS or not self._is_for_stem(number) or self._is_faster_in_pixels(number):
                 return layers
             layers.add(number)
 
     def _after_epilogue(self, number):
-        """Return the only operation after a convolution and the affine operation and ReLU that follow it."""
-        seen = set()
-        while True:
-            number = self.only_consumer(self.first + number)
-            name = None if number is None else self.program.operations[number].name
-            if 'relu' in seen or name in seen or name not in ('affine', 'relu'):
-                return number
-            seen.add(name)
+        """Return the only operation after a convolution and what it computes in its step; None if there are none or several."""
+        for name in EPILOGUE:
+            follower = self.follower(number, name)
+            number = number if follower is None else follower
+        return self.only_consumer(self.first + number)
 
-    def _is_pointwise(self, number):
+    def _is_faster_in_pixels(self, number):
+        """Return whether a convolution has a window of one position, or is depthwise."""
         attributes = self.program.operations[number].attributes
         channels = self.values[self.program.operations[number].inputs[0]].channels
-        depthwise = attributes['groups'] == channels == attributes['out_channels']
+        depthwise = channels > 1 and attributes['groups'] == channels == attributes['out_channels']
         return depthwise or attributes['kernel_h'] * attributes['kernel_w'] == 1

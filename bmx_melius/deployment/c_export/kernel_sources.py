@@ -1,7 +1,8 @@
 """The kernels in C, ``kernels/*.c``, and the choice and order of those that a network needs.
 
 Each function or type of a file is a block between empty lines at the first column. A function whose name contains ``_value``, ``_result``
-or ``_weight`` is a template: it is written once for each combination of types with which it is called.
+or ``_weight`` is a template: it is written once for each combination of types with which it is called. A line before a function that says
+how many bytes of code it has is not copied.
 """
 
 import functools
@@ -24,23 +25,33 @@ _OPAQUE = """\
 #endif"""
 _DEFINED = re.compile(r'^(?:static [^\n(]*?|\} )\b(bmx_\w+)(?=\(|;)', re.MULTILINE)
 _USED = re.compile(r'\bbmx_\w+')
+_BYTES = re.compile(r'^// code: (\d+) bytes\n', re.MULTILINE)
 
 
 @functools.lru_cache(maxsize=None)
 def _blocks():
-    """Return the blocks of all files, in order: name -> text."""
+    """Return the blocks of all files, in order: name -> (text, bytes of code or None)."""
     blocks = {}
     for name in FILES:
         for block in re.split(r'\n\n(?=\S)', (FOLDER / f'{name}.c').read_text(encoding='utf-8')):
             defined = _DEFINED.search(block)
             if defined:
-                blocks[defined[1]] = block.strip('\n')
+                size = _BYTES.search(block)
+                blocks[defined[1]] = _BYTES.sub('', block).strip('\n'), size and int(size[1])
     return blocks
 
 
 def names():
     """Return the names of all functions and types."""
     return list(_blocks())
+
+
+def function_bytes(name):
+    """Return the bytes of a function that GCC 12.2 makes for a Cortex-M3 with -Os, of a template with the types that need most.
+
+    `make test-mcu` compares their total with that of a network. 0 for types.
+    """
+    return _blocks()[name][1] or 0
 
 
 def instance(template, kinds):
@@ -79,7 +90,7 @@ class Kernels:
         name = instance(template, kinds)
         if name in self._texts:
             return
-        text = _blocks()[template]
+        text, _ = _blocks()[template]
         for word, kind in kinds.items():
             text = re.sub(rf'_{word}(?=[_(])', f'_{kind}', re.sub(rf'\b{word}_t\b', TYPES[kind], text))
         self._texts[name], self.templates[name] = text, template

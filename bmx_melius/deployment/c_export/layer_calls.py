@@ -8,12 +8,11 @@ import numpy as np
 
 from ...arithmetic import ceil_div
 from ...errors import UserError
-from ..program.operations import OPERATIONS
+from ..program.operation_table import OPERATIONS, SUMMED_PIXELS
 from ..program.words import pack_bits
 from .element_calls import Elementwise
+from .kernel_sources import names
 from .values import Piece, fits_int16, with_range
-
-_LONG_MEAN = 64  # pixels summed in single precision (kSummedPixels of csrc/steps/map_steps.cc)
 
 
 class Lowering(Elementwise):
@@ -37,7 +36,7 @@ class Lowering(Elementwise):
             self.to.operation = self.facts.first + number
             shape = self.shapes[self.facts.first + number]
             done = self._done.get(number)
-            self.values.append(getattr(self, operation.name)(number, operation, shape) if done is None else done)
+            self.values.append(lowering_of(operation.name)(self, number, operation, shape) if done is None else done)
         for number, value in enumerate(outputs):
             self.to.operation = value
             self.output(value, 'output' if len(outputs) == 1 else f'output{number}')
@@ -241,7 +240,7 @@ class Lowering(Elementwise):
         (value,) = operation.inputs
         x, first = self.shapes[value], 0
         result = self.new('f32', shape.channels, shape)
-        template = 'bmx_mean_value' if self.pixels(x) <= _LONG_MEAN else 'bmx_long_mean_value'
+        template = 'bmx_mean_value' if self.pixels(x) <= SUMMED_PIXELS else 'bmx_long_mean_value'
         for piece in self.pieces(value):
             to = result.part(first, first + piece.channels)
             self.to.call(template, self.span(x, piece.channels, piece.stride, 0), piece, to, value=piece.kind)
@@ -268,7 +267,17 @@ class Lowering(Elementwise):
         return results
 
 
-UNSUPPORTED = tuple(name for name in OPERATIONS if not hasattr(Lowering, name))
+def lowering_of(name):
+    """Return the method that writes an operation: that of its name, or that of its kind if there is a kernel of its name; else None."""
+    row, method = OPERATIONS[name], getattr(Lowering, name, None)
+    if method is None and row.elementwise == 'channels' and f'bmx_{name}_value' in names():
+        return Lowering.elementwise
+    if method is None and row.shape == 'equal' and row.elementwise and f'bmx_{name}_value_result' in names():
+        return Lowering.combined
+    return method
+
+
+UNSUPPORTED = tuple(name for name in OPERATIONS if lowering_of(name) is None)
 
 
 def check_operations(program):

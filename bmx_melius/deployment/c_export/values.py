@@ -6,8 +6,9 @@ The channels of a real value are pieces: ranges of channels of buffers. So conca
 import dataclasses
 from typing import Optional, Tuple
 
+from ..program.operation_table import MAX_INT16
+
 SIZES = {'float': 4, 'int16_t': 2, 'uint32_t': 4}
-_MOST_IN_INT16 = 32766  # so that 32767 is a threshold that no value reaches
 
 
 @dataclasses.dataclass(eq=False)
@@ -79,7 +80,7 @@ class Bits:
 
 def fits_int16(range):
     """Return whether values of a range, or None for floats, are stored as 16-bit integers."""
-    return range is not None and range[0] >= -_MOST_IN_INT16 and range[1] <= _MOST_IN_INT16
+    return range is not None and range[0] >= -MAX_INT16 and range[1] <= MAX_INT16
 
 
 def with_range(piece, range):

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from ..program.operations import BITS_KIND, ELEMENTWISE, OPERATIONS, REAL_KIND, Operation, Value, result_of
+from ..program.operations import BITS_KIND, OPERATIONS, REAL_KIND, Operation, Value, result_of
 from ..program.program import Program
 from .traced_network import Entry
 
@@ -304,7 +304,7 @@ class Builder:
             attributes = {**attributes, **{side: attributes[side] - size for side, size in dropped.items()}}
             if min(attributes[side] for side in dropped) < 0:
                 return None
-        elif operation.name in ELEMENTWISE:
+        elif OPERATIONS[operation.name].is_local:
             inputs = [reduced(number) for number in inputs]
             if None in inputs:
                 return None

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 from ...errors import UserError
-from ..program.operations import BITS_KIND
+from ..program.operation_table import BITS_KIND, OPERATIONS
 from ..program.program import Program
 from ..program.reference import apply
 from ..runtime import engine
@@ -22,10 +22,7 @@ HALF_TOLERANCE = 5e-3  # float16 has 11 significant bits
 
 _RESTARTS = ('threshold', 'conv', 'normalize')  # operations of the engine's program that read MXNet's values unless theirs are exact
 _EXACT = ('threshold', 'binary_conv', 'expand')  # their results are bits or integers
-_PRESERVING = (  # their results are exact if their inputs are
-    *('concat', 'slice', 'shuffle', 'flatten', 'unflatten', 'upsample'),
-    *('add', 'abs', 'relu', 'clip', 'maximum', 'max_pool', 'global_max_pool'),
-)
+_PRESERVING = tuple(name for name, row in OPERATIONS.items() if row.rounds == 'never')  # their results are exact if their inputs are
 
 
 class VerificationError(UserError):

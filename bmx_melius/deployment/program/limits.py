@@ -2,7 +2,7 @@
 
 Programs may come from untrusted sources. These limits are checked while a program is read, before memory of the requested size is
 allocated, and keep the time and the memory of loading within a few thousand times the size of the program, plus some megabytes. They are
-far above the needs of networks. ``csrc/program/limits.h`` defines the same limits.
+far above the needs of networks. ``make operations`` writes them for C++.
 """
 
 import os
@@ -30,6 +30,8 @@ FILTER_BLOCK = 64  # filters that kernels compute at a time, to which prepared w
 # Limits of a run.
 MEMORY_VARIABLE = 'BMX_MELIUS_MEMORY_LIMIT'
 MAX_MEMORY = 1 << 32  # bytes, the default of the environment variable
+
+NARROW = {'MAX_ELEMENTS': 1 << 24, 'MAX_MEMORY': 1 << 30}  # of the engine in WebAssembly, whose addresses have 32 bits
 
 
 def memory_limit():

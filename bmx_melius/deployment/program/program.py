@@ -44,10 +44,11 @@ import dataclasses
 import numpy as np
 
 from .limits import MAX_CHANNELS, MAX_ELEMENTS, MAX_SIZE
-from .operations import OPERATIONS, REAL_KIND, ProgramError, array_shapes
+from .operation_table import FIRST_VERSION, OPERATIONS, REAL_KIND
+from .operations import ProgramError, array_shapes
 from .reader import Reader, check_length, named_result, read_header
 from .stored_arrays import ArrayWriter
-from .words import INPUT_WORDS, MAGIC, RECORD_WORDS, VERSION, checksum_of, words_of
+from .words import INPUT_WORDS, MAGIC, RECORD_WORDS, checksum_of, words_of
 
 
 @dataclasses.dataclass
@@ -81,12 +82,12 @@ class Program:
             values.append(named_result(number, operation, values))
             if converted is not None and values[-1].channels != converted[len(values) - 1].channels:  # flatten's depend on the size
                 raise ProgramError(
-                    f'operation {number}: {operation.name} makes {values[-1].channels} channels of this input; the network was converted'
-                    f' with {converted[len(values) - 1].channels}: give inputs of the size at conversion'
+                    f'operation {number} ({operation.name}), channels: it makes {values[-1].channels} of this input; the network was'
+                    f' converted with {converted[len(values) - 1].channels}: give inputs of the size at conversion'
                 )
         for number in self.outputs:
             if values[number].kind != REAL_KIND:
-                raise ProgramError(f'output value {number} holds bits')
+                raise ProgramError(f'output value {number}: it holds bits')
         return values
 
     def to_words(self):
@@ -135,17 +136,18 @@ class Program:
         """Yield for each operation the words of its record before its arrays, and a list of `stored_arrays.Written`."""
         values, writer = self.values(), ArrayWriter()
         for operation in self.operations:
-            rule = OPERATIONS[operation.name]
-            body = [*operation.inputs, *(operation.attributes[name] for name in rule.attributes)]
+            row = OPERATIONS[operation.name]
+            body = [*operation.inputs, *(operation.attributes[name] for name in row.attributes)]
             shapes = array_shapes(operation, values[operation.inputs[0]].channels)
             arrays = [writer.write(operation, name, *shape) for name, shape in shapes.items()]
             length = RECORD_WORDS + len(body) + sum(1 + (0 if array.number else array.words) for array in arrays)
-            yield [rule.opcode, length, len(operation.inputs), *body], arrays
+            yield [row.opcode, length, len(operation.inputs), *body], arrays
 
     def _with_header(self, body, omitted=0):
         """Return the header and the body of a program, or of a structure, from which `omitted` words were left out."""
         rest = np.concatenate([words_of([len(self.inputs), len(self.operations), len(self.outputs), 0]), body])
-        return np.concatenate([words_of([MAGIC, VERSION, len(rest) + 4 + omitted, checksum_of(rest)]), rest])
+        version = max([FIRST_VERSION, *(OPERATIONS[operation.name].since for operation in self.operations)])
+        return np.concatenate([words_of([MAGIC, version, len(rest) + 4 + omitted, checksum_of(rest)]), rest])
 
     @classmethod
     def from_words(cls, words):
@@ -171,23 +173,23 @@ class Program:
     def _read(cls, words, has_arrays, decodes=True):
         """Return the program and its `Reader`."""
         words = np.asarray(words)
-        inputs, operations, outputs = read_header(words, has_arrays)
+        read_header(words, has_arrays)
         reader = Reader(words, has_arrays, decodes)
-        program = cls([reader.input() for _ in range(reader.count(inputs, INPUT_WORDS, 'inputs'))], [], [])
+        program = cls([reader.input() for _ in range(reader.count(4, INPUT_WORDS, 'inputs'))], [], [])
         values = program.values()
-        for number in range(reader.count(operations, RECORD_WORDS + 1, 'operations')):
+        for number in range(reader.count(5, RECORD_WORDS + 1, 'operations')):
             program.operations.append(reader.operation(number, values))
-        program.outputs += reader.sources(reader.count(outputs, 1, 'outputs'), len(values), 'the list of outputs', 'an output')
+        program.outputs += reader.sources(reader.count(6, 1, 'outputs'), len(values), 'outputs')
         if reader.left:
-            raise ProgramError(f'{reader.left} words follow the last output')
+            raise ProgramError(f'word {reader.position}: {reader.left} words follow the last output')
         check_length(words, reader.position + reader.omitted)
         for number in program.outputs:
             if values[number].kind != REAL_KIND:
-                raise ProgramError(f'output value {number} holds bits')
+                raise ProgramError(f'output value {number}: it holds bits')
         return program, reader
 
 
 def _check_input(number, value):
     possible = 1 <= value.channels <= MAX_CHANNELS and 1 <= value.height <= MAX_SIZE and 1 <= value.width <= MAX_SIZE
     if not possible or value.channels * value.height * value.width >= MAX_ELEMENTS:
-        raise ProgramError(f'input {number}: size {value} is not possible')
+        raise ProgramError(f'input {number}, size: {value} is not possible')

@@ -1,4 +1,8 @@
-"""Reading and validation of the words of a program or a structure, whose format `bmx_melius.deployment.program.program` defines."""
+"""Reading and validation of the words of a program or a structure, whose format `bmx_melius.deployment.program.program` defines.
+
+A message begins with the place: a word, an operation with its name, and the field. The reader in C++ (``csrc/program/reader.h``) makes the
+same checks in the same order and names the same place.
+"""
 
 import dataclasses
 
@@ -13,12 +17,12 @@ from .limits import (
     MAX_OPERATIONS,
     MAX_OUTPUTS,
 )
-from .operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
+from .operation_table import FIRST_VERSION, OPERATIONS, REAL_KIND
+from .operations import Operation, ProgramError, Value, array_shapes, result_of
 from .stored_arrays import ArrayReader, repeated_by_planes
 from .words import HEADER_WORDS, INPUT_WORDS, MAGIC, RECORD_WORDS, VERSION, WORD, checksum_of, word_count
 
-_COMPARED = ('threshold', 'low', 'high')  # arrays that must not contain NaN
-_NAMES = {rule.opcode: name for name, rule in OPERATIONS.items()}
+_NAMES = {row.opcode: name for name, row in OPERATIONS.items()}
 
 
 def named_result(number, operation, values):
@@ -26,55 +30,54 @@ def named_result(number, operation, values):
     try:
         return result_of(operation, [values[source] for source in operation.inputs])
     except ProgramError as error:
-        raise ProgramError(f'operation {number}: {error}') from error
+        raise ProgramError(f'{Place(number, operation.name)}: {error}') from error
 
 
 def check_length(words, length):
     """Raise `ProgramError` unless the header has this number of words."""
     if words[2] != length:
-        raise ProgramError(f'the header says {words[2]} words, there are {length}: the file is damaged')
+        raise ProgramError(f'word 2, length: the header says {words[2]} words, there are {length}: the file is damaged')
 
 
 def read_header(words, has_arrays):
-    """Validate the header, except for the length of a structure; return the numbers of inputs, operations and outputs."""
+    """Validate the header, except for the length of a structure."""
     if words.dtype != WORD or words.ndim != 1:
         raise ProgramError(f'a program is a vector of int32, not {words.dtype} of shape {words.shape}')
     if len(words) < HEADER_WORDS:
-        raise ProgramError(f'a program has at least {HEADER_WORDS} words, not {len(words)}: the file is cut short')
+        raise ProgramError(f'header: a program has at least {HEADER_WORDS} words, not {len(words)}: the file is cut short')
     magic, version, _, checksum, inputs, operations, outputs, zero = words[:HEADER_WORDS].tolist()
     if magic != MAGIC:
-        raise ProgramError('no packed program: the magic word is missing')
-    if version != VERSION:
-        raise ProgramError(f'format version {version}; this release reads version {VERSION}: convert the network again')
+        raise ProgramError('word 0, magic: not a packed program')
+    if not FIRST_VERSION <= version <= VERSION:
+        raise ProgramError(f'word 1, version: format version {version}; this release reads version {VERSION}: convert the network again')
     if has_arrays:
         check_length(words, len(words))
     if checksum != checksum_of(words[4:]):
-        raise ProgramError('the checksum does not match: the file is damaged')
+        raise ProgramError('word 3, checksum: it does not match: the file is damaged')
     if zero != 0:
-        raise ProgramError('word 7 is not 0')
-    for number, what, most in (
-        (inputs, 'inputs', MAX_INPUTS),
-        (operations, 'operations', MAX_OPERATIONS),
-        (outputs, 'outputs', MAX_OUTPUTS),
+        raise ProgramError(f'word 7, zero: it is {zero}')
+    for word, number, what, most in (
+        (4, inputs, 'inputs', MAX_INPUTS),
+        (5, operations, 'operations', MAX_OPERATIONS),
+        (6, outputs, 'outputs', MAX_OUTPUTS),
     ):
         if number > most:
-            raise ProgramError(f'{number} {what}; at most {most} are possible')
-    return inputs, operations, outputs
+            raise ProgramError(f'word {word}, {what}: there are {number}; at most {most} are possible')
 
 
 @dataclasses.dataclass
-class _Place:
+class Place:
     """An operation, or a part of it, for messages."""
 
     number: int
     name: str = ''
-    what: str = ''
+    field: str = ''
 
     def __str__(self):
-        return (f'{self.what} of ' if self.what else '') + f'operation {self.number}' + (f' ({self.name})' if self.name else '')
+        return f'operation {self.number}' + (f' ({self.name})' if self.name else '') + (f', {self.field}' if self.field else '')
 
-    def of(self, what):
-        return _Place(self.number, self.name, what)
+    def of(self, field):
+        return Place(self.number, self.name, field)
 
 
 class _Totals:
@@ -86,18 +89,18 @@ class _Totals:
     def add(self, place, operation, channels):
         attributes = operation.attributes
         self.operands += len(operation.inputs)
-        if operation.name in ('conv', 'binary_conv'):
+        if OPERATIONS[operation.name].shape == 'convolution':
             groups = attributes['groups']
             filters = -(-(attributes['out_channels'] // groups) // FILTER_BLOCK) * FILTER_BLOCK
             self.groups += groups
             self.weights += filters * channels * attributes['kernel_h'] * attributes['kernel_w']
         for total, what, most in (
-            (self.operands, 'inputs of operations', MAX_ALL_OPERANDS),
-            (self.groups, 'groups of convolutions', MAX_ALL_GROUPS),
-            (self.weights, 'weights of convolutions', MAX_ALL_WEIGHTS),
+            (self.operands, 'all inputs', MAX_ALL_OPERANDS),
+            (self.groups, 'all groups', MAX_ALL_GROUPS),
+            (self.weights, 'all weights', MAX_ALL_WEIGHTS),
         ):
             if total > most:
-                raise ProgramError(f'{place}: {total} {what} so far; at most {most} are possible')
+                raise ProgramError(f'{place.of(what)}: {total} so far; at most {most} are possible')
 
 
 class Reader:
@@ -118,72 +121,75 @@ class Reader:
         borders = [0, *(border for span in self.spans for border in span), len(self.words)]
         return list(zip(borders[::2], borders[1::2]))
 
-    def take(self, count, what):
+    def take(self, count, place):
         if not 0 <= count <= self.left:
-            raise ProgramError(f'word {self.position}: {what} needs {count} words, {self.left} are left')
+            raise ProgramError(f'word {self.position}, {place}: {count} words are needed, {self.left} are left')
         self.position += count
         return self.words[self.position - count : self.position]
 
-    def count(self, number, least_words, what):
-        """Return `number`, if it is at least 1 and that many items of at least `least_words` words can follow."""
+    def count(self, word, least_words, what):
+        """Return a number of the header, if it is at least 1 and that many items of at least `least_words` words can follow."""
+        number = int(self.words[word])
         if not 1 <= number <= self.left // least_words:
-            raise ProgramError(f'the header says {number} {what}; {self.left} words are left')
+            raise ProgramError(f'word {word}, {what}: there are {number}; {self.left} words are left')
         return number
 
-    def sources(self, count, existing, list_name, name):
+    def sources(self, count, existing, place):
         """Read `count` numbers of values, each less than `existing`."""
-        numbers = self.take(count, list_name).tolist()
+        numbers = self.take(count, place).tolist()
         if min(numbers) < 0 or max(numbers) >= existing:
             index = next(index for index, number in enumerate(numbers) if not 0 <= number < existing)
-            raise ProgramError(f'word {self.position - count + index}: {name} is value {numbers[index]}, of {existing} so far')
+            raise ProgramError(f'word {self.position - count + index}, {place}: value {numbers[index]}, of {existing} so far')
         return numbers
 
     def input(self):
         start = self.position
-        rank, channels, height, width = self.take(INPUT_WORDS, 'an input').tolist()
+        rank, channels, height, width = self.take(INPUT_WORDS, 'inputs').tolist()
         if rank not in (2, 4):
-            raise ProgramError(f'word {start}: an input of rank {rank}; 2 and 4 exist')
+            raise ProgramError(f'word {start}, rank: an input of rank {rank}; 2 and 4 exist')
         if rank == 2 and (height, width) != (1, 1):
-            raise ProgramError(f'word {start}: an input of rank 2 has height and width 1')
+            raise ProgramError(f'word {start}, size: an input of rank 2 has height and width 1')
         return Value(REAL_KIND, channels, height, width, rank == 2)
 
     def operation(self, number, values):
         """Read an operation and append its result to `values`."""
         start, omitted = self.position, self.omitted
-        opcode, length, inputs = self.take(RECORD_WORDS, _Place(number, what='the head')).tolist()
+        opcode, length, inputs = self.take(RECORD_WORDS, Place(number, field='head')).tolist()
         if opcode not in _NAMES:
-            raise ProgramError(f'word {start}: operation {number} has the unknown code {opcode}')
+            raise ProgramError(f'word {start}, {Place(number, field="opcode")}: {opcode} is unknown')
         name = _NAMES[opcode]
-        rule, place = OPERATIONS[name], _Place(number, name)
-        if not rule.inputs[0] <= inputs <= rule.inputs[1]:
-            raise ProgramError(f'word {start}: {place} has {inputs} inputs; {rule.inputs[0]} to {rule.inputs[1]} are possible')
-        sources = self.sources(inputs, len(values), place.of('the list of inputs'), place.of('an input'))
-        operation = Operation(name, tuple(sources), self._attributes(rule, place))
+        row, place = OPERATIONS[name], Place(number, name)
+        least, most = row.inputs
+        if not least <= inputs <= most:
+            raise ProgramError(f'word {start + 2}, {place.of("inputs")}: there are {inputs}; {least} to {most} are possible')
+        sources = self.sources(inputs, len(values), place.of('inputs'))
+        operation = Operation(name, tuple(sources), self._attributes(row, place))
         result = named_result(number, operation, values)  # before sizes are computed from it
         channels = values[sources[0]].channels
         self.totals.add(place, operation, channels)
         self._arrays(operation, array_shapes(operation, channels), place)
         words = self.position - start + self.omitted - omitted
         if words != length:
-            raise ProgramError(f'word {start}: {place} takes {words} words, its record says {length}')
+            raise ProgramError(f'word {start + 1}, {place.of("length")}: it has {words} words, its record says {length}')
         values.append(result)
         return operation
 
     def _arrays(self, operation, arrays, place):
         for array, (dtype, shape) in arrays.items():
             what = place.of(array)
-            number = self.take(1, place.of(f'the number of {array}')).tolist()[0]
+            word = self.position
+            number = self.take(1, what).tolist()[0]
             if number:
-                elements = self.stored.again(number, dtype, shape, what)
+                elements = self.stored.again(number, dtype, shape, what, word)
             else:
                 elements = self.stored.first(self._elements(dtype, shape, what), dtype, shape, what)
             self.stored.repeat(repeated_by_planes(operation, word_count(dtype, shape)), what)
             operation.array_numbers[array] = number
             if self.decodes:
                 operation.arrays[array] = elements
-        for array in _COMPARED:
-            if array in operation.arrays and np.isnan(operation.arrays[array]).any():
-                raise ProgramError(f'{place} has a {array} that is not a number')
+        for array, facts in OPERATIONS[operation.name].arrays.items():
+            if facts.ordered and array in operation.arrays and np.isnan(operation.arrays[array]).any():
+                raise ProgramError(f'{place.of(array)}: it contains NaN')
 
     def _elements(self, dtype, shape, what):
         """Take the words of an array; return None if they are not decoded, as in a structure, which omits them."""
@@ -194,10 +200,10 @@ class Reader:
         self.omitted += word_count(dtype, shape)
         return None
 
-    def _attributes(self, rule, place):
+    def _attributes(self, row, place):
         start = self.position
-        numbers = self.take(len(rule.attributes), place.of('the list of attributes')).tolist()
-        for index, (number, (name, (least, most))) in enumerate(zip(numbers, rule.attributes.items())):
+        numbers = self.take(len(row.attributes), place.of('attributes')).tolist()
+        for index, (number, (name, (least, most))) in enumerate(zip(numbers, row.attributes.items())):
             if not least <= number <= most:
-                raise ProgramError(f'word {start + index}: {place} has {name} {number}; {least} to {most} exist')
-        return dict(zip(rule.attributes, numbers))
+                raise ProgramError(f'word {start + index}, {place.of(name)}: {number}; {least} to {most} exist')
+        return dict(zip(row.attributes, numbers))

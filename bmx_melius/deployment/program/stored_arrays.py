@@ -91,12 +91,12 @@ class ArrayReader:
         self._arrays.append(array)
         return array
 
-    def again(self, number, dtype, shape, what):
-        """Return array `number` in the given shape, or None if it has no elements. Raises `ProgramError` if it has another layout."""
+    def again(self, number, dtype, shape, what, word):
+        """Return array `number`, read at `word`, in the given shape, or None. Raises `ProgramError` if it has another layout."""
         if not 1 <= number <= len(self._layouts):
-            raise ProgramError(f'{what} is stored array {number}, of {len(self._layouts)} so far')
+            raise ProgramError(f'word {word}, {what}: stored array {number}, of {len(self._layouts)} so far')
         if self._layouts[number - 1] != _layout(dtype, shape):
-            raise ProgramError(f'{what} is stored array {number}, which has another type or size')
+            raise ProgramError(f'word {word}, {what}: stored array {number}, which has another type or size')
         self.repeat(word_count(dtype, shape), what)
         array = self._arrays[number - 1]
         return None if array is None else array.reshape(shape)

@@ -5,10 +5,11 @@ import zlib
 import numpy as np
 
 from ...arithmetic import ceil_div
+from .operation_table import OPERATIONS
 from .operations import HALF, ProgramError
 
 MAGIC = int.from_bytes(b'BMXP', 'little')
-VERSION = 2
+VERSION = max(row.since for row in OPERATIONS.values())  # the latest one
 HEADER_WORDS = 8
 INPUT_WORDS = 4
 RECORD_WORDS = 3  # opcode, length, number of inputs
@@ -52,14 +53,14 @@ def decode(words, dtype, shape, what):
         packed = words.view(BITS).reshape(*shape[:-1], -1)
         tail = shape[-1] % 32
         if tail and (packed[..., -1] >> tail).any():
-            raise ProgramError(f'{what} has bits set beyond its last element')
+            raise ProgramError(f'{what}: bits are set beyond its last element')
         return unpack_bits(packed, shape[-1])
     count = 1
     for size in shape:
         count *= size
     elements = words.view(dtype)
     if dtype == HALF and elements[count:].view(np.uint16).any():
-        raise ProgramError(f'{what} is not padded with 0')
+        raise ProgramError(f'{what}: it is not padded with 0')
     return elements[:count].reshape(shape)
 
 

@@ -254,14 +254,16 @@ class Runner:
         shapes = tuple(array.shape for array in inputs)
         known, sizes, output_shapes = self._last  # read once, because another thread may replace it
         if shapes != known:
-            sizes, output_shapes = _sizes(inputs), self._output_shapes(_sizes(inputs))
+            sizes = _sizes(inputs)
+            output_shapes = self._output_shapes(sizes, shapes)
             self._last = shapes, sizes, output_shapes
         return sizes, inputs, [np.empty(shape, np.float32) for shape in output_shapes]
 
-    def _output_shapes(self, sizes):
+    def _output_shapes(self, sizes, input_shapes):
         number = len(self.program.outputs)
         shapes, ranks = (ctypes.c_int64 * (4 * number))(), (ctypes.c_int * number)()
         if self._library.bmx_program_infer(self._handle, sizes, shapes, ranks):
+            reference.infer_shapes(self.program, input_shapes)  # raises the same error with its reason
             raise self._error()
         output_shapes = [tuple(shapes[4 * i : 4 * i + rank]) for i, rank in enumerate(ranks)]
         reference.check_memory(4 * sum(map(math.prod, output_shapes)), 'memory for its outputs')

@@ -131,7 +131,7 @@ def test_constants_for_positions_bind_the_size_of_the_input(pack, monkeypatch):
     _, prefix, _ = pack(sequence(binary_conv(CHANNELS), MapScale((1, 1, SIZE, 1))))
     session = bmx.Session(prefix)
     session(np.zeros((1, CHANNELS, SIZE, 5), np.float32))  # columns share their constants
-    words = r'operation \d: scale_map has constants for a map of 8 x 1, not of 9 x 8: give inputs of the size at conversion'
+    words = r'operation \d \(scale_map\): scale_map has constants for a map of 8 x 1, not of 9 x 8: give inputs of the size at conversion'
     x = np.zeros((1, CHANNELS, 9, 8), np.float32)
     with pytest.raises(UserError, match=words):
         session(x)

@@ -61,8 +61,8 @@ def test_bit_arrays_of_as_many_words_and_another_size_are_no_equal_arrays():
 @pytest.mark.parametrize(
     'number, message',
     [
-        (3, 'shift of operation 1 .affine. is stored array 3, of 2 so far'),
-        (-1, 'shift of operation 1 .affine. is stored array -1, of 2 so far'),
+        (3, 'word 123, operation 1 .affine., shift: .*3'),
+        (-1, 'word 123, operation 1 .affine., shift: .*-1'),
     ],
 )
 def test_numbers_of_arrays_that_are_not_stored_are_refused(number, message):
@@ -82,7 +82,7 @@ def test_an_array_of_another_type_or_size_is_refused():
     assert words[-3:-1].tolist() == [1, 1]
     words[-2] = 2  # the bits
     for read in (Program.from_words, lambda words: Runner(program, words)):
-        with pytest.raises(ProgramError, match='shift of operation 2 .affine. is stored array 2, which has another type or size'):
+        with pytest.raises(ProgramError, match='word .*, operation 2 .affine., shift: .*2'):
             read(with_checksum(words))
 
 
@@ -91,7 +91,7 @@ def test_an_array_with_nan_is_refused_where_it_is_compared_even_if_it_is_stored_
     program = Program(
         [Value(REAL_KIND, 4, 1, 1, True)], [affine(0, scale, scale), Operation('clip', (1,), {}, {'low': scale, 'high': scale})], [2]
     )
-    with pytest.raises(ProgramError, match='operation 1 .clip. has a low that is not a number'):
+    with pytest.raises(ProgramError, match='operation 1 .clip., low: it contains NaN'):
         program.to_words()
 
 
@@ -122,7 +122,7 @@ def test_both_readers_limit_the_words_of_repeated_arrays(monkeypatch):
     with monkeypatch.context() as context:
         context.setattr(stored_arrays, 'REPEATED_WORDS', 1 << 30)
         words = program.to_words()
-    message = 'scale of operation 19 .affine.: 37888 words of repeated arrays so far; at most 36864 are possible'
+    message = 'operation 19 .affine., scale: 37888 '
     for read in (Program.from_words, lambda words: Runner(program, words)):
         with pytest.raises(ProgramError, match=message):
             read(words)
@@ -145,7 +145,7 @@ def test_both_readers_limit_the_words_that_planes_use_again(monkeypatch):
     with monkeypatch.context() as context:
         context.setattr(stored_arrays, 'REPEATED_WORDS', 1 << 30)
         words = program.to_words()
-    message = 'weight of operation 1 .binary_conv.: 16992 words of repeated arrays so far; at most 9696 are possible'
+    message = 'operation 1 .binary_conv., weight: 16992 '
     for read in (Program.from_words, lambda words: Runner(program, words)):
         with pytest.raises(ProgramError, match=message):
             read(words)

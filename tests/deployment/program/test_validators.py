@@ -1,8 +1,9 @@
-"""Damaged programs and files: Python and the engine accept the same ones, give the same messages and access no memory of others."""
+"""Damaged programs and files: Python and the engine accept the same ones, name the same place and access no memory of others."""
 
 import json
 import os
 import random as randoms
+import re
 import struct
 import subprocess
 import zlib
@@ -13,6 +14,7 @@ from fuzz.mutators import damaged
 from support.engines import INSTRUCTION_SETS, Engine, create, needs_engine, require_instruction_set
 from support.large_programs import chain, concatenations, record, words_of
 from support.random_programs import some_program
+from support.refusals import place_of
 
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.limits import MAX_OPERATIONS
@@ -77,7 +79,7 @@ def test_damaged_programs_make_no_forbidden_access_under_sanitizers(instruction_
     assert all(wanted in ('?', found) for wanted, found in zip(expected, done.stdout))
 
 
-def test_both_validators_accept_the_same_programs_and_give_the_same_messages(reference_library, long_run):
+def test_both_validators_accept_the_same_programs_and_refuse_others_at_the_same_place(reference_library, long_run):
     library, random, seen = reference_library, randoms.Random(0), set()
     with np.errstate(over='ignore'):
         for number in range(10000 if long_run else 1000):
@@ -88,9 +90,10 @@ def test_both_validators_accept_the_same_programs_and_give_the_same_messages(ref
             expected = refusal(changed)
             handle = create(library, changed)
             seen.add(bool(handle))
-            assert ('' if handle else library.bmx_last_error().decode()) == expected, f'case {number}'
+            found = '' if handle else library.bmx_last_error().decode()
+            assert place_of(found) == place_of(expected), f'case {number}'
             if not handle:
-                assert '\n' not in expected
+                assert '\n' not in expected + found
                 continue
             program = Program.from_words(changed)
             engine = Engine(library, handle, program)
@@ -106,26 +109,26 @@ def binary_dense(channels, count, out_channels=1, groups=1):
     return words_of([(2, channels, 1, 1)], [record('threshold', [0], channels + -(-channels // 32)), *[layer] * count], [2])
 
 
-# A program just beyond each limit, and its error message.
+# A program just beyond each limit, and the place of the refusal with the number that is there.
 BEYOND = {
-    'inputs': (lambda: words_of([(2, 1, 1, 1)] * 4097, [record('relu', [0])], [0]), '4097 inputs; at most 4096 are possible'),
-    'operations': (lambda: chain(65537), '65537 operations; at most 65536 are possible'),
-    'outputs': (lambda: words_of([(2, 1, 1, 1)], [record('relu', [0])], [1] * 4097), '4097 outputs; at most 4096 are possible'),
+    'inputs': (lambda: words_of([(2, 1, 1, 1)] * 4097, [record('relu', [0])], [0]), 'word 4, inputs: .*4097'),
+    'operations': (lambda: chain(65537), 'word 5, operations: .*65537'),
+    'outputs': (lambda: words_of([(2, 1, 1, 1)], [record('relu', [0])], [1] * 4097), 'word 6, outputs: .*4097'),
     'operands': (
         lambda: words_of([(2, 1, 1, 1)], [record('concat', [0] * 4097)], [1]),
-        'word 12: operation 0 (concat) has 4097 inputs; 1 to 4096 are possible',
+        'word 14, operation 0 .concat., inputs: .*4097',
     ),
     'all operands': (
         lambda: concatenations(4, 64, 4096),
-        'operation 68 (concat): 262152 inputs of operations so far; at most 262144 are possible',
+        'operation 68 .concat., all inputs: 262152',
     ),
     'all groups': (
         lambda: binary_dense(1 << 17, 3, out_channels=1 << 17, groups=1 << 17),
-        'operation 3 (binary_conv): 393216 groups of convolutions so far; at most 262144 are possible',
+        'operation 3 .binary_conv., all groups: 393216',
     ),
     'all weights': (
         lambda: binary_dense(1 << 20, 17),
-        'operation 17 (binary_conv): 1140850688 weights of convolutions so far; at most 1073741824 are possible',
+        'operation 17 .binary_conv., all weights: 1140850688',
     ),
     'window': (
         lambda: words_of(
@@ -133,13 +136,13 @@ BEYOND = {
             [record('conv', [0], 1, kernel_h=64, kernel_w=32, pad_top=32, pad_left=16, pad_bottom=32, pad_right=16)],
             [1],
         ),
-        'operation 0: conv has 2147483648 or more elements in a window',
+        'operation 0 .conv.: ',
     ),
     'no more than all weights': (  # the array is looked for
         lambda: words_of(
             [(4, 1 << 18, 1, 1)], [record('conv', [0], 1, kernel_h=16, kernel_w=4, pad_top=8, pad_left=2, pad_bottom=8, pad_right=2)], [1]
         ),
-        'word 31: weight of operation 0 (conv) needs 16777216 words, 2 are left',
+        'word 31, operation 0 .conv., weight: 16777216 ',
     ),
 }
 
@@ -147,9 +150,9 @@ BEYOND = {
 @pytest.mark.parametrize('limit', BEYOND)
 def test_both_validators_know_the_same_limits(reference_library, limit):
     words, message = BEYOND[limit][0](), BEYOND[limit][1]
-    assert refusal(words) == message
+    assert re.match(message, refusal(words))
     assert not create(reference_library, words)
-    assert reference_library.bmx_last_error().decode() == message
+    assert re.match(message, reference_library.bmx_last_error().decode())
 
 
 @pytest.mark.parametrize('array', ['threshold', 'low', 'high'])
@@ -164,9 +167,9 @@ def test_both_validators_refuse_bounds_that_are_no_numbers(reference_library, ar
     words = program.to_words()
     words[-1 - {'threshold': 5, 'low': 7, 'high': 3}[array]] = np.float32(np.nan).view(np.int32)  # before the number of the output
     words[3] = np.array(zlib.crc32(words[4:].tobytes()), np.uint32).view(np.int32)
-    assert refusal(words) == f'operation 0 ({operation.name}) has a {array} that is not a number'
     assert not create(reference_library, words)
-    assert reference_library.bmx_last_error().decode() == refusal(words)
+    for message in (refusal(words), reference_library.bmx_last_error().decode()):
+        assert place_of(message) == f'operation 0 ({operation.name}), {array}' and 'NaN' in message
 
 
 def test_a_program_of_as_many_operations_as_are_possible_is_read_planned_and_run(reference_library):

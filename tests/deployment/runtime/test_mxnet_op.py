@@ -121,15 +121,15 @@ ATTRIBUTES_OF_EARLIER_VERSIONS = {
         (
             mx.nd.zeros((1, 5, 8, (1 << 16) + 1)),
             None,
-            r'input 0: size real \(5, 8, 65537\) is not possible; the network was converted with inputs of \(5, 8, 6\)',
+            r'input 0, size: real \(5, 8, 65537\) is not possible; the network was converted with inputs of \(5, 8, 6\)',
         ),
         (mx.nd.zeros((1, 5, 8, 6)), ATTRIBUTES_OF_EARLIER_VERSIONS, 'by an earlier version .* run bmx-melius convert again'),
-        (mx.nd.zeros((1, 5, 8, 6)), {'structure': '1 2 3'}, 'the attribute structure is damaged: a program has at least 8 words, not 3'),
+        (mx.nd.zeros((1, 5, 8, 6)), {'structure': '1 2 3'}, 'the attribute structure is damaged: header: 3 words'),
         (mx.nd.zeros((1, 5, 8, 6)), {'structure': 'BMXP'}, 'the attribute structure is damaged: it is not a list of numbers of 32 bits'),
         (
             mx.nd.zeros((1, 5, 8, 6)),
             {'structure': structure_text(make_program()) + ' 1'},
-            'structure is damaged: the checksum does not match',
+            'structure is damaged: word 3, checksum: the file is damaged',
         ),
         (mx.nd.zeros((1, 5, 8, 6)), {'structure': structure_text(pooled_otherwise())}, 'do not belong together'),
     ],
@@ -146,7 +146,7 @@ def test_arguments_that_do_not_fit_are_refused_with_the_reason(x, attributes, me
 @compiled
 def test_a_window_that_does_not_fit_is_named_with_the_size_at_conversion():
     program = Program([Value(REAL_KIND, 3, 9, 8, False)], [Operation('max_pool', (0,), {**geometry(4, 3), 'ceil': 0})], [1])
-    with pytest.raises(mx.MXNetError, match=r'operation 0: max_pool has a window of 4 .* map of 3; .* with inputs of \(3, 9, 8\)'):
+    with pytest.raises(mx.MXNetError, match=r'operation 0 \(max_pool\): not possible for real \(3, 5, 3\): .* with inputs of \(3, 9, 8\)'):
         call(program, mx.nd.zeros((2, 3, 5, 3)))
 
 
@@ -375,11 +375,11 @@ def test_without_compiled_libraries_what_does_not_fit_is_named(run_without_libra
     )
     earlier, damaged, *printed = done.stdout.splitlines()
     assert re.fullmatch('bmx_melius_packed: the symbol was written by an earlier version .*: run bmx-melius convert again', earlier)
-    assert damaged.endswith('the attribute structure is damaged: the checksum does not match: the file is damaged')
+    assert damaged.endswith('the attribute structure is damaged: word 3, checksum: it does not match: the file is damaged')
     assert printed.count('MXNet has printed the reason') == 2
     reasons = [line.partition('ProgramError: ')[2] for line in printed]
     assert 'input 0 must have the shape (batch, 5, height, width), not (2, 4, 8, 6)' in reasons
-    assert 'bmx_melius_packed: the attribute structure is damaged: a program has at least 8 words, not 3: the file is cut short' in reasons
+    assert any(reason.startswith('bmx_melius_packed: the attribute structure is damaged: header: ') for reason in reasons)
 
 
 def test_blocks_without_packed_operators_keep_the_graph_class_of_mxnet(tmp_path):

@@ -98,6 +98,8 @@ void transform(const Transform& t) {
             return change_channels(t, t.a, [](float x, float a, float) { return x > 0 ? x : (decay_of(x) - 1) * a; });
         case Elementwise::gelu:
             return change_each(t, gelu_of);
+        case Elementwise::none:
+            return;
     }
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "kernels/common/binary_kernels.h"
+#include "program/operation_table.h"
 
 namespace bmx {
 
@@ -87,18 +88,7 @@ struct PoolRow {
     ptrdiff_t output_pixel;  // elements between neighbouring output pixels
 };
 
-// An operation on every element x[c] of pixels, in place, with constants a[c] and b[c].
-enum class Elementwise {
-    affine,  // x a + b
-    relu,    // max(x, 0)
-    prelu,   // x if x > 0, else x a
-    clip,    // min(max(x, a), b)
-    abs,
-    sigmoid,
-    elu,   // x if x > 0, else (exp(x) - 1) a
-    gelu,  // x times the probability that a standard normal number is smaller
-};
-
+// An operation on every element x[c] of pixels, in place, with constants a[c] and b[c], the arrays of the operation.
 struct Transform {
     Elementwise kind;
     float* x;
@@ -108,9 +98,7 @@ struct Transform {
     const float* b;
 };
 
-// x = y, x + y, x y or the larger of both for every element.
-enum class Combination { copy, add, multiply, maximum };
-
+// An operation on every element and one of y, in place.
 struct Combine {
     Combination kind;
     float* x;

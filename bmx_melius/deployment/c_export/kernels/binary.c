@@ -4,6 +4,7 @@
 
 // Compares channels with thresholds; they become channels of `bits` from `first` on, which has `words` words a pixel.
 // Channels must be added in ascending order: their words are begun with 0.
+// code: 190 bytes
 static void bmx_threshold_value(const bmx_span* span, const value_t* x, const value_t* threshold, uint32_t* bits,
                                 int32_t words, int32_t first) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, x += span->x_stride, bits += words) {
@@ -25,6 +26,7 @@ static void bmx_threshold_value(const bmx_span* span, const value_t* x, const va
 }
 
 // Inverts channels.
+// code: 50 bytes
 static void bmx_flip(int32_t pixels, int32_t words, const uint32_t* flip, uint32_t* bits) {
     for (int32_t pixel = 0; pixel < pixels; ++pixel) {
         for (int32_t i = 0; i < words; ++i) {
@@ -35,6 +37,7 @@ static void bmx_flip(int32_t pixels, int32_t words, const uint32_t* flip, uint32
 
 // Counts the bits in which two arrays of words differ.
 #if defined(__GNUC__) && (defined(__POPCNT__) || defined(__riscv_zbb) || defined(__aarch64__))
+// code: 276 bytes
 static int32_t bmx_differing(const uint32_t* a, const uint32_t* b, int32_t words) {
     int32_t count = 0;
     for (; words >= 3; words -= 3, a += 3, b += 3) {  // windows of 3 x 3 need no other loop
@@ -76,6 +79,7 @@ static int32_t bmx_differing(const uint32_t* a, const uint32_t* b, int32_t words
 
 // Copies the words of a group under the taps of a window: [kernel_h][kernel_w][words]. Taps outside the map are -1
 // or 1.
+// code: 206 bytes
 static void bmx_gather_taps(const bmx_binary_conv* layer, const uint32_t* x, bmx_taps rows, bmx_taps columns,
                             uint32_t* taps) {
     const bmx_window* window = &layer->window;
@@ -98,6 +102,7 @@ static void bmx_gather_taps(const bmx_binary_conv* layer, const uint32_t* x, bmx
 }
 
 // Computes a binary convolution of the map of bits `x`, or adds it to `y`. `taps` has room for the words of a window.
+// code: 446 bytes
 static void bmx_binary_conv_result(const bmx_binary_conv* layer, const uint32_t* x, uint32_t* taps, result_t* y,
                                    int32_t y_stride, int adds) {
     const bmx_window* window = &layer->window;
@@ -136,6 +141,7 @@ static void bmx_binary_conv_result(const bmx_binary_conv* layer, const uint32_t*
 // --- moves of bits
 
 // Copies a bit of pixels: channel `from` of `x` becomes channel `to` of `y`, whose bit must be 0.
+// code: 88 bytes
 static void bmx_copy_bit(int32_t pixels, const uint32_t* x, int32_t x_words, int32_t from, uint32_t* y, int32_t y_words,
                          int32_t to) {
     for (int32_t pixel = 0; pixel < pixels; ++pixel) {
@@ -143,6 +149,7 @@ static void bmx_copy_bit(int32_t pixels, const uint32_t* x, int32_t x_words, int
     }
 }
 
+// code: 18 bytes
 static void bmx_clear_bits(int32_t words, uint32_t* bits) {
     for (int32_t i = 0; i < words; ++i) {
         bits[i] = 0;
@@ -150,6 +157,7 @@ static void bmx_clear_bits(int32_t words, uint32_t* bits) {
 }
 
 // Copies channels `from`, from + 1, ... to channels `to`, to + step, ... The strides of the span are words.
+// code: 56 bytes
 static void bmx_copy_bits(const bmx_span* span, const uint32_t* x, int32_t from, uint32_t* y, int32_t to,
                           int32_t step) {
     for (int32_t c = 0; c < span->channels; ++c) {
@@ -158,6 +166,7 @@ static void bmx_copy_bits(const bmx_span* span, const uint32_t* x, int32_t from,
 }
 
 // Orders the bits of a map by channel, then by pixel.
+// code: 86 bytes
 static void bmx_flatten_bits(int32_t pixels, int32_t channels, const uint32_t* x, uint32_t* y) {
     const int32_t words = (channels + 31) / 32;
     for (int32_t pixel = 0; pixel < pixels; ++pixel) {
@@ -168,6 +177,7 @@ static void bmx_flatten_bits(int32_t pixels, int32_t channels, const uint32_t* x
 }
 
 // Writes 1 where a bit is set, `low` elsewhere.
+// code: 84 bytes
 static void bmx_expand(const bmx_span* span, const uint32_t* bits, int16_t low, int16_t* y) {
     for (int32_t pixel = 0; pixel < span->pixels; ++pixel, bits += span->x_stride, y += span->y_stride) {
         for (int32_t c = 0; c < span->channels; ++c) {

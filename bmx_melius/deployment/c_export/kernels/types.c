@@ -45,6 +45,7 @@ typedef struct {
     int32_t begin, end;  // taps
 } bmx_taps;
 
+// code: 60 bytes
 static bmx_taps bmx_taps_within(int32_t first, int32_t taps, int32_t dilation, int32_t size) {
     bmx_taps range = {first, 0, 0};
     range.begin = first < 0 ? (dilation - 1 - first) / dilation : 0;
@@ -54,11 +55,13 @@ static bmx_taps bmx_taps_within(int32_t first, int32_t taps, int32_t dilation, i
     return range;
 }
 
+// code: 28 bytes
 static bmx_taps bmx_tap_rows(const bmx_window* window, int32_t row) {
     return bmx_taps_within(row * window->stride_h - window->pad_top, window->kernel_h, window->dilation_h,
                            window->height);
 }
 
+// code: 28 bytes
 static bmx_taps bmx_tap_columns(const bmx_window* window, int32_t column) {
     return bmx_taps_within(column * window->stride_w - window->pad_left, window->kernel_w, window->dilation_w,
                            window->width);

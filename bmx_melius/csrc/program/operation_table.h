@@ -1,0 +1,339 @@
+// The table of operations and the limits of programs. `make operations` writes this file from operation_table.py,
+// limits.py and words.py of deployment/program, which document what is here: do not edit it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+// clang-format off
+namespace bmx {
+
+constexpr bool kWide = sizeof(size_t) >= 8;  // false in WebAssembly, whose addresses have 32 bits
+
+constexpr int kMaxChannels = 1048576;
+constexpr int kMaxSize = 65536;
+constexpr int64_t kMaxElements = kWide ? 2147483648 : 16777216;
+constexpr int kMaxWeights = 8388608;
+constexpr int kMaxOperands = 4096;
+constexpr int kMaxInputs = 4096;
+constexpr int kMaxOperations = 65536;
+constexpr int kMaxOutputs = 4096;
+constexpr int kMaxAllOperands = 262144;
+constexpr int kMaxAllGroups = 262144;
+constexpr int kMaxAllWeights = 1073741824;
+constexpr int kRepeatedWords = 4096;
+constexpr int kRepeatedPerStored = 16;
+constexpr int kFilterBlock = 64;
+constexpr const char* kMemoryVariable = "BMX_MELIUS_MEMORY_LIMIT";
+constexpr int64_t kMaxMemory = kWide ? 4294967296 : 1073741824;
+constexpr int kMagic = 1347964226;
+constexpr int kVersion = 2;
+constexpr int kHeaderWords = 8;
+constexpr int kInputWords = 4;
+constexpr int kRecordWords = 3;
+constexpr int kFirstVersion = 2;
+constexpr int kMaxStemInputs = 16;
+constexpr int kMaxStemLayers = 16;
+constexpr int kMaxInt16 = 32766;
+constexpr int kSummedPixels = 64;
+constexpr int kMaxArrays = 2;  // of an operation
+
+enum class Op {
+    conv = 1,
+    binary_conv,
+    threshold,
+    affine,
+    relu,
+    max_pool,
+    avg_pool,
+    global_avg_pool,
+    add,
+    concat,
+    slice,
+    shuffle,
+    flatten,
+    expand,
+    prelu,
+    clip,
+    sigmoid,
+    abs,
+    multiply,
+    channel_mean,
+    scale_map,
+    shift_map,
+    unflatten,
+    elu,
+    gelu,
+    upsample,
+    global_max_pool,
+    normalize,
+    maximum,
+};
+
+enum class ShapeRule {
+    same_shape,
+    convolution_shape,
+    pooling_shape,
+    global_shape,
+    one_channel_shape,
+    equal_shape,
+    broadcast_shape,
+    positions_shape,
+    joined_shape,
+    cut_shape,
+    groups_shape,
+    enlarged_shape,
+    flat_shape,
+    map_shape,
+};
+
+// What an elementwise operation combines an element with: constants of its channel, another value, constants of its position.
+enum class ElementwiseForm {none, channels, values, positions};
+
+// Operations on an element and constants of its channel.
+enum class Elementwise {none, affine, relu, prelu, clip, sigmoid, abs, elu, gelu};
+
+// Operations on an element and another one; copy is the other one.
+enum class Combination {copy, add, multiply, maximum};
+
+inline constexpr Op kEpilogueOperations[] = {Op::affine, Op::relu};
+
+// Attributes of an operation. Those that it does not have are neutral.
+struct AttributeValues {
+    int out_channels = 1;
+    int kernel_h = 1;
+    int kernel_w = 1;
+    int stride_h = 1;
+    int stride_w = 1;
+    int pad_top = 0;
+    int pad_left = 0;
+    int pad_bottom = 0;
+    int pad_right = 0;
+    int dilation_h = 1;
+    int dilation_w = 1;
+    int groups = 1;
+    int has_bias = 0;
+    int half = 0;
+    int pad_value = 0;
+    int offset = 0;
+    int planes = 1;
+    int ceil = 0;
+    int count_pad = 0;
+    int begin = 0;
+    int end = 1;
+    int low = 0;
+    int by_channel = 0;
+    int height = 1;
+    int width = 1;
+    int scale_h = 1;
+    int scale_w = 1;
+    int repeat = 0;
+    int by_position = 0;
+};
+
+struct AttributeRow {
+    const char* name;
+    int AttributeValues::* member;
+    int low, high;
+};
+
+struct AttributeRows {
+    const AttributeRow* rows;
+    size_t count;
+
+    const AttributeRow* begin() const { return rows; }
+    const AttributeRow* end() const { return rows + count; }
+    size_t size() const { return count; }
+};
+
+enum class Result {real, bits, same};
+
+struct OperationRow {
+    const char* name;
+    int min_inputs, max_inputs;
+    bool takes_real, takes_bits;
+    Result result;
+    ShapeRule shape;
+    ElementwiseForm form;
+    Elementwise elementwise;
+    Combination combination;
+    AttributeRows attributes;  // in the order of the file
+};
+
+inline constexpr AttributeRow kConvAttributes[] = {
+    {"out_channels", &AttributeValues::out_channels, 1, 1048576},
+    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
+    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
+    {"stride_h", &AttributeValues::stride_h, 1, 255},
+    {"stride_w", &AttributeValues::stride_w, 1, 255},
+    {"pad_top", &AttributeValues::pad_top, 0, 255},
+    {"pad_left", &AttributeValues::pad_left, 0, 255},
+    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
+    {"pad_right", &AttributeValues::pad_right, 0, 255},
+    {"dilation_h", &AttributeValues::dilation_h, 1, 255},
+    {"dilation_w", &AttributeValues::dilation_w, 1, 255},
+    {"groups", &AttributeValues::groups, 1, 1048576},
+    {"has_bias", &AttributeValues::has_bias, 0, 1},
+    {"half", &AttributeValues::half, 0, 1},
+};
+inline constexpr AttributeRow kBinaryConvAttributes[] = {
+    {"out_channels", &AttributeValues::out_channels, 1, 1048576},
+    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
+    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
+    {"stride_h", &AttributeValues::stride_h, 1, 255},
+    {"stride_w", &AttributeValues::stride_w, 1, 255},
+    {"pad_top", &AttributeValues::pad_top, 0, 255},
+    {"pad_left", &AttributeValues::pad_left, 0, 255},
+    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
+    {"pad_right", &AttributeValues::pad_right, 0, 255},
+    {"dilation_h", &AttributeValues::dilation_h, 1, 255},
+    {"dilation_w", &AttributeValues::dilation_w, 1, 255},
+    {"groups", &AttributeValues::groups, 1, 1048576},
+    {"pad_value", &AttributeValues::pad_value, -1, 1},
+    {"offset", &AttributeValues::offset, 0, 1},
+    {"planes", &AttributeValues::planes, 1, 255},
+};
+inline constexpr AttributeRow kMaxPoolAttributes[] = {
+    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
+    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
+    {"stride_h", &AttributeValues::stride_h, 1, 255},
+    {"stride_w", &AttributeValues::stride_w, 1, 255},
+    {"pad_top", &AttributeValues::pad_top, 0, 255},
+    {"pad_left", &AttributeValues::pad_left, 0, 255},
+    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
+    {"pad_right", &AttributeValues::pad_right, 0, 255},
+    {"ceil", &AttributeValues::ceil, 0, 1},
+};
+inline constexpr AttributeRow kAvgPoolAttributes[] = {
+    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
+    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
+    {"stride_h", &AttributeValues::stride_h, 1, 255},
+    {"stride_w", &AttributeValues::stride_w, 1, 255},
+    {"pad_top", &AttributeValues::pad_top, 0, 255},
+    {"pad_left", &AttributeValues::pad_left, 0, 255},
+    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
+    {"pad_right", &AttributeValues::pad_right, 0, 255},
+    {"ceil", &AttributeValues::ceil, 0, 1},
+    {"count_pad", &AttributeValues::count_pad, 0, 1},
+};
+inline constexpr AttributeRow kSliceAttributes[] = {
+    {"begin", &AttributeValues::begin, 0, 1048576},
+    {"end", &AttributeValues::end, 1, 1048576},
+};
+inline constexpr AttributeRow kShuffleAttributes[] = {
+    {"groups", &AttributeValues::groups, 1, 1048576},
+};
+inline constexpr AttributeRow kExpandAttributes[] = {
+    {"low", &AttributeValues::low, -1, 0},
+};
+inline constexpr AttributeRow kScaleMapAttributes[] = {
+    {"by_channel", &AttributeValues::by_channel, 0, 1},
+    {"height", &AttributeValues::height, 1, 65536},
+    {"width", &AttributeValues::width, 1, 65536},
+};
+inline constexpr AttributeRow kShiftMapAttributes[] = {
+    {"by_channel", &AttributeValues::by_channel, 0, 1},
+    {"height", &AttributeValues::height, 1, 65536},
+    {"width", &AttributeValues::width, 1, 65536},
+};
+inline constexpr AttributeRow kUpsampleAttributes[] = {
+    {"scale_h", &AttributeValues::scale_h, 1, 255},
+    {"scale_w", &AttributeValues::scale_w, 1, 255},
+    {"repeat", &AttributeValues::repeat, 0, 1},
+};
+inline constexpr AttributeRow kNormalizeAttributes[] = {
+    {"groups", &AttributeValues::groups, 1, 1048576},
+    {"by_position", &AttributeValues::by_position, 0, 1},
+};
+
+// By opcode, starting with opcode 1.
+inline constexpr OperationRow kOperations[] = {
+    {"conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kConvAttributes, 14}},
+    {"binary_conv", 1, 1, false, true, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kBinaryConvAttributes, 15}},
+    {"threshold", 1, 1, true, false, Result::bits, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {nullptr, 0}},
+    {"affine", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::affine, Combination::copy, {nullptr, 0}},
+    {"relu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::relu, Combination::copy, {nullptr, 0}},
+    {"max_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kMaxPoolAttributes, 9}},
+    {"avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kAvgPoolAttributes, 10}},
+    {"global_avg_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {nullptr, 0}},
+    {"add", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::add, {nullptr, 0}},
+    {"concat", 1, 4096, true, true, Result::same, ShapeRule::joined_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {nullptr, 0}},
+    {"slice", 1, 1, true, true, Result::same, ShapeRule::cut_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kSliceAttributes, 2}},
+    {"shuffle", 1, 1, true, true, Result::same, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kShuffleAttributes, 1}},
+    {"flatten", 1, 1, true, true, Result::same, ShapeRule::flat_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {nullptr, 0}},
+    {"expand", 1, 1, false, true, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kExpandAttributes, 1}},
+    {"prelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::prelu, Combination::copy, {nullptr, 0}},
+    {"clip", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::clip, Combination::copy, {nullptr, 0}},
+    {"sigmoid", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::sigmoid, Combination::copy, {nullptr, 0}},
+    {"abs", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::abs, Combination::copy, {nullptr, 0}},
+    {"multiply", 2, 2, true, false, Result::real, ShapeRule::broadcast_shape, ElementwiseForm::values, Elementwise::none, Combination::multiply, {nullptr, 0}},
+    {"channel_mean", 1, 1, true, false, Result::real, ShapeRule::one_channel_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {nullptr, 0}},
+    {"scale_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::multiply, {kScaleMapAttributes, 3}},
+    {"shift_map", 1, 1, true, false, Result::real, ShapeRule::positions_shape, ElementwiseForm::positions, Elementwise::none, Combination::add, {kShiftMapAttributes, 3}},
+    {"unflatten", 1, 1, true, true, Result::same, ShapeRule::map_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {nullptr, 0}},
+    {"elu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::elu, Combination::copy, {nullptr, 0}},
+    {"gelu", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::channels, Elementwise::gelu, Combination::copy, {nullptr, 0}},
+    {"upsample", 1, 1, true, false, Result::real, ShapeRule::enlarged_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kUpsampleAttributes, 3}},
+    {"global_max_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {nullptr, 0}},
+    {"normalize", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kNormalizeAttributes, 2}},
+    {"maximum", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::maximum, {nullptr, 0}},
+};
+constexpr int kOperationCount = 29;
+
+constexpr const OperationRow& row_of(Op op) { return kOperations[static_cast<size_t>(op) - 1]; }
+constexpr const char* name_of(Op op) { return row_of(op).name; }
+
+enum class ArrayType {float32, float16, bits};
+
+struct ArrayRow {
+    const char* name;
+    ArrayType type;
+    int rank;
+    int64_t sizes[4];
+    bool ordered;  // compared with elements, so that it must not contain NaN
+};
+
+// Calls `visit` with each array of an operation with `channels` input channels, in the order of the file.
+template <class Visit>
+void visit_arrays(Op op, const AttributeValues& a, int64_t channels, const Visit& visit) {
+    switch (op) {
+        case Op::conv:
+            visit({"weight", a.half ? ArrayType::float16 : ArrayType::float32, 4, {a.out_channels, channels / a.groups, a.kernel_h, a.kernel_w}, false});
+            if (a.has_bias) visit({"bias", ArrayType::float32, 1, {a.out_channels}, false});
+            break;
+        case Op::binary_conv:
+            visit({"weight", ArrayType::bits, 4, {a.out_channels, a.kernel_h, a.kernel_w, channels / a.groups / a.planes}, false});
+            break;
+        case Op::threshold:
+            visit({"threshold", ArrayType::float32, 1, {channels}, true});
+            visit({"flip", ArrayType::bits, 1, {channels}, false});
+            break;
+        case Op::affine:
+            visit({"scale", ArrayType::float32, 1, {channels}, false});
+            visit({"shift", ArrayType::float32, 1, {channels}, false});
+            break;
+        case Op::prelu:
+            visit({"slope", ArrayType::float32, 1, {channels}, false});
+            break;
+        case Op::clip:
+            visit({"low", ArrayType::float32, 1, {channels}, true});
+            visit({"high", ArrayType::float32, 1, {channels}, true});
+            break;
+        case Op::scale_map:
+            visit({"factor", ArrayType::float32, 3, {a.by_channel ? channels : 1, a.height, a.width}, false});
+            break;
+        case Op::shift_map:
+            visit({"summand", ArrayType::float32, 3, {a.by_channel ? channels : 1, a.height, a.width}, false});
+            break;
+        case Op::elu:
+            visit({"slope", ArrayType::float32, 1, {channels}, false});
+            break;
+        case Op::normalize:
+            visit({"eps", ArrayType::float32, 1, {1}, false});
+            break;
+        default:
+            break;
+    }
+}
+
+}  // namespace bmx
+// clang-format on

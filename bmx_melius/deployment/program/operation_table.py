@@ -1,0 +1,265 @@
+"""The table of operations: what a program may contain, and what its readers, the documentation and the tests need to know of it.
+
+An operation is one row of `OPERATIONS`. ``make operations`` writes the same table for the engine in C++
+(``csrc/program/operation_table.h``) and for the documentation (``docs/internals/packed-format.md``). What an operation computes stands
+elsewhere: its shape rule in `operations`, its definition in `reference`, its step in ``csrc/plan/lowering.cc``.
+"""
+
+import dataclasses
+from typing import Dict, Optional, Tuple
+
+from .limits import MAX_CHANNELS, MAX_OPERANDS, MAX_SIZE
+
+REAL_KIND, BITS_KIND = 'real', 'bits'
+FIRST_VERSION = 2  # of the format, the first one that a release wrote
+
+# --- what rows consist of -------------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+    """An array of constants.
+
+    Attributes
+    ----------
+    shape : tuple of str
+        The sizes, each the name of an attribute, ``C``, the number of input channels, or a number. ``x / y`` is a quotient without
+        remainder, ``x if y`` is x if attribute y is set, otherwise 1.
+    dtype : str
+        float32, float16 or bits. ``x if y`` is x if attribute y is set, otherwise float32.
+    exists : str or None
+        The attribute without which the array does not exist; None for arrays that always exist.
+    ordered : bool
+        Whether its elements are compared with others, so that they must not be NaN.
+    """
+
+    shape: Tuple[str, ...] = ('C',)
+    dtype: str = 'float32'
+    exists: Optional[str] = None
+    ordered: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class OperationType:
+    """A row of the table.
+
+    Attributes
+    ----------
+    opcode : int
+        Its number in the file: the next one that is free. A number is never used for another operation.
+    doc : str
+        What it computes from its inputs x, y, ..., of which bits are called b, in Markdown.
+    inputs : tuple (int, int)
+        The smallest and the largest number of inputs.
+    kinds : tuple of str
+        The accepted kinds of value. All inputs of an operation are of one kind.
+    result : str or None
+        The kind of the result; None for that of the inputs.
+    attributes : dict of str to (int, int)
+        Smallest and largest value of each attribute, in the order of the file.
+    arrays : dict of str to Array
+        In the order of the file.
+    shape : str
+        The rule for the shape of the result: a key of `operations.SHAPES`, and in C++ a function in ``csrc/program/operations.cc``.
+    elementwise : {None, 'channels', 'values', 'positions'}
+        For operations on elements at one position, wherever that is: what an element is combined with. Constants of its channel (arrays of
+        shape ``C``, two at most), another value, in either order, or constants of its position. The engine fuses such operations with those
+        before and after.
+    like : str or None
+        For ``positions`` the operation on two values that it computes with its constants.
+    rounds : {'never', 'products', 'always'}
+        Where the result is rounded: ``never`` if all inputs are integers; as sums of ``products`` are, so not if all numbers are small
+        multiples of a power of two; or ``always``.
+    since : int
+        The version of the format that has it. A program is of the latest version that one of its operations needs.
+    """
+
+    opcode: int
+    doc: str
+    inputs: Tuple[int, int] = (1, 1)
+    kinds: Tuple[str, ...] = (REAL_KIND,)
+    result: Optional[str] = REAL_KIND
+    attributes: Dict[str, Tuple[int, int]] = dataclasses.field(default_factory=dict)
+    arrays: Dict[str, Array] = dataclasses.field(default_factory=dict)
+    shape: str = 'same'
+    elementwise: Optional[str] = None
+    like: Optional[str] = None
+    rounds: str = 'never'
+    since: int = FIRST_VERSION
+
+    @property
+    def is_local(self):
+        """Whether each element of the result depends only on the elements of the inputs at its position, and these are of its size."""
+        return self.elementwise is not None and self.shape in ('same', 'equal')
+
+
+SIDES = {'h': ('pad_top', 'pad_bottom'), 'w': ('pad_left', 'pad_right')}  # attributes of the padding before and after the map
+PADDING = ('pad_top', 'pad_left', 'pad_bottom', 'pad_right')
+_FLAG = (0, 1)
+_CHANNELS = (1, MAX_CHANNELS)
+_SIZE = (1, MAX_SIZE)
+_LENGTH = (1, 255)
+_WINDOW = {'kernel_h': _LENGTH, 'kernel_w': _LENGTH, 'stride_h': _LENGTH, 'stride_w': _LENGTH, **dict.fromkeys(PADDING, (0, 255))}
+_CONVOLUTION = {'out_channels': _CHANNELS, **_WINDOW, 'dilation_h': _LENGTH, 'dilation_w': _LENGTH, 'groups': _CHANNELS}
+_POSITIONS = {'by_channel': _FLAG, 'height': _SIZE, 'width': _SIZE}
+_MAP = Array(('C if by_channel', 'height', 'width'))
+_BITS, _ANY = (BITS_KIND,), (REAL_KIND, BITS_KIND)
+
+# --- the table ------------------------------------------------------------------------------------------------------------------------
+
+OPERATIONS = {
+    'conv': OperationType(
+        1,
+        'Convolution with `weight`, zero padding, plus `bias` if `has_bias`. On a flat value, with kernel 1, it is a dense layer.',
+        attributes={**_CONVOLUTION, 'has_bias': _FLAG, 'half': _FLAG},
+        arrays={
+            'weight': Array(('out_channels', 'C / groups', 'kernel_h', 'kernel_w'), 'float16 if half'),
+            'bias': Array(('out_channels',), exists='has_bias'),
+        },
+        shape='convolution',
+        rounds='products',
+    ),
+    'binary_conv': OperationType(
+        2,
+        'Let s be +1 for set bits of b, -1 for clear ones and `pad_value` (-1, 0 or +1) outside the map, w be +1 and -1 for set '
+        'and clear bits of `weight`, and n = kernel_h kernel_w C / groups. With the integer h = conv(s, w) the result is (h + '
+        'n) / 2 if `offset`, else h. On a flat value, with kernel 1, it is a binary dense layer. The channels of a group are '
+        '`planes` parts of equal size with the same weights, which `weight` contains once.',
+        kinds=_BITS,
+        attributes={**_CONVOLUTION, 'pad_value': (-1, 1), 'offset': _FLAG, 'planes': (1, 255)},
+        arrays={'weight': Array(('out_channels', 'kernel_h', 'kernel_w', 'C / groups / planes'), 'bits')},
+        shape='convolution',
+    ),
+    'threshold': OperationType(
+        3,
+        'Bits: (x >= `threshold`[c]) != `flip`[c]. A threshold of -inf gives a constant.',
+        result=BITS_KIND,
+        arrays={'threshold': Array(ordered=True), 'flip': Array(dtype='bits')},
+    ),
+    'affine': OperationType(
+        4,
+        'x `scale`[c] + `shift`[c].',
+        arrays={'scale': Array(), 'shift': Array()},
+        elementwise='channels',
+        rounds='products',
+    ),
+    'relu': OperationType(5, 'max(x, 0).', elementwise='channels'),
+    'max_pool': OperationType(
+        6,
+        "Maximum over windows. With `ceil` the last window may extend beyond the padded map (MXNet's pooling convention "
+        '*full*). Padding is never the maximum; NaN need not propagate. Every window must contain an element of the map.',
+        attributes={**_WINDOW, 'ceil': _FLAG},
+        shape='pooling',
+    ),
+    'avg_pool': OperationType(
+        7,
+        'Mean over windows as of `max_pool`: the sum divided by the number of elements in the window, with `count_pad` '
+        'including padding (within the padded map).',
+        attributes={**_WINDOW, 'ceil': _FLAG, 'count_pad': _FLAG},
+        shape='pooling',
+        rounds='always',
+    ),
+    'global_avg_pool': OperationType(8, 'Mean over height and width, which become 1.', shape='global', rounds='always'),
+    'add': OperationType(9, 'x + y, of equal shape.', inputs=(2, 2), shape='equal', elementwise='values'),
+    'concat': OperationType(
+        10, 'The inputs one after the other along the channels.', inputs=(1, MAX_OPERANDS), kinds=_ANY, result=None, shape='joined'
+    ),
+    'slice': OperationType(
+        11,
+        'Channels `begin` to `end` - 1.',
+        kinds=_ANY,
+        result=None,
+        attributes={'begin': (0, MAX_CHANNELS), 'end': _CHANNELS},
+        shape='cut',
+    ),
+    'shuffle': OperationType(
+        12,
+        'Channel i C / groups + j becomes channel j groups + i.',
+        kinds=_ANY,
+        result=None,
+        attributes={'groups': _CHANNELS},
+        shape='groups',
+    ),
+    'flatten': OperationType(13, 'All elements of an image, row by row, as a flat value.', kinds=_ANY, result=None, shape='flat'),
+    'expand': OperationType(14, 'Real: +1 where the bit is set, `low` (-1 or 0) elsewhere.', kinds=_BITS, attributes={'low': (-1, 0)}),
+    'prelu': OperationType(
+        15, 'x where x > 0, x `slope`[c] elsewhere.', arrays={'slope': Array()}, elementwise='channels', rounds='products'
+    ),
+    'clip': OperationType(
+        16,
+        'min(max(x, `low`[c]), `high`[c]). The bounds may be infinite.',
+        arrays={'low': Array(ordered=True), 'high': Array(ordered=True)},
+        elementwise='channels',
+    ),
+    'sigmoid': OperationType(17, '1 / (1 + exp(-x)).', elementwise='channels', rounds='always'),
+    'abs': OperationType(18, 'The magnitude of x.', elementwise='channels'),
+    'multiply': OperationType(
+        19,
+        'x y. Channels, height and width of y are each that of x, or 1: y is repeated along such an axis.',
+        inputs=(2, 2),
+        shape='broadcast',
+        elementwise='values',
+        rounds='products',
+    ),
+    'channel_mean': OperationType(20, 'Mean over the channels, of which one remains.', shape='one_channel', rounds='products'),
+    'scale_map': OperationType(
+        21,
+        'x `factor`, with a constant for each position. A height or width of 1 means that rows or columns share their '
+        'constants; otherwise it must be that of x, so that the program accepts only inputs of one size.',
+        attributes=_POSITIONS,
+        arrays={'factor': _MAP},
+        shape='positions',
+        elementwise='positions',
+        like='multiply',
+        rounds='products',
+    ),
+    'shift_map': OperationType(
+        22,
+        'x + `summand`, with constants as of `scale_map`.',
+        attributes=_POSITIONS,
+        arrays={'summand': _MAP},
+        shape='positions',
+        elementwise='positions',
+        like='add',
+        rounds='products',
+    ),
+    'unflatten': OperationType(23, 'A flat value as a map of height and width 1.', kinds=_ANY, result=None, shape='map'),
+    'elu': OperationType(
+        24, 'x where x > 0, (exp(x) - 1) `slope`[c] elsewhere.', arrays={'slope': Array()}, elementwise='channels', rounds='always'
+    ),
+    'gelu': OperationType(
+        25, 'x times the probability that a standard normal number is smaller than x.', elementwise='channels', rounds='always'
+    ),
+    'upsample': OperationType(
+        26,
+        'A map of which each element is repeated `scale_h` times in its column and `scale_w` times in its row, if `repeat`; '
+        'otherwise elements that are scale_h - 1 rows and scale_w - 1 columns of zeros apart, with none after the last one.',
+        attributes={'scale_h': _LENGTH, 'scale_w': _LENGTH, 'repeat': _FLAG},
+        shape='enlarged',
+    ),
+    'global_max_pool': OperationType(27, 'Maximum over height and width, which become 1.', shape='global'),
+    'normalize': OperationType(
+        28,
+        '(x - m) / sqrt(v + `eps`), with the mean m and the variance v over the channels of each of `groups` groups and all '
+        'positions, or the channels of a group at one position if `by_position`.',
+        attributes={'groups': _CHANNELS, 'by_position': _FLAG},
+        arrays={'eps': Array(('1',))},
+        shape='groups',
+        rounds='always',
+    ),
+    'maximum': OperationType(
+        29,
+        'The larger of x and y, of equal shape. NaN need not propagate.',
+        inputs=(2, 2),
+        shape='equal',
+        elementwise='values',
+    ),
+}
+
+# --- what the engine's planner and the export to C decide alike, so that they add floats in the same order ------------------------------
+
+MAX_STEM_INPUTS = 16  # channels of a group up to which a convolution adds in the order of planar maps, if it begins at an input
+MAX_STEM_LAYERS = 16  # such convolutions in a row; the engine evaluates them recursively
+EPILOGUE = ('affine', 'relu')  # what a convolution computes in its step, each of them at most once and in this order
+MAX_INT16 = 32766  # the largest magnitude of sums stored as 16-bit integers, so that 32767 is a threshold that none reaches
+SUMMED_PIXELS = 64  # of a mean that are added in float32

@@ -1,0 +1,73 @@
+"""The table of operations: what is made from it is up to date, and its rows have what the readers and the engine rely on."""
+
+import importlib
+import sys
+
+import numpy as np
+import pytest
+from fuzz.seeds import smallest_program
+from support.paths import ROOT
+
+from bmx_melius.deployment.program import operations, reference
+from bmx_melius.deployment.program.operation_table import EPILOGUE, FIRST_VERSION, OPERATIONS, OperationType
+from bmx_melius.deployment.program.operations import SHAPES, Operation, ProgramError, array_shapes
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.runtime import engine
+from bmx_melius.deployment.runtime.engine import Runner
+
+
+@pytest.fixture()
+def generator(monkeypatch):
+    monkeypatch.setattr(sys, 'path', [str(ROOT / 'tools'), *sys.path])
+    return importlib.import_module('make_operations')
+
+
+def test_what_is_made_from_the_table_is_up_to_date(generator):
+    stale = [path.name for path, text in generator.FILES.items() if path.read_text(encoding='utf-8') != text()]
+    assert stale == [], 'run make operations'
+
+
+def test_opcodes_count_from_one_and_names_have_a_rule_a_form_and_a_line_of_documentation():
+    assert [row.opcode for row in OPERATIONS.values()] == list(range(1, len(OPERATIONS) + 1))
+    for name, row in OPERATIONS.items():
+        assert row.shape in SHAPES and row.doc.endswith('.') and '\n' not in row.doc, name
+        assert row.elementwise in (None, 'channels', 'values', 'positions') and row.rounds in ('never', 'products', 'always'), name
+        assert (row.like is not None) == (row.elementwise == 'positions'), name
+        assert row.elementwise != 'channels' or len(row.arrays) <= 2 and all(array.shape == ('C',) for array in row.arrays.values()), name
+    assert {row.shape for row in OPERATIONS.values()} == set(SHAPES)
+    assert all(OPERATIONS[name].elementwise == 'channels' for name in EPILOGUE)
+
+
+@pytest.mark.parametrize('name', OPERATIONS)
+def test_the_smallest_program_of_each_operation_is_computed_alike_in_numpy_and_by_the_engine(name):
+    program = smallest_program(name)
+    words = program.to_words()
+    assert name in [operation.name for operation in Program.from_words(words).operations]
+    inputs = [np.linspace(-3, 4, 2 * np.prod(value.shape), dtype='f').reshape(2, *value.shape) for value in program.inputs]
+    (expected,) = reference.run(program, inputs)
+    assert expected.shape == (2, *program.values()[program.outputs[0]].shape)
+    if not engine.missing():
+        np.testing.assert_allclose(Runner(program, words).run(inputs)[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_sizes_and_dtypes_of_arrays_follow_the_attributes():
+    attributes = {'out_channels': 6, 'kernel_h': 2, 'kernel_w': 3, 'groups': 2, 'half': 1, 'has_bias': 0, 'planes': 3}
+    assert array_shapes(Operation('conv', (), attributes), 8) == {'weight': (np.float16, (6, 4, 2, 3))}
+    assert array_shapes(Operation('conv', (), {**attributes, 'half': 0, 'has_bias': 1}), 8) == {
+        'weight': (np.float32, (6, 4, 2, 3)),
+        'bias': (np.float32, (6,)),
+    }
+    assert array_shapes(Operation('binary_conv', (), attributes), 12) == {'weight': (np.bool_, (6, 2, 3, 2))}
+    positions = {'by_channel': 0, 'height': 5, 'width': 1}
+    assert array_shapes(Operation('scale_map', (), positions), 4) == {'factor': (np.float32, (1, 5, 1))}
+    assert array_shapes(Operation('scale_map', (), {**positions, 'by_channel': 1}), 4) == {'factor': (np.float32, (4, 5, 1))}
+
+
+def test_a_program_is_of_the_latest_version_that_one_of_its_operations_needs(monkeypatch):
+    program = smallest_program('relu')
+    assert program.to_words()[1] == FIRST_VERSION
+    row = OperationType(**{**vars(OPERATIONS['relu']), 'since': FIRST_VERSION + 1})
+    monkeypatch.setitem(operations.OPERATIONS, 'relu', row)
+    assert program.to_structure()[1] == FIRST_VERSION + 1
+    with pytest.raises(ProgramError, match=f'word 1, version: format version {FIRST_VERSION + 1}; this release reads'):
+        program.to_words()  # reads what it has written

@@ -1,0 +1,264 @@
+"""Write what is made from the table of operations: the header of the engine in C++ and the tables of the documentation.
+
+`make operations` runs it; tests/deployment/program/test_operation_table.py says when its results are stale.
+"""
+
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bmx_melius.deployment.program import limits, operation_table, words  # noqa: E402
+from bmx_melius.deployment.program.operation_table import BITS_KIND, OPERATIONS, REAL_KIND  # noqa: E402
+from bmx_melius.deployment.program.operations import SHAPES  # noqa: E402
+from bmx_melius.files.io import replacing  # noqa: E402
+
+HEADER = ROOT / 'bmx_melius' / 'csrc' / 'program' / 'operation_table.h'
+PAGE = ROOT / 'docs' / 'internals' / 'packed-format.md'
+BEGIN, END = '<!-- made by `make operations` from the table of operations: begin -->\n', '<!-- end -->\n'
+WIDTH = 120  # of a line of C++
+
+# --- C++ --------------------------------------------------------------------------------------------------------------------------------
+
+
+def _constants():
+    """Return the limits, the constants of the format, and the facts of the planner as constants of C++."""
+    found = {**vars(limits), **vars(words), **vars(operation_table)}
+    public = {name: value for name, value in found.items() if name.isupper() and not name.startswith('_') and not name.endswith('_KIND')}
+    return [_constant(name, value) for name, value in public.items() if isinstance(value, (int, str))]
+
+
+def _constant(name, value):
+    constant = 'k' + name.title().replace('_', '')
+    if isinstance(value, str):
+        return f'constexpr const char* {constant} = "{value}";'
+    narrow = limits.NARROW.get(name)
+    if narrow is not None:
+        return f'constexpr int64_t {constant} = kWide ? {value} : {narrow};'
+    return f'constexpr {"int" if value < 1 << 31 else "int64_t"} {constant} = {value};'
+
+
+def _wrapped(prefix, items, suffix):
+    """Return a braced list on one line, or on several if it is too long."""
+    line = f'{prefix}{{{", ".join(items)}}}{suffix}'
+    return line if len(line) <= WIDTH else ''.join([f'{prefix}{{\n', *(f'    {item},\n' for item in items), f'}}{suffix}'])
+
+
+def _enumeration(name, members):
+    return _wrapped(f'enum class {name} ', members, ';')
+
+
+def _attribute_members():
+    """Return the attributes of all operations: name -> value for operations that do not have it."""
+    found = {}
+    for row in OPERATIONS.values():
+        for name, (low, _) in row.attributes.items():
+            assert found.setdefault(name, max(low, 0)) == max(low, 0), name
+    return found
+
+
+def _camel(name):
+    return ''.join(part.title() for part in name.split('_'))
+
+
+def _attributes(name, row):
+    rows = [f'{{"{attribute}", &AttributeValues::{attribute}, {low}, {high}}}' for attribute, (low, high) in row.attributes.items()]
+    return f'inline constexpr AttributeRow k{_camel(name)}Attributes[] = {{\n' + ''.join(f'    {one},\n' for one in rows) + '};'
+
+
+def _row(name, row):
+    attributes = f'{{k{_camel(name)}Attributes, {len(row.attributes)}}}' if row.attributes else '{nullptr, 0}'
+    fields = [
+        f'"{name}"',
+        *map(str, row.inputs),
+        *('true' if kind in row.kinds else 'false' for kind in (REAL_KIND, BITS_KIND)),
+        f'Result::{row.result or "same"}',
+        f'ShapeRule::{row.shape}_shape',
+        f'ElementwiseForm::{row.elementwise or "none"}',
+        f'Elementwise::{name if row.elementwise == "channels" else "none"}',
+        f'Combination::{(row.like or name) if row.elementwise in ("values", "positions") else "copy"}',
+        attributes,
+    ]
+    return f'    {{{", ".join(fields)}}},'
+
+
+def _size(text):
+    """Return a size of an array as an expression in C++."""
+    quotient, _, flag = text.partition(' if ')
+    terms = ['channels' if name == 'C' else name if name.isdigit() else f'a.{name}' for name in quotient.split(' / ')]
+    return f'a.{flag} ? {" / ".join(terms)} : 1' if flag else ' / '.join(terms)
+
+
+def _array_type(text):
+    name, _, flag = text.partition(' if ')
+    return f'a.{flag} ? ArrayType::{name} : ArrayType::float32' if flag else f'ArrayType::{name}'
+
+
+def _arrays(name, row):
+    lines = [f'        case Op::{name}:']
+    for array, facts in row.arrays.items():
+        sizes = ', '.join(map(_size, facts.shape))
+        call = f'visit({{"{array}", {_array_type(facts.dtype)}, {len(facts.shape)}, {{{sizes}}}, {str(facts.ordered).lower()}}});'
+        lines.append(f'            {f"if (a.{facts.exists}) " if facts.exists else ""}{call}')
+    return '\n'.join([*lines, '            break;', ''])
+
+
+def header():
+    """Return the text of the header for C++."""
+    elementwise = [name for name, row in OPERATIONS.items() if row.elementwise == 'channels']
+    combinations = [name for name, row in OPERATIONS.items() if row.elementwise == 'values']
+    assert [row.opcode for row in OPERATIONS.values()] == list(range(1, len(OPERATIONS) + 1))
+    members = ''.join(f'    int {name} = {neutral};\n' for name, neutral in _attribute_members().items())
+    names = ', '.join(f'Op::{name}' for name in operation_table.EPILOGUE)
+    shapes = [f'{name}_shape' for name in SHAPES]
+    most = max(len(row.arrays) for row in OPERATIONS.values())
+    nl = '\n'
+    return f"""\
+// The table of operations and the limits of programs. `make operations` writes this file from operation_table.py,
+// limits.py and words.py of deployment/program, which document what is here: do not edit it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+// clang-format off
+namespace bmx {{
+
+constexpr bool kWide = sizeof(size_t) >= 8;  // false in WebAssembly, whose addresses have 32 bits
+
+{nl.join(_constants())}
+constexpr int kMaxArrays = {most};  // of an operation
+
+{_enumeration('Op', ['conv = 1', *list(OPERATIONS)[1:]])}
+
+{_enumeration('ShapeRule', shapes)}
+
+// What an elementwise operation combines an element with: constants of its channel, another value, constants of its position.
+enum class ElementwiseForm {{none, channels, values, positions}};
+
+// Operations on an element and constants of its channel.
+{_enumeration('Elementwise', ['none', *elementwise])}
+
+// Operations on an element and another one; copy is the other one.
+{_enumeration('Combination', ['copy', *combinations])}
+
+inline constexpr Op kEpilogueOperations[] = {{{names}}};
+
+// Attributes of an operation. Those that it does not have are neutral.
+struct AttributeValues {{
+{members}}};
+
+struct AttributeRow {{
+    const char* name;
+    int AttributeValues::* member;
+    int low, high;
+}};
+
+struct AttributeRows {{
+    const AttributeRow* rows;
+    size_t count;
+
+    const AttributeRow* begin() const {{ return rows; }}
+    const AttributeRow* end() const {{ return rows + count; }}
+    size_t size() const {{ return count; }}
+}};
+
+enum class Result {{real, bits, same}};
+
+struct OperationRow {{
+    const char* name;
+    int min_inputs, max_inputs;
+    bool takes_real, takes_bits;
+    Result result;
+    ShapeRule shape;
+    ElementwiseForm form;
+    Elementwise elementwise;
+    Combination combination;
+    AttributeRows attributes;  // in the order of the file
+}};
+
+{nl.join(_attributes(name, row) for name, row in OPERATIONS.items() if row.attributes)}
+
+// By opcode, starting with opcode 1.
+inline constexpr OperationRow kOperations[] = {{
+{nl.join(_row(name, row) for name, row in OPERATIONS.items())}
+}};
+constexpr int kOperationCount = {len(OPERATIONS)};
+
+constexpr const OperationRow& row_of(Op op) {{ return kOperations[static_cast<size_t>(op) - 1]; }}
+constexpr const char* name_of(Op op) {{ return row_of(op).name; }}
+
+enum class ArrayType {{float32, float16, bits}};
+
+struct ArrayRow {{
+    const char* name;
+    ArrayType type;
+    int rank;
+    int64_t sizes[4];
+    bool ordered;  // compared with elements, so that it must not contain NaN
+}};
+
+// Calls `visit` with each array of an operation with `channels` input channels, in the order of the file.
+template <class Visit>
+void visit_arrays(Op op, const AttributeValues& a, int64_t channels, const Visit& visit) {{
+    switch (op) {{
+{''.join(_arrays(name, row) for name, row in OPERATIONS.items() if row.arrays)}        default:
+            break;
+    }}
+}}
+
+}}  // namespace bmx
+// clang-format on
+"""
+
+
+# --- documentation ----------------------------------------------------------------------------------------------------------------------
+
+
+def _range_text(low, high):
+    return str(low) if low == high else f'{low} to {high}'
+
+
+def _array_text(name, array):
+    conditions = [f'if `{array.exists}`'] if array.exists else []
+    dtype, _, flag = array.dtype.partition(' if ')
+    sizes = ', '.join(f'({size}, else 1)' if ' if ' in size else size for size in array.shape)
+    text = f'`{name}` ({sizes}{"," if len(array.shape) == 1 else ""}) {dtype}'
+    text += f' if `{flag}`, else float32' if flag else ''
+    return ' '.join([text, *conditions]) + (', not NaN' if array.ordered else '')
+
+
+def page_tables():
+    """Return the tables of the documentation, in Markdown."""
+    lines = [
+        '| opcode | operation | since | inputs | kind, result | attributes, one word each, in this order | arrays, in this order |',
+        '|-|-|-|-|-|-|-|',
+    ]
+    for name, row in OPERATIONS.items():
+        attributes = ', '.join(f'`{attribute}` {_range_text(*limits)}' for attribute, limits in row.attributes.items())
+        arrays = '; '.join(_array_text(array, facts) for array, facts in row.arrays.items())
+        kinds = f'{" or ".join(row.kinds)}, {row.result or "the same"}'
+        lines.append(f'| {row.opcode} | `{name}` | {row.since} | {_range_text(*row.inputs)} | {kinds} | {attributes} | {arrays} |')
+    lines += ['', '| operation | meaning |', '|-|-|']
+    lines += [f'| `{name}` | {row.doc} |' for name, row in OPERATIONS.items()]
+    return '\n'.join([*lines, ''])
+
+
+def page():
+    """Return the text of the page with the tables."""
+    before, rest = PAGE.read_text(encoding='utf-8').split(BEGIN)
+    return before + BEGIN + '\n' + page_tables() + '\n' + END + rest.split(END, 1)[1]
+
+
+FILES = {HEADER: header, PAGE: page}
+
+
+def main():
+    """Write the files."""
+    for path, text in FILES.items():
+        with replacing(str(path)) as temporary:
+            pathlib.Path(temporary).write_text(text(), encoding='utf-8')
+
+
+if __name__ == '__main__':
+    main()
