@@ -1,0 +1,165 @@
+"""`fit` on batches of the user: the same weights as a loop written by hand, callbacks, checkpoints and errors; and its guide."""
+
+import re
+from pathlib import Path
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import autograd, gluon
+
+from bmx_melius.errors import UserError
+from bmx_melius.nn.layers import QDense
+from bmx_melius.training import Mixup, Objective, fit
+
+GUIDE = Path(__file__).parents[2] / 'docs' / 'fit.md'
+IMAGES, LABELS = np.random.RandomState(0).randn(22, 6).astype(np.float32), np.arange(22) % 3
+BATCHES = gluon.data.DataLoader(gluon.data.ArrayDataset(IMAGES, LABELS), batch_size=8)  # of 8, 8 and 6 images
+VALIDATION = gluon.data.DataLoader(gluon.data.ArrayDataset(IMAGES[:9], LABELS[:9]), batch_size=4)
+
+
+def make_net():
+    """A network whose parameters have their shapes only after the first batch."""
+    mx.random.seed(0)
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(8), gluon.nn.BatchNorm(), QDense(8), gluon.nn.BatchNorm(), gluon.nn.Dense(3))
+    net.initialize(mx.init.Normal(0.5))
+    return net
+
+
+def weights(net):
+    return [parameter.data().asnumpy() for parameter in net._collect_params_with_prefix().values()]
+
+
+def assert_equal(net, other):
+    for one, two in zip(weights(net), weights(other)):
+        np.testing.assert_array_equal(one, two)
+
+
+def train_by_hand(epochs, lr, loss):
+    """Train as any user of Gluon does, with the rates of a cosine; return the network and the rows of its history."""
+    net, rows = make_net(), []
+    net(mx.nd.array(IMAGES))
+    trainer = gluon.Trainer(list(net._collect_params_with_prefix().values()), 'sgd', {'learning_rate': lr, 'momentum': 0.9}, kvstore=None)
+    updates = epochs * len(BATCHES)
+    for epoch in range(epochs):
+        losses, hits = [], []
+        for number, (x, y) in enumerate(BATCHES):
+            trainer.set_learning_rate(lr * (1 + np.cos(np.pi * (epoch * len(BATCHES) + number) / updates)) / 2)
+            with autograd.record():
+                logits = net(x)
+                result = loss(logits, y)
+            result.backward()
+            trainer.step(len(x))
+            losses += result.asnumpy().tolist()
+            hits += (logits.asnumpy().argmax(axis=1) == y.asnumpy()).tolist()
+        logits = np.concatenate([net(x).asnumpy() for x, _ in VALIDATION])
+        right = np.mean(logits.argmax(axis=1) == LABELS[:9])
+        cross_entropy = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[range(9), LABELS[:9]])
+        rows.append((np.mean(losses), np.mean(hits), right, cross_entropy))
+    return net, rows
+
+
+@pytest.mark.parametrize('loss', [None, gluon.loss.HingeLoss()])
+def test_a_network_ends_with_the_weights_and_the_history_of_a_loop_written_by_hand(loss):
+    if loss:
+        loss = lambda logits, labels, hinge=loss: hinge(logits, labels.one_hot(3) * 2 - 1)  # noqa: E731
+    net = make_net()
+    history = fit(net, BATCHES, VALIDATION, 3, optimizer='sgd', momentum=0.9, lr=0.1, loss=loss)
+    expected, rows = train_by_hand(3, 0.1, loss or gluon.loss.SoftmaxCrossEntropyLoss())
+    for one, two in zip(weights(net), weights(expected)):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+    for row, values in zip(history, rows):
+        assert [row[name] for name in ('loss', 'train_top1', 'top1', 'validation_loss')] == pytest.approx(values, rel=1e-5)
+    assert [row['epoch'] for row in history] == [1, 2, 3]
+
+
+def test_callbacks_see_every_update_and_every_epoch_and_the_second_one_can_end_the_training(tmp_path):
+    seen, net = [], make_net()
+
+    def on_epoch(training):
+        assert training.net is net and (tmp_path / 'run' / f'epoch-{training.progress.epoch:04d}.params').exists()
+        seen.append(len(training.progress.history))
+        return len(seen) > 7
+
+    history = fit(
+        net, BATCHES, VALIDATION, 5, save_dir=str(tmp_path / 'run'),
+        on_batch=lambda training: seen.append((training.progress.epoch, training.progress.batch, training.progress.seen)),
+        on_epoch=on_epoch,
+    )  # fmt: skip
+    assert seen == [*((0, number, seen) for number, seen in ((1, 8), (2, 16), (3, 22))), 1, *((1, 1, 8), (1, 2, 16), (1, 3, 22)), 2]
+    assert len(history) == 2
+
+
+def test_an_interrupted_training_that_is_resumed_ends_like_an_uninterrupted_one(tmp_path):
+    options = dict(optimizer='radam', lr=0.05, warmup_epochs=1, ema=0.7, wd=1e-3)
+    whole = make_net()
+    expected = fit(whole, BATCHES, VALIDATION, 4, save_dir=str(tmp_path / 'whole'), **options)
+
+    def interrupt(training):
+        if training.progress.epoch == 2 and training.progress.batch == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(make_net(), BATCHES, VALIDATION, 4, save_dir=str(tmp_path / 'run'), on_batch=interrupt, **options)
+    assert not (tmp_path / 'run' / 'run.lock').exists()
+    [make_net() for _ in range(40)]  # numbers in the names of parameters get another length
+    net = make_net()
+    history = fit(net, BATCHES, VALIDATION, 4, save_dir=str(tmp_path / 'run'), resume=True, **options)
+    assert_equal(net, whole)
+    for name in ('epoch-0004.params', 'epoch-0004.states'):
+        assert (tmp_path / 'run' / name).read_bytes() == (tmp_path / 'whole' / name).read_bytes()
+    assert [[row['loss'], row['top1']] for row in history] == [[row['loss'], row['top1']] for row in expected]
+
+
+def test_with_a_folder_the_network_has_the_weights_of_the_best_epoch(tmp_path):
+    net, kept = make_net(), []
+    history = fit(net, BATCHES, VALIDATION, 6, lr=0.1, save_dir=str(tmp_path), on_epoch=lambda training: kept.append(weights(training.net)))
+    best = max(range(6), key=lambda epoch: history[epoch]['top1'])
+    assert best < 5, 'the last epoch is the best one: this test needs another rate'
+    for one, two in zip(weights(net), kept[best]):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_without_a_folder_the_network_has_the_averages_that_were_evaluated():
+    net = make_net()
+    history = fit(net, BATCHES, VALIDATION, 2, lr=0.1, ema=0.9)
+    logits = np.concatenate([net(x).asnumpy() for x, _ in VALIDATION])
+    cross_entropy = np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[range(9), LABELS[:9]])
+    assert history[-1]['validation_loss'] == pytest.approx(cross_entropy, rel=1e-5)
+
+
+def test_it_stops_early_and_takes_a_trainer_and_an_objective():
+    net = make_net()
+    trainer = gluon.Trainer(net.collect_params(), 'sgd', {'learning_rate': 0.0})
+    objective = Objective(classes=3, smoothing=0.1, mixup=Mixup(0.2, seed=0, end=9))
+    history = fit(net, BATCHES, VALIDATION, 9, trainer=trainer, loss=objective, early_stop=2)
+    assert len({row['top1'] for row in history}) == 1 or history[0]['top1'] >= history[-1]['top1']
+    assert len(history) - 1 - max(range(len(history)), key=lambda epoch: history[epoch]['top1']) == 2
+    assert all(row['learning_rate'] == 0 for row in history)
+
+
+def test_mistakes_are_one_clear_error(tmp_path):
+    run = str(tmp_path / 'run')
+    with pytest.raises(UserError, match='there is no run to resume in .*run: point save_dir to one'):
+        fit(make_net(), BATCHES, VALIDATION, 1, save_dir=run, resume=True)
+    with pytest.raises(UserError, match=r'not initialized: call net\.initialize\(\) before training'):
+        fit(gluon.nn.Dense(3), BATCHES, VALIDATION, 1)
+    fit(make_net(), BATCHES, VALIDATION, 1, save_dir=run)
+    with pytest.raises(UserError, match='holds a run already'):
+        fit(make_net(), BATCHES, VALIDATION, 1, save_dir=run)
+    with pytest.raises(UserError, match='training diverged in update 1 of epoch 1'):
+        fit(make_net(), [(mx.nd.array(IMAGES) * np.nan, mx.nd.array(LABELS))], VALIDATION, 1)
+
+
+def test_the_guide_trains_and_deploys_what_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mx.random.seed(0)
+    np.random.seed(0)
+    names = {}
+    for block in re.findall(r'^```python\n((?:.*\n)*?)```$', GUIDE.read_text(), re.MULTILINE):
+        exec(block, names)
+    assert len(names['losses']) == 3 * 24 and names['losses'][-1] < names['losses'][0]
+    best = max(row['top1'] for row in names['history'][:3])
+    assert np.mean(names['predicted'] == names['labels'][1500:]) == pytest.approx(best, abs=0.01)
+    assert names['report'].packed_operators == 1
