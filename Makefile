@@ -99,11 +99,14 @@ format: $(VENV)/.ready-lint ## apply automatic fixes and format the code
 	$(BIN)/ruff format
 	git ls-files '*.c' '*.cc' '*.h' | xargs --no-run-if-empty $(BIN)/clang-format -i
 
+pins: $(VENV)/.ready-pins ## write requirements/*.txt from setup.py and pyproject.toml (ARGS=--upgrade looks for newer versions)
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/pin_requirements.py $(ARGS)
+
 clean: ## remove the environment and all build products
 	rm -rf $(VENV) $(VENV).lock build dist *.egg-info bmx_melius/*.so .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-$(READY): requirements.txt setup.py pyproject.toml bmx_melius/_version.py tools/make_venv.sh tools/build_backend.py $(REBUILD)
+$(READY): requirements/tests.txt setup.py pyproject.toml bmx_melius/_version.py tools/make_venv.sh tools/build_backend.py $(REBUILD)
 	@PYTHON='$(PYTHON)' tools/make_venv.sh $(VENV) $(filter-out rebuild,$^)
 
 # Installing the package also compiles, but hides messages. This target compiles what has changed since or failed.
@@ -111,6 +114,6 @@ $(NATIVE): $(READY) tools/native_build.py tools/compile_flags.txt $(shell find b
 	@$(LOCKED) $(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
-$(addprefix $(VENV)/.ready-,lint docs wheel fuzz scale service-tests): $(VENV)/.ready-%: requirements-%.txt $(READY)
+$(addprefix $(VENV)/.ready-,docs fuzz lint pins scale service-tests wheel): $(VENV)/.ready-%: requirements/%.txt $(READY)
 	@$(LOCKED) $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --requirement $<
 	@touch $@

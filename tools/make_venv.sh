@@ -71,9 +71,9 @@ pip() {
     "$folder/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps "$@" ||
         fail 'pip could not install the packages (its messages are above); a second run starts the set-up anew'
 }
-packages=$(grep '^[A-Za-z]' requirements.txt | cut -d= -f1 | sort -u | wc -l)
+packages=$(grep '^[A-Za-z]' requirements/tests.txt | cut -d= -f1 | sort -u | wc -l)
 step 2 "downloading and installing up to $((packages)) packages, which takes most of the time"
-pip --requirement requirements.txt
+pip --requirement requirements/tests.txt
 step 3 'compiling the engine and installing this project'
 pip --no-build-isolation --editable .
 step 4 'importing MXNet'

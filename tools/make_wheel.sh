@@ -1,7 +1,7 @@
 #!/bin/sh
 # make_wheel.sh PYTHON DIST [MACHINE]: build the source distribution from the files that git tracks, and a wheel from it; write both to the
-# folder DIST, in place of older ones. Called by the Makefile. PYTHON is an interpreter with the packages of requirements.txt and
-# requirements-wheel.txt. For another MACHINE, such as aarch64, only the wheel is written, compiled by MACHINE-linux-gnu-g++.
+# folder DIST, in place of older ones. Called by the Makefile. PYTHON is an interpreter with the packages of requirements/tests.txt and
+# wheel.txt. For another MACHINE, such as aarch64, only the wheel is written, compiled by MACHINE-linux-gnu-g++.
 # The wheel has both libraries, for the systems that docs/deploying.md names: if the headers of this machine make them use symbols that these
 # systems lack, there is no wheel, but a list of the symbols (docs/internals/releasing.md).
 set -eu

@@ -28,9 +28,12 @@ from bmx_melius.errors import UserError
 TOOLS = {'aarch64-linux-gnu-g++': 'g++-aarch64-linux-gnu', 'qemu-aarch64': 'qemu-user'}
 FOLDER = ROOT / 'build' / 'aarch64'
 DEBIAN = ['python3-minimal', 'libpython3-stdlib', 'libstdc++6', 'libgomp1', 'libopenblas0-pthread', 'liblapacke']  # and what they depend on
-PYPI = {  # folder -> packages and options; those of MXNet have the versions of requirements.txt
+PYPI = {  # folder -> packages and options; those of MXNet have the versions of requirements/tests.txt
     'site': ['numpy', 'pillow'],
-    'site-mxnet': ['--no-deps', '--constraint=requirements.txt', 'mxnet', 'numpy', 'requests', 'graphviz', 'certifi', 'charset-normalizer']
+    'site-mxnet': [
+        *('--no-deps', '--constraint=requirements/tests.txt'),
+        *('mxnet', 'numpy', 'requests', 'graphviz', 'certifi', 'charset-normalizer'),
+    ]
     + ['idna', 'urllib3'],
 }
 INSTRUCTION_SETS = ['reference', 'neon', 'dotprod']
@@ -81,7 +84,7 @@ def unpack_python():
     """Unpack Python for arm64 with its packages, unless that was done before; return the command that runs it."""
     root, ready = FOLDER / 'root', FOLDER / 'ready'
     command = ['qemu-aarch64', '-L', root, root / 'usr' / 'bin' / 'python3', '-W', 'ignore']
-    wanted = f'{DEBIAN} {PYPI}\n{(ROOT / "requirements.txt").read_text()}'
+    wanted = f'{DEBIAN} {PYPI}\n{(ROOT / "requirements" / "tests.txt").read_text()}'
     if not ready.exists() or ready.read_text() != wanted:
         shutil.rmtree(FOLDER, ignore_errors=True)
         unpack(DEBIAN, 'arm64', FOLDER)

@@ -28,7 +28,7 @@ PACKAGES = ('bmx_melius', 'model_zoo')
 LIBRARIES = ('bmx_melius._engine', 'bmx_melius._mxnet_op')  # named like modules of Python's, but none
 PYTHONS = ('3.8', '3.9', '3.10', '3.11')  # that MXNet supports
 WITHOUT_MXNET = ('3.12', '3.13')  # that only run packed networks
-TOOLS = ('lint', 'docs', 'wheel', 'fuzz', 'scale', 'service-tests')  # of requirements-NAME.txt
+TOOLS = ('lint', 'docs', 'wheel', 'fuzz', 'scale', 'service-tests', 'pins')  # of requirements/NAME.txt
 SUBSTITUTES = {'opencv-python': 'opencv-python-headless'}  # the same module without the need for the system's libGL
 
 
@@ -45,7 +45,8 @@ def distribution():
 
 
 def read_pins(name):
-    return [Requirement(line.split('#')[0]) for line in (ROOT / name).read_text().splitlines() if line.split('#')[0].strip()]
+    lines = (ROOT / 'requirements' / f'{name}.txt').read_text().splitlines()
+    return [Requirement(line) for line in lines if not line.startswith('#')]
 
 
 def pins_for(python, *names):
@@ -188,8 +189,8 @@ def test_each_module_can_be_imported_and_has_a_docstring(module):
 def test_pins_satisfy_the_ranges_of_setup_py(distribution, python):
     extras = distribution['extras_require']
     wanted = distribution['install_requires'] + [one for extra in ('demo', 'serve', 'test') for one in extras[extra]]  # not bench: large
-    assert unsatisfied(map(Requirement, wanted), pins_for(python, 'requirements.txt')) == []
-    tools = pins_for(python, 'requirements.txt', *(f'requirements-{name}.txt' for name in TOOLS))  # one environment
+    assert unsatisfied(map(Requirement, wanted), pins_for(python, 'tests')) == []
+    tools = pins_for(python, 'tests', *TOOLS)  # one environment
     optional = [one for extra in ('lint', 'docs', 'score', 'ray') for one in extras[extra]]
     assert unsatisfied(map(Requirement, optional), tools) == []
 
@@ -204,7 +205,7 @@ def test_requirements_of_extras_have_upper_bounds_and_each_extra_is_used_by_a_co
 
 def test_pinned_packages_miss_nothing_they_require():
     python = '{}.{}'.format(*sys.version_info)
-    pins = pins_for(python, 'requirements.txt')
+    pins = pins_for(python, 'tests')
     for name, version in pins.items():
         try:
             installed = importlib.metadata.version(name)
@@ -326,7 +327,7 @@ def test_of_two_commands_at_once_one_makes_the_environment_and_the_other_waits(t
 def test_each_step_of_the_set_up_is_announced_and_nothing_where_none_is_needed(tmp_path):
     _, (title, *steps) = make_environment(tmp_path, SLOW, tmp_path / 'venv')
     assert title.startswith('Setting up ') and 'Python 3.11.2' in title
-    pins = len(set(re.findall(r'^(\w.*?)==', (ROOT / 'requirements.txt').read_text(), re.MULTILINE)))
+    pins = len(set(re.findall(r'^(\w.*?)==', (ROOT / 'requirements' / 'tests.txt').read_text(), re.MULTILINE)))
     assert [line.split(':')[0] for line in steps] == [f'  {number} of 4' for number in range(1, 5)] and f' {pins} packages' in steps[1]
     assert make_environment(tmp_path, SLOW, tmp_path / 'venv') == (0, [])
 
