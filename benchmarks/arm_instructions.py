@@ -3,8 +3,8 @@
 Compiles the kernels with ``aarch64-linux-gnu-g++``, finds their loops in the object code, and prints instructions for 128 binary
 multiply-accumulates, loads and branch included. The second table has loops of all methods considered, generated here in assembly language.
 If ``llvm-mca`` is installed, both have multiply-accumulates a cycle by its models of processors: all loads hit the first-level cache, and
-sums of bytes are not widened. These are no measurements. With ``--layers``, the third table has the instructions that whole layers execute,
-traced by ``qemu-aarch64``, for 128 multiply-accumulates.
+sums of bytes are not widened. These are not measurements. With ``--layers``, the third table has the instructions that whole layers
+execute, traced by ``qemu-aarch64``, for 128 multiply-accumulates.
 
 Run: ``python benchmarks/arm_instructions.py [--layers] [LLVM_MCA]`` (Debian: g++-aarch64-linux-gnu, qemu-user, llvm-19
 with the program llvm-mca-19)

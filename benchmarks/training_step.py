@@ -1,4 +1,6 @@
-"""Benchmark of a training step of a binary network against its float twin, the same graph with identity instead of quantizers.
+"""Benchmark of a training step of a binary network against its full-precision counterpart.
+
+That is the same graph with identity instead of quantizers.
 
 Both networks run alternately in one process, so that other load on the machine affects both alike; the result is the ratio of the median
 times. Run: ``python benchmarks/training_step.py`` (``--help`` for sizes). ``--memory`` adds the peak memory of three steps,
@@ -22,8 +24,8 @@ Rejected alternatives, with the ratio of the current form in the same run:
 - no reshape to the plain layout (each operator converts separately): 1.58 against 1.52; ``x + 0`` instead: 1.39 against 1.30
 - plain layout from the output of the convolution on: 1.54 against 1.42, because batch normalization is slower there
 
-Peak memory, meliusnet22, batch 16 at 112x112, MiB: 1107, float twin 811, ratio 1.36; with MXNet's default memory plan 1217 and 805, ratio
-1.51. Additional arrays kept for the backward pass: the input and the mask of each quantizer, and the signs of the weights.
+Peak memory, meliusnet22, batch 16 at 112x112, MiB: 1107, full precision 811, ratio 1.36; with MXNet's default memory plan 1217 and 805,
+ratio 1.51. Additional arrays kept for the backward pass: the input and the mask of each quantizer, and the signs of the weights.
 
 Measured at this size with ``--input-size 112 --threads 1 --processor-time`` on an EPYC (Zen 4, AVX-512) with much other load, three
 processes: ratio 1.139, 95 % interval 1.130 to 1.152 (40 pairs), 1.155, 1.122 to 1.185 (24 pairs), 1.170, 1.147 to 1.206 (30 pairs). The
@@ -32,9 +34,9 @@ Constants of binary convolutions are computed from one sum per filter (a layer w
 same network in Larq 0.13.3 with TensorFlow 2.15 took 2.5 and 2.9 times the processor time of ours; only two pairs of steps were measured.
 
 Composition of a step of 1690 ms against 1481 ms, sampled by perf: 124 ms for normalization forward in both; 128 against 33 ms backward,
-because the gradient has the plain layout, for which oneDNN's loops are compiled C++, not generated code, but the twin takes about 65 ms
-more in generated code (convolutions, normalization and conversions of layouts); 30 against 5 ms in two-term sums, and 138 ms in the other
-elementwise operators: comparisons 27 and 15, products 23, 18 and 18 (the mask), differences 22, absolute value 15.
+because the gradient has the plain layout, for which oneDNN's loops are compiled C++, not generated code, but the counterpart takes about
+65 ms more in generated code (convolutions, normalization and conversions of layouts); 30 against 5 ms in two-term sums, and 138 ms in the
+other elementwise operators: comparisons 27 and 15, products 23, 18 and 18 (the mask), differences 22, absolute value 15.
 
 Rejected, with the ratio of the current form in the same run:
 
@@ -50,8 +52,9 @@ Rejected, with the ratio of the current form in the same run:
 - other values of ``NNVM_EXEC_MATCH_RANGE`` than the one that MXNet's search selects: 1 needs 16 % more memory than the default, 2 and 4
   need 6 to 7 % less, the search 9 % less
 
-Rejected in the same way, in processor time, 8 to 10 steps of each in turns with the twin (16 in pairs for the last), with the ratio of the
-current form in the same run. Values and gradients equal those of the current form, also at the floats next to the threshold and zero:
+Rejected in the same way, in processor time, 8 to 10 steps of each in turns with the counterpart (16 in pairs for the last), with the ratio
+of the current form in the same run. Values and gradients equal those of the current form, also at the floats next to the threshold and
+zero:
 
 - a mask by oneDNN's ``elu`` with slope 0.5 of x + q, q = -x where the gradient is kept, else negative and large: 1.188 against 1.161,
   and 37 MiB more memory
@@ -173,34 +176,34 @@ def in_new_process(function, *arguments):
 def main():
     args = parse_arguments()
     set_environment(args.threads)
-    arguments = {name: (args.model, args.batch_size, args.input_size, bits) for name, bits in (('binary', 1), ('twin', 32))}
+    arguments = {name: (args.model, args.batch_size, args.input_size, bits) for name, bits in (('binary', 1), ('full_precision', 32))}
     peaks = {name: in_new_process(peak_bytes, *arguments[name]) for name in arguments} if args.memory else None
     steps = {name: make_step(*arguments[name]) for name in arguments}
     seconds = step_seconds(steps, args.repetitions, time.process_time if args.processor_time else time.perf_counter)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
-    ratio, low, high = ratio_interval(seconds['binary'], seconds['twin'])
+    ratio, low, high = ratio_interval(seconds['binary'], seconds['full_precision'])
     result = {
         'model': args.model,
         'batch_size': args.batch_size,
         'input_size': args.input_size,
         'threads': args.threads,
         'binary_ms': medians['binary'] * 1e3,
-        'twin_ms': medians['twin'] * 1e3,
+        'full_precision_ms': medians['full_precision'] * 1e3,
         'clock': 'processor' if args.processor_time else 'wall',
         'ratio': ratio,
         'ratio_interval': [low, high],
     }
     if peaks:
-        result.update(binary_peak_bytes=peaks['binary'], twin_peak_bytes=peaks['twin'], memory_ratio=peaks['binary'] / peaks['twin'])
+        result.update({f'{name}_peak_bytes': peak for name, peak in peaks.items()}, memory_ratio=peaks['binary'] / peaks['full_precision'])
     if args.json:
         print(json.dumps(result))
     else:
         print(f'{args.model}, batch {args.batch_size}, {args.input_size}x{args.input_size}, {args.threads} threads, forward + backward:')
-        print(f'binary {result["binary_ms"]:.0f} ms, float twin {result["twin_ms"]:.0f} ms of {result["clock"]} time')
+        print(f'binary {result["binary_ms"]:.0f} ms, full precision {result["full_precision_ms"]:.0f} ms of {result["clock"]} time')
         print(f'ratio {ratio:.3f}, 95 % interval {low:.3f} to {high:.3f} ({args.repetitions} pairs)')
         if peaks:
-            binary, twin = (peaks[name] / 2**20 for name in ('binary', 'twin'))
-            print(f'peak memory: binary {binary:.0f} MiB, float twin {twin:.0f} MiB, ratio {binary / twin:.3f}')
+            binary, full = (peaks[name] / 2**20 for name in ('binary', 'full_precision'))
+            print(f'peak memory: binary {binary:.0f} MiB, full precision {full:.0f} MiB, ratio {binary / full:.3f}')
 
 
 if __name__ == '__main__':

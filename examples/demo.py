@@ -1,4 +1,4 @@
-"""Demo: train a binary network on handwritten digits, count its operations, export it, pack it for bit instructions, time and plot it.
+"""Demo: train a binary network on handwritten digits, count its operations, export it, pack it for XNOR and popcount, time and plot it.
 
 `make demo` runs this file. It works like a user: it calls train_imagenet.py and the command line, and uses the files that they write.
 """

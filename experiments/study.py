@@ -164,7 +164,7 @@ def read_study(name, quick=False):
     row_seeds = content.get('row_seeds', {})
     for name, count in row_seeds.items():
         if name not in [row.name for row in rows] or not isinstance(count, int) or count < 1:
-            raise UserError(f'{path}: row_seeds: {name}: {count} is no row with a positive number of seeds')
+            raise UserError(f'{path}: row_seeds: {name}: {count} is not a row with a positive number of seeds')
     tuning = _read_tuning(path, content.get('tune'), content['seeds'])
     return Study(path.stem, content['title'], tuple(rows), tuple(content['seeds']), content.get('latency', False), row_seeds, tuning)
 

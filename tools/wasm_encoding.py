@@ -39,7 +39,7 @@ def in_final_encoding(module: bytes) -> bytes:
     if FORMER not in module:  # of a newer compiler, which may use instructions that are not listed here
         return module
     if module[: len(HEADER)] != HEADER:
-        raise UserError('the file is no WebAssembly module')
+        raise UserError('the file is not a WebAssembly module')
     try:
         return _replaced(module)
     except IndexError as error:

@@ -24,7 +24,7 @@ IMAGE = (1, 3, 224, 224)
 
 
 def layers_of(graph):
-    """Yield the `ZooLayer` of each convolution and dense layer of a network, maps with one or three axes excluded.
+    """Yield the `ZooLayer` of each convolution and dense layer of a network, 1-D and 3-D maps excluded.
 
     Activations of k bits are 2^k - 1 bits in packed networks, each of which counts as a channel.
     """

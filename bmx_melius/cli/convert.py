@@ -40,7 +40,7 @@ def add_parser(commands):
     )
     add_input_shapes(
         parser,
-        'shape of the input, batch first (N,C,W or N,C,D,H,W for maps with one or three axes); for several inputs, repeat the option '
+        'shape of the input, batch first (N,C,W or N,C,D,H,W for 1-D or 3-D maps); for several inputs, repeat the option '
         'with the name of each (default: the shape in PREFIX-summary.json)',
     )
     parser.add_argument(

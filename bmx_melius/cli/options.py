@@ -60,7 +60,7 @@ def shape_of_input(given, exported):
         if spec is None:
             raise UserError(
                 f'there is no {exported.description_file}: give the shape of the input with --input-shape N,C,H,W '
-                '(N,C,W or N,C,D,H,W for maps with one or three axes)'
+                '(N,C,W or N,C,D,H,W for 1-D or 3-D maps)'
             )
         return 1, *spec.shape
     names = [name for name, _ in given]

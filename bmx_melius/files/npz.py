@@ -34,7 +34,7 @@ def read_npz(path):
     except UserError:
         raise
     except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f'{path} is damaged, or is no .npz file of arrays: {last_line(error)}') from error
+        raise UserError(f'{path} is damaged, or is not an .npz file of arrays: {last_line(error)}') from error
 
 
 def _array(content):

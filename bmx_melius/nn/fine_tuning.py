@@ -113,7 +113,7 @@ def freeze(net: Block, pattern: str) -> List[str]:
     Raises
     ------
     UserError
-        When the pattern is no regular expression, or if it fits no parameter or all trained parameters.
+        When the pattern is not a regular expression, or if it fits no parameter or all trained parameters.
     """
     try:
         expression = re.compile(pattern)

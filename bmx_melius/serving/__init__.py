@@ -11,7 +11,7 @@
 ``reading``          program of a process that decodes images and parses arrays; ``readers`` starts, asks and ends these processes
 ``service_metrics``  counters and histograms for Prometheus
 ``endpoints``        what each URL does; ``web_page`` is the page for browsers
-``web_server``       the HTTP server, and its orderly end
+``web_server``       the HTTP server, and its graceful shutdown
 
 ``batch_queue``, ``batcher``, ``hosts``, ``served_network``, ``service_limits`` and ``tensors`` need no package of the extra. Nothing
 imports MXNet.

@@ -1,4 +1,4 @@
-"""The HTTP server of the service, and its orderly end.
+"""The HTTP server of the service, and its graceful shutdown.
 
 At SIGTERM or SIGINT the service refuses further requests for inference with status 503, reports that it is not ready, finishes the requests
 that it has accepted, and ends. At a second signal it answers those with 503 too, and ends at once.

@@ -34,7 +34,7 @@ def class_weights(choice, source):
         weights = _by_name(content, source) if isinstance(content, dict) else content
         values = np.array(weights, np.float64)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UserError(f'--class-weights: {choice} is no JSON file with the weights of the classes: {last_line(error)}') from error
+        raise UserError(f'--class-weights: {choice} is not a JSON file with the weights of the classes: {last_line(error)}') from error
     if values.shape != (source.classes,) or not (np.isfinite(values).all() and (values > 0).all()):
         raise UserError(
             f'--class-weights: {choice} must have a positive number for each of the {source.classes} classes, as a list or as an object of '

@@ -105,7 +105,7 @@ def tiff_pixels(content: bytes, most: int) -> Tuple[np.ndarray, int]:
     Raises
     ------
     ValueError, OSError
-        If the file is damaged, its channels are no unsigned integers of 8 or 16 bits, or it has too many values.
+        If the file is damaged, its channels are not unsigned integers of 8 or 16 bits, or it has too many values.
     """
     order, fields = _directory(content)
     height, width, channels = _tiff_shape(fields)

@@ -33,7 +33,7 @@ void ignore_peak(void*, const char*, int, double, double) {}
 
 // Ends the program unless the call failed, the reason is one line with `reason` in it, and only this thread has it.
 void require_failure(const std::string& call, const std::function<bool()>& fails, const std::string& reason) {
-    bmx_program_load("", 1234);  // another failure: a reason that was there before is no reason of this call
+    bmx_program_load("", 1234);  // another failure: a reason that was there before is not a reason of this call
     const std::string before = bmx_last_error();
     const bool failed = fails();
     const std::string found = bmx_last_error();

@@ -44,7 +44,7 @@ def test_a_pickle_in_an_archive_is_refused_and_not_executed(tmp_path):
     np.savez(tmp_path / 'array.npz', a=np.array([Evil(place)], object))
     write(tmp_path / 'whole.npz', pickle.dumps(Evil(place)))
     for name in ('array.npz', 'whole.npz'):
-        with pytest.raises(UserError, match=f'{name} is damaged, or is no .npz file of arrays'):
+        with pytest.raises(UserError, match=f'{name} is damaged, or is not an .npz file of arrays'):
             read_npz(tmp_path / name)
     assert not os.path.exists(place)
 
@@ -64,7 +64,7 @@ def test_a_pickle_in_an_archive_is_refused_and_not_executed(tmp_path):
 )
 def test_an_array_that_is_shorter_than_announced_or_malformed_is_refused(content, tmp_path):
     write(tmp_path / 'a.npz', content)
-    with pytest.raises(UserError, match='a.npz is damaged, or is no .npz file of arrays'):
+    with pytest.raises(UserError, match='a.npz is damaged, or is not an .npz file of arrays'):
         read_npz(tmp_path / 'a.npz')
 
 
@@ -80,7 +80,7 @@ def test_a_compressed_archive_that_expands_beyond_the_limit_is_refused_before_it
 @pytest.mark.parametrize('content', [b'', b'PK\x03\x04', b'text'])
 def test_files_that_are_no_archives_are_named(content, tmp_path):
     (tmp_path / 'a.npz').write_bytes(content)
-    with pytest.raises(UserError, match='a.npz is damaged, or is no .npz file of arrays'):
+    with pytest.raises(UserError, match='a.npz is damaged, or is not an .npz file of arrays'):
         read_npz(tmp_path / 'a.npz')
     with pytest.raises(UserError, match='none.npz: No such file'):
         read_npz(tmp_path / 'none.npz')

@@ -261,4 +261,4 @@ def test_levels_are_those_of_the_protocol():
         'high': Augmentation((0.08, 1.0), (3 / 4, 4 / 3), mirror=True, brightness=0.4, contrast=0.4, saturation=0.4, pca_noise=0.1),
     }
     for name in ('digits', 'mnist'):
-        assert not any(level.mirror for level in DATASETS[name].augmentations.values()), 'a mirrored digit is no digit'
+        assert not any(level.mirror for level in DATASETS[name].augmentations.values()), 'a mirrored digit is not a digit'

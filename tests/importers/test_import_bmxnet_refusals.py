@@ -76,7 +76,7 @@ DAMAGES = {
     'groups': (change_node(CONV, lambda node: node['attrs'].update(num_group='2')), 'has groups'),
     'one axis': (change_node(CONV, lambda node: node['attrs'].update(kernel='(3,)')), 'not of two axes'),
     'a loop': (change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 10**6)), 'reads a node that does not exist'),
-    'an index that is no integer': (
+    'an index that is not an integer': (
         change_node(CONV, lambda node: node['inputs'][0].__setitem__(0, 0.0)),
         'reads a node that does not exist',
     ),

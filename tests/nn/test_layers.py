@@ -1,4 +1,4 @@
-"""Layers and their gradients against the reference data, NumPy's own loops and their float twins."""
+"""Layers and their gradients against the reference data, NumPy's own loops and their full-precision counterparts."""
 
 import json
 import os
@@ -151,13 +151,13 @@ def test_quantized_dense_keeps_leading_axes_without_flatten():
 
 @pytest.mark.parametrize('layer', [QConv1D, QConv2D, QConv3D])
 def test_full_precision_equals_the_ordinary_layer(layer):
-    twin = {QConv1D: nn.Conv1D, QConv2D: nn.Conv2D, QConv3D: nn.Conv3D}[layer](4, 3, padding=1, in_channels=2, use_bias=False)
+    counterpart = {QConv1D: nn.Conv1D, QConv2D: nn.Conv2D, QConv3D: nn.Conv3D}[layer](4, 3, padding=1, in_channels=2, use_bias=False)
     quantized = layer(4, 3, padding=1, in_channels=2, bits=32)
-    twin.initialize()
+    counterpart.initialize()
     quantized.initialize()
-    quantized.weight.set_data(twin.weight.data())
-    x = nd.random.normal(shape=(2, 2) + (5,) * len(twin.weight.shape[2:]))
-    np.testing.assert_array_equal(quantized(x).asnumpy(), twin(x).asnumpy())
+    quantized.weight.set_data(counterpart.weight.data())
+    x = nd.random.normal(shape=(2, 2) + (5,) * len(counterpart.weight.shape[2:]))
+    np.testing.assert_array_equal(quantized(x).asnumpy(), counterpart(x).asnumpy())
 
 
 def test_fused_activation_is_applied_last():

@@ -223,7 +223,7 @@ def test_statistics_that_are_not_finite_are_refused():
 
 @pytest.mark.parametrize('bits, method', [(3, 'round'), (1, 'sign')])
 def test_activations_of_lq_net_have_two_bits(bits, method):
-    with pytest.raises(UserError, match=f'2 bits, or 32 for the float twin, not {bits}'):
+    with pytest.raises(UserError, match=f'2 bits, or 32 for full precision, not {bits}'):
         LQConv2D(4, 3, activation_bits=bits, activation_method=method)
 
 
@@ -301,11 +301,11 @@ def test_the_plan_of_a_training_shows_the_bits_of_the_layers(name, flags, bits, 
 
 @pytest.mark.parametrize('layer', [BWNConv2D, DoReFaConv2D, HWGQConv2D, LQConv2D, SYQConv2D, TTQConv2D])
 @pytest.mark.parametrize('hybridize', [False, True])
-def test_shapes_are_inferred_and_float_twins_have_only_a_weight(layer, hybridize):
+def test_shapes_are_inferred_and_full_precision_counterparts_have_only_a_weight(layer, hybridize):
     for arguments in ({}, {'bits': 32}):
         net = layer(4, 3, padding=1, **arguments)
         net.initialize()
         net.hybridize(hybridize)
         assert net(nd.ones((1, 3, 5, 5))).shape == (1, 4, 5, 5)
-    twin = layer(4, 3, padding=1, bits=32, in_channels=3)
-    assert [parameter.shape for parameter in twin.collect_params().values()] == [(4, 3, 3, 3)]
+    counterpart = layer(4, 3, padding=1, bits=32, in_channels=3)
+    assert [parameter.shape for parameter in counterpart.collect_params().values()] == [(4, 3, 3, 3)]

@@ -130,11 +130,11 @@ def test_a_filter_of_zeros_keeps_finite_gradients():
 
 
 @pytest.mark.parametrize('layer', [ScaledBinaryConv2D, XNORConv2D])
-def test_the_float_twin_of_xnor_net_is_an_ordinary_convolution(layer):
-    twin, x = layer(4, 3, padding=1, in_channels=3, bits=32), nd.random.normal(shape=(1, 3, 5, 5))
-    twin.initialize(mx.init.Normal(1))
-    expected = nd.Convolution(x, twin.qconv.weight.data(), no_bias=True, kernel=(3, 3), pad=(1, 1), num_filter=4)
-    np.testing.assert_array_equal(twin(x).asnumpy(), expected.asnumpy())
+def test_the_full_precision_counterpart_of_xnor_net_is_an_ordinary_convolution(layer):
+    counterpart, x = layer(4, 3, padding=1, in_channels=3, bits=32), nd.random.normal(shape=(1, 3, 5, 5))
+    counterpart.initialize(mx.init.Normal(1))
+    expected = nd.Convolution(x, counterpart.qconv.weight.data(), no_bias=True, kernel=(3, 3), pad=(1, 1), num_filter=4)
+    np.testing.assert_array_equal(counterpart(x).asnumpy(), expected.asnumpy())
 
 
 # --- XNOR-Net++, Strong Baseline and Real-to-Binary -------------------------------------------------------------------------------------

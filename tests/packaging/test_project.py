@@ -55,7 +55,7 @@ def pins_for(python, *names):
     versions = {}
     for pin in (pin for name in names for pin in read_pins(name)):
         (specifier,) = pin.specifier
-        assert specifier.operator == '==', f'{pin} is no exact version'
+        assert specifier.operator == '==', f'{pin} is not an exact version'
         if pin.marker is None or pin.marker.evaluate(environment):
             assert versions.setdefault(canonicalize_name(pin.name), specifier.version) == specifier.version, f'{pin.name} is pinned twice'
     return versions

@@ -312,7 +312,7 @@ def test_a_resumed_training_keeps_its_kind(whole, tmp_path, capsys):
 @pytest.mark.parametrize(
     'flags, words',
     [
-        (['--model', 'resnet18_xnor', '--ensemble-training', 'bagging'], 'the network resnet18_xnor is no ensemble'),
+        (['--model', 'resnet18_xnor', '--ensemble-training', 'bagging'], 'the network resnet18_xnor is not an ensemble'),
         (['--preset', 'real-to-binary'], 'the members of an ensemble are not trained in stages'),
         (['--model-options', '{"members": 2, "alphas": [1, 2]}'], 'alphas are the votes that'),
         (['--model-options', '{"members": -1}'], 'members must be a positive number'),

@@ -203,8 +203,8 @@ def test_the_study_of_optimizers_trains_resnet_e18_by_three_optimizers_and_count
         ({'rows': {'lower': {}}}, 'there is no row lower; known: low; high; broken'),
         ({'rows': {'high': 0.1}}, 'rows: high must be a mapping of flags, or false'),
         ({'rows': {'low': False}}, 'low is left out, but high is compared with it'),
-        ({'row_seeds': {'lower': 1}}, 'row_seeds: lower: 1 is no row with a positive number of seeds'),
-        ({'row_seeds': {'low': 0}}, 'row_seeds: low: 0 is no row with a positive number of seeds'),
+        ({'row_seeds': {'lower': 1}}, 'row_seeds: lower: 1 is not a row with a positive number of seeds'),
+        ({'row_seeds': {'low': 0}}, 'row_seeds: low: 0 is not a row with a positive number of seeds'),
     ],
 )
 def test_mistakes_in_a_study_are_named(change, words, tmp_path, capsys):

@@ -67,9 +67,9 @@ def test_class_weights_are_balanced_as_in_scikit_learn_or_read_from_a_file(tmp_p
     [
         (['--class-weights', 'w.json'], '{"11": 2}', "no class '11'"),
         (['--class-weights', 'w.json'], '[1, 2]', 'each of the 10 classes'),
-        (['--class-weights', 'w.json'], '[1, 2', 'w.json is no JSON file'),
+        (['--class-weights', 'w.json'], '[1, 2', 'w.json is not a JSON file'),
         (['--class-weights', 'w.json'], '{"1": -1}', 'a positive number'),
-        (['--class-weights', 'w.json'], '{"1": "much"}', 'w.json is no JSON file'),
+        (['--class-weights', 'w.json'], '{"1": "much"}', 'w.json is not a JSON file'),
         (['--class-weights', 'none.json'], '', 'none.json'),
         (['--ema', '1'], '', '--ema must be above 0 and below 1'),
         (['--early-stop', '-1'], '', '--early-stop must not be negative'),

@@ -263,7 +263,7 @@ def test_dense_block_appends_new_channels_and_naive_block_improves_all_by_a_resi
     np.testing.assert_array_equal(block(x).asnumpy(), (dense + residual).asnumpy())
 
 
-@pytest.mark.parametrize('arguments', [{'bits': 32}, {'weight_bits': 32}], ids=['float twin', 'first of two stages'])
+@pytest.mark.parametrize('arguments', [{'bits': 32}, {'weight_bits': 32}], ids=['full precision', 'first of two stages'])
 def test_networks_of_real_weights_have_the_parameters_of_the_binary_one(arguments):
     names = [[name.split('_', 1)[1] for name in get_model('meliusnetc', **chosen).collect_params()] for chosen in ({}, arguments)]
     assert names[0] == names[1]

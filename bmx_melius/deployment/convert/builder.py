@@ -33,7 +33,7 @@ def map_shape(shape):
 
 
 def is_volume(shape):
-    """Return whether a value of this shape is a map with three axes."""
+    """Return whether a value of this shape is a 3-D map."""
     return len(shape) == 5
 
 
@@ -115,7 +115,7 @@ class Builder:
 
     def __init__(self, network, thresholds):
         self.network, self.thresholds = network, thresholds
-        self.takes_volumes = False  # whether the values that are requested may be maps with three axes
+        self.takes_volumes = False  # whether the values that are requested may be 3-D maps
         self.inputs = []  # Entry
         self.binary_layers = []  # Node
         self._operations = []  # (number of the result, Operation)
@@ -220,7 +220,7 @@ class Builder:
 
     def _require_layout(self, entry):
         if is_volume(self.network.shape(entry)) and not self.takes_volumes:
-            raise UnsupportedError('it combines the elements of a map with three axes in a way that has no packed form')
+            raise UnsupportedError('it combines the elements of a 3-D map in a way that has no packed form')
 
     def set(self, node, number, slot=0):
         """Record `number` as the program value of output `slot` of `node`."""

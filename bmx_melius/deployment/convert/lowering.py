@@ -57,7 +57,7 @@ def _add(builder, node):
     network = builder.network
     for entry in [Entry(node, slot) for slot in range(len(node.shapes))]:
         if len(network.shape(entry)) not in (2, 3, 4, 5):
-            raise UnsupportedError(f'it makes a value of shape {network.shape(entry)}; maps of one to three axes and vectors can be packed')
+            raise UnsupportedError(f'it makes a value of shape {network.shape(entry)}; 1-D, 2-D and 3-D maps and vectors can be packed')
         if not network.is_float32(entry):
             raise UnsupportedError('it does not compute in float32')
     rule = MARKED_RULES.get(node.marks.get(marks.ROLE)) or RULES.get(node.operator)
@@ -65,7 +65,7 @@ def _add(builder, node):
         raise UnsupportedError(missing_rule(node.operator))
     builder.takes_volumes = rule in TAKES_VOLUMES
     if is_volume(node.shape) and not builder.takes_volumes:
-        raise UnsupportedError('it makes a map with three axes, for which it has no packed form')
+        raise UnsupportedError('it makes a 3-D map, for which it has no packed form')
     try:
         rule(builder, node)
     except ProgramError as error:

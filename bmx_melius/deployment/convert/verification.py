@@ -197,7 +197,7 @@ def _magnitudes(program, known, exact):
 
 
 def _as_map(array, by_depth=True):
-    """Return an array of the network as a program has it; the channels of a map with three axes are those of each depth if `by_depth`."""
+    """Return an array of the network as a program has it; the channels of a 3-D map are those of each depth if `by_depth`."""
     if array.ndim == 2:
         return array
     shape = map_shape(array.shape)

@@ -1,4 +1,4 @@
-"""Nodes of MXNet before and after a packed operator that change the shapes of values whose maps do not have two axes.
+"""Nodes of MXNet before and after a packed operator that change the shapes of values whose maps are not 2-D.
 
 A program has a value (N, C, W) as a map (N, C, 1, W), and one of the shape (N, C, D, H, W), at its inputs and outputs, as (N, C D, H, W).
 The operator accepts one depth only, which the nodes name.
@@ -45,7 +45,7 @@ class Border:
     def before(self, name, slot):
         """Return operator, name and attributes of each node before a packed operator, of which the first one reads the value.
 
-        The first node for a map with three axes splits channels and depth in two factors each, of which one is 1, because MXNet refuses
+        The first node for a 3-D map splits channels and depth in two factors each, of which one is 1, because MXNet refuses
         other sizes there and not where it joins axes.
         """
         name = f'{name}_map{slot}'

@@ -68,7 +68,7 @@ class LQActivation(QActivation):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         if self.bits not in (2, FULL_PRECISION):
-            raise UserError(f'activations of LQ-Net have 2 bits, or 32 for the float twin, not {self.bits}')
+            raise UserError(f'activations of LQ-Net have 2 bits, or 32 for full precision, not {self.bits}')
         if self.bits != FULL_PRECISION:
             initial = mx.init.Constant(mx.nd.array([QUARTILE * 2 / 3, QUARTILE * 4 / 3]))
             with self.name_scope():

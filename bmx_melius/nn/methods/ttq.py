@@ -45,7 +45,7 @@ class TTQWeights(QConv2D):
 class TTQConv2D(LowBitConv2D):
     """ReLU and convolution with ternary weights, which have learned scales. Parameters, input and output as in `BinaryConv2D`.
 
-    `bits` is 2, or 32 for the float twin.
+    `bits` is 2, or 32 for its full-precision counterpart.
 
     Examples
     --------

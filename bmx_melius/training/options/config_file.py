@@ -57,9 +57,9 @@ def _read(path, known):
     except ImportError as error:
         raise UserError(f'--config: {path} needs the package PyYAML: pip install pyyaml, or write the flags as JSON') from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f'--config: {path} is no JSON file: {last_line(error)}') from error
+        raise UserError(f'--config: {path} is not a JSON file: {last_line(error)}') from error
     except yaml.YAMLError as error:
-        raise UserError(f'--config: {path} is no YAML file: {" ".join(str(error).split())}') from error
+        raise UserError(f'--config: {path} is not a YAML file: {" ".join(str(error).split())}') from error
     try:
         arguments = content['sessions'][-1]['arguments']
         return {name: value for name, value in arguments.items() if name in known and name not in _OF_THE_RUN}

@@ -349,7 +349,7 @@ def with_defaults(options, zoo):
     is_ensemble = zoo.get_members(values['model'], values['model_options']) is not None
     require(
         is_ensemble or values['ensemble_training'] is None,
-        f'--ensemble-training {values["ensemble_training"]}: the network {values["model"]} is no ensemble; leave the flag out',
+        f'--ensemble-training {values["ensemble_training"]}: the network {values["model"]} is not an ensemble; leave the flag out',
     )
     if is_ensemble and values['ensemble_training'] is None:
         values['ensemble_training'] = JOINT  # otherwise each member is a run, see `series`

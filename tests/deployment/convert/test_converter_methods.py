@@ -355,7 +355,7 @@ def test_parameters_that_have_no_planes_leave_the_layer_with_the_reason(layer, v
     assert words in str(report)
 
 
-# --- maps with one axis ---------------------------------------------------------------------------------------------------------------
+# --- 1-D maps -------------------------------------------------------------------------------------------------------------------------
 
 
 def line_network(classes=5):

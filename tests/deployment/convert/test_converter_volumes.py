@@ -1,4 +1,4 @@
-"""Conversion of networks with maps of three axes (N, C, D, H, W): one packed operator, with MXNet's results."""
+"""Conversion of networks with 3-D maps (N, C, D, H, W): one packed operator, with MXNet's results."""
 
 import mxnet as mx
 import numpy as np
@@ -286,9 +286,9 @@ def test_volumes_pass_between_packed_operators_and_mxnet(tmp_path):
 @pytest.mark.parametrize(
     'layer, words',
     [
-        (lambda: bmx.QConv3D(4, 3, bits=2, quantization='dorefa', pad_value=0), 'it has three axes and numbers of several bits'),
-        (lambda: nn.Conv3DTranspose(4, 3), 'it makes a map with three axes, for which it has no packed form'),
-        (lambda: nn.InstanceNorm(), 'it makes a map with three axes'),
+        (lambda: bmx.QConv3D(4, 3, bits=2, quantization='dorefa', pad_value=0), 'it is 3-D and has numbers of several bits'),
+        (lambda: nn.Conv3DTranspose(4, 3), 'it makes a 3-D map, for which it has no packed form'),
+        (lambda: nn.InstanceNorm(), 'it makes a 3-D map'),
         (lambda: Operator(lambda F, x: F.mean(x, axis=1, keepdims=True)), 'it is the mean over the axes'),
         (lambda: Operator(lambda F, x: F.reshape(x, (0, 0, -1))), 'it reshapes'),
         (lambda: Operator(lambda F, x: F.broadcast_add(x, F.mean(x, axis=(2, 3, 4), keepdims=True))), 'it repeats a value along an axis'),

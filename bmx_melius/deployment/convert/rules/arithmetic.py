@@ -92,7 +92,7 @@ def _square(builder, node):
 
 @rule('mean', volumes=True)
 def _mean(builder, node):
-    """Convert the mean over the channels (`keepdims`, not of three axes) or over the map."""
+    """Convert the mean over the channels (`keepdims`, not in 3-D) or over the map."""
     source = builder.network.sources(node)[0]
     rank = len(builder.network.shape(source))
     axes = {axis % rank for axis in integers(node.attributes.get('axis', 'None')) if axis is not None}
@@ -119,10 +119,10 @@ def _marked_mean(builder, node):
 
 
 def _of_one_shape(builder, node):
-    """Return the numbers of the inputs of a node, which must have the shape of its result if that is a map with three axes."""
+    """Return the numbers of the inputs of a node, which must have the shape of its result if that is a 3-D map."""
     sources = builder.network.sources(node)
     if is_volume(node.shape) and any(builder.network.shape(source) != node.shape for source in sources):
-        raise UnsupportedError('it repeats a value along an axis of a map with three axes')
+        raise UnsupportedError('it repeats a value along an axis of a 3-D map')
     return [builder.real(source) for source in sources]
 
 
@@ -132,7 +132,7 @@ def _repeated(builder, source, shape):
     if not is_volume(shape) or own[1:3] in (shape[1:3], (1, 1)):
         return number
     if own[:3] != (*shape[:2], 1):
-        raise UnsupportedError('it repeats channels of a map with three axes')
+        raise UnsupportedError('it repeats channels of a 3-D map')
     return joined(builder, [number] * shape[2])
 
 

@@ -6,12 +6,12 @@ from ..builder import UnsupportedError
 
 
 def _pair(node, name, default):
-    """Return the (height, width) attribute `name` of a node, without the depth. Maps with one axis (N, C, W) have the height 1."""
+    """Return the (height, width) attribute `name` of a node, without the depth. 1-D maps (N, C, W) have the height 1."""
     numbers = integers(node.attributes.get(name, ''))
     if len(numbers) == 1:
         return (default, *numbers)
     if len(numbers) > 3:
-        raise UnsupportedError(f'its {name} has {len(numbers)} axes; maps of one to three axes can be packed')
+        raise UnsupportedError(f'its {name} has {len(numbers)} axes; 1-D, 2-D and 3-D maps can be packed')
     return numbers[-2:] or (default, default)
 
 

@@ -14,7 +14,7 @@ from .volumes import convolution, global_pooling, pooling
 
 @rule('Convolution', volumes=True)
 def _convolution(builder, node):
-    """Convert marked layers of few bits to `binary_conv`, others to `conv`, with three axes not those of several bits."""
+    """Convert marked layers of few bits to `binary_conv`, others to `conv`, in 3-D not those of several bits."""
     require_channels_second(node)
     geometry = geometry_of(node)
     groups = int(node.attributes.get('num_group', 1))

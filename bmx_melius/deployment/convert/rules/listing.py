@@ -14,16 +14,16 @@ What conversion does with the operators of MXNet. This text is the output of `bm
   the first node that cannot be packed, and the reason. A `Session` and ONNX export require that everything is packed.
 - **refused**, whatever the operator: parameters that are not finite or not float32, and `BatchNorm` whose variance + eps is not positive.
 
-Maps have one to three axes, (N, C, W), (N, C, H, W) or (N, C, D, H, W), or are vectors (N, C), in float32, with the channels second. Those
-of **three axes** are packed with the operators below that say so. The packed operator then accepts one depth; convolutions and pooling over
-several depths become one operation for each depth of the result (`bmx_melius/deployment/convert/rules/volumes.py`).
+Maps are 1-D (N, C, W), 2-D (N, C, H, W) or 3-D (N, C, D, H, W), or are vectors (N, C), in float32, with the channels second. **3-D maps**
+are packed with the operators below that say so. The packed operator then accepts one depth; convolutions and pooling over several depths
+become one operation for each depth of the result (`bmx_melius/deployment/convert/rules/volumes.py`).
 """
 
 
 def _text(function):
     """Return the first line of a rule's docstring as a sentence about the operator, in a cell of a table, and whether it takes volumes."""
     text = ' '.join((function.__doc__ or '').strip().split('\n\n')[0].split()).replace('|', '\\|')
-    return f'{text} Also of three axes.' if text and function in TAKES_VOLUMES else text
+    return f'{text} Also in 3-D.' if text and function in TAKES_VOLUMES else text
 
 
 def _by_rule(rules):

@@ -47,7 +47,7 @@ def low_bit_layer(builder, node, role, **attributes):
     if is_sign(node) and not levels:
         return False
     if is_volume(node.shape):
-        raise UnsupportedError('it has three axes and numbers of several bits, or real weights; with signs it can be packed')
+        raise UnsupportedError('it is 3-D and has numbers of several bits, or real weights; with signs it can be packed')
     _require_planes(network, node, x, levels, attributes)
     weight, pad_value = _weight(network, node), pad_value_of(node)
     parts = _parts(weight, marked_bits(node), attributes)

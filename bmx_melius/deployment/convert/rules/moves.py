@@ -76,7 +76,7 @@ _RESHAPES = ('Reshape', 'reshape', 'Flatten', 'expand_dims', 'squeeze')
 
 @rule(*_RESHAPES, volumes=True)
 def _reshape(builder, node):
-    """Convert flattening, vectors to maps of 1 x 1, channel shuffles and `channels.concat`; with three axes, the first two."""
+    """Convert flattening, vectors to maps of 1 x 1, channel shuffles and `channels.concat`; in 3-D, the first two."""
     x = builder.network.sources(node)[0]
     before, after = builder.network.shape(x), node.shape
     if before == after:

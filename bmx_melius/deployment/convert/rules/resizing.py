@@ -11,7 +11,7 @@ from .table import rule
 
 @rule('Deconvolution')
 def _deconvolution(builder, node):
-    """Convert to `upsample` with zeros and `conv`; three axes and `target_shape` have no packed form."""
+    """Convert to `upsample` with zeros and `conv`; 3-D maps and `target_shape` have no packed form."""
     require_channels_second(node)
     if any(size for size in integers(node.attributes.get('target_shape', '')) if size):
         raise UnsupportedError('it has a target_shape; with pad and adj it can be packed')

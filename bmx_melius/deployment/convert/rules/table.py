@@ -3,7 +3,7 @@
 RULES = {}  # MXNet operator name -> function (builder, node)
 MARKED_RULES = {}  # role of a marked node (`bmx_melius.nn.marks`) -> function (builder, node), which replaces that of its operator
 
-TAKES_VOLUMES = set()  # rules of operators that also have a packed form for maps with three axes (`volumes`)
+TAKES_VOLUMES = set()  # rules of operators that also have a packed form for 3-D maps (`volumes`)
 
 _DATA_DEPENDENT = 'it divides by a number that depends on the value, for which there is no operation'
 REASONS = {  # common operators without a rule -> the reason
@@ -39,7 +39,7 @@ def missing_rule(operator):
 def rule(*operators, volumes=False):
     """Register the decorated function as the rule for these MXNet operators. Its docstring is the text of `bmx-melius operators`.
 
-    `volumes` is whether it accepts maps with three axes.
+    `volumes` is whether it accepts 3-D maps.
     """
     return _registered(RULES, operators, volumes)
 

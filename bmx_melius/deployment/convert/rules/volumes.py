@@ -1,4 +1,4 @@
-"""Maps with three axes (N, C, D, H, W), which a program has as maps of D C channels: those of the first depth, then of the next one.
+"""3-D maps (N, C, D, H, W), which a program has as maps of D C channels: those of the first depth, then of the next one.
 
 Operations on single elements and constants per channel, repeated for each depth, need nothing else. A convolution computes each depth of
 its result from those depths that its window covers, which are slices of the channels, in general adjacent ones. All of these convolutions
@@ -82,7 +82,7 @@ def by_depth(builder, values):
 
 
 def convolution(builder, node, name, x, arrays, pad_value=0, **attributes):
-    """Add the convolution of a node with maps of two or three axes; return the number of the result.
+    """Add the convolution of a node with 2-D or 3-D maps; return the number of the result.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def convolution(builder, node, name, x, arrays, pad_value=0, **attributes):
 
 
 def pooling(builder, node, x, kind):
-    """Add max, average or sum pooling of a map with three axes: of each depth, then over the depths. Return the number of the result."""
+    """Add max, average or sum pooling of a 3-D map: of each depth, then over the depths. Return the number of the result."""
     full = node.attributes.get('pooling_convention', 'valid') == 'full'
     geometry = geometry_of(node, dilation=False)
     counts_padding = kind == 'sum' or kind == 'avg' and node.attributes.get('count_include_pad', 'None') in ('None', 'True', '1')
