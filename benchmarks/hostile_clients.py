@@ -23,8 +23,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / 'tests')]
 import numpy as np  # noqa: E402
 from support.hostile_images import with_scans  # noqa: E402
 
+from bmx_melius.serving.limits import Limits  # noqa: E402
 from bmx_melius.serving.readers import Readers  # noqa: E402
-from bmx_melius.serving.service_limits import Limits  # noqa: E402
 
 LIMITS = Limits(queue=16, read_seconds=5.0, decode_seconds=5.0)  # of the service that is attacked
 OPTIONS = ['--queue', str(LIMITS.queue), '--read-seconds', str(LIMITS.read_seconds), '--decode-seconds', str(LIMITS.decode_seconds)]

@@ -6,5 +6,5 @@
 ``peers``        the libraries compared, one per file
 ``float_forms``  optimized forms of the float network in MXNet
 ``worker``       the process that runs one row; ``rounds`` schedules the workers in turns; ``comparison`` combines them
-``figures``      ratios computed from the measurements; ``benchmark_report`` formats everything as tables
+``figures``      ratios computed from the measurements; ``report`` formats everything as tables
 """

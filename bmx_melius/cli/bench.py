@@ -60,7 +60,7 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Time the network and print tables or a JSON object. Raises `UserError` for invalid arguments."""
-    from ..bench import benchmark_report, figures, latency
+    from ..bench import figures, latency, report
 
     check_threads(arguments.threads)
     groups = _groups(arguments.compare)
@@ -78,13 +78,13 @@ def run(arguments, output):
         return
     parts = [
         f'{arguments.network}, input {" x ".join(map(str, input_shape))}',
-        benchmark_report.machine_lines(content['machine']),
-        benchmark_report.step_table(content['steps'], content['machine'], arguments.threads, arguments.by),
-        benchmark_report.latency_lines(content['latency'], content['working_memory_bytes']),
+        report.machine_lines(content['machine']),
+        report.step_table(content['steps'], content['machine'], arguments.threads, arguments.by),
+        report.latency_lines(content['latency'], content['working_memory_bytes']),
     ]
     if groups:
-        parts += [benchmark_report.comparison_table(content['comparison'], 'packed')]
-    parts.append(benchmark_report.figure_table({name: value for name, value in content['figures'].items() if value is not None}))
+        parts += [report.comparison_table(content['comparison'], 'packed')]
+    parts.append(report.figure_table({name: value for name, value in content['figures'].items() if value is not None}))
     print('\n\n'.join(parts), file=output)
 
 

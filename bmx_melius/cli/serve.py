@@ -4,7 +4,7 @@ import argparse
 
 from ..arguments import positive_int
 from ..deployment.runtime.engine import check_threads
-from ..serving.service_limits import MOST_MEGAPIXELS
+from ..serving.limits import MOST_MEGAPIXELS
 
 _EXAMPLES = """\
 examples:
@@ -114,11 +114,11 @@ def add_parser(commands):
 
 def run(arguments, output):
     """Serve until a signal ends the service. Raises `UserError` if a network cannot be loaded or the address cannot be used."""
-    from ..serving import web_server
+    from ..serving import server
     from ..serving.endpoints import Service
     from ..serving.hosts import allowed_hosts
-    from ..serving.served_network import load_networks
-    from ..serving.service_limits import Limits
+    from ..serving.limits import Limits
+    from ..serving.network import load_networks
 
     check_threads(arguments.threads)
     limits = Limits(
@@ -132,15 +132,15 @@ def run(arguments, output):
         connections=arguments.max_connections,
     )
     networks = load_networks(arguments.networks, arguments.threads)
-    listener = web_server.listen(arguments.host, arguments.port)
+    listener = server.listen(arguments.host, arguments.port)
 
     def announce():
         for network in networks.values():
             print(network, file=output)
-        print(f'listening on {web_server.url_of(listener)}', file=output, flush=True)
+        print(f'listening on {server.url_of(listener)}', file=output, flush=True)
 
     service = Service(networks, limits, arguments.workers, allowed_hosts(arguments.host, arguments.allow_host))
-    web_server.WebServer(service, limits, arguments.stop_seconds, announce).run(listener)
+    server.WebServer(service, limits, arguments.stop_seconds, announce).run(listener)
 
 
 def _port(text):

@@ -1,7 +1,7 @@
 """Inference service for packed networks over HTTP: the command ``bmx-melius serve``. Requires the packages of ``bmx-melius[serve]``.
 
-``served_network``   a packed network in the service: its `Session`, what clients can ask about it, images and scores
-``service_limits``   limits of sizes and of the number of requests, and refusals with their HTTP status
+``network``          a packed network in the service: its `Session`, what clients can ask about it, images and scores
+``limits``           limits of sizes and of the number of requests, and refusals with their HTTP status
 ``batch_queue``      which waiting requests form the next batch; ``batcher`` runs the batches in threads
 ``interruptions``    requests that end before their answer: clients that disconnect, and the end of the service
 ``hosts``            names under which the service may be addressed
@@ -9,10 +9,10 @@
 ``tensors``          requests and responses of the Open Inference Protocol (KServe V2), as JSON or binary
 ``uploads``          uploaded images, in forms or not, and checks before they are decoded
 ``reading``          program of a process that decodes images and parses arrays; ``readers`` starts, asks and ends these processes
-``service_metrics``  counters and histograms for Prometheus
-``endpoints``        what each URL does; ``web_page`` is the page for browsers
-``web_server``       the HTTP server, and its graceful shutdown
+``metrics``          counters and histograms for Prometheus
+``endpoints``        what each URL does; ``page`` is the page for browsers
+``server``           the HTTP server, and its graceful shutdown
 
-``batch_queue``, ``batcher``, ``hosts``, ``served_network``, ``service_limits`` and ``tensors`` need no package of the extra. Nothing
+``batch_queue``, ``batcher``, ``hosts``, ``limits``, ``network`` and ``tensors`` need no package of the extra. Nothing
 imports MXNet.
 """

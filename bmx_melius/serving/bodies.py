@@ -3,7 +3,7 @@
 import asyncio
 import re
 
-from .service_limits import Refusal
+from .limits import Refusal
 
 _DIGITS = re.compile('[0-9]{1,15}')
 

@@ -19,10 +19,10 @@ from .batcher import Batcher
 from .bodies import read_body
 from .hosts import name_of
 from .interruptions import Interruptions
+from .limits import Admission, Refusal
+from .metrics import CONTENT_TYPE, ServiceMetrics
+from .page import CONTENT_SECURITY_POLICY, PAGE
 from .readers import Readers
-from .service_limits import Admission, Refusal
-from .service_metrics import CONTENT_TYPE, ServiceMetrics
-from .web_page import CONTENT_SECURITY_POLICY, PAGE
 
 _DEFAULT_TOP, _MOST_TOP = 5, 1000
 _CLIENT_CLOSED_REQUEST = 499  # only in metrics: nobody receives it

@@ -11,8 +11,8 @@ import sys
 import numpy as np
 
 from ..process import usable_cores
+from .limits import Refusal
 from .reading import LENGTHS, message
-from .service_limits import Refusal
 from .tensors import InferenceRequest
 
 _BASE_BYTES = 256 << 20  # of a process that reads nothing

@@ -20,7 +20,7 @@ from ..errors import UserError
 from ..vision.pixels import decode
 from ..vision.preprocessing import InputSpec
 from . import tensors, uploads
-from .service_limits import Refusal
+from .limits import Refusal
 
 LENGTHS = struct.Struct('<II')  # of the JSON object, and of the bytes after it
 

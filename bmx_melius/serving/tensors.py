@@ -13,7 +13,7 @@ from typing import Any, List, Optional, Tuple
 
 import numpy as np
 
-from .service_limits import Refusal
+from .limits import Refusal
 
 EXTENSIONS = ('binary_tensor_data',)
 LENGTH_HEADER = 'Inference-Header-Content-Length'

@@ -15,7 +15,7 @@ from python_multipart.exceptions import FormParserError
 from ..vision.channel_files import npy_shape, tiff_shape
 from ..vision.image_headers import webp_size
 from ..vision.pixels import FORMAT_NAMES, format_of
-from .service_limits import Refusal
+from .limits import Refusal
 
 _MOST_FIELDS = 8
 

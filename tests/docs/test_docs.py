@@ -184,3 +184,19 @@ def test_commands_of_the_tutorial_run_from_top_to_bottom(tmp_path, commands):
     assert [line.split()[1] for line, _ in ran if line.startswith('bmx-melius')] == [
         'info', 'summary', 'evaluate', 'predict', 'convert', 'evaluate', 'bench',
     ]  # fmt: skip
+
+
+def test_the_map_of_contributing_has_every_folder_of_the_project():
+    lines = (ROOT / 'CONTRIBUTING.md').read_text().split('## Layout')[1].split('```')[1].splitlines()
+    mapped, parents = set(), {}
+    for line in lines:
+        entry = re.match(r'((?:│   |├── |└── )*)(\S+)/ ', line)
+        if entry:
+            depth = len(entry[1]) // 4
+            parents[depth] = entry[2]
+            mapped.add('/'.join(parents[level] for level in range(depth + 1)))
+    tracked = subprocess.run(['git', 'ls-files'], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines()
+    folders = {'/'.join(name.split('/')[:depth]) for name in tracked for depth in (1, 2, 3) if name.count('/') >= depth}
+    inner = {'bmx_melius/bench/peers', 'bmx_melius/deployment/convert/rules'}  # described in the line of their folder
+    expected = {folder for folder in folders if folder.startswith('bmx_melius') or '/' not in folder}
+    assert expected - inner - {'.ci', '.github'} == mapped

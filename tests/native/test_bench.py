@@ -13,7 +13,7 @@ import pytest
 
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
-from bmx_melius.bench import benchmark_report, figures, float_forms, latency, networks, rows
+from bmx_melius.bench import figures, float_forms, latency, networks, report, rows
 from bmx_melius.bench.comparison import compare
 from bmx_melius.bench.peers import mxnet_float
 from bmx_melius.bench.rounds import Worker, spread
@@ -123,7 +123,7 @@ def test_missing_or_failing_libraries_are_named_and_the_others_are_timed(tmp_pat
     assert results['dying']['error'] == 'the process ended with status 7'
     assert results['later']['error'] == 'ZeroDivisionError: division by zero'
     assert 'error' not in results['fine']
-    table = benchmark_report.comparison_table(results, 'fine')
+    table = report.comparison_table(results, 'fine')
     assert 'pip install no-such-package' in table and 'failed: ValueError: the reason' in table
     assert all(f'row {key}' in table for key in peers)
 
@@ -214,7 +214,7 @@ def test_every_method_of_the_instruction_set_has_a_peak():
     machine = latency.measure_machine()
     assert all(peak['in_registers'] > 0 and peak['in_cache'] > 0 for peak in machine['peaks'])
     assert machine['peak_binary_macs_per_second'] == max(peak['in_registers'] for peak in machine['peaks'] if peak['binary'])
-    text = benchmark_report.machine_lines(machine)
+    text = report.machine_lines(machine)
     assert all(peak['method'] in text for peak in machine['peaks'])
 
 

@@ -1,6 +1,5 @@
 """What packaging, pins and documents promise: nothing forgotten, nothing said twice with different words."""
 
-import collections
 import importlib
 import importlib.metadata
 import os
@@ -145,17 +144,6 @@ def test_the_installed_console_script_runs():
 def test_every_folder_with_code_is_a_package_that_is_shipped(distribution):
     folders = {path.parent.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob('*.py')}
     assert sorted(distribution['packages']) == sorted('.'.join(folder.parts) for folder in folders)
-
-
-def test_no_two_modules_of_the_library_share_a_name():
-    """Commands, conversion rules and peers aside, which are rows of tables: their names are those of what they handle."""
-    tables = ('bmx_melius.cli.', 'bmx_melius.deployment.convert.rules.', 'bmx_melius.bench.peers.')
-    modules = collections.defaultdict(list)
-    for module in pkgutil.walk_packages(bmx_melius.__path__, 'bmx_melius.'):
-        if not module.ispkg and not module.name.startswith(tables):
-            modules[module.name.rpartition('.')[2]].append(module.name)
-    assert len(modules) > 60
-    assert {name: places for name, places in modules.items() if len(places) > 1} == {}
 
 
 def test_both_packages_ship_their_types(distribution):

@@ -13,7 +13,7 @@ from bmx_melius.errors import UserError
 from bmx_melius.serving import batch_queue
 from bmx_melius.serving.batch_queue import BatchQueue
 from bmx_melius.serving.batcher import Batcher
-from bmx_melius.serving.service_limits import Admission, Refusal
+from bmx_melius.serving.limits import Admission, Refusal
 
 # --- the queue ------------------------------------------------------------------------------------------------------------------------
 

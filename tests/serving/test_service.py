@@ -22,9 +22,9 @@ from support.paths import ROOT
 from support.services import NAMES, expected, form, infer, listen, running, shown
 
 from bmx_melius import InputSpec, Session, UserError
+from bmx_melius.serving.limits import Refusal
+from bmx_melius.serving.network import ServedNetwork
 from bmx_melius.serving.reading import LENGTHS, respond
-from bmx_melius.serving.served_network import ServedNetwork
-from bmx_melius.serving.service_limits import Refusal
 
 pytest_plugins = ['support.services']  # its fixtures
 

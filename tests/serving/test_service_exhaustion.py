@@ -23,8 +23,8 @@ from support.services import Client, expected, form, infer, running, shown
 from bmx_melius import Session
 from bmx_melius.serving import readers, tensors
 from bmx_melius.serving.hosts import allowed_hosts
-from bmx_melius.serving.served_network import ServedNetwork
-from bmx_melius.serving.web_server import possible_connections
+from bmx_melius.serving.network import ServedNetwork
+from bmx_melius.serving.server import possible_connections
 
 pytest_plugins = ['support.services']  # its fixtures
 TIME = 1.0  # seconds for each part of a request
@@ -179,7 +179,7 @@ def test_a_part_of_a_request_that_arrives_byte_by_byte_ends_the_connection_in_ti
 
 
 def test_a_connection_is_closed_when_nothing_follows_a_body_after_its_answer(folder, monkeypatch):
-    monkeypatch.setattr('bmx_melius.serving.web_server._KEEP_ALIVE_SECONDS', TIME)
+    monkeypatch.setattr('bmx_melius.serving.server._KEEP_ALIVE_SECONDS', TIME)
     with running([ServedNetwork('colour', f'{folder}/colour')]) as client:
         connection = socket.create_connection(('127.0.0.1', client.port), timeout=20)
         connection.sendall(HEALTH + b'Content-Length: 1\r\n\r\n')
@@ -340,11 +340,11 @@ def test_requests_without_a_name_are_answered_because_browsers_send_one(colour):
 
 def test_the_command_allows_names_of_this_machine_and_those_that_it_is_given(folder, monkeypatch):
     from bmx_melius.__main__ import main
-    from bmx_melius.serving import endpoints, web_server
+    from bmx_melius.serving import endpoints, server
 
     found = []
     monkeypatch.setattr(endpoints, 'Service', lambda *arguments: found.append(arguments[-1]))
-    monkeypatch.setattr(web_server, 'WebServer', lambda *arguments: NoServer())
+    monkeypatch.setattr(server, 'WebServer', lambda *arguments: NoServer())
     assert main(['serve', f'{folder}/colour', '--port', '0', '--allow-host', 'a.example', '--allow-host', 'b.example']) == 0
     assert found == [{'localhost', '127.0.0.1', '::1', 'a.example', 'b.example'}]
 

@@ -15,8 +15,8 @@ from support.paths import ROOT
 from support.services import Client, HeldNetwork, expected, form, infer, running, shown
 
 from bmx_melius import Session
+from bmx_melius.serving.network import ServedNetwork
 from bmx_melius.serving.readers import Readers
-from bmx_melius.serving.served_network import ServedNetwork
 
 pytest_plugins = ['support.services']  # its fixtures
 TIME = 1.0  # seconds for headers and bodies; tests that send them at once need a small part of it

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bmx_melius.serving import tensors
-from bmx_melius.serving.service_limits import Refusal
+from bmx_melius.serving.limits import Refusal
 
 NUMBERS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=12).filter(
     lambda row: len(row) % 2 == 0

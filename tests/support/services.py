@@ -13,9 +13,9 @@ import PIL.Image
 import pytest
 
 from bmx_melius.serving.endpoints import Service
-from bmx_melius.serving.served_network import ServedNetwork, load_networks
-from bmx_melius.serving.service_limits import Limits
-from bmx_melius.serving.web_server import WebServer, listen
+from bmx_melius.serving.limits import Limits
+from bmx_melius.serving.network import ServedNetwork, load_networks
+from bmx_melius.serving.server import WebServer, listen
 from bmx_melius.vision.preprocessing import InputSpec
 from support.packed import make_program, write_packed
 

@@ -13,8 +13,8 @@ from ...files.symbol_json import SymbolJson
 from ...reporting import LOG
 from ...vision.class_scores import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
-from .conversion_report import Report
 from .packing import pack
+from .report import Report
 
 Path = Union[str, os.PathLike]
 

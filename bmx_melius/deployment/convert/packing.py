@@ -25,9 +25,9 @@ from ..program.program import Program
 from . import folding
 from .assembly import assemble
 from .batch_norms import FoldedBatchNorms
-from .conversion_report import Left, Report
 from .lowering import lower
 from .partition import NOT_CONNECTED, divide
+from .report import Left, Report
 from .rules import inputs_meant_as_signs
 from .traced_network import Network
 from .verification import verify

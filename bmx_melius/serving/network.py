@@ -10,7 +10,7 @@ from ..deployment.runtime.session import Session
 from ..errors import UserError
 from ..files.exported import Exported
 from ..vision.class_scores import describe_classes, number_of_classes, require_finite, require_names
-from .service_limits import Refusal
+from .limits import Refusal
 
 _NAME = re.compile(r'\w[\w.-]*', re.ASCII)  # it becomes a part of URLs, where . and .. have a meaning
 _SHAPES_KEPT = 64
