@@ -43,7 +43,8 @@ def to_onnx(program, input_names, output_order=None):
     Raises
     ------
     UserError
-        If the package onnx is not installed, or for average pooling with padding that is counted and windows beyond the padded map.
+        If the package onnx is not installed, for an operation without a form in ONNX, or for average pooling with padding that is
+        counted and windows beyond the padded map.
     """
     try:
         import onnx
@@ -145,7 +146,9 @@ class _Model:
             of_source = self._values[operation.inputs[0]]
             self._label = self._names[number]
             arguments = {**operation.attributes, **operation.arrays}
-            convert = getattr(self, operation.name)
+            convert = getattr(self, operation.name, None)
+            if convert is None:
+                raise UserError(f'{operation.name} (operation {number - len(inputs)}) has no form in ONNX: build the network without it')
             if of_source.flat and operation.name in reference.ON_MAPS:  # in ONNX these operators accept only maps
                 axes = self._constant('axes', np.array([2, 3]))
                 y = convert(of_source, self._add('Unsqueeze', sources[0], axes), **arguments)

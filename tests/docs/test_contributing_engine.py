@@ -96,6 +96,11 @@ REVERSE_STEP = r"""class ReverseStep : public RowStep {
 
 """
 
+REVERSE_IN_ONNX = r"""    def reverse(self, value, x):
+        return self._add('Gather', x, self._constant('order', np.arange(value.channels)[::-1]), axis=1)
+
+"""
+
 REVERSE_RULE = """
 
 @rule('reverse')
@@ -117,6 +122,7 @@ def add_operation_with_a_step(project):
     )
     project.add_rows(f'{program}reference.py', "_FUNCTIONS = {\n    ...\n    'reverse': lambda x: x[:, ::-1],\n}\n")
     project.append('bmx_melius/deployment/convert/rules/moves.py', REVERSE_RULE)
+    project.replace('onnx_export.py', r'^    def maximum\(self', REVERSE_IN_ONNX + r'\g<0>')
     project.replace('map_steps.h', r'^#pragma once\n', r'\g<0>#include <algorithm>\n')
     project.replace('map_steps.h', r'^class ExpandStep ', REVERSE_STEP + r'\g<0>')
     project.replace(

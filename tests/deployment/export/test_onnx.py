@@ -17,7 +17,7 @@ from support.reference_network import read_reference_network
 import bmx_melius as bmx
 from bmx_melius import UserError, load_reference_parameters
 from bmx_melius.__main__ import main
-from bmx_melius.deployment.onnx_export import to_onnx, verify
+from bmx_melius.deployment.onnx_export import _Model, to_onnx, verify
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value
 from bmx_melius.deployment.program.program import Program
@@ -250,6 +250,12 @@ def test_mistakes_are_reported_in_one_line_and_leave_no_file(tmp_path, capsys):
     assert main(['export-onnx', str(tmp_path / 'packed'), str(tmp_path / 'no folder' / 'a.onnx')]) == 2
     assert capsys.readouterr().err.startswith(f'error: cannot write {tmp_path / "no folder" / "a.onnx"}: there is no folder')
     assert not list(tmp_path.glob('*.onnx'))
+
+
+def test_an_operation_without_a_form_in_onnx_is_named(monkeypatch):
+    monkeypatch.delattr(_Model, 'max_pool')
+    with pytest.raises(UserError, match=r'max_pool \(operation 2\) has no form in ONNX'):
+        to_onnx(make_program(), ['x'])
 
 
 def test_missing_onnx_is_an_error_with_installation_instructions(monkeypatch):

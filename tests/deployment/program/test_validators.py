@@ -155,6 +155,43 @@ def test_both_validators_know_the_same_limits(reference_library, limit):
     assert re.match(message, reference_library.bmx_last_error().decode())
 
 
+WINDOW = {'kernel_h': 2, 'kernel_w': 2, 'pad_bottom': 1, 'pad_right': 1, 'stride_h': 3, 'stride_w': 3}
+MAP, FLAT, BITS = (4, 8, 4, 4), (2, 8, 1, 1), [record('threshold', [0], 9)]
+SHAPES = [  # at each border of a shape rule: inputs, operations before, operation, attributes that it accepts, and others
+    ([MAP], [], 'conv', {'groups': 4, 'out_channels': 4}, {'groups': 4, 'out_channels': 6}),
+    ([MAP], [], 'conv', {'groups': 8, 'out_channels': 8}, {'groups': 16, 'out_channels': 16}),
+    ([MAP], [], 'conv', {'kernel_h': 4}, {'kernel_h': 5}),
+    ([MAP], [], 'conv', {'kernel_w': 3, 'dilation_w': 2, 'pad_left': 1}, {'kernel_w': 3, 'dilation_w': 2}),
+    ([FLAT], [], 'conv', {}, {'stride_h': 2}),
+    ([FLAT], [], 'conv', {}, {'kernel_w': 3, 'pad_left': 1, 'pad_right': 1}),
+    ([MAP], BITS, 'binary_conv', {'planes': 4, 'out_channels': 3}, {'planes': 3, 'out_channels': 3}),
+    ([MAP], BITS, 'binary_conv', {'planes': 2, 'groups': 4, 'out_channels': 4}, {'planes': 4, 'groups': 4, 'out_channels': 4}),
+    ([MAP], [], 'max_pool', {**WINDOW, 'ceil': 1}, {**WINDOW, 'ceil': 1, 'kernel_w': 3, 'stride_w': 4, 'pad_right': 2}),
+    ([(4, 8, 3, 4)], [], 'avg_pool', {**WINDOW, 'ceil': 0}, {**WINDOW, 'ceil': 1}),
+    ([(4, 8, 4, 3)], [], 'avg_pool', {**WINDOW, 'ceil': 0}, {**WINDOW, 'ceil': 1}),
+    ([MAP], [], 'max_pool', {**WINDOW, 'pad_top': 1}, {**WINDOW, 'pad_top': 2}),
+    ([MAP], [], 'max_pool', {**WINDOW, 'pad_right': 1}, {**WINDOW, 'pad_right': 2}),
+    ([MAP], [], 'slice', {'begin': 7, 'end': 8}, {'begin': 7, 'end': 7}),
+    ([MAP], [], 'slice', {'begin': 0, 'end': 8}, {'begin': 0, 'end': 9}),
+    ([MAP], [], 'shuffle', {'groups': 8}, {'groups': 3}),
+    ([MAP], [], 'normalize', {'groups': 2}, {'groups': 16}),
+    ([MAP], [], 'scale_map', {'height': 4, 'width': 1}, {'height': 2, 'width': 1}),
+    ([MAP], [], 'shift_map', {'height': 1, 'width': 4}, {'height': 1, 'width': 5}),
+    ([(4, 1 << 12, 1 << 8, 1)], [], 'upsample', {'scale_h': 255, 'repeat': 1}, {'scale_h': 255, 'scale_w': 255, 'repeat': 1}),
+]
+
+
+@pytest.mark.parametrize('case', SHAPES, ids=[f'{number} {case[2]}' for number, case in enumerate(SHAPES)])
+def test_both_validators_have_the_same_borders_of_shapes(reference_library, case):
+    inputs, before, name, *attributes = case
+    place = f'operation {len(before)} ({name})'
+    for accepted, given in zip((True, False), attributes):
+        words = words_of(inputs, [*before, record(name, [len(before)], **given)], [1 + len(before)])
+        found = '' if create(reference_library, words) else reference_library.bmx_last_error().decode()
+        assert place_of(found) == place_of(refusal(words))
+        assert (place_of(found) != place) == accepted  # without their arrays the words of others are refused at another place
+
+
 @pytest.mark.parametrize('array', ['threshold', 'low', 'high'])
 def test_both_validators_refuse_bounds_that_are_no_numbers(reference_library, array):
     names = {'threshold': 'threshold', 'low': 'clip', 'high': 'clip'}
