@@ -36,9 +36,7 @@ from bmx_melius.training.objective import make_objective
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.options.parsing import parse_arguments, read_options
 from bmx_melius.training.run import INTERRUPTED, Run
-from bmx_melius.training.series.ensembles import EnsembleTraining
-from bmx_melius.training.series.run_series import read_series
-from bmx_melius.training.series.stages import StagedTraining
+from bmx_melius.training.series import read_series
 
 ROLE = os.environ.pop('BMX_MELIUS_ROLE')
 if ROLE:
@@ -106,7 +104,7 @@ def main(arguments=None, program='train_imagenet.py'):
         if ROLE in ('server', 'scheduler'):
             return serve(ROLE)
         arguments = parse_arguments(sys.argv[1:] if arguments is None else list(arguments), model_zoo, program)
-        series = read_series(arguments, model_zoo, (EnsembleTraining, StagedTraining))
+        series = read_series(arguments, model_zoo)
         options = None if series else read_options(arguments, model_zoo)
         with logging_to_screen():
             if series:

@@ -19,8 +19,7 @@ from bmx_melius.data.small_images import open_digits
 from bmx_melius.nn.methods.benn import boost
 from bmx_melius.training import Training
 from bmx_melius.training.options.parsing import parse_arguments
-from bmx_melius.training.series.ensembles import EnsembleTraining
-from bmx_melius.training.series.run_series import read_series
+from bmx_melius.training.series import read_series
 
 pytest_plugins = ['support.training_runs']  # its fixtures
 OPTIONS = {'members': 2, 'init_features': 4}
@@ -282,7 +281,7 @@ def test_members_no_better_than_guessing_are_reported_and_the_way_out_as_well(wh
 
 def test_all_members_are_trained_in_one_run_only_on_demand(tmp_path, capsys):
     arguments = [*TINY, '--save-dir', str(tmp_path / 'run'), '--dry-run']
-    assert read_series(parse_arguments([*arguments, '--ensemble-training', 'joint'], model_zoo), model_zoo, [EnsembleTraining]) is None
+    assert read_series(parse_arguments([*arguments, '--ensemble-training', 'joint'], model_zoo), model_zoo) is None
     train(*arguments, '--ensemble-training', 'joint')
     printed = capsys.readouterr().out
     assert 'network    resnet18_benn' in printed and 'stage' not in printed

@@ -14,8 +14,7 @@ import model_zoo
 from bmx_melius.training import Training
 from bmx_melius.training.options.parsing import parse_arguments
 from bmx_melius.training.options.presets import STAGES
-from bmx_melius.training.series.run_series import read_series
-from bmx_melius.training.series.stages import StagedTraining
+from bmx_melius.training.series import read_series
 
 TINY = [
     *('--model', 'meliusnet_flex', '--dataset', 'digits', '--num-epochs', '1', '--batch-size', '256'),
@@ -157,9 +156,7 @@ def test_a_stage_starts_from_the_best_epoch_and_is_taught_by_that_network_with_t
     description['metrics']['epoch'] = 0
     summary.write_text(json.dumps(description))
     configs = []
-    staged = read_series(
-        parse_arguments(['--resume', '--save-dir', str(tmp_path / 'run'), '-j', '0'], model_zoo), model_zoo, [StagedTraining]
-    )
+    staged = read_series(parse_arguments(['--resume', '--save-dir', str(tmp_path / 'run'), '-j', '0'], model_zoo), model_zoo)
     assert staged.run(lambda config, decode: configs.append(config) or 7) == 7
     (config,) = configs
     assert config.resume_params == str(tmp_path / 'run' / FOLDERS[0] / 'epoch-0000.params') and not config.resume
@@ -189,7 +186,7 @@ def test_damaged_flags_are_named(whole, tmp_path, capsys):
 
 def staged(tmp_path, *flags):
     network = ['--dataset', 'digits', '--save-dir', str(tmp_path / 'run'), '--model-options', '{"init_features": 8}']
-    return read_series(parse_arguments([*network, *flags], model_zoo), model_zoo, [StagedTraining])
+    return read_series(parse_arguments([*network, *flags], model_zoo), model_zoo)
 
 
 def test_a_stage_has_the_protocol_of_its_own_scaled_as_that_of_the_preset(tmp_path):

@@ -76,7 +76,7 @@ def test_the_exported_network_is_the_best_one_and_runs_without_this_project(fini
 
 
 def test_too_little_disk_space_for_checkpoints_is_reported_before_training(data_flags, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr('bmx_melius.training.saving.start.check_folder', lambda folder: 100_000)
+    monkeypatch.setattr('bmx_melius.training.run.check_folder', lambda folder: 100_000)
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '1')
     assert 'has 0.1 MB free, and the checkpoints will take about ' in capsys.readouterr().out
 

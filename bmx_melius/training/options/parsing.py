@@ -17,7 +17,7 @@ from .inherited import with_inherited
 from .presets import AUTO, preset_of, with_defaults
 
 # Flags that a resumed training may change, because they do not affect the result. (For num_workers with record files see RecordSource.)
-# A single run may also change when it ends, by num_epochs and early_stop, which changes the result: see `saving/start.py`.
+# A single run may also change when it ends, by num_epochs and early_stop, which changes the result: see `Run`.
 CHANGEABLE = {
     'resume',
     'dry_run',
@@ -111,7 +111,9 @@ def parse_arguments(arguments, zoo, program=PROGRAM):
     parser = make_parser(zoo, program)
     flags = [action for action in parser._actions if action.dest not in ('help', 'config') and action.help != argparse.SUPPRESS]
     defaults = {**parser._defaults, **{action.dest: action.default for action in flags}}
-    found = parser.parse_args(expand_config(arguments, parser), argparse.Namespace(**dict.fromkeys(defaults, _NOT_GIVEN)))
+    if any(argument.startswith('--config') for argument in arguments):
+        arguments = expand_config(arguments, parser)
+    found = parser.parse_args(arguments, argparse.Namespace(**dict.fromkeys(defaults, _NOT_GIVEN)))
     given = {name: value for name, value in vars(found).items() if name in defaults and value is not _NOT_GIVEN}
     return Arguments(given, defaults)
 

@@ -50,10 +50,6 @@ class EnsembleTraining(RunSeries):
         self._boosts = kind == BOOSTING
         super().__init__({**options, 'ensemble_training': kind}, zoo, ['member'] * self._members.count, self._members.name)
 
-    @staticmethod
-    def accepts(options, zoo):
-        return zoo.get_members(options['model'], options['model_options']) is not None and options.get('ensemble_training') != JOINT
-
     @property
     def title(self):
         return f'{self._options["model"]}, --ensemble-training {self._options["ensemble_training"]}'

@@ -4,79 +4,18 @@ The folder has ``stages.json`` with the flags of the user, and for each run a su
 """
 
 import abc
-import json
 import os
 
 from ...arguments import flag_of, require
-from ...errors import UserError, last_line
+from ...errors import UserError
 from ...files.exported import Exported
-from ...files.io import check_folder, read_text, write_json
+from ...files.io import check_folder, write_json
 from ...reporting import LOG
 from ..network import create_network, model_arguments
-from ..options.parsing import CHANGEABLE, complete, merge, require_unchanged, saved_values
+from ..options.parsing import CHANGEABLE, complete, merge
 from ..saving.stored_checkpoints import read_last, refuse_run
 
 FILE = 'stages.json'
-
-
-def read_series(arguments, zoo, kinds):
-    """Return the series of runs that the arguments describe, None for a single run.
-
-    Parameters
-    ----------
-    arguments, zoo
-        As in `read_options`.
-    kinds : sequence of subclasses of RunSeries
-
-    Raises
-    ------
-    UserError
-        As `read_options` does, and when the flags do not fit the series.
-    """
-    values = arguments.values
-    saved = _read(arguments, values['save_dir'], zoo, kinds)
-    if values['resume']:
-        if not saved:
-            return None
-        values = merge(arguments.defaults, saved, arguments.given)
-        require_unchanged(saved, values)
-        return _series(values, zoo, kinds)
-    require(
-        values['dry_run'] or not saved, f'{values["save_dir"]} holds a run already: continue it with --resume, or choose another --save-dir'
-    )
-    series = _series(values, zoo, kinds)
-    if series:
-        series.check(arguments.defaults)
-    return series
-
-
-def _series(options, zoo, kinds):
-    """Return the series of one of `kinds` for the flags, None if there is none."""
-    return next((kind(options, zoo) for kind in kinds if kind.accepts(options, zoo)), None)
-
-
-def _read(arguments, folder, zoo, kinds):
-    """Return the flags of the series in a folder, None if there is none with a checkpoint."""
-    path = os.path.join(folder, FILE)
-    if not os.path.exists(path):
-        return None
-    try:
-        options = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, error) from error
-    if isinstance(options, dict) and arguments.values['resume']:
-        options = saved_values(options, arguments, zoo)
-    try:
-        series = _series({**options, 'save_dir': folder}, zoo, kinds)
-        if series is None:
-            raise ValueError('its flags describe a single run')
-    except (ValueError, LookupError, TypeError) as error:
-        raise _damaged(path, error) from error
-    return series.options if read_last(series.folder(0)) else None
-
-
-def _damaged(path, error):
-    return UserError(f'{path} is damaged: {last_line(error)}; put back a copy, or continue each run in its subfolder with --resume')
 
 
 class RunSeries(abc.ABC):
@@ -111,11 +50,6 @@ class RunSeries(abc.ABC):
     def options(self):
         """Values of all flags, with those that the series chooses where the user gave none."""
         return self._options
-
-    @staticmethod
-    @abc.abstractmethod
-    def accepts(options, zoo):
-        """Return whether the flags `options` describe a training of this kind. Raises `UserError` when they contradict each other."""
 
     @property
     @abc.abstractmethod

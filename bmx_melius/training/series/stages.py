@@ -24,10 +24,6 @@ class StagedTraining(RunSeries):
             self.set_by_series += ('teacher', 'teacher_params', 'teacher_pretrained', 'teacher_options')
         super().__init__(options, zoo, [stage.name for stage in self._stages], options['model'])
 
-    @staticmethod
-    def accepts(options, zoo):
-        return options['preset'] in STAGES
-
     @property
     def title(self):
         return f'--preset {self._options["preset"]}'
