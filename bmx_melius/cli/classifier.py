@@ -4,9 +4,10 @@ import warnings
 
 import mxnet as mx
 
-from ..analysis.graph import Graph, load_symbol
+from ..analysis.graph import Graph, load_checked
 from ..errors import UserError, last_line
 from ..files.parameters import difference, read_arrays
+from ..files.symbol_json import SymbolJson
 from .image_classifier import ImageClassifier
 
 _GIVE_PROBABILITIES = ('softmax', 'SoftmaxOutput', 'SoftmaxActivation')
@@ -36,7 +37,8 @@ class Classifier(ImageClassifier):
     @classmethod
     def load(cls, exported, epoch, spec):
         """Load the network of an `Exported`, for inputs of an `InputSpec`. Raises `UserError` if the files or shapes do not match."""
-        symbol = load_symbol(exported.symbol_file)
+        SymbolJson.parse(exported.symbol_text, exported.symbol_file)
+        symbol = load_checked(exported.symbol_text, exported.symbol_file)
         file = exported.parameter_file(epoch)
         stored = {name: array.shape for name, array in read_arrays(file).items()}
         needed = set(symbol.list_inputs()) - set(stored)

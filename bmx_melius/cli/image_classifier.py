@@ -77,8 +77,7 @@ class PackedClassifier(ImageClassifier):
 
     Parameters
     ----------
-    prefix : str
-        Prefix of the files.
+    exported : Exported
     spec : InputSpec
         Input of the network.
 
@@ -88,9 +87,9 @@ class PackedClassifier(ImageClassifier):
         If the files do not hold a network that a `Session` can run, or it is not a classifier of such images.
     """
 
-    def __init__(self, prefix, spec):
-        self._session = Session(prefix)
-        super().__init__(prefix, self._session.output_shapes((1, *spec.shape)), gives_probabilities=False)
+    def __init__(self, exported, spec):
+        self._session = Session(exported)
+        super().__init__(exported.prefix, self._session.output_shapes((1, *spec.shape)), gives_probabilities=False)
 
     def read(self, image, spec):
         return spec.array(image)

@@ -69,9 +69,10 @@ def run(arguments, output):
         require_writable(arguments.csv)
     exported = Exported(arguments.prefix)
     load = _loader(exported, arguments.epoch)
-    spec = image_options.input_spec(arguments, exported.description(), InputSpec(), 'ImageNet')
+    description = exported.description()
+    spec = image_options.input_spec(arguments, description, InputSpec(), 'ImageNet')
     classifier = load(spec)
-    names = image_options.class_names(arguments, exported.description(), classifier.classes)
+    names = image_options.class_names(arguments, description, classifier.classes)
     images, predictions, unreadable = _list_images(arguments.images), [], []
     for image in images:
         try:
@@ -105,10 +106,10 @@ def _loader(exported, epoch):
     """Return the function that makes an `ImageClassifier` for an `InputSpec`. Raises `ModuleNotFoundError` if it needs a missing MXNet."""
     from ..deployment.runtime.packed_files import runs_without_mxnet
 
-    if epoch == 0 and runs_without_mxnet(exported.prefix):
+    if epoch == 0 and runs_without_mxnet(exported):
         from .image_classifier import PackedClassifier
 
-        return functools.partial(PackedClassifier, exported.prefix)
+        return functools.partial(PackedClassifier, exported)
     from .classifier import Classifier
 
     return functools.partial(Classifier.load, exported, epoch)

@@ -109,8 +109,10 @@ def _open_job(arguments):
     from ..scoring.job import Job
     from ..vision.class_scores import number_of_classes
 
-    session, exported = Session(arguments.prefix), Exported(arguments.prefix)
-    spec = image_options.described_spec(arguments, exported.description())
+    exported = Exported(arguments.prefix)
+    session = Session(exported)
+    description = exported.description()
+    spec = image_options.described_spec(arguments, description)
     if spec is None:
         raise UserError(
             f'{exported.prefix} has no description of the preprocessing of images: give --input-size, --resize, --mean and --std'
@@ -122,7 +124,7 @@ def _open_job(arguments):
         arguments.output,
         prefix=arguments.prefix,
         spec=spec,
-        class_names=image_options.class_names(arguments, exported.description(), classes),
+        class_names=image_options.class_names(arguments, description, classes),
         top=min(arguments.top, classes),
         logits=arguments.logits,
         batch_size=arguments.batch_size,

@@ -14,6 +14,7 @@ are
 """
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -90,8 +91,10 @@ class Description:
         return names
 
 
-class Exported:
-    """The files of an exported network, which share a prefix.
+class Exported(os.PathLike):
+    """The files of an exported network, which share a prefix. Its path as an `os.PathLike` is the prefix.
+
+    The symbol is read when it is first needed, and then kept: whatever reads these files should be given the same object.
 
     Parameters
     ----------
@@ -115,6 +118,14 @@ class Exported:
         self.prefix = prefix[: -len(_SYMBOL)] if prefix.endswith(_SYMBOL) else prefix
 
     @classmethod
+    def of(cls, prefix):
+        """Return `prefix` if it is an `Exported`, with what has been read already; else that of a prefix."""
+        return prefix if isinstance(prefix, cls) else cls(prefix)
+
+    def __fspath__(self):
+        return self.prefix
+
+    @classmethod
     def in_run(cls, folder, network):
         """Return the files in the folder of a training run, named like the network; ``package.module:function`` without the module."""
         return cls(os.path.join(folder, network.rpartition(':')[2]))
@@ -123,6 +134,11 @@ class Exported:
     def symbol_file(self):
         """Path of the symbol."""
         return self.prefix + _SYMBOL
+
+    @functools.cached_property
+    def symbol_text(self):
+        """Content of the symbol file. Raises `UserError` if it cannot be read."""
+        return read_text(self.symbol_file)
 
     def parameter_file(self, epoch):
         """Return the path of the parameters exported with the number `epoch`."""
@@ -211,11 +227,10 @@ class Exported:
         """Return the JSON text of the description in the symbol, or None."""
         if not os.path.exists(self.symbol_file):
             return None
-        text = read_text(self.symbol_file)
-        if _EMBEDDED not in text:
+        if _EMBEDDED not in self.symbol_text:
             return None
         try:
-            kind, embedded = json.loads(text)['attrs'][_EMBEDDED]
+            kind, embedded = json.loads(self.symbol_text)['attrs'][_EMBEDDED]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f'{self.symbol_file}: the description of the network is damaged; convert the network again') from error
         return embedded if kind == 'str' and isinstance(embedded, str) else ''

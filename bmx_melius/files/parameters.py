@@ -68,7 +68,7 @@ def read_parameters(path):
 
 def is_parameter_file(path):
     """Return whether a file has the header of a parameter file. Raises `UserError` if it cannot be read."""
-    return read_bytes(path).startswith(_HEADER)
+    return read_bytes(path, len(_HEADER)) == _HEADER
 
 
 def read_arrays(path):

@@ -25,7 +25,7 @@ def read_packed(prefix, decodes=True):
     Parameters
     ----------
     prefix : str or os.PathLike
-        See `Session`.
+        See `Session`. What an `Exported` has read is not read again.
     decodes : bool
         Whether to decode and check the elements of arrays. The engine does so itself.
 
@@ -45,9 +45,9 @@ def read_packed(prefix, decodes=True):
     UserError
         If the files are missing or do not hold a packed network; the message names the file.
     """
-    files = Exported(prefix)
+    files = Exported.of(prefix)
     symbol_file, params_file = files.symbol_file, files.parameter_file(0)
-    input_names, words_name, structure, output_order, borders = _read_symbol(symbol_file)
+    input_names, words_name, structure, output_order, borders = _read_symbol(files)
     words = _read_words(params_file, words_name)
     try:
         program, found = Program.with_structure(words, decodes)
@@ -63,14 +63,16 @@ def read_packed(prefix, decodes=True):
 
 def runs_without_mxnet(prefix):
     """Return whether the symbol of files with this prefix is one packed operator, so that a `Session` can run them."""
-    symbol = SymbolJson.read(Exported(prefix).symbol_file)
+    files = Exported.of(prefix)
+    symbol = SymbolJson.parse(files.symbol_text, files.symbol_file)
     _, operators = _operators(symbol)
     return [node['op'] for node in operators] == [NAME]
 
 
-def _read_symbol(path):
+def _read_symbol(files):
     """Return the names of the inputs and the words, the structure or None, the operator output for each network output, and `Borders`."""
-    symbol = SymbolJson.read(path)
+    path = files.symbol_file
+    symbol = SymbolJson.parse(files.symbol_text, path)
     borders, operators = _operators(symbol)
     packed = [node for node in operators if node['op'] == NAME]
     foreign = sorted({node['op'] for node in operators if node['op'] != NAME})

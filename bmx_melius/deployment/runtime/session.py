@@ -94,8 +94,8 @@ class Session:
             self.input_names = [f'data{number}' for number in range(len(program.inputs))]
             self._output_order, self._borders = range(len(program.outputs)), Borders()
         else:
-            program, words, self.input_names, self._output_order, self._borders = read_packed(network, decodes=bool(missing()))
-            files = Exported(network)
+            files = Exported.of(network)
+            program, words, self.input_names, self._output_order, self._borders = read_packed(files, decodes=bool(missing()))
             self._name, self._description = files.prefix, files.description()
         self.input_shapes: List[Tuple[Optional[int], ...]] = [
             _in_network(self._borders.inputs.get(number), (None, *value.shape)) for number, value in enumerate(program.inputs)

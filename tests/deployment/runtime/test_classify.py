@@ -1,6 +1,7 @@
 """Packed files that contain the description of their network: `Session.classify`, and the command predict."""
 
 import json
+import os
 import pathlib
 import shutil
 
@@ -186,6 +187,19 @@ def test_predict_reads_the_description_in_packed_files(net, image, tmp_path, run
     status, printed, _ = run('predict', tmp_path / 'packed', image, '--json', '--classes-file', tmp_path / 'names.txt', '--resize', '0')
     shown = json.loads(printed)
     assert {row['name'] for row in shown['predictions'][0]['top']} == set('xyz') and shown['input']['resize'] is None
+
+
+def test_predict_reads_each_packed_file_once(net, image, tmp_path, run, monkeypatch):
+    prefix, opened = pack(tmp_path, input_spec=SPEC, class_names=NAMES), []
+
+    def recording(path, *arguments, **options):
+        opened.append(os.fspath(path) if not isinstance(path, int) else path)
+        return open(path, *arguments, **options)
+
+    monkeypatch.setattr('builtins.open', recording)
+    status, _, errors = run('predict', prefix, image)
+    assert status == 0, errors
+    assert sorted(path for path in opened if str(path).startswith(str(prefix))) == [f'{prefix}-0000.params', f'{prefix}-symbol.json']
 
 
 def test_predict_gives_the_same_probabilities_for_exported_and_packed_files(net, image, tmp_path, run):
