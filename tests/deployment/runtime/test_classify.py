@@ -190,11 +190,11 @@ def test_predict_reads_the_description_in_packed_files(net, image, tmp_path, run
 
 
 def test_predict_reads_each_packed_file_once(net, image, tmp_path, run, monkeypatch):
-    prefix, opened = pack(tmp_path, input_spec=SPEC, class_names=NAMES), []
+    prefix, opened, original = pack(tmp_path, input_spec=SPEC, class_names=NAMES), [], open
 
     def recording(path, *arguments, **options):
         opened.append(os.fspath(path) if not isinstance(path, int) else path)
-        return open(path, *arguments, **options)
+        return original(path, *arguments, **options)
 
     monkeypatch.setattr('builtins.open', recording)
     status, _, errors = run('predict', prefix, image)
