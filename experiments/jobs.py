@@ -20,8 +20,7 @@ from tqdm import tqdm
 
 from bmx_melius import UserError
 from bmx_melius.files.io import replacing
-from bmx_melius.training.saving.checkpoint_state import LAST
-from bmx_melius.training.saving.stored_checkpoints import read_last
+from bmx_melius.training.saving.stored_checkpoints import LAST, read_last
 
 SCRIPT = HERE.parent / 'train_imagenet.py'
 COMMAND, OUTPUT, LOCK = 'command.json', 'output.log', 'lock'  # additional files in the folder of a run

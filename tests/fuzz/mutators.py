@@ -14,7 +14,7 @@ from bmx_melius.deployment.program.packed_operator import STRUCTURE, text_of
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.program.words import HEADER_WORDS, MAGIC, VERSION, checksum_of
 from bmx_melius.errors import UserError
-from bmx_melius.training.saving.checkpoint_state import _CHECKSUM, _checksum
+from bmx_melius.training.saving.stored_checkpoints import _CHECKSUM, _checksum
 
 _NUMBERS = (0, 1, -1, 2, 255, 256, 1 << 16, 1 << 20, (1 << 20) + 1, -(1 << 31), (1 << 31) - 1)
 _VALUES = (

@@ -1,6 +1,8 @@
 """The inputs with which fuzzing begins, made by the writers of this project and by MXNet: small files of every kind, all of them valid."""
 
+import dataclasses
 import functools
+import hashlib
 import io
 import json
 import pathlib
@@ -253,16 +255,30 @@ def optimizer_states():
     return [[content] for content in _contents(write, *names)]
 
 
-def checkpoints():
-    """Return descriptions of checkpoints, the last one and the one before, in both formats that are read."""
-    from bmx_melius.training.saving.checkpoint_state import write_state
+CHECKPOINT_FILES = [f'epoch-0001-00000{batch}.{suffix}' for batch in (3, 2) for suffix in ('params', 'states', 'npz')]
 
-    state = json.loads((DATA / 'checkpoint_format_2' / 'nag' / 'checkpoint.json').read_text())
-    files = [state['weights'], state['states'], *filter(None, [state['arrays']]), *state['kept']]
+
+def checkpoints():
+    """Return descriptions of checkpoints, the last one and the one before, whose `CHECKPOINT_FILES` are empty."""
+    from bmx_melius.training.progress import Progress
+    from bmx_melius.training.saving.stored_checkpoints import FORMAT, write_state
 
     def write(folder):
-        write_state(str(folder / 'new'), {**state, 'format': 3, 'sha256': dict.fromkeys(files, 'a' * 64)})
-        (folder / 'old').write_text(json.dumps(state))
+        for name, batch in (('new', 3), ('old', 2)):
+            progress = Progress(epoch=1, batch=batch, loss=0.3, correct=5, seen=18, history=[{'epoch': 1, 'top1': 0.3}])
+            weights, states, arrays = (file for file in CHECKPOINT_FILES if f'00000{batch}.' in file)
+            state = {
+                'format': FORMAT,
+                'options': {'model': 'test', 'lr': 0.01},
+                'network': None,
+                'weights': weights,
+                'states': states,
+                'arrays': arrays,
+                'kept': ['epoch-0001.params'],
+                'sha256': dict.fromkeys([*CHECKPOINT_FILES, 'epoch-0001.params'], hashlib.sha256().hexdigest()),
+                'progress': dataclasses.asdict(progress),
+            }
+            write_state(str(folder / name), state)
 
     new, old = _contents(write, 'new', 'old')
     return [[new, old], [old, old], [old, new]]

@@ -244,6 +244,8 @@ def _read_run(folder):
     from bmx_melius.training.progress import Progress
     from bmx_melius.training.saving.stored_checkpoints import find_intact
 
+    for file in seeds.CHECKPOINT_FILES:
+        open(os.path.join(folder, file), 'wb').close()
     state, _, _ = find_intact(folder)
     Progress(**state['progress'])
 

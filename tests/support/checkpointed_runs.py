@@ -8,10 +8,8 @@ import bmx_melius  # noqa: F401  registers radam
 from bmx_melius.training.optimization import make_schedule
 from bmx_melius.training.progress import Progress
 from bmx_melius.training.saving.checkpoints import Checkpoints
-from support.paths import DATA
 
 OPTIONS = {'model': 'test', 'lr': 0.01}
-OLD = DATA / 'checkpoint_format_2'  # written by the version before checksums
 
 
 def make(optimizer='radam', seed=0, **settings):

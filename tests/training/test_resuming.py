@@ -24,7 +24,7 @@ from support.training_runs import (
 )
 
 from bmx_melius.files.npz import read_npz
-from bmx_melius.training.saving.checkpoint_state import read_state, write_state
+from bmx_melius.training.saving.stored_checkpoints import read_state, write_state
 
 pytest_plugins = ['support.training_runs']  # its fixtures
 

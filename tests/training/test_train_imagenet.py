@@ -33,9 +33,9 @@ from bmx_melius.training.network import make_network, model_arguments
 from bmx_melius.training.optimization import make_trainer
 from bmx_melius.training.options.parsing import parse_options
 from bmx_melius.training.progress import Progress
-from bmx_melius.training.saving.checkpoint_state import read_state, write_state
 from bmx_melius.training.saving.checkpoints import Checkpoints
 from bmx_melius.training.saving.export import export_network
+from bmx_melius.training.saving.stored_checkpoints import read_state, write_state
 from bmx_melius.vision.preprocessing import InputSpec
 from model_zoo import get_model
 

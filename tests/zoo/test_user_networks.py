@@ -14,8 +14,7 @@ from mxnet import nd
 import model_zoo
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
-from bmx_melius.training.saving.checkpoint_state import write_state
-from bmx_melius.training.saving.stored_checkpoints import read_last
+from bmx_melius.training.saving.stored_checkpoints import read_last, write_state
 from bmx_melius.training.series import run_series
 from model_zoo import get_model
 

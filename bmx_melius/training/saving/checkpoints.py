@@ -17,9 +17,8 @@ from ...files.npz import read_npz
 from ...files.parameters import read_parameters
 from ...reporting import LOG
 from ..progress import Progress
-from .checkpoint_state import FILE_NAME, FORMAT, LAST, PREVIOUS, files_of, weights_name, with_checksums, write_state
 from .optimizer_state import load_optimizer, save_optimizer
-from .stored_checkpoints import find_best, find_intact
+from .stored_checkpoints import FILE_NAME, FORMAT, LAST, PREVIOUS, files_of, find_best, find_intact, weights_name, write_state
 
 
 class Checkpoints:
@@ -141,7 +140,7 @@ class Checkpoints:
             read_parameters(self.path(state['weights']))  # refuses damaged files, for which MXNet allocates whatever they announce
             net.load_parameters(self.path(state['weights']), ctx=net.collect_params().list_ctx())
             load_optimizer(trainer, self.path(state['states']))
-            self._last = with_checksums(self.path(LAST), state)
+            self._last = state
         except (AssertionError, OSError, ValueError, mx.MXNetError) as error:
             raise UserError(
                 f'{self.path(LAST)} refers to files that are missing, damaged or of another network: {last_line(error)}'
