@@ -49,8 +49,8 @@ int main(int argc, char** argv) {
         for (int row = 0; row < columns; ++row) {
             kernels.expand(inputs.data(), columns, units, map.get() + row * row_bytes, pixel_bytes);
         }
-        kernels.convolve({&conv, weights.get(), map.get(), row_bytes, pixel_bytes, size, size, 0, filters, Number::i16,
-                          results.data(), ptrdiff_t(size) * filters, filters, nullptr, scratch.get()});
+        kernels.convolve({&conv, weights.get(), map.get(), row_bytes, pixel_bytes, size, size, 0, filters,
+                          DataType::i16, results.data(), ptrdiff_t(size) * filters, filters, nullptr, scratch.get()});
     }
     return 0;
 }

@@ -1,9 +1,9 @@
 // Time the binary kernels on the shapes of MeliusNet's dense blocks (3x3, 64 filters), in one thread.
 //
-// Prints multiply-accumulates a second (padded positions counted) of the convolution alone and with the packing of its
-// input from 16-bit integers, and percent of this instruction set's peak: exclusive or, population count and addition
-// in registers. Shapes take turns and the median counts, so that other load on the machine meets all alike. Built and
-// run by `python benchmarks/binary_kernels.py`.
+// Prints multiply-accumulates a second (padded positions counted) of the convolution without and with the packing of
+// its input from 16-bit integers, and percent of this instruction set's peak: XOR, population count and addition in
+// registers. Shapes take turns and the median counts, so that other load on the machine meets all alike. Built and run
+// by `python benchmarks/binary_kernels.py`.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -79,7 +79,7 @@ struct Layer {
     }
 
     void convolve() {
-        table->convolve({&conv, weights, map, row_bytes, pixel_bytes, size, size, 0, kFilters, Number::i16, y.data(),
+        table->convolve({&conv, weights, map, row_bytes, pixel_bytes, size, size, 0, kFilters, DataType::i16, y.data(),
                          ptrdiff_t(size) * kFilters, kFilters, nullptr, scratch});
     }
 
@@ -120,11 +120,11 @@ void report(const InstructionSet& set, const BinaryKernels* table, int rounds) {
     const double peak = median(peaks);
     std::printf("%s: peak %.3f e12 MAC/s\n", table->name, peak * 1e-12);
     for (const Layer& layer : layers) {
-        const double alone = layer.macs() / median(layer.convolving);
+        const double convolution = layer.macs() / median(layer.convolving);
         const double packed = layer.macs() / (median(layer.convolving) + median(layer.packing));
         std::printf("  %3d channels %2dx%-2d  convolve %.3f e12 (%3.0f %%)  with packing %.3f e12 (%3.0f %%)\n",
-                    layer.conv.in_channels, layer.size, layer.size, alone * 1e-12, 100 * alone / peak, packed * 1e-12,
-                    100 * packed / peak);
+                    layer.conv.in_channels, layer.size, layer.size, convolution * 1e-12, 100 * convolution / peak,
+                    packed * 1e-12, 100 * packed / peak);
     }
 }
 

@@ -158,7 +158,7 @@ void depthwise(const FloatKernels& kernels, const char* name, int size, int kern
     const auto output = buffer(size_t(size) * size * channels);
     const double time = seconds([&] {
         for (int y = 0; y < size; ++y) {
-            kernels.depthwise_row({Number::f32,
+            kernels.depthwise_row({DataType::f32,
                                    x.get() + y * stride * line,
                                    ptrdiff_t(stride) * channels,
                                    kernel,
@@ -178,16 +178,16 @@ void depthwise(const FloatKernels& kernels, const char* name, int size, int kern
     report(name, double(size) * size * channels * kernel * kernel, 4.0 * line * width, time);
 }
 
-void pool(const FloatKernels& kernels, const char* name, Number number, int size, int channels) {
+void pool(const FloatKernels& kernels, const char* name, DataType type, int size, int channels) {
     const int half = size / 2;
     const ptrdiff_t pixel = channels, line = pixel * size;
-    const size_t bytes = number == Number::f32 ? 4 : 2;
+    const size_t bytes = type == DataType::f32 ? 4 : 2;
     const auto x = buffer<char>(bytes * line * size);
     const auto scale = numbers(channels), output = buffer(size_t(half) * channels);
     const ptrdiff_t window[] = {0, pixel, line, line + pixel};
     const double time = seconds([&] {
         for (int y = 0; y < half; ++y) {
-            kernels.pool_row({number,
+            kernels.pool_row({type,
                               x.get() + bytes * 2 * y * line,
                               2 * pixel,
                               window,
@@ -215,7 +215,7 @@ void sum(const FloatKernels& kernels, const char* name, int pixels, int channels
     const auto scale = numbers(channels), sums = buffer(channels);
     const auto x = buffer<int16_t>(size_t(pixels) * channels);
     const double time = seconds([&] {
-        kernels.sum_pixels(Number::i16, x.get(), channels, pixels, channels, {scale.get(), scale.get(), true},
+        kernels.sum_pixels(DataType::i16, x.get(), channels, pixels, channels, {scale.get(), scale.get(), true},
                            sums.get());
     });
     report(name, 0, 2.0 * pixels * channels, time);
@@ -233,8 +233,8 @@ int main(int count, char** arguments) {
     planar(*kernels, "stem 32 -> 64, 3x3, 8 groups, 112", {32, 64, 3, 3, 1, 1, 1, 1, 8}, 112);
     planar(*kernels, "stem 3 -> 64, 7x7 / 2, 224", {3, 64, 7, 7, 2, 2, 1, 1, 1}, 224);
     max_pool(*kernels, "max pool 3x3 / 2 of 64 planes of 112", 112, 64);
-    pool(*kernels, "pool 2x2, i16, 320 channels of 56x56", Number::i16, 56, 320);
-    pool(*kernels, "pool 2x2, f32, 320 channels of 56x56", Number::f32, 56, 320);
+    pool(*kernels, "pool 2x2, i16, 320 channels of 56x56", DataType::i16, 56, 320);
+    pool(*kernels, "pool 2x2, f32, 320 channels of 56x56", DataType::f32, 56, 320);
     gemm(*kernels, "gemm 784 x 160 x 320", 784, 160, 320, false);
     for (int m : {16, 28, 32, 44, 48, 49, 64}) {
         gemm(*kernels, ("gemm " + std::to_string(m) + " x 160 x 320").c_str(), m, 160, 320, false);

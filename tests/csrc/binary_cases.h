@@ -13,7 +13,7 @@ struct Case {
     int margin;         // pixels on each side of the map outside the computed part
     int gap;            // pixels after each row of the map, and elements after each pixel of the output
     bool addend;
-    bmx::Number number;
+    bmx::DataType type;
     int first_step, last_step;  // range of filters, in sixteenths of all filter steps
     unsigned seed;
 };
@@ -26,11 +26,11 @@ inline std::string describe(const Case& c) {
                   "margin %d gap %d addend %d %s filters %d/16 to %d/16 seed %u",
                   v.in_channels, v.out_channels, v.kernel_h, v.kernel_w, v.stride_h, v.stride_w, v.dilation_h,
                   v.dilation_w, v.groups, v.offset, c.rows, c.columns, c.margin, c.gap, c.addend,
-                  c.number == bmx::Number::f32 ? "f32" : "i16", c.first_step, c.last_step, c.seed);
+                  c.type == bmx::DataType::f32 ? "f32" : "i16", c.first_step, c.last_step, c.seed);
     return text;
 }
 
-constexpr bmx::Number kF32 = bmx::Number::f32, kI16 = bmx::Number::i16;
+constexpr bmx::DataType kF32 = bmx::DataType::f32, kI16 = bmx::DataType::i16;
 
 // in, out, kernel, stride, dilation, groups | output | margin gap
 inline const Case kEdgeCases[] = {
@@ -97,7 +97,7 @@ inline Case random_case(unsigned seed) {
     c.margin = r.once_in(3) ? r.between(1, 3) : 0;
     c.gap = r.once_in(5) ? r.between(1, 3) : 0;
     c.addend = r.once_in(2);
-    c.number = r.once_in(2) ? bmx::Number::f32 : bmx::Number::i16;
+    c.type = r.once_in(2) ? bmx::DataType::f32 : bmx::DataType::i16;
     c.first_step = r.once_in(3) ? r.between(0, 15) : 0;
     c.last_step = r.once_in(3) ? r.between(c.first_step, 16) : 16;
     c.seed = seed;

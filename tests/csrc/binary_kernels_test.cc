@@ -4,7 +4,7 @@
 //
 // Each case draws a layer, a map and a part of the output, computes the expected result as dot products of +1 and -1
 // over unpacked elements, and compares the kernel tables of the instruction set with it. Buffers end exactly where the
-// kernels' contract says, next to protected pages.
+// contract of the kernels allows accesses to end, next to protected pages.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -181,7 +181,7 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
         x = T(r.between(-100, 100));
     }
     for (auto& x : addend) {
-        x = T(r.between(-100, 100)) / T(c.number == Number::f32 ? 8 : 1);
+        x = T(r.between(-100, 100)) / T(c.type == DataType::f32 ? 8 : 1);
     }
     std::vector<T> expected(output.begin(), output.end());
     for (int row = 0; row < c.rows; ++row) {
@@ -199,7 +199,7 @@ bool check_convolve(const BinaryKernels& table, const Example& e) {
     Guarded<uint8_t> scratch((table.scratch_bytes(v, c.rows, c.columns) + 63) / 64 * 64, at_end);
     std::memset(scratch.data(), c.seed / 2 % 2 ? 0x7f : 0x80, scratch.size());
     const uint8_t* input = map.data() + c.margin * (row_bytes + pixel_bytes);
-    table.convolve({&v, prepared.data(), input, row_bytes, pixel_bytes, c.rows, c.columns, begin, end, c.number,
+    table.convolve({&v, prepared.data(), input, row_bytes, pixel_bytes, c.rows, c.columns, begin, end, c.type,
                     output.data(), output_row, output_pixel, c.addend ? addend.data() : nullptr, scratch.data()});
     for (size_t i = 0; i < output_size; ++i) {
         if (output[i] != expected[i]) {
@@ -330,7 +330,7 @@ bool check(const std::vector<const BinaryKernels*>& tables, const Case& c) {
     const Example example(c);
     bool good = true;
     for (const BinaryKernels* table : tables) {
-        const bool is_float = c.number == Number::f32;
+        const bool is_float = c.type == DataType::f32;
         good &= is_float ? check_convolve<float>(*table, example) : check_convolve<int16_t>(*table, example);
         good &= check_pack<float>(*table, table->pack_f32, c) && check_pack<int16_t>(*table, table->pack_i16, c);
         good &= check_pack_planes(*table, c) && check_expand(*table, c);

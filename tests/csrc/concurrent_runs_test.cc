@@ -18,7 +18,7 @@
 
 namespace {
 
-constexpr int kChannels = 8, kSide = 6, kClasses = 5, kCallers = 4, kMostThreads = 3;
+constexpr int kChannels = 8, kSide = 6, kClasses = 5, kCallers = 4, kMaxThreads = 3;
 constexpr int kForks = 20;  // at most: a fork of a process under the sanitizer takes long
 constexpr int kChildSeconds = 60;
 
@@ -54,7 +54,7 @@ struct Request {
     int threads;
 };
 
-Request request_of(int number) { return {1 + number % 5, kSide + 2 * (number / 5 % 3), number % (kMostThreads + 1)}; }
+Request request_of(int number) { return {1 + number % 5, kSide + 2 * (number / 5 % 3), number % (kMaxThreads + 1)}; }
 
 // Runs a program. Returns the elements of all outputs, or nothing and prints the error.
 Floats run(const bmx_program* program, const Request& request) {
@@ -134,7 +134,7 @@ class Expected {
     }
 
   private:
-    static constexpr int kRequests = 5 * 3 * (kMostThreads + 1);
+    static constexpr int kRequests = 5 * 3 * (kMaxThreads + 1);
     std::vector<Floats> results_;
 };
 

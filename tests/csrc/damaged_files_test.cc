@@ -10,8 +10,8 @@
 
 namespace {
 
-constexpr int64_t kMostMemory = 16 << 20;
-constexpr int64_t kMostElements = 1 << 20;
+constexpr int64_t kMaxMemory = 16 << 20;
+constexpr int64_t kMaxElements = 1 << 20;
 constexpr int kThreads = 2;
 
 // Shapes, an array of 4 numbers for each input or output.
@@ -24,7 +24,7 @@ std::vector<std::vector<float>> arrays_of(const Shapes& shapes) {
         if (shapes[i + 2]) {
             elements *= shapes[i + 2] * shapes[i + 3];
         }
-        if (elements > kMostElements) {
+        if (elements > kMaxElements) {
             return {};
         }
         arrays.emplace_back(elements, 0.5f);
@@ -50,7 +50,7 @@ bool run(const bmx_program* program) {
     if (bmx_program_infer(program, inputs.data(), outputs.data(), ranks.data())) {
         return false;
     }
-    if (bmx_program_working_memory(program, inputs.data(), kThreads) > kMostMemory) {
+    if (bmx_program_working_memory(program, inputs.data(), kThreads) > kMaxMemory) {
         return true;
     }
     auto x = arrays_of(inputs), y = arrays_of(outputs);

@@ -56,15 +56,15 @@ inline Reals planar_reals(size_t count) {
 }
 
 struct PixelInput {  // pixels of either element type
-    PixelInput(size_t count, bmx::Number number)
-        : number(number),
-          reals(number == bmx::Number::f32 ? random_reals(count) : Reals()),
-          integers(number == bmx::Number::i16 ? random_integers(count) : std::vector<int16_t>()) {}
+    PixelInput(size_t count, bmx::DataType type)
+        : type(type),
+          reals(type == bmx::DataType::f32 ? random_reals(count) : Reals()),
+          integers(type == bmx::DataType::i16 ? random_integers(count) : std::vector<int16_t>()) {}
     const void* at(ptrdiff_t i) const {
-        return number == bmx::Number::f32 ? static_cast<const void*>(reals.data() + i) : integers.data() + i;
+        return type == bmx::DataType::f32 ? static_cast<const void*>(reals.data() + i) : integers.data() + i;
     }
-    double operator[](ptrdiff_t i) const { return number == bmx::Number::f32 ? double(reals[i]) : integers[i]; }
-    bmx::Number number;
+    double operator[](ptrdiff_t i) const { return type == bmx::DataType::f32 ? double(reals[i]) : integers[i]; }
+    bmx::DataType type;
     Reals reals;
     std::vector<int16_t> integers;
 };

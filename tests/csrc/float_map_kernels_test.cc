@@ -17,7 +17,7 @@ namespace {
 using namespace bmx;
 
 void check_pool_row(const FloatKernels& kernels) {
-    const Number number = toss() ? Number::f32 : Number::i16;
+    const DataType type = toss() ? DataType::f32 : DataType::i16;
     const int channels = pick({1, 16, 32, 64, pick(1, 100)}), pixels = pick(1, 20);
     const int window_h = pick(1, 3), window_w = pick(1, 3), stride = pick(1, 3);
     const ptrdiff_t pixel = channels + pick(0, 4), line = pixel * ((pixels - 1) * stride + window_w) + pick(0, 4);
@@ -27,11 +27,11 @@ void check_pool_row(const FloatKernels& kernels) {
             window.push_back(y * line + x * pixel);
         }
     }
-    const PixelInput x((pixels - 1) * stride * pixel + window.back() + channels, number);
+    const PixelInput x((pixels - 1) * stride * pixel + window.back() + channels, type);
     const RandomEpilogue random(channels);
     const ptrdiff_t output_pixel = channels + pick(0, 4);
     Reals output(extent(pixels, output_pixel, channels), kGap);
-    kernels.pool_row({number, x.at(0), stride * pixel, window.data(), int(window.size()), pixels, channels,
+    kernels.pool_row({type, x.at(0), stride * pixel, window.data(), int(window.size()), pixels, channels,
                       random.epilogue, output.data(), output_pixel});
     digest.add(output);
     expect_gaps(kernels.name, "pool_row wrote between pixels", output, output_pixel, channels);
@@ -49,14 +49,14 @@ void check_pool_row(const FloatKernels& kernels) {
 }
 
 void check_sum_pixels(const FloatKernels& kernels) {
-    const Number number = toss() ? Number::f32 : Number::i16;
+    const DataType type = toss() ? DataType::f32 : DataType::i16;
     const int channels = pick({1, 16, 64, pick(1, 150)}), pixels = pick(1, 60);
     const ptrdiff_t stride = channels + pick(0, 4);
-    const PixelInput x(extent(pixels, stride, channels), number);
+    const PixelInput x(extent(pixels, stride, channels), type);
     const RandomEpilogue random(channels);
     const Reals start = random_reals(channels);
     Reals sums = start;
-    kernels.sum_pixels(number, x.at(0), stride, pixels, channels, random.epilogue, sums.data());
+    kernels.sum_pixels(type, x.at(0), stride, pixels, channels, random.epilogue, sums.data());
     digest.add(sums);
     for (int c = 0; c < channels; ++c) {
         double sum = start[c], magnitude = std::fabs(start[c]);
@@ -69,9 +69,9 @@ void check_sum_pixels(const FloatKernels& kernels) {
 
     const int part = pick(0, pixels);
     Reals again = start;
-    kernels.sum_pixels(number, x.at(0), stride, part, channels, random.epilogue, again.data());
+    kernels.sum_pixels(type, x.at(0), stride, part, channels, random.epilogue, again.data());
     if (part < pixels) {
-        kernels.sum_pixels(number, x.at(part * stride), stride, pixels - part, channels, random.epilogue, again.data());
+        kernels.sum_pixels(type, x.at(part * stride), stride, pixels - part, channels, random.epilogue, again.data());
     }
     expect_equal(kernels.name, "sum_pixels gives other bits in two parts", again, sums);
 }
@@ -91,7 +91,7 @@ void check_planar_to_pixels(const FloatKernels& kernels) {
 }
 
 template <class T>
-void check_pixels_to_planar(const FloatKernels& kernels, Number number) {
+void check_pixels_to_planar(const FloatKernels& kernels, DataType type) {
     const int channels = pick({1, 3, 16, 32, pick(1, 70)}), pixels = pick(1, 70);
     const ptrdiff_t pixel_stride = channels + pick(0, 4), channel_stride = pixels + pick(0, 4);
     std::vector<T> x(extent(pixels, pixel_stride, channels));
@@ -99,7 +99,7 @@ void check_pixels_to_planar(const FloatKernels& kernels, Number number) {
         number_of_x = static_cast<T>(pick(-32768, 32767));
     }
     Reals y(extent(channels, channel_stride, pixels), kGap), expected = y;
-    kernels.pixels_to_planar(number, x.data(), pixel_stride, pixels, channels, y.data(), channel_stride);
+    kernels.pixels_to_planar(type, x.data(), pixel_stride, pixels, channels, y.data(), channel_stride);
     for (int c = 0; c < channels; ++c) {
         for (int i = 0; i < pixels; ++i) {
             expected[c * channel_stride + i] = x[i * pixel_stride + c];
@@ -207,7 +207,7 @@ void check_transform(const FloatKernels& kernels) {
 }
 
 template <class T>
-void check_combine(const FloatKernels& kernels, Number number) {
+void check_combine(const FloatKernels& kernels, DataType type) {
     Grid x{pick(1, 9), pick({1, 3, 16, 17, 40})};
     const bool shared = toss();
     const int width = shared ? 1 : x.channels;
@@ -218,7 +218,7 @@ void check_combine(const FloatKernels& kernels, Number number) {
     }
     for (const Combination kind : {Combination::copy, Combination::add, Combination::multiply}) {
         Grid found = x, expected = x;
-        kernels.combine({kind, found.numbers.data(), x.pixel, x.pixels, x.channels, number, y.data(), y_pixel, shared});
+        kernels.combine({kind, found.numbers.data(), x.pixel, x.pixels, x.channels, type, y.data(), y_pixel, shared});
         for (int i = 0; i < x.pixels; ++i) {
             for (int c = 0; c < x.channels; ++c) {
                 const float operand = float(y[i * y_pixel + (shared ? 0 : c)]);
@@ -253,7 +253,7 @@ void check_relu_of_nan(const FloatKernels& kernels) {
     const float x[] = {NAN, -1, 1}, scale[] = {1, 1, 1}, shift[] = {0, 0, 0};
     const ptrdiff_t window[] = {0};
     float output[3];
-    kernels.pool_row({Number::f32, x, 3, window, 1, 1, 3, {scale, shift, true}, output, 3});
+    kernels.pool_row({DataType::f32, x, 3, window, 1, 1, 3, {scale, shift, true}, output, 3});
     if (!std::isnan(output[0]) || output[1] != 0 || output[2] != 1) {
         fail(kernels.name, "relu of NaN, -1, 1");
     }
@@ -269,12 +269,12 @@ int main(int, char** arguments) {
             check_pool_row(kernels);
             check_sum_pixels(kernels);
             check_planar_to_pixels(kernels);
-            check_pixels_to_planar<float>(kernels, Number::f32);
-            check_pixels_to_planar<int16_t>(kernels, Number::i16);
+            check_pixels_to_planar<float>(kernels, DataType::f32);
+            check_pixels_to_planar<int16_t>(kernels, DataType::i16);
             check_planar_max_pool(kernels);
             check_transform(kernels);
-            check_combine<float>(kernels, Number::f32);
-            check_combine<int16_t>(kernels, Number::i16);
+            check_combine<float>(kernels, DataType::f32);
+            check_combine<int16_t>(kernels, DataType::i16);
             check_mean_channels(kernels);
         }
         digest.print(kernels.name);

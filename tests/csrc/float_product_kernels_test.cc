@@ -171,19 +171,19 @@ void check_gemm(const FloatKernels& kernels) {
 
 // Every table gives the bits of fused multiply-adds in the order of tap rows, then tap columns.
 void check_depthwise_row(const FloatKernels& kernels) {
-    const Number number = pick(0, 3) ? Number::f32 : Number::i16;
+    const DataType type = pick(0, 3) ? DataType::f32 : DataType::i16;
     const int channels = pick({1, 3, 8, 16, 32, 64, pick(1, 100)}), pixels = pick(1, 20);
     const int rows = pick({0, 1, 2, 3, 3, 5}), columns = pick({1, 2, 3, 3, 3, 5}), stride = pick({1, 1, 2, 2, 3});
     const int dilation = pick({1, 1, 1, 2});
     const ptrdiff_t pixel = channels + pick(0, 4);
     const ptrdiff_t line = pixel * ((pixels - 1) * stride + (columns - 1) * dilation + 1) + pick(0, 4);
-    const PixelInput x(rows ? rows * line : channels, number);
+    const PixelInput x(rows ? rows * line : channels, type);
     const ptrdiff_t weight_column = channels + pick(0, 4), weight_row = columns * weight_column + pick(0, 4);
     const Reals weights = random_reals(rows * weight_row + 1);
     const RandomEpilogue random(channels);
     const ptrdiff_t output_pixel = channels + pick(0, 4);
     Reals output(extent(pixels, output_pixel, channels), kGap), expected = output;
-    kernels.depthwise_row({number, x.at(0), stride * pixel, rows, columns, line, dilation * pixel, weights.data(),
+    kernels.depthwise_row({type, x.at(0), stride * pixel, rows, columns, line, dilation * pixel, weights.data(),
                            weight_row, weight_column, pixels, channels, random.epilogue, output.data(), output_pixel});
     for (int i = 0; i < pixels; ++i) {
         for (int c = 0; c < channels; ++c) {

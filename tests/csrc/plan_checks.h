@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "plan/dead_groups.h"
 #include "plan/layout.h"
 #include "plan/lowering.h"
 #include "plan/plan.h"
-#include "plan/unread.h"
 
 inline std::string case_name;  // shown in messages
 
@@ -65,9 +65,9 @@ inline void check_operations(const Planned& p) {
 // Readings cover all channels of their values, in slabs within their buffers.
 inline void check_slabs(const Planned& p) {
     for (const bmx::Group& group : p.fusion.groups) {
-        for (const bmx::Reading& reading : group.reads) {
-            const bmx::Source source = p.placement.source(reading);
-            CHECK(source.channels() == p.program.values()[reading.value].channels);
+        for (const bmx::Operand& operand : group.reads) {
+            const bmx::Source source = p.placement.source(operand);
+            CHECK(source.channels() == p.program.values()[operand.value].channels);
             for (const bmx::Slab& slab : source.slabs) {
                 const bmx::Buffer& buffer = p.placement.buffers[slab.buffer];
                 CHECK(slab.begin >= 0 && slab.channels > 0 && slab.begin + slab.channels <= buffer.channels);
@@ -80,8 +80,8 @@ inline void check_slabs(const Planned& p) {
 // buffers given by the placement, within the lifetimes of these.
 inline void check_order(const Planned& p) {
     std::vector<int> held(p.placement.buffers.size(), -1);
-    const auto lives = [&](int buffer, int group) {
-        return p.placement.lives[buffer].first <= group && group <= p.placement.lives[buffer].last;
+    const auto is_live = [&](int buffer, int group) {
+        return p.placement.live_ranges[buffer].first <= group && group <= p.placement.live_ranges[buffer].last;
     };
     for (int number = 0; number < static_cast<int>(p.fusion.groups.size()); number++) {
         const bmx::Group& group = p.fusion.groups[number];
@@ -89,15 +89,15 @@ inline void check_order(const Planned& p) {
             for (const bmx::Part& part : group.reads[read].parts) {
                 const int buffer = p.placement.buffer_of[part.value];
                 if (!is_packed_reading(group, read)) {
-                    CHECK(held[buffer] == part.value && lives(buffer, number));
+                    CHECK(held[buffer] == part.value && is_live(buffer, number));
                 }
             }
         }
         int channels = 0;
         for (const bmx::PackedSlab& packed : p.placement.packed[number]) {
             const bmx::Buffer& words = p.placement.buffers[packed.bits.buffer];
-            CHECK(packed.packer < number && lives(packed.bits.buffer, packed.packer) &&
-                  lives(packed.bits.buffer, number));
+            CHECK(packed.packer < number && is_live(packed.bits.buffer, packed.packer) &&
+                  is_live(packed.bits.buffer, number));
             CHECK(static_cast<int>(packed.bits.first) + packed.bits.units <= words.channels);
             CHECK(packed.channel == channels);
             channels += packed.slab.channels;
@@ -107,9 +107,9 @@ inline void check_order(const Planned& p) {
         }
         if (group.result >= 0) {
             const int buffer = p.placement.buffer_of[group.result];
-            CHECK(p.placement.buffers[buffer].number == group.number);
+            CHECK(p.placement.buffers[buffer].type == group.type);
             CHECK(p.placement.buffers[buffer].channels == p.program.values()[group.result].channels);
-            CHECK(lives(buffer, number) || group.kind == bmx::StepKind::input_pack);
+            CHECK(is_live(buffer, number) || group.kind == bmx::StepKind::input_pack);
             held[buffer] = group.result;
         }
     }
@@ -119,7 +119,7 @@ inline void check_order(const Planned& p) {
 inline bmx::Layout check_layout(const Planned& p, int threads) {
     const bmx::Plan plan = bmx::make_plan(p.program, p.words.data(), bmx::instruction_sets().front());
     bmx::Fusion fusion = p.fusion;
-    bmx::drop_unread(fusion);
+    bmx::eliminate_dead_groups(fusion);
     CHECK(plan.steps.size() == fusion.groups.size());
     for (size_t i = 0; i < plan.steps.size(); i++) {
         CHECK(plan.steps[i]->operations == fusion.groups[i].operations);
@@ -133,13 +133,13 @@ inline bmx::Layout check_layout(const Planned& p, int threads) {
     std::vector<std::vector<int>> starts(plan.steps.size()), ends(plan.steps.size());
     const auto place_of = [&](int i) {
         const bmx::Value& map = p.program.values()[plan.buffers[i].value];
-        const size_t bytes = map.height * map.width * plan.buffers[i].channels * bmx::size_of(plan.buffers[i].number);
+        const size_t bytes = map.height * map.width * plan.buffers[i].channels * bmx::size_of(plan.buffers[i].type);
         return Place{layout.buffers[i], layout.buffers[i] + bytes};
     };
     for (size_t i = 0; i < plan.buffers.size(); i++) {
-        if (plan.lives[i].first <= plan.lives[i].last && place_of(i).begin < place_of(i).end) {
-            starts[plan.lives[i].first].push_back(static_cast<int>(i));
-            ends[plan.lives[i].last].push_back(static_cast<int>(i));
+        if (plan.live_ranges[i].first <= plan.live_ranges[i].last && place_of(i).begin < place_of(i).end) {
+            starts[plan.live_ranges[i].first].push_back(static_cast<int>(i));
+            ends[plan.live_ranges[i].last].push_back(static_cast<int>(i));
         }
     }
     const auto take = [&](const Place& place) {

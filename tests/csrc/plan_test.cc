@@ -27,14 +27,14 @@ Kinds kinds_of(const Planned& p) {
 }
 
 // Returns the group that computes a value.
-const bmx::Group& maker(const Planned& p, int value) {
-    CHECK(p.fusion.maker[value] >= 0);
-    return p.fusion.groups[p.fusion.maker[value]];
+const bmx::Group& producer(const Planned& p, int value) {
+    CHECK(p.fusion.producer[value] >= 0);
+    return p.fusion.groups[p.fusion.producer[value]];
 }
 
 std::vector<Op> ops_of(const Planned& p, int value) {
     std::vector<Op> ops;
-    for (int i : maker(p, value).operations) {
+    for (int i : producer(p, value).operations) {
         ops.push_back(p.program.operations()[i].op);
     }
     return ops;
@@ -67,7 +67,7 @@ void a_transition_is_one_step() {
     const int y = b.affine(b.conv(b.shuffle(b.relu(b.max_pool(b.affine(x))), 4), 32, 1, 4));
     const Planned p = plan("transition", b, {y});
     CHECK((kinds_of(p) == Kinds{StepKind::input, StepKind::conv, StepKind::output}));
-    CHECK(maker(p, y).operations.size() == 6);
+    CHECK(producer(p, y).operations.size() == 6);
 }
 
 void what_has_two_readers_is_not_swallowed() {
@@ -77,7 +77,7 @@ void what_has_two_readers_is_not_swallowed() {
     const Planned p = plan("two readers", b, {rectified, mean});
     CHECK((kinds_of(p) ==
            Kinds{StepKind::input, StepKind::pool, StepKind::pool, StepKind::mean, StepKind::output, StepKind::output}));
-    CHECK(maker(p, normalized).operations.size() == 1);
+    CHECK(producer(p, normalized).operations.size() == 1);
 }
 
 void two_poolings_are_two_steps() {
@@ -114,7 +114,7 @@ void what_follows_a_float_convolution_is_part_of_it() {
     CHECK((kinds_of(p) ==
            Kinds{StepKind::input, StepKind::pool, StepKind::conv, StepKind::conv, StepKind::pool, StepKind::output}));
     CHECK((ops_of(p, y) == std::vector<Op>{Op::conv, Op::affine, Op::add, Op::relu}));
-    CHECK(maker(p, y).elementwise == 2);
+    CHECK(producer(p, y).elementwise == 2);
 }
 
 void a_depthwise_convolution_ends_the_first_layers() {
@@ -122,8 +122,8 @@ void a_depthwise_convolution_ends_the_first_layers() {
     const int x = b.relu(b.conv(b.input(3, 16, 16), 8, 3)), y = b.relu(b.conv(x, 8, 3, 8));
     const Planned p = plan("depthwise", b, {y});
     CHECK((kinds_of(p) == Kinds{StepKind::stem, StepKind::conv, StepKind::output}));
-    CHECK(bmx::is_depthwise(p.program, maker(p, y).operations[0]));
-    CHECK(!bmx::is_depthwise(p.program, maker(p, x).operations[0]));
+    CHECK(bmx::is_depthwise(p.program, producer(p, y).operations[0]));
+    CHECK(!bmx::is_depthwise(p.program, producer(p, x).operations[0]));
 }
 
 void an_input_that_is_only_compared_is_packed_at_once() {
@@ -142,7 +142,7 @@ void elementwise_operations_after_a_convolution_are_part_of_it() {
     CHECK((kinds_of(p) ==
            Kinds{StepKind::input, StepKind::pack, StepKind::binary_conv, StepKind::binary_conv, StepKind::output}));
     CHECK((ops_of(p, y) == std::vector<Op>{Op::threshold, Op::binary_conv, Op::affine, Op::prelu, Op::add}));
-    CHECK(maker(p, y).sums == bmx::Number::i16 && maker(p, y).number == bmx::Number::f32);
+    CHECK(producer(p, y).sums == bmx::DataType::i16 && producer(p, y).type == bmx::DataType::f32);
 }
 
 void elementwise_operations_are_one_step_and_pack() {
@@ -178,7 +178,7 @@ void concat_and_slice_make_no_step() {
     const int joined = b.concat({x, y, x}), cut = b.slice(joined, 16, 80), z = b.global_avg_pool(cut);
     const Planned p = plan("views", b, {z});
     CHECK((kinds_of(p) == Kinds{StepKind::input, StepKind::pool, StepKind::mean, StepKind::output}));
-    const bmx::Source source = p.placement.source(maker(p, z).reads[0]);
+    const bmx::Source source = p.placement.source(producer(p, z).reads[0]);
     CHECK(source.slabs.size() == 3);
     CHECK(source.slabs[0].buffer == p.placement.buffer_of[x] && source.slabs[0].begin == 16 &&
           source.slabs[0].channels == 16);
@@ -199,19 +199,19 @@ void views_that_break_words_of_bits_are_copied() {
     ProgramBuilder b;
     const int x = b.input(48, 4, 4), joined = b.concat({b.relu(x), x}), y = b.binary_conv(b.threshold(joined), 8);
     const Planned p = plan("broken words", b, {y});
-    CHECK(maker(p, joined).kind == StepKind::copy);
+    CHECK(producer(p, joined).kind == StepKind::copy);
     ProgramBuilder whole;
     const int u = whole.input(64, 4, 4), v = whole.concat({whole.relu(u), u});
     const Planned q = plan("whole words", whole, {whole.binary_conv(whole.threshold(v), 8)});
-    CHECK(q.fusion.maker[v] < 0);
+    CHECK(q.fusion.producer[v] < 0);
 }
 
 // Returns the number of parts that all steps read, which determines the overhead of planning and running them.
 size_t parts_read(const Planned& p) {
     size_t parts = 0;
     for (const bmx::Group& group : p.fusion.groups) {
-        for (const bmx::Reading& reading : group.reads) {
-            parts += reading.parts.size();
+        for (const bmx::Operand& operand : group.reads) {
+            parts += operand.parts.size();
         }
     }
     return parts;
@@ -248,7 +248,7 @@ void views_that_are_read_too_often_are_copied() {
         outputs.push_back(b.global_avg_pool(reversed));
     }
     const Planned p = plan("many readers", b, outputs);
-    CHECK(maker(p, reversed).kind == StepKind::copy && parts_read(p) < kReaders * 3);
+    CHECK(producer(p, reversed).kind == StepKind::copy && parts_read(p) < kReaders * 3);
 }
 
 void steps_that_no_output_needs_are_left_out() {
@@ -257,7 +257,7 @@ void steps_that_no_output_needs_are_left_out() {
     b.binary_conv(b.threshold(x), 64);
     const Planned p = plan("unread convolution", b, {b.relu(x)});
     bmx::Fusion fusion = p.fusion;
-    bmx::drop_unread(fusion);
+    bmx::eliminate_dead_groups(fusion);
     CHECK(fusion.groups.size() < p.fusion.groups.size());
     for (const bmx::Group& group : fusion.groups) {
         CHECK(group.kind != StepKind::binary_conv && group.kind != StepKind::input_pack);
@@ -291,8 +291,8 @@ void bits_for_several_convolutions_lie_side_by_side() {
     const int x = b.relu(b.input(64, 8, 8));
     const int y = b.binary_conv(b.threshold(x), 64), z = b.binary_conv(b.threshold(x), 32);
     const Planned p = plan("two comparisons", b, {y, z});
-    const auto& first = p.placement.packed[p.fusion.maker[y]];
-    const auto& second = p.placement.packed[p.fusion.maker[z]];
+    const auto& first = p.placement.packed[p.fusion.producer[y]];
+    const auto& second = p.placement.packed[p.fusion.producer[z]];
     CHECK(first.size() == 1 && second.size() == 1);
     CHECK(first[0].bits.buffer == second[0].bits.buffer && first[0].bits.first == 0 && second[0].bits.first == 2);
     CHECK(p.placement.buffers[first[0].bits.buffer].channels == 4);
@@ -320,9 +320,9 @@ size_t bytes_needed(const Planned& p) {
     for (size_t i = 0; i < p.placement.buffers.size(); i++) {
         const bmx::Buffer& buffer = p.placement.buffers[i];
         const bmx::Value& map = p.program.values()[buffer.value];
-        const int64_t bytes = map.height * map.width * buffer.channels * bmx::size_of(buffer.number);
-        change[p.placement.lives[i].first] += bytes;
-        change[p.placement.lives[i].last + 1] -= bytes;
+        const int64_t bytes = map.height * map.width * buffer.channels * bmx::size_of(buffer.type);
+        change[p.placement.live_ranges[i].first] += bytes;
+        change[p.placement.live_ranges[i].last + 1] -= bytes;
     }
     int64_t held = 0, most = 0;
     for (int64_t bytes : change) {

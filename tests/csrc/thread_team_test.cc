@@ -193,7 +193,7 @@ bool too_many_threads_are_an_error() {
     const rlimit memory = {256 << 20, 256 << 20};
     setrlimit(RLIMIT_AS, &memory);
     try {
-        ThreadTeam team(kMostThreads);
+        ThreadTeam team(kMaxThreads);
     } catch (const Error& error) {
         return require(std::strstr(error.what(), "cannot start 1024 threads"), error.what());
     }

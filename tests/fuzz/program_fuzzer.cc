@@ -42,8 +42,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     const int64_t work = work_of(bmx::Program(words.data(), words.size()));
     const uint32_t choice = static_cast<uint32_t>(words[3]);  // the checksum: as good as random
-    fuzzing::run(program, 1 + choice % fuzzing::kMostThreads, 1 + choice / 4 % 4, 0, work);
-    fuzzing::run(program, 1 + choice / 16 % fuzzing::kMostThreads, 1, 1 + choice / 64 % 5, work);
+    fuzzing::run(program, 1 + choice % fuzzing::kMaxThreads, 1 + choice / 4 % 4, 0, work);
+    fuzzing::run(program, 1 + choice / 16 % fuzzing::kMaxThreads, 1, 1 + choice / 64 % 5, work);
     bmx_program_destroy(program);
     return 0;
 }

@@ -120,8 +120,8 @@ class ProgramMutator {
         size_t begin, end;
     };
 
-    // Returns the records of the operations, as long as their lengths are possible. Without arrays a length says
-    // nothing about the position of the next record.
+    // Returns the records of the operations, as long as their lengths are possible. Without arrays a length does not
+    // determine the position of the next record.
     std::vector<Record> records_of(const Words& words) const {
         std::vector<Record> records;
         if (!has_arrays_ || words[4] < 0 || static_cast<size_t>(words[4]) > words.size() / bmx::kInputWords) {
@@ -225,7 +225,7 @@ class ProgramMutator {
         for (int attempt = 0; attempt < 4; attempt++) {
             const int64_t have = words[record.begin + 1];
             const int64_t wanted = wanted_words(words, {record.begin, record.begin + static_cast<size_t>(have)});
-            if (wanted == have || wanted < static_cast<int64_t>(bmx::kRecordWords) || wanted > kMostWords) {
+            if (wanted == have || wanted < static_cast<int64_t>(bmx::kRecordWords) || wanted > kMaxWords) {
                 return;
             }
             const auto end = words.begin() + record.begin + have;
@@ -241,7 +241,7 @@ class ProgramMutator {
     // Returns how many words the reader finds in a record if enough follow it, or 0 if the operation is not possible.
     static int64_t wanted_words(const Words& words, const Record& record) {
         Words padded(words.begin(), words.begin() + record.end);
-        padded.resize(record.end + kMostWords);
+        padded.resize(record.end + kMaxWords);
         bmx::Reader reader(padded.data(), padded.size(), true);
         try {
             std::vector<bmx::Value> values;
@@ -277,7 +277,7 @@ class ProgramMutator {
         return reader.length() - static_cast<int64_t>(begin);
     }
 
-    static constexpr int64_t kMostWords = 1 << 14;
+    static constexpr int64_t kMaxWords = 1 << 14;
 
     std::mt19937 random_;
     bool has_arrays_;

@@ -9,10 +9,10 @@
 
 namespace fuzzing {
 
-constexpr int64_t kMostWork = 1 << 24;       // multiply-accumulates of a run, so that one takes less than a second
-constexpr int64_t kMostElements = 1 << 18;   // of an input or output
+constexpr int64_t kMaxWork = 1 << 24;        // multiply-accumulates of a run, so that one takes less than a second
+constexpr int64_t kMaxElements = 1 << 18;    // of an input or output
 constexpr char kMemoryLimit[] = "16777216";  // bytes of working memory of a run
-constexpr int kMostThreads = 3;
+constexpr int kMaxThreads = 3;
 
 // Shapes: 4 numbers for each input or output.
 using Shapes = std::vector<int64_t>;
@@ -22,7 +22,7 @@ inline bool arrays_of(const Shapes& shapes, std::vector<std::vector<float>>& arr
         int64_t elements = 1;
         for (int axis = 0; axis < 4 && (axis < 2 || shapes[i + axis]); axis++) {
             elements *= shapes[i + axis];
-            if (elements > kMostElements) {
+            if (elements > kMaxElements) {
                 return false;
             }
         }
@@ -58,7 +58,7 @@ inline void run(const bmx_program* program, int threads, int64_t batch, int64_t 
     }
     const int64_t memory = bmx_program_working_memory(program, inputs.data(), threads);
     std::vector<std::vector<float>> x, y;
-    if (!arrays_of(inputs, x) || !arrays_of(outputs, y) || work > kMostWork / batch / (more + 1) / (more + 1)) {
+    if (!arrays_of(inputs, x) || !arrays_of(outputs, y) || work > kMaxWork / batch / (more + 1) / (more + 1)) {
         return;
     }
     std::vector<const float*> from;

@@ -15,7 +15,7 @@ extern "C" __attribute__((weak)) int LLVMFuzzerInitialize(int* count, char*** ar
 
 namespace {
 
-constexpr size_t kMostBytes = 1 << 14;
+constexpr size_t kMaxBytes = 1 << 14;
 
 std::mt19937& generator() {
     static std::mt19937 numbers(1);
@@ -50,7 +50,7 @@ int main(int count, char** arguments) {
     for (int i = 2; i < count; i++) {
         std::ifstream file(arguments[i], std::ios::binary);
         std::vector<uint8_t> input((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-        const size_t most = std::max(kMostBytes, input.size());
+        const size_t most = std::max(kMaxBytes, input.size());
         for (int mutations = std::atoi(arguments[1]);; mutations--) {
             LLVMFuzzerTestOneInput(input.data(), input.size());
             if (mutations <= 0) {

@@ -13,8 +13,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kOperator = "bmx_melius_packed";
-constexpr const char* kEmbedded = "bmx_melius_description";    // attribute of the symbol: ["str", JSON text]
-constexpr int64_t kMostSize = 1 << 13, kMostResize = 1 << 14;  // as in bmx_melius/vision/preprocessing.py
+constexpr const char* kEmbedded = "bmx_melius_description";  // attribute of the symbol: ["str", JSON text]
+constexpr int64_t kMaxSize = 1 << 13, kMaxResize = 1 << 14;  // as in bmx_melius/vision/preprocessing.py
 
 // Runs a function that reads JSON; `what` is wrong if it has another structure.
 template <class Function>
@@ -68,13 +68,13 @@ InputSpec input_of(const json& fields) {
     if (spec.channels != 1 && spec.channels != 3) {
         throw Error("an input must have 3 (RGB) or 1 (gray) channels, not " + std::to_string(spec.channels));
     }
-    if (spec.size < 1 || spec.size > kMostSize) {
-        throw Error("the input size must be 1 to " + std::to_string(kMostSize) + ", not " + std::to_string(spec.size));
+    if (spec.size < 1 || spec.size > kMaxSize) {
+        throw Error("the input size must be 1 to " + std::to_string(kMaxSize) + ", not " + std::to_string(spec.size));
     }
     if (!fields.at("resize").is_null()) {
         spec.resize = fields.at("resize").get<int64_t>();
-        if (*spec.resize < spec.size || *spec.resize > kMostResize) {
-            throw Error("resize must be at least the input size and at most " + std::to_string(kMostResize) + ", not " +
+        if (*spec.resize < spec.size || *spec.resize > kMaxResize) {
+            throw Error("resize must be at least the input size and at most " + std::to_string(kMaxResize) + ", not " +
                         std::to_string(*spec.resize));
         }
     }

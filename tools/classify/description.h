@@ -1,4 +1,4 @@
-// What the files of a packed network say about it beside the program itself (bmx_melius/files/exported.py).
+// The description of a packed network in its files, beside the program itself (bmx_melius/files/exported.py).
 #pragma once
 #include <cstddef>
 #include <optional>

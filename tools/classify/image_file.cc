@@ -17,9 +17,9 @@ constexpr struct {
 }  // namespace
 
 void require_size(int64_t height, int64_t width) {
-    if (height < 1 || width < 1 || height > kMostPixels / width) {
+    if (height < 1 || width < 1 || height > kMaxPixels / width) {
         throw Error("it has " + std::to_string(height) + " x " + std::to_string(width) + " pixels, more than " +
-                    std::to_string(kMostPixels));
+                    std::to_string(kMaxPixels));
     }
 }
 

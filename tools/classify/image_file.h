@@ -6,7 +6,7 @@
 
 namespace classify {
 
-constexpr int64_t kMostPixels = 1 << 27;  // as in bmx_melius/vision/pixels.py
+constexpr int64_t kMaxPixels = 1 << 27;  // as in bmx_melius/vision/pixels.py
 
 // Decodes a JPEG or PNG file to 3 channels, RGB, or 1, gray. Throws Error with the name of the file.
 Image read_image(const std::string& path, int64_t channels);

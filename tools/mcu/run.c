@@ -85,12 +85,12 @@ void trace(const void* words, uint32_t count) {
     }
 }
 
-enum { kMostLayers = 64 };
-static uint32_t layer_value[kMostLayers], layer_begin[kMostLayers], layers;
+enum { kMaxLayers = 64 };
+static uint32_t layer_value[kMaxLayers], layer_begin[kMaxLayers], layers;
 
 void begin_layer(uint32_t value) {
     if (!traces) {
-        require(layers < kMostLayers, "there are more layers than can be measured\n");
+        require(layers < kMaxLayers, "there are more layers than can be measured\n");
         layer_value[layers] = value;
         layer_begin[layers++] = ticks();
     }

@@ -16,7 +16,7 @@
 namespace bmx {
 namespace {
 
-constexpr size_t kMostFreeWorkplaces = 4;     // kept per engine for later runs
+constexpr size_t kMaxFreeWorkspaces = 4;      // kept per engine for later runs
 constexpr std::align_val_t kAlignment{4096};  // a page
 
 // Returns the limit in bytes of the working memory of a run.
@@ -75,14 +75,14 @@ std::vector<Engine::Division> Engine::divide(int64_t batch, int threads) {
 }
 
 // Memory for one run at a time, for a fixed input size.
-struct Engine::Workplace {
+struct Engine::Workspace {
     std::vector<std::pair<int64_t, int64_t>> maps;
     int team;
     Layout layout;
     std::vector<Arena> arenas;
 };
 
-// A workplace leased for the duration of a run: a free one that fits, or a new one.
+// A workspace leased for the duration of a run: a free one that fits, or a new one.
 class Engine::Lease {
   public:
     Lease(const Engine& engine, const InputSizes& sizes, const Division& division) : engine_(engine) {
@@ -92,46 +92,46 @@ class Engine::Lease {
                 if (free->maps != sizes.maps || free->team != division.team()) {
                     continue;
                 }
-                workplace_ = std::move(free);
+                workspace_ = std::move(free);
                 engine.free_.erase(engine.free_.begin() + (&free - engine.free_.data()));
                 break;
             }
         }
-        if (!workplace_) {
-            workplace_.reset(
-                new Workplace{sizes.maps,
+        if (!workspace_) {
+            workspace_.reset(
+                new Workspace{sizes.maps,
                               division.team(),
                               make_layout(engine.plan_, engine.program_.infer(sizes.maps), division.team()),
                               {}});
         }
-        const int64_t bytes = static_cast<int64_t>(workplace_->layout.bytes) * division.arenas();
+        const int64_t bytes = static_cast<int64_t>(workspace_->layout.bytes) * division.arenas();
         if (bytes > engine.memory_limit_) {
             throw Error("a run on these inputs needs " + std::to_string(bytes) + " bytes of working memory; at most " +
                         std::to_string(engine.memory_limit_) +
                         " are allowed: give smaller inputs or fewer at a time, or set the environment variable " +
                         kMemoryVariable + " to more bytes");
         }
-        while (workplace_->arenas.size() < static_cast<size_t>(division.arenas())) {
-            workplace_->arenas.emplace_back(workplace_->layout.bytes);
+        while (workspace_->arenas.size() < static_cast<size_t>(division.arenas())) {
+            workspace_->arenas.emplace_back(workspace_->layout.bytes);
         }
     }
 
     ~Lease() {
-        std::unique_ptr<Workplace> oldest;  // freed after the mutex is unlocked
+        std::unique_ptr<Workspace> oldest;  // freed after the mutex is unlocked
         std::lock_guard<std::mutex> lock(Forking::instance().mutex());
-        engine_.free_.push_back(std::move(workplace_));
-        if (engine_.free_.size() <= kMostFreeWorkplaces) {
+        engine_.free_.push_back(std::move(workspace_));
+        if (engine_.free_.size() <= kMaxFreeWorkspaces) {
             return;
         }
         oldest = std::move(engine_.free_.front());
         engine_.free_.erase(engine_.free_.begin());
     }
 
-    const Workplace& operator*() const { return *workplace_; }
+    const Workspace& operator*() const { return *workspace_; }
 
   private:
     const Engine& engine_;
-    std::unique_ptr<Workplace> workplace_;
+    std::unique_ptr<Workspace> workspace_;
 };
 
 Engine::Engine(const int32_t* words, size_t count, Precision precision)
@@ -139,7 +139,7 @@ Engine::Engine(const int32_t* words, size_t count, Precision precision)
       plan_(make_plan(program_, words, chosen_instruction_set(precision))),
       pool_(ThreadPool::shared()),
       memory_limit_(memory_limit()) {
-    free_.reserve(kMostFreeWorkplaces + 1);  // returning a workplace must not throw
+    free_.reserve(kMaxFreeWorkspaces + 1);  // returning a workspace must not throw
 }
 
 Engine::~Engine() = default;
@@ -148,12 +148,12 @@ void Engine::run_divided(const InputSizes& sizes, const float* const* inputs, fl
                          const Division& division, double* seconds) const {
     const DefaultFloatEnvironment environment;
     const Lease lease(*this, sizes, division);
-    const Workplace& workplace = *lease;
+    const Workspace& workspace = *lease;
     ThreadPool::Lease team(*pool_, division.threads);
-    const Images images(program_, workplace.layout.values, sizes.batch, inputs, outputs);
+    const Images images(program_, workspace.layout.values, sizes.batch, inputs, outputs);
     std::vector<ImageWork> works;
     for (int i = 0; i < division.arenas(); i++) {
-        works.emplace_back(plan_, workplace.layout, division.team(), workplace.arenas[i].data(), seconds);
+        works.emplace_back(plan_, workspace.layout, division.team(), workspace.arenas[i].data(), seconds);
     }
     if (division.by_images) {
         BatchWork work(images, division.begin, division.end, works);

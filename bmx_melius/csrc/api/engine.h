@@ -37,7 +37,7 @@ class Engine {
 
   private:
     struct Division;
-    struct Workplace;
+    struct Workspace;
     class Lease;
 
     static std::vector<Division> divide(int64_t batch, int threads);
@@ -49,7 +49,7 @@ class Engine {
     Plan plan_;
     std::shared_ptr<ThreadPool> pool_;
     const int64_t memory_limit_;                            // bytes of a run's working memory
-    mutable std::vector<std::unique_ptr<Workplace>> free_;  // workplaces not in use
+    mutable std::vector<std::unique_ptr<Workspace>> free_;  // workspaces not in use
 };
 
 }  // namespace bmx

@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "api/bmx_melius.h"
-#include "api/recently_used.h"
+#include "api/lru_cache.h"
 #include "program/error.h"
 #include "program/shapes.h"
 #include "program/structure.h"
@@ -70,7 +70,7 @@ class Structures {
     };
 
     std::mutex mutex_;
-    bmx::RecentlyUsed<Entry> entries_{32};
+    bmx::LruCache<Entry> entries_{32};
 };
 
 using Program = std::shared_ptr<const bmx_program>;
@@ -120,7 +120,7 @@ class Programs {
     }
 
     std::mutex mutex_;
-    bmx::RecentlyUsed<Entry> entries_{32};
+    bmx::LruCache<Entry> entries_{32};
 };
 
 struct Caches {

@@ -11,7 +11,7 @@ constexpr auto kHide = [](auto& x) BMX_INLINED { asm("" : "+w"(x)); };
 
 }  // namespace
 
-// Sums of bytes, which wrap around here: their widening is no part of the inner loop.
+// Sums of bytes, which wrap around here: their widening is not part of the inner loop.
 double popcount_neon(Operands operands, double seconds) {
     const uint8x16_t word = vdupq_n_u8(kSeed);
     return rate_of_chains<24, 8, 1>(operands, seconds, 128, vdupq_n_u8(0), vdupq_n_u8(0xff ^ kSeed), kHide,

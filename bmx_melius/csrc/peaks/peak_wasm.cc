@@ -12,7 +12,7 @@ constexpr auto kHide = [](auto& x) BMX_INLINED { asm("" : "+r"(x)); };
 
 }  // namespace
 
-// Sums of bytes, which wrap around here: their widening is no part of the inner loop.
+// Sums of bytes, which wrap around here: their widening is not part of the inner loop.
 double popcount_wasm(Operands operands, double seconds) {
     const v128_t word = wasm_i8x16_splat(kSeed);
     return rate_of_chains<8, 2, 1>(operands, seconds, 128, wasm_i8x16_splat(0), wasm_i8x16_splat(~kSeed), kHide,

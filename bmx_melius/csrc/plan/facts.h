@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "kernels/common/numbers.h"
+#include "kernels/common/data_type.h"
 #include "program/program.h"
 
 namespace bmx {
@@ -12,7 +12,7 @@ struct Range {
     bool integers = false;
     double low = 0, high = 0;
 
-    Number number() const;  // the smallest type that holds them
+    DataType type() const;  // the smallest type that holds them
 };
 
 // Facts about each value; all vectors are indexed by value.

@@ -1,26 +1,26 @@
 #include "plan/fused_operations.h"
 
 namespace bmx {
-Before FusedOperations::before_of(const Group& group) const {
-    Before before;
+Prologue FusedOperations::prologue_of(const Group& group) const {
+    Prologue prologue;
     for (int i : group.operations) {
         const Attributes& a = operation(i).attributes;
         if (operation(i).op == Op::affine) {
-            before.normalization.scale = Constants<float>(arrays_.vector(operation(i).arrays[0], channels_into(i)));
-            before.normalization.shift = Constants<float>(arrays_.vector(operation(i).arrays[1], channels_into(i)));
+            prologue.normalization.scale = Constants<float>(arrays_.vector(operation(i).arrays[0], channels_into(i)));
+            prologue.normalization.shift = Constants<float>(arrays_.vector(operation(i).arrays[1], channels_into(i)));
         } else if (operation(i).op == Op::max_pool) {
-            before.window = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_top, a.pad_left};
+            prologue.window = {a.kernel_h, a.kernel_w, a.stride_h, a.stride_w, a.pad_top, a.pad_left};
         } else if (operation(i).op == Op::relu) {
-            before.normalization.relu = true;
+            prologue.normalization.relu = true;
         } else {
             break;
         }
-        before.count++;
+        prologue.count++;
     }
-    return before;
+    return prologue;
 }
 
-After FusedOperations::bias_of(int conv) const {
+PostOps FusedOperations::bias_of(int conv) const {
     const Attributes& a = operation(conv).attributes;
     if (!a.has_bias) {
         return {};
@@ -28,26 +28,26 @@ After FusedOperations::bias_of(int conv) const {
     return {std::vector<float>(a.out_channels, 1.0f), arrays_.vector(operation(conv).arrays[1], a.out_channels)};
 }
 
-void FusedOperations::append(int i, After& after) const {
+void FusedOperations::append(int i, PostOps& post_ops) const {
     if (operation(i).op == Op::relu) {
-        after.relu = true;
+        post_ops.relu = true;
         return;
     }
     const int channels = channels_into(i);
-    after.scale = arrays_.vector(operation(i).arrays[0], channels);
+    post_ops.scale = arrays_.vector(operation(i).arrays[0], channels);
     std::vector<float> shift = arrays_.vector(operation(i).arrays[1], channels);
-    for (size_t c = 0; c < after.shift.size(); c++) {
-        shift[c] += after.shift[c] * after.scale[c];
+    for (size_t c = 0; c < post_ops.shift.size(); c++) {
+        shift[c] += post_ops.shift[c] * post_ops.scale[c];
     }
-    after.shift = std::move(shift);
+    post_ops.shift = std::move(shift);
 }
 
 Normalization FusedOperations::normalization_after(const Group& group, size_t next) const {
-    After after = bias_of(group.operations[next - 1]);
+    PostOps post_ops = bias_of(group.operations[next - 1]);
     for (; next < first_elementwise(group); next++) {
-        append(group.operations[next], after);
+        append(group.operations[next], post_ops);
     }
-    return {Constants<float>(after.scale), Constants<float>(after.shift), after.relu};
+    return {Constants<float>(post_ops.scale), Constants<float>(post_ops.shift), post_ops.relu};
 }
 
 size_t FusedOperations::first_elementwise(const Group& group) const {

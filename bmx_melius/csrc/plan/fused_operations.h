@@ -11,14 +11,14 @@
 namespace bmx {
 
 // Normalization, pooling and ReLU before a convolution or a mean, or without either.
-struct Before {
+struct Prologue {
     Normalization normalization;
     PoolWindow window;
     size_t count = 0;  // number of the group's operations consumed
 };
 
 // Bias, affine and ReLU after a convolution.
-struct After {
+struct PostOps {
     std::vector<float> scale, shift;
     bool relu = false;
 };
@@ -34,15 +34,15 @@ class FusedOperations {
   public:
     FusedOperations(const Program& program, const Arrays& arrays) : program_(program), arrays_(arrays) {}
 
-    Before before_of(const Group& group) const;
+    Prologue prologue_of(const Group& group) const;
 
     // Returns the bias of a convolution.
-    After bias_of(int conv) const;
+    PostOps bias_of(int conv) const;
 
-    bool is_after(int i) const { return is_epilogue(operation(i).op); }
+    bool is_post_op(int i) const { return is_epilogue(operation(i).op); }
 
-    // Adds operation `i`, for which `is_after` is true, to those before it.
-    void append(int i, After& after) const;
+    // Adds operation `i`, for which `is_post_op` is true, to those before it.
+    void append(int i, PostOps& post_ops) const;
 
     // Returns what follows a convolution, from operation `next` of its group up to the elementwise operations.
     Normalization normalization_after(const Group& group, size_t next) const;

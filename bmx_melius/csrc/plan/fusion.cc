@@ -12,8 +12,8 @@ class Fuser {
           facts_(facts),
           views_(views),
           done_(program.operations().size()),
-          patterns_(program, facts, views, fusion_.maker) {
-        fusion_.maker.assign(program.values().size(), -1);
+          patterns_(program, facts, views, fusion_.producer) {
+        fusion_.producer.assign(program.values().size(), -1);
         fusion_.packer.assign(program.values().size(), -1);
     }
 
@@ -40,7 +40,7 @@ class Fuser {
     int add(Group group) {
         const int number = static_cast<int>(fusion_.groups.size());
         if (group.result >= 0) {
-            fusion_.maker[group.result] = number;
+            fusion_.producer[group.result] = number;
         }
         for (int i : group.operations) {
             done_[i] = true;
@@ -50,9 +50,9 @@ class Fuser {
     }
 
     // Returns the operand for `value`. Groups for program inputs are added when they are first read.
-    Reading read(int value) {
+    Operand read(int value) {
         for (const Part& part : views_.parts[value]) {
-            if (is_input(part.value) && fusion_.maker[part.value] < 0) {
+            if (is_input(part.value) && fusion_.producer[part.value] < 0) {
                 const bool packs = facts_.only_compared[part.value];
                 add({packs ? StepKind::input_pack : StepKind::input, {}, {}, part.value});
             }
@@ -62,16 +62,16 @@ class Fuser {
 
     // Returns the operand for the packed bits of `value`. If the step that computes a part cannot pack it, adds one
     // that can.
-    Reading read_packed(int value) {
-        Reading reading = read(value);
-        for (const Part& part : reading.parts) {
+    Operand read_packed(int value) {
+        Operand operand = read(value);
+        for (const Part& part : operand.parts) {
             int& packer = fusion_.packer[part.value];
             if (packer < 0) {
-                const int maker = fusion_.maker[part.value];
-                packer = packs(fusion_.groups[maker].kind) ? maker : add({StepKind::pack, {}, {read(part.value)}});
+                const int producer = fusion_.producer[part.value];
+                packer = packs(fusion_.groups[producer].kind) ? producer : add({StepKind::pack, {}, {read(part.value)}});
             }
         }
-        return reading;
+        return operand;
     }
 
     static bool packs(StepKind kind) {
@@ -114,7 +114,7 @@ class Fuser {
                 break;
             default:
                 // Sums of small integers are computed as such.
-                if (row_of(operation(i).op).form != ElementwiseForm::none && number_of(i) == Number::f32) {
+                if (row_of(operation(i).op).form != ElementwiseForm::none && type_of(i) == DataType::f32) {
                     fuse_elementwise(i);
                 } else {
                     add_single(i);
@@ -122,10 +122,10 @@ class Fuser {
         }
     }
 
-    Number number_of(int i) const { return facts_.ranges[value_of(i)].number(); }
+    DataType type_of(int i) const { return facts_.ranges[value_of(i)].type(); }
 
     void add_single(int i) {
-        Group group = {StepKind::single, {i}, {}, value_of(i), number_of(i)};
+        Group group = {StepKind::single, {i}, {}, value_of(i), type_of(i)};
         for (int input : operation(i).inputs) {
             group.reads.push_back(read(input));
         }
@@ -136,15 +136,15 @@ class Fuser {
         for (int input : operation(i).inputs) {
             read(input);
         }
-        const Reading scattered = {value_of(i), viewed_parts(program_, views_, i)};
-        add({StepKind::copy, {i}, {scattered}, value_of(i), number_of(i)});
+        const Operand scattered = {value_of(i), viewed_parts(program_, views_, i)};
+        add({StepKind::copy, {i}, {scattered}, value_of(i), type_of(i)});
     }
 
     // --- stem
 
     bool starts_stem(int i) const {
         const int x = operation(i).inputs[0];
-        return is_input(x) && fusion_.maker[x] < 0 && patterns_.is_for_stem(i);
+        return is_input(x) && fusion_.producer[x] < 0 && patterns_.is_for_stem(i);
     }
 
     bool is_faster_in_pixels(int i) const { return operation(i).attributes.taps() == 1 || is_depthwise(program_, i); }
@@ -153,12 +153,12 @@ class Fuser {
         std::vector<int> operations;
         int next = i;
         for (int layers = 0; next >= 0; layers++) {
-            const bool goes_on = layers < kMaxStemLayers && patterns_.is_for_stem(next);
-            if (!goes_on || (layers > 0 && is_faster_in_pixels(next))) {
+            const bool continues = layers < kMaxStemLayers && patterns_.is_for_stem(next);
+            if (!continues || (layers > 0 && is_faster_in_pixels(next))) {
                 break;
             }
             operations.push_back(next);
-            patterns_.take_after(operations);
+            patterns_.append_post_ops(operations);
             next = facts_.only_consumer(value_of(operations.back()));
         }
         if (next >= 0 && operation(next).op == Op::max_pool) {
@@ -171,35 +171,35 @@ class Fuser {
     // --- chains: normalization, pooling, ReLU, followed by shuffle and convolution, or by the mean
 
     void fuse_chain(int i) {
-        FusionPatterns::Before before = patterns_.take_before(i);
-        std::vector<int>& operations = before.operations;
-        const int next = before.next;
+        FusionPatterns::Prologue prologue = patterns_.find_prologue(i);
+        std::vector<int>& operations = prologue.operations;
+        const int next = prologue.next;
         const bool shuffles = next >= 0 && operation(next).op == Op::shuffle;
         const int conv = shuffles ? facts_.only_consumer(value_of(next)) : next;
         StepKind kind = StepKind::pool;
-        Number number = Number::f32;
+        DataType type = DataType::f32;
         if (conv >= 0 && patterns_.is_pointwise(conv)) {
             kind = StepKind::conv;
             if (shuffles) {
                 operations.push_back(next);
             }
             operations.push_back(conv);
-            patterns_.take_after(operations);
-        } else if (next >= 0 && operation(next).op == Op::global_avg_pool && !before.pools) {
+            patterns_.append_post_ops(operations);
+        } else if (next >= 0 && operation(next).op == Op::global_avg_pool && !prologue.pools) {
             kind = StepKind::mean;
             operations.push_back(next);
         } else if (operations.empty() && operation(i).op == Op::conv) {
             kind = StepKind::conv;
             operations.push_back(i);
-            patterns_.take_after(operations);
+            patterns_.append_post_ops(operations);
         } else if (operations.empty()) {
             kind = StepKind::single;  // a shuffle
-            number = number_of(i);
+            type = type_of(i);
             operations.push_back(i);
         }
         const int result = value_of(operations.back());
-        Reading reading = read(operation(i).inputs[0]);
-        Group group = {kind, std::move(operations), {std::move(reading)}, result, number};
+        Operand operand = read(operation(i).inputs[0]);
+        Group group = {kind, std::move(operations), {std::move(operand)}, result, type};
         if (kind == StepKind::conv) {
             take_elementwise(group);
         }
@@ -224,7 +224,7 @@ class Fuser {
         group.operations.insert(group.operations.end(), chain.begin(), chain.end());
         group.elementwise = chain.size();
         group.result = x;
-        group.number = Number::f32;
+        group.type = DataType::f32;
     }
 
     void fuse_elementwise(int i) {
@@ -243,7 +243,7 @@ class Fuser {
 
     void fuse_binary_conv(int i) {
         const int bits = operation(i).inputs[0], threshold = facts_.packed_by[bits];
-        Group group = {StepKind::binary_conv, {}, {}, value_of(i), number_of(i)};
+        Group group = {StepKind::binary_conv, {}, {}, value_of(i), type_of(i)};
         group.reads.push_back(read_packed(threshold < 0 ? bits : operation(threshold).inputs[0]));
         if (threshold >= 0) {
             group.operations.push_back(threshold);
@@ -264,7 +264,7 @@ class Fuser {
         }
         const std::vector<int> chain = patterns_.elementwise_from(next, x);
         if (!chain.empty() && patterns_.is_worth_a_step(chain, true)) {
-            group.sums = group.number;
+            group.sums = group.type;
             append_elementwise(chain, x, group);
         }
     }
@@ -280,12 +280,12 @@ class Fuser {
         const int other = inputs[0] == value_of(i) ? inputs[1] : inputs[0];
         const Parts& parts = views_.parts[other];
         if (parts.size() != 1 || parts[0].channels != program_.values()[parts[0].value].channels ||
-            !(is_input(parts[0].value) || fusion_.maker[parts[0].value] >= 0)) {
+            !(is_input(parts[0].value) || fusion_.producer[parts[0].value] >= 0)) {
             return;
         }
-        const int maker = fusion_.maker[parts[0].value];
-        const Number number = maker < 0 ? Number::f32 : fusion_.groups[maker].number;
-        if (number == Number::i16 && facts_.ranges[value_of(add)].number() != Number::i16) {
+        const int producer = fusion_.producer[parts[0].value];
+        const DataType type = producer < 0 ? DataType::f32 : fusion_.groups[producer].type;
+        if (type == DataType::i16 && facts_.ranges[value_of(add)].type() != DataType::i16) {
             return;
         }
         // Padding with 0 corrects sums after the addition, which must therefore be exact.
@@ -296,7 +296,7 @@ class Fuser {
         group.operations.push_back(add);
         group.reads.push_back(read(other));
         group.result = value_of(add);
-        group.number = number;
+        group.type = type;
     }
 
     const Program& program_;

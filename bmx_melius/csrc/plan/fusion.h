@@ -23,7 +23,7 @@ enum class StepKind {
 };
 
 // Operand of a step: a value and the parts that hold its channels.
-struct Reading {
+struct Operand {
     int value;
     Parts parts;
 };
@@ -33,16 +33,16 @@ struct Group {
     std::vector<int> operations;  // in order of computation
     // Maps: the first operand (for a binary convolution packed, then its addend); then the other operands of the
     // elementwise operations, in the order of these.
-    std::vector<Reading> reads;
-    int result = -1;              // the value whose map it computes
-    Number number = Number::f32;  // type of that map
-    size_t elementwise = 0;       // number of elementwise operations, at the end or before the mean of the channels
-    Number sums = Number::f32;    // type of the sums of a convolution before the elementwise operations
+    std::vector<Operand> reads;
+    int result = -1;                // the value whose map it computes
+    DataType type = DataType::f32;  // type of that map
+    size_t elementwise = 0;         // number of elementwise operations, at the end or before the mean of the channels
+    DataType sums = DataType::f32;  // type of the sums of a convolution before the elementwise operations
 };
 
 struct Fusion {
     std::vector<Group> groups;  // in topological order, which is the order of execution
-    std::vector<int> maker;     // by value: the group that computes its map, or -1
+    std::vector<int> producer;  // by value: the group that computes its map, or -1
     std::vector<int> packer;    // by value: the group that packs its map, or -1
 };
 

@@ -10,7 +10,7 @@ namespace bmx {
 namespace {
 
 constexpr size_t kAlignment = 64;
-constexpr size_t kMostBySize = 4096;  // pieces; placing them by size takes quadratic time
+constexpr size_t kMaxPlacedBySize = 4096;  // pieces; placing them by size takes quadratic time
 
 struct Piece {
     uint64_t bytes;
@@ -125,8 +125,8 @@ Layout make_layout(const Plan& plan, std::vector<Value> values, int threads) {
     for (size_t i = 0; i < plan.buffers.size(); i++) {
         const Buffer& buffer = plan.buffers[i];
         const Value& map = values[buffer.value];
-        const size_t bytes = static_cast<size_t>(map.height * map.width * buffer.channels) * size_of(buffer.number);
-        pieces.push_back({round_up(bytes, kAlignment), plan.lives[i].first, plan.lives[i].last});
+        const size_t bytes = static_cast<size_t>(map.height * map.width * buffer.channels) * size_of(buffer.type);
+        pieces.push_back({round_up(bytes, kAlignment), plan.live_ranges[i].first, plan.live_ranges[i].last});
     }
     for (size_t i = 0; i < plan.steps.size(); i++) {
         const int step = static_cast<int>(i);
@@ -139,7 +139,7 @@ Layout make_layout(const Plan& plan, std::vector<Value> values, int threads) {
         }
     }
     Layout layout;
-    layout.bytes = needed.size() <= kMostBySize ? place_by_size(needed) : place_by_time(needed);
+    layout.bytes = needed.size() <= kMaxPlacedBySize ? place_by_size(needed) : place_by_time(needed);
     layout.bytes += round_up(kReadAhead, kAlignment);
     for (size_t i = 0; i < pieces.size(); i++) {
         (i < plan.buffers.size() ? layout.buffers : layout.scratches).push_back(static_cast<size_t>(pieces[i].offset));

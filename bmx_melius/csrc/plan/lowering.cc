@@ -39,7 +39,7 @@ class Lowering {
     }
 
   private:
-    using Made = std::unique_ptr<Step>;
+    using StepPtr = std::unique_ptr<Step>;
 
     const Operation& operation(int i) const { return program_.operations()[i]; }
     const Value& value(int number) const { return program_.values()[number]; }
@@ -54,7 +54,7 @@ class Lowering {
 
     // --- steps
 
-    Made step_of(const Group& group, const std::vector<PackedSlab>& packed) {
+    StepPtr step_of(const Group& group, const std::vector<PackedSlab>& packed) {
         switch (group.kind) {
             case StepKind::input:
                 return std::make_unique<InputStep>(kernels_.floats, group.result, output(group));
@@ -65,13 +65,13 @@ class Lowering {
             case StepKind::conv:
                 return conv(group);
             case StepKind::pool: {
-                Before before = fused_.before_of(group);
-                return std::make_unique<PoolStep>(kernels_.floats, source(group), before.window,
-                                                  std::move(before.normalization), group.result, output(group));
+                Prologue prologue = fused_.prologue_of(group);
+                return std::make_unique<PoolStep>(kernels_.floats, source(group), prologue.window,
+                                                  std::move(prologue.normalization), group.result, output(group));
             }
             case StepKind::mean:
                 return std::make_unique<GlobalPoolStep>(
-                    kernels_.floats, source(group), std::move(fused_.before_of(group).normalization), output(group));
+                    kernels_.floats, source(group), std::move(fused_.prologue_of(group).normalization), output(group));
             case StepKind::single:
                 return single(group);
             case StepKind::elementwise:
@@ -89,7 +89,7 @@ class Lowering {
     }
 
     // Returns the step of an operation that has its own.
-    Made single(const Group& group) const {
+    StepPtr single(const Group& group) const {
         const int i = group.operations[0];
         const Attributes& a = operation(i).attributes;
         switch (operation(i).op) {
@@ -139,7 +139,7 @@ class Lowering {
         return {kernels_.floats, std::move(stages)};
     }
 
-    Made elementwise(const Group& group) const {
+    StepPtr elementwise(const Group& group) const {
         const bool mean = operation(group.operations.back()).op == Op::channel_mean;
         return std::make_unique<ElementwiseStep>(kernels_.floats, kernels_.binary, source(group), chain_of(group), mean,
                                                  output(group));
@@ -147,7 +147,7 @@ class Lowering {
 
     // --- stem
 
-    Made stem(const Group& group) const {
+    StepPtr stem(const Group& group) const {
         StemSpec spec;
         spec.kernels = kernels_.products;
         spec.packing = kernels_.binary;
@@ -159,14 +159,14 @@ class Lowering {
                 spec.pool = operation(conv).attributes;
                 break;
             }
-            After after = fused_.bias_of(conv);
+            PostOps post_ops = fused_.bias_of(conv);
             int last = conv;
-            for (; next < group.operations.size() && fused_.is_after(group.operations[next]); next++) {
+            for (; next < group.operations.size() && fused_.is_post_op(group.operations[next]); next++) {
                 last = group.operations[next];
-                fused_.append(last, after);
+                fused_.append(last, post_ops);
             }
             spec.layers.push_back({operation(conv).attributes, channels_into(conv), arrays_.conv_weights(conv),
-                                   std::move(after.scale), std::move(after.shift), after.relu,
+                                   std::move(post_ops.scale), std::move(post_ops.shift), post_ops.relu,
                                    program_.value_of(last)});
         }
         spec.result = group.result;
@@ -176,13 +176,13 @@ class Lowering {
 
     // --- convolution
 
-    Made conv(const Group& group) const {
+    StepPtr conv(const Group& group) const {
         if (is_depthwise(program_, group.operations[0])) {
             return depthwise(group);
         }
-        Before before = fused_.before_of(group);
+        Prologue prologue = fused_.prologue_of(group);
         ConvSpec spec;
-        size_t next = before.count;
+        size_t next = prologue.count;
         if (operation(group.operations[next]).op == Op::shuffle) {
             spec.shuffle_groups = operation(group.operations[next++]).attributes.groups;
         }
@@ -192,14 +192,14 @@ class Lowering {
         spec.packing = kernels_.binary;
         spec.attributes = a;
         spec.source = source(group);
-        spec.source_is_plain = before.count == 0 && spec.source.slabs.size() == 1 &&
-                               placement_.buffers[spec.source.slabs[0].buffer].number == Number::f32;
+        spec.source_is_plain = prologue.count == 0 && spec.source.slabs.size() == 1 &&
+                               placement_.buffers[spec.source.slabs[0].buffer].type == DataType::f32;
         const bool in_place = spec.source_is_plain && a.stride_h == 1 && a.stride_w == 1;
         spec.has_pooling = a.taps() == 1 && !a.padded() && !in_place;
-        spec.window = before.window;
+        spec.window = prologue.window;
         spec.window.stride_h *= a.stride_h;
         spec.window.stride_w *= a.stride_w;
-        spec.before = std::move(before.normalization);
+        spec.before = std::move(prologue.normalization);
         spec.weights = arrays_.conv_weights(i);
         spec.after = fused_.normalization_after(group, next);
         spec.chain = chain_of(group);
@@ -208,7 +208,7 @@ class Lowering {
         return std::make_unique<ConvStep>(std::move(spec));
     }
 
-    Made depthwise(const Group& group) const {
+    StepPtr depthwise(const Group& group) const {
         const int i = group.operations[0];
         DepthwiseSpec spec;
         spec.kernels = kernels_.floats;
@@ -225,7 +225,7 @@ class Lowering {
 
     // --- binary convolution
 
-    Made binary_conv(const Group& group, const std::vector<PackedSlab>& packed) {
+    StepPtr binary_conv(const Group& group, const std::vector<PackedSlab>& packed) {
         const Thresholds thresholds = fused_.thresholds_of(group.operations[0]);
         const bool compares = operation(group.operations[0]).op == Op::threshold;
         const int i = group.operations[compares ? 1 : 0];
@@ -264,7 +264,7 @@ class Lowering {
             const int channel = packed.channel + c;
             packing.flips[c / 32] |= (thresholds.flips[channel / 32] >> channel % 32 & 1) << c % 32;
         }
-        steps_[packed.packer]->packer()->add(packing, placement_.buffers[slab.buffer].number, packed.bits);
+        steps_[packed.packer]->packer()->add(packing, placement_.buffers[slab.buffer].type, packed.bits);
     }
 
     const Program& program_;
@@ -273,7 +273,7 @@ class Lowering {
     const InstructionSet& kernels_;
     const Fusion& fusion_;
     const Placement& placement_;
-    std::vector<Made> steps_;
+    std::vector<StepPtr> steps_;
     int outputs_ = 0;
 };
 

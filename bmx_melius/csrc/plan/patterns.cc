@@ -3,7 +3,7 @@
 namespace bmx {
 namespace {
 
-constexpr size_t kMostElementwise = 32;  // operations of a chain; those of a long one are looked at many times
+constexpr size_t kMaxElementwise = 32;  // operations of a chain; the operations of a long one are visited many times
 
 }  // namespace
 
@@ -12,7 +12,7 @@ bool FusionPatterns::is_for_stem(int i) const {
     return operation(i).op == Op::conv && !x.flat && x.channels / operation(i).attributes.groups <= kMaxStemInputs;
 }
 
-void FusionPatterns::take_after(std::vector<int>& operations) const {
+void FusionPatterns::append_post_ops(std::vector<int>& operations) const {
     for (const Op op : kEpilogueOperations) {
         const int next = facts_.only_consumer(value_of(operations.back()));
         if (next >= 0 && operation(next).op == op) {
@@ -21,21 +21,21 @@ void FusionPatterns::take_after(std::vector<int>& operations) const {
     }
 }
 
-FusionPatterns::Before FusionPatterns::take_before(int i) const {
-    Before before;
+FusionPatterns::Prologue FusionPatterns::find_prologue(int i) const {
+    Prologue prologue;
     bool relu = false;
-    for (before.next = i; before.next >= 0; before.next = facts_.only_consumer(value_of(before.next))) {
-        const Op op = operation(before.next).op;
-        if (op == Op::max_pool && !before.pools) {
-            before.pools = true;
+    for (prologue.next = i; prologue.next >= 0; prologue.next = facts_.only_consumer(value_of(prologue.next))) {
+        const Op op = operation(prologue.next).op;
+        if (op == Op::max_pool && !prologue.pools) {
+            prologue.pools = true;
         } else if (op == Op::relu && !relu) {
             relu = true;
-        } else if (op != Op::affine || !before.operations.empty()) {
+        } else if (op != Op::affine || !prologue.operations.empty()) {
             break;
         }
-        before.operations.push_back(before.next);
+        prologue.operations.push_back(prologue.next);
     }
-    return before;
+    return prologue;
 }
 
 bool FusionPatterns::is_pointwise(int i) const {
@@ -49,14 +49,14 @@ bool FusionPatterns::is_elementwise(int i, int x) const {
     if (form != ElementwiseForm::values) {
         return form != ElementwiseForm::none;
     }
-    return facts_.ranges[value_of(i)].number() == Number::f32 &&
+    return facts_.ranges[value_of(i)].type() == DataType::f32 &&
            (o.inputs[0] == x || program_.values()[x] == program_.values()[o.inputs[0]]) &&
            is_computed(other_operand(o, x));
 }
 
 bool FusionPatterns::is_computed(int value) const {
     for (const Part& part : views_.parts[value]) {
-        if (!is_input(part.value) && maker_[part.value] < 0) {
+        if (!is_input(part.value) && producer_[part.value] < 0) {
             return false;
         }
     }
@@ -65,7 +65,7 @@ bool FusionPatterns::is_computed(int value) const {
 
 std::vector<int> FusionPatterns::elementwise_from(int i, int x) const {
     std::vector<int> chain;
-    for (; i >= 0 && chain.size() < kMostElementwise && is_elementwise(i, x); i = facts_.only_consumer(x)) {
+    for (; i >= 0 && chain.size() < kMaxElementwise && is_elementwise(i, x); i = facts_.only_consumer(x)) {
         chain.push_back(i);
         x = value_of(i);
     }

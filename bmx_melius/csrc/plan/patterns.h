@@ -7,27 +7,27 @@
 
 namespace bmx {
 
-// Arguments must outlive it. `maker` has the group that computes a value, or -1, and may change between calls. i is the
-// number of an operation.
+// Arguments must outlive it. `producer` has the group that computes a value, or -1, and may change between calls. i is
+// the number of an operation.
 class FusionPatterns {
   public:
-    FusionPatterns(const Program& program, const Facts& facts, const Views& views, const std::vector<int>& maker)
-        : program_(program), facts_(facts), views_(views), maker_(maker) {}
+    FusionPatterns(const Program& program, const Facts& facts, const Views& views, const std::vector<int>& producer)
+        : program_(program), facts_(facts), views_(views), producer_(producer) {}
 
     // Returns whether operation `i` is a convolution of so few channels that planar kernels are faster.
     bool is_for_stem(int i) const;
 
     // Appends the operations after a convolution, the last one of `operations`, that its epilogue can compute.
-    void take_after(std::vector<int>& operations) const;
+    void append_post_ops(std::vector<int>& operations) const;
 
-    struct Before {
+    struct Prologue {
         std::vector<int> operations;
         bool pools = false;
         int next;  // the operation after them; -1 if there are none or several
     };
 
     // Returns the longest chain of normalization, pooling and ReLU from operation `i` on that one step can compute.
-    Before take_before(int i) const;
+    Prologue find_prologue(int i) const;
 
     // Returns whether operation `i` is a 1x1 convolution without padding.
     bool is_pointwise(int i) const;
@@ -53,7 +53,7 @@ class FusionPatterns {
     const Program& program_;
     const Facts& facts_;
     const Views& views_;
-    const std::vector<int>& maker_;
+    const std::vector<int>& producer_;
 };
 
 // Returns the operand of an elementwise operation that is read in addition to `x`, or -1 if there is none.

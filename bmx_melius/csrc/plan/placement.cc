@@ -57,7 +57,7 @@ class Placer {
             return;
         }
         const int channels = static_cast<int>(program_.values()[group.result].channels);
-        buffer = new_buffer({group.number, channels, group.result});
+        buffer = new_buffer({group.type, channels, group.result});
         if (group.kind != StepKind::input_pack) {
             needs(buffer, number);
         }
@@ -72,7 +72,7 @@ class Placer {
             const int packer = fusion_.packer[piece.part.value];
             int& buffer = packed_buffer_[packer];
             if (buffer < 0) {
-                buffer = new_buffer({Number::f32, 0, piece.part.value});
+                buffer = new_buffer({DataType::f32, 0, piece.part.value});
                 needs(buffer, packer);
             }
             needs(buffer, number);
@@ -91,15 +91,15 @@ class Placer {
 
     int new_buffer(const Buffer& buffer) {
         placement_.buffers.push_back(buffer);
-        placement_.lives.push_back({1, 0});
+        placement_.live_ranges.push_back({1, 0});
         return static_cast<int>(placement_.buffers.size()) - 1;
     }
 
     void needs(int buffer, int group) {
-        Life& life = placement_.lives[buffer];
-        const bool is_first = life.first > life.last;
-        life.first = is_first ? group : std::min(life.first, group);
-        life.last = is_first ? group : std::max(life.last, group);
+        LiveRange& range = placement_.live_ranges[buffer];
+        const bool is_first = range.first > range.last;
+        range.first = is_first ? group : std::min(range.first, group);
+        range.last = is_first ? group : std::max(range.last, group);
     }
 
     const Program& program_;
@@ -111,9 +111,9 @@ class Placer {
 
 }  // namespace
 
-Source Placement::source(const Reading& reading) const {
-    Source source = {reading.value, {}};
-    for (const Part& part : reading.parts) {
+Source Placement::source(const Operand& operand) const {
+    Source source = {operand.value, {}};
+    for (const Part& part : operand.parts) {
         source.slabs.push_back({buffer_of[part.value], part.begin, part.channels});
     }
     return source;

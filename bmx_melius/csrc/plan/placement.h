@@ -8,7 +8,7 @@
 namespace bmx {
 
 // The first and the last group that uses a buffer; empty if first > last.
-struct Life {
+struct LiveRange {
     int first, last;
 };
 
@@ -23,11 +23,11 @@ struct PackedSlab {
 
 struct Placement {
     std::vector<Buffer> buffers;
-    std::vector<Life> lives;                      // by buffer
+    std::vector<LiveRange> live_ranges;           // by buffer
     std::vector<int> buffer_of;                   // by value: the buffer of its map, or -1
     std::vector<std::vector<PackedSlab>> packed;  // by group: its packed operands
 
-    Source source(const Reading& reading) const;
+    Source source(const Operand& operand) const;
 };
 
 // A binary convolution adds in place to a map that is not read later: the sum is written to the buffer of that map.

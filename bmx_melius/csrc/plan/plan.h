@@ -13,7 +13,7 @@ namespace bmx {
 struct Plan {
     std::vector<std::unique_ptr<Step>> steps;
     std::vector<Buffer> buffers;
-    std::vector<Life> lives;  // by buffer: the first and the last step that uses it
+    std::vector<LiveRange> live_ranges;  // by buffer: the first and the last step that uses it
 };
 
 // `words` are the words of the program. The plan references neither argument afterwards.

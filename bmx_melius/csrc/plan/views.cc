@@ -7,8 +7,8 @@
 namespace bmx {
 namespace {
 
-constexpr size_t kMostParts = 256;            // per view
-constexpr int64_t kMostPartsInAll = 1 << 16;  // sum over all views and their readers
+constexpr size_t kMaxParts = 256;            // per view
+constexpr int64_t kMaxTotalParts = 1 << 16;  // sum over all views and their readers
 constexpr int kWordChannels = 32;
 
 Parts sliced(const Parts& parts, int begin, int end) {
@@ -76,7 +76,7 @@ Views find_views(const Program& program, const Facts& facts) {
     for (int input = 0; input < program.value_of(0); input++) {
         views.parts.push_back(whole(input));
     }
-    int64_t left = kMostPartsInAll;
+    int64_t left = kMaxTotalParts;
     for (int i = 0; i < static_cast<int>(program.operations().size()); i++) {
         const int result = program.value_of(i);
         if (facts.packed_by[result] >= 0) {
@@ -90,7 +90,7 @@ Views find_views(const Program& program, const Facts& facts) {
         Parts parts = viewed_parts(program, views, i);
         if (parts.size() > 1) {
             const int64_t cost = static_cast<int64_t>(parts.size()) * (1 + reads(facts, result));
-            views.copied[i] = parts.size() > kMostParts || cost > left || !can_be_cut(program, facts, result, parts);
+            views.copied[i] = parts.size() > kMaxParts || cost > left || !can_be_cut(program, facts, result, parts);
             left -= views.copied[i] ? 0 : cost;
         }
         views.parts.push_back(views.copied[i] ? whole(result) : std::move(parts));

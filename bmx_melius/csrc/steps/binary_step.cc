@@ -8,8 +8,8 @@
 namespace bmx {
 namespace {
 
-constexpr int kUnit = 32;                             // channels of a unit
-constexpr int kBandPixels = 900, kLeastBandRows = 4;  // of the output, per band
+constexpr int kUnit = 32;                           // channels of a unit
+constexpr int kBandPixels = 900, kMinBandRows = 4;  // of the output, per band
 
 BinaryConv geometry(const Attributes& a, int channels) {
     return {channels,   a.out_channels, a.kernel_h,   a.kernel_w, a.stride_h,
@@ -80,8 +80,8 @@ BinaryStep::Map BinaryStep::map_of(const std::vector<Value>& values, int threads
     map.right = a.pad_right < a.extent_w() ? std::max(a.pad_right - a.pad_left, 0) : a.pad_right;
     map.row = static_cast<ptrdiff_t>(a.pad_left + map.width + map.right) * static_cast<ptrdiff_t>(padding_.size());
     const int height = static_cast<int>(result.height);
-    const int most = shares_filters(values, threads) ? height : ceil_div(height, threads);
-    map.band = std::min(most, std::max(kLeastBandRows, kBandPixels / static_cast<int>(result.width)));
+    const int max_outputs = shares_filters(values, threads) ? height : ceil_div(height, threads);
+    map.band = std::min(max_outputs, std::max(kMinBandRows, kBandPixels / static_cast<int>(result.width)));
     const int kept = std::min(map.rows, (map.band - 1) * a.stride_h + a.extent_h());
     map.kept = round_up(static_cast<size_t>(map.row) * kept + a.pad_left * padding_.size() + kReadAhead, 64);
     map.work = round_up(spec_.kernels->scratch_bytes(conv_, map.band, static_cast<int>(result.width)), 64);
@@ -175,7 +175,7 @@ void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch
     if (chain_.empty()) {
         sums.data = sums.at(part.row_begin * sums.row);
     } else {
-        sums.number = spec_.sums;
+        sums.type = spec_.sums;
         sums.data = scratch + map.kept + map.work;
     }
     BinaryConvRun run;
@@ -189,7 +189,7 @@ void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch
     run.columns = static_cast<int>(memory.value(spec_.result).width);
     run.filter_begin = part.filter_begin;
     run.filter_end = part.filter_end;
-    run.number = sums.number;
+    run.type = sums.type;
     run.output = sums.data;
     run.output_row = sums.row;
     run.output_pixel = sums.pixel;
@@ -200,7 +200,7 @@ void BinaryStep::convolve(const Memory& memory, const Map& map, uint8_t* scratch
     }
     spec_.kernels->convolve(run);
     if (!tap_sums_.empty()) {
-        sums.number == Number::f32 ? correct_zero_padding<float>(memory, part, sums)
+        sums.type == DataType::f32 ? correct_zero_padding<float>(memory, part, sums)
                                    : correct_zero_padding<int16_t>(memory, part, sums);
     }
     if (!chain_.empty()) {
@@ -217,7 +217,7 @@ void BinaryStep::finish(const Memory& memory, const Part& part, const View& sums
         float* x = reinterpret_cast<float*>(output.at(y * output.row + part.filter_begin));
         const uint8_t* from = sums.at((y - part.row_begin) * sums.row + part.filter_begin);
         spec_.floats->combine(
-            {Combination::copy, x, output.pixel, columns, filters, sums.number, from, sums.pixel, false});
+            {Combination::copy, x, output.pixel, columns, filters, sums.type, from, sums.pixel, false});
         chain_.apply(memory, {y, 0, columns, part.filter_begin, filters, x, output.pixel});
     }
 }

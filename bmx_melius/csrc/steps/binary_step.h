@@ -17,7 +17,7 @@ struct BinaryStepSpec {
     int result;               // number of the value
     Slab output;              // a whole buffer
     int addend = -1;  // buffer added to the result, with the layout of the output's and possibly the same; -1: none
-    Number sums = Number::f32;  // type of the sums before a chain of elementwise operations
+    DataType sums = DataType::f32;  // type of the sums before a chain of elementwise operations
     const FloatKernels* floats;
 };
 

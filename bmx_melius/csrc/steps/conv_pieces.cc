@@ -9,14 +9,13 @@ namespace {
 
 // The weights of a piece stay in the second-level cache while all pixels of a block are multiplied with them.
 constexpr size_t kPieceBytes = 320 << 10;
-constexpr int kLeastPieceOutputs = 32, kMostPieceOutputs = 256;
+constexpr int kMinPieceOutputs = 32, kMaxPieceOutputs = 256;
 constexpr int kPieceStep = 16;
 
 // Returns the number of outputs of each piece but the last one.
 int piece_outputs(int outputs, int inputs) {
-    const int fitting =
-        static_cast<int>(kPieceBytes / sizeof(float) / inputs) / kLeastPieceOutputs * kLeastPieceOutputs;
-    const int pieces = ceil_div(outputs, std::min(std::max(fitting, kLeastPieceOutputs), kMostPieceOutputs));
+    const int fitting = static_cast<int>(kPieceBytes / sizeof(float) / inputs) / kMinPieceOutputs * kMinPieceOutputs;
+    const int pieces = ceil_div(outputs, std::min(std::max(fitting, kMinPieceOutputs), kMaxPieceOutputs));
     return static_cast<int>(round_up(ceil_div(outputs, pieces), kPieceStep));
 }
 

@@ -8,10 +8,10 @@
 namespace bmx {
 namespace {
 
-constexpr int kMostPanelPixels = 64, kLeastPanelPixels = 8;
+constexpr int kMaxPanelPixels = 64, kMinPanelPixels = 8;
 constexpr size_t kPanelBytes = 256 << 10;
 constexpr size_t kMapBytes = 256 << 10;  // of the part of the map under a block
-constexpr int kLeastColumns = 48;        // of a block, unless there are many threads
+constexpr int kMinColumns = 48;          // of a block, unless there are many threads
 
 }  // namespace
 
@@ -21,7 +21,7 @@ ConvStep::ConvStep(ConvSpec spec)
       channels_(spec_.source.channels()),
       pieces_(spec_.kernels, spec_.attributes, channels_, spec_.shuffle_groups, spec_.weights, std::move(spec_.after)) {
     const int pixels = static_cast<int>(kPanelBytes / sizeof(float) / channels_);
-    panel_pixels_ = std::min(std::max(pixels, kLeastPanelPixels), kMostPanelPixels);
+    panel_pixels_ = std::min(std::max(pixels, kMinPanelPixels), kMaxPanelPixels);
     spec_.weights = {};
 }
 
@@ -43,7 +43,7 @@ bool ConvStep::divides_outputs(const std::vector<Value>& values, int threads) co
     const size_t map_bytes = sizeof(float) * map.height * map.width * channels_;
     const bool many_weights = inputs() != Inputs::panel && pieces_.weights_bytes() > map_bytes &&
                               pieces_.all().end >= static_cast<size_t>(threads);
-    return many_weights || result.height * result.width < int64_t(threads) * kLeastPanelPixels;
+    return many_weights || result.height * result.width < int64_t(threads) * kMinPanelPixels;
 }
 
 ConvStep::Blocks ConvStep::blocks(const std::vector<Value>& values, int threads) const {
@@ -52,15 +52,14 @@ ConvStep::Blocks ConvStep::blocks(const std::vector<Value>& values, int threads)
               width = static_cast<int>(values[spec_.result].width);
     const int64_t pixels = kMapBytes / sizeof(float) / channels_;  // of the map
     const int64_t fitting_columns = (pixels / a.extent_h() - a.extent_w()) / a.stride_w + 1;
-    const int most_columns =
-        static_cast<int>(std::min<int64_t>(std::max<int64_t>(fitting_columns, kLeastColumns), width));
+    const int max_columns = static_cast<int>(std::min<int64_t>(std::max<int64_t>(fitting_columns, kMinColumns), width));
     Blocks blocks;
-    blocks.columns = ceil_div(width, std::max(ceil_div(width, most_columns), ceil_div(threads, height)));
+    blocks.columns = ceil_div(width, std::max(ceil_div(width, max_columns), ceil_div(threads, height)));
     blocks.across = ceil_div(width, blocks.columns);
     blocks.map_columns = (blocks.columns - 1) * a.stride_w + a.extent_w();
     const int64_t fitting_rows = (pixels / blocks.map_columns - a.extent_h()) / a.stride_h + 1;
-    const int most_rows = static_cast<int>(std::min<int64_t>(std::max<int64_t>(fitting_rows, 1), height));
-    const int64_t down = round_up(ceil_div(height, most_rows), threads);
+    const int max_rows = static_cast<int>(std::min<int64_t>(std::max<int64_t>(fitting_rows, 1), height));
+    const int64_t down = round_up(ceil_div(height, max_rows), threads);
     blocks.rows = static_cast<int>(ceil_div(int64_t(height), down));
     blocks.down = ceil_div(height, blocks.rows);
     blocks.map_rows = (blocks.rows - 1) * a.stride_h + a.extent_h();

@@ -68,7 +68,7 @@ void DepthwiseStep::compute_slab(const View& view, const Slab& slab, int channel
     const Attributes& a = spec_.attributes;
     const bool empty = rows.count == 0 || columns.count == 0;
     DepthwiseRow row;
-    row.number = view.number;
+    row.type = view.type;
     row.x = empty ? view.data : view.at(rows.position * view.row + columns.position * view.pixel);
     row.step = a.stride_w * view.pixel;
     row.rows = empty ? 0 : rows.count;

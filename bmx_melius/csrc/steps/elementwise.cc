@@ -13,7 +13,7 @@ void combine_with_constants(const FloatKernels& kernels, const MapConstants& con
     const ptrdiff_t pixel = constants.width == 1 ? 0 : constants.channels;
     const ptrdiff_t row = constants.height == 1 ? 0 : ptrdiff_t(constants.width) * constants.channels;
     const float* y = constants.numbers.data() + p.row * row + p.column * pixel + (shared ? 0 : p.channel);
-    kernels.combine({combination, p.x, p.x_pixel, p.pixels, p.channels, Number::f32, y, pixel, shared});
+    kernels.combine({combination, p.x, p.x_pixel, p.pixels, p.channels, DataType::f32, y, pixel, shared});
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ void combine_with(const FloatKernels& kernels, const Memory& memory, const Sourc
             const ptrdiff_t row = map.height == 1 ? 0 : p.row * view.row;
             const ptrdiff_t pixel = map.width == 1 ? 0 : view.pixel;
             const void* y = view.at(row + p.column * pixel + (shared ? 0 : begin - first));
-            kernels.combine({combination, p.x + (begin - p.channel), p.x_pixel, p.pixels, end - begin, view.number, y,
+            kernels.combine({combination, p.x + (begin - p.channel), p.x_pixel, p.pixels, end - begin, view.type, y,
                              pixel, shared});
         }
         first += slab.channels;
@@ -82,12 +82,12 @@ ElementwiseStep::ElementwiseStep(const FloatKernels* kernels, const BinaryKernel
       chain_(std::move(chain)),
       mean_(mean),
       channels_(source_.channels()),
-      most_pixels_(std::max(1, kBytesAtOnce / static_cast<int>(sizeof(float)) / channels_)),
+      max_pixels_(std::max(1, kBytesAtOnce / static_cast<int>(sizeof(float)) / channels_)),
       output_(output),
       packer_(packing, output.buffer) {}
 
 size_t ElementwiseStep::thread_bytes() const {
-    return mean_ ? round_up(sizeof(float) * most_pixels_ * channels_, 64) : 0;
+    return mean_ ? round_up(sizeof(float) * max_pixels_ * channels_, 64) : 0;
 }
 
 size_t ElementwiseStep::scratch_bytes(const std::vector<Value>&, int threads) const { return threads * thread_bytes(); }
@@ -98,7 +98,7 @@ void ElementwiseStep::run(const Memory& memory, const Team& team, int) const {
     const int64_t count = map.height * map.width, end = team.end(count);
     for (int64_t pixel = team.begin(count); pixel < end;) {
         const int row = static_cast<int>(pixel / map.width), column = static_cast<int>(pixel % map.width);
-        const int pixels = static_cast<int>(std::min<int64_t>({most_pixels_, map.width - column, end - pixel}));
+        const int pixels = static_cast<int>(std::min<int64_t>({max_pixels_, map.width - column, end - pixel}));
         float* const to = reinterpret_cast<float*>(output.at(pixel * output.pixel));
         float* const x = mean_ ? reinterpret_cast<float*>(memory.scratch + team.thread * thread_bytes()) : to;
         const Pixels part = {row, column, pixels, 0, channels_, x, channels_};

@@ -66,8 +66,8 @@ class ElementwiseStep : public Step {
     Source source_;
     ElementwiseChain chain_;
     bool mean_;
-    int channels_, most_pixels_;  // pixels at a time
-    Slab output_;                 // a whole buffer of float32
+    int channels_, max_pixels_;  // pixels at a time
+    Slab output_;                // a whole buffer of float32
     Packer packer_;
 };
 

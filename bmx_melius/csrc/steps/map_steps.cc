@@ -14,7 +14,7 @@ void for_each_slab(const Memory& memory, const Source& source, const Visit& visi
     int channel = 0;
     for (const Slab& slab : source.slabs) {
         const View view = memory.view(slab);
-        visit_numbers(view.number, view.data, [&](const auto* x) { visit(x, view, channel); });
+        visit_typed(view.type, view.data, [&](const auto* x) { visit(x, view, channel); });
         channel += slab.channels;
     }
 }
@@ -66,7 +66,7 @@ void OutputStep::run(const Memory& memory, const Team& team, int) const {
     const int begin = team.begin(pixels), end = team.end(pixels);
     for (const Slab& slab : source_.slabs) {
         const View view = memory.view(slab);
-        kernels_->pixels_to_planar(view.number, view.at(begin * view.pixel), view.pixel, end - begin, view.channels,
+        kernels_->pixels_to_planar(view.type, view.at(begin * view.pixel), view.pixel, end - begin, view.channels,
                                    to + begin, pixels);
         to += view.channels * pixels;
     }
@@ -168,7 +168,7 @@ void GlobalPoolStep::run(const Memory& memory, const Team& team, int) const {
         std::fill_n(sums + channel, view.channels, 0.0);
         for (int64_t pixel = 0; pixel < pixels; pixel += kSummedPixels) {
             std::fill_n(parts + channel, view.channels, 0.0f);
-            kernels_->sum_pixels(view.number, view.at(pixel * view.pixel), view.pixel,
+            kernels_->sum_pixels(view.type, view.at(pixel * view.pixel), view.pixel,
                                  static_cast<int>(std::min<int64_t>(kSummedPixels, pixels - pixel)), view.channels,
                                  normalization_.from(channel), parts + channel);
             for (int c = channel; c < channel + view.channels; c++) {
@@ -190,8 +190,8 @@ void FlattenStep::run(const Memory& memory, const Team& team, int) const {
     const View output = memory.view(output_);
     const int begin = team.begin(map.height), end = team.end(map.height);
     for_each_slab(memory, source_, [&](const auto* from, const View& view, int channel) {
-        visit_numbers(output.number, output.at(channel * map.height * map.width),
-                      [&](auto* to) { pixels_to_planes(from, view, map, begin, end, to); });
+        visit_typed(output.type, output.at(channel * map.height * map.width),
+                    [&](auto* to) { pixels_to_planes(from, view, map, begin, end, to); });
     });
 }
 

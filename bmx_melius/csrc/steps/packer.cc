@@ -15,9 +15,9 @@ int16_t integer_threshold(float threshold) {
 
 }  // namespace
 
-void Packer::add(const Packing& packing, Number number, const Bits& bits) {
+void Packer::add(const Packing& packing, DataType type, const Bits& bits) {
     Map map = {packing.begin, packing.channels, {}, {}, packing.flips, bits};
-    if (number == Number::f32) {
+    if (type == DataType::f32) {
         map.thresholds = Constants<float>(packing.thresholds);
     } else {
         map.integer_thresholds = Constants<int16_t>(packing.channels);
@@ -34,7 +34,7 @@ void Packer::pack(const Memory& memory, int64_t begin, int64_t end) const {
         for (const Map& map : maps_) {
             uint32_t* words = words_of(memory, map.bits) + begin * map.bits.units;
             const uint8_t* from = view.at(begin * view.pixel + map.begin);
-            if (view.number == Number::f32) {
+            if (view.type == DataType::f32) {
                 kernels_->pack_f32(reinterpret_cast<const float*>(from), view.pixel, pixels, map.channels,
                                    map.thresholds.data(), map.flips.data(), words);
             } else {

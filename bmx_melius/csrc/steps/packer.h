@@ -40,8 +40,8 @@ class Packer {
     // The same, from the planes of the user's map.
     void pack_planes(const Memory& memory, const float* planes, int64_t begin, int64_t end) const;
 
-    // Adds a range of channels to pack into the given map. `number` is the type of the buffer.
-    void add(const Packing& packing, Number number, const Bits& bits);
+    // Adds a range of channels to pack into the given map. `type` is the type of the buffer.
+    void add(const Packing& packing, DataType type, const Bits& bits);
 
   private:
     struct Map {

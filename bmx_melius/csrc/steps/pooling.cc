@@ -32,7 +32,7 @@ void pool_slab(const FloatKernels& kernels, const View& view, const Value& map, 
             }
         }
         PoolRow row;
-        row.number = view.number;
+        row.type = view.type;
         row.x = view.at(rows.begin * view.row + under.begin * view.pixel);
         row.step = window.stride_w * view.pixel;
         row.window = offsets;

@@ -9,21 +9,21 @@ GlobalMaxStep::GlobalMaxStep(Source source, Slab output) : source_(std::move(sou
 void GlobalMaxStep::run(const Memory& memory, const Team& team, int) const {
     const Value& map = memory.value(source_.value);
     const int64_t pixels = map.height * map.width;
-    float* most = reinterpret_cast<float*>(memory.view(output_).data);
+    float* maximum = reinterpret_cast<float*>(memory.view(output_).data);
     for (const Slab& slab : source_.slabs) {
         const View view = memory.view(slab);
         const int begin = team.begin(view.channels), end = team.end(view.channels);
-        visit_numbers(view.number, view.data, [&](const auto* x) {
+        visit_typed(view.type, view.data, [&](const auto* x) {
             for (int c = begin; c < end; c++) {
-                most[c] = static_cast<float>(x[c]);
+                maximum[c] = static_cast<float>(x[c]);
             }
             for (int64_t i = 1; i < pixels; i++) {
                 for (int c = begin; c < end; c++) {
-                    most[c] = std::max(most[c], static_cast<float>(x[i * view.pixel + c]));
+                    maximum[c] = std::max(maximum[c], static_cast<float>(x[i * view.pixel + c]));
                 }
             }
         });
-        most += view.channels;
+        maximum += view.channels;
     }
 }
 

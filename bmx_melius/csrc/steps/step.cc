@@ -18,15 +18,15 @@ void gather_row(const Memory& memory, const Source& source, int row, float* to, 
     const int width = static_cast<int>(memory.value(source.value).width);
     for (const Slab& slab : source.slabs) {
         const View view = memory.view(slab);
-        visit_numbers(view.number, view.at(row * view.row),
-                      [&](const auto* from) { copy_pixels(from, view.pixel, width, view.channels, to, stride); });
+        visit_typed(view.type, view.at(row * view.row),
+                    [&](const auto* from) { copy_pixels(from, view.pixel, width, view.channels, to, stride); });
         to += slab.channels;
     }
 }
 
 void scatter_row(const float* from, ptrdiff_t stride, int width, const View& view, int row) {
-    visit_numbers(view.number, view.at(row * view.row),
-                  [&](auto* to) { copy_pixels(from, stride, width, view.channels, to, view.pixel); });
+    visit_typed(view.type, view.at(row * view.row),
+                [&](auto* to) { copy_pixels(from, stride, width, view.channels, to, view.pixel); });
 }
 
 }  // namespace bmx

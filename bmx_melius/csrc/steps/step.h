@@ -17,7 +17,7 @@
 namespace bmx {
 
 struct Buffer {
-    Number number;
+    DataType type;
     int channels;  // per pixel
     int value;     // the value with the same height and width
 };
@@ -43,12 +43,12 @@ struct Source {
 
 // Address of a slab during a run. Distances are in elements.
 struct View {
-    Number number;
+    DataType type;
     uint8_t* data;  // the first channel of the first pixel
     int channels;
     ptrdiff_t pixel, row;
 
-    uint8_t* at(ptrdiff_t element) const { return data + element * static_cast<ptrdiff_t>(size_of(number)); }
+    uint8_t* at(ptrdiff_t element) const { return data + element * static_cast<ptrdiff_t>(size_of(type)); }
 };
 
 // The memory of one run.
@@ -65,9 +65,9 @@ struct Memory {
 
     View view(const Slab& slab) const {
         const Buffer& buffer = (*buffers)[slab.buffer];
-        uint8_t* data = arena + (*buffer_offsets)[slab.buffer] + slab.begin * size_of(buffer.number);
+        uint8_t* data = arena + (*buffer_offsets)[slab.buffer] + slab.begin * size_of(buffer.type);
         const ptrdiff_t row = static_cast<ptrdiff_t>(buffer.channels * value(buffer.value).width);
-        return {buffer.number, data, slab.channels, buffer.channels, row};
+        return {buffer.type, data, slab.channels, buffer.channels, row};
     }
 };
 

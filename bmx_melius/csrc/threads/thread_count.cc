@@ -25,15 +25,15 @@ int usable_cores() {
 }
 
 // Parsed like OpenMP does: the number for the outermost level; invalid values are ignored.
-int wanted_by_environment() {
+int requested_by_environment() {
     const char* text = std::getenv("OMP_NUM_THREADS");
     const long number = text ? std::strtol(text, nullptr, 10) : 0;
-    return number > 0 ? static_cast<int>(std::min<long>(number, kMostThreads)) : 0;
+    return number > 0 ? static_cast<int>(std::min<long>(number, kMaxThreads)) : 0;
 }
 
 int find_default_threads() {
     int threads = std::max(usable_cores(), 1);
-    for (int limit : {quota_of("/sys/fs/cgroup", "/proc/self/cgroup"), wanted_by_environment(), kMostThreads}) {
+    for (int limit : {quota_of("/sys/fs/cgroup", "/proc/self/cgroup"), requested_by_environment(), kMaxThreads}) {
         if (limit > 0) {
             threads = std::min(threads, limit);
         }
@@ -50,15 +50,15 @@ int quota_of(const std::string& groups, const std::string& own) {
             path = line.substr(3);
         }
     }
-    int least = 0;
+    int quota_cores = 0;
     for (;; path.resize(path.rfind('/'))) {
         double quota, period;
         if (std::ifstream(groups + path + "/cpu.max") >> quota >> period && quota > 0 && period > 0) {
-            const int cores = static_cast<int>(std::min(std::ceil(quota / period), double(kMostThreads)));
-            least = least ? std::min(least, cores) : cores;
+            const int cores = static_cast<int>(std::min(std::ceil(quota / period), double(kMaxThreads)));
+            quota_cores = quota_cores ? std::min(quota_cores, cores) : cores;
         }
         if (path.find('/') == std::string::npos) {
-            return least;
+            return quota_cores;
         }
     }
 }
@@ -68,15 +68,15 @@ int default_threads() {
     return threads;
 }
 
-int threads_of_run(int wanted) {
-    if (wanted < 0 || wanted > kMostThreads) {
-        throw Error("threads must be from 1 to " + std::to_string(kMostThreads) + ", or 0 for the default, not " +
-                    std::to_string(wanted));
+int threads_of_run(int requested) {
+    if (requested < 0 || requested > kMaxThreads) {
+        throw Error("threads must be from 1 to " + std::to_string(kMaxThreads) + ", or 0 for the default, not " +
+                    std::to_string(requested));
     }
     if (!kHasThreads || Forking::instance().in_child()) {
         return 1;
     }
-    return wanted ? wanted : default_threads();
+    return requested ? requested : default_threads();
 }
 
 }  // namespace bmx

@@ -1,10 +1,10 @@
-// Number of threads of a run.
+// DataType of threads of a run.
 #pragma once
 #include <string>
 
 namespace bmx {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 
 #if defined(__EMSCRIPTEN__) && !defined(__EMSCRIPTEN_PTHREADS__)
 constexpr bool kHasThreads = false;
@@ -16,11 +16,11 @@ constexpr bool kHasThreads = true;
 // environment variable OMP_NUM_THREADS if that is less. Determined once, at first use.
 int default_threads();
 
-// Returns the number of threads for a request of `wanted`, where 0 means the default: 1 where there are no threads.
+// Returns the number of threads for a request of `requested`, where 0 means the default: 1 where there are no threads.
 // Throws Error if out of range.
-int threads_of_run(int wanted);
+int threads_of_run(int requested);
 
-// Returns the least CPU quota of a control group (version 2) and its ancestors, in cores, rounded up; 0 if there is
+// Returns the smallest CPU quota of a control group (version 2) and its ancestors, in cores, rounded up; 0 if there is
 // none. `groups`: the mount point of the control groups; `own`: a file like /proc/self/cgroup.
 int quota_of(const std::string& groups, const std::string& own);
 

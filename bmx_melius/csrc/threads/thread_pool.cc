@@ -8,7 +8,7 @@
 namespace bmx {
 namespace {
 
-constexpr size_t kMostFreeTeams = 16;
+constexpr size_t kMaxFreeTeams = 16;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ std::shared_ptr<ThreadPool> ThreadPool::shared() {
 }
 
 ThreadPool::ThreadPool() {
-    free_.reserve(kMostFreeTeams + 1);  // returning a team must not throw
+    free_.reserve(kMaxFreeTeams + 1);  // returning a team must not throw
 }
 
 ThreadPool::~ThreadPool() {
@@ -61,7 +61,7 @@ ThreadPool::Lease::~Lease() {
     std::unique_ptr<ThreadTeam> oldest;  // destroyed after the mutex is unlocked
     std::lock_guard<std::mutex> lock(Forking::instance().mutex());
     pool_.free_.push_back(std::move(team_));
-    if (pool_.free_.size() > kMostFreeTeams) {
+    if (pool_.free_.size() > kMaxFreeTeams) {
         oldest = std::move(pool_.free_.front());
         pool_.free_.erase(pool_.free_.begin());
     }

@@ -54,7 +54,7 @@ def arena_text(arena):
 
 
 def call_text(call, arena):
-    """Return a call as a statement, in a block of its own: the stack space of a structure that it passes is free after its block."""
+    """Return a call as a statement in a separate block: the stack space of a structure that it passes is free after its block."""
     arguments = [_pointer(argument, arena) if isinstance(argument, Pointer) else argument for argument in call.arguments]
     return f'    {{ {call.function}({", ".join(arguments)}); }}'
 

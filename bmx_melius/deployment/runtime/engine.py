@@ -23,7 +23,7 @@ ENGINE_LIBRARY = FOLDER / '_engine.so'
 OPERATOR_LIBRARY = FOLDER / '_mxnet_op.so'
 
 PRECISIONS = ('exact', 'fast', 'bf16')  # by their number in csrc/api/bmx_melius.h
-MAX_THREADS = 1024  # per run; kMostThreads of csrc/threads/thread_count.h
+MAX_THREADS = 1024  # per run; kMaxThreads of csrc/threads/thread_count.h
 
 _LAYOUT = ('C', 'A')  # of arrays passed to the engine: C-contiguous and aligned
 _loading = threading.Lock()

@@ -169,6 +169,6 @@ def test_the_length_in_the_header_of_a_structure_must_be_that_of_the_program():
 
 
 def test_the_cache_of_operators_is_bounded(build_native):
-    program = build_native('tests/csrc/recently_used_test.cc', [], 'sanitized')
+    program = build_native('tests/csrc/lru_cache_test.cc', [], 'sanitized')
     done = subprocess.run([program], text=True, capture_output=True)
     assert (done.returncode, done.stdout) == (0, ''), done.stderr

@@ -17,12 +17,12 @@
 namespace bmx {
 namespace {
 
-constexpr int kMostVectors = 8, kStripFilters = kMostVectors * kVectorLanes;
-constexpr int kMostUnits = 31;  // whose counts, 0 to 8 in a byte, add up in a byte
+constexpr int kMaxVectors = 8, kStripFilters = kMaxVectors * kVectorLanes;
+constexpr int kMaxUnits = 31;  // whose counts, 0 to 8 in a byte, add up in a byte
 
 // Returns the number of pixels of a block. A pixel takes a register for its word and one for each of its sums; weights
 // and temporary values take 5 of the 32. Each pixel also takes a general register.
-constexpr int most_pixels(int vectors) { return vectors < 3 ? 7 : 27 / (vectors + 1); }
+constexpr int max_pixels(int vectors) { return vectors < 3 ? 7 : 27 / (vectors + 1); }
 
 struct Vectors {
     static int32x4_t results_of(uint32x4_t sums, const Affine& affine) {
@@ -41,7 +41,7 @@ struct Vectors {
 // The loads of the inner loop. Compilers move loads ahead of the computations before them until sums no longer fit in
 // registers (gcc 12); volatile statements keep their order.
 
-using Memory = const uint8_t (*)[1 << 30];  // tells the compiler which memory a statement reads, of any size
+using Memory = const uint8_t (*)[1 << 30];  // declares the memory that a statement reads, of any size
 
 // Returns a word of activations in all lanes, and moves to the next one.
 inline uint8x16_t next_word(const uint8_t*& from, Memory map) {
@@ -108,14 +108,14 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
         });
         asm("" : "+m"(totals));  // in memory: registers are for the sums of bytes
     };
-    int room = kMostUnits;  // units that the sums of bytes can take
+    int room = kMaxUnits;  // units that the sums of bytes can take
     for (int y = 0; y < pieces.rows; ++y) {
         for (int x = 0; x < pieces.columns; ++x) {
             const uint8_t* from[kPixels];
             unrolled<kPixels>(
                 [&](auto p) { from[p] = block.window + y * pieces.row_step + x * pieces.step + p * shape.pixel_step; });
             for (int left = pieces.units; left > 0;) {
-                const int units = least(left, room);
+                const int units = min(left, room);
                 const uint8_t* next[kPixels];
                 unrolled<kPixels>([&](auto p) {
                     next[p] = from[p];
@@ -127,7 +127,7 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
                 room -= units;
                 if (room == 0) {
                     widen();
-                    room = kMostUnits;
+                    room = kMaxUnits;
                 }
             }
         }
@@ -148,11 +148,11 @@ const ConvolveBlock* blocks_of(std::integer_sequence<int, pixels...>) {
 // Computes a strip, in blocks of nearly equal numbers of pixels.
 template <int kVectors>
 void convolve_strip(const BinaryConvRun& run, const Shape& shape, const Strip& strip) {
-    constexpr int most = most_pixels(kVectors);
-    static const ConvolveBlock* const blocks = blocks_of<kVectors>(std::make_integer_sequence<int, most>());
+    constexpr int block_pixels = max_pixels(kVectors);
+    static const ConvolveBlock* const blocks = blocks_of<kVectors>(std::make_integer_sequence<int, block_pixels>());
     const BinaryConv& conv = *run.conv;
     const uint8_t* input = run.input + strip.group * conv.group_units() * kUnitBytes;
-    const int count = ceil_div(run.columns, most);
+    const int count = ceil_div(run.columns, block_pixels);
     for (int row = 0; row < run.rows; ++row) {
         for (int i = 0; i < count; ++i) {
             const int begin = static_cast<int>(int64_t(run.columns) * i / count);

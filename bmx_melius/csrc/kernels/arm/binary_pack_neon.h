@@ -56,7 +56,7 @@ void pack_columns(const float* x, ptrdiff_t stride, int channels, const float* t
                   uint32_t* words) {
     const int units = ceil_div(channels, 32);
     for (int unit = 0; unit < units; ++unit) {
-        const int begin = unit * 32, count = least(32, channels - begin);
+        const int begin = unit * 32, count = min(32, channels - begin);
         const float* from = x + begin * stride;
         uint32x4_t sums[kVectors];
         for (auto& sum : sums) {

@@ -6,7 +6,7 @@
 namespace bmx {
 namespace {
 
-using Memory = const uint8_t (*)[1 << 30];  // tells the compiler which memory a statement reads, of any size
+using Memory = const uint8_t (*)[1 << 30];  // declares the memory that a statement reads, of any size
 
 // Operands of a step of 2 pairs and 2 strips. They are loaded as soon as registers are free, and results are used a few
 // instructions later, because some processors execute instructions in order.

@@ -6,7 +6,7 @@
 namespace bmx {
 namespace {  // each instruction set compiles its own copy with its own flags
 
-inline int least(int a, int b) { return a < b ? a : b; }
+inline int min(int a, int b) { return a < b ? a : b; }
 
 // a / b, rounded up, in the type that a + b has.
 template <class A, class B>

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/common/numbers.h"
+#include "kernels/common/data_type.h"
 
 namespace bmx {
 
@@ -32,7 +32,7 @@ struct BinaryConvRun {
     ptrdiff_t row_bytes, pixel_bytes;    // strides of the packed map; pixel_bytes is units * unit_bytes
     int rows, columns;                   // size of the output, at least 1
     int filter_begin, filter_end;        // the outputs to compute; multiples of filter_step, or the number of filters
-    Number number;                       // type of the output; i16 only if every result and sum fits
+    DataType type;                       // type of the output; i16 only if every result and sum fits
     void* output;                        // address of the first pixel and filter 0; filters are contiguous
     ptrdiff_t output_row, output_pixel;  // strides in elements
     const void* addend;                  // added to the result; has the type and strides of the output; or nullptr

@@ -35,7 +35,7 @@ constexpr int kUnitSteps = 8;
 constexpr int kTableBits = 4, kTableBytes = 1 << kTableBits, kVectorBytes = 32, kStripFilters = 32;
 constexpr int kSumSteps = 6;         // steps whose sum, up to 12, fits in a nibble
 constexpr int kBlockUnits = 3;       // units of a whole number of such sums
-constexpr int kMostUnits = 15;       // units whose sum, up to 15 * 8 * 2, fits in a byte
+constexpr int kMaxUnits = 15;        // units whose sum, up to 15 * 8 * 2, fits in a byte
 constexpr int kWideWeights = 32767;  // with more weights, results need 32 bits
 
 // The tables, indexed by a nibble of the first pixel and, times 16, of the second one.
@@ -98,7 +98,7 @@ inline void prepare_weights(const BinaryConv& conv, const uint32_t* words, void*
     });
 }
 
-// --- sums (ByteSums, those of up to kMostUnits units, is in the headers of vectors)
+// --- sums (ByteSums, those of up to kMaxUnits units, is in the headers of vectors)
 
 // Adds `blocks` blocks of kSteps steps, in sums of kSum, of kPairs pairs of pixels and kStrips strips, `strip_bytes`
 // apart. The weights of the first strip begin at `weights`. Pointers move on.

@@ -27,7 +27,7 @@ class PairRows {
     static size_t scratch_bytes(const BinaryConv& conv, int rows, int columns) {
         const Shape shape(conv, rows, columns);
         return sizeof(int) * (shape.row_windows + shape.rows * shape.row_odd) +
-               sizeof(uint16_t) * shape.rows * shape.row_offsets + sizeof(Piece) * shape.most_pieces;
+               sizeof(uint16_t) * shape.rows * shape.row_offsets + sizeof(Piece) * shape.max_pieces;
     }
 
     // Pairs of a group of channels.
@@ -77,7 +77,7 @@ class PairRows {
         ptrdiff_t row_pairs;                   // of the map
         ptrdiff_t pixel_offsets, row_offsets;  // a unit beyond the end of a row is written
         ptrdiff_t row_odd, row_windows;        // 8 numbers are added at a time
-        ptrdiff_t most_pieces;
+        ptrdiff_t max_pieces;
 
         Shape(const BinaryConv& conv, int output_rows, int output_columns)
             : pairs((output_columns + 1) / 2),
@@ -88,7 +88,7 @@ class PairRows {
               row_offsets(round_up(row_pairs * pixel_offsets + kUnitSteps, 32)),
               row_odd(round_up(columns + 8, 16)),
               row_windows(round_up(2 * pairs, 16)),
-              most_pieces(ptrdiff_t(conv.kernel_h) * conv.kernel_w + units_of_window(conv) / kMostUnits + 1) {}
+              max_pieces(ptrdiff_t(conv.kernel_h) * conv.kernel_w + units_of_window(conv) / kMaxUnits + 1) {}
     };
 
     void prepare_windows() {
@@ -106,7 +106,7 @@ class PairRows {
         const uint8_t* const from = input_ + y * run_.row_bytes;
         uint16_t* const to = offsets_ + y * shape_.row_offsets;
         // The last pixels have no partner if the last pair of the output has only one pixel.
-        const ptrdiff_t pairs = least(shape_.row_pairs, shape_.columns > distance ? shape_.columns - distance : 0);
+        const ptrdiff_t pairs = min(shape_.row_pairs, shape_.columns > distance ? shape_.columns - distance : 0);
         if (run_.conv->groups == 1) {
             find_offsets(from, distance * run_.pixel_bytes, pairs * units, to);
             find_offsets(from + pairs * run_.pixel_bytes, 0, (shape_.row_pairs - pairs) * units,
@@ -132,26 +132,26 @@ class PairRows {
         }
     }
 
-    // Divides the windows into pieces that are contiguous in the map, at most kMostUnits until the end of a sum.
+    // Divides the windows into pieces that are contiguous in the map, at most kMaxUnits until the end of a sum.
     void find_pieces() {
         const BinaryConv& conv = *run_.conv;
         const bool taps_touch = conv.dilation_w == 1;
         const int columns = taps_touch ? 1 : conv.kernel_w;
         const int units = conv.group_units() * (taps_touch ? conv.kernel_w : 1);
         Piece* piece = pieces_;
-        int room = kMostUnits;
+        int room = kMaxUnits;
         for (int row = 0; row < conv.kernel_h; ++row) {
             for (int column = 0; column < columns; ++column) {
                 ptrdiff_t offset =
                     row * conv.dilation_h * shape_.row_offsets + column * conv.dilation_w * shape_.pixel_offsets;
                 for (int left = units; left > 0; ++piece) {
-                    const int some = least(left, room);
+                    const int some = min(left, room);
                     left -= some;
                     room -= some;
                     *piece = {offset, some, room == 0};
                     offset += some * kUnitSteps;
                     if (room == 0) {
-                        room = kMostUnits;
+                        room = kMaxUnits;
                     }
                 }
             }

@@ -15,42 +15,43 @@ struct Strip {
     int begin, end;  // range of filters
 };
 
-template <int most = kLanes>
+template <int max_size = kLanes>
 Strip strip_at(const BinaryConv& conv, int begin, int index) {
     const int group_filters = conv.out_channels / conv.groups;
     const int group = begin / group_filters;
     const int group_end = (group + 1) * group_filters;
-    const int lanes_end = (begin / most + 1) * most;
+    const int lanes_end = (begin / max_size + 1) * max_size;
     return {index, group, begin, group_end < lanes_end ? group_end : lanes_end};
 }
 
 // Calls visit(strip) for each strip, in order.
-template <int most = kLanes, typename Visit>
+template <int max_size = kLanes, typename Visit>
 void for_each_strip(const BinaryConv& conv, const Visit& visit) {
     for (int begin = 0, index = 0; begin < conv.out_channels; ++index) {
-        const Strip strip = strip_at<most>(conv, begin, index);
+        const Strip strip = strip_at<max_size>(conv, begin, index);
         visit(strip);
         begin = strip.end;
     }
 }
 
-template <int most = kLanes>
+template <int max_size = kLanes>
 int count_strips(const BinaryConv& conv) {
     int count = 0;
-    for_each_strip<most>(conv, [&](const Strip&) { ++count; });
+    for_each_strip<max_size>(conv, [&](const Strip&) { ++count; });
     return count;
 }
 
-// Calls visit(strips, count) for blocks of up to `most` neighbouring strips of one group, for the filters of the run.
-template <int most, int most_filters = kLanes, typename Visit>
+// Calls visit(strips, count) for blocks of up to `max_count` neighbouring strips of one group, for the filters of the
+// run.
+template <int max_count, int max_filters = kLanes, typename Visit>
 void for_each_strip_block(const BinaryConvRun& run, const Visit& visit) {
-    Strip block[most];
+    Strip block[max_count];
     int count = 0;
-    for_each_strip<most_filters>(*run.conv, [&](const Strip& strip) {
+    for_each_strip<max_filters>(*run.conv, [&](const Strip& strip) {
         if (strip.begin < run.filter_begin || strip.begin >= run.filter_end) {
             return;
         }
-        if (count == most || (count > 0 && block[0].group != strip.group)) {
+        if (count == max_count || (count > 0 && block[0].group != strip.group)) {
             visit(block, count);
             count = 0;
         }

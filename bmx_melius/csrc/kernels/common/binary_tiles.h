@@ -12,13 +12,13 @@
 namespace bmx {
 namespace {
 
-constexpr int kMostStrips = 2,
-              kMostPairs = 2;    // 4 sums, 8 sums of bytes, 2 weights, a table, a temporary: 16 registers
-constexpr int kMostGroups = 14;  // of pairs in a tile: 56 pixels, whose sums take 7 KB
-constexpr int kChunkBytes = kMostUnits * kUnitSteps * kVectorBytes;  // of a strip
-constexpr int kLineBytes = 64;                                       // of the cache
+constexpr int kMaxStrips = 2,
+              kMaxPairs = 2;    // 4 sums, 8 sums of bytes, 2 weights, a table, a temporary: 16 registers
+constexpr int kMaxGroups = 14;  // of pairs in a tile: 56 pixels, whose sums take 7 KB
+constexpr int kChunkBytes = kMaxUnits * kUnitSteps * kVectorBytes;  // of a strip
+constexpr int kLineBytes = 64;                                      // of the cache
 
-// Up to kMostStrips strips of filters, for all pixels of a run.
+// Up to kMaxStrips strips of filters, for all pixels of a run.
 struct Block {
     const BinaryConvRun& run;
     const Strip* strips;
@@ -26,7 +26,7 @@ struct Block {
     Affine affine;
     size_t strip_bytes;
     const uint8_t* weights;
-    alignas(32) int16_t constants[kMostStrips][kStripFilters];  // used if results fit in 16 bits
+    alignas(32) int16_t constants[kMaxStrips][kStripFilters];  // used if results fit in 16 bits
     PairRows rows;
 
     Block(const BinaryConvRun& run, const Strip* strips, int count)
@@ -52,7 +52,7 @@ struct Block {
     // Loads a part of the weights of a chunk into the first-level cache. It is inlined because GCC removes calls of
     // functions that only prefetch.
     [[gnu::always_inline]] void prefetch(int index, int part, int parts) const {
-        const int units = least(kMostUnits, static_cast<int>(units_of_window(*run.conv)) - index * kMostUnits);
+        const int units = min(kMaxUnits, static_cast<int>(units_of_window(*run.conv)) - index * kMaxUnits);
         const int lines = units * (kUnitSteps * kVectorBytes / kLineBytes);
         for (int line = lines * part / parts; line < lines * (part + 1) / parts; ++line) {
             for (int s = 0; s < count; ++s) {
@@ -110,11 +110,11 @@ class Results {
 // Groups of kPairs pairs of pixels, which are computed at the same time.
 template <int kStrips, int kPairs, bool kWide>
 struct Tile {
-    static constexpr int kMost = kPairs == kMostPairs ? kMostGroups : 1;
+    static constexpr int kMax = kPairs == kMaxPairs ? kMaxGroups : 1;
     int count;
     bool first;  // of the block: its weights may not be in a cache
-    Pair pairs[kMost][kPairs];
-    PairSums<kWide> sums[kMost][kPairs][kStrips];
+    Pair pairs[kMax][kPairs];
+    PairSums<kWide> sums[kMax][kPairs][kStrips];
 
     Tile(PairRows& rows, int count) : count(count), first(rows.at_begin()) {
         for (int i = 0; i < count; ++i) {
@@ -234,14 +234,14 @@ template <int kStrips, bool kWide, typename T>
 void convolve_block(Block& block, T* outputs) {
     block.prefetch(0, 0, 1);
     const ptrdiff_t pairs = ptrdiff_t(block.run.rows) * block.rows.in_row();
-    ptrdiff_t groups = pairs / kMostPairs;
-    for (ptrdiff_t tiles = ceil_div(groups, kMostGroups); tiles > 0; --tiles) {  // of about equal sizes
+    ptrdiff_t groups = pairs / kMaxPairs;
+    for (ptrdiff_t tiles = ceil_div(groups, kMaxGroups); tiles > 0; --tiles) {  // of about equal sizes
         const int count = static_cast<int>(ceil_div(groups, tiles));
-        Tile<kStrips, kMostPairs, kWide> tile(block.rows, count);
+        Tile<kStrips, kMaxPairs, kWide> tile(block.rows, count);
         convolve_tile(block, tile, outputs);
         groups -= count;
     }
-    if (pairs % kMostPairs) {
+    if (pairs % kMaxPairs) {
         Tile<kStrips, 1, kWide> tile(block.rows, 1);
         convolve_tile(block, tile, outputs);
     }
@@ -252,15 +252,15 @@ void convolve_strips(Block& block) {
     if (block.run.conv->weights_per_output() > kWideWeights) {  // only float32 can hold such results
         convolve_block<kStrips, true>(block, static_cast<float*>(block.run.output));
     } else {
-        visit_numbers(block.run.number, block.run.output,
-                      [&](auto* outputs) { convolve_block<kStrips, false>(block, outputs); });
+        visit_typed(block.run.type, block.run.output,
+                    [&](auto* outputs) { convolve_block<kStrips, false>(block, outputs); });
     }
 }
 
 void convolve(const BinaryConvRun& run) {
-    for_each_strip_block<kMostStrips, kStripFilters>(run, [&](const Strip* strips, int count) {
+    for_each_strip_block<kMaxStrips, kStripFilters>(run, [&](const Strip* strips, int count) {
         Block block(run, strips, count);
-        count == 1 ? convolve_strips<1>(block) : convolve_strips<kMostStrips>(block);
+        count == 1 ? convolve_strips<1>(block) : convolve_strips<kMaxStrips>(block);
     });
 }
 

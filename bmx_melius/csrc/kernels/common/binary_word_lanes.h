@@ -71,12 +71,12 @@ struct Shape {
     Affine affine;
 };
 
-// Calls body(std::integral_constant<int, vectors>()) for a number of vectors, a power of 2 of at most kMost.
-template <int kMost, int kVectors = 1, typename Body>
+// Calls body(std::integral_constant<int, vectors>()) for a number of vectors, a power of 2 of at most kMax.
+template <int kMax, int kVectors = 1, typename Body>
 void with_vectors(int vectors, const Body& body) {
-    if constexpr (kVectors < kMost) {
+    if constexpr (kVectors < kMax) {
         if (vectors > kVectors) {
-            return with_vectors<kMost, kVectors * 2>(vectors, body);
+            return with_vectors<kMax, kVectors * 2>(vectors, body);
         }
     }
     body(std::integral_constant<int, kVectors>());
@@ -131,7 +131,7 @@ void store_numbers(const BinaryConvRun& run, const Affine& affine, const Block& 
 template <typename Vectors, typename Sums, int kPixels, int kVectors>
 void store_block(const BinaryConvRun& run, const Affine& affine, const Block& block,
                  const Sums (&sums)[kPixels][kVectors]) {
-    if (run.number == Number::f32) {
+    if (run.type == DataType::f32) {
         store_numbers<Vectors, float>(run, affine, block, sums);
     } else {
         store_numbers<Vectors, int16_t>(run, affine, block, sums);

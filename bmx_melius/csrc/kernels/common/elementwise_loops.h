@@ -125,7 +125,7 @@ void combine_each(const Combine& k, const T* from, const Change& change) {
 }
 
 void combine(const Combine& k) {
-    visit_numbers(k.number, k.y, [&](const auto* y) {
+    visit_typed(k.type, k.y, [&](const auto* y) {
         switch (k.kind) {
             case Combination::copy:
                 return combine_each(k, y, [](float, float number) { return number; });

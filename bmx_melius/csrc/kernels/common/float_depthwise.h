@@ -5,7 +5,7 @@
 namespace bmx {
 namespace {
 
-constexpr int kMostDepthwisePixels = 8;  // outputs computed at a time
+constexpr int kMaxDepthwisePixels = 8;  // outputs computed at a time
 
 // Windows with 3 adjacent columns, `stride` pixels apart, share the inputs that they overlap on in registers; 0:
 // others.
@@ -43,7 +43,7 @@ void depthwise_tile(const DepthwiseRow& row, const T* x, int c, float* output) {
     const Normalization normalized(row.epilogue, c, channels);
     unrolled<pixels>([&](auto p) {
         const Real y = normalized(sum[p]);
-        store(output + p * row.output_pixel + c, row.epilogue.relu ? rectified(y) : y, channels);
+        store(output + p * row.output_pixel + c, row.epilogue.relu ? relu(y) : y, channels);
     });
 }
 
@@ -67,16 +67,16 @@ void depthwise_tiles(const DepthwiseRow& row, const T* x, int begin) {
 }
 
 void depthwise_row(const DepthwiseRow& row) {
-    if (row.number == Number::i16) {
-        return depthwise_tiles<0, kMostDepthwisePixels>(row, static_cast<const int16_t*>(row.x), 0);
+    if (row.type == DataType::i16) {
+        return depthwise_tiles<0, kMaxDepthwisePixels>(row, static_cast<const int16_t*>(row.x), 0);
     }
     const float* x = static_cast<const float*>(row.x);
     if (row.columns == 3 && row.step == row.column) {
-        depthwise_tiles<1, kMostDepthwisePixels>(row, x, 0);
+        depthwise_tiles<1, kMaxDepthwisePixels>(row, x, 0);
     } else if (row.columns == 3 && row.step == 2 * row.column) {
-        depthwise_tiles<2, kMostDepthwisePixels>(row, x, 0);
+        depthwise_tiles<2, kMaxDepthwisePixels>(row, x, 0);
     } else {
-        depthwise_tiles<0, kMostDepthwisePixels>(row, x, 0);
+        depthwise_tiles<0, kMaxDepthwisePixels>(row, x, 0);
     }
 }
 

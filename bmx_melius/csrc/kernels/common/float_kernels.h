@@ -58,7 +58,7 @@ struct Gemm {
 //   out[i][c] = sum over tap rows, then tap columns, of x[c] under the tap times its weight for c
 // The window of output i starts i * step elements after x.
 struct DepthwiseRow {
-    Number number;  // type of x
+    DataType type;  // type of x
     const void* x;
     ptrdiff_t step;
     int rows, columns;        // of the taps within the map
@@ -77,7 +77,7 @@ struct DepthwiseRow {
 // The window of output i starts i * step elements after x and has at least one pixel. `window` holds the offsets of its
 // pixels in elements.
 struct PoolRow {
-    Number number;  // type of x
+    DataType type;  // type of x
     const void* x;
     ptrdiff_t step;
     const ptrdiff_t* window;
@@ -104,7 +104,7 @@ struct Combine {
     float* x;
     ptrdiff_t x_pixel;
     int pixels, channels;
-    Number number;  // type of y
+    DataType type;  // type of y
     const void* y;
     ptrdiff_t y_pixel;  // 0 if all pixels have the same y
     bool shared;        // all channels of a pixel have the same y
@@ -137,7 +137,7 @@ struct FloatKernels {
     void (*planar_to_pixels)(const float* x, ptrdiff_t channel_stride, int columns, int channels, float* y,
                              ptrdiff_t pixel_stride);
     // The inverse, from either element type.
-    void (*pixels_to_planar)(Number number, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
+    void (*pixels_to_planar)(DataType type, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
                              ptrdiff_t channel_stride);
 
     // Max pooling of planar rows to the pixels layout, at the end of the stem. rows: window_h pointers to rows of
@@ -147,7 +147,7 @@ struct FloatKernels {
                             int columns, int channels, float* y, ptrdiff_t pixel_stride);
 
     // sums[c] += act(x[c] * scale[c] + shift[c]) for each pixel in order, for global average pooling.
-    void (*sum_pixels)(Number number, const void* x, ptrdiff_t stride, int pixels, int channels,
+    void (*sum_pixels)(DataType type, const void* x, ptrdiff_t stride, int pixels, int channels,
                        const Epilogue& epilogue, float* sums);
 
     void (*transform)(const Transform& transform);

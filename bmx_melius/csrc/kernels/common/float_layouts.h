@@ -10,9 +10,9 @@ namespace {
 template <bool in_registers, class Column>
 void to_pixels(int columns, int channels, float* y, ptrdiff_t pixel_stride, const Column& column) {
     for (int i = 0; i < columns; i += kWidth) {
-        const int width = least(kWidth, columns - i);
+        const int width = min(kWidth, columns - i);
         for (int c = 0; c < channels; c += kWidth) {
-            const int height = least(kWidth, channels - c);
+            const int height = min(kWidth, channels - c);
             float* to = y + i * pixel_stride + c;
             Real square[kWidth];
             if (in_registers && height == kWidth) {
@@ -50,9 +50,9 @@ void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int cha
     // Stores are aligned from the second one on, for all channels if the planes are whole vectors.
     const int first = kWidth - static_cast<int>(reinterpret_cast<uintptr_t>(y) / sizeof(float) % kWidth);
     for (int c = 0; c < channels; c += kWidth) {
-        const int height = least(kWidth, channels - c);
+        const int height = min(kWidth, channels - c);
         for (int i = 0, width; i < pixels; i += width) {
-            width = least(i == 0 ? first : kWidth, pixels - i);
+            width = min(i == 0 ? first : kWidth, pixels - i);
             Real square[kWidth];
             for (int j = 0; j < kWidth; ++j) {
                 square[j] = j < width ? load_number(x + (i + j) * pixel_stride + c, height) : Lanes::zero();
@@ -66,9 +66,9 @@ void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int cha
     }
 }
 
-void pixels_to_planar(Number number, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
+void pixels_to_planar(DataType type, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
                       ptrdiff_t channel_stride) {
-    visit_numbers(number, x, [=](const auto* numbers) {
+    visit_typed(type, x, [=](const auto* numbers) {
         pixels_to_planar_of(numbers, pixel_stride, pixels, channels, y, channel_stride);
     });
 }

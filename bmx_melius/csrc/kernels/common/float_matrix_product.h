@@ -49,16 +49,16 @@ void gemm_tile(const Gemm& gemm, int m, int n) {
         float* c = gemm.c + m * gemm.ldc + first;
         unrolled<rows>([&](auto r) {
             const Real y = normalized(sum[r][j]);
-            store(c + r * gemm.ldc, gemm.epilogue.relu ? rectified(y) : y, count);
+            store(c + r * gemm.ldc, gemm.epilogue.relu ? relu(y) : y, count);
         });
     });
 }
 
 // Returns the largest number of blocks of a tile of `rows` rows: tiles of few rows have more blocks, so that the
 // latency of their sums does not matter.
-constexpr int most_blocks(int rows) {
-    constexpr int most = 4, sums = kTileRows * kTileBlocks;
-    return sums / rows < most ? sums / rows : most;
+constexpr int max_blocks(int rows) {
+    constexpr int limit = 4, sums = kTileRows * kTileBlocks;
+    return sums / rows < limit ? sums / rows : limit;
 }
 
 template <bool indexed, int rows, int blocks>
@@ -79,11 +79,11 @@ void gemm_rows(const Gemm& gemm, int m, int wanted_rows) {
             return gemm_rows<indexed, rows - 1>(gemm, m, wanted_rows);
         }
     }
-    constexpr int most = most_blocks(rows);
-    const int blocks = ceil_div(gemm.n, kWidth), tiles = ceil_div(blocks, most);
+    constexpr int tile_blocks = max_blocks(rows);
+    const int blocks = ceil_div(gemm.n, kWidth), tiles = ceil_div(blocks, tile_blocks);
     for (int i = 0, block = 0; i < tiles; ++i) {
         const int next = int(int64_t(blocks) * (i + 1) / tiles);
-        gemm_tile_of<indexed, rows, most>(gemm, m, block * kWidth, next - block);
+        gemm_tile_of<indexed, rows, tile_blocks>(gemm, m, block * kWidth, next - block);
         block = next;
     }
 }

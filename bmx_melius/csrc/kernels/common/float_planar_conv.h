@@ -10,14 +10,14 @@ namespace {
 constexpr int kTileOutputs = Lanes::planar_outputs, kTileVectors = Lanes::planar_vectors;
 constexpr int kStripTaps = Lanes::planar_taps;
 // Taps summed in one pass, at least a kernel row. Between passes the output holds the sums.
-constexpr int kMostTaps = 256;
-constexpr int kScratch = kMostTaps * kTileVectors * kWidth;  // floats, for strided inputs copied to contiguous memory
+constexpr int kMaxTaps = 256;
+constexpr int kScratch = kMaxTaps * kTileVectors * kWidth;  // floats, for strided inputs copied to contiguous memory
 
 // A tap is a pair of an input of a group and a weight. Taps are ordered by tap row, input, tap column, so that tap rows
 // outside the map are at the beginning and the end of the taps of an output row.
 struct Pass {
     int strips;  // number of strips: taps whose inputs are contiguous, as many as planar_tile's parameter
-    const float* input[kMostTaps];  // inputs of the first tap of each strip, at output column 0, in group 0
+    const float* input[kMaxTaps];  // inputs of the first tap of each strip, at output column 0, in group 0
     bool first, last;
     bool scaled;  // whether a scale is not 1; otherwise shifts are added, which Zen 4 does beside products
 };
@@ -54,10 +54,10 @@ void planar_tile(const PlanarRow& row, const Pass& pass, const float* weights, i
     }
     // One output after the other, so that results are stored while the last products of the next ones are computed.
     const auto finish = [&](const auto& normalized) {
-        const Real least = Lanes::broadcast(pass.last && row.epilogue.relu ? 0 : -INFINITY);
+        const Real lowest = Lanes::broadcast(pass.last && row.epilogue.relu ? 0 : -INFINITY);
         unrolled<outputs>([&](auto o) {
             unrolled<vectors>([&](auto v) {
-                store(result + o * channel + v * kWidth, Lanes::max(least, normalized(o, sum[o][v])),
+                store(result + o * channel + v * kWidth, Lanes::max(lowest, normalized(o, sum[o][v])),
                       v == vectors - 1 ? rest : kWidth);
             });
         });
@@ -145,7 +145,7 @@ struct PlanarWork {
     const int shift, phases;
     Pass pass;
     int copies;                                    // of the pass
-    const float* source[kMostTaps];                // their inputs
+    const float* source[kMaxTaps];                 // their inputs
     alignas(64) float scratch[kScratch + kWidth];  // the last vector of a tile may extend beyond the last copy
 
     explicit PlanarWork(const PlanarRow& row)
@@ -157,7 +157,7 @@ struct PlanarWork {
           strided(conv.stride_w > 1),
           strip(!strided && conv.dilation_w == 1 && conv.kernel_w == kStripTaps ? kStripTaps : 1),
           shift(conv.dilation_w),
-          phases(is_shared(conv) ? least(conv.stride_w, conv.kernel_w) : conv.kernel_w) {
+          phases(is_shared(conv) ? min(conv.stride_w, conv.kernel_w) : conv.kernel_w) {
         pass.scaled = false;
         for (int i = 0; row.epilogue.scale && i < conv.out_channels; ++i) {
             pass.scaled |= row.epilogue.scale[i] != 1;
@@ -179,8 +179,7 @@ struct PlanarWork {
     // scratch.
     int blocks() const {
         const int vectors = ceil_div(row.columns, kWidth), all = group_inputs * conv.kernel_h * phases;
-        const int fitting =
-            (kScratch / kWidth / least(all, kMostTaps) - ceil_div(additional(0), kWidth)) / kTileVectors;
+        const int fitting = (kScratch / kWidth / min(all, kMaxTaps) - ceil_div(additional(0), kWidth)) / kTileVectors;
         return strided ? ceil_div(vectors, (fitting > 0 ? fitting : 1) * kTileVectors) : 1;
     }
 
@@ -235,7 +234,7 @@ struct PlanarWork {
 
     void convolve(int begin, int end) {
         const int length = copy_vectors(end - begin) * kWidth;
-        const int most_copies = strided ? least(kMostTaps, kScratch / length) : 0;
+        const int max_copies = strided ? min(kMaxTaps, kScratch / length) : 0;
         pass.first = true;
         pass.last = false;
         int first_tap = 0, number = 0, strips = 0;
@@ -253,7 +252,7 @@ struct PlanarWork {
             const float* input = row.input[y];
             for (int c = 0; c < group_inputs; ++c, input += row.input_channel, number += conv.kernel_w) {
                 const bool fits =
-                    strips * strip + conv.kernel_w <= kMostTaps && (!strided || copies + phases <= most_copies);
+                    strips * strip + conv.kernel_w <= kMaxTaps && (!strided || copies + phases <= max_copies);
                 if (!fits || first_tap + strips * strip != number) {
                     if (strips) {
                         finish();
@@ -279,7 +278,7 @@ void planar_row(const PlanarRow& row) {
     PlanarWork work(row);
     const int vectors = ceil_div(row.columns, kWidth), blocks = work.blocks();
     for (int i = 0, begin = 0; i < blocks; ++i) {
-        const int end = least(int64_t(vectors) * (i + 1) / blocks * kWidth, row.columns);
+        const int end = min(int64_t(vectors) * (i + 1) / blocks * kWidth, row.columns);
         work.convolve(begin, end);
         begin = end;
     }

@@ -38,7 +38,7 @@ void pool_pixels(const PoolRow& row, const T* x) {
         for (int c = 0; c < row.channels; c += kWidth) {
             const int count = row.channels - c;
             const Real best = pooled(x + c, row.window, size, count, Normalization(row.epilogue, c, count));
-            store(output + c, row.epilogue.relu ? rectified(best) : best, count);
+            store(output + c, row.epilogue.relu ? relu(best) : best, count);
         }
     }
 }
@@ -50,7 +50,7 @@ void pool_row_of(const PoolRow& row, const T* x) {
 }
 
 void pool_row(const PoolRow& row) {
-    visit_numbers(row.number, row.x, [&](const auto* x) { pool_row_of(row, x); });
+    visit_typed(row.type, row.x, [&](const auto* x) { pool_row_of(row, x); });
 }
 
 template <class T>
@@ -61,16 +61,16 @@ void sum_pixels_of(const T* x, ptrdiff_t stride, int pixels, int channels, const
         Real sum = load(sums + c, count);
         for (int i = 0; i < pixels; ++i) {
             const Real y = normalized(load_number(x + i * stride + c, count));
-            sum = Lanes::add(sum, epilogue.relu ? rectified(y) : y);
+            sum = Lanes::add(sum, epilogue.relu ? relu(y) : y);
         }
         store(sums + c, sum, count);
     }
 }
 
-void sum_pixels(Number number, const void* x, ptrdiff_t stride, int pixels, int channels, const Epilogue& epilogue,
+void sum_pixels(DataType type, const void* x, ptrdiff_t stride, int pixels, int channels, const Epilogue& epilogue,
                 float* sums) {
-    visit_numbers(number, x,
-                  [&](const auto* numbers) { sum_pixels_of(numbers, stride, pixels, channels, epilogue, sums); });
+    visit_typed(type, x,
+                [&](const auto* numbers) { sum_pixels_of(numbers, stride, pixels, channels, epilogue, sums); });
 }
 
 }  // namespace

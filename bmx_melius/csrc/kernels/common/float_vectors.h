@@ -32,14 +32,14 @@ Real load_strided(const float* x, int stride, int count) {
         return Lanes::even(Lanes::load(x), Lanes::load(x + kWidth));
     }
     float elements[kWidth] = {};
-    for (int i = 0; i < least(count, kWidth); ++i) {
+    for (int i = 0; i < min(count, kWidth); ++i) {
         elements[i] = x[ptrdiff_t(i) * stride];
     }
     return Lanes::load(elements);
 }
 
 // Returns max(x, 0), or NaN for NaN.
-Real rectified(Real x) { return Lanes::max(Lanes::zero(), x); }
+Real relu(Real x) { return Lanes::max(Lanes::zero(), x); }
 
 // Scale and shift of kWidth channels, starting at channel c.
 struct Normalization {

@@ -92,7 +92,7 @@ void convolve_to(const BinaryConvRun& run) {
 }
 
 void convolve(const BinaryConvRun& run) {
-    run.number == Number::f32 ? convolve_to<float>(run) : convolve_to<int16_t>(run);
+    run.type == DataType::f32 ? convolve_to<float>(run) : convolve_to<int16_t>(run);
 }
 
 }  // namespace

@@ -9,14 +9,14 @@
 namespace bmx {
 namespace {
 
-float rectified(float x) { return 0 > x ? 0 : x; }
+float relu(float x) { return 0 > x ? 0 : x; }
 
 // Returns the epilogue of channel `c` applied to a number.
 float finished(const Epilogue& epilogue, int c, float x) {
     if (epilogue.scale) {
         x = multiply_add(x, epilogue.scale[c], epilogue.shift[c]);
     }
-    return epilogue.relu ? rectified(x) : x;
+    return epilogue.relu ? relu(x) : x;
 }
 
 float larger(float a, float b) { return a < b ? b : a; }
@@ -119,7 +119,7 @@ void depthwise_row_of(const DepthwiseRow& row, const T* x) {
 }
 
 void depthwise_row(const DepthwiseRow& row) {
-    visit_numbers(row.number, row.x, [&](const auto* x) { depthwise_row_of(row, x); });
+    visit_typed(row.type, row.x, [&](const auto* x) { depthwise_row_of(row, x); });
 }
 
 template <class T>
@@ -132,13 +132,13 @@ void pool_row_of(const PoolRow& row, const T* x) {
             for (int w = 1; w < row.window_size; ++w) {
                 best = larger(best, finished(normalization, c, x[row.window[w] + c]));
             }
-            output[c] = row.epilogue.relu ? rectified(best) : best;
+            output[c] = row.epilogue.relu ? relu(best) : best;
         }
     }
 }
 
 void pool_row(const PoolRow& row) {
-    visit_numbers(row.number, row.x, [&](const auto* x) { pool_row_of(row, x); });
+    visit_typed(row.type, row.x, [&](const auto* x) { pool_row_of(row, x); });
 }
 
 void planar_to_pixels(const float* x, ptrdiff_t channel_stride, int columns, int channels, float* y,
@@ -160,9 +160,9 @@ void pixels_to_planar_of(const T* x, ptrdiff_t pixel_stride, int pixels, int cha
     }
 }
 
-void pixels_to_planar(Number number, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
+void pixels_to_planar(DataType type, const void* x, ptrdiff_t pixel_stride, int pixels, int channels, float* y,
                       ptrdiff_t channel_stride) {
-    visit_numbers(number, x, [=](const auto* numbers) {
+    visit_typed(type, x, [=](const auto* numbers) {
         pixels_to_planar_of(numbers, pixel_stride, pixels, channels, y, channel_stride);
     });
 }
@@ -192,10 +192,10 @@ void sum_pixels_of(const T* x, ptrdiff_t stride, int pixels, int channels, const
     }
 }
 
-void sum_pixels(Number number, const void* x, ptrdiff_t stride, int pixels, int channels, const Epilogue& epilogue,
+void sum_pixels(DataType type, const void* x, ptrdiff_t stride, int pixels, int channels, const Epilogue& epilogue,
                 float* sums) {
-    visit_numbers(number, x,
-                  [&](const auto* numbers) { sum_pixels_of(numbers, stride, pixels, channels, epilogue, sums); });
+    visit_typed(type, x,
+                [&](const auto* numbers) { sum_pixels_of(numbers, stride, pixels, channels, epilogue, sums); });
 }
 
 }  // namespace

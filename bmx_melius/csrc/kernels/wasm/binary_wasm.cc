@@ -19,8 +19,8 @@ namespace bmx {
 namespace {
 
 constexpr int kStripFilters = 4 * kVectorLanes;
-constexpr int kMostPixels = 2;
-constexpr int kMostUnits = 31;  // whose counts, 0 to 8 in a byte, add up in a byte
+constexpr int kMaxPixels = 2;
+constexpr int kMaxUnits = 31;  // whose counts, 0 to 8 in a byte, add up in a byte
 
 // --- packing
 
@@ -58,7 +58,7 @@ void pack_columns(const float* x, ptrdiff_t stride, int channels, const float* t
     const v128_t highest = wasm_i32x4_splat(INT32_MIN);
     const int units = ceil_div(channels, 32);
     for (int unit = 0; unit < units; ++unit) {
-        const int begin = unit * 32, count = least(32, channels - begin);
+        const int begin = unit * 32, count = min(32, channels - begin);
         const float* from = x + begin * stride;
         v128_t sum = wasm_i32x4_splat(0);
         for (int c = 0; c < count; ++c, from += stride) {  // bits move down from the highest place
@@ -122,12 +122,12 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
             sums[p][v] = wasm_i32x4_splat(0);
         });
     };
-    int room = kMostUnits;  // units that the sums of bytes can take
+    int room = kMaxUnits;  // units that the sums of bytes can take
     for (int y = 0; y < pieces.rows; ++y) {
         for (int x = 0; x < pieces.columns; ++x) {
             const uint8_t* from = block.window + y * pieces.row_step + x * pieces.step;
             for (int left = pieces.units; left > 0;) {
-                const int units = least(left, room);
+                const int units = min(left, room);
                 for (int unit = 0; unit < units; ++unit, from += kUnitBytes, weights += kVectors * kVectorLanes) {
                     v128_t words[kPixels];
                     unrolled<kPixels>([&](auto p) { words[p] = wasm_v128_load32_splat(from + p * shape.pixel_step); });
@@ -143,7 +143,7 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
                 room -= units;
                 if (room == 0) {
                     widen();
-                    room = kMostUnits;
+                    room = kMaxUnits;
                 }
             }
         }
@@ -157,11 +157,11 @@ void convolve_strip(const BinaryConvRun& run, const Shape& shape, const Strip& s
     const BinaryConv& conv = *run.conv;
     const uint8_t* input = run.input + strip.group * conv.group_units() * kUnitBytes;
     for (int row = 0; row < run.rows; ++row) {
-        for (int column = 0; column < run.columns; column += kMostPixels) {
+        for (int column = 0; column < run.columns; column += kMaxPixels) {
             const uint8_t* window = input + row * conv.stride_h * run.row_bytes + column * shape.pixel_step;
             const Block block = {&strip, window, row * run.output_row + column * run.output_pixel};
-            if (run.columns - column >= kMostPixels) {
-                convolve_block<kVectors, kMostPixels>(run, shape, block);
+            if (run.columns - column >= kMaxPixels) {
+                convolve_block<kVectors, kMaxPixels>(run, shape, block);
             } else {
                 convolve_block<kVectors, 1>(run, shape, block);
             }

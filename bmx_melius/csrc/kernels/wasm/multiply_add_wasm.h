@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#ifdef __wasm_relaxed_simd__  // a compiler knows the instruction by one of two names
+#ifdef __wasm_relaxed_simd__  // the builtin has two names
 #if __has_builtin(__builtin_wasm_relaxed_madd_f32x4)
 #define BMX_RELAXED_MADD __builtin_wasm_relaxed_madd_f32x4
 #elif __has_builtin(__builtin_wasm_fma_f32x4)  // until Clang 15
@@ -58,7 +58,7 @@ __attribute__((noinline)) v128_t multiply_add_rounded_to_odd(v128_t a, v128_t b,
 //
 // Let s be the exact sum rounded to float64. Rounding is monotone and keeps the numbers of float64, so that the exact
 // sum is on the same side as s of each such number that is not s. Midpoints of adjacent float32 numbers are such
-// numbers, and the midpoint of the largest one and 2^128, from which on results are infinite. So if s is no midpoint,
+// numbers, and the midpoint of the largest one and 2^128, from which on results are infinite. If s is not a midpoint,
 // both are rounded to the same float32 number. The lower 29 bits of midpoints of at least 2^-126 are 1 and zeros,
 // because the significand of float32 has 29 bits less. Smaller ones are at other places: all numbers below 2^-126 but 0
 // are in doubt. If s is 0, the exact sum is 0, because a multiple of 2^-298 does not underflow in float64.

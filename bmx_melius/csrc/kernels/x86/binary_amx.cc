@@ -76,7 +76,7 @@ class Results {
 
     void store_pixels(int count) {
         const int begin = next_;
-        next_ = least(next_ + count, block_.group->pixels);
+        next_ = min(next_ + count, block_.group->pixels);
         if (block_.strip_count == 2 && side_by_side(block_.strips[0], block_.strips[1])) {
             addend_ ? store_pairs<true>(begin, next_) : store_pairs<false>(begin, next_);
         } else {
@@ -314,7 +314,7 @@ class Convolution {
 
 template <typename Form>
 void convolve(const BinaryConvRun& run) {
-    if (run.number == Number::f32) {
+    if (run.type == DataType::f32) {
         Convolution<Form, float>(run).compute();
     } else {
         Convolution<Form, int16_t>(run).compute();

@@ -23,8 +23,8 @@ namespace bmx {
 namespace {
 
 constexpr int kUnitBytes = 4;
-constexpr int kMostStrips = 4, kMostPixels = 5;
-constexpr int kLeastParityUnits = 12;  // of a piece
+constexpr int kMaxStrips = 4, kMaxPixels = 5;
+constexpr int kMinParityUnits = 12;  // of a piece
 
 // --- packing
 
@@ -46,7 +46,7 @@ size_t strip_words(const BinaryConv& conv) {
 size_t weights_bytes(const BinaryConv& conv) { return count_strips(conv) * strip_words(conv) * sizeof(uint32_t); }
 
 // Smaller pieces gain nothing, because each piece costs two additional operations.
-bool uses_parities(const BinaryConv& conv) { return pieces_of(conv).units >= kLeastParityUnits; }
+bool uses_parities(const BinaryConv& conv) { return pieces_of(conv).units >= kMinParityUnits; }
 
 void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepared) {
     const size_t filter_words = strip_words(conv) / kLanes;
@@ -153,7 +153,7 @@ void convolve_block(const BinaryConvRun& run, const Shape& shape, const Block& b
         }
     }
 
-    if (run.number == Number::f32) {
+    if (run.type == DataType::f32) {
         store_block<kStrips, kPixels, float>(run, shape.affine, block, sums);
     } else {
         store_block<kStrips, kPixels, int16_t>(run, shape.affine, block, sums);
@@ -241,7 +241,7 @@ inline __attribute__((always_inline)) void convolve_block_by_parities(const Bina
             ones[p][s] = _mm512_sub_epi32(sum, _mm512_set1_epi32(before[p]));
         }
     }
-    if (run.number == Number::f32) {
+    if (run.type == DataType::f32) {
         store_block<kStrips, kPixels, float>(run, shape.affine, block, ones);
     } else {
         store_block<kStrips, kPixels, int16_t>(run, shape.affine, block, ones);
@@ -251,11 +251,11 @@ inline __attribute__((always_inline)) void convolve_block_by_parities(const Bina
 using ConvolveBlock = void (*)(const BinaryConvRun&, const Shape&, const Block&);
 
 template <int kStrips>
-constexpr ConvolveBlock kPixelBlocks[kMostPixels] = {convolve_block<kStrips, 1>, convolve_block<kStrips, 2>,
-                                                     convolve_block<kStrips, 3>, convolve_block<kStrips, 4>,
-                                                     convolve_block<kStrips, 5>};
-constexpr const ConvolveBlock* kBlocks[kMostStrips] = {kPixelBlocks<1>, kPixelBlocks<2>, kPixelBlocks<3>,
-                                                       kPixelBlocks<4>};
+constexpr ConvolveBlock kPixelBlocks[kMaxPixels] = {convolve_block<kStrips, 1>, convolve_block<kStrips, 2>,
+                                                    convolve_block<kStrips, 3>, convolve_block<kStrips, 4>,
+                                                    convolve_block<kStrips, 5>};
+constexpr const ConvolveBlock* kBlocks[kMaxStrips] = {kPixelBlocks<1>, kPixelBlocks<2>, kPixelBlocks<3>,
+                                                      kPixelBlocks<4>};
 
 // Computes a row. Within one function the next pair of pixels begins while the results of the last one are stored.
 template <int kStrips>
@@ -272,14 +272,14 @@ void convolve_row_by_parities(const BinaryConvRun& run, const Shape& shape, cons
     }
 }
 
-constexpr ConvolveBlock kParityRows[kMostStrips] = {convolve_row_by_parities<1>, convolve_row_by_parities<2>,
-                                                    convolve_row_by_parities<3>, convolve_row_by_parities<4>};
+constexpr ConvolveBlock kParityRows[kMaxStrips] = {convolve_row_by_parities<1>, convolve_row_by_parities<2>,
+                                                   convolve_row_by_parities<3>, convolve_row_by_parities<4>};
 
 // Calls body(block, strips) for the first pixel of each row and block of strips.
 template <typename Body>
 void for_each_row(const BinaryConvRun& run, const Body& body) {
     const BinaryConv& conv = *run.conv;
-    for_each_strip_block<kMostStrips>(run, [&](const Strip* strips, int count) {
+    for_each_strip_block<kMaxStrips>(run, [&](const Strip* strips, int count) {
         const uint8_t* input = run.input + strips[0].group * conv.group_units() * kUnitBytes;
         for (int row = 0; row < run.rows; ++row) {
             body(Block{strips, input + row * conv.stride_h * run.row_bytes, row * run.output_row}, count);
@@ -294,7 +294,7 @@ Shape shape_of(const BinaryConvRun& run) {
 
 void convolve_blocks(const BinaryConvRun& run) {
     const Shape shape = shape_of(run);
-    const int pixel_blocks = ceil_div(run.columns, kMostPixels);
+    const int pixel_blocks = ceil_div(run.columns, kMaxPixels);
     for_each_row(run, [&](const Block& row, int strips) {
         for (int b = 0; b < pixel_blocks; ++b) {  // of nearly equal sizes
             const int begin = static_cast<int>(int64_t(run.columns) * b / pixel_blocks);

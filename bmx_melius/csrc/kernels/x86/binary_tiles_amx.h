@@ -68,7 +68,7 @@ void prepare_weights(const BinaryConv& conv, const uint32_t* words, void* prepar
             for (size_t i = 0; i < filter_words; ++i) {
                 const uint32_t word = words[filter * filter_words + i];
                 const size_t piece = i / pieces.units, first = i % pieces.units * 32;
-                const int elements = least(32, group_channels - static_cast<int>(i % units) * 32);
+                const int elements = min(32, group_channels - static_cast<int>(i % units) * 32);
                 for (int e = 0; e < elements; ++e) {
                     const size_t k = first + e, chunk = piece * chunks_of(pieces) + k / kChunk;
                     const bool positive = word >> e & 1;
@@ -115,12 +115,12 @@ Lines lines_of(const BinaryConvRun& run) {
 
 // Tiles of pixels that are computed together.
 struct Group {
-    static constexpr int kMostTiles = 4;
+    static constexpr int kMaxTiles = 4;
     int tiles = 0;
-    const uint8_t* windows[kMostTiles];  // windows of the first rows
-    int pixels = 0;  // pixels to store, without rows that cross the end of a map row or are repeated
-    int source[kMostTiles * kTileRows];  // index of the sums of a pixel
-    ptrdiff_t output[kMostTiles * kTileRows];
+    const uint8_t* windows[kMaxTiles];  // windows of the first rows
+    int pixels = 0;                     // pixels to store, without rows that cross the end of a map row or are repeated
+    int source[kMaxTiles * kTileRows];  // index of the sums of a pixel
+    ptrdiff_t output[kMaxTiles * kTileRows];
 };
 
 template <typename Form>
@@ -132,7 +132,7 @@ class Groups {
     void next(Group& group) {
         group.tiles = group.pixels = 0;
         for (; group.tiles < Form::kTiles && line_ < lines_.count; ++group.tiles) {
-            const int first = least(tile_ * lines_.rows, lines_.length - lines_.rows);
+            const int first = min(tile_ * lines_.rows, lines_.length - lines_.rows);
             group.windows[group.tiles] = run_.input + line_ * lines_.line_step + first * lines_.pixel_step;
             for (int row = tile_ * lines_.rows - first; row < lines_.rows; ++row) {
                 if (column_ < run_.columns) {

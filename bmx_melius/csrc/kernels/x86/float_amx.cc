@@ -28,11 +28,11 @@ namespace {
 constexpr int kParts = 3;
 constexpr int kLanes = 16, kChunk = 32;    // a row of a tile: 16 float32 or 32 bfloat16
 constexpr int kRowTiles = 2, kStrips = 2;  // tiles of A and of B multiplied at a time
-constexpr int kMostTiles = 64;             // tiles of A at a time, for each of the three parts
-constexpr int kLeastN = 64, kLeastK = 32;  // below these, splitting A takes longer than tiles save
-constexpr int kMostK = kMostTiles * kChunk;
+constexpr int kMaxTiles = 64;              // tiles of A at a time, for each of the three parts
+constexpr int kMinN = 64, kMinK = 32;      // below these, splitting A takes longer than tiles save
+constexpr int kMaxK = kMaxTiles * kChunk;
 
-bool suits_tiles(int n, int k) { return n >= kLeastN && k >= kLeastK && k <= kMostK; }
+bool suits_tiles(int n, int k) { return n >= kMinN && k >= kMinK && k <= kMaxK; }
 
 // --- splitting of float32 into parts, in the upper halves of integers
 
@@ -75,7 +75,7 @@ size_t gemm_weights_bytes(int n, int k) {
 void prepare_tile(int n, int k, const float* weights, ptrdiff_t ldw, uint8_t* tile, ptrdiff_t step) {
     for (int pair = 0; pair < kChunk / 2; ++pair, tile += kTileRowBytes) {
         alignas(64) float even[kLanes] = {}, odd[kLanes] = {};
-        for (int lane = 0; lane < least(kLanes, n); ++lane) {
+        for (int lane = 0; lane < min(kLanes, n); ++lane) {
             if (pair < k) {
                 even[lane] = weights[lane * ldw + pair];
             }
@@ -93,7 +93,7 @@ void gemm_prepare(int n, int k, const float* weights, ptrdiff_t ldw, void* prepa
     }
     uint8_t* tile = static_cast<uint8_t*>(prepared);
     for (int pair = 0; pair < n; pair += kStrips * kLanes) {
-        const int strips = least(ceil_div(n - pair, kLanes), kStrips);
+        const int strips = min(ceil_div(n - pair, kLanes), kStrips);
         for (int chunk = 0; chunk < k; chunk += kChunk, tile += kParts * strips * kTileBytes) {
             for (int s = 0; s < strips; ++s) {
                 const int strip = pair + s * kLanes;
@@ -135,7 +135,7 @@ class SplitRows {
 
     // Splits up to `count` of the remaining rows of the current chunk. Does nothing after the last chunk.
     void split(int count) {
-        const int k = chunk_ * kChunk, end = least(row_ + count, rows_.count);
+        const int k = chunk_ * kChunk, end = min(row_ + count, rows_.count);
         if (k >= gemm_.k) {
             return;
         }
@@ -165,7 +165,7 @@ class SplitRows {
         return _mm512_mask_i32gather_ps(_mm512_setzero_ps(), lanes, columns, row, sizeof(float));
     }
 
-    alignas(64) uint8_t data_[kMostTiles * kParts * kTileBytes];
+    alignas(64) uint8_t data_[kMaxTiles * kParts * kTileBytes];
     const Gemm& gemm_;
     Rows rows_;
     int chunk_, row_;  // the next chunk and row to split
@@ -195,7 +195,7 @@ class Results {
     }
 
     void store_rows(int count) {
-        for (const int end = least(next_ + count, rows_.count); next_ < end; ++next_) {
+        for (const int end = min(next_ + count, rows_.count); next_ < end; ++next_) {
             const uint8_t* from = sums(rows_.tile(next_), 0) + rows_.offset(next_);
             float* to = c_ + next_ * gemm_.ldc;
             for (int s = 0; s < kStrips; ++s) {
@@ -235,7 +235,7 @@ class Product {
     explicit Product(const Gemm& gemm) : gemm_(gemm), chunks_(chunks_of(gemm.k)), a_(gemm), results_(gemm) {}
 
     void compute() {
-        const int most = least(kRowTiles, kMostTiles / chunks_) * kTileRows, parts = ceil_div(gemm_.m, most);
+        const int max_rows = min(kRowTiles, kMaxTiles / chunks_) * kTileRows, parts = ceil_div(gemm_.m, max_rows);
         const int strips = ceil_div(gemm_.n, kLanes);
         for (int part = 0, begin = 0; part < parts; ++part) {
             const int end = int(int64_t(gemm_.m) * (part + 1) / parts);

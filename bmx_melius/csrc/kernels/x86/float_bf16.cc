@@ -21,10 +21,10 @@ namespace {
 
 constexpr int kTileRows = 12, kTileBlocks = 2;  // 24 sums in 32 registers
 constexpr int kPointerRows = 3;                 // rows per pointer: addressing modes allow pointer + 0, 1 or 2 strides
-constexpr int kMostK = 4608;                    // of inputs of a tile, which are on the stack
-constexpr int kLeastN = 64, kLeastK = 32;       // below these, rounding the inputs takes longer than the products save
+constexpr int kMaxK = 4608;                     // of inputs of a tile, which are on the stack
+constexpr int kMinN = 64, kMinK = 32;           // below these, rounding the inputs takes longer than the products save
 
-bool is_suitable(int n, int k) { return n >= kLeastN && k >= kLeastK && k <= kMostK; }
+bool is_suitable(int n, int k) { return n >= kMinN && k >= kMinK && k <= kMaxK; }
 
 // --- weights: [block of kLanes n][pair of k][kLanes][2], 0 beyond n and k
 
@@ -136,10 +136,10 @@ void multiply_rows(const Gemm& gemm, const uint32_t* a, int m, int wanted_rows) 
             return multiply_rows<rows - 1>(gemm, a, m, wanted_rows);
         }
     }
-    constexpr int most = rows > kTileRows / 2 ? kTileBlocks : 2 * kTileBlocks;
+    constexpr int blocks = rows > kTileRows / 2 ? kTileBlocks : 2 * kTileBlocks;
     int n = 0;
-    for (; gemm.n - n > (most - 1) * kLanes; n += most * kLanes) {
-        multiply_tile<rows, most>(gemm, a, m, n);
+    for (; gemm.n - n > (blocks - 1) * kLanes; n += blocks * kLanes) {
+        multiply_tile<rows, blocks>(gemm, a, m, n);
     }
     for (; n < gemm.n; n += kLanes) {
         multiply_tile<rows, 1>(gemm, a, m, n);
@@ -150,7 +150,7 @@ void gemm(const Gemm& gemm) {
     if (!is_suitable(gemm.n, gemm.k)) {
         return float_kernels_avx512().gemm(gemm);
     }
-    alignas(64) uint32_t a[kTileRows * (kMostK / 2)];
+    alignas(64) uint32_t a[kTileRows * (kMaxK / 2)];
     const int tiles = ceil_div(gemm.m, kTileRows);
     for (int i = 0, m = 0; i < tiles; ++i) {
         const int next = int(int64_t(gemm.m) * (i + 1) / tiles);

@@ -142,7 +142,7 @@ void planar_row(const PlanarRow& row) {
     alignas(64) uint32_t planes[kPlaneElements + kLanes];
     const int group_outputs = conv.out_channels / conv.groups, step = fitting_vectors(conv) * kLanes;
     for (int begin = 0; begin < row.columns; begin += step) {
-        const int end = least(begin + step, row.columns), vectors = ceil_div(end - begin, kLanes);
+        const int end = min(begin + step, row.columns), vectors = ceil_div(end - begin, kLanes);
         const int width = vectors * kLanes + static_cast<int>(round_up(extent_w(conv) - 1, kLanes));
         const PlanarPart part = {row, begin, end, width, planes};
         const int tiles = ceil_div(vectors, kPlanarVectors);

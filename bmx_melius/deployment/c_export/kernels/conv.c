@@ -26,7 +26,7 @@ static inline uint32_t bmx_significand_of(bmx_float x, int32_t* exponent) {
     }
     return significand;
 }
-// Shifts a significand right; the lowest bit says whether set bits were lost.
+// Shifts a significand right; the lowest bit is set if set bits were lost (sticky bit).
 static uint64_t bmx_shifted(uint64_t significand, int32_t shift) {
     for (; shift > 0 && significand > 1; --shift) {
         significand = significand >> 1 | (significand & 1);

@@ -1,4 +1,4 @@
-#include "plan/unread.h"
+#include "plan/dead_groups.h"
 
 #include <utility>
 
@@ -19,10 +19,10 @@ std::vector<bool> find_read(const Fusion& fusion) {
         if (!read[number]) {
             continue;
         }
-        for (const Reading& reading : group.reads) {
-            const bool packed = group.kind == StepKind::binary_conv && &reading == &group.reads[0];
-            for (const Part& part : reading.parts) {
-                mark(packed ? fusion.packer[part.value] : fusion.maker[part.value]);
+        for (const Operand& operand : group.reads) {
+            const bool packed = group.kind == StepKind::binary_conv && &operand == &group.reads[0];
+            for (const Part& part : operand.parts) {
+                mark(packed ? fusion.packer[part.value] : fusion.producer[part.value]);
             }
         }
     }
@@ -31,7 +31,7 @@ std::vector<bool> find_read(const Fusion& fusion) {
 
 }  // namespace
 
-void drop_unread(Fusion& fusion) {
+void eliminate_dead_groups(Fusion& fusion) {
     const std::vector<bool> read = find_read(fusion);
     std::vector<int> numbers(fusion.groups.size(), -1);  // the new number of each group
     std::vector<Group> groups;
@@ -42,7 +42,7 @@ void drop_unread(Fusion& fusion) {
         }
     }
     fusion.groups = std::move(groups);
-    for (std::vector<int>* by_value : {&fusion.maker, &fusion.packer}) {
+    for (std::vector<int>* by_value : {&fusion.producer, &fusion.packer}) {
         for (int& group : *by_value) {
             group = group < 0 ? -1 : numbers[group];
         }

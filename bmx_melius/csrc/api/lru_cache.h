@@ -8,9 +8,9 @@
 namespace bmx {
 
 template <class Entry>
-class RecentlyUsed {
+class LruCache {
   public:
-    explicit RecentlyUsed(size_t most) : most_(most) {}
+    explicit LruCache(size_t capacity) : capacity_(capacity) {}
 
     size_t size() const { return entries_.size(); }
 
@@ -29,7 +29,7 @@ class RecentlyUsed {
     // Adds an entry as the most recent one, and removes the oldest one if there are more than the maximum.
     void add(Entry entry) {
         entries_.push_front(std::move(entry));
-        if (entries_.size() > most_) {
+        if (entries_.size() > capacity_) {
             entries_.pop_back();
         }
     }
@@ -40,7 +40,7 @@ class RecentlyUsed {
     }
 
   private:
-    const size_t most_;
+    const size_t capacity_;
     std::list<Entry> entries_;  // most recently used first
 };
 

@@ -7,6 +7,6 @@
 
 namespace bmx {
 
-void drop_unread(Fusion& fusion);
+void eliminate_dead_groups(Fusion& fusion);
 
 }  // namespace bmx

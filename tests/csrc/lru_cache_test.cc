@@ -1,12 +1,12 @@
 // Test of the cache of recently used entries.
-#include "api/recently_used.h"
+#include "api/lru_cache.h"
 
 #include <cstdio>
 #include <cstdlib>
 
 namespace {
 
-using Cache = bmx::RecentlyUsed<int>;
+using Cache = bmx::LruCache<int>;
 
 int failures = 0;
 
