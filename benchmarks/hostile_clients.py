@@ -28,7 +28,7 @@ from bmx_melius.serving.readers import Readers  # noqa: E402
 
 LIMITS = Limits(queue=16, read_seconds=5.0, decode_seconds=5.0)  # of the service that is attacked
 OPTIONS = ['--queue', str(LIMITS.queue), '--read-seconds', str(LIMITS.read_seconds), '--decode-seconds', str(LIMITS.decode_seconds)]
-_MOST = LIMITS.queue - 1  # requests in progress, so that there is room for the good client: no client has a limit of its own
+_MAX_REQUESTS = LIMITS.queue - 1  # requests in progress, so that there is room for the good client: there is no limit per client
 _MANY = 100  # connections without a request in progress
 _START = 1.0  # seconds to start another process after one whose time is over
 _HEALTH = b'GET /healthz HTTP/1.1\r\nHost: x\r\n'
@@ -108,13 +108,13 @@ KINDS = [
         _MANY,
         functools.partial(byte_by_byte, _HEALTH + b'Content-Length: 100000\r\n\r\n'),
     ),
-    Kind('images without end, no answer is read', _MOST, never_reading),
-    Kind('one output under 20,000 names', _MOST, functools.partial(posting, _INFER, amplified)),
-    Kind('JPEG of 20,000 scans', _MOST, functools.partial(posting, _CLASSIFY, lambda: with_scans(20_000, side=1000))),
-    Kind('JPEG of 32 scans and 49 megapixels', _MOST, functools.partial(posting, _CLASSIFY, lambda: with_scans(32, side=7000))),
-    Kind('JSON of 16 MiB, numbers', _MOST, functools.partial(posting, _INFER, lists_of(b'1'))),
-    Kind('JSON of 16 MiB, lists of one number', _MOST, functools.partial(posting, _INFER, lists_of(b'[1]'))),
-    Kind('JSON of 16 MiB, nested lists', _MOST, functools.partial(posting, _INFER, lists_of(b'[[]]'))),
+    Kind('images without end, no answer is read', _MAX_REQUESTS, never_reading),
+    Kind('one output under 20,000 names', _MAX_REQUESTS, functools.partial(posting, _INFER, amplified)),
+    Kind('JPEG of 20,000 scans', _MAX_REQUESTS, functools.partial(posting, _CLASSIFY, lambda: with_scans(20_000, side=1000))),
+    Kind('JPEG of 32 scans and 49 megapixels', _MAX_REQUESTS, functools.partial(posting, _CLASSIFY, lambda: with_scans(32, side=7000))),
+    Kind('JSON of 16 MiB, numbers', _MAX_REQUESTS, functools.partial(posting, _INFER, lists_of(b'1'))),
+    Kind('JSON of 16 MiB, lists of one number', _MAX_REQUESTS, functools.partial(posting, _INFER, lists_of(b'[1]'))),
+    Kind('JSON of 16 MiB, nested lists', _MAX_REQUESTS, functools.partial(posting, _INFER, lists_of(b'[[]]'))),
 ]
 
 
@@ -123,21 +123,21 @@ def longest(cores):
     return LIMITS.queue * (LIMITS.decode_seconds + _START) / cores + LIMITS.read_seconds
 
 
-def classify(url, folder, expected, seconds, most):
+def classify(url, folder, expected, seconds, timeout):
     """Send photos one after the other, refused ones again; return the seconds until each right answer.
 
-    Raises SystemExit at a wrong answer, and after `most` seconds without one.
+    Raises SystemExit at a wrong answer, and after `timeout` seconds without an answer.
     """
     found, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
         name = list(expected)[len(found) % len(expected)]
         begin, status = time.monotonic(), None
         while status != 200:
-            with contextlib.closing(http.client.HTTPConnection(*_address(url), timeout=most)) as connection:
+            with contextlib.closing(http.client.HTTPConnection(*_address(url), timeout=timeout)) as connection:
                 connection.request('POST', _CLASSIFY, (folder / name).read_bytes())
                 response = connection.getresponse()
                 status, content = response.status, response.read()
-            if status not in (200, 429, 503) or time.monotonic() - begin > most:
+            if status not in (200, 429, 503) or time.monotonic() - begin > timeout:
                 raise SystemExit(f'a client beside hostile ones has waited {time.monotonic() - begin:.1f} s for status {status}: {content}')
         if json.loads(content)['top'] != expected[name]:
             raise SystemExit(f'a client beside hostile ones got the wrong answer {content}')

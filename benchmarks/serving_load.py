@@ -247,8 +247,8 @@ def page(results, hostile, seconds, others):
     cores = len(os.sched_getaffinity(0))
     parts = [
         '# The service under load',
-        'Written by `make load-test`; `benchmarks/serving_load.py` says how it measures. Every answer was equal to that of `Session`, and '
-        'none was lost: the numbers of answered and refused requests that the clients counted are those of the service.',
+        'Written by `make load-test`; `benchmarks/serving_load.py` describes the measurement. Every answer was equal to that of `Session`, '
+        'and none was lost: the numbers of answered and refused requests that the clients counted are those of the service.',
         f'Processor: {processor()}, instruction set {instruction_sets()[0]}. {cores} cores usable: {cores - 1 or 1} for the service, one '
         'for the clients. '
         f'{seconds} seconds for each row, {WARM_UP} seconds after the begin of its load; JPEG photos of 500 x 375, `--queue {QUEUE}`, '

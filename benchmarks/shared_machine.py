@@ -2,7 +2,7 @@
 
 Each row is a process with a number of threads, with or without MXNet imported; with ``--processes N`` it is N such processes, which run at
 the same time. The rows run alternately, so that other load affects all of them alike. Printed are the median, the 90th percentile and the
-mean of all runs of a row, and their ratios to those of one thread. Where more threads want to run than there are cores, the mean says what
+mean of all runs of a row, and their ratios to those of one thread. Where more threads want to run than there are cores, the mean shows what
 the processes achieve together. ``--beside FOLDER`` also times the engine of another, compiled checkout of this project, to compare before
 and after a change. Results: docs/internals/runtime.md. Run: ``python benchmarks/shared_machine.py``.
 """

@@ -13,7 +13,7 @@ from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403 - the hooks that stay as they are
 
 MXNET = 'mxnet>=1.9.1,<2'
-_FIRST_WITHOUT_MXNET = (3, 12)  # Python versions that MXNet does not support; setup.py says why
+_FIRST_WITHOUT_MXNET = (3, 12)  # Python versions that MXNet does not support; the reason is in setup.py
 _WITH_WHEELS = ('x86_64', 'aarch64')  # for other machines, and without glibc, there are no wheels of MXNet
 
 

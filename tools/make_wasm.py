@@ -48,7 +48,7 @@ NETWORK = 'digits-0000.params'
 
 
 def has_relaxed_madd():
-    """Return whether the compiler knows the multiply-add of relaxed SIMD."""
+    """Return whether the compiler supports the multiply-add of relaxed SIMD."""
     header = SOURCES / 'kernels' / 'wasm' / 'multiply_add_wasm.h'
     command = [*COMPILER, '-msimd128', RELAXED_FLAG, '-x', 'c++', '-dM', '-E', str(header)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

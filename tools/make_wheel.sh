@@ -41,7 +41,7 @@ contents=$("$python" -m zipfile --list "$work"/wheel/*.whl)
 for library in _engine.so _mxnet_op.so; do
     case $contents in
         *"bmx_melius/$library"*) ;;
-        *) fail "$library has not been built: a C++ compiler and MXNet are needed; python setup.py build_ext says more" ;;
+        *) fail "$library has not been built: a C++ compiler and MXNet are needed; python setup.py build_ext prints the reason" ;;
     esac
 done
 

@@ -35,7 +35,7 @@ RUNS_PROGRAMS = ('program',)  # these are fuzzed with every instruction set
 SECONDS_OF_AN_INPUT = 10
 MEGABYTES = {True: 512, False: 2048}  # resident memory of a C++ fuzzer with its sanitizers, and of Python with MXNet
 MEGABYTES_AT_ONCE = {True: 64, False: 1024}  # the largest single allocation
-MOST_BYTES = {True: 1 << 14, False: 1 << 20}  # of an input
+MAX_BYTES = {True: 1 << 14, False: 1 << 20}  # of an input
 _NAMES = re.compile(r'Test unit written to (\S+)')
 _DONE = re.compile(r'cov: (\d+) ft: (\d+) corp: (\d+)')
 
@@ -159,7 +159,7 @@ def _run(row, is_native, name, isa, programs, seconds):
     command = [programs[name]] if is_native else [sys.executable, ROOT / 'tests' / 'fuzz' / 'python_fuzzer.py', name]
     command += [
         *(f'-max_total_time={seconds}', f'-timeout={SECONDS_OF_AN_INPUT}', f'-rss_limit_mb={MEGABYTES[is_native]}'),
-        *(f'-malloc_limit_mb={MEGABYTES_AT_ONCE[is_native]}', f'-max_len={MOST_BYTES[is_native]}', '-print_final_stats=1'),
+        *(f'-malloc_limit_mb={MEGABYTES_AT_ONCE[is_native]}', f'-max_len={MAX_BYTES[is_native]}', '-print_final_stats=1'),
         *(f'-artifact_prefix={FOLDER}/findings/{label}-', corpus, seeds),
     ]
     environment = {
@@ -188,7 +188,7 @@ def _write_seeds(is_native, name, label):
 
 
 def _figures(log):
-    """Return what the output of libFuzzer says: executions, coverage, corpus, memory, and the inputs that are findings."""
+    """Return the figures in the output of libFuzzer: executions, coverage, corpus, memory, and the inputs that are findings."""
     numbers = {name: int(number) for name, number in re.findall(r'stat::(\w+): +(\d+)', log)}
     last = (_DONE.findall(log) or [(0, 0, 0)])[-1]
     return {

@@ -129,13 +129,13 @@ def plot_latency():
     drawing = Drawing(720, 64 + 30 * len(BARS) + 22, 'Run time of one image in milliseconds')
     drawing.text(20, 26, 'Run time of one image, ms (logarithmic axis)', 14, weight='bold')
     drawing.text(20, 45, PROCESSOR, 12, color=SOFT)
-    left, width, least, most = 290, 370, math.log(1), math.log(200)
+    left, width, lowest, highest = 290, 370, math.log(1), math.log(200)
     for number, (label, row, which, place, color) in enumerate(BARS):
         time = [time for name, index, time in measured if name == row and index == place][which]
         y = 62 + 30 * number
         drawing.text(left - 10, y + 15, label, 12, 'end')
-        drawing.box(left, y, width * (math.log(time) - least) / (most - least), 21, color, color)
-        drawing.text(left + width * (math.log(time) - least) / (most - least) + 6, y + 15, f'{time:.3g}', 12)
+        drawing.box(left, y, width * (math.log(time) - lowest) / (highest - lowest), 21, color, color)
+        drawing.text(left + width * (math.log(time) - lowest) / (highest - lowest) + 6, y + 15, f'{time:.3g}', 12)
     return drawing
 
 

@@ -68,7 +68,7 @@ USES = {
     'docs': [f'mkdocs build --quiet --config-file {ROOT}/mkdocs.yml --site-dir SITE'],
     'lint': [f'ruff check {ROOT}', f'lint-imports --no-cache --config {ROOT}/pyproject.toml', 'clang-format --version'],
 }
-# Extras that pip cannot install alone -> the reason.
+# Extras that pip cannot install by itself -> the reason.
 NOT_TESTED = {'horovod': 'is compiled against an installed MXNet, by the commands in docs/distributed.md'}
 PROGRAMS = {
     'SERVE': SERVE,
@@ -81,7 +81,7 @@ PROGRAMS = {
 def main():
     """Test the extras that are named as arguments, without arguments all of them; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('extras', nargs='*', metavar='EXTRA', help=f'{", ".join(filter(None, USES))}, or none for the package alone')
+    parser.add_argument('extras', nargs='*', metavar='EXTRA', help=f'{", ".join(filter(None, USES))}, or none: without extras')
     names = ['' if name == 'none' else name for name in parser.parse_args().extras] or list(USES)
     unknown = [name for name in names if name not in USES]
     if unknown:

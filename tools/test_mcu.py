@@ -41,7 +41,7 @@ REQUIRED = 0.9  # top-1 accuracy, so that the network is one that has learned
 NAME = 'digits'
 MAKEFILE = ROOT / 'examples' / 'mcu' / 'Makefile'
 ANSWER = 'class 3\n'  # of the digit in examples/mcu/main.c
-MOST_CODE = 16 << 10
+MAX_CODE = 16 << 10
 CONSTANTS_TOLERANCE = 256  # bytes of small constants that the compiler moves from the code or into it
 CODE_TOLERANCE = 0.25  # of the estimate, with -Os on ESTIMATED
 ESTIMATED = 'cortex-m3'
@@ -176,8 +176,8 @@ def check_memory(example, facts, output, processor, level):
     if stack > facts['stack_bytes']:
         raise UserError(f'a run needs {stack} bytes of stack; the export printed {facts["stack_bytes"]}')
     code = total(program, '.text') - sum(total(sections_of(example / f'{name}.o'), '.text') for name in ('program', 'start'))
-    if code > MOST_CODE:
-        raise UserError(f'the code has {code} bytes, more than {MOST_CODE}')
+    if code > MAX_CODE:
+        raise UserError(f'the code has {code} bytes, more than {MAX_CODE}')
     if (processor, level) == (ESTIMATED, '-Os') and abs(code / facts['code_bytes'] - 1) > CODE_TOLERANCE:
         raise UserError(f'the code has {code} bytes; the export estimated {facts["code_bytes"]}')
     weights = total(network, '.rodata', '.srodata')

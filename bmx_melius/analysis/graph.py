@@ -26,7 +26,7 @@ InputShape = Union[Sequence[int], Dict[str, Sequence[int]]]  # shape of the only
 # Operators that read only the shapes of some inputs -> the number of inputs before these.
 _VALUES_READ = {'ones_like': 0, 'zeros_like': 0, 'reshape_like': 1}
 
-_MOST_ELEMENTS = (1 << 31) - 1  # per array, the limit of MXNet
+_MAX_ELEMENTS = (1 << 31) - 1  # per array, the limit of MXNet
 
 
 @dataclasses.dataclass(eq=False)
@@ -195,9 +195,9 @@ def shapes_by_name(input_shape: InputShape, name: str = 'data') -> Dict[str, Tup
     for given, shape in shapes.items():
         if not isinstance(shape, (tuple, list)) or not shape or not all(isinstance(size, numbers.Integral) and size > 0 for size in shape):
             raise UserError(f'the shape of the input {given} must be a tuple of whole numbers from 1 on, batch first, not {shape!r}')
-        if math.prod(shape) > _MOST_ELEMENTS:
+        if math.prod(shape) > _MAX_ELEMENTS:
             raise UserError(
-                f'the input {given} of shape {tuple(shape)} has {math.prod(shape)} elements; MXNet computes with {_MOST_ELEMENTS} at most'
+                f'the input {given} of shape {tuple(shape)} has {math.prod(shape)} elements; MXNet computes with {_MAX_ELEMENTS} at most'
             )
     return {given: tuple(map(int, shape)) for given, shape in shapes.items()}
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from ..errors import printable
 
-MOST = 64  # images in a picture
+MAX_IMAGES = 64  # images in a picture
 _COLUMNS = 8
 _NAME = 18  # characters of a class name that fit above an image
 
@@ -21,14 +21,14 @@ def draw(images, mistakes, title):
         Image with a number: (height, width, channels), uint8, or another integer type of 0 up to its largest value. Images with other
         numbers of channels than 1 and 3 are drawn as the mean of their channels.
     mistakes : list of (int, str, str, float)
-        Number of the image, name of its class, name of the predicted class, and its probability; the first `MOST` are drawn.
+        Number of the image, name of its class, name of the predicted class, and its probability; the first `MAX_IMAGES` are drawn.
     title : str
 
     Returns
     -------
     matplotlib.figure.Figure
     """
-    shown = mistakes[:MOST]
+    shown = mistakes[:MAX_IMAGES]
     columns = min(_COLUMNS, max(4, len(shown)))
     rows = max(1, math.ceil(len(shown) / columns))
     figure = Figure(figsize=(1.6 * columns, 1.95 * rows + 0.5), dpi=110, layout='constrained')

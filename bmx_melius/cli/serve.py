@@ -4,7 +4,7 @@ import argparse
 
 from ..arguments import positive_int
 from ..deployment.runtime.engine import check_threads
-from ..serving.limits import MOST_MEGAPIXELS
+from ..serving.limits import MAX_MEGAPIXELS
 
 _EXAMPLES = """\
 examples:
@@ -86,7 +86,7 @@ def add_parser(commands):
         type=_megapixels,
         default=50.0,
         metavar='M',
-        help=f'size of an uploaded image, in 10^6 pixels, at most {MOST_MEGAPIXELS} (default: %(default)g)',
+        help=f'size of an uploaded image, in 10^6 pixels, at most {MAX_MEGAPIXELS} (default: %(default)g)',
     )
     limits.add_argument(
         '--read-seconds',
@@ -158,7 +158,7 @@ def _positive(text):
 
 
 def _megapixels(text):
-    return _number(text, least=1e-3, most=MOST_MEGAPIXELS)
+    return _number(text, least=1e-3, most=MAX_MEGAPIXELS)
 
 
 def _number(text, least, most=1e6):

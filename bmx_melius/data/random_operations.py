@@ -8,7 +8,7 @@ import PIL.Image
 import PIL.ImageEnhance
 import PIL.ImageOps
 
-MOST_MAGNITUDE = 30
+MAX_MAGNITUDE = 30
 ERASED_AREA, ERASED_ASPECT = (0.02, 0.4), (0.3, 1 / 0.3)  # Zhong et al. 2017, section 4.1: sl, sh; r1, r2
 _ATTEMPTS = 100  # rectangles drawn until one fits into the image, as in the authors' code
 
@@ -87,7 +87,7 @@ def randaugment(image: np.ndarray, number: int, magnitude: int, random: np.rando
     number : int
         Number of operations, N in the paper.
     magnitude : int
-        Common strength, 0 to `MOST_MAGNITUDE`, M in the paper (whose own scale is another one in each of its experiments).
+        Common strength, 0 to `MAX_MAGNITUDE`, M in the paper (whose own scale is another one in each of its experiments).
     random : numpy.random.Generator
 
     Returns
@@ -97,7 +97,7 @@ def randaugment(image: np.ndarray, number: int, magnitude: int, random: np.rando
     changed = PIL.Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
     for name in random.choice(list(OPERATIONS), number):
         operation = OPERATIONS[name]
-        strength = operation.most * magnitude / MOST_MAGNITUDE
+        strength = operation.most * magnitude / MAX_MAGNITUDE
         if operation.has_sign and random.random() < 0.5:
             strength = -strength
         changed = operation.apply(changed, strength)

@@ -17,7 +17,7 @@ from ..errors import UserError
 MAGIC = 0xCED7230A
 LENGTH_BITS = 29  # lower bits of the second word of a frame; the upper 3 bits are set if the record is split into parts
 FRAME = 8  # bytes before each part of a record: magic number and length
-MOST_CLASSES = 1 << 20  # labels are smaller: a network has memory for each class
+MAX_CLASSES = 1 << 20  # labels are smaller: a network has memory for each class
 LABEL_HEADER = 24  # bytes of mx.recordio.IRHeader: flag, label, id, id2
 _WHOLE, _FIRST_OF_SEVERAL, _LAST = 0, 1, 3  # upper bits of a frame
 

@@ -12,7 +12,7 @@ from ..files.io import read_text
 from ..reporting import progress_bar
 from .encoded_images import START, TAIL, EncodedImages, looks_complete, name_some
 from .mxnet_decoder import decodes_alike
-from .record_format import FRAME, LABEL_HEADER, LENGTH_BITS, MAGIC, MOST_CLASSES, end_of_record, read_index, read_record, without_labels
+from .record_format import FRAME, LABEL_HEADER, LENGTH_BITS, MAGIC, MAX_CLASSES, end_of_record, read_index, read_record, without_labels
 
 CLASSES_FILE = 'classes.txt'  # beside record files: the class names, one per line, in the order of the labels
 HEAD = FRAME + LABEL_HEADER + START
@@ -91,8 +91,8 @@ class RecordFile(EncodedImages):
             in_one_part[number] = end_of_record(content, offsets[number]) == ends[number]
         self._refuse(chunk, ~in_one_part, 'its parts are incomplete or damaged')
         self._refuse(chunk, flag != 0, 'it has several labels (im2rec --pack-label), but must have one')
-        wrong = ~((labels >= 0) & (labels < MOST_CLASSES)) | (labels != np.floor(labels))
-        self._refuse(chunk, wrong, f'its label is not a class number, 0 to {MOST_CLASSES - 1}')
+        wrong = ~((labels >= 0) & (labels < MAX_CLASSES)) | (labels != np.floor(labels))
+        self._refuse(chunk, wrong, f'its label is not a class number, 0 to {MAX_CLASSES - 1}')
         self.labels[chunk] = labels.astype(np.int64)
         tails = view[np.maximum(ends[:, None] - np.arange(TAIL, 0, -1), 0)]
         begins = offsets + FRAME + LABEL_HEADER

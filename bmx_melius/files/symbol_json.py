@@ -17,7 +17,7 @@ VARIABLE = 'null'  # the operator of variables
 # while it runs; exported networks do not have them.
 _WITH_ADDRESSES = re.compile(r'_backward_.*|_Native|_NDArray|_CustomFunction|_CachedOp.*')
 MAX_BYTES = 1 << 26  # of a JSON text; exported networks have less than 1 % of it. Parsing takes some 20 times as much memory
-_MOST_OUTPUTS = 1 << 12  # per node; more than any node has. MXNet does not check output numbers
+_MAX_OUTPUTS = 1 << 12  # per node; more than any node has. MXNet does not check output numbers
 
 
 class SymbolJson:
@@ -200,7 +200,7 @@ def _entry(entries, source):
 def _is_entry(entry, count):
     index, slot = entry[:2]
     return (
-        type(index) is int and type(slot) is int and 0 <= index < count and 0 <= slot < _MOST_OUTPUTS
+        type(index) is int and type(slot) is int and 0 <= index < count and 0 <= slot < _MAX_OUTPUTS
     )  # `type`, because True is an instance of int
 
 

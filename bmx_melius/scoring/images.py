@@ -14,7 +14,7 @@ from ..files.io import read_bytes
 from ..vision.pixels import SUFFIXES
 
 RECORD, TAR = '.rec', '.tar'
-_MOST_BYTES = 1 << 31  # of an image file: more than that of the largest image that is decoded, without compression
+_MAX_BYTES = 1 << 31  # of an image file: more than that of the largest image that is decoded, without compression
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +43,8 @@ class EncodedImage:
 
     def read(self) -> bytes:
         """Return the content of the image file. Raises `UserError`, among them `FileError`, if it is too large or cannot be read."""
-        if self.size > _MOST_BYTES and not self.in_record:  # would exhaust the memory, which ends the job
-            raise UserError(f'{self.name} has {self.size:,} bytes, more than an image can have ({_MOST_BYTES:,})')
+        if self.size > _MAX_BYTES and not self.in_record:  # would exhaust the memory, which ends the job
+            raise UserError(f'{self.name} has {self.size:,} bytes, more than an image can have ({_MAX_BYTES:,})')
         if self.offset is None:
             with contextlib.suppress(OSError):  # which reading it reports
                 _require_file(self.file)

@@ -24,7 +24,7 @@ from .metrics import CONTENT_TYPE, ServiceMetrics
 from .page import CONTENT_SECURITY_POLICY, PAGE
 from .readers import Readers
 
-_DEFAULT_TOP, _MOST_TOP = 5, 1000
+_DEFAULT_TOP, _MAX_TOP = 5, 1000
 _CLIENT_CLOSED_REQUEST = 499  # only in metrics: nobody receives it
 _MODEL = 'bmx_melius.model'  # in the scope of a request: the name of its network
 _HELD = 'bmx_melius.held'  # in the scope of a request: what is released after its answer has been sent
@@ -240,8 +240,8 @@ def _parse_top(text):
     """Return the number of classes that a client asks for."""
     if text is None:
         return _DEFAULT_TOP
-    if not (text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= _MOST_TOP):
-        raise Refusal(400, f'top must be a whole number from 1 to {_MOST_TOP}, not {text[:20]!r}')
+    if not (text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= _MAX_TOP):
+        raise Refusal(400, f'top must be a whole number from 1 to {_MAX_TOP}, not {text[:20]!r}')
     return int(text)
 
 

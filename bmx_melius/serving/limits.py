@@ -7,7 +7,7 @@ _SLOW, _BUSY, _STOPPING = 408, 429, 503
 _RETRY = {'Retry-After': '1'}  # seconds
 _CLOSE = {'Connection': 'close'}
 _HEADERS = {_SLOW: _CLOSE, _BUSY: _RETRY, _STOPPING: {**_RETRY, **_CLOSE}}
-MOST_MEGAPIXELS = 89  # of `Limits.pixels`: from there on Pillow warns of every image
+MAX_MEGAPIXELS = 89  # of `Limits.pixels`: from there on Pillow warns of every image
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Limits:
     upload_bytes : int
         Size of the body of a request.
     pixels : int
-        Height times width of an uploaded image, at most `MOST_MEGAPIXELS` millions.
+        Height times width of an uploaded image, at most `MAX_MEGAPIXELS` millions.
     read_seconds : float
         Time in which the headers of a request must arrive, then its body; and in which an answer must be received.
     decode_seconds : float

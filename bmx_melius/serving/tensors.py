@@ -18,8 +18,8 @@ from .limits import Refusal
 EXTENSIONS = ('binary_tensor_data',)
 LENGTH_HEADER = 'Inference-Header-Content-Length'
 DATATYPE = 'FP32'
-_MOST_AXES = 8
-_MOST_CHARACTERS = 500  # of a message
+_MAX_AXES = 8
+_MAX_CHARACTERS = 500  # of a message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _array(entry, binary, position):
     name, shape = entry['name'], entry.get('shape')
     _require(entry.get('datatype') == DATATYPE, f'the datatype of input {name} must be {DATATYPE}, not {entry.get("datatype")!r}')
     _require(
-        isinstance(shape, list) and 1 <= len(shape) <= _MOST_AXES and all(type(size) is int and size > 0 for size in shape),
+        isinstance(shape, list) and 1 <= len(shape) <= _MAX_AXES and all(type(size) is int and size > 0 for size in shape),
         f'the shape of input {name} must be a list of positive whole numbers, not {shape!r}',
     )
     size = _parameters(entry).get('binary_data_size')
@@ -233,4 +233,4 @@ def _require(condition, message):
 
 
 def _invalid(message):
-    return Refusal(400, message if len(message) <= _MOST_CHARACTERS else f'{message[:_MOST_CHARACTERS]}...')  # it may quote the request
+    return Refusal(400, message if len(message) <= _MAX_CHARACTERS else f'{message[:_MAX_CHARACTERS]}...')  # it may quote the request

@@ -17,7 +17,7 @@ from ..vision.image_headers import webp_size
 from ..vision.pixels import FORMAT_NAMES, format_of
 from .limits import Refusal
 
-_MOST_FIELDS = 8
+_MAX_FIELDS = 8
 
 
 def file_of_form(body, kind):
@@ -38,7 +38,7 @@ def file_of_form(body, kind):
     try:
         parser = create_form_parser(
             {'Content-Type': kind.encode('latin-1')},
-            _appending(fields, _MOST_FIELDS),
+            _appending(fields, _MAX_FIELDS),
             _appending(files, 1),
             config={'MAX_MEMORY_FILE_SIZE': len(body) + 1, 'MAX_BODY_SIZE': float('inf')},  # otherwise it writes to the disk
         )
@@ -56,7 +56,7 @@ def _appending(found, most):
 
     def append(part):
         if len(found) == most:
-            raise Refusal(400, f'the form has too many parts: send one image and at most {_MOST_FIELDS} fields')
+            raise Refusal(400, f'the form has too many parts: send one image and at most {_MAX_FIELDS} fields')
         found.append(part)
 
     return append

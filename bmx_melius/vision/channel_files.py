@@ -29,7 +29,7 @@ _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_LENGTHS, _SAMPLE_FORMAT = 322, 3
 _COMPRESSIONS = (1, 5, 8, 32946, 32773)  # none, LZW, deflate by its two numbers, PackBits
 _SEPARATE, _DIFFERENCES = 2, 2  # values of _PLANES and _PREDICTOR
 _ENTRY = 12  # bytes of an entry of a directory
-_MOST_PARTS = 1 << 22  # strips or tiles
+_MAX_PARTS = 1 << 22  # strips or tiles
 
 
 def npy_shape(content: bytes) -> Tuple[int, int, int]:
@@ -120,7 +120,7 @@ def tiff_pixels(content: bytes, most: int) -> Tuple[np.ndarray, int]:
     block = _one(fields, _TILE_HEIGHT if tiled else _ROWS, height), _one(fields, _TILE_WIDTH, width) if tiled else width
     planes = channels if _one(fields, _PLANES, 1) == _SEPARATE else 1
     number = math.ceil(height / max(1, block[0])) * math.ceil(width / max(1, block[1]))
-    if min(block) == 0 or not len(offsets) == len(lengths) == planes * number <= _MOST_PARTS:
+    if min(block) == 0 or not len(offsets) == len(lengths) == planes * number <= _MAX_PARTS:
         raise ValueError(_DAMAGED)
     if tiled and math.prod(block) * channels > most:
         raise ValueError(_DAMAGED)

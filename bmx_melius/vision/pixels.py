@@ -63,7 +63,7 @@ MAX_PIXELS = 1 << 27  # of an image, checked before its pixels are decoded: a fi
 _PIXELS_AT_ONCE = 1 << 18  # converted with integers of 32 and 64 bits: of a whole image they would take gigabytes
 _FRACTION_BITS = 11  # of OpenCV's weights, INTER_RESIZE_COEF_BITS
 _GRAY, _RGB = 1, 3
-_MOST_OF_PILLOW = 4  # channels of a TIFF file: colours and transparency, or CMYK
+_MAX_PILLOW_CHANNELS = 4  # channels of a TIFF file: colours and transparency, or CMYK
 _LUMA = (4899, 9617, 1868)  # weights of red, green and blue: 0.299, 0.587 and 0.114 in 14 bits, as in OpenCV
 _LIBPNG_LUMA = (9797, 19234, 3737)  # in 15 bits, as libpng computes them for OpenCV
 _PNG_END = b'IEND\xaeB`\x82'
@@ -141,7 +141,7 @@ def _with_all_channels(content, form, channels):
     """Return the pixels of a file whose channels are not read by Pillow, None for other files. Raises `ValueError`."""
     if form.name == 'NPY':
         stored = npy_pixels(content, MAX_PIXELS)
-    elif form.name == 'TIFF' and (channels not in (_GRAY, _RGB) or tiff_shape(content)[2] > _MOST_OF_PILLOW):
+    elif form.name == 'TIFF' and (channels not in (_GRAY, _RGB) or tiff_shape(content)[2] > _MAX_PILLOW_CHANNELS):
         stored = _turned(*tiff_pixels(content, MAX_PIXELS))
     elif channels not in (_GRAY, _RGB):
         raise ValueError(f'it has no {channels} channels, which only TIFF and NPY files can have')

@@ -55,7 +55,7 @@ def test_the_picture_of_mistakes_has_each_image_with_both_names_and_is_cut_at_it
     mistakes = [(number, 'a' * 40, f'b{number}', 0.5) for number in range(79, 1, -1)]
     figure = mistakes_plot.draw(lambda number: images[number], mistakes, 'title')
     drawn = [axes for axes in figure.axes if axes.images]
-    assert len(drawn) == mistakes_plot.MOST and drawn[0].get_title().endswith('…\n→ b79 50%') and len(drawn[0].get_title()) < 40
+    assert len(drawn) == mistakes_plot.MAX_IMAGES and drawn[0].get_title().endswith('…\n→ b79 50%') and len(drawn[0].get_title()) < 40
     expected = images[78] / np.iinfo(dtype).max
     np.testing.assert_allclose(drawn[1].images[0].get_array(), expected if channels == 3 else expected.mean(axis=2), atol=1e-5)
     assert not [axes for axes in mistakes_plot.draw(None, [], 'none').axes if axes.images]

@@ -1,7 +1,7 @@
 """Mutations of inputs that keep checksums, lengths and syntax intact, so that fuzzers reach what lies behind the first check.
 
-A mutator is a function (content, random, mutate_bytes) -> content. `mutate_bytes` is the mutation of bytes by the fuzzer, which knows what
-has been compared with the input, or `change_bytes`.
+A mutator is a function (content, random, mutate_bytes) -> content. `mutate_bytes` is the mutation of bytes by the fuzzer, which records
+what has been compared with the input, or `change_bytes`.
 """
 
 import json

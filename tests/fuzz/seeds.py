@@ -24,7 +24,7 @@ from bmx_melius.files.parameters import write_parameters
 from bmx_melius.vision.preprocessing import InputSpec
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / 'data'
-MOST_BYTES = 1 << 14  # of a program; small inputs are fuzzed at a higher rate
+MAX_BYTES = 1 << 14  # of a program; small inputs are fuzzed at a higher rate
 IMAGE_SHAPE = (1, 3, 16, 16)
 CONVERTED_SHAPE = (2, 32, 6, 6)
 CHANNELS = 5  # of some images
@@ -47,7 +47,7 @@ def small_programs():
     while len(found) < 40 + len(OPERATIONS):
         number += 1
         program = Maker(random.Random(number), exact=number % 2 == 0).program(1 + number % 6)
-        if program.operations and program.to_words().nbytes <= MOST_BYTES:
+        if program.operations and program.to_words().nbytes <= MAX_BYTES:
             found.append(program)
     return found
 

@@ -41,7 +41,7 @@ from .mutators import (
     split,
 )
 
-_MOST_ELEMENTS = 1 << 16  # of a map of a program that is run
+_MAX_ELEMENTS = 1 << 16  # of a map of a program that is run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _read_program(folder):
         raise ProgramError(messages[0])
     program = Program.from_words(words)
     Program.from_structure(program.to_structure())
-    if sum(value.channels * value.height * value.width for value in program.values()) < _MOST_ELEMENTS:
+    if sum(value.channels * value.height * value.width for value in program.values()) < _MAX_ELEMENTS:
         engine.Runner(program, words).working_memory([np.zeros((2, *value.shape), np.float32) for value in program.inputs], 2)
 
 
@@ -135,7 +135,7 @@ def _read_packed(folder):
     prefix = os.path.join(folder, 'net')
     runs_without_mxnet(prefix)
     session = Session(prefix, threads=1)
-    if max(sum(map(np.prod, [value.shape for value in session._runner.program.values()])), 1) < _MOST_ELEMENTS:
+    if max(sum(map(np.prod, [value.shape for value in session._runner.program.values()])), 1) < _MAX_ELEMENTS:
         session.output_shapes(*[tuple(size or 1 for size in shape) for shape in session.input_shapes])
     repr(session)
 

@@ -11,7 +11,7 @@ import model_zoo
 from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.image_source import ImageSource, TrainingImages
 from bmx_melius.data.opening import open_source
-from bmx_melius.data.random_operations import ERASED_AREA, ERASED_ASPECT, MOST_MAGNITUDE, OPERATIONS, erase, randaugment
+from bmx_melius.data.random_operations import ERASED_AREA, ERASED_ASPECT, MAX_MAGNITUDE, OPERATIONS, erase, randaugment
 from bmx_melius.data.record_source import RecordImageSource
 from bmx_melius.data.source import Batching
 from bmx_melius.errors import UserError
@@ -86,7 +86,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize('magnitude', [0, 7, MOST_MAGNITUDE])
+@pytest.mark.parametrize('magnitude', [0, 7, MAX_MAGNITUDE])
 @pytest.mark.parametrize('name', OPERATIONS)
 def test_each_operation_equals_numpy(monkeypatch, name, magnitude):
     operation = OPERATIONS[name]
@@ -96,7 +96,7 @@ def test_each_operation_equals_numpy(monkeypatch, name, magnitude):
     assert len(found) == len(signs)
     results = [np.frombuffer(octets, np.uint8).reshape(IMAGE.shape).astype(float) for octets in found]
     for sign in signs:
-        expected = EXPECTED[name](IMAGE, sign * operation.most * magnitude / MOST_MAGNITUDE)
+        expected = EXPECTED[name](IMAGE, sign * operation.most * magnitude / MAX_MAGNITUDE)
         nearest = min(results, key=lambda result: np.abs(result - expected).mean())
         assert (np.abs(nearest - expected) <= 1.01).mean() > (0.98 if name in ('rotate', 'shear-x', 'shear-y') else 0.9999)
 

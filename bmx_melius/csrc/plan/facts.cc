@@ -57,7 +57,9 @@ std::vector<bool> find_only_packed(const Program& program) {
 
 }  // namespace
 
-DataType Range::type() const { return integers && low >= -kMaxInt16 && high <= kMaxInt16 ? DataType::i16 : DataType::f32; }
+DataType Range::type() const {
+    return integers && low >= -kMaxInt16 && high <= kMaxInt16 ? DataType::i16 : DataType::f32;
+}
 
 int Facts::only_consumer(int value) const {
     return consumers[value].size() == 1 && !outputs[value] ? consumers[value][0] : -1;

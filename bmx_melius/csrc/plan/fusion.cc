@@ -68,7 +68,8 @@ class Fuser {
             int& packer = fusion_.packer[part.value];
             if (packer < 0) {
                 const int producer = fusion_.producer[part.value];
-                packer = packs(fusion_.groups[producer].kind) ? producer : add({StepKind::pack, {}, {read(part.value)}});
+                packer =
+                    packs(fusion_.groups[producer].kind) ? producer : add({StepKind::pack, {}, {read(part.value)}});
             }
         }
         return operand;

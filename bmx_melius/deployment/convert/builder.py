@@ -249,9 +249,9 @@ class Builder:
 
     def add(self, name, inputs, arrays=None, **attributes):
         """Add an operation and return the number of its result."""
-        for attribute, (least, most) in OPERATIONS[name].attributes.items():
-            if not least <= attributes[attribute] <= most:
-                raise UnsupportedError(f'{attribute} is {attributes[attribute]}; {least} to {most} can be packed')
+        for attribute, (lower, upper) in OPERATIONS[name].attributes.items():
+            if not lower <= attributes[attribute] <= upper:
+                raise UnsupportedError(f'{attribute} is {attributes[attribute]}; {lower} to {upper} can be packed')
         operation = Operation(name, tuple(inputs), attributes, arrays or {})
         number = self._new(result_of(operation, [self._values[source] for source in inputs]))
         self._operations.append((number, operation))
@@ -312,7 +312,7 @@ class Builder:
             return None
         return self.add(operation.name, inputs, operation.arrays, **attributes)
 
-    def _drop_unread(self, outputs):
+    def _eliminate_dead_operations(self, outputs):
         """Drop the operations on which none of the given values depends."""
         read, kept = set(outputs), []
         for number, operation in reversed(self._operations):
@@ -323,7 +323,7 @@ class Builder:
 
     def finish(self, outputs, output_entries):
         """Return the `Lowered` program whose outputs are the values with the given numbers."""
-        self._drop_unread(outputs)
+        self._eliminate_dead_operations(outputs)
         inputs = sorted(zip(self.inputs, self._input_numbers), key=lambda pair: (pair[0].node.index, pair[0].slot))
         order = [*(number for _, number in inputs), *(number for number, _ in self._operations)]
         final = {number: position for position, number in enumerate(order)}

@@ -6,7 +6,7 @@ from ...analysis.counting import marked_bits
 from ...nn import marks
 from .builder import UnsupportedError
 from .lowering import requirements
-from .traced_network import MOST_BITS, Entry
+from .traced_network import MAX_BITS, Entry
 
 NOT_CONNECTED = 'no binary layer is connected to it'  # reason for leaving a convertible node to MXNet
 _BINARY_LAYERS = (marks.CONVOLUTION, marks.DENSE)
@@ -76,7 +76,7 @@ def divide(network, thresholds):
 
 def _is_low_bit_layer(node):
     """Return whether a node is marked as a layer with weights of few bits."""
-    return node.marks.get(marks.ROLE) in _BINARY_LAYERS and marked_bits(node) <= MOST_BITS
+    return node.marks.get(marks.ROLE) in _BINARY_LAYERS and marked_bits(node) <= MAX_BITS
 
 
 def _needs(network, thresholds):

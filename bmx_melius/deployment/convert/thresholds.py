@@ -189,14 +189,14 @@ def switching_points(is_set, channels):
     return threshold[:, 0], flip[:, 0]
 
 
-def rising_levels(function, most):
+def rising_levels(function, max_levels):
     """Find the levels of a step function of float32 numbers that is 0 for the lowest ones and rises.
 
     Parameters
     ----------
     function : callable
         Maps MXNet arrays (1, 1, n, 1) element by element.
-    most : int
+    max_levels : int
         Largest number of levels.
 
     Returns
@@ -214,7 +214,7 @@ def rising_levels(function, most):
     start, levels = np.full((1, 1), -_FINITE.max), [0.0]
     if values(start) != 0:
         return None
-    while len(levels) <= most:
+    while len(levels) <= max_levels:
         try:
             start = end_of(levels[-1], start)
         except NotMonotoneError:

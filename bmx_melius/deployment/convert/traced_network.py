@@ -19,9 +19,9 @@ DIFFERENCES = ('elemwise_sub', '_minus', '_Minus', 'broadcast_sub', 'broadcast_m
 PRODUCTS = ('elemwise_mul', '_mul', '_Mul', 'broadcast_mul')
 QUOTIENTS = ('elemwise_div', '_div', '_Div', 'broadcast_div')
 
-MOST_BITS = 2  # of activations and weights of layers that are packed as bit planes
+MAX_BITS = 2  # of activations and weights of layers that are packed as bit planes
 _STEP_FUNCTIONS = ('round', 'hwgq', 'lq_net')  # quantizers of activations that map each element to a level, whatever the others are
-_MOST_COMPARED = 1e15  # magnitude to which arguments of step functions are limited: lq_net is NaN where the sum of squares overflows
+_MAX_COMPARED = 1e15  # magnitude to which arguments of step functions are limited: lq_net is NaN where the sum of squares overflows
 
 _IDENTITIES = ('_copy', 'identity', 'BlockGrad', 'stop_gradient')
 _MOVES = (
@@ -207,17 +207,17 @@ class Network:
         function = mx.nd.CachedOp(mx.sym.load_json(cut.text()))
         names = [variable['name'] for variable in cut.nodes if variable['op'] == VARIABLE]
         constants = {name: mx.nd.array(self.arrays[name], dtype=self.arrays[name].dtype) for name in names if name != 'x'}
-        return lambda x: function(*(constants.get(name, mx.nd.clip(x, -_MOST_COMPARED, _MOST_COMPARED)) for name in names))
+        return lambda x: function(*(constants.get(name, mx.nd.clip(x, -_MAX_COMPARED, _MAX_COMPARED)) for name in names))
 
     def levels(self, entry):
-        """Return the levels to which a marked activation of up to `MOST_BITS` bits rounds a value: 0 and positive numbers, ascending.
+        """Return the levels to which a marked activation of up to `MAX_BITS` bits rounds a value: 0 and positive numbers, ascending.
 
         None for other values, and for activations whose levels do not rise with the input or depend on other elements.
         """
         node = self.before_identities(entry).node
         if node not in self._levels:
             is_step_function = node.marks.get(marks.ROLE) == marks.ACTIVATION and node.marks.get('method') in _STEP_FUNCTIONS
-            has_planes = is_step_function and self.activation_input(node) and marked_bits(node) <= MOST_BITS
+            has_planes = is_step_function and self.activation_input(node) and marked_bits(node) <= MAX_BITS
             self._levels[node] = rising_levels(self.activation_function(node), 2 ** marked_bits(node)) if has_planes else None
         return self._levels[node]
 

@@ -6,7 +6,7 @@ import mxnet as mx
 
 from ...arguments import flag_of, require, require_not_negative
 from ...data.datasets import DATASETS
-from ...data.random_operations import MOST_MAGNITUDE
+from ...data.random_operations import MAX_MAGNITUDE
 from ..optimizer_names import check_optimizer_params
 from ..recording.scalars import check_installed
 
@@ -66,8 +66,8 @@ def _check_data(options):
     if options.randaugment:
         number, magnitude = options.randaugment
         require(
-            number >= 1 and 0 <= magnitude <= MOST_MAGNITUDE,
-            f'--randaugment {number},{magnitude}: give at least 1 operation, and a magnitude of 0 to {MOST_MAGNITUDE}',
+            number >= 1 and 0 <= magnitude <= MAX_MAGNITUDE,
+            f'--randaugment {number},{magnitude}: give at least 1 operation, and a magnitude of 0 to {MAX_MAGNITUDE}',
         )
     single = '--randaugment' if options.randaugment else '--random-erasing' if options.random_erasing else ''
     require(not single or dataset != 'dummy', f'{single}: dummy has no images; leave the flag out')

@@ -4,7 +4,7 @@ import argparse
 
 from ...arguments import Parser, add_val_fraction, epochs, json_object, numbers, positive_int, switch
 from ...data.datasets import DATASETS, LEVELS
-from ...data.random_operations import MOST_MAGNITUDE
+from ...data.random_operations import MAX_MAGNITUDE
 from ...errors import UserError
 from ..network import INITIALIZERS
 from ..optimization import MODES, SCALINGS
@@ -304,7 +304,7 @@ def _add_data_flags(group):
         '--randaugment',
         type=_two_numbers,
         metavar='N,M',
-        help=f'after that, apply N operations of RandAugment with the magnitude M, 0 to {MOST_MAGNITUDE}, such as 2,9',
+        help=f'after that, apply N operations of RandAugment with the magnitude M, 0 to {MAX_MAGNITUDE}, such as 2,9',
     )
     group.add_argument(
         '--random-erasing',

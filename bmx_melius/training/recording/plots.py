@@ -12,7 +12,7 @@ import numpy as np
 
 from .flips import ALL, STATISTICS
 
-VALIDATION, TRAINING, DONE, PLANNED, MOST = 'tab:blue', 'tab:orange', 'tab:blue', '0.75', '0.6'
+VALIDATION, TRAINING, DONE, PLANNED, MAXIMUM = 'tab:blue', 'tab:orange', 'tab:blue', '0.75', '0.6'
 BANDS = (('p5', 'p95', 0.2), ('p25', 'p75', 0.4))
 POINTS = 1000  # maximum number of points of the learning-rate curve
 
@@ -135,7 +135,7 @@ def flips(rows, title):
             linewidth=0,
             label=f'{low[1:]} to {high[1:]} % of the weights',
         )
-    axes['all'].plot(epochs, values['p100'], color=MOST, label='maximum')
+    axes['all'].plot(epochs, values['p100'], color=MAXIMUM, label='maximum')
     axes['all'].plot(epochs, values['p99'], ':', color=VALIDATION, label='99 %')
     axes['all'].plot(epochs, values['p50'], color=VALIDATION, **style, label='median')
     axes['all'].plot(epochs, values['mean'], color=TRAINING, **style, label='mean')

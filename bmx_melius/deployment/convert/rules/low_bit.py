@@ -26,7 +26,7 @@ from ....analysis.counting import marked_bits
 from ....nn import marks
 from ...program.operations import PADDING, SIDES
 from ..builder import UnsupportedError, is_volume
-from ..traced_network import MOST_BITS, is_sign
+from ..traced_network import MAX_BITS, is_sign
 from .attributes import of_maps
 from .binary import flat_if_dense, pad_value_of, value_read_by
 
@@ -81,13 +81,13 @@ def low_bit_layer(builder, node, role, **attributes):
 def _require_planes(network, node, x, levels, attributes):
     """Raise `UnsupportedError` unless input and weights of a layer can be represented by bit planes."""
     bits, method, pad_value = marked_bits(node), node.marks.get('method'), pad_value_of(node)
-    if bits > 1 and (bits > MOST_BITS or method != 'dorefa'):
-        raise UnsupportedError(f'its weights have {bits} bits by {method}; one bit, and up to {MOST_BITS} bits by dorefa, can be packed')
+    if bits > 1 and (bits > MAX_BITS or method != 'dorefa'):
+        raise UnsupportedError(f'its weights have {bits} bits by {method}; one bit, and up to {MAX_BITS} bits by dorefa, can be packed')
     if network.sources(node)[1].node.depends_on_data:
         raise UnsupportedError('its weight is computed from data')
     if not levels and (x is None or network.encoding(x) != node.marks.get('encoding', 'sign')):
         raise UnsupportedError(
-            f'its weights have {bits} bits, and its input is neither signs nor rounded to at most {MOST_BITS} bits by round, hwgq or lq_net'
+            f'its weights have {bits} bits, and its input is neither signs nor rounded to at most {MAX_BITS} bits by round, hwgq or lq_net'
         )
     if not levels and any(attributes[side] for side in PADDING) and pad_value not in (-1, 0, 1):
         raise UnsupportedError(f'it pads with {pad_value:g}; -1, 0 and 1 can be packed')

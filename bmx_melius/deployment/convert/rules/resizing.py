@@ -100,5 +100,5 @@ def _max(builder, node):
     axes = {axis % rank for axis in integers(node.attributes.get('axis', 'None')) if axis is not None}
     if rank < 3 or axes != set(range(2, rank)) or truth(node.attributes.get('exclude', 'False')):
         raise UnsupportedError(f'it is the maximum over the axes {sorted(axes)}; that over the map can be packed')
-    most = builder.add('global_max_pool', [builder.real(source)])
-    builder.set(node, most if truth(node.attributes.get('keepdims', 'False')) else builder.add('flatten', [most]))
+    maximum = builder.add('global_max_pool', [builder.real(source)])
+    builder.set(node, maximum if truth(node.attributes.get('keepdims', 'False')) else builder.add('flatten', [maximum]))

@@ -18,7 +18,7 @@ REASONS = {  # common operators without a rule -> the reason
     'log': 'there is no operation for logarithms',
     'sqrt': 'there is no operation for roots',
     'sign': 'it is 0 at 0, where the sign of binary layers is +1; use QActivation',
-    'sum': 'its result depends on the size of the map, which a program does not know; use mean',
+    'sum': 'its result depends on the size of the map, which is unknown at conversion; use mean',
     'dot': 'a program multiplies with constant matrices only',
     'batch_dot': 'a program multiplies with constant matrices only',
     'transpose': 'only the exchange of axes in a channel shuffle is an operation',
