@@ -30,6 +30,7 @@ from .saving.stored_checkpoints import refuse_run, verify_file
 
 INTERRUPTED = 3  # exit status of --interrupt-at, as in BMXNet-v2
 MEASURED = 3  # updates of which `measure` takes the mean
+MEASURED_SECONDS = 20  # after which it begins no other update or prediction
 
 
 class Run:
@@ -80,14 +81,14 @@ class Run:
         if decode:
             training.data.decode_training_images()
         if not options.resume and training.workers.count == 1:
-            update, epoch = measure(training)
+            updates, update, epoch = measure(training)
             epochs = options.num_epochs
             LOG.info(
-                'time       about %s: %d epochs of %s, measured in %d updates of %.3g s',
+                'time       about %s: %d epochs of %s, measured in %s of %.3g s',
                 duration(epochs * epoch),
                 epochs,
                 duration(epoch),
-                MEASURED,
+                '1 update' if updates == 1 else f'{updates} updates',
                 update,
             )
         LOG.info('nothing was trained (--dry-run)')
@@ -279,11 +280,13 @@ def _warn_if_disk_space_is_low(options, net):
 
 
 def measure(training):
-    """Perform a few updates and predictions, which change the weights; return the seconds of an update and of an epoch.
+    """Perform a few updates and predictions, which change the weights; return the updates, their mean seconds, and those of an epoch.
 
-    Reading and augmenting the images is included, the first update, in which MXNet plans its memory, is not.
+    Reading and augmenting the images is included. The first update and prediction, in which MXNet plans its memory, are not, unless the
+    first took longer than `MEASURED_SECONDS`: then the estimate is too high.
     """
-    times, started = [], time.perf_counter()
+    begin = started = time.perf_counter()
+    times = []
     for number, (images, labels) in enumerate(itertools.islice(training.data.train(0), MEASURED + 1)):
         _, _, losses = training.step(images, labels, 0, number)
         for loss in losses:
@@ -291,13 +294,18 @@ def measure(training):
         mx.nd.waitall()
         times.append(time.perf_counter() - started)
         started = time.perf_counter()
-    update_seconds = sum(times[1:]) / len(times[1:]) if times[1:] else times[0]
+        if started - begin > MEASURED_SECONDS:
+            break
+    times = times[1:] or times
     images = next(iter(training.data.validation()))[0].as_in_context(training.devices[0])
-    for _ in range(2):  # the first one includes planning
+    for _ in range(2):
         started = time.perf_counter()
         training.forward(images).wait_to_read()
         seconds = (time.perf_counter() - started) / len(images)
-    return update_seconds, update_seconds * training.data.updates_per_epoch + seconds * len(training.data.validation_share)
+        if time.perf_counter() - begin > MEASURED_SECONDS:
+            break
+    mean = sum(times) / len(times)
+    return len(times), mean, mean * training.data.updates_per_epoch + seconds * len(training.data.validation_share)
 
 
 def _require_classifier(graph, model, classes):

@@ -121,6 +121,19 @@ def test_training_measures_mean_and_std_and_the_network_takes_all_channels(photo
     assert first.shape[1] == CHANNELS
 
 
+def test_a_resumed_run_keeps_mean_and_std_although_its_images_are_different_ones_now(tmp_path):
+    images, folder = tmp_path / 'images', tmp_path / 'run'
+    make_folders(images)
+    flags = [*FLAGS, '--data-dir', images, '--num-epochs', '2', '--save-dir', folder]
+    train(*flags, '--interrupt-at', '1', status=3)
+    before = json.loads((folder / 'checkpoint.json').read_text())['options']
+    for path in images.rglob('*.npy'):
+        np.save(path, 255 - np.load(path) // 2)
+    train('--resume', '--save-dir', folder)
+    after = json.loads((folder / 'meliusnet_flex-summary.json').read_text())['input']
+    assert (after['mean'], after['std']) == (before['mean'], before['std'])
+
+
 def test_every_command_reads_the_same_pixels(photos, network, tmp_path, run):
     status, _, errors = run('convert', network, tmp_path / 'packed')
     assert status == 0, errors

@@ -8,6 +8,8 @@ import yaml
 from support.training_runs import OPTIONS, TINY, error_of, train
 
 import model_zoo
+from bmx_melius.training import run
+from bmx_melius.training.loop import Training
 from bmx_melius.training.options.parsing import parse_options
 
 FLAGS = {
@@ -95,3 +97,12 @@ def test_a_dry_run_estimates_the_time_from_measured_updates(tmp_path, capsys):
     # 16 updates and the validation; the time of an epoch is rounded to seconds
     assert float(epoch) + 0.5 >= 16 * float(update) and int(total) * (3600 if unit == 'h' else 60) >= 0.8 * 400 * float(epoch) - 3600
     assert not (tmp_path / 'run').exists()
+
+
+def test_the_estimate_of_a_slow_network_is_made_from_the_first_update_and_prediction(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, 'MEASURED_SECONDS', 0)
+    performed, step = [], Training.step
+    monkeypatch.setattr(Training, 'step', lambda *arguments: performed.append(1) or step(*arguments))
+    train(*TINY, '--dataset', 'digits', '--dry-run', '--save-dir', tmp_path / 'run')
+    assert re.search(r'^time +about .* epochs of .*, measured in 1 update of [\d.e-]+ s$', capsys.readouterr().out, re.MULTILINE)
+    assert len(performed) == 1
