@@ -1,6 +1,7 @@
 // Definitions of two symbols that headers of newer versions of glibc and libstdc++ use and older versions of these
-// libraries lack. With them the engine runs on systems older than the one that compiled it (docs/releasing.md). They
-// are hidden, so that other libraries do not use them, and weak, because static C libraries define the first one.
+// libraries lack. With them the engine runs on systems older than the one that compiled it
+// (docs/internals/releasing.md). They are hidden, so that other libraries do not use them, and weak, because static C
+// libraries define the first one.
 
 #include <new>
 
