@@ -133,10 +133,13 @@ def classify(url, folder, expected, seconds, timeout):
         name = list(expected)[len(found) % len(expected)]
         begin, status = time.monotonic(), None
         while status != 200:
-            with contextlib.closing(http.client.HTTPConnection(*_address(url), timeout=timeout)) as connection:
-                connection.request('POST', _CLASSIFY, (folder / name).read_bytes())
-                response = connection.getresponse()
-                status, content = response.status, response.read()
+            try:
+                with contextlib.closing(http.client.HTTPConnection(*_address(url), timeout=timeout)) as connection:
+                    connection.request('POST', _CLASSIFY, (folder / name).read_bytes())
+                    response = connection.getresponse()
+                    status, content = response.status, response.read()
+            except TimeoutError as error:
+                raise SystemExit(f'a client beside hostile ones has no answer after {timeout} s') from error
             if status not in (200, 429, 503) or time.monotonic() - begin > timeout:
                 raise SystemExit(f'a client beside hostile ones has waited {time.monotonic() - begin:.1f} s for status {status}: {content}')
         if json.loads(content)['top'] != expected[name]:

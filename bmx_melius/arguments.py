@@ -112,7 +112,7 @@ def require(condition, message):
         raise UserError(message)
 
 
-def require_not_negative(config, *names):
-    """Raise `UserError`, which names the flag, if one of the attributes `names` of a configuration is negative or NaN."""
+def require_not_negative(options, *names):
+    """Raise `UserError`, which names the flag, if one of the attributes `names` of the options is negative or NaN."""
     for name in names:
-        require(getattr(config, name) >= 0, f'{flag_of(name)} must not be negative')
+        require(getattr(options, name) >= 0, f'{flag_of(name)} must not be negative')

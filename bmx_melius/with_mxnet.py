@@ -1,4 +1,4 @@
-"""Public names of the package that need MXNet; ``import bmx_melius`` imports them except in the command line."""
+"""Public names of the package that need MXNet; `bmx_melius` loads them when one is first used."""
 
 from .analysis.checking import check
 from .analysis.summary import summary

@@ -5,6 +5,7 @@ Each batch of `Training.batches`, in each of `Training.epochs`, is passed to `Tr
 
 import contextlib
 import dataclasses
+import inspect
 import itertools
 import time
 
@@ -15,7 +16,7 @@ from ..analysis.evaluation import Accuracy
 from ..arithmetic import seed_for
 from ..distributed.lockstep import Lockstep
 from ..distributed.workers import Workers
-from ..errors import UserError
+from ..errors import UserError, did_you_mean, last_line
 from ..files.folder_lock import locked
 from ..files.io import remove_leftovers
 from ..nn.methods.updates import finish_update
@@ -28,6 +29,9 @@ from .progress import Progress
 from .saving.checkpoints import Checkpoints
 from .saving.stored_checkpoints import read_last, refuse_run
 from .weight_average import WeightAverage
+
+# Arguments of `make_trainer` that `fit` sets, and those that belong to batches of a known size or to runs that are extended.
+_NOT_OF_FIT = ('net', 'updates', 'images_per_update', 'workers', 'parameters', 'lr_scaling', 'resume_epoch')
 
 
 class Stopped(Exception):  # noqa: N818  like StopIteration, it is not always an error
@@ -129,6 +133,11 @@ class Training:
 
         Return lists of logits, targets and losses, with one item per device.
         """
+        if len(images) < len(self.devices):
+            raise UserError(
+                f'a batch of {len(images)} images cannot be divided among {len(self.devices)} devices: let the loader discard it,'
+                " last_batch='discard'"
+            )
         mx.random.seed(seed_for(self._seed, epoch, batch))  # for layers with random numbers, such as dropout
         size = len(images) * self.workers.count
         images, targets = self.objective.prepare(images, labels, epoch, batch)
@@ -223,7 +232,7 @@ class Loaders:
 
 def fit(
     net, train_data, validation_data, num_epochs, *, optimizer='radam', lr=None, trainer=None, loss=None, seed=0, early_stop=0, ema=None,
-    save_dir=None, resume=False, on_batch=None, on_epoch=None, **options,
+    dtype='float32', save_dir=None, resume=False, on_batch=None, on_epoch=None, **options,
 ):  # fmt: skip
     """Train a classification network on batches of the user.
 
@@ -248,6 +257,8 @@ def fit(
         Stop after this many epochs without a better top-1 accuracy on the validation images; 0: never.
     ema : float, optional
         Decay of an exponential moving average of the weights, which is evaluated and saved in place of them, such as 0.999.
+    dtype : str
+        Data type of the network, to which images are converted: 'float32', or 'float16' after ``net.cast('float16')``.
     save_dir : str, optional
         Folder of checkpoints, one after each epoch.
     resume : bool
@@ -256,7 +267,8 @@ def fit(
         Called after each update, and after the checkpoint of each epoch, with the `Training`; its `progress` has the numbers. Training ends
         when `on_epoch` returns True.
     **options
-        Further arguments of `optimization.make_trainer`, such as ``warmup_epochs=5``, ``lr_mode='step'`` and ``wd=1e-4``.
+        Further arguments of the optimizer and of the learning-rate schedule, those of `optimization.make_trainer`, such as
+        ``warmup_epochs=5``, ``lr_mode='step'`` and ``wd=1e-4``.
 
     Returns
     -------
@@ -267,7 +279,8 @@ def fit(
     Raises
     ------
     UserError
-        When training diverged, or when checkpoints cannot be written or do not fit.
+        When training diverged, when the network is not initialized or does not fit the images, when a batch has fewer images than there are
+        devices, or when checkpoints cannot be written or do not fit.
 
     Examples
     --------
@@ -284,19 +297,31 @@ def fit(
     >>> [row['epoch'] for row in history]
     [1, 2]
     """
-    if resume and not (save_dir and read_last(save_dir)):
+    if resume and not save_dir:
+        raise UserError('resume=True needs save_dir, the folder of the run to continue')
+    if resume and not read_last(save_dir):
         raise UserError(f'there is no run to resume in {save_dir}: point save_dir to one')
-    _finish_initialization(net, train_data)
+    _require_known(options)
+    _finish_initialization(net, train_data, dtype)
     data, workers = Loaders(train_data, validation_data), Workers()
     if trainer is None:
         lr = optimizer_defaults(optimizer).lr if lr is None else lr
         # Names have numbers that differ when a network is made again in the same process, and then perhaps another order.
         ordered = list({id(parameter): parameter for parameter in net._collect_params_with_prefix().values()}.values())
         trainer = make_trainer(
-            net, data.updates_per_epoch, BATCH, workers, optimizer=optimizer, lr=lr, num_epochs=num_epochs, parameters=ordered, **options
+            net,
+            data.updates_per_epoch,
+            BATCH,
+            workers,
+            optimizer=optimizer,
+            lr=lr,
+            num_epochs=num_epochs,
+            dtype=dtype,
+            parameters=ordered,
+            **options,
         )
     objective = loss if isinstance(loss, Objective) else Objective(loss=loss)
-    training = Training(net, data, objective, trainer, num_epochs, seed=seed, early_stop=early_stop, ema=ema)
+    training = Training(net, data, objective, trainer, num_epochs, seed=seed, dtype=dtype, early_stop=early_stop, ema=ema)
     with locked(save_dir) if save_dir else contextlib.nullcontext():
         checkpoints = None
         if save_dir:
@@ -326,12 +351,24 @@ def fit(
     return training.progress.history
 
 
-def _finish_initialization(net, batches):
-    """Run a network once if the shapes of its parameters are not known yet. Raises `UserError` if it is not initialized."""
+def _require_known(options):
+    """Raise `UserError` for arguments of `fit` that the trainer does not have, or that depend on what only ``train_imagenet.py`` knows."""
+    known = set(inspect.signature(make_trainer).parameters) - set(_NOT_OF_FIT)
+    for name in options:
+        if name not in known:
+            raise UserError(f'fit has no argument {name}{did_you_mean(name, known)}')
+
+
+def _finish_initialization(net, batches, dtype):
+    """Run a network once if the shapes of its parameters are not known yet. Raises `UserError` if it is not initialized or does not fit."""
+    parameters = net.collect_params().values()
     try:
-        devices = [parameter.list_ctx() for parameter in net.collect_params().values()]
-        if any(0 in (parameter.shape or (0,)) for parameter in net.collect_params().values()):
-            images = next(iter(batches))[0]
-            net(images.as_in_context(devices[0][0]))
+        devices = [parameter.list_ctx() for parameter in parameters]
     except RuntimeError as error:
-        raise UserError(f'the network is not initialized: call net.initialize() before training ({error})') from error
+        raise UserError('the network is not initialized: call net.initialize() before training') from error
+    if any(0 in (parameter.shape or (0,)) for parameter in parameters):
+        images = next(iter(batches))[0]
+        try:
+            net(images.as_in_context(devices[0][0]).astype(dtype, copy=False))
+        except mx.MXNetError as error:
+            raise UserError(f'the network does not run on images of shape {images.shape}: {last_line(error)}') from error

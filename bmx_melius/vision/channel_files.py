@@ -8,6 +8,7 @@ import io
 import math
 import re
 import struct
+import warnings
 from typing import Tuple
 
 import numpy as np
@@ -204,9 +205,11 @@ def _gray(order, shape, block, tiled, bits, compression, parts):
             behind.write(struct.pack(f'{order}{len(numbers)}I', *numbers))
         file.write(struct.pack(f'{order}HHII', tag, 4, len(numbers), value))
     file.write(bytes(4) + behind.getvalue() + b''.join(parts))
-    with PIL.Image.open(file, formats=['TIFF']) as image:
-        image.load()
-        pixels = np.array(image)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', PIL.Image.DecompressionBombWarning)  # the size was checked, and Pillow counts channels as pixels
+        with PIL.Image.open(file, formats=['TIFF']) as image:
+            image.load()
+            pixels = np.array(image)
     if pixels.shape != shape:
         raise ValueError(_DAMAGED)
     return pixels

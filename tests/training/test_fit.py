@@ -1,18 +1,18 @@
 """`fit` on batches of the user: the same weights as a loop written by hand, callbacks, checkpoints and errors; and its guide."""
 
 import re
-from pathlib import Path
 
 import mxnet as mx
 import numpy as np
 import pytest
 from mxnet import autograd, gluon
+from support.paths import ROOT
 
 from bmx_melius.errors import UserError
 from bmx_melius.nn.layers import QDense
 from bmx_melius.training import Mixup, Objective, fit
 
-GUIDE = Path(__file__).parents[2] / 'docs' / 'fit.md'
+GUIDE = ROOT / 'docs' / 'fit.md'
 IMAGES, LABELS = np.random.RandomState(0).randn(22, 6).astype(np.float32), np.arange(22) % 3
 BATCHES = gluon.data.DataLoader(gluon.data.ArrayDataset(IMAGES, LABELS), batch_size=8)  # of 8, 8 and 6 images
 VALIDATION = gluon.data.DataLoader(gluon.data.ArrayDataset(IMAGES[:9], LABELS[:9]), batch_size=4)
@@ -155,6 +155,41 @@ def test_mistakes_are_one_clear_error(tmp_path):
         fit(make_net(), BATCHES, VALIDATION, 1, save_dir=run)
     with pytest.raises(UserError, match='training diverged in update 1 of epoch 1'):
         fit(make_net(), [(mx.nd.array(IMAGES) * np.nan, mx.nd.array(LABELS))], VALIDATION, 1)
+
+
+def initialized(net, **arguments):
+    net.initialize(**arguments)
+    return net
+
+
+def test_images_are_converted_to_the_type_of_the_network_before_shapes_are_known():
+    batches = gluon.data.DataLoader(gluon.data.ArrayDataset(IMAGES.astype(np.float64), LABELS), batch_size=8)
+    (row,) = fit(initialized(gluon.nn.Dense(3)), batches, batches, num_epochs=1)
+    assert np.isfinite(row['loss'])
+
+
+@pytest.mark.parametrize(
+    'net,arguments,words',
+    [
+        (gluon.nn.Dense(3, in_units=5), {}, r'does not run on images of shape \(8, 6\)'),
+        (gluon.nn.Dense(3), {'lr_scaling': 'linear'}, 'no argument lr_scaling'),
+        (gluon.nn.Dense(3), {'warmup_epoch': 1}, 'no argument warmup_epoch; did you mean warmup_epochs'),
+        (gluon.nn.Dense(3), {'resume': True}, 'resume=True needs save_dir'),
+    ],
+)
+def test_what_does_not_fit_is_named_in_one_line(net, arguments, words):
+    sequence = gluon.nn.HybridSequential()
+    sequence.add(net, gluon.nn.Dense(3))  # the last layer learns its shape from the first batch
+    with pytest.raises(UserError, match=words) as raised:
+        fit(initialized(sequence), BATCHES, VALIDATION, num_epochs=1, **arguments)
+    assert '\n' not in str(raised.value)
+
+
+def test_a_batch_with_fewer_images_than_devices_is_refused():
+    batches = gluon.data.DataLoader(gluon.data.ArrayDataset(IMAGES[:9], LABELS[:9]), batch_size=8)
+    net = initialized(gluon.nn.Dense(3, in_units=6), ctx=[mx.cpu(0), mx.cpu(1)])
+    with pytest.raises(UserError, match='a batch of 1 images cannot be divided among 2 devices'):
+        fit(net, batches, batches, num_epochs=1)
 
 
 def test_the_guide_trains_and_deploys_what_it_says(tmp_path, monkeypatch):

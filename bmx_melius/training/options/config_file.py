@@ -47,17 +47,19 @@ def expand_config(arguments, parser):
 
 def _read(path, known):
     """Return the flags in a file, a dict; of the ``config.json`` of a run those of its last session that are `known`."""
+    text = read_text(path)
     try:
         if path.endswith('.json'):
-            content = json.loads(read_text(path))
+            content = json.loads(text)
         else:
             import yaml  # here, because only this needs it
 
-            content = yaml.safe_load(read_text(path))
+            content = yaml.safe_load(text)
     except ImportError as error:
         raise UserError(f'--config: {path} needs the package PyYAML: pip install pyyaml, or write the flags as JSON') from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f'--config: {path} is not a JSON file: {last_line(error)}') from error
+        kind = 'JSON' if path.endswith('.json') else 'YAML'
+        raise UserError(f'--config: {path} is not a {kind} file: {last_line(error)}') from error
     except yaml.YAMLError as error:
         raise UserError(f'--config: {path} is not a YAML file: {" ".join(str(error).split())}') from error
     try:
