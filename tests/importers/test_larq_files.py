@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from support.keras_files import meliusnet22_layers, write_keras
 
-import bmx_melius as bmx
 import model_zoo
 from bmx_melius import UserError
 from bmx_melius.__main__ import main
+from bmx_melius.files.parameters import read_parameters
 from bmx_melius.importers import keras
 from bmx_melius.importers.keras import read_keras_layers
 from model_zoo import larq
@@ -217,7 +217,7 @@ def test_command_prints_one_json_object(meliusnet22_file, tmp_path, capsys):
     description = json.loads((tmp_path / 'net-summary.json').read_text())
     assert found['model'] == description['model'] and found['counts'] == description['counts']
     assert found['written'] == [f'{prefix}-{end}' for end in ('symbol.json', '0000.params', 'summary.json')]
-    assert len(found['matched']) == len(bmx.container.read_parameters(f'{prefix}-0000.params'))
+    assert len(found['matched']) == len(read_parameters(f'{prefix}-0000.params'))
 
 
 def test_command_reports_mistakes_in_one_line(meliusnet22_file, tmp_path, capsys):

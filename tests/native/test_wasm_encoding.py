@@ -57,7 +57,7 @@ def test_a_module_in_final_encoding_does_not_change():
 @pytest.mark.parametrize(
     'content, problem',
     [
-        (b'\x7fELF' + FORMER, 'no WebAssembly module'),
+        (b'\x7fELF' + FORMER, 'not a WebAssembly module'),
         (module(b'\xff'), 'the instruction ff'),
         (module(b'\xfe\x00\x02\x00'), 'the instruction fe0002'),
         (module(b'\xfd\xff\x02'), 'the instruction fdff02'),
