@@ -20,7 +20,9 @@ from ..errors import UserError
 _KEEP_ALIVE_SECONDS = 75
 _REFUSAL_SECONDS = 1  # beyond the time in which a body must arrive, so that the service can say that it has not
 _LAST_BYTES_SECONDS = 1  # to send the last answers
-_BACKLOG = 100  # connections that wait to be accepted, of which all are accepted at the same time
+_BACKLOG = 100  # connections that wait to be accepted
+_ACCEPTED_AT_ONCE = 16  # in one turn of asyncio's event loop
+_BEING_REFUSED = 100  # open ones past the limit: asyncio takes three turns to close what it has accepted, and accepts others in each
 _OTHER_FILES = 100  # of this process, beside connections
 _FULL = b'HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n'
 
@@ -50,14 +52,16 @@ class WebServer(uvicorn.Server):
                 server_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=2 * _LAST_BYTES_SECONDS,  # not reached
-                backlog=_BACKLOG,
+                backlog=_ACCEPTED_AT_ONCE,  # for asyncio it is both: the length of the system's queue, and how many it accepts in a turn
             )
         )
         self._service, self._stop_seconds, self._stopped_at, self._on_start = service, stop_seconds, None, on_start
 
-    async def startup(self, sockets=None):
+    async def startup(self, sockets):
         """Begin to accept connections."""
         await super().startup(sockets)
+        for listener in sockets:
+            listener.listen(_BACKLOG)
         self._on_start()
 
     def handle_exit(self, sig, frame):
@@ -188,13 +192,13 @@ class _Connection(H11Protocol):
 
 def possible_connections(wanted):
     """Return how many connections this process can keep open, at most `wanted`; its limit of open files is raised as far as it may be."""
-    needed = wanted + _BACKLOG + _OTHER_FILES
+    needed = wanted + _BEING_REFUSED + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(1, min(wanted, soft - _BACKLOG - _OTHER_FILES))
+    return max(1, min(wanted, soft - _BEING_REFUSED - _OTHER_FILES))
 
 
 def listen(host, port):

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import numpy as np
@@ -220,6 +221,23 @@ def test_what_is_not_http_is_refused_without_a_line_in_the_log(folder, parts, ca
     assert capsys.readouterr().err == ''
 
 
+def connect_at_once(number, port):
+    connections = [socket.socket() for _ in range(number)]
+    for connection in connections:  # the system accepts some of them only after seconds
+        connection.setblocking(False)
+        connection.connect_ex(('127.0.0.1', port))
+    return connections
+
+
+def connect_repeatedly(number, port):
+    """Open and close connections while the service accepts those of others."""
+    for _ in range(10):
+        connections = connect_at_once(number, port)
+        time.sleep(TIME / 5)
+        for connection in connections:
+            connection.close()
+
+
 def test_connections_past_the_limit_are_refused_and_the_service_goes_on(folder):
     """Also if the process may open few files: their number is the limit then, and the log stays empty."""
     files = 260
@@ -233,10 +251,12 @@ def test_connections_past_the_limit_are_refused_and_the_service_goes_on(folder):
     try:
         process.stdout.readline()
         client = Client(int(process.stdout.readline().rpartition(':')[2].strip('/\n')))
-        connections = [socket.socket() for _ in range(files + 40)]
-        for connection in connections:  # at the same time: the system accepts some of them only after seconds
-            connection.setblocking(False)
-            connection.connect_ex(('127.0.0.1', client.port))
+        floods = [threading.Thread(target=connect_repeatedly, args=(files + 40, client.port)) for _ in range(3)]
+        for flood in floods:
+            flood.start()
+        for flood in floods:
+            flood.join()
+        connections = connect_at_once(files + 40, client.port)
         readable, _, _ = select.select(connections, [], [], 60)
         assert readable[0].recv(1000).startswith(b'HTTP/1.1 503 ')
         for connection in connections:
