@@ -188,7 +188,7 @@ constexpr int kOperationCount = {len(OPERATIONS)};
 constexpr const OperationRow& row_of(Op op) {{ return kOperations[static_cast<size_t>(op) - 1]; }}
 constexpr const char* name_of(Op op) {{ return row_of(op).name; }}
 
-enum class ArrayType {{float32, float16, bits}};
+enum class ArrayType {{float32, float16, int32, int8, bits}};
 
 struct ArrayRow {{
     const char* name;

@@ -8,6 +8,7 @@ from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_K
 from bmx_melius.deployment.program.program import Program
 
 CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
+INTEGER = ('rescale', 'int8_conv', 'integer_mean')  # round their inputs
 EXACT = 2.0**24  # sums of multiples of q below q times this number are exact in float32, in any order
 ROUNDED = 64.0  # magnitudes up to which the rounding errors of a value are far below 1e-5
 
@@ -105,6 +106,12 @@ class Maker:
                 attributes[attribute] = choice([g for g in (1, 1, 2, 3, 4, 8) if value.channels % g == 0])
             elif attribute == 'out_channels':
                 attributes[attribute] = attributes.get('groups', 1) * choice((1, 3, 8, 16, 32, 64))
+            elif attribute == 'shift':
+                attributes[attribute] = choice((least, 20, 24, 31, 38, most))
+            elif attribute == 'result_min':
+                attributes[attribute], attributes['result_max'] = choice(((0, 255), (0, 255), (least, most), (-128, 127), (3, 20)))
+            elif attribute == 'result_max':
+                pass
             elif attribute in ('height', 'width'):
                 attributes[attribute] = choice((1, getattr(value, attribute)))
             elif attribute == 'begin':
@@ -125,12 +132,16 @@ class Maker:
         inputs, units = zip(*(self.bounds[number] for number in operation.inputs))
         unit = min(1, *units)
         rounds = OPERATIONS[name].rounds == 'always'
-        if self.exact and rounds or not self.exact and (name == 'threshold' or (rounds or name == 'clip') and inputs[0] > ROUNDED):
+        if self.exact and rounds or not self.exact and (name == 'threshold' or name in INTEGER or (rounds or name == 'clip') and inputs[0] > ROUNDED):
             return None
-        if 'kernel_h' in a and name.endswith('conv'):
+        if 'kernel_h' in a and name in ('conv', 'binary_conv'):
             weights = a['kernel_h'] * a['kernel_w'] * (x.channels // a['groups'])
             bound = weights if name == 'binary_conv' else 2 * weights * inputs[0] + 8
             unit = 0.5 if name == 'binary_conv' else unit
+        elif name == 'integer_mean':
+            bound, unit = min(inputs[0] + 1, 1 << 15) * 2.0 ** a['fraction_bits'], 1
+        elif 'result_max' in a:
+            bound, unit = max(-a['result_min'], a['result_max']), 1
         elif name == 'affine':
             bound = 2 * inputs[0] + 8
         elif name in ('scale_map', 'shift_map'):
@@ -161,6 +172,12 @@ class Maker:
             elif name == 'threshold':
                 array = self.numpy.randint(-20, 21, shape) / 2 * self.numpy.choice((1, 1, 10), shape)
                 array[self.numpy.rand(*shape) < 0.1] = self.numpy.choice((-np.inf, np.inf, 1e30, -1e9, 40000, -0.0))
+            elif name in ('multiplier', 'offset'):
+                array = (self.numpy.rand(*shape) - 0.5) * 2.0 ** self.numpy.randint(8, 33, shape)
+            elif name == 'pad':
+                array = self.numpy.randint(-3, 300, shape)
+            elif dtype == np.int8:
+                array = self.numpy.randint(-128, 128, shape)
             elif name == 'eps':
                 array = self.numpy.rand(*shape) + 1 / 16
             elif name in ('low', 'high'):

@@ -95,18 +95,18 @@ static_assert(has_dotprod(kDotProducts | kSve, kSve2), "Neoverse V2");
 
 std::vector<InstructionSet> find_instruction_sets() {
     std::vector<InstructionSet> sets;
-    auto add = [&](const BinaryKernels& binary, const FloatKernels& floats) {
-        sets.push_back({binary.name, &binary, &binary, nullptr, &floats, &floats, &floats});
+    auto add = [&](const BinaryKernels& binary, const FloatKernels& floats, const Int8Kernels& int8) {
+        sets.push_back({binary.name, &binary, &binary, nullptr, &floats, &floats, &int8, &floats});
     };
-    add(binary_kernels_reference(), float_kernels_reference());
+    add(binary_kernels_reference(), float_kernels_reference(), int8_kernels_reference());
 #ifdef BMX_HAVE_AVX2
     if (cpu_has_avx2()) {
-        add(binary_kernels_avx2(), float_kernels_avx2());
+        add(binary_kernels_avx2(), float_kernels_avx2(), int8_kernels_avx2());
     }
 #endif
 #ifdef BMX_HAVE_AVX512
     if (cpu_has_avx512()) {
-        add(binary_kernels_avx512(), float_kernels_avx512());
+        add(binary_kernels_avx512(), float_kernels_avx512(), int8_kernels_avx512());
     }
 #endif
 #ifdef BMX_HAVE_AMX
@@ -114,7 +114,7 @@ std::vector<InstructionSet> find_instruction_sets() {
     // pixels share them. The small kernels keep binary weights as bits, and the float ones float weights as float32.
     if (cpu_has_amx()) {
         sets.push_back({binary_kernels_amx().name, &binary_kernels_amx(), &binary_kernels_amx_small(), nullptr,
-                        &float_kernels_avx512(), &float_kernels_amx(), &float_kernels_avx512()});
+                        &float_kernels_avx512(), &float_kernels_amx(), &int8_kernels_avx512(), &float_kernels_avx512()});
     }
 #endif
 #ifdef BMX_HAVE_BF16
@@ -127,16 +127,16 @@ std::vector<InstructionSet> find_instruction_sets() {
     }
 #endif
 #ifdef BMX_HAVE_NEON  // part of every aarch64 processor
-    add(binary_kernels_neon(), float_kernels_neon());
+    add(binary_kernels_neon(), float_kernels_neon(), int8_kernels_reference());
 #endif
 #ifdef BMX_HAVE_DOTPROD
     if (cpu_has_dotprod()) {  // its kernels always compute 32 filters, those of neon as few as 4
-        add(binary_kernels_dotprod(), float_kernels_neon());
+        add(binary_kernels_dotprod(), float_kernels_neon(), int8_kernels_reference());
         sets.back().binary_narrow = &binary_kernels_neon();
     }
 #endif
 #ifdef BMX_HAVE_WASM  // a module with vectors is loaded only by engines that have them
-    add(binary_kernels_wasm(), float_kernels_wasm());
+    add(binary_kernels_wasm(), float_kernels_wasm(), int8_kernels_reference());
 #endif
     return sets;
 }

@@ -5,6 +5,7 @@
 
 #include "kernels/common/binary_kernels.h"
 #include "kernels/common/float_kernels.h"
+#include "kernels/common/int8_kernels.h"
 
 namespace bmx {
 
@@ -15,6 +16,7 @@ struct InstructionSet {
     const BinaryKernels* binary_narrow;  // for groups of few filters; or nullptr
     const FloatKernels* floats;          // the same bits with every instruction set
     const FloatKernels* products;        // for stems and matrix products of many rows; those of amx round differently
+    const Int8Kernels* int8;             // the same numbers with every instruction set
     const FloatKernels* bf16;            // the same in bfloat16; `floats` if this build or this CPU has no such kernels
 };
 

@@ -29,6 +29,10 @@ std::vector<float> Arrays::vector(size_t position, int64_t count) const {
     return numbers;
 }
 
+std::vector<int32_t> Arrays::integers(size_t position, int64_t count) const {
+    return {words_ + position, words_ + position + count};
+}
+
 std::vector<float> Arrays::conv_weights(int i) const {
     const Attributes& a = operation(i).attributes;
     const int64_t count = int64_t(a.out_channels) * (channels_into(i) / a.groups) * a.taps();

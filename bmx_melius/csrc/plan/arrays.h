@@ -17,6 +17,9 @@ class Arrays {
     const uint32_t* bits(size_t position) const { return reinterpret_cast<const uint32_t*>(words_ + position); }
     std::vector<float> vector(size_t position, int64_t count) const;
 
+    std::vector<int32_t> integers(size_t position, int64_t count) const;
+    const int8_t* bytes(size_t position) const { return reinterpret_cast<const int8_t*>(words_ + position); }
+
     // Returns the weights of a float convolution, of float16 weights as well.
     std::vector<float> conv_weights(int i) const;
 

@@ -19,6 +19,9 @@ Range range_of(const Program& program, const Operation& operation, const std::ve
             const bool halves = a.offset && a.pad_value == 0 && a.padded();
             return {!halves, a.offset ? 0 : -double(n), double(n)};
         }
+        case Op::rescale:
+        case Op::int8_conv:
+            return {true, double(a.result_min), double(a.result_max)};
         case Op::add: {
             const Range& y = ranges[operation.inputs[1]];
             return {x.integers && y.integers, x.low + y.low, x.high + y.high};

@@ -77,7 +77,7 @@ class Fuser {
 
     static bool packs(StepKind kind) {
         return kind == StepKind::input_pack || kind == StepKind::stem || kind == StepKind::conv ||
-               kind == StepKind::binary_conv || kind == StepKind::elementwise;
+               kind == StepKind::binary_conv || kind == StepKind::elementwise || kind == StepKind::int8;
     }
 
     // --- operations
@@ -93,7 +93,15 @@ class Fuser {
             case Op::conv:
                 starts_stem(i) ? fuse_stem(i) : fuse_chain(i);
                 break;
+            case Op::rescale:
+            case Op::int8_conv:
+                fuse_int8(i) || (add_single(i), true);
+                break;
             case Op::affine:
+                if (fuse_int8(i)) {
+                    break;
+                }
+                [[fallthrough]];
             case Op::relu:
                 starts_elementwise(i) ? fuse_elementwise(i) : fuse_chain(i);
                 break;
@@ -205,6 +213,58 @@ class Fuser {
             take_elementwise(group);
         }
         add(std::move(group));
+    }
+
+    // --- 8-bit integers
+
+    bool is(int i, Op op) const { return i >= 0 && operation(i).op == op; }
+
+    bool makes_bytes(int i) const {
+        return operation(i).attributes.result_min >= 0 && operation(i).attributes.result_max <= kMaxByte;
+    }
+
+    // Adds the group that begins with operation `i`, if 8-bit convolutions follow.
+    bool fuse_int8(int i) {
+        std::vector<int> operations;
+        int next = i;
+        const auto take = [&] {
+            operations.push_back(next);
+            next = facts_.only_consumer(value_of(next));
+        };
+        if (is(next, Op::affine)) {
+            take();
+            if (!is(next, Op::rescale)) {
+                return false;
+            }
+        }
+        if (is(next, Op::rescale)) {
+            if (!makes_bytes(next)) {
+                return false;
+            }
+            take();
+            if (is(next, Op::max_pool)) {
+                take();
+            }
+            if (is(next, Op::shuffle)) {
+                take();
+            }
+        }
+        if (!is(next, Op::int8_conv)) {
+            return false;
+        }
+        while (is(next, Op::int8_conv)) {
+            const bool continues = makes_bytes(next);
+            take();
+            if (!continues) {
+                break;
+            }
+        }
+        if (is(next, Op::max_pool)) {
+            take();
+        }
+        const int result = value_of(operations.back());
+        add({StepKind::int8, std::move(operations), {read(operation(i).inputs[0])}, result, DataType::i16});
+        return true;
     }
 
     // --- elementwise operations

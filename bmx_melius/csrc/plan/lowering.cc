@@ -7,6 +7,7 @@
 #include "steps/conv_step.h"
 #include "steps/depthwise_step.h"
 #include "steps/elementwise.h"
+#include "steps/int8_step.h"
 #include "steps/map_steps.h"
 #include "steps/statistics_steps.h"
 #include "steps/stem_step.h"
@@ -82,6 +83,8 @@ class Lowering {
                 return std::make_unique<PackStep>(kernels_.binary, source(group).slabs[0].buffer);
             case StepKind::binary_conv:
                 return binary_conv(group, packed);
+            case StepKind::int8:
+                return int8(group);
             case StepKind::output:
                 break;
         }
@@ -105,6 +108,10 @@ class Lowering {
                                                  output(group));
             case Op::avg_pool:
                 return std::make_unique<AveragePoolStep>(source(group), a, group.result, output(group));
+            case Op::rescale:
+                return std::make_unique<RescaleStep>(source(group), rescaling_of(i), output(group));
+            case Op::integer_mean:
+                return std::make_unique<IntegerMeanStep>(source(group), a.fraction_bits, output(group));
             case Op::global_max_pool:
                 return std::make_unique<GlobalMaxStep>(source(group), output(group));
             case Op::normalize:
@@ -221,6 +228,63 @@ class Lowering {
         spec.result = group.result;
         spec.output = output(group);
         return std::make_unique<DepthwiseStep>(std::move(spec));
+    }
+
+    // --- 8-bit integers
+
+    RescalingConstants rescaling_of(int i) const {
+        const size_t* arrays = operation(i).arrays;
+        const int channels = channels_into(i);
+        return rescaling_constants(arrays_.integers(arrays[0], channels), arrays_.integers(arrays[1], channels),
+                                   operation(i).attributes);
+    }
+
+    StepPtr int8(const Group& group) const {
+        Int8Spec spec;
+        spec.kernels = kernels_.int8;
+        spec.packing = kernels_.binary;
+        spec.source = source(group);
+        size_t next = 0;
+        const auto op = [&] { return operation(group.operations[next]).op; };
+        if (op() == Op::affine) {
+            const int i = group.operations[next++];
+            spec.before.scale = arrays_.vector(operation(i).arrays[0], channels_into(i));
+            spec.before.shift = arrays_.vector(operation(i).arrays[1], channels_into(i));
+        }
+        if (op() == Op::rescale) {
+            spec.rescaling = rescaling_of(group.operations[next++]);
+        } else {  // only rounds
+            const int channels = spec.source.channels();
+            Attributes whole;
+            whole.shift = kOffsetShift;
+            whole.result_max = kMaxByte;
+            spec.rescaling = rescaling_constants(std::vector<int32_t>(channels, 1 << kOffsetShift),
+                                                 std::vector<int32_t>(channels), whole);
+        }
+        if (op() == Op::max_pool) {
+            spec.pools_before = true;
+            spec.pool_before = operation(group.operations[next++]).attributes;
+        }
+        if (op() == Op::shuffle) {
+            spec.shuffle_groups = operation(group.operations[next++]).attributes.groups;
+        }
+        spec.first = operation(group.operations[next]).inputs[0];
+        for (; next < group.operations.size() && op() == Op::int8_conv; next++) {
+            const int i = group.operations[next];
+            const size_t* arrays = operation(i).arrays;
+            const Attributes& a = operation(i).attributes;
+            const int channels = channels_into(i);
+            spec.layers.push_back({a, channels, arrays_.bytes(arrays[0]), arrays_.integers(arrays[1], channels),
+                                   arrays_.integers(arrays[2], a.out_channels),
+                                   arrays_.integers(arrays[3], a.out_channels), program_.value_of(i)});
+        }
+        if (next < group.operations.size()) {
+            spec.pools_after = true;
+            spec.pool_after = operation(group.operations[next]).attributes;
+        }
+        spec.result = group.result;
+        spec.output = output(group);
+        return std::make_unique<Int8Step>(std::move(spec));
     }
 
     // --- binary convolution

@@ -13,6 +13,7 @@ constexpr int kMaxChannels = 1048576;
 constexpr int kMaxSize = 65536;
 constexpr int64_t kMaxElements = kWide ? 2147483648 : 16777216;
 constexpr int kMaxWeights = 8388608;
+constexpr int kMaxInt8Weights = 65536;
 constexpr int kMaxOperands = 4096;
 constexpr int kMaxInputs = 4096;
 constexpr int kMaxOperations = 65536;
@@ -26,16 +27,19 @@ constexpr int kFilterBlock = 64;
 constexpr const char* kMemoryVariable = "BMX_MELIUS_MEMORY_LIMIT";
 constexpr int64_t kMaxMemory = kWide ? 4294967296 : 1073741824;
 constexpr int kMagic = 1347964226;
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 constexpr int kHeaderWords = 8;
 constexpr int kInputWords = 4;
 constexpr int kRecordWords = 3;
 constexpr int kFirstVersion = 2;
+constexpr int kInt8Version = 3;
+constexpr int kMaxInt16 = 32766;
+constexpr int kMaxByte = 255;
+constexpr int kOffsetShift = 16;
 constexpr int kMaxStemInputs = 16;
 constexpr int kMaxStemLayers = 16;
-constexpr int kMaxInt16 = 32766;
 constexpr int kSummedPixels = 64;
-constexpr int kMaxArrays = 2;  // of an operation
+constexpr int kMaxArrays = 4;  // of an operation
 
 enum class Op {
     conv = 1,
@@ -67,6 +71,9 @@ enum class Op {
     global_max_pool,
     normalize,
     maximum,
+    rescale,
+    int8_conv,
+    integer_mean,
 };
 
 enum class ShapeRule {
@@ -128,6 +135,10 @@ struct AttributeValues {
     int scale_w = 1;
     int repeat = 0;
     int by_position = 0;
+    int shift = 16;
+    int result_min = 0;
+    int result_max = 0;
+    int fraction_bits = 0;
 };
 
 struct AttributeRow {
@@ -244,6 +255,31 @@ inline constexpr AttributeRow kNormalizeAttributes[] = {
     {"groups", &AttributeValues::groups, 1, 1048576},
     {"by_position", &AttributeValues::by_position, 0, 1},
 };
+inline constexpr AttributeRow kRescaleAttributes[] = {
+    {"shift", &AttributeValues::shift, 16, 46},
+    {"result_min", &AttributeValues::result_min, -32766, 32766},
+    {"result_max", &AttributeValues::result_max, -32766, 32766},
+};
+inline constexpr AttributeRow kInt8ConvAttributes[] = {
+    {"out_channels", &AttributeValues::out_channels, 1, 1048576},
+    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
+    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
+    {"stride_h", &AttributeValues::stride_h, 1, 255},
+    {"stride_w", &AttributeValues::stride_w, 1, 255},
+    {"pad_top", &AttributeValues::pad_top, 0, 255},
+    {"pad_left", &AttributeValues::pad_left, 0, 255},
+    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
+    {"pad_right", &AttributeValues::pad_right, 0, 255},
+    {"dilation_h", &AttributeValues::dilation_h, 1, 255},
+    {"dilation_w", &AttributeValues::dilation_w, 1, 255},
+    {"groups", &AttributeValues::groups, 1, 1048576},
+    {"shift", &AttributeValues::shift, 16, 46},
+    {"result_min", &AttributeValues::result_min, -32766, 32766},
+    {"result_max", &AttributeValues::result_max, -32766, 32766},
+};
+inline constexpr AttributeRow kIntegerMeanAttributes[] = {
+    {"fraction_bits", &AttributeValues::fraction_bits, 0, 8},
+};
 
 // By opcode, starting with opcode 1.
 inline constexpr OperationRow kOperations[] = {
@@ -276,13 +312,16 @@ inline constexpr OperationRow kOperations[] = {
     {"global_max_pool", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {nullptr, 0}},
     {"normalize", 1, 1, true, false, Result::real, ShapeRule::groups_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kNormalizeAttributes, 2}},
     {"maximum", 2, 2, true, false, Result::real, ShapeRule::equal_shape, ElementwiseForm::values, Elementwise::none, Combination::maximum, {nullptr, 0}},
+    {"rescale", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kRescaleAttributes, 3}},
+    {"int8_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kInt8ConvAttributes, 15}},
+    {"integer_mean", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kIntegerMeanAttributes, 1}},
 };
-constexpr int kOperationCount = 29;
+constexpr int kOperationCount = 32;
 
 constexpr const OperationRow& row_of(Op op) { return kOperations[static_cast<size_t>(op) - 1]; }
 constexpr const char* name_of(Op op) { return row_of(op).name; }
 
-enum class ArrayType {float32, float16, bits};
+enum class ArrayType {float32, float16, int32, int8, bits};
 
 struct ArrayRow {
     const char* name;
@@ -329,6 +368,16 @@ void visit_arrays(Op op, const AttributeValues& a, int64_t channels, const Visit
             break;
         case Op::normalize:
             visit({"eps", ArrayType::float32, 1, {1}, false});
+            break;
+        case Op::rescale:
+            visit({"multiplier", ArrayType::int32, 1, {channels}, false});
+            visit({"offset", ArrayType::int32, 1, {channels}, false});
+            break;
+        case Op::int8_conv:
+            visit({"weight", ArrayType::int8, 4, {a.out_channels, channels / a.groups, a.kernel_h, a.kernel_w}, false});
+            visit({"pad", ArrayType::int32, 1, {channels}, false});
+            visit({"multiplier", ArrayType::int32, 1, {a.out_channels}, false});
+            visit({"offset", ArrayType::int32, 1, {a.out_channels}, false});
             break;
         default:
             break;

@@ -33,7 +33,11 @@ bool convolve(Op op, const Attributes& a, Value& result) {
         return false;
     }
     const int64_t window = a.taps() * result.channels;
-    if (op == Op::binary_conv ? window / a.groups >= kMaxWeights : window >= kMaxElements) {
+    const int64_t weights = window / a.groups;  // of an output
+    if (op == Op::binary_conv ? weights >= kMaxWeights : op == Op::int8_conv && weights >= kMaxInt8Weights) {
+        return false;
+    }
+    if (op != Op::binary_conv && window >= kMaxElements) {
         return false;
     }
     result.channels = a.out_channels;

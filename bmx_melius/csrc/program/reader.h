@@ -149,6 +149,8 @@ class Reader {
             switch (type) {
                 case ArrayType::float16:
                     return (elements + 1) / 2;
+                case ArrayType::int8:
+                    return (elements + 3) / 4;
                 case ArrayType::bits:
                     return elements / row * ((row + 31) / 32);
                 default:
@@ -230,6 +232,7 @@ class Reader {
         const int64_t row = layout.type == ArrayType::bits ? layout.row : layout.elements;
         const int used = layout.type == ArrayType::bits      ? static_cast<int>(row % 32)
                          : layout.type == ArrayType::float16 ? static_cast<int>(row % 2 * 16)
+                         : layout.type == ArrayType::int8    ? static_cast<int>(row % 4 * 8)
                                                              : 0;
         const int64_t rows = layout.elements / row, words = layout.words() / rows;
         for (int64_t i = 1; has_arrays_ && used && i <= rows; i++) {

@@ -14,6 +14,7 @@ MAX_CHANNELS = 1 << 20
 MAX_SIZE = 1 << 16  # height or width
 MAX_ELEMENTS = 1 << 31  # of one image's map or of a window of all channels, exclusive
 MAX_WEIGHTS = 1 << 23  # per output of a binary convolution, exclusive: sums stay exact in float32
+MAX_INT8_WEIGHTS = 1 << 16  # per output of a convolution of 8-bit integers, exclusive: sums fit into 32 bits
 MAX_OPERANDS = 1 << 12  # inputs of an operation
 
 # Limits of a program.

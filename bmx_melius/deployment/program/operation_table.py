@@ -12,6 +12,10 @@ from .limits import MAX_CHANNELS, MAX_OPERANDS, MAX_SIZE
 
 REAL_KIND, BITS_KIND = 'real', 'bits'
 FIRST_VERSION = 2  # of the format, the first one that a release wrote
+INT8_VERSION = 3  # the first one with layers of 8-bit integers
+MAX_INT16 = 32766  # the largest magnitude of numbers stored as 16-bit integers, so that 32767 is a threshold that none reaches
+MAX_BYTE = 255  # of the inputs of 8-bit layers
+OFFSET_SHIFT = 16  # offsets of rescaling are multiples of 2^-16
 
 # --- what rows consist of -------------------------------------------------------------------------------------------------------------
 
@@ -26,7 +30,7 @@ class Array:
         The sizes, each the name of an attribute, ``C``, the number of input channels, or a number. ``x / y`` is a quotient without
         remainder, ``x if y`` is x if attribute y is set, otherwise 1.
     dtype : str
-        float32, float16 or bits. ``x if y`` is x if attribute y is set, otherwise float32.
+        float32, float16, int32, int8 or bits. ``x if y`` is x if attribute y is set, otherwise float32.
     exists : str or None
         The attribute without which the array does not exist; None for arrays that always exist.
     ordered : bool
@@ -101,6 +105,7 @@ _SIZE = (1, MAX_SIZE)
 _LENGTH = (1, 255)
 _WINDOW = {'kernel_h': _LENGTH, 'kernel_w': _LENGTH, 'stride_h': _LENGTH, 'stride_w': _LENGTH, **dict.fromkeys(PADDING, (0, 255))}
 _CONVOLUTION = {'out_channels': _CHANNELS, **_WINDOW, 'dilation_h': _LENGTH, 'dilation_w': _LENGTH, 'groups': _CHANNELS}
+_RESCALING = {'shift': (OFFSET_SHIFT, 46), 'result_min': (-MAX_INT16, MAX_INT16), 'result_max': (-MAX_INT16, MAX_INT16)}
 _POSITIONS = {'by_channel': _FLAG, 'height': _SIZE, 'width': _SIZE}
 _MAP = Array(('C if by_channel', 'height', 'width'))
 _BITS, _ANY = (BITS_KIND,), (REAL_KIND, BITS_KIND)
@@ -254,6 +259,37 @@ OPERATIONS = {
         shape='equal',
         elementwise='values',
     ),
+    'rescale': OperationType(
+        30,
+        'Integers: min(max((n `multiplier`[c] + `offset`[c] 2^(shift - 16) + 2^(shift - 1)) >> shift, result_min), result_max), computed '
+        'with 64 bits, where n is x rounded to the nearest integer, ties to even, and limited to ±2^23.',
+        attributes=_RESCALING,
+        arrays={'multiplier': Array(dtype='int32'), 'offset': Array(dtype='int32')},
+        since=INT8_VERSION,
+    ),
+    'int8_conv': OperationType(
+        31,
+        'Let u be x rounded to the nearest integer, ties to even, and limited to 0 to 255, and outside the map `pad`[c], limited likewise. '
+        'The sum conv(u, `weight`), an integer of 32 bits, is rescaled as by `rescale`, with numbers for each filter. On a flat value, with '
+        'kernel 1, it is a dense layer.',
+        attributes={**_CONVOLUTION, **_RESCALING},
+        arrays={
+            'weight': Array(('out_channels', 'C / groups', 'kernel_h', 'kernel_w'), 'int8'),
+            'pad': Array(dtype='int32'),
+            'multiplier': Array(('out_channels',), 'int32'),
+            'offset': Array(('out_channels',), 'int32'),
+        },
+        shape='convolution',
+        since=INT8_VERSION,
+    ),
+    'integer_mean': OperationType(
+        32,
+        'Integers: the mean over height and width, which become 1, of x rounded and limited to ±32766, in multiples of '
+        '2^-`fraction_bits`: floor(2^fraction_bits mean + 1/2).',
+        attributes={'fraction_bits': (0, 8)},
+        shape='global',
+        since=INT8_VERSION,
+    ),
 }
 
 # --- what the engine's planner and the export to C decide alike, so that they add floats in the same order ------------------------------
@@ -261,5 +297,4 @@ OPERATIONS = {
 MAX_STEM_INPUTS = 16  # channels of a group up to which a convolution adds in the order of planar maps, if it begins at an input
 MAX_STEM_LAYERS = 16  # such convolutions in a row; the engine evaluates them recursively
 EPILOGUE = ('affine', 'relu')  # what a convolution computes in its step, each of them at most once and in this order
-MAX_INT16 = 32766  # the largest magnitude of sums stored as 16-bit integers, so that 32767 is a threshold that none reaches
 SUMMED_PIXELS = 64  # of a mean that are added in float32

@@ -8,14 +8,15 @@ import dataclasses
 import numpy as np
 
 from ...errors import UserError
-from .limits import MAX_CHANNELS, MAX_ELEMENTS, MAX_SIZE, MAX_WEIGHTS
+from .limits import MAX_CHANNELS, MAX_ELEMENTS, MAX_INT8_WEIGHTS, MAX_SIZE, MAX_WEIGHTS
 from .operation_table import BITS_KIND, OPERATIONS, PADDING, REAL_KIND, SIDES
 
 __all__ = ['BITS_KIND', 'OPERATIONS', 'PADDING', 'REAL_KIND', 'SIDES']  # of the table, beside what is defined here
 
 FLOAT = np.dtype('<f4')
 HALF = np.dtype('<f2')
-_DTYPES = {'float32': FLOAT, 'float16': HALF, 'bits': np.dtype(bool)}
+_DTYPES = {'float32': FLOAT, 'float16': HALF, 'int32': np.dtype('<i4'), 'int8': np.dtype('i1'), 'bits': np.dtype(bool)}
+_MAX_WEIGHTS = {'binary_conv': MAX_WEIGHTS, 'int8_conv': MAX_INT8_WEIGHTS}  # of an output, exclusive
 
 
 class ProgramError(UserError):
@@ -97,12 +98,13 @@ def _convolution(operation, inputs):
     if x.channels % groups or channels % groups:
         raise ProgramError(f'{operation.name} cannot split {x.channels} into {channels} channels in {groups} groups')
     window = attributes['kernel_h'] * attributes['kernel_w'] * x.channels
-    if operation.name == 'binary_conv' and window // groups >= MAX_WEIGHTS:
-        raise ProgramError(f'binary_conv with {window // groups} weights per output; fewer than {MAX_WEIGHTS} are exact')
+    most = _MAX_WEIGHTS.get(operation.name)
+    if most and window // groups >= most:
+        raise ProgramError(f'{operation.name} with {window // groups} weights per output; fewer than {most} are exact')
     if x.channels // groups % attributes.get('planes', 1):
         raise ProgramError(f'binary_conv cannot split the {x.channels // groups} channels of a group into {attributes["planes"]} planes')
-    if operation.name == 'conv' and window >= MAX_ELEMENTS:
-        raise ProgramError(f'conv has {MAX_ELEMENTS} or more elements in a window')
+    if operation.name != 'binary_conv' and window >= MAX_ELEMENTS:
+        raise ProgramError(f'{operation.name} has {MAX_ELEMENTS} or more elements in a window')
     return (channels, *_windows(operation, x, ceil=False), x.flat)
 
 

@@ -30,7 +30,8 @@ An array begins with its *number*, a word. 0: its elements follow. n > 0: it equ
 counted from 1, and no elements follow. Both must have the same dtype and number of elements, bit arrays also the same last axis. The writer
 stores equal arrays once.
 
-* float arrays: one element per word; float16 arrays (``half`` = 1): two elements per word, the first in the low half, padded with 0.
+* float32 and int32 arrays: one element per word; float16 arrays (``half`` = 1): two elements per word, int8 arrays four, the first in the
+  lowest bits, padded with 0.
 * bit arrays: 32 elements of the last axis per word, the first in the lowest bit; bits beyond the last element are 0.
 
 Structure

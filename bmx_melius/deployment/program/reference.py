@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...arithmetic import ceil_div
 from .limits import MEMORY_VARIABLE, memory_limit
+from .operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
 from .operations import REAL_KIND, ProgramError
 from .words import pack_bits
 
@@ -75,8 +76,8 @@ def _copied(operation, x, result):
     """Return the bytes per image of the windows of a convolution."""
     attributes = operation.attributes
     windows = result.height * result.width * attributes.get('kernel_h', 1) * attributes.get('kernel_w', 1)
-    if operation.name == 'conv':
-        return 4 * windows * x.channels
+    if operation.name in ('conv', 'int8_conv'):
+        return (4 if operation.name == 'conv' else 8) * windows * x.channels
     if operation.name == 'binary_conv':
         groups = attributes['groups']
         return 8 * windows * groups * -(-(x.channels // groups) // 64)
@@ -234,6 +235,44 @@ def _weights_on_padding(weight, size, pad, geometry):
     return (sums @ outside.reshape(sums.shape[1], -1)).reshape(-1, *outside.shape[-2:])
 
 
+# --- 8-bit integers -------------------------------------------------------------------------------------------------------------------
+
+
+def _integers(x, low, high):
+    """Round to the nearest integers, ties to even, limited to `low` to `high`; NaN becomes `high`."""
+    limited = np.where(x < high, np.where(x > low, x, np.float32(low)), np.float32(high))
+    return np.rint(limited).astype(np.int64)
+
+
+def _rescaled(sums, multiplier, offset, shift, result_min, result_max):
+    product = sums * _of_channels(multiplier.astype(np.int64), sums)
+    exact = product + (_of_channels(offset.astype(np.int64), sums) << (shift - OFFSET_SHIFT)) + (1 << (shift - 1))
+    return np.minimum(np.maximum(exact >> shift, result_min), result_max).astype(np.float32)
+
+
+def _rescale(x, **rescaling):
+    return _rescaled(_integers(x, -(2**23), 2**23), **rescaling)
+
+
+def _int8_conv(x, out_channels, groups, weight, pad, multiplier, offset, shift, result_min, result_max, **geometry):
+    geometry = _geometry(**geometry)
+    sides = geometry.pop('pad')
+    outside = np.broadcast_to(pad[:, None, None].clip(0, MAX_BYTE), _pad(x[0], sides, 0).shape).astype(np.float32)
+    padded = np.repeat(outside[None], len(x), axis=0)
+    padded[:, :, sides[0][0] : sides[0][0] + x.shape[2], sides[1][0] : sides[1][0] + x.shape[3]] = _integers(x, 0, MAX_BYTE)
+    windows = _windows(padded.astype(np.float64), **geometry)  # whose products and sums are exact, and whose matrix products are fast
+    size = windows.shape[-2:]
+    columns = windows.reshape(len(x), groups, -1, size[0] * size[1])
+    sums = np.matmul(weight.astype(np.float64).reshape(groups, out_channels // groups, -1), columns)
+    return _rescaled(sums.astype(np.int64).reshape(len(x), out_channels, *size), multiplier, offset, shift, result_min, result_max)
+
+
+def _integer_mean(x, fraction_bits):
+    count = x.shape[2] * x.shape[3]
+    sums = _integers(x, -MAX_INT16, MAX_INT16).sum(axis=(2, 3), keepdims=True)
+    return ((2 * (sums << fraction_bits) + count) // (2 * count)).astype(np.float32)
+
+
 # --- pooling --------------------------------------------------------------------------------------------------------------------------
 
 
@@ -346,5 +385,8 @@ _FUNCTIONS = {
     'global_max_pool': lambda x: x.max(axis=(2, 3), keepdims=True),
     'normalize': _normalize,
     'maximum': np.maximum,
+    'rescale': _rescale,
+    'int8_conv': _int8_conv,
+    'integer_mean': _integer_mean,
 }
-ON_MAPS = ('conv', 'binary_conv', 'max_pool', 'avg_pool', 'global_avg_pool', 'global_max_pool', 'normalize')
+ON_MAPS = ('conv', 'binary_conv', 'int8_conv', 'integer_mean', 'max_pool', 'avg_pool', 'global_avg_pool', 'global_max_pool', 'normalize')

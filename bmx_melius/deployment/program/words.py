@@ -6,7 +6,7 @@ import numpy as np
 
 from ...arithmetic import ceil_div
 from .operation_table import OPERATIONS
-from .operations import HALF, ProgramError
+from .operations import ProgramError
 
 MAGIC = int.from_bytes(b'BMXP', 'little')
 VERSION = max(row.since for row in OPERATIONS.values())  # the latest one
@@ -59,7 +59,7 @@ def decode(words, dtype, shape, what):
     for size in shape:
         count *= size
     elements = words.view(dtype)
-    if dtype == HALF and elements[count:].view(np.uint16).any():
+    if elements[count:].view(np.uint8).any():
         raise ProgramError(f'{what}: it is not padded with 0')
     return elements[:count].reshape(shape)
 

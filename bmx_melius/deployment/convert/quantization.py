@@ -1,0 +1,366 @@
+"""Post-training quantization of a program: real-valued layers become layers of 8-bit integers.
+
+Weights have 8 bits, symmetric, with one scale for each filter; inputs of layers are bytes with one scale and zero point for a tensor, whose
+range comes from calibration images (`calibration`). Sums have 32 bits and are rescaled by an integer multiplier and a shift with one
+rounding, as in gemmlowp and CMSIS-NN (`program.operation_table`, ``rescale``): to bytes where only such layers read them, otherwise to 16
+bits.
+
+A value of the program that is written is a *grid*: integers n that stand for the real numbers n scale[c] + shift[c]. Sums of binary layers
+are one from the beginning. Normalizations only change the scale and the shift of a grid; comparisons become comparisons of integers;
+maxima, concatenations and moves leave integers as they are. So nothing but rescaling lies between integer layers. An operation without a
+form for integers reads real numbers, and the report names it.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from ..program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT, OPERATIONS
+from ..program.operations import BITS_KIND, Operation
+from ..program.program import Program
+
+_HEADROOM = 4  # 16-bit results may exceed the largest magnitude in calibration by this factor
+_MAX_SUMMAND = MAX_INT16 // 2  # so that sums of two stay 16-bit integers
+_MAX_SHIFT = OPERATIONS['rescale'].attributes['shift'][1]
+_FRACTION_BITS = 8  # of means
+
+
+@dataclasses.dataclass
+class Quantized:
+    """A quantized program.
+
+    Attributes
+    ----------
+    program : Program
+    number_of : dict of int to int
+        From values of the program that was given to those of this one, for bits and outputs.
+    layers : int
+        Number of layers of 8-bit integers.
+    real : dict of str to int
+        Operations that compute with real numbers, except for those of the inputs and outputs -> their number.
+    """
+
+    program: Program
+    number_of: dict
+    layers: int
+    real: dict
+
+
+@dataclasses.dataclass
+class _Grid:
+    """Integers of the new program, value `number`, that stand for min(max(n scale[c] + shift[c], low), high)."""
+
+    number: int
+    scale: np.ndarray
+    shift: np.ndarray
+    bounds: 'tuple[float, float]'  # of the integers
+    low: float = -math.inf
+    high: float = math.inf
+
+    def replace(self, other):
+        """Stand for the numbers by other integers from now on."""
+        self.__dict__.update(other.__dict__)
+
+    @property
+    def is_clipped(self):
+        return self.low > -math.inf or self.high < math.inf
+
+    @property
+    def smallest(self):
+        """The smallest number that the integers can stand for."""
+        return max(self.low, min((self.scale * bound + self.shift).min() for bound in self.bounds))
+
+    @property
+    def is_bytes(self):
+        return not self.is_clipped and self.bounds[0] >= 0 and self.bounds[1] <= MAX_BYTE
+
+
+def observed_values(program):
+    """Return the numbers of the values whose ranges `quantize` needs, sorted."""
+    found = set()
+    for number, operation in enumerate(program.operations, len(program.inputs)):
+        if operation.name in ('conv', 'add'):
+            found |= {*operation.inputs, number}
+    kinds = [value.kind for value in program.values()]
+    return sorted(number for number in found if kinds[number] != BITS_KIND)
+
+
+def quantize(program, ranges, input_spec=None):
+    """Quantize a program.
+
+    Parameters
+    ----------
+    program : Program
+        With arrays; its convolutions are float32 or float16.
+    ranges : dict of int to tuple (float, float)
+        Smallest and largest number of each of `observed_values`, as they should be represented.
+    input_spec : InputSpec or None
+        Preprocessing of the only input. The first layer then reads the pixels, 0 to 255, from which the input was computed.
+
+    Returns
+    -------
+    Quantized
+    """
+    return _Quantizer(program, ranges, input_spec).run()
+
+
+class _Quantizer:
+    def __init__(self, program, ranges, input_spec):
+        self._old, self._ranges, self._spec = program, ranges, input_spec
+        self._values = program.values()
+        self._readers = [[] for _ in self._values]
+        for operation in program.operations:
+            for source in operation.inputs:
+                self._readers[source].append(operation)
+        self._result_of = {id(operation): number for number, operation in enumerate(program.operations, len(program.inputs))}
+        self._operations = []
+        self._known = []  # by value of the old program: a _Grid, or the number of a real value or of bits
+        self._real, self._layers = {}, 0
+
+    def run(self):
+        for number in range(len(self._old.inputs)):
+            self._known.append(self._input(number))
+        for operation in self._old.operations:
+            rule = getattr(self, f'_{operation.name}', None)
+            inputs = [self._known[source] for source in operation.inputs]
+            takes_grids = rule is not None and all(isinstance(x, _Grid) for x in inputs)
+            if takes_grids or operation.name == 'conv':
+                self._known.append(rule(operation, *inputs))
+            else:
+                self._known.append(self._as_before(operation, inputs))
+        outputs = [self._real_number(self._known[number]) for number in self._old.outputs]
+        number_of = {old: new if isinstance(new, int) else new.number for old, new in enumerate(self._known)}
+        number_of.update(zip(self._old.outputs, outputs))
+        return Quantized(Program(self._old.inputs, self._operations, outputs), number_of, self._layers, self._real)
+
+    # --- writing
+
+    def _emit(self, name, inputs, attributes=None, arrays=None):
+        self._operations.append(Operation(name, tuple(inputs), attributes or {}, arrays or {}))
+        return len(self._old.inputs) + len(self._operations) - 1
+
+    def _as_before(self, operation, inputs):
+        """Write an operation on real numbers or bits as it is."""
+        numbers = [self._real_number(x) for x in inputs]
+        result = self._values[self._result_of[id(operation)]]
+        number = self._emit(operation.name, numbers, operation.attributes, operation.arrays)
+        attributes = operation.attributes
+        if operation.name in ('binary_conv', 'expand'):
+            halves = attributes.get('offset') and attributes['pad_value'] == 0 and any(attributes[side] for side in _PADDING)
+            if not halves:
+                bound = float(operation.arrays['weight'][0].size * attributes['planes']) if operation.name == 'binary_conv' else 1.0
+                return self._integers(number, result.channels, (-bound, bound))
+        elif result.kind != BITS_KIND and operation.name not in ('concat', 'slice', 'shuffle', 'flatten', 'unflatten', 'threshold'):
+            self._real[operation.name] = self._real.get(operation.name, 0) + 1
+        return number
+
+    @staticmethod
+    def _integers(number, channels, bounds):
+        return _Grid(number, np.ones(channels), np.zeros(channels), bounds)
+
+    def _real_number(self, x):
+        """Return the number of a value with the real numbers of a grid."""
+        if not isinstance(x, _Grid):
+            return x
+        number = x.number
+        if (x.scale != 1).any() or x.shift.any():
+            number = self._emit('affine', [number], arrays={'scale': x.scale.astype(np.float32), 'shift': x.shift.astype(np.float32)})
+        if x.is_clipped:
+            limits = {name: np.full(len(x.scale), limit, np.float32) for name, limit in (('low', x.low), ('high', x.high))}
+            number = self._emit('clip', [number], arrays=limits)
+        return number
+
+    def _rescaled(self, x, scale, zero, low, high):
+        """Write the rescaling of a grid to integers low to high that stand for (n - zero) scale."""
+        low = max(low, _whole(x.low / scale + zero, low))
+        high = min(high, _whole(x.high / scale + zero, high))
+        rescaling, arrays = _rescaling(x.scale / scale, x.shift / scale + zero, low, high)
+        number = self._emit('rescale', [x.number], rescaling, arrays)
+        channels = len(x.scale)
+        return _Grid(number, np.full(channels, scale), np.full(channels, -zero * scale), (low, high))
+
+    def _in_16_bits(self, x):
+        """Return a grid of 16 bits without limits of its own."""
+        if not x.is_clipped:
+            return x
+        bounds = [np.add.outer(x.scale * bound, 0) + x.shift for bound in x.bounds]
+        most = min(max(abs(np.max(bounds)), abs(np.min(bounds))), max(abs(limit) if math.isfinite(limit) else math.inf for limit in (x.low, x.high)))
+        x.replace(self._rescaled(x, max(most, 1e-30) / MAX_INT16, 0, -MAX_INT16, MAX_INT16))
+        return x
+
+    # --- 8 bits
+
+    def _byte_range(self, number):
+        """Return the value whose range the bytes of a value are to cover, or None if something else than 8-bit layers reads it."""
+        if number in self._old.outputs or not self._readers[number]:
+            return None
+        targets = set()
+        for reader in self._readers[number]:
+            if reader.name == 'conv':
+                targets.add(number)
+            elif reader.name in ('relu', 'max_pool', 'shuffle'):
+                targets.add(self._byte_range(self._result_of[id(reader)]))
+            else:
+                return None
+        return targets.pop() if len(targets) == 1 else None
+
+    def _byte_scale(self, number):
+        """Return scale and zero point of bytes for the range of a value."""
+        low, high = self._ranges[number]
+        low, high = min(low, 0.0), max(high, 0.0)
+        scale = max(high - low, 1e-30) / MAX_BYTE
+        return scale, min(max(round(-low / scale), 0), MAX_BYTE)
+
+    def _bytes(self, x, number):
+        """Return a grid of bytes with the numbers of `x`, of which the range of value `number` matters."""
+        if isinstance(x, _Grid) and x.is_bytes:
+            return x
+        scale, zero = self._byte_scale(number)
+        if isinstance(x, _Grid):
+            return self._rescaled(x, scale, zero, 0, MAX_BYTE)
+        channels = self._values[number].channels
+        return self._rounded(x, np.full(channels, 1 / scale), np.full(channels, zero), scale, -zero * scale)
+
+    def _rounded(self, number, factor, summand, scale, shift):
+        """Write the rounding of real numbers times `factor` plus `summand` to bytes, which stand for n scale + shift."""
+        scaled = self._emit('affine', [number], arrays={'scale': factor.astype(np.float32), 'shift': summand.astype(np.float32)})
+        channels = len(factor)
+        rescaling = {'shift': OFFSET_SHIFT, 'result_min': 0, 'result_max': MAX_BYTE}
+        arrays = {'multiplier': np.full(channels, 1 << OFFSET_SHIFT, np.int32), 'offset': np.zeros(channels, np.int32)}
+        rounded = self._emit('rescale', [scaled], rescaling, arrays)
+        return _Grid(rounded, np.broadcast_to(scale, channels), np.broadcast_to(shift, channels), (0, MAX_BYTE))
+
+    def _input(self, number):
+        value = self._old.inputs[number]
+        if self._spec is None or value.flat or value.channels != self._spec.channels:
+            return number
+        if self._byte_range(number) != number:
+            return number
+        mean, std = (np.array(numbers, np.float64) for numbers in (self._spec.mean, self._spec.std))
+        return self._rounded(number, std, mean, 1 / std, -mean / std)
+
+    # --- operations on grids
+
+    def _conv(self, operation, x):
+        number = self._result_of[id(operation)]
+        source = operation.inputs[0]
+        x = self._bytes(x, source)
+        attributes, weight = dict(operation.attributes), operation.arrays['weight'].astype(np.float64)
+        has_bias = attributes.pop('has_bias')
+        attributes.pop('half')
+        inputs, filters = weight.shape[1], len(weight)
+        of_filter = np.repeat(np.arange(attributes['groups']), filters // attributes['groups'])
+        scale_in = x.scale.reshape(-1, inputs)[of_filter][:, :, None, None]
+        zero = -x.shift / x.scale
+        weight = weight * scale_in
+        scale = np.maximum(np.abs(weight).max(axis=(1, 2, 3)), 1e-30) / 127
+        rounded = np.rint(weight / scale[:, None, None, None]).astype(np.int8)
+        bias = operation.arrays['bias'].astype(np.float64) if has_bias else np.zeros(filters)
+        bias = bias - scale * (rounded * zero.reshape(-1, inputs)[of_filter][:, :, None, None]).sum(axis=(1, 2, 3))
+        target = self._byte_range(number)
+        if target is None:
+            low, high = self._ranges[number]
+            step, zero_out = max(abs(low), abs(high), 1e-30) * _HEADROOM / MAX_INT16, 0
+            rectified = self._readers[number] and all(reader.name == 'relu' for reader in self._readers[number])
+            limits = 0 if rectified and number not in self._old.outputs else -MAX_INT16, MAX_INT16
+        else:
+            step, zero_out = self._byte_scale(target)
+            limits = 0, MAX_BYTE
+        rescaling, arrays = _rescaling(scale / step, bias / step + zero_out, *limits)
+        arrays = {'weight': rounded, 'pad': np.rint(zero).clip(0, MAX_BYTE).astype(np.int32), **arrays}
+        result = self._emit('int8_conv', [x.number], {**attributes, **rescaling}, arrays)
+        self._layers += 1
+        return _Grid(result, np.full(filters, step), np.full(filters, -zero_out * step), limits)
+
+    def _affine(self, operation, x):
+        x = self._in_16_bits(x)
+        scale, shift = (operation.arrays[name].astype(np.float64) for name in ('scale', 'shift'))
+        return dataclasses.replace(x, scale=x.scale * scale, shift=x.shift * scale + shift)
+
+    def _relu(self, operation, x):
+        return x if x.smallest >= 0 else dataclasses.replace(x, low=max(x.low, 0.0), high=max(x.high, 0.0))
+
+    def _max_pool(self, operation, x):
+        number = self._result_of[id(operation)]
+        target = self._byte_range(number)
+        if target is not None:
+            x = self._bytes(x, target)
+        elif (x.scale <= 0).any():
+            x = self._in_16_bits(dataclasses.replace(x, low=-1e30))
+        return dataclasses.replace(x, number=self._emit('max_pool', [x.number], operation.attributes))
+
+    def _threshold(self, operation, x):
+        threshold, flip = operation.arrays['threshold'].astype(np.float64), operation.arrays['flip'].copy()
+        with np.errstate(all='ignore'):
+            exact = (threshold - x.shift) / x.scale
+            first = np.where(x.scale > 0, np.ceil(exact), np.floor(exact) + 1)  # the smallest integer with the other result
+        always = (threshold <= x.low) | (threshold == -np.inf) | ((x.scale == 0) & (x.shift >= threshold))
+        never = ~always & ((threshold > x.high) | (threshold == np.inf) | (x.scale == 0))
+        flip ^= (~always & ~never & (x.scale < 0)) | never
+        first = np.where(always | never, -np.inf, first).astype(np.float32)
+        return self._emit('threshold', [x.number], arrays={'threshold': first, 'flip': flip})
+
+    def _concat(self, operation, *inputs):
+        grids = [self._in_16_bits(x) for x in inputs]
+        number = self._emit('concat', [x.number for x in grids])
+        return _joined(number, grids)
+
+    def _slice(self, operation, x):
+        begin, end = operation.attributes['begin'], operation.attributes['end']
+        number = self._emit('slice', [x.number], operation.attributes)
+        return dataclasses.replace(x, number=number, scale=x.scale[begin:end], shift=x.shift[begin:end])
+
+    def _shuffle(self, operation, x):
+        number = self._result_of[id(operation)]
+        if self._byte_range(number) is not None:
+            x = self._bytes(x, self._byte_range(number))
+        groups = operation.attributes['groups']
+        moved = [array.reshape(groups, -1).T.reshape(-1) for array in (x.scale, x.shift)]
+        return dataclasses.replace(x, number=self._emit('shuffle', [x.number], operation.attributes), scale=moved[0], shift=moved[1])
+
+    def _flatten(self, operation, x):
+        value = self._values[operation.inputs[0]]
+        repeated = [np.repeat(array, value.height * value.width) for array in (x.scale, x.shift)]
+        return dataclasses.replace(x, number=self._emit('flatten', [x.number]), scale=repeated[0], shift=repeated[1])
+
+    def _unflatten(self, operation, x):
+        return dataclasses.replace(x, number=self._emit('unflatten', [x.number]))
+
+    def _add(self, operation, x, y):
+        x, y = (self._in_16_bits(one) for one in (x, y))
+        if (x.scale != y.scale).any():
+            numbers = [*operation.inputs, self._result_of[id(operation)]]
+            most = max(abs(limit) for number in numbers for limit in self._ranges[number])
+            scale = max(most, 1e-30) * _HEADROOM / _MAX_SUMMAND
+            x, y = (self._rescaled(one, scale, 0, -_MAX_SUMMAND, _MAX_SUMMAND) for one in (x, y))
+        bounds = x.bounds[0] + y.bounds[0], x.bounds[1] + y.bounds[1]
+        return _Grid(self._emit('add', [x.number, y.number]), x.scale, x.shift + y.shift, bounds)
+
+    def _global_avg_pool(self, operation, x):
+        x = self._in_16_bits(x)
+        number = self._emit('integer_mean', [x.number], {'fraction_bits': _FRACTION_BITS})
+        bounds = tuple(bound * 2**_FRACTION_BITS for bound in x.bounds)
+        return dataclasses.replace(x, number=number, scale=x.scale / 2**_FRACTION_BITS, bounds=bounds)
+
+
+_PADDING = ('pad_top', 'pad_left', 'pad_bottom', 'pad_right')
+
+
+def _joined(number, grids):
+    bounds = min(x.bounds[0] for x in grids), max(x.bounds[1] for x in grids)
+    return _Grid(number, np.concatenate([x.scale for x in grids]), np.concatenate([x.shift for x in grids]), bounds)
+
+
+def _whole(x, default):
+    return int(np.rint(np.clip(x, -(2.0**31), 2.0**31))) if math.isfinite(x) else default
+
+
+def _rescaling(factor, summand, low, high):
+    """Return attributes and arrays of the rescaling n factor[c] + summand[c], limited to low to high."""
+    most = np.abs(factor).max()
+    shift = _MAX_SHIFT if most == 0 else int(min(max(math.floor(30 - math.log2(most)), OFFSET_SHIFT), _MAX_SHIFT))
+    limit = 2.0**31 - 1
+    multiplier = np.rint(factor * 2.0**shift).clip(-limit, limit).astype(np.int32)
+    offset = np.rint(summand * 2.0**OFFSET_SHIFT).clip(-limit, limit).astype(np.int32)
+    return {'shift': shift, 'result_min': int(low), 'result_max': int(high)}, {'multiplier': multiplier, 'offset': offset}
