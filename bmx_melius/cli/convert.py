@@ -12,6 +12,7 @@ _EXAMPLES = """\
 examples:
   bmx-melius convert out/best out/packed
   bmx-melius convert a a-packed --input-shape 1,3,224,224 --half
+  bmx-melius convert out/best out/int8 --int8 photos            # integers only: less than half the size
   bmx-melius convert b b-packed --input-shape left=1,3,64,64 --input-shape right=1,3,64,64
   bmx-melius convert net net-packed --input-size 224 --resize 256 --classes-file names.txt    # a network without NAME-summary.json
   bmx-melius convert c-symbol.json c-0012.params c-packed     # file names instead of a prefix, here of epoch 12
@@ -50,7 +51,20 @@ def add_parser(commands):
         help='compare each layer with MXNet on a sample (default)',
     )
     parser.add_argument('--no-verify', dest='verify', action='store_false', help='do not compare')
-    parser.add_argument('--half', action='store_true', help='store the weights of float layers in half precision')
+    real = parser.add_mutually_exclusive_group()
+    real.add_argument('--half', action='store_true', help='store the weights of float layers in half precision')
+    real.add_argument(
+        '--int8',
+        metavar='IMAGES',
+        help='make float layers layers of 8-bit integers, whose ranges are those on these images: a folder with CLASS/*.jpg, a .rec file, '
+        'digits, glyphs, or an .npy file of inputs (float32) or pixels (uint8), (N, C, H, W); 256 of them are used',
+    )
+    parser.add_argument(
+        '--int8-ranges',
+        choices=('mse', 'percentile', 'minmax'),
+        default='mse',
+        help='ranges of 8-bit numbers: of the smallest squared error, 99.99 %% of the numbers, or all (default: %(default)s)',
+    )
     image_options.add_options(parser)
     add_json_flag(parser)
     parser.set_defaults(run=run)
@@ -65,7 +79,9 @@ def run(arguments, output):
     spec = image_options.described_spec(arguments, source.description())
     input_shape = (1, *spec.shape) if spec and not arguments.input_shape else shape_of_input(arguments.input_shape, source)
     names = image_options.listed_names(arguments.classes_file) if arguments.classes_file else None
-    report = convert(symbol, params, target.prefix, input_shape, arguments.verify, arguments.half, spec, names)
+    report = convert(
+        symbol, params, target.prefix, input_shape, arguments.verify, arguments.half, spec, names, arguments.int8, arguments.int8_ranges
+    )
     if arguments.json:
         json.dump(report.to_json(), output, indent=1)
         print(file=output)

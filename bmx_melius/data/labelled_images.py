@@ -82,6 +82,11 @@ class LabelledImages:
             return np.array([known.index(name) for name in own])
         return np.arange(self.classes)
 
+    def spread(self, most):
+        """Return at most so many of the images, at equal distances."""
+        chosen = np.linspace(0, len(self) - 1, min(len(self), most)).round().astype(int).tolist()
+        return dataclasses.replace(self, dataset=_Chosen(self.dataset, chosen), names=[self.names[number] for number in chosen])
+
     def batches(self, spec, batch_size, threads):
         """Yield batches (images, labels, names) of all images in order, preprocessed by an `InputSpec`.
 
@@ -111,3 +116,16 @@ class LabelledImages:
         for images, labels in validation_batches(self.dataset, spec, batch_size, threads):
             yield images, labels.asnumpy().astype(np.int64), self.names[first : first + len(labels)]
             first += len(labels)
+
+
+class _Chosen(gluon.data.Dataset):
+    """Some items of a dataset."""
+
+    def __init__(self, dataset, numbers):
+        self._dataset, self._numbers = dataset, numbers
+
+    def __len__(self):
+        return len(self._numbers)
+
+    def __getitem__(self, index):
+        return self._dataset[self._numbers[index]]

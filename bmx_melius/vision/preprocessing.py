@@ -181,6 +181,19 @@ class InputSpec:
         """Preprocess the content of an image file as `array` does. Raises `UserError`, which names the image, if it cannot be decoded."""
         return self._prepared(pixels.decode(content, name, self.channels))
 
+    def normalized(self, pixels: np.ndarray) -> np.ndarray:
+        """Normalize pixels, (N, channels, height, width) uint8, to float32.
+
+        Raises
+        ------
+        UserError
+            If they have another number of channels.
+        """
+        if pixels.ndim != 4 or pixels.shape[1] != self.channels:
+            raise UserError(f'pixels must have the shape (N, {self.channels}, height, width), not {pixels.shape}')
+        mean, std = (np.float32(numbers)[:, None, None] for numbers in (self.mean, self.std))
+        return (pixels.astype(np.float32) - mean) / std
+
     def _prepared(self, image):
         """Return the input, (1, channels, size, size) float32, of pixels, (height, width, channels) uint8."""
         normalized = (self._cropped(image).astype(np.float32) - np.float32(self.mean)) / np.float32(self.std)

@@ -132,7 +132,12 @@ class Maker:
         inputs, units = zip(*(self.bounds[number] for number in operation.inputs))
         unit = min(1, *units)
         rounds = OPERATIONS[name].rounds == 'always'
-        if self.exact and rounds or not self.exact and (name == 'threshold' or name in INTEGER or (rounds or name == 'clip') and inputs[0] > ROUNDED):
+        if (
+            self.exact
+            and rounds
+            or not self.exact
+            and (name == 'threshold' or name in INTEGER or (rounds or name == 'clip') and inputs[0] > ROUNDED)
+        ):
             return None
         if 'kernel_h' in a and name in ('conv', 'binary_conv'):
             weights = a['kernel_h'] * a['kernel_w'] * (x.channels // a['groups'])

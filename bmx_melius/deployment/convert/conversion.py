@@ -4,6 +4,7 @@ import os
 from typing import Optional, Sequence, Union
 
 import mxnet as mx
+import numpy as np
 
 from ...analysis.graph import InputShape, load_symbol, shapes_by_name, symbol_of
 from ...errors import UserError, last_line
@@ -13,7 +14,9 @@ from ...files.symbol_json import SymbolJson
 from ...reporting import LOG
 from ...vision.class_scores import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
-from .packing import pack
+from .calibration import RANGES
+from .calibration_images import calibration_batches
+from .packing import Calibration, pack
 from .report import Report
 
 Path = Union[str, os.PathLike]
@@ -28,6 +31,8 @@ def convert(
     half: bool = False,
     input_spec: Optional[InputSpec] = None,
     class_names: Optional[Sequence[str]] = None,
+    calibration: 'Union[np.ndarray, Path, None]' = None,
+    ranges: str = RANGES[0],
 ) -> Report:
     """Convert an exported network and write PREFIX-symbol.json and PREFIX-0000.params.
 
@@ -51,6 +56,13 @@ def convert(
         Preprocessing of images. Default: that in the description of the network, NAME-summary.json beside NAME-symbol.json.
     class_names : sequence of str or None
         Names of the classes. Default: those in the description of the network.
+    calibration : numpy.ndarray, path or None
+        Images on which real-valued layers are converted to layers of 8-bit integers (post-training quantization): inputs, float32
+        (N, C, H, W); pixels, uint8; or a folder, record file, dataset or .npy file, see `calibration_images.calibration_batches`. Binary
+        layers stay as they are. Without them, real-valued layers compute in float32.
+    ranges : str
+        How the range of the 8-bit inputs of a layer is chosen: ``'mse'``, of the smallest squared error; ``'percentile'``, 99.99 % of the
+        numbers on each side; ``'minmax'``, all numbers.
 
     Returns
     -------
@@ -59,8 +71,8 @@ def convert(
     Raises
     ------
     UserError
-        If a file, parameter or node cannot be converted; the message names it. If `class_names` are not one for each class. No file is
-        written.
+        If a file, parameter or node cannot be converted; the message names it. If `class_names` are not one for each class. If there are
+        no calibration images, or `half` is set with them. No file is written.
     OSError
         If a file cannot be written.
 
@@ -91,7 +103,7 @@ def convert(
     symbol = load_symbol(symbol_file)
     arrays = read_arrays(params_file)
     shapes = _shapes(symbol, arrays, input_shape)
-    packed = pack(symbol, arrays, shapes, verify, half)
+    packed = pack(symbol, arrays, shapes, verify, half, _calibration(calibration, ranges, fields, half))
     if class_names is not None:
         _, outputs, _ = symbol.infer_shape(**shapes)
         require_names(class_names, number_of_classes([(1, *shape[1:]) for shape in outputs], symbol_file), 'class_names')
@@ -100,6 +112,16 @@ def convert(
     report.symbol_file, report.params_file = written_symbol, written_params
     report.size_before, report.size_after = os.path.getsize(params_file), os.path.getsize(written_params)
     return report
+
+
+def _calibration(source, ranges, fields, half):
+    """Return the `Calibration` for a source of images, or None."""
+    if source is None:
+        return None
+    if half:
+        raise UserError('real-valued layers are stored either in half precision or as 8-bit integers: leave one of both out')
+    spec = Description(fields, 'the description').input_spec()
+    return Calibration(calibration_batches(source, spec), ranges, spec)
 
 
 def _description(source, input_spec, class_names):

@@ -8,6 +8,7 @@ thresholds    fold the normalization and the shifts before each sign, with MXNet
 partition     choose the nodes that become packed operators (`lowering.requirements`, `partition`)
 programs      lower these nodes to programs (`lowering.lower`, `folding`)
 verification  compare the programs with MXNet (`verification`)
+quantization  make real-valued layers integer ones, if calibration images are given (`calibration`, `quantization`)
 assembly      write a symbol of packed operators and unconverted nodes (`assembly`)
 ============  ====================================================================================================================
 """
@@ -25,12 +26,32 @@ from ..program.program import Program
 from . import folding
 from .assembly import assemble
 from .batch_norms import FoldedBatchNorms
+from .calibration import quantized
 from .lowering import lower
 from .partition import NOT_CONNECTED, divide
 from .report import Left, Report
 from .rules import inputs_meant_as_signs
 from .traced_network import Network
 from .verification import verify
+
+
+@dataclasses.dataclass
+class Calibration:
+    """Images for the conversion to 8-bit layers.
+
+    Attributes
+    ----------
+    batches : list of numpy.ndarray
+        Inputs, float32 (N, C, H, W).
+    ranges : str
+        One of `calibration.RANGES`.
+    input_spec : InputSpec or None
+        Preprocessing of the input.
+    """
+
+    batches: list
+    ranges: str
+    input_spec: object
 
 
 @dataclasses.dataclass
@@ -53,7 +74,7 @@ class Packed:
     report: Report
 
 
-def pack(symbol, arrays, shapes, verification, half):
+def pack(symbol, arrays, shapes, verification, half, calibration=None):
     """Convert a symbol and its parameters.
 
     Parameters
@@ -66,6 +87,8 @@ def pack(symbol, arrays, shapes, verification, half):
         Compare the programs with MXNet.
     half : bool
         Store the weights of float layers in float16.
+    calibration : Calibration or None
+        Images for which real-valued layers become layers of 8-bit integers.
 
     Returns
     -------
@@ -77,13 +100,13 @@ def pack(symbol, arrays, shapes, verification, half):
         If a parameter or node is invalid or cannot be converted; the message names it.
     """
     try:
-        return _pack(symbol, arrays, shapes, verification, half)
+        return _pack(symbol, arrays, shapes, verification, half, calibration)
     except MemoryError as error:
         sizes = ', '.join(map(str, shapes.values()))
         raise UserError(f'there is not enough memory to convert with an input of shape {sizes}: give a smaller batch or size') from error
 
 
-def _pack(symbol, arrays, shapes, verification, half):
+def _pack(symbol, arrays, shapes, verification, half, calibration):
     network = Network(symbol, arrays, shapes)
     sample = _sample(network)
     folded = FoldedBatchNorms(network, sample)
@@ -99,6 +122,7 @@ def _pack(symbol, arrays, shapes, verification, half):
         middles = {number_of[number]: middle for number, middle in lowered.middles.items()}  # of bits, which are never merged
         programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins=origins, middles=middles)
     checked = verify(network, list(programs.values()), sample, half) if verification else None
+    damage = _quantize(programs, words, partition, calibration) if calibration else None
     symbol_json, packed_arrays, kept = assemble(network, partition, programs, words)
     report = Report(
         packed_operators=len(programs),
@@ -111,8 +135,26 @@ def _pack(symbol, arrays, shapes, verification, half):
         unclear_thresholds=folded.unclear,
         half=half,
         verification=checked,
+        quantization=damage,
     )
     return Packed(symbol_json, packed_arrays, [name for name in symbol.list_inputs() if name in shapes], report)
+
+
+def _quantize(programs, words, partition, calibration):
+    """Replace the only program and its words by those of 8-bit layers; return the `Damage`."""
+    if len(programs) != 1 or partition.reasons:
+        reasons = [f'{node.name} ({node.operator}), {reason}' for node, reason in partition.reasons.items()]
+        raise UserError(
+            'only a network that becomes one packed operator can have 8-bit layers'
+            + (f': {reasons[0]} remains an operator of MXNet' if reasons else ', this one becomes several')
+        )
+    ((region, lowered),) = programs.items()
+    if len(lowered.program.inputs) != 1:
+        raise UserError(f'only a network with one input can have 8-bit layers; this one has {len(lowered.program.inputs)}')
+    result, damage = quantized(lowered.program, calibration.batches, calibration.ranges, calibration.input_spec)
+    words[region] = result.program.to_words()
+    programs[region] = dataclasses.replace(lowered, program=Program.from_words(words[region]), origins={}, middles={})
+    return damage
 
 
 def _sample(network):

@@ -185,7 +185,10 @@ class _Quantizer:
         if not x.is_clipped:
             return x
         bounds = [np.add.outer(x.scale * bound, 0) + x.shift for bound in x.bounds]
-        most = min(max(abs(np.max(bounds)), abs(np.min(bounds))), max(abs(limit) if math.isfinite(limit) else math.inf for limit in (x.low, x.high)))
+        most = min(
+            max(abs(np.max(bounds)), abs(np.min(bounds))),
+            max(abs(limit) if math.isfinite(limit) else math.inf for limit in (x.low, x.high)),
+        )
         x.replace(self._rescaled(x, max(most, 1e-30) / MAX_INT16, 0, -MAX_INT16, MAX_INT16))
         return x
 

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 
+from .calibration import Damage
 from .verification import Verification
 
 
@@ -37,6 +38,8 @@ class Report:
         Whether the weights of float layers are stored in float16.
     verification : Verification or None
         None if the conversion was not verified.
+    quantization : Damage or None
+        What 8-bit layers change on the calibration images; None if real-valued layers were not quantized.
     symbol_file, params_file : str or None
         Paths of the written files.
     size_before, size_after : int or None
@@ -51,6 +54,7 @@ class Report:
     unclear_thresholds: list
     half: bool
     verification: 'Verification | None'
+    quantization: 'Damage | None' = None
     symbol_file: 'str | None' = None
     params_file: 'str | None' = None
     size_before: 'int | None' = None
@@ -84,6 +88,8 @@ class Report:
         if self.unclear_thresholds:
             lines.append(f'rounding unclear at {", ".join(self.unclear_thresholds)}: signs next to the threshold may differ')
         lines.append(self._verified())
+        if self.quantization:
+            lines.append(str(self.quantization))
         return '\n'.join(lines)
 
     def not_binary(self):

@@ -206,7 +206,8 @@ class Session:
         Parameters
         ----------
         *inputs : numpy.ndarray
-            One float32 array for each input, with a batch of 1 or more: (batch, channels, height, width), (batch, channels, width),
+            One array for each input, with a batch of 1 or more: pixels, uint8 (batch, channels, height, width), if the files describe their
+            normalization, which they get; or float32, (batch, channels, height, width), (batch, channels, width),
             (batch, channels, depth, height, width) or (batch, channels). Results are undefined unless all values are finite and no layer
             computes a sum of magnitudes beyond 3e38.
 
@@ -235,10 +236,18 @@ class Session:
 
     def _maps(self, inputs):
         """Return the inputs as arrays of the ranks of the program's inputs."""
-        arrays = _arrays(inputs)
+        arrays = [self._normalized(number, array) for number, array in enumerate(_arrays(inputs))]
         for number in self._borders.inputs.keys() & set(range(len(arrays))):
             arrays[number] = arrays[number].reshape(self._shape_in_program(number, arrays[number].shape))
         return arrays
+
+    def _normalized(self, number, array):
+        """Return an input with its pixels normalized, if it consists of pixels."""
+        if array.dtype != np.uint8:
+            return array
+        if self.input_spec is None:
+            raise UserError(f'input {number} is uint8, but {self._name} has no description of the normalization of pixels: give float32')
+        return self.input_spec.normalized(array)
 
     def _shape_in_program(self, number, shape):
         """Return the shape in the program of an input with the given number."""

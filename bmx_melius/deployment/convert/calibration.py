@@ -1,0 +1,217 @@
+"""Calibration of 8-bit layers: the ranges of values on images, and what quantization changes on the same images."""
+
+import dataclasses
+from typing import Optional
+
+import numpy as np
+
+from ...errors import UserError
+from ..program.operation_table import BITS_KIND, MAX_BYTE
+from ..program.operations import Operation
+from ..program.program import Program
+from ..runtime import engine
+from .quantization import observed_values, quantize
+
+RANGES = ('mse', 'percentile', 'minmax')  # ways of choosing a range, the default first
+_PERCENTILE = 99.99  # of the numbers on each side that a range covers
+_SAMPLE = 8192  # numbers of a value and an image that are kept
+_CANDIDATES = 64  # ranges that are tried
+_ROUNDING = 0.01  # of a pixel that is normalized and back
+
+
+@dataclasses.dataclass
+class Damage:
+    """What quantization changes on the calibration images.
+
+    Attributes
+    ----------
+    images : int
+    layers : int
+        Number of layers of 8-bit integers.
+    real : dict of str to int
+        Operations that still compute with real numbers, and their number.
+    signs : dict of str to float
+        Binary layer, by the number and name of its operation -> share of its input signs that differ.
+    correlation : float
+        Of the outputs of both programs.
+    same_class : float or None
+        Share of the images of which the largest output is the same one; None unless there is one output of several classes.
+    ranges : str
+        How ranges were chosen, one of `RANGES`.
+    """
+
+    images: int
+    layers: int
+    real: dict
+    signs: dict
+    correlation: float
+    same_class: Optional[float]
+    ranges: str
+
+    def __str__(self):
+        lines = [
+            f'8-bit layers: {self.layers}' + (f'; real numbers in {_listed(self.real)}' if self.real else '; no operation on real numbers')
+        ]
+        if self.signs:
+            shares = np.array(list(self.signs.values()))
+            worst = sorted(self.signs, key=self.signs.get, reverse=True)[:3]
+            lines.append(
+                f'on {self.images} images, signs that differ: {shares.mean():.2%} on average, most in '
+                + ', '.join(f'{name} ({self.signs[name]:.2%})' for name in worst)
+            )
+        lines.append(
+            f'correlation of outputs: {self.correlation:.5f}' + ('' if self.same_class is None else f', same class: {self.same_class:.1%}')
+        )
+        return '\n'.join(lines)
+
+
+def quantized(program, batches, method=RANGES[0], input_spec=None):
+    """Quantize a program for calibration images.
+
+    Parameters
+    ----------
+    program : Program
+        With one input.
+    batches : list of numpy.ndarray
+        Inputs, float32 (N, C, H, W) or (N, C).
+    method : str
+        One of `RANGES`: the range of the smallest squared error, one that covers 99.99 % of the numbers on each side, or all numbers.
+    input_spec : InputSpec or None
+        Preprocessing of the input. If that is normalized pixels of 0 to 255, the first layer reads these pixels.
+
+    Returns
+    -------
+    Quantized, Damage
+
+    Raises
+    ------
+    UserError
+        If there is no image, or a value is not finite.
+    """
+    if not batches or not sum(map(len, batches)):
+        raise UserError('there are no calibration images')
+    if method not in RANGES:
+        raise UserError(f'the range of 8-bit numbers is chosen by {", ".join(RANGES)}, not by {method!r}')
+    spec = input_spec if _are_pixels(batches, input_spec) else None
+    result = quantize(program, _ranges(program, batches, method), spec)
+    return result, _damage(program, result, batches, method)
+
+
+def _are_pixels(batches, spec):
+    """Return whether inputs are normalized pixels of 0 to 255."""
+    if spec is None or batches[0].ndim != 4 or batches[0].shape[1] != spec.channels:
+        return False
+    mean, std = (np.float32(numbers)[:, None, None] for numbers in (spec.mean, spec.std))
+    limits = [limit for batch in batches for pixels in [batch * std + mean] for limit in (pixels.min(), pixels.max())]
+    return -_ROUNDING < min(limits) and max(limits) < MAX_BYTE + _ROUNDING
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------------------------
+
+
+def _ranges(program, batches, method):
+    """Return (smallest, largest number) for each of `observed_values`."""
+    numbers = observed_values(program)
+    computed = _Runner(program, [number for number in numbers if number >= len(program.inputs)])
+    observers = {number: _Observer() for number in numbers}
+    for batch in batches:
+        arrays = dict(zip(computed.numbers, computed(batch)))
+        for number in numbers:
+            observers[number].add(arrays.get(number, batch))
+    return {number: observer.range(method) for number, observer in observers.items()}
+
+
+class _Observer:
+    """Limits of the numbers of a value, and a sample of them."""
+
+    def __init__(self):
+        self._random, self._samples, self._limits = np.random.RandomState(0), [], []
+
+    def add(self, array):
+        """Add the numbers of a batch."""
+        low, high = float(array.min()), float(array.max())
+        if not np.isfinite([low, high]).all():
+            raise UserError('a calibration image gives values that are not finite: a parameter or the image is damaged')
+        self._limits += [low, high]
+        for image in array.reshape(len(array), -1):
+            chosen = image if len(image) <= _SAMPLE else image[self._random.randint(0, len(image), _SAMPLE)]
+            self._samples.append(chosen)
+
+    def range(self, method):
+        low, high = min(self._limits), max(self._limits)
+        sample = np.concatenate(self._samples).astype(np.float64)
+        if method == 'percentile':
+            return tuple(np.percentile(sample, (100 - _PERCENTILE, _PERCENTILE)))
+        if method == 'minmax' or low == high:
+            return low, high
+        shares = np.linspace(1, 0.2, _CANDIDATES)
+        errors = [_squared_error(sample, low * share, high * share) for share in shares]
+        share = shares[int(np.argmin(errors))]
+        return low * share, high * share
+
+
+def _squared_error(sample, low, high):
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = (high - low) / MAX_BYTE
+    zero = np.rint(-low / scale)
+    return np.square((np.rint(sample / scale + zero).clip(0, MAX_BYTE) - zero) * scale - sample).mean()
+
+
+# --- comparison -------------------------------------------------------------------------------------------------------------------------
+
+
+class _Runner:
+    """A program of which other values are the outputs; bits are 0 and 1."""
+
+    def __init__(self, program, numbers):
+        kinds, operations, outputs = program.values(), list(program.operations), []
+        for number in numbers:
+            if kinds[number].kind == BITS_KIND:
+                operations.append(Operation('expand', (number,), {'low': 0}))
+                number = len(program.inputs) + len(operations) - 1
+            outputs.append(number)
+        self.numbers = list(numbers)
+        changed = Program(program.inputs, operations, outputs)
+        self._runner = engine.Runner(changed, changed.to_words()) if outputs else None
+
+    def __call__(self, batch):
+        return self._runner.run([np.ascontiguousarray(batch, np.float32)]) if self._runner else []
+
+
+def _damage(program, result, batches, method):
+    bits = [number for number, value in enumerate(program.values()) if value.kind == BITS_KIND and number in result.number_of]
+    before = _Runner(program, [*bits, *program.outputs])
+    after = _Runner(result.program, [result.number_of[number] for number in bits] + result.program.outputs)
+    different, counted = np.zeros(len(bits)), np.zeros(len(bits))
+    outputs = [], []
+    for batch in batches:
+        first, second = before(batch), after(batch)
+        for position in range(len(bits)):
+            different[position] += (first[position] != second[position]).sum()
+            counted[position] += first[position].size
+        for found, arrays in zip(outputs, (first, second)):
+            found.append(np.concatenate([array.reshape(len(batch), -1) for array in arrays[len(bits) :]], axis=1))
+    expected, found = (np.concatenate(arrays).astype(np.float64) for arrays in outputs)
+    classes = len(program.outputs) == 1 and expected.shape[1] > 1
+    first = len(program.inputs)
+    return Damage(
+        images=len(expected),
+        layers=result.layers,
+        real=result.real,
+        signs={
+            f'{number - first} ({program.operations[number - first].name})': float(d / c) for number, d, c in zip(bits, different, counted)
+        },
+        correlation=_correlation(expected, found),
+        same_class=float((expected.argmax(axis=1) == found.argmax(axis=1)).mean()) if classes else None,
+        ranges=method,
+    )
+
+
+def _correlation(x, y):
+    x, y = x - x.mean(), y - y.mean()
+    power = np.sqrt((x * x).sum() * (y * y).sum())
+    return float((x * y).sum() / power) if power else float((x == y).all())
+
+
+def _listed(counts):
+    return ', '.join(f'{name} ({number})' for name, number in sorted(counts.items()))

@@ -1,0 +1,60 @@
+"""Images for calibration: from an array, a file of one, or what networks are evaluated on."""
+
+import os
+
+import numpy as np
+
+from ...errors import UserError
+
+MAX_IMAGES = 256
+_BATCH = 16
+_THREADS = 2
+
+
+def calibration_batches(source, spec):
+    """Return calibration images as a list of inputs, float32 (N, C, H, W).
+
+    Parameters
+    ----------
+    source : numpy.ndarray, str or os.PathLike
+        Inputs, float32 (N, C, H, W); pixels, uint8 of the same shape, which `spec` normalizes; the path of an .npy file with such an array;
+        or what `data.opening.open_images` takes: digits, glyphs, a folder with CLASS/*.jpg, a record file. At most 256 images are used,
+        at equal distances.
+    spec : InputSpec or None
+        Preprocessing of the network.
+
+    Raises
+    ------
+    UserError
+        If there are no images, or they do not fit the network.
+    """
+    if isinstance(source, np.ndarray):
+        return _of_array(source, spec, 'the calibration images')
+    path = os.fspath(source)
+    if path.endswith('.npy') and os.path.isfile(path):
+        try:
+            array = np.load(path, mmap_mode='r')
+        except ValueError as error:
+            raise UserError(f'{path} is not an array: {error}') from error
+        return _of_array(array, spec, path)
+    if spec is None:
+        raise UserError(
+            f'the preprocessing of the images in {path} is not known: the network has no description (NAME-summary.json); give '
+            '--input-size and other options, or input_spec, or calibrate with an array of inputs'
+        )
+    from ...data.opening import open_images
+
+    images = open_images(path, spec, _THREADS)
+    return [batch.asnumpy() for batch, _, _ in images.spread(MAX_IMAGES).batches(spec, _BATCH, _THREADS)]
+
+
+def _of_array(array, spec, what):
+    if array.ndim not in (2, 4) or array.dtype not in (np.float32, np.uint8):
+        raise UserError(f'{what} must be a float32 or uint8 array (N, channels, height, width), not {array.dtype} {array.shape}')
+    if not len(array):
+        raise UserError(f'{what}: there are no images')
+    chosen = np.linspace(0, len(array) - 1, min(len(array), MAX_IMAGES)).round().astype(int)
+    if array.dtype == np.uint8 and spec is None:
+        raise UserError(f'{what} are pixels, but the normalization of the network is not known: give input_spec, or normalized float32')
+    batches = [array[part] for part in np.array_split(chosen, -(-len(chosen) // _BATCH))]
+    return [spec.normalized(batch) if batch.dtype == np.uint8 else np.ascontiguousarray(batch) for batch in batches]
