@@ -8,7 +8,7 @@ from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_K
 from bmx_melius.deployment.program.program import Program
 
 CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
-INTEGER = ('rescale', 'int8_conv', 'integer_mean')  # round their inputs
+INTEGER = ('rescale', 'int8_conv', 'integer_mean', 'integer_avg_pool')  # round their inputs
 EXACT = 2.0**24  # sums of multiples of q below q times this number are exact in float32, in any order
 ROUNDED = 64.0  # magnitudes up to which the rounding errors of a value are far below 1e-5
 
@@ -143,7 +143,7 @@ class Maker:
             weights = a['kernel_h'] * a['kernel_w'] * (x.channels // a['groups'])
             bound = weights if name == 'binary_conv' else 2 * weights * inputs[0] + 8
             unit = 0.5 if name == 'binary_conv' else unit
-        elif name == 'integer_mean':
+        elif 'fraction_bits' in a:
             bound, unit = min(inputs[0] + 1, 1 << 15) * 2.0 ** a['fraction_bits'], 1
         elif 'result_max' in a:
             bound, unit = max(-a['result_min'], a['result_max']), 1

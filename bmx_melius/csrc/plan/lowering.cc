@@ -111,7 +111,9 @@ class Lowering {
             case Op::rescale:
                 return std::make_unique<RescaleStep>(source(group), rescaling_of(i), output(group));
             case Op::integer_mean:
-                return std::make_unique<IntegerMeanStep>(source(group), a.fraction_bits, output(group));
+            case Op::integer_avg_pool:
+                return std::make_unique<IntegerMeanStep>(source(group), a, operation(i).op == Op::integer_mean,
+                                                         group.result, output(group));
             case Op::global_max_pool:
                 return std::make_unique<GlobalMaxStep>(source(group), output(group));
             case Op::normalize:

@@ -74,6 +74,7 @@ enum class Op {
     rescale,
     int8_conv,
     integer_mean,
+    integer_avg_pool,
 };
 
 enum class ShapeRule {
@@ -280,6 +281,19 @@ inline constexpr AttributeRow kInt8ConvAttributes[] = {
 inline constexpr AttributeRow kIntegerMeanAttributes[] = {
     {"fraction_bits", &AttributeValues::fraction_bits, 0, 8},
 };
+inline constexpr AttributeRow kIntegerAvgPoolAttributes[] = {
+    {"kernel_h", &AttributeValues::kernel_h, 1, 255},
+    {"kernel_w", &AttributeValues::kernel_w, 1, 255},
+    {"stride_h", &AttributeValues::stride_h, 1, 255},
+    {"stride_w", &AttributeValues::stride_w, 1, 255},
+    {"pad_top", &AttributeValues::pad_top, 0, 255},
+    {"pad_left", &AttributeValues::pad_left, 0, 255},
+    {"pad_bottom", &AttributeValues::pad_bottom, 0, 255},
+    {"pad_right", &AttributeValues::pad_right, 0, 255},
+    {"ceil", &AttributeValues::ceil, 0, 1},
+    {"count_pad", &AttributeValues::count_pad, 0, 1},
+    {"fraction_bits", &AttributeValues::fraction_bits, 0, 8},
+};
 
 // By opcode, starting with opcode 1.
 inline constexpr OperationRow kOperations[] = {
@@ -315,8 +329,9 @@ inline constexpr OperationRow kOperations[] = {
     {"rescale", 1, 1, true, false, Result::real, ShapeRule::same_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kRescaleAttributes, 3}},
     {"int8_conv", 1, 1, true, false, Result::real, ShapeRule::convolution_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kInt8ConvAttributes, 15}},
     {"integer_mean", 1, 1, true, false, Result::real, ShapeRule::global_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kIntegerMeanAttributes, 1}},
+    {"integer_avg_pool", 1, 1, true, false, Result::real, ShapeRule::pooling_shape, ElementwiseForm::none, Elementwise::none, Combination::copy, {kIntegerAvgPoolAttributes, 11}},
 };
-constexpr int kOperationCount = 32;
+constexpr int kOperationCount = 33;
 
 constexpr const OperationRow& row_of(Op op) { return kOperations[static_cast<size_t>(op) - 1]; }
 constexpr const char* name_of(Op op) { return row_of(op).name; }

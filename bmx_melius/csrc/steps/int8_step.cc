@@ -380,29 +380,49 @@ size_t IntegerMeanStep::scratch_bytes(const std::vector<Value>& values, int thre
 }
 
 void IntegerMeanStep::run(const Memory& memory, const Team& team, int) const {
+    const Attributes& a = attributes_;
     const Value& map = memory.value(source_.value);
-    const int64_t count = map.height * map.width;
-    float* to = reinterpret_cast<float*>(memory.view(output_).data);
+    const Value& result = memory.value(result_);
+    const View output = memory.view(output_);
     const size_t own = round_up(sizeof(int64_t) * map.channels, 64);
     int64_t* sums = reinterpret_cast<int64_t*>(memory.scratch + team.thread * own);
-    int channel = 0;
-    for (const Slab& slab : source_.slabs) {
-        const View view = memory.view(slab);
-        const int begin = team.begin(view.channels), end = team.end(view.channels);
-        std::fill(sums + begin, sums + end, 0);
-        visit_typed(view.type, view.data, [&](const auto* from) {
-            for (int64_t i = 0; i < count; i++, from += view.pixel) {
-                for (int c = begin; c < end; c++) {
-                    sums[c] += std::min(std::max(nearest(static_cast<float>(from[c])), -kMaxInt16), kMaxInt16);
-                }
-            }
-        });
-        for (int c = begin; c < end; c++) {
-            const int64_t numerator = 2 * (sums[c] * (int64_t(1) << fraction_bits_)) + count, divisor = 2 * count;
-            const int64_t rest = numerator % divisor;
-            to[channel + c] = static_cast<float>((numerator - rest) / divisor - (rest < 0 ? 1 : 0));
+    const int64_t results = result.height * result.width;
+    for (int item = team.begin(results); item < team.end(results); item++) {
+        const int64_t y = item / result.width, x = item % result.width;
+        int64_t top = 0, left = 0, bottom = map.height, right = map.width, count = map.height * map.width;
+        if (!is_global_) {
+            top = y * a.stride_h - a.pad_top;
+            left = x * a.stride_w - a.pad_left;
+            bottom = std::min(top + a.kernel_h, map.height + a.pad_bottom);
+            right = std::min(left + a.kernel_w, map.width + a.pad_right);
+            count = (bottom - top) * (right - left);
+            top = std::max<int64_t>(top, 0);
+            left = std::max<int64_t>(left, 0);
+            bottom = std::min(bottom, map.height);
+            right = std::min(right, map.width);
+            count = a.count_pad ? count : (bottom - top) * (right - left);
         }
-        channel += view.channels;
+        float* to = reinterpret_cast<float*>(output.at(y * output.row + x * output.pixel));
+        for (const Slab& slab : source_.slabs) {
+            const View view = memory.view(slab);
+            std::fill_n(sums, view.channels, 0);
+            visit_typed(view.type, view.data, [&](const auto* from) {
+                for (int64_t i = top; i < bottom; i++) {
+                    for (int64_t j = left; j < right; j++) {
+                        const auto* pixel = from + i * view.row + j * view.pixel;
+                        for (int c = 0; c < view.channels; c++) {
+                            const int n = nearest(static_cast<float>(pixel[c]));
+                            sums[c] += std::min(std::max(n, -kMaxInt16), kMaxInt16);
+                        }
+                    }
+                }
+            });
+            for (int c = 0; c < view.channels; c++) {
+                const int64_t numerator = 2 * (sums[c] * (int64_t(1) << a.fraction_bits)) + count, divisor = 2 * count;
+                const int64_t rest = numerator % divisor;
+                *to++ = static_cast<float>((numerator - rest) / divisor - (rest < 0 ? 1 : 0));
+            }
+        }
     }
 }
 

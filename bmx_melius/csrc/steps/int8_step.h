@@ -106,17 +106,23 @@ class RescaleStep : public Step {
     Slab output_;
 };
 
-// The rounded mean over height and width, in multiples of 2^-fraction_bits.
+// Rounded means over the whole map or over windows, in multiples of 2^-fraction_bits, as float32.
 class IntegerMeanStep : public Step {
   public:
-    IntegerMeanStep(Source source, int fraction_bits, Slab output)
-        : source_(std::move(source)), fraction_bits_(fraction_bits), output_(output) {}
+    IntegerMeanStep(Source source, const Attributes& attributes, bool is_global, int result, Slab output)
+        : source_(std::move(source)),
+          attributes_(attributes),
+          is_global_(is_global),
+          result_(result),
+          output_(output) {}
     size_t scratch_bytes(const std::vector<Value>& values, int threads) const override;
     void run(const Memory& memory, const Team& team, int phase) const override;
 
   private:
     Source source_;
-    int fraction_bits_;
+    Attributes attributes_;
+    bool is_global_;
+    int result_;
     Slab output_;
 };
 

@@ -341,8 +341,17 @@ class _Quantizer:
         return _Grid(self._emit('add', [x.number, y.number]), x.scale, x.shift + y.shift, bounds)
 
     def _global_avg_pool(self, operation, x):
+        return self._mean('integer_mean', operation, x)
+
+    def _avg_pool(self, operation, x):
+        return self._mean('integer_avg_pool', operation, x)
+
+    def _mean(self, name, operation, x):
         x = self._in_16_bits(x)
-        number = self._emit('integer_mean', [x.number], {'fraction_bits': _FRACTION_BITS})
+        attributes = operation.attributes
+        if attributes.get('count_pad') and any(attributes[side] for side in _PADDING) and x.shift.any():
+            x = self._rescaled(x, np.abs(x.scale).max(), 0, -MAX_INT16, MAX_INT16)  # so that padding is 0
+        number = self._emit(name, [x.number], {**attributes, 'fraction_bits': _FRACTION_BITS})
         bounds = tuple(bound * 2**_FRACTION_BITS for bound in x.bounds)
         return dataclasses.replace(x, number=number, scale=x.scale / 2**_FRACTION_BITS, bounds=bounds)
 

@@ -106,6 +106,7 @@ _LENGTH = (1, 255)
 _WINDOW = {'kernel_h': _LENGTH, 'kernel_w': _LENGTH, 'stride_h': _LENGTH, 'stride_w': _LENGTH, **dict.fromkeys(PADDING, (0, 255))}
 _CONVOLUTION = {'out_channels': _CHANNELS, **_WINDOW, 'dilation_h': _LENGTH, 'dilation_w': _LENGTH, 'groups': _CHANNELS}
 _RESCALING = {'shift': (OFFSET_SHIFT, 46), 'result_min': (-MAX_INT16, MAX_INT16), 'result_max': (-MAX_INT16, MAX_INT16)}
+_FRACTION_BITS = (0, 8)
 _POSITIONS = {'by_channel': _FLAG, 'height': _SIZE, 'width': _SIZE}
 _MAP = Array(('C if by_channel', 'height', 'width'))
 _BITS, _ANY = (BITS_KIND,), (REAL_KIND, BITS_KIND)
@@ -286,8 +287,15 @@ OPERATIONS = {
         32,
         'Integers: the mean over height and width, which become 1, of x rounded and limited to ±32766, in multiples of '
         '2^-`fraction_bits`: floor(2^fraction_bits mean + 1/2).',
-        attributes={'fraction_bits': (0, 8)},
+        attributes={'fraction_bits': _FRACTION_BITS},
         shape='global',
+        since=INT8_VERSION,
+    ),
+    'integer_avg_pool': OperationType(
+        33,
+        'Integers: means over windows as of `avg_pool`, of integers and rounded as by `integer_mean`.',
+        attributes={**_WINDOW, 'ceil': _FLAG, 'count_pad': _FLAG, 'fraction_bits': _FRACTION_BITS},
+        shape='pooling',
         since=INT8_VERSION,
     ),
 }

@@ -267,10 +267,18 @@ def _int8_conv(x, out_channels, groups, weight, pad, multiplier, offset, shift, 
     return _rescaled(sums.astype(np.int64).reshape(len(x), out_channels, *size), multiplier, offset, shift, result_min, result_max)
 
 
+def _rounded_quotient(sums, counts, fraction_bits):
+    return ((2 * (sums << fraction_bits) + counts) // (2 * counts)).astype(np.float32)
+
+
 def _integer_mean(x, fraction_bits):
-    count = x.shape[2] * x.shape[3]
     sums = _integers(x, -MAX_INT16, MAX_INT16).sum(axis=(2, 3), keepdims=True)
-    return ((2 * (sums << fraction_bits) + count) // (2 * count)).astype(np.float32)
+    return _rounded_quotient(sums, x.shape[2] * x.shape[3], fraction_bits)
+
+
+def _integer_avg_pool(x, ceil, count_pad, fraction_bits, **geometry):
+    sums, counts = _window_sums(_integers(x, -MAX_INT16, MAX_INT16), ceil, count_pad, geometry)
+    return _rounded_quotient(sums, counts, fraction_bits)
 
 
 # --- pooling --------------------------------------------------------------------------------------------------------------------------
@@ -281,12 +289,17 @@ def _max_pool(x, ceil, **geometry):
     return _windows(_pad(x, geometry.pop('pad'), -np.inf), **geometry, ceil=ceil, beyond=-np.inf).max(axis=(2, 3))
 
 
-def _avg_pool(x, ceil, count_pad, **geometry):
+def _window_sums(x, ceil, count_pad, geometry):
+    """Return the sums of windows, and the numbers of elements by which means divide them."""
     geometry = _geometry(**geometry)
     pad = geometry.pop('pad')
     sums = _windows(_pad(x, pad, 0), **geometry, ceil=ceil).sum(axis=(2, 3))
-    counted = _pad(np.ones(x.shape[2:], dtype=np.float32), pad, count_pad)
-    return sums / _windows(counted, **geometry, ceil=ceil).sum(axis=(0, 1))
+    counted = _pad(np.ones(x.shape[2:], dtype=x.dtype), pad, count_pad)
+    return sums, _windows(counted, **geometry, ceil=ceil).sum(axis=(0, 1))
+
+
+def _avg_pool(x, ceil, count_pad, **geometry):
+    return np.divide(*_window_sums(x, ceil, count_pad, geometry))
 
 
 def _global_avg_pool(x):
@@ -388,5 +401,6 @@ _FUNCTIONS = {
     'rescale': _rescale,
     'int8_conv': _int8_conv,
     'integer_mean': _integer_mean,
+    'integer_avg_pool': _integer_avg_pool,
 }
-ON_MAPS = ('conv', 'binary_conv', 'int8_conv', 'integer_mean', 'max_pool', 'avg_pool', 'global_avg_pool', 'global_max_pool', 'normalize')
+ON_MAPS = ('conv', 'binary_conv', 'int8_conv', 'integer_mean', 'integer_avg_pool', 'max_pool', 'avg_pool', 'global_avg_pool', 'global_max_pool', 'normalize')
