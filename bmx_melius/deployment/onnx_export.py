@@ -16,6 +16,7 @@ import numpy as np
 from .._version import __version__
 from ..errors import UserError
 from .program import reference
+from .program.operation_table import MAX_BYTE, MAX_INT16, OFFSET_SHIFT
 from .program.operations import BITS_KIND, OPERATIONS, PADDING
 
 OPSET = 13
@@ -333,6 +334,73 @@ class _Model:
     def maximum(self, _, x, y):
         return self._add('Max', x, y)
 
+    # Integers: exact in the 64 bits in which ONNX computes them, too.
+
+    def rescale(self, value, x, multiplier, offset, shift, result_min, result_max):
+        constants = (self._of_channels(name, numbers, value) for name, numbers in _rescaling(multiplier, offset, shift))
+        return self._rescaled(self._integers(x, -(2**23), 2**23), *constants, shift, result_min, result_max)
+
+    def int8_conv(self, _, x, groups, weight, pad, multiplier, offset, out_channels, shift, result_min, result_max, **geometry):
+        windows = _windows(geometry)
+        x = self._rounded(x, 0, MAX_BYTE)
+        if any(windows['pads']):  # by zeros; then what is outside of the map gets the number of its channel
+            top, left, bottom, right = windows['pads']
+            windows['pads'] = [0] * 4
+            pads = self._constant('pads', np.array([0, 0, top, left, 0, 0, bottom, right]))
+            inside = self._add('Pad', self._affine(x, 0, 1), pads)
+            numbers = self._constant('pad', pad.clip(0, MAX_BYTE).astype(np.float32).reshape(-1, 1, 1))
+            x = self._add('Add', self._add('Pad', x, pads), self._add('Mul', self._affine(inside, -1, 1), numbers))
+        u = self._add('Cast', x, to=self._onnx.TensorProto.UINT8)
+        unsigned = self._constant('weight', (weight.astype(np.int16) + 128).astype(np.uint8))  # ONNX Runtime multiplies no other ones
+        zeros = (self._constant(f'zero_{name}', np.uint8(zero)) for name, zero in (('x', 0), ('weight', 128)))
+        sums = self._add('ConvInteger', u, unsigned, *zeros, group=groups, **windows)
+        constants = (self._constant(name, numbers.reshape(-1, 1, 1)) for name, numbers in _rescaling(multiplier, offset, shift))
+        return self._rescaled(self._add('Cast', sums, to=self._onnx.TensorProto.INT64), *constants, shift, result_min, result_max)
+
+    def integer_mean(self, _, x, fraction_bits):
+        n = self._integers(x, -MAX_INT16, MAX_INT16)
+        axes = self._constant('axes', np.array([2, 3]))
+        sums = self._add('ReduceSum', n, axes, keepdims=1)
+        size = self._add('Slice', self._add('Shape', x), self._constant('begin', np.array([2])), self._constant('end', np.array([4])))
+        return self._rounded_quotient(sums, self._add('ReduceProd', size, axes=[0], keepdims=0), fraction_bits)
+
+    def integer_avg_pool(self, value, x, ceil, count_pad, fraction_bits, **geometry):
+        windows = _windows(geometry)
+        positions = int(np.prod(windows['kernel_shape']))
+        if ceil or positions * MAX_INT16 >= 2**24:
+            raise UserError('averages of integers over more than 512 elements, or with windows beyond the map, have no equivalent in ONNX')
+        ones = self._constant('ones', np.ones((value.channels, 1, *windows['kernel_shape']), np.float32))
+        n = self._rounded(x, -MAX_INT16, MAX_INT16)
+        counted = self._affine(n, 0, 1)
+        counts = self._constant('count', np.int64(positions)) if count_pad else self._sums(counted, ones, value, windows)
+        return self._rounded_quotient(self._sums(n, ones, value, windows), counts, fraction_bits)
+
+    def _sums(self, x, ones, value, windows):
+        sums = self._add('Conv', x, ones, group=value.channels, **windows)  # below 2^24, so exact
+        return self._add('Cast', sums, to=self._onnx.TensorProto.INT64)
+
+    def _rounded(self, x, low, high):
+        limited = self._add('Clip', x, self._constant('low', np.float32(low)), self._constant('high', np.float32(high)))
+        return self._add('Round', limited)
+
+    def _integers(self, x, low, high):
+        return self._add('Cast', self._rounded(x, low, high), to=self._onnx.TensorProto.INT64)
+
+    def _rescaled(self, n, multiplier, summand, shift, low, high):
+        exact = self._add('Add', self._add('Mul', n, multiplier), summand)
+        y = self._floor_quotient(exact, self._constant('divisor', np.int64(1 << shift)))
+        limited = self._add('Min', self._add('Max', y, self._constant('low', np.int64(low))), self._constant('high', np.int64(high)))
+        return self._add('Cast', limited, to=self._onnx.TensorProto.FLOAT)
+
+    def _rounded_quotient(self, sums, counts, fraction_bits):
+        doubled = self._add('Mul', counts, self._constant('two', np.int64(2)))
+        scaled = self._add('Mul', sums, self._constant('unit', np.int64(2 << fraction_bits)))
+        y = self._floor_quotient(self._add('Add', scaled, counts), doubled)
+        return self._add('Cast', y, to=self._onnx.TensorProto.FLOAT)
+
+    def _floor_quotient(self, x, divisor):
+        return self._add('Div', self._add('Sub', x, self._add('Mod', x, divisor)), divisor)
+
     def _affine(self, x, factor, shift):
         return self._add(
             'Add', self._add('Mul', x, self._constant('factor', np.float32(factor))), self._constant('shift', np.float32(shift))
@@ -345,6 +413,12 @@ class _Model:
     def _of_positions(self, name, numbers, value):
         """Add a constant (channels, height, width), in a shape that broadcasts to the value."""
         return self._constant(name, numbers.reshape(-1) if value.flat else numbers)
+
+
+def _rescaling(multiplier, offset, shift):
+    """Return name and numbers of the factors and summands of a rescaling, which include the rounding."""
+    summand = (offset.astype(np.int64) << (shift - OFFSET_SHIFT)) + (1 << (shift - 1))
+    return ('multiplier', multiplier.astype(np.int64)), ('summand', summand)
 
 
 def _windows(geometry):

@@ -103,7 +103,7 @@ def _are_pixels(batches, spec):
         return False
     mean, std = (np.float32(numbers)[:, None, None] for numbers in (spec.mean, spec.std))
     limits = [limit for batch in batches for pixels in [batch * std + mean] for limit in (pixels.min(), pixels.max())]
-    return -_ROUNDING < min(limits) and max(limits) < MAX_BYTE + _ROUNDING
+    return min(limits) > -_ROUNDING and max(limits) < MAX_BYTE + _ROUNDING
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------------------------

@@ -72,6 +72,12 @@ class _Grid:
         return max(self.low, min((self.scale * bound + self.shift).min() for bound in self.bounds))
 
     @property
+    def has_zero(self):
+        """Whether an integer within the bounds stands for 0, or nearly so, as padding does."""
+        zero = -self.shift / np.where(self.scale == 0, 1, self.scale)
+        return bool(((zero > self.bounds[0] - 0.5) & (zero < self.bounds[1] + 0.5) & (self.scale != 0)).all())
+
+    @property
     def is_bytes(self):
         return not self.is_clipped and self.bounds[0] >= 0 and self.bounds[1] <= MAX_BYTE
 
@@ -217,7 +223,7 @@ class _Quantizer:
 
     def _bytes(self, x, number):
         """Return a grid of bytes with the numbers of `x`, of which the range of value `number` matters."""
-        if isinstance(x, _Grid) and x.is_bytes:
+        if isinstance(x, _Grid) and x.is_bytes and x.has_zero:
             return x
         scale, zero = self._byte_scale(number)
         if isinstance(x, _Grid):
@@ -237,8 +243,6 @@ class _Quantizer:
     def _input(self, number):
         value = self._old.inputs[number]
         if self._spec is None or value.flat or value.channels != self._spec.channels:
-            return number
-        if self._byte_range(number) != number:
             return number
         mean, std = (np.array(numbers, np.float64) for numbers in (self._spec.mean, self._spec.std))
         return self._rounded(number, std, mean, 1 / std, -mean / std)

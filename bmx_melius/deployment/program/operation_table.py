@@ -271,8 +271,8 @@ OPERATIONS = {
     'int8_conv': OperationType(
         31,
         'Let u be x rounded to the nearest integer, ties to even, and limited to 0 to 255, and outside the map `pad`[c], limited likewise. '
-        'The sum conv(u, `weight`), an integer of 32 bits, is rescaled as by `rescale`, with numbers for each filter. On a flat value, with '
-        'kernel 1, it is a dense layer.',
+        'The sum conv(u, `weight`), an integer of 32 bits, is rescaled as by `rescale`, with numbers for each filter. On a flat value, '
+        'with kernel 1, it is a dense layer.',
         attributes={**_CONVOLUTION, **_RESCALING},
         arrays={
             'weight': Array(('out_channels', 'C / groups', 'kernel_h', 'kernel_w'), 'int8'),

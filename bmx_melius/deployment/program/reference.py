@@ -403,4 +403,15 @@ _FUNCTIONS = {
     'integer_mean': _integer_mean,
     'integer_avg_pool': _integer_avg_pool,
 }
-ON_MAPS = ('conv', 'binary_conv', 'int8_conv', 'integer_mean', 'integer_avg_pool', 'max_pool', 'avg_pool', 'global_avg_pool', 'global_max_pool', 'normalize')
+ON_MAPS = (
+    'conv',
+    'binary_conv',
+    'int8_conv',
+    'integer_mean',
+    'integer_avg_pool',
+    'max_pool',
+    'avg_pool',
+    'global_avg_pool',
+    'global_max_pool',
+    'normalize',
+)

@@ -12,6 +12,7 @@ from bmx_melius.deployment.program import operations, reference
 from bmx_melius.deployment.program.operation_table import EPILOGUE, FIRST_VERSION, OPERATIONS, OperationType
 from bmx_melius.deployment.program.operations import SHAPES, Operation, ProgramError, array_shapes
 from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.program.words import VERSION
 from bmx_melius.deployment.runtime import engine
 from bmx_melius.deployment.runtime.engine import Runner
 
@@ -66,8 +67,8 @@ def test_sizes_and_dtypes_of_arrays_follow_the_attributes():
 def test_a_program_is_of_the_latest_version_that_one_of_its_operations_needs(monkeypatch):
     program = smallest_program('relu')
     assert program.to_words()[1] == FIRST_VERSION
-    row = OperationType(**{**vars(OPERATIONS['relu']), 'since': FIRST_VERSION + 1})
+    row = OperationType(**{**vars(OPERATIONS['relu']), 'since': VERSION + 1})
     monkeypatch.setitem(operations.OPERATIONS, 'relu', row)
-    assert program.to_structure()[1] == FIRST_VERSION + 1
-    with pytest.raises(ProgramError, match=f'word 1, version: format version {FIRST_VERSION + 1}; this release reads'):
+    assert program.to_structure()[1] == VERSION + 1
+    with pytest.raises(ProgramError, match=f'word 1, version: format version {VERSION + 1}; this release reads'):
         program.to_words()  # reads what it has written

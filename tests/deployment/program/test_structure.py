@@ -97,7 +97,7 @@ def test_python_and_cpp_infer_the_same_shapes_for_all_operations_and_several_siz
 @pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator has not been compiled')
 def test_mxnet_infers_the_shapes_of_the_program_for_all_operations_and_several_sizes():
     names = set()
-    for random, program in random_programs(60):
+    for random, program in random_programs(80):
         names |= {operation.name for operation in program.operations}
         variables = [mx.sym.var(f'x{number}') for number in range(len(program.inputs))]
         symbol = mx.sym.bmx_melius_packed(*variables, mx.sym.var('program'), **operator_attributes(program))

@@ -1,0 +1,173 @@
+"""Conversion of real-valued layers to layers of 8-bit integers: exactness of what is folded, accuracy, and what it refuses."""
+
+import json
+import re
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet.gluon import nn
+from support.conversions import programs
+from support.engines import needs_engine
+from support.networks import of_size
+from support.small_networks import initialized, randomize_statistics, sequence
+
+import bmx_melius as bmx
+from bmx_melius.__main__ import main
+from bmx_melius.deployment.convert.calibration import RANGES, quantized
+from bmx_melius.deployment.convert.quantization import quantize
+from bmx_melius.deployment.program import reference
+from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.program import Program
+from bmx_melius.errors import UserError
+from model_zoo import get_model
+
+pytest_plugins = ['support.conversions']
+
+REAL_LAYERS = ('conv', 'affine', 'relu', 'prelu', 'clip', 'avg_pool', 'global_avg_pool', 'multiply', 'sigmoid')
+SPEC = bmx.InputSpec(size=32, resize=32)
+SMALL = {'initial_layers': 'grouped_stem', 'block_numbers': (1, 2), 'transitions': (64,), 'growth_rate': 32, 'init_features': 32}
+FAMILIES = [  # networks whose layers are all integers, and what remains of others
+    ('meliusnet_flex', {**SMALL, 'groups': 4}, {}),
+    ('binary_densenet28', of_size('binary_densenet28', 32), {}),
+    ('resnet_e18', of_size('resnet_e18', 32), {}),
+]
+
+
+def images(number, size=32, channels=3):
+    return np.random.RandomState(number).randint(0, 256, (number, channels, size, size)).astype(np.uint8)
+
+
+def converted(convert, net, shape, **options):
+    report, prefix = convert(net, shape, **options)
+    (program,) = programs(prefix)
+    return report, prefix, program
+
+
+@needs_engine
+@pytest.mark.parametrize('name,options,remaining', FAMILIES, ids=[name for name, *_ in FAMILIES])
+def test_networks_compute_with_integers_from_the_pixels_to_the_logits(name, options, remaining, convert):
+    net = initialized(get_model(name, classes=10, **options), (1, 3, 32, 32))
+    randomize_statistics(net)
+    calibration = images(8)
+    report, prefix, program = converted(convert, net, (1, 3, 32, 32), input_spec=SPEC, calibration=calibration, verify=False)
+    assert report.quantization.real == remaining and report.quantization.images == 8
+    names = [operation.name for operation in program.operations]
+    assert not set(names[1:-1]) & set(REAL_LAYERS) and (names[0], names[-1]) == ('affine', 'affine')  # of the inputs and of the outputs
+    session = bmx.Session(prefix, threads=2)
+    found, inputs = session(calibration), SPEC.normalized(calibration)
+    np.testing.assert_array_equal(found, session(inputs))
+    np.testing.assert_array_equal(found, reference.run(program, [inputs])[0])
+    assert report.quantization.correlation > 0.9
+
+
+@pytest.mark.parametrize('ranges', RANGES)
+def test_the_results_of_quantized_layers_are_close_to_those_of_float(ranges, convert):
+    layers = [nn.Conv2D(16, 3, strides=2, padding=1), nn.BatchNorm(), nn.Activation('relu'), nn.Conv2D(32, 3, padding=1, groups=4)]
+    net = initialized(
+        sequence(*layers, nn.BatchNorm(), nn.MaxPool2D(), nn.Activation('relu'), nn.GlobalAvgPool2D(), nn.Dense(7)), (1, 3, 32, 32)
+    )
+    randomize_statistics(net)
+    x = images(16)
+    report, prefix, _ = converted(convert, net, (1, 3, 32, 32), input_spec=SPEC, calibration=x, ranges=ranges)
+    expected = net(mx.nd.array(SPEC.normalized(x))).asnumpy()
+    error = np.abs(bmx.Session(prefix)(x) - expected)
+    assert error.max() < 0.05 * np.abs(expected).max()
+    assert report.quantization.layers == 3 and report.quantization.correlation > 0.998 and report.quantization.ranges == ranges
+
+
+def program_of(channels, *operations):
+    made = [Operation(o.name, (number,), o.attributes, o.arrays) for number, o in enumerate(operations)]
+    return Program([Value(REAL_KIND, channels, 1, 1, False)], made, [len(made)])
+
+
+def test_a_comparison_of_integers_is_that_of_the_numbers_they_stand_for():
+    """Sums of a binary layer, normalized with factors of both signs and 0, limited, and compared."""
+    generator, channels = np.random.RandomState(0), 64
+    factor, summand = generator.choice((-1.5, 0.75, 0, 2), channels), generator.randint(-8, 9, channels) / 4
+    threshold = generator.randint(-40, 41, channels) / 4
+    threshold[:3] = -np.inf, np.inf, 0
+    weight = generator.rand(channels, 1, 1, channels) < 0.5
+    window = {**{f'{n}_{a}': 1 for n in ('kernel', 'stride', 'dilation') for a in 'hw'}, 'groups': 1, 'out_channels': channels}
+    sides = dict.fromkeys(('pad_top', 'pad_left', 'pad_bottom', 'pad_right'), 0)
+    binary = Operation('binary_conv', (), {**window, **sides, 'pad_value': -1, 'offset': 0, 'planes': 1}, {'weight': weight})
+    for limited in ([], [Operation('relu', ())]):
+        compared = program_of(
+            channels,
+            Operation('threshold', (), {}, {'threshold': np.zeros(channels, np.float32), 'flip': np.zeros(channels, bool)}),
+            binary,
+            Operation('affine', (), {}, {'scale': factor.astype(np.float32), 'shift': summand.astype(np.float32)}),
+            *limited,
+            Operation('threshold', (), {}, {'threshold': threshold.astype(np.float32), 'flip': generator.rand(channels) < 0.5}),
+            Operation('expand', (), {'low': 0}),
+        )
+        integers = quantize(compared, {}).program
+        assert [operation.name for operation in integers.operations] == ['threshold', 'binary_conv', 'threshold', 'expand']
+        x = generator.randn(200, channels, 1, 1).astype(np.float32)
+        np.testing.assert_array_equal(reference.run(integers, [x])[0], reference.run(compared, [x])[0])
+
+
+@pytest.mark.parametrize(
+    'calibration,message',
+    [
+        (np.zeros((0, 3, 8, 8), np.float32), 'there are no images'),
+        (np.zeros((2, 3, 8, 8), np.float64), 'must be a float32 or uint8 array'),
+        (np.full((2, 3, 8, 8), np.nan, np.float32), 'not finite'),
+        (np.zeros((2, 4, 8, 8), np.float32), '(batch, 3, height, width)'),
+        (np.zeros((2, 3, 8, 8), np.uint8), 'normalization of the network is not known'),
+        ('nothing', 'is not known: the network has no description'),
+    ],
+)
+def test_calibration_images_that_do_not_fit_are_refused_in_one_line(calibration, message, small, tmp_path):
+    with pytest.raises(UserError, match=re.escape(message)):
+        bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=calibration)
+    assert not list(tmp_path.glob('x*'))
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    'x', [np.zeros((1, 3, 8, 8), np.float32), np.full((3, 3, 8, 8), 7, np.float32)], ids=['one image', 'constant images']
+)
+def test_a_single_or_constant_image_is_enough(x, small, tmp_path):
+    report = bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), calibration=x)
+    assert np.isfinite(bmx.Session(tmp_path / 'x')(x)).all() and report.quantization.layers == 1
+
+
+def test_half_precision_and_integers_exclude_each_other(small, tmp_path):
+    with pytest.raises(UserError, match='either in half precision or as 8-bit integers'):
+        bmx.convert(*small, tmp_path / 'x', (1, 3, 8, 8), half=True, calibration=np.zeros((1, 3, 8, 8), np.float32))
+
+
+def test_a_network_that_stays_in_mxnet_in_part_is_refused(export, tmp_path):
+    net = initialized(sequence(bmx.BinaryConv2D(8, 3), nn.HybridLambda('arctan')), (1, 32, 8, 8))
+    with pytest.raises(UserError, match='remains an operator of MXNet'):
+        bmx.convert(*export(net), tmp_path / 'x', (1, 32, 8, 8), calibration=np.zeros((1, 32, 8, 8), np.float32))
+
+
+def test_pixels_need_a_known_normalization(prefix_of_small):
+    with pytest.raises(UserError, match='no description of the normalization of pixels'):
+        bmx.Session(prefix_of_small)(np.zeros((1, 3, 8, 8), np.uint8))
+
+
+@pytest.fixture
+def prefix_of_small(small, tmp_path):
+    bmx.convert(*small, tmp_path / 'small', (1, 3, 8, 8))
+    return tmp_path / 'small'
+
+
+@needs_engine
+def test_the_command_reads_images_from_an_array_in_a_file(export, tmp_path, capsys):
+    net = initialized(get_model('meliusnet_flex', classes=10, **SMALL), (1, 3, 32, 32))
+    symbol, params = export(net)
+    np.save(tmp_path / 'images.npy', images(4))
+    size = ['--input-size', '32', '--resize', '32']
+    arguments = ['convert', str(symbol), str(params), str(tmp_path / 'int8'), *size, '--int8', str(tmp_path / 'images.npy'), '--json']
+    assert main(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found['quantization']['images'] == 4 and found['size_after'] < found['size_before'] / 8
+
+
+def test_an_unknown_way_of_choosing_ranges_is_named():
+    program = program_of(3, Operation('relu', ()))
+    with pytest.raises(UserError, match="not by 'median'"):
+        quantized(program, [np.zeros((1, 3, 1, 1), np.float32)], 'median')
