@@ -4,11 +4,11 @@ import dataclasses
 
 from ..analysis.graph import Graph, Node
 from ..nn import marks
-from .program.operations import BITS_KIND, HALF, array_shapes
+from .program.operations import BITS_KIND, HALF, INT8, array_shapes
 from .program.packed_operator import is_packed, read_structure
 
 _OPERATORS = {  # operations but convolutions -> operator of MXNet; others keep their names
-    **dict.fromkeys(('max_pool', 'avg_pool', 'global_max_pool', 'global_avg_pool'), 'Pooling'),
+    **dict.fromkeys(('max_pool', 'avg_pool', 'global_max_pool', 'global_avg_pool', 'integer_avg_pool', 'integer_mean'), 'Pooling'),
     'add': 'elemwise_add',
     'multiply': 'broadcast_mul',
     'concat': 'Concat',
@@ -20,8 +20,11 @@ _ATTRIBUTES = {
     'avg_pool': {'pool_type': 'avg'},
     'global_max_pool': {'pool_type': 'max', 'global_pool': 'True'},
     'global_avg_pool': {'pool_type': 'avg', 'global_pool': 'True'},
+    'integer_avg_pool': {'pool_type': 'avg'},
+    'integer_mean': {'pool_type': 'avg', 'global_pool': 'True'},
 }
-_UNCOUNTED_ARRAYS = ('flip', 'eps')  # the direction of a comparison and a constant: not parameters
+_CONVOLUTIONS = ('conv', 'binary_conv', 'int8_conv')
+_UNCOUNTED_ARRAYS = ('flip', 'eps', 'pad')  # the direction of a comparison, a constant, what stands for 0: not parameters
 
 
 def with_operations(graph):
@@ -102,7 +105,7 @@ class _Replacement:
             variable = stored[number - 1] if number else None
             if array not in _UNCOUNTED_ARRAYS:
                 if variable is None or variable.shape != shape:
-                    facts = {'stored_bits': str(8 * dtype.itemsize)} if dtype == HALF else {}
+                    facts = {'stored_bits': str(8 * dtype.itemsize)} if dtype in (HALF, INT8) else {}
                     variable = self._add(Node(0, f'{name}_{array}', None, {}, facts, [], [], [shape], depends_on_data=False))
                     self.graph.parameters.append(variable)
                 variables.append((variable, 0))
@@ -113,7 +116,7 @@ class _Replacement:
 
 def _operator(operation, x):
     """Return the operator of MXNet that computes an operation on `x`."""
-    if operation.name in ('conv', 'binary_conv'):
+    if operation.name in _CONVOLUTIONS:
         return 'FullyConnected' if x.flat else 'Convolution'
     return _OPERATORS.get(operation.name, operation.name)
 

@@ -15,7 +15,8 @@ __all__ = ['BITS_KIND', 'OPERATIONS', 'PADDING', 'REAL_KIND', 'SIDES']  # of the
 
 FLOAT = np.dtype('<f4')
 HALF = np.dtype('<f2')
-_DTYPES = {'float32': FLOAT, 'float16': HALF, 'int32': np.dtype('<i4'), 'int8': np.dtype('i1'), 'bits': np.dtype(bool)}
+INT8 = np.dtype('i1')
+_DTYPES = {'float32': FLOAT, 'float16': HALF, 'int32': np.dtype('<i4'), 'int8': INT8, 'bits': np.dtype(bool)}
 _MAX_WEIGHTS = {'binary_conv': MAX_WEIGHTS, 'int8_conv': MAX_INT8_WEIGHTS}  # of an output, exclusive
 
 
