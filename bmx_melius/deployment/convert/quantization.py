@@ -24,6 +24,7 @@ _HEADROOM = 4  # 16-bit results may exceed the largest magnitude in calibration 
 _MAX_SUMMAND = MAX_INT16 // 2  # so that sums of two stay 16-bit integers
 _MAX_SHIFT = OPERATIONS['rescale'].attributes['shift'][1]
 _FRACTION_BITS = 8  # of means
+_TINY = 1e-30  # a range of only zeros has this length
 
 
 @dataclasses.dataclass
@@ -186,17 +187,18 @@ class _Quantizer:
         channels = len(x.scale)
         return _Grid(number, np.full(channels, scale), np.full(channels, -zero * scale), (low, high))
 
-    def _in_16_bits(self, x):
-        """Return a grid of 16 bits without limits of its own."""
-        if not x.is_clipped:
-            return x
-        bounds = [np.add.outer(x.scale * bound, 0) + x.shift for bound in x.bounds]
-        most = min(
-            max(abs(np.max(bounds)), abs(np.min(bounds))),
-            max(abs(limit) if math.isfinite(limit) else math.inf for limit in (x.low, x.high)),
-        )
-        x.replace(self._rescaled(x, max(most, 1e-30) / MAX_INT16, 0, -MAX_INT16, MAX_INT16))
+    def _without_limits(self, x):
+        """Return a grid without limits of its own: `x`, from now on with other integers if it has limits."""
+        if x.is_clipped:
+            x.replace(self._in_16_bits(x))
         return x
+
+    def _in_16_bits(self, x):
+        """Return a grid of 16 bits, with one positive scale, for the numbers of `x`."""
+        largest = max(np.abs(x.scale * bound + x.shift).max() for bound in x.bounds)
+        if math.isfinite(x.low) and math.isfinite(x.high):
+            largest = min(largest, max(abs(x.low), abs(x.high)))
+        return self._rescaled(x, max(largest, _TINY) / MAX_INT16, 0, -MAX_INT16, MAX_INT16)
 
     # --- 8 bits
 
@@ -218,7 +220,7 @@ class _Quantizer:
         """Return scale and zero point of bytes for the range of a value."""
         low, high = self._ranges[number]
         low, high = min(low, 0.0), max(high, 0.0)
-        scale = max(high - low, 1e-30) / MAX_BYTE
+        scale = max(high - low, _TINY) / MAX_BYTE
         return scale, min(max(round(-low / scale), 0), MAX_BYTE)
 
     def _bytes(self, x, number):
@@ -261,14 +263,14 @@ class _Quantizer:
         scale_in = x.scale.reshape(-1, inputs)[of_filter][:, :, None, None]
         zero = -x.shift / x.scale
         weight = weight * scale_in
-        scale = np.maximum(np.abs(weight).max(axis=(1, 2, 3)), 1e-30) / 127
+        scale = np.maximum(np.abs(weight).max(axis=(1, 2, 3)), _TINY) / 127
         rounded = np.rint(weight / scale[:, None, None, None]).astype(np.int8)
         bias = operation.arrays['bias'].astype(np.float64) if has_bias else np.zeros(filters)
         bias = bias - scale * (rounded * zero.reshape(-1, inputs)[of_filter][:, :, None, None]).sum(axis=(1, 2, 3))
         target = self._byte_range(number)
         if target is None:
             low, high = self._ranges[number]
-            step, zero_out = max(abs(low), abs(high), 1e-30) * _HEADROOM / MAX_INT16, 0
+            step, zero_out = max(abs(low), abs(high), _TINY) * _HEADROOM / MAX_INT16, 0
             rectified = self._readers[number] and all(reader.name == 'relu' for reader in self._readers[number])
             limits = 0 if rectified and number not in self._old.outputs else -MAX_INT16, MAX_INT16
         else:
@@ -281,7 +283,7 @@ class _Quantizer:
         return _Grid(result, np.full(filters, step), np.full(filters, -zero_out * step), limits)
 
     def _affine(self, operation, x):
-        x = self._in_16_bits(x)
+        x = self._without_limits(x)
         scale, shift = (operation.arrays[name].astype(np.float64) for name in ('scale', 'shift'))
         return dataclasses.replace(x, scale=x.scale * scale, shift=x.shift * scale + shift)
 
@@ -294,7 +296,7 @@ class _Quantizer:
         if target is not None:
             x = self._bytes(x, target)
         elif (x.scale <= 0).any():
-            x = self._in_16_bits(dataclasses.replace(x, low=-1e30))
+            x = self._in_16_bits(x)
         return dataclasses.replace(x, number=self._emit('max_pool', [x.number], operation.attributes))
 
     def _threshold(self, operation, x):
@@ -309,7 +311,7 @@ class _Quantizer:
         return self._emit('threshold', [x.number], arrays={'threshold': first, 'flip': flip})
 
     def _concat(self, operation, *inputs):
-        grids = [self._in_16_bits(x) for x in inputs]
+        grids = [self._without_limits(x) for x in inputs]
         number = self._emit('concat', [x.number for x in grids])
         return _joined(number, grids)
 
@@ -335,11 +337,11 @@ class _Quantizer:
         return dataclasses.replace(x, number=self._emit('unflatten', [x.number]))
 
     def _add(self, operation, x, y):
-        x, y = (self._in_16_bits(one) for one in (x, y))
+        x, y = (self._without_limits(one) for one in (x, y))
         if (x.scale != y.scale).any():
             numbers = [*operation.inputs, self._result_of[id(operation)]]
             most = max(abs(limit) for number in numbers for limit in self._ranges[number])
-            scale = max(most, 1e-30) * _HEADROOM / _MAX_SUMMAND
+            scale = max(most, _TINY) * _HEADROOM / _MAX_SUMMAND
             x, y = (self._rescaled(one, scale, 0, -_MAX_SUMMAND, _MAX_SUMMAND) for one in (x, y))
         bounds = x.bounds[0] + y.bounds[0], x.bounds[1] + y.bounds[1]
         return _Grid(self._emit('add', [x.number, y.number]), x.scale, x.shift + y.shift, bounds)
@@ -351,7 +353,7 @@ class _Quantizer:
         return self._mean('integer_avg_pool', operation, x)
 
     def _mean(self, name, operation, x):
-        x = self._in_16_bits(x)
+        x = self._without_limits(x)
         attributes = operation.attributes
         if attributes.get('count_pad') and any(attributes[side] for side in _PADDING) and x.shift.any():
             x = self._rescaled(x, np.abs(x.scale).max(), 0, -MAX_INT16, MAX_INT16)  # so that padding is 0
