@@ -290,6 +290,23 @@ class _Quantizer:
     def _relu(self, operation, x):
         return x if x.smallest >= 0 else dataclasses.replace(x, low=max(x.low, 0.0), high=max(x.high, 0.0))
 
+    def _prelu(self, operation, x):
+        """max(x, 0) + min(slope x, 0), and max(slope x, 0) where the slope is negative and x, too."""
+        x = self._without_limits(x)
+        slope = operation.arrays['slope'].astype(np.float64)
+        largest = max(np.abs((x.scale * bound + x.shift) * np.maximum(np.abs(slope), 1)).max() for bound in x.bounds)
+        scale = max(largest, _TINY) / _MAX_SUMMAND
+        parts = [(np.ones_like(slope), 0, _MAX_SUMMAND), (slope.clip(0), -_MAX_SUMMAND, 0), (slope.clip(max=0), 0, _MAX_SUMMAND)]
+        grids = [
+            self._rescaled(dataclasses.replace(x, scale=x.scale * factor, shift=x.shift * factor), scale, 0, low, high)
+            for factor, low, high in parts
+            if factor.any()
+        ]
+        number = grids[0].number
+        for grid in grids[1:]:
+            number = self._emit('add', [number, grid.number])
+        return dataclasses.replace(grids[0], number=number, bounds=(-_MAX_SUMMAND, _MAX_SUMMAND))
+
     def _max_pool(self, operation, x):
         number = self._result_of[id(operation)]
         target = self._byte_range(number)
@@ -354,6 +371,8 @@ class _Quantizer:
 
     def _mean(self, name, operation, x):
         x = self._without_limits(x)
+        if max(map(abs, x.bounds)) > MAX_INT16:  # as means are
+            x = self._in_16_bits(x)
         attributes = operation.attributes
         if attributes.get('count_pad') and any(attributes[side] for side in _PADDING) and x.shift.any():
             x = self._rescaled(x, np.abs(x.scale).max(), 0, -MAX_INT16, MAX_INT16)  # so that padding is 0

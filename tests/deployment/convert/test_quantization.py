@@ -27,11 +27,10 @@ pytest_plugins = ['support.conversions']
 REAL_LAYERS = ('conv', 'affine', 'relu', 'prelu', 'clip', 'avg_pool', 'global_avg_pool', 'multiply', 'sigmoid')
 SPEC = bmx.InputSpec(size=32, resize=32)
 SMALL = {'initial_layers': 'grouped_stem', 'block_numbers': (1, 2), 'transitions': (64,), 'growth_rate': 32, 'init_features': 32}
-FAMILIES = [  # networks whose layers are all integers, and what remains of others
-    ('meliusnet_flex', {**SMALL, 'groups': 4}, {}),
-    ('binary_densenet28', of_size('binary_densenet28', 32), {}),
-    ('resnet_e18', of_size('resnet_e18', 32), {}),
-]
+FAMILIES = {  # networks whose layers are all integers
+    'meliusnet_flex': {**SMALL, 'groups': 4},
+    **{name: of_size(name, 32) for name in ('binary_densenet28', 'resnet_e18', 'birealnet18', 'quicknet_small', 'reactnet18')},
+}
 
 
 def images(number, size=32, channels=3):
@@ -45,13 +44,13 @@ def converted(convert, net, shape, **options):
 
 
 @needs_engine
-@pytest.mark.parametrize('name,options,remaining', FAMILIES, ids=[name for name, *_ in FAMILIES])
-def test_networks_compute_with_integers_from_the_pixels_to_the_logits(name, options, remaining, convert):
-    net = initialized(get_model(name, classes=10, **options), (1, 3, 32, 32))
+@pytest.mark.parametrize('name', FAMILIES)
+def test_networks_compute_with_integers_from_the_pixels_to_the_logits(name, convert):
+    net = initialized(get_model(name, classes=10, **FAMILIES[name]), (1, 3, 32, 32))
     randomize_statistics(net)
     calibration = images(8)
     report, prefix, program = converted(convert, net, (1, 3, 32, 32), input_spec=SPEC, calibration=calibration, verify=False)
-    assert report.quantization.real == remaining and report.quantization.images == 8
+    assert report.quantization.real == {} and report.quantization.images == 8
     names = [operation.name for operation in program.operations]
     assert not set(names[1:-1]) & set(REAL_LAYERS) and (names[0], names[-1]) == ('affine', 'affine')  # of the inputs and of the outputs
     session = bmx.Session(prefix, threads=2)
@@ -59,6 +58,13 @@ def test_networks_compute_with_integers_from_the_pixels_to_the_logits(name, opti
     np.testing.assert_array_equal(found, session(inputs))
     np.testing.assert_array_equal(found, reference.run(program, [inputs])[0])
     assert report.quantization.correlation > 0.9
+
+
+@needs_engine
+def test_operations_that_remain_real_are_named(convert):
+    net = initialized(get_model('real_to_binary18', classes=10, **of_size('real_to_binary18', 32)), (1, 3, 32, 32))
+    report, *_ = converted(convert, net, (1, 3, 32, 32), input_spec=SPEC, calibration=images(4), verify=False)
+    assert report.quantization.real['sigmoid'] == 16 and 'real numbers in ' in str(report) and 'sigmoid (16)' in str(report)
 
 
 @pytest.mark.parametrize('ranges', RANGES)

@@ -41,7 +41,8 @@ def test_rescaling_is_a_product_and_a_sum_that_are_rounded_once(n, multiplier, o
 
 
 @pytest.mark.parametrize(
-    'x,n', [(255.5, 256), (256.5, 256), (-255.5, -256), (767.5, 768), (768.4999, 768), (1e30, 2**23), (-np.inf, -(2**23)), (4194303.5, 4194304)]
+    'x,n',
+    [(255.5, 256), (256.5, 256), (-255.5, -256), (767.5, 768), (768.4999, 768), (1e30, 2**23), (-np.inf, -(2**23)), (4194303.5, 4194304)],
 )
 def test_rescaling_rounds_real_numbers_to_even_and_limits_them(x, n):
     attributes = {'shift': 30, 'result_min': -32766, 'result_max': 32766}
