@@ -33,7 +33,7 @@ PLATFORM = 'manylinux_2_27_x86_64'
 pytestmark = pytest.mark.skipif(not WHEEL, reason='needs a wheel: make wheel')
 
 USE = """
-import json, sys
+import importlib.util, json, sys
 import numpy as np
 import bmx_melius as bmx
 from bmx_melius.deployment.runtime import engine
@@ -42,7 +42,8 @@ session = bmx.Session('packed', threads=1)
 print(json.dumps({
     'python': '{}.{}'.format(*sys.version_info),
     'numpy': np.__version__,
-    'mxnet': 'mxnet' in sys.modules,
+    'mxnet': importlib.util.find_spec('mxnet') is not None,
+    'imported': 'mxnet' in sys.modules,
     'engine': str(engine.ENGINE_LIBRARY),
     'isa': engine.instruction_sets()[0],
     'fingerprint': session.fingerprint(),
@@ -111,7 +112,7 @@ def check_packed_network(environment, network, python, with_mxnet=False):
     for isa in ({}, {'BMX_MELIUS_ISA': 'reference'}):
         # warnings are errors: of names that a version of NumPy or Pillow will remove
         found = json.loads(environment.run('python', *([] if with_mxnet else ['-W', 'error']), '-c', USE, cwd=network, **isa))
-        assert (found['python'], found['mxnet']) == (python, with_mxnet)
+        assert (found['python'], found['mxnet'], found['imported']) == (python, with_mxnet, False)
         assert environment.folder.resolve() in pathlib.Path(found['engine']).parents
         assert found['isa'] == isa.get('BMX_MELIUS_ISA', engine.instruction_sets()[0])
         assert found['fingerprint'] == session.fingerprint()
