@@ -205,7 +205,7 @@ def test_the_index_of_another_file_is_refused(record_file, tmp_path):
         RecordFile(str(tmp_path / 'b.rec'), str(tmp_path / 'c.idx'))
 
 
-@pytest.mark.parametrize('content', ['', 'no numbers', '1\n2\n'])
+@pytest.mark.parametrize('content', ['', 'no numbers', '1\n2\n', '0\t-1\n', '0\t1e30\n'])
 def test_a_file_that_is_no_index_is_named(record_file, content):
     with open(record_file + '.idx', 'w') as file:
         file.write(content)
