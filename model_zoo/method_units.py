@@ -23,7 +23,7 @@ from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
 from bmx_melius.nn.quantizers import FULL_PRECISION
 
 from .layer_options import NetworkOptions
-from .padding import padded
+from .padding import average_pool, padded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +121,7 @@ def chain(*layers: Optional[HybridBlock]) -> nn.HybridSequential:
 
 def pooled_shortcut(place: Place, options: Options) -> HybridBlock:
     """Return 2x2 average pooling, a float 1x1 convolution and a BN (Bi-Real Net, arXiv:1808.00278, section 3.2)."""
-    pool = nn.AvgPool2D(place.stride, place.stride, ceil_mode=True, count_include_pad=False) if place.stride > 1 else None
-    return chain(pool, nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm())
+    return chain(_pool(place), nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm())
 
 
 def projected_shortcut(place: Place, options: Options) -> HybridBlock:
@@ -132,22 +131,20 @@ def projected_shortcut(place: Place, options: Options) -> HybridBlock:
 
 def averaged_projection(place: Place, options: Options) -> HybridBlock:
     """Return a float 1x1 convolution, a BN and 2x2 average pooling (CBCN)."""
-    pool = nn.AvgPool2D(place.stride, place.stride, ceil_mode=True, count_include_pad=False) if place.stride > 1 else None
-    return chain(nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm(), pool)
+    return chain(nn.Conv2D(place.channels, 1, use_bias=False, in_channels=place.in_channels), options.norm(), _pool(place))
 
 
-def bnn_shortcut(place: Place, options: ShortcutOptions) -> HybridBlock:
-    """Return sign, a binary 1x1 convolution and BN, or a float convolution and BN (`ShortcutOptions`)."""
-    if not options.quantized_shortcuts:
-        return projected_shortcut(place, options)
-    return chain(bnn_convolution(place, options), options.norm())
+def _pool(place):
+    return average_pool(place.stride) if place.stride > 1 else None
 
 
-def group_net_shortcut(place: Place, options: ShortcutOptions) -> HybridBlock:
-    """Return sign, a binary 1x1 convolution and BN, or a float convolution and BN (`ShortcutOptions`)."""
-    if not options.quantized_shortcuts:
-        return projected_shortcut(place, options)
-    return chain(group_net_convolution(place, options), options.norm())
+def quantized_shortcut(convolution: Callable[[Place, Options], HybridBlock]) -> Callable[[Place, ShortcutOptions], HybridBlock]:
+    """Return the function of the shortcut with this quantized 1x1 convolution and a BN, or a float one and a BN (`ShortcutOptions`)."""
+
+    def shortcut(place, options):
+        return chain(convolution(place, options), options.norm()) if options.quantized_shortcuts else projected_shortcut(place, options)
+
+    return shortcut
 
 
 # --- units ----------------------------------------------------------------------------------------------------------------------------
