@@ -80,7 +80,7 @@ def plot_accuracy():
         weight = 'bold' if group == 'MeliusNet' else 'normal'
         axes.annotate(name, (ops, accuracy), (dx, dy), textcoords='offset points', ha=anchor, fontsize=8, weight=weight)
     axes.set(xscale='log', xlim=(1, 9), ylim=(50, 72), xticks=range(1, 10), yticks=range(50, 73, 2), ylabel='top-1 accuracy on ImageNet, %')
-    axes.set_xlabel(f'operations, 10\u2078 (BOPs / 64 + FLOPs)\n\n' + textwrap.fill('outside: ' + ', '.join(outside), 100))
+    axes.set_xlabel('operations, 10\u2078 (BOPs / 64 + FLOPs)\n\n' + textwrap.fill('outside: ' + ', '.join(outside), 100))
     axes.xaxis.set_major_formatter('{x:g}')
     axes.minorticks_off()
     axes.set_axisbelow(True)
