@@ -24,7 +24,6 @@ import sys
 import tempfile
 import threading
 
-os.environ['BMX_MELIUS_WITHOUT_MXNET'] = '1'
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent / part) for part in ('', 'tests')]
 
 import numpy as np  # noqa: E402
