@@ -1,6 +1,5 @@
 """``bmx-melius bench``: run time of a packed network on this machine, per step, compared with other libraries."""
 
-import json
 import os
 import sys
 import tempfile
@@ -9,7 +8,7 @@ from ..arguments import positive_int
 from ..deployment.runtime.engine import check_threads
 from ..errors import UserError
 from ..files.exported import Exported
-from .options import add_input_size, add_json_flag, add_network
+from .options import add_input_size, add_json_flag, add_network, print_json
 
 _EXAMPLES = """\
 examples:
@@ -73,8 +72,7 @@ def run(arguments, output):
             content['comparison'] = _compare(prefix, exported, input_shape, arguments, groups)
     content['figures'].update(figures.from_rows(content.get('comparison', {})))
     if arguments.json:
-        json.dump(content, output, indent=1)
-        print(file=output)
+        print_json(content, output)
         return
     parts = [
         f'{arguments.network}, input {" x ".join(map(str, input_shape))}',

@@ -1,7 +1,6 @@
 """``bmx-melius export-c``: write a packed or exported network as C for microcontrollers."""
 
 import contextlib
-import json
 import os
 import re
 import tempfile
@@ -10,7 +9,7 @@ from ..arguments import positive_int
 from ..errors import UserError
 from ..files.exported import Exported
 from ..files.io import check_folder, replacing, require_writable
-from .options import add_input_shapes, add_json_flag, packed_prefix
+from .options import add_input_shapes, add_json_flag, packed_prefix, print_json
 
 _EXAMPLES = """\
 examples:
@@ -78,8 +77,7 @@ def run(arguments, output):
             with open(stack.enter_context(replacing(path)), 'w', encoding='ascii') as file:
                 file.write(text)
     if arguments.json:
-        json.dump(_facts(network, paths), output, indent=1)
-        print(file=output)
+        print_json(_facts(network, paths), output)
     else:
         print(_text(network, paths), file=output)
 
