@@ -115,17 +115,13 @@ def _packed(arguments, folder):
 
     from model_zoo import get_model
 
-    from ..bench.networks import export
-    from ..deployment.convert.conversion import convert
+    from ..bench.networks import pack
 
     network = get_model(arguments.network, norm_kwargs={'momentum': 0.0})
     input_shape = _input_shape(arguments, (3, 224, 224))
     prefix = os.path.join(folder, 'network')
     print(f'{arguments.network}: random weights, converted for this measurement', file=sys.stderr)
-    export(network, prefix, input_shape)
-    packed = prefix + '-packed'
-    convert(f'{prefix}-symbol.json', f'{prefix}-0000.params', packed, input_shape=(1, *input_shape[1:]), verify=False)
-    return packed, prefix, input_shape
+    return pack(network, prefix, input_shape), prefix, input_shape
 
 
 def _input_shape(arguments, image_shape):
