@@ -146,7 +146,7 @@ class ImageFolder(EncodedImages, Dataset):
 
 
 class FolderSource(ImageSource):
-    """Training and validation images from two folders, checked on construction as `Source.decode_training_images` describes.
+    """Training and validation images from two folders, checked on construction.
 
     Parameters
     ----------
@@ -165,12 +165,7 @@ class FolderSource(ImageSource):
 
     def __init__(self, train, validation, origin, spec, augmentation, batching, threads, bootstrap=False):
         super().__init__(TrainingImages(train, validation, train.class_names, origin), spec, augmentation, batching, threads, bootstrap)
-        for images in (train, validation):
-            images.check_ends(max(1, threads))
-        validation.decode_all(max(1, threads))
-
-    def decode_training_images(self):
-        self._images.train.decode_all(max(1, self._threads))
+        self._check_encoded(train, validation, threads)
 
 
 def measure_channels(images):
