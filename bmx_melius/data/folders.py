@@ -9,10 +9,10 @@ from multiprocessing.pool import ThreadPool
 import numpy as np
 from mxnet.gluon.data import Dataset
 
-from ..errors import UserError
+from ..errors import UserError, name_some
 from ..reporting import LOG, progress_bar
 from ..vision.pixels import FORMAT_NAMES, SUFFIXES, decode
-from .encoded_images import START, TAIL, EncodedImages, looks_complete, name_some
+from .encoded_images import START, TAIL, EncodedImages, looks_complete
 from .image_source import ImageSource, TrainingImages
 
 VAL_FRACTION = 0.2  # the default of --val-fraction
@@ -251,10 +251,7 @@ def open_folders(data_dir, spec, val_fraction=None):
     train, validation = (ImageFolder(os.path.join(data_dir, part), spec) for part in ('train', 'val'))
     different = sorted(set(train.class_names) ^ set(validation.class_names))
     if different:
-        raise UserError(
-            f'the folders {data_dir}/train and {data_dir}/val must have the same classes; only one has {different[0]}'
-            + (f' (and {len(different) - 1} more)' if different[1:] else '')
-        )
+        raise UserError(f'the folders {data_dir}/train and {data_dir}/val must have the same classes; only one has {name_some(different)}')
     return train, validation
 
 
