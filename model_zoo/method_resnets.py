@@ -22,13 +22,16 @@ from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.nn.channelwise import PReLU
 from bmx_melius.nn.layers import BinaryConv2D
+from bmx_melius.nn.methods.abc_net import ABCConv2D
 from bmx_melius.nn.methods.bwn import BWNConv2D
+from bmx_melius.nn.methods.cbcn import CirculantConv2D
 from bmx_melius.nn.methods.dorefa import DoReFaConv2D
 from bmx_melius.nn.methods.group_net import BASES, GroupSum, SoftGate
 from bmx_melius.nn.methods.hwgq import HWGQConv2D
 from bmx_melius.nn.methods.lq_net import LQConv2D
 from bmx_melius.nn.methods.reactnet import RPReLU
 from bmx_melius.nn.methods.ttq import TTQConv2D
+from bmx_melius.nn.methods.xnor_net import XNORConv2D
 
 from . import method_units as units
 from .method_units import Options, Place, SizedOptions, chain
@@ -133,10 +136,13 @@ class GroupBlock(HybridBlock):
         return x
 
 
-def low_bit(unit: Callable[[Place, Options], HybridBlock], bits: int = 1) -> Method:
-    """Return the method with activations of few bits in the order of ResNet with pre-activation, and float projections in shortcuts."""
-    options = Options(bits=bits, clip_threshold=None)
-    return Method(unit, units_per_block=2, shortcut=units.projected_shortcut, tail=units.norm_and_relu, options=options)
+def preactivated(
+    unit: Callable[[Place, Options], HybridBlock],
+    options: Options,
+    shortcut: Callable[[Place, Options], HybridBlock] = units.projected_shortcut,
+) -> Method:
+    """Return the method with units in the order of ResNet with pre-activation, whose additions follow the convolutions."""
+    return Method(unit, units_per_block=2, shortcut=shortcut, tail=units.norm_and_relu, options=options)
 
 
 def few_bit_weights(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
@@ -150,7 +156,7 @@ def few_bit_weights(layer: Type[BinaryConv2D], bits: int = 1) -> Method:
 METHODS = {
     'resnet{}_bwn': few_bit_weights(BWNConv2D),
     'resnet{}_ttq': few_bit_weights(TTQConv2D, bits=2),
-    'resnet{}_dorefa_w2a2': low_bit(units.norm_and_convolution(DoReFaConv2D), bits=2),
+    'resnet{}_dorefa_w2a2': preactivated(units.norm_and_convolution(DoReFaConv2D), Options(bits=2, clip_threshold=None)),
     'resnet{}_hwgq': Method(
         units.normalized_unit(HWGQConv2D, units.PLAIN),
         units_per_block=2,
@@ -170,9 +176,9 @@ METHODS = {
         tail=units.norm_and_relu,
         options=Options(clip_threshold=None),
     ),
-    'resnet{}_syq_w1a2': low_bit(units.syq_unit),
+    'resnet{}_syq_w1a2': preactivated(units.syq_unit, Options(clip_threshold=None)),
     'resnet{}_cbcn': Method(
-        units.circulant_unit,
+        units.norm_and_convolution(CirculantConv2D),
         shortcut=units.averaged_projection,
         stem_end=functools.partial(norm_activation_pool, activation=PReLU),
         stem_norm=True,
@@ -188,8 +194,8 @@ METHODS = {
         options=units.ShortcutOptions(clip_threshold=1.0),
         block=GroupBlock,
     ),
-    'resnet{}_abcnet': Method(
-        units.abc_unit, units_per_block=2, shortcut=units.abc_unit, tail=units.norm_and_relu, options=Options(clip_threshold=0.5)
+    'resnet{}_abcnet': preactivated(
+        units.norm_and_convolution(ABCConv2D), Options(clip_threshold=0.5), shortcut=units.norm_and_convolution(ABCConv2D)
     ),
     'resnet{}_bnn': Method(
         units.bnn_unit,
@@ -201,16 +207,8 @@ METHODS = {
         head=lambda options: chain(options.norm(), units.hard_tanh()),
         options=units.ShortcutOptions(clip_threshold=1.0),
     ),
-    'resnet{}_xnor': Method(
-        units.xnor_unit, units_per_block=2, shortcut=units.projected_shortcut, tail=units.norm_and_relu, options=Options(clip_threshold=1.0)
-    ),
-    'resnet{}_xnorpp': Method(
-        units.xnor_plus_unit,
-        units_per_block=2,
-        shortcut=units.projected_shortcut,
-        tail=units.norm_and_relu,
-        options=SizedOptions(clip_threshold=1.0),
-    ),
+    'resnet{}_xnor': preactivated(units.norm_and_convolution(XNORConv2D), Options(clip_threshold=1.0)),  # figure 3 of the paper
+    'resnet{}_xnorpp': preactivated(units.xnor_plus_unit, SizedOptions(clip_threshold=1.0)),
     'resnet{}_strong_baseline': Method(
         units.strong_baseline_unit,
         stem_end=functools.partial(norm_activation_pool, activation=PReLU),

@@ -12,13 +12,10 @@ from mxnet.gluon import HybridBlock, nn
 
 from bmx_melius.nn.channelwise import PReLU, Scale, Shift
 from bmx_melius.nn.layers import BinaryConv2D, QActivation
-from bmx_melius.nn.methods.abc_net import ABCConv2D
 from bmx_melius.nn.methods.bireal_net import BIREAL_CONVOLUTION
-from bmx_melius.nn.methods.cbcn import CirculantConv2D
 from bmx_melius.nn.methods.group_net import GROUP_NET_CONVOLUTION
 from bmx_melius.nn.methods.real_to_binary import GatedBinaryConv2D
 from bmx_melius.nn.methods.syq import SYQConv2D
-from bmx_melius.nn.methods.xnor_net import XNORConv2D
 from bmx_melius.nn.methods.xnor_net_plus import LearnedScale
 from bmx_melius.nn.quantizers import FULL_PRECISION
 
@@ -174,11 +171,6 @@ def norm_and_hard_tanh(place: Place, options: Options) -> Optional[HybridBlock]:
     return None if place.ends_network else chain(options.norm(), hard_tanh())
 
 
-def xnor_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign and scaled convolution (`bmx_melius.nn.methods.xnor_net`; its figure 3)."""
-    return chain(options.norm(), place.binary_conv(options, XNORConv2D))
-
-
 def xnor_plus_unit(place: Place, options: SizedOptions) -> HybridBlock:
     """Return the unit of XNOR-Net with learned scales for channels, rows and columns (`bmx_melius.nn.methods.xnor_net_plus`)."""
     size = -(-options.input_size // place.total_stride)
@@ -245,14 +237,6 @@ def group_net_convolution(place: Place, options: Options) -> HybridBlock:
 def group_net_unit(place: Place, options: Options) -> HybridBlock:
     """Return sign, convolution, ReLU and BN (`bmx_melius.nn.methods.group_net`)."""
     return chain(group_net_convolution(place, options), nn.Activation('relu'), options.norm())
-
-
-def circulant_unit(place: Place, options: Options) -> HybridBlock:
-    """Return BN, sign and convolution with circulant filters (`bmx_melius.nn.methods.cbcn`); PReLU follows the addition."""
-    return chain(options.norm(), place.binary_conv(options, CirculantConv2D))
-
-
-abc_unit = norm_and_convolution(ABCConv2D)
 
 
 def relu(place: Place, options: Options) -> HybridBlock:
