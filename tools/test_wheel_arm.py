@@ -138,7 +138,7 @@ def run_session(python, site, params, image):
     program = site / 'run_session.py'  # Python imports from the folder of its program first
     program.write_text(RUN)
     for instruction_set in INSTRUCTION_SETS:
-        environment = {**os.environ, 'PYTHONPATH': str(FOLDER / 'site'), 'BMX_MELIUS_WITHOUT_MXNET': '1', 'BMX_MELIUS_ISA': instruction_set}
+        environment = {**os.environ, 'PYTHONPATH': str(FOLDER / 'site'), 'BMX_MELIUS_ISA': instruction_set}
         found = json.loads(output_of([*python, program, prefix, image], environment))
         if (found['isa'], found['fingerprint']) != (instruction_set, expected):
             raise UserError(f'the wheel for aarch64 gives {found["isa"]}, {found["fingerprint"]}; expected {instruction_set}, {expected}')

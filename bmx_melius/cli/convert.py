@@ -1,12 +1,11 @@
 """``bmx-melius convert``: convert an exported network to a packed one."""
 
-import json
 import os
 
 from ..errors import UserError
 from ..files.exported import Exported
 from . import image_options
-from .options import add_input_shapes, add_json_flag, shape_of_input
+from .options import add_input_shapes, add_json_flag, print_json, shape_of_input
 
 _EXAMPLES = """\
 examples:
@@ -67,8 +66,7 @@ def run(arguments, output):
     names = image_options.listed_names(arguments.classes_file) if arguments.classes_file else None
     report = convert(symbol, params, target.prefix, input_shape, arguments.verify, arguments.half, spec, names)
     if arguments.json:
-        json.dump(report.to_json(), output, indent=1)
-        print(file=output)
+        print_json(report.to_json(), output)
     else:
         print(report, file=output)
 

@@ -1,6 +1,5 @@
 """``bmx-melius evaluate``: accuracy of a network on labelled images, and comparison with another network."""
 
-import json
 import os
 import sys
 
@@ -10,7 +9,7 @@ from ..files.exported import Exported
 from ..files.io import require_suffix, require_writable
 from . import image_options
 from .evaluation_report import EvaluationReport
-from .options import add_json_flag
+from .options import add_json_flag, print_json
 
 _EXAMPLES = """\
 examples:
@@ -129,8 +128,7 @@ def run(arguments, output):
         figure = mistakes_plot.draw(lambda number: spec.crop(images.dataset[number][0]).asnumpy(), mistakes, title)
         save(figure, arguments.mistakes)
     if arguments.json:
-        json.dump({'input': spec.to_json(), **report.to_json(arguments.per_class)}, output, indent=1)
-        print(file=output)
+        print_json({'input': spec.to_json(), **report.to_json(arguments.per_class)}, output)
     else:
         print(report.text(arguments.per_class), file=output)
 

@@ -1,7 +1,6 @@
 """``bmx-melius export-c``: write a packed or exported network as C for microcontrollers."""
 
 import contextlib
-import json
 import os
 import re
 import tempfile
@@ -10,7 +9,8 @@ from ..arguments import positive_int
 from ..errors import UserError
 from ..files.exported import Exported
 from ..files.io import check_folder, replacing, require_writable
-from .options import add_input_shapes, add_json_flag, packed_prefix
+from ..reporting import table
+from .options import add_input_shapes, add_json_flag, packed_prefix, print_json
 
 _EXAMPLES = """\
 examples:
@@ -78,8 +78,7 @@ def run(arguments, output):
             with open(stack.enter_context(replacing(path)), 'w', encoding='ascii') as file:
                 file.write(text)
     if arguments.json:
-        json.dump(_facts(network, paths), output, indent=1)
-        print(file=output)
+        print_json(_facts(network, paths), output)
     else:
         print(_text(network, paths), file=output)
 
@@ -121,14 +120,10 @@ def _facts(network, paths):
 
 
 def _text(network, paths):
-    lines = [', '.join(paths), '', f'{"value":>5}  {"operation":<15}  {"result":<24}  weights']
-    lines += [f'{one.number:>5}  {one.name:<15}  {one.result:<24}  {one.weights:>7,}' for one in network.layers if one.weights]
-    return '\n'.join(
-        [
-            *lines,
-            '',
-            f'RAM    {network.ram:>9,} bytes: {network.arena:,} for values, {network.stack:,} of stack; '
-            f'without {network.arguments:,} of inputs and outputs, which the caller provides',
-            f'flash  {network.flash:>9,} bytes: {network.weights:,} of weights, about {network.code:,} of code',
-        ]
+    rows = [(one.number, one.name, one.result, one.weights) for one in network.layers if one.weights]
+    return (
+        f'{", ".join(paths)}\n\n{table(("value", "operation", "result", "weights"), rows, align="><<>")}\n\n'
+        f'RAM    {network.ram:>9,} bytes: {network.arena:,} for values, {network.stack:,} of stack; '
+        f'without {network.arguments:,} of inputs and outputs, which the caller provides\n'
+        f'flash  {network.flash:>9,} bytes: {network.weights:,} of weights, about {network.code:,} of code'
     )

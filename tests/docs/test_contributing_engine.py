@@ -82,17 +82,13 @@ def test_an_operation_as_in_the_recipe_is_converted_and_run_in_numpy(tmp_path):
     assert 'in NumPy' in project.run(USE_OPERATIONS, 'softsign')
 
 
-REVERSE_STEP = r"""class ReverseStep : public RowStep {
-  public:
-    using RowStep::RowStep;
-
-  protected:
-    void change(float* x, float*, int pixels, int channels) const override {
+REVERSE_STEP = r"""StepPtr reverse_step(Source source, Slab output) {
+    return row_step({std::move(source)}, output, [](float* x, float*, int pixels, int channels) {
         for (int pixel = 0; pixel < pixels; pixel++) {
             std::reverse(x + pixel * channels, x + (pixel + 1) * channels);
         }
-    }
-};
+    });
+}
 
 """
 
@@ -123,15 +119,14 @@ def add_operation_with_a_step(project):
     project.add_rows(f'{program}reference.py', "_FUNCTIONS = {\n    ...\n    'reverse': lambda x: x[:, ::-1],\n}\n")
     project.append('bmx_melius/deployment/convert/rules/moves.py', REVERSE_RULE)
     project.replace('onnx_export.py', r'^    def maximum\(self', REVERSE_IN_ONNX + r'\g<0>')
-    project.replace('map_steps.h', r'^#pragma once\n', r'\g<0>#include <algorithm>\n')
-    project.replace('map_steps.h', r'^class ExpandStep ', REVERSE_STEP + r'\g<0>')
+    project.replace('map_steps.h', r'^StepPtr expand_step', r'StepPtr reverse_step(Source source, Slab output);\n\g<0>')
+    project.replace('map_steps.cc', r'^StepPtr expand_step', REVERSE_STEP + r'\g<0>')
     project.replace(
         'lowering.cc',
         r'^            case Op::expand:\n',
-        r'            case Op::reverse:\n'
-        r'                return std::make_unique<ReverseStep>(std::vector<Source>{source(group)}, output(group));\n\g<0>',
+        r'            case Op::reverse:\n                return reverse_step(source(group), output(group));\n\g<0>',
     )
-    assert [name for name in ('map_steps.h', 'lowering.cc') if f'{name}`' not in SECTIONS[SECTION]] == []
+    assert [name for name in ('map_steps.cc', 'lowering.cc') if f'{name}`' not in SECTIONS[SECTION]] == []
 
 
 @pytest.mark.long

@@ -336,7 +336,7 @@ def test_a_further_method_is_one_row(span, additions):
         sums.append((place.channels, place.total_stride))
         return nn.Activation('relu')
 
-    method = Method(float_unit, shortcut_span=span, shortcut=float_unit, after_sum=after_sum)
+    method = Method(float_unit, units_per_block=span, shortcut=float_unit, after_sum=after_sum)
     net = MethodResNet(Architecture((1, 1), method), classes=3)
     net.initialize()
     assert net(nd.zeros((1, 3, 32, 32))).shape == (1, 3)

@@ -208,7 +208,7 @@ def fail_to_write(scoring, part):
 def scheduler(tmp_path):
     """A Dask scheduler with one worker in processes of their own: its process and its address."""
     pytest.importorskip('distributed')
-    file, environment = tmp_path / 'scheduler.json', {**os.environ, 'PYTHONPATH': PATHS, 'BMX_MELIUS_WITHOUT_MXNET': '1'}
+    file, environment = tmp_path / 'scheduler.json', {**os.environ, 'PYTHONPATH': PATHS}
 
     def begin(kind, *arguments):
         command = [sys.executable, '-m', f'distributed.cli.dask_{kind}', '--scheduler-file', str(file), '--no-dashboard', *arguments]

@@ -6,7 +6,7 @@ from typing import Optional, Sequence, Union
 import mxnet as mx
 
 from ...analysis.graph import InputShape, load_symbol, shapes_by_name, symbol_of
-from ...errors import UserError, last_line
+from ...errors import UserError, last_line, name_some
 from ...files.exported import Description, Exported
 from ...files.parameters import is_parameter_file, read_arrays
 from ...files.symbol_json import SymbolJson
@@ -171,10 +171,9 @@ def _shapes(symbol, arrays, input_shape):
     if len(names) != 1:
         attributes = symbol.attr_dict()  # Gluon sets __lr_mult__ on parameters only, not on inputs
         names = [name for name in names if '__lr_mult__' in attributes.get(name, ())] or names
-        some = ', '.join(names[:4]) + (', ...' if len(names) > 4 else '')
         raise UserError(
-            f'the parameter file lacks {some}: give the one that was exported with this symbol, and the shape of each input by its name '
-            'where there are several'
+            f'the parameter file lacks {name_some(names)}: give the one that was exported with this symbol, and the shape of each input '
+            'by its name where there are several'
             if names
             else 'the parameter file holds all variables of the symbol, so none is left to be the input'
         )

@@ -6,6 +6,7 @@ from ...arguments import Parser, add_val_fraction, epochs, json_object, numbers,
 from ...data.datasets import DATASETS, LEVELS
 from ...data.random_operations import MAX_MAGNITUDE
 from ...errors import UserError
+from ...nn.binarization import APPROXIMATIONS
 from ..network import INITIALIZERS
 from ..optimization import MODES, SCALINGS
 from ..optimizer_names import OPTIMIZERS, optimizer_name
@@ -179,7 +180,7 @@ def _add_bmxnet_flags(group):
     )
     group.add_argument(
         '--approximation',
-        choices=('', 'xnor', 'binet'),
+        choices=APPROXIMATIONS,
         help='scale binary convolutions: binet by the mean magnitude of each filter, xnor also by that of the input',
     )
     group.add_argument(

@@ -201,17 +201,6 @@ def test_module_trains_exports_and_loads(tmp_path):
     np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-6)
 
 
-def test_networks_exported_without_the_sign_mark_are_packed_identically(small, tmp_path):
-    symbol, params = small
-    bmx.convert(symbol, params, tmp_path / 'packed', (1, 3, 8, 8))
-    old = symbol.read_text().replace('"__bmx_sign__": "1"', '"__other__": "1"')
-    assert old.count('"__other__"') == 2
-    symbol.write_text(old)
-    bmx.convert(symbol, params, tmp_path / 'old', (1, 3, 8, 8))
-    for suffix in ('-symbol.json', '-0000.params'):
-        assert (tmp_path / f'old{suffix}').read_bytes() == (tmp_path / f'packed{suffix}').read_bytes()
-
-
 def test_one_bit_that_is_not_the_sign_is_not_packed(convert):
     layers = bmx.BinaryConv2D(8, 3), bmx.QActivation(1, 'dorefa'), bmx.QConv2D(8, 3, no_offset=True)
     report, _ = convert(initialized(sequence(*layers), (1, 3, 8, 8)), (1, 3, 8, 8))

@@ -1,4 +1,4 @@
-"""Networks that accept one size of images, because they have parameters for each position of a map."""
+"""Base class of the networks, which also checks the image size of networks that have parameters for each position of a map."""
 
 from typing import Any, Optional
 
@@ -8,23 +8,24 @@ from mxnet.gluon import HybridBlock
 from bmx_melius.errors import UserError
 
 
-class SizedNetwork(HybridBlock):
-    """A network with ``features`` and ``output`` that accepts square images of one size.
+class ZooNetwork(HybridBlock):
+    """A network with ``features`` and ``output``, as in GluonCV. Input (N, 3, H, W), float32; output (N, classes) logits.
+
+    Subclasses are called with an architecture, options (both dataclasses of their module), the number of classes, and the arguments prefix
+    and params of every Gluon block. They raise `UserError` if the options do not fit each other or the architecture.
 
     Parameters
     ----------
     input_size : int or None
         Height and width of the images; None: all sizes.
-    prefix, params
-        As in every Gluon block.
 
     Raises
     ------
     UserError
-        When called with an array of another size. In an exported network MXNet raises a shape error.
+        When called with an array of another size than `input_size`. In an exported network MXNet raises a shape error.
     """
 
-    def __init__(self, input_size: Optional[int], **kwargs: Any) -> None:
+    def __init__(self, input_size: Optional[int] = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.input_size = input_size
 
