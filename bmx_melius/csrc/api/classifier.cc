@@ -78,11 +78,12 @@ std::vector<Class> Classifier::classify(const Pixels& image, size_t top, int thr
                     " gives values that are not finite for the image: its parameters are damaged or training diverged");
     }
     const DefaultFloatEnvironment environment;
-    const double highest = *std::max_element(scores.begin(), scores.end());
+    // Not in double, whose exp() compiled with glibc 2.29 or newer does not exist in older versions.
+    const long double highest = *std::max_element(scores.begin(), scores.end());
     std::vector<Class> result;
     double sum = 0;
     for (size_t i = 0; i < scores.size(); i++) {
-        result.push_back({i, std::exp(static_cast<double>(scores[i]) - highest)});
+        result.push_back({i, static_cast<double>(std::exp(scores[i] - highest))});
         sum += result.back().probability;
     }
     for (Class& row : result) {
