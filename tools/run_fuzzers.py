@@ -29,7 +29,12 @@ from support.native_program import BUILDS, INSTRUCTION_SETS, SOURCES, VECTOR_CHE
 
 COMPILER = ['clang++']
 FLAGS = ['-fsanitize=fuzzer', *BUILDS['sanitized']]
-NATIVE = {'program': 'programs', 'params': 'parameter_files', 'structure': 'structures'}  # C++ fuzzers -> their functions of fuzz.seeds
+NATIVE = {
+    'program': 'programs',
+    'params': 'parameter_files',
+    'structure': 'structures',
+    'description': 'descriptions',
+}  # C++ fuzzers -> their functions of fuzz.seeds
 RUNS_PROGRAMS = ('program',)  # these are fuzzed with every instruction set
 
 SECONDS_OF_AN_INPUT = 10

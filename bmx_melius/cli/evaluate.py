@@ -106,8 +106,7 @@ def run(arguments, output):
     spec = image_options.input_spec(arguments, description, DATASETS[_dataset(arguments)].input, _dataset(arguments))
     images = open_images(arguments.data, spec, arguments.num_workers, arguments.val_fraction)
     networks = _networks(arguments, exported, description, images, spec)
-    classes = networks[0].classes
-    names = image_options.class_names(arguments, description, classes)
+    classes, names = networks[0].classes, networks[0].class_names
     numbers = images.numbers_in(classes, names)
     batches = _with_progress(images.batches(spec, arguments.batch_size, arguments.num_workers), numbers, len(images))
     evaluations, differences = evaluate(networks, batches)
@@ -171,9 +170,15 @@ def _dataset(arguments):
 
 def _networks(arguments, exported, description, images, spec):
     """Return the classifier to evaluate and, with --compare, the one to compare it with."""
-    from .classifier import Classifier
+    from ..analysis.graph import Graph
+    from .mxnet_networks import block_classifier, exported_classifier
 
-    networks = [Classifier.load(exported, 0, spec) if exported else _of_zoo(arguments, description, images, spec)]
+    described = (spec, *image_options.class_names(arguments, description))
+    if exported:
+        networks = [exported_classifier(exported, 0, *described)]
+    else:
+        network = _of_zoo(arguments, description, images)
+        networks = [block_classifier(arguments.network, network, Graph.read(network, (1, *spec.shape)), *described)]
     if arguments.compare:
         other = Exported(arguments.compare)
         others = other.description()
@@ -183,7 +188,7 @@ def _networks(arguments, exported, description, images, spec):
         ):
             if mine is not None and its is not None and mine != its:
                 raise UserError(f'{others.source} has another {kind} than {description.source}: the networks cannot be compared')
-        networks.append(Classifier.load(other, 0, spec))
+        networks.append(exported_classifier(other, 0, spec))
         for trait in ('classes', 'gives_probabilities'):
             mine, its = (getattr(network, trait) for network in networks)
             if mine != its:
@@ -191,17 +196,15 @@ def _networks(arguments, exported, description, images, spec):
     return networks
 
 
-def _of_zoo(arguments, description, images, spec):
+def _of_zoo(arguments, description, images):
     """Build a network of the zoo, from the options, else the description, else the defaults of the data, and load its weights."""
     import mxnet as mx
 
     from model_zoo import get_model, takes_option
 
-    from ..analysis.graph import Graph
     from ..data.datasets import DATASETS
     from ..errors import last_line
     from ..files.parameters import read_parameters
-    from .classifier import Classifier
 
     usual = {'classes': images.classes}
     if takes_option(arguments.network, 'initial_layers'):
@@ -225,7 +228,7 @@ def _of_zoo(arguments, description, images, spec):
             file=sys.stderr,
         )
     network.hybridize(static_alloc=True, static_shape=True)
-    return Classifier(arguments.network, network, Graph.read(network, (1, *spec.shape)))
+    return network
 
 
 def _with_progress(batches, numbers, total):

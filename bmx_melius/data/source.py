@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arithmetic import ceil_div, seed_for
 from ..errors import UserError
-from ..vision.class_scores import require_printable
+from ..vision.classifier import require_printable
 
 DUMMY_CLASSES = 1000
 DUMMY_UPDATES = 100  # per epoch

@@ -21,6 +21,8 @@ import model_zoo
 from bmx_melius import BinaryConv2D, convert
 from bmx_melius.__main__ import build_parser, main
 from bmx_melius.analysis.summary import summary
+from bmx_melius.cli import mxnet_networks
+from bmx_melius.files.parameters import read_arrays
 from bmx_melius.vision.preprocessing import InputSpec
 
 COMMAND = [sys.executable, '-m', 'bmx_melius']
@@ -192,6 +194,21 @@ def test_predict_accepts_gray_and_transparent_images(run, network, exported, tmp
     _, output, _ = run('predict', exported, gray, colours, transparent, rgb, '--json')
     a, b, c, d = (prediction['top'] for prediction in json.loads(output)['predictions'])
     assert a == b and c == d and a != c
+
+
+def test_predict_reads_the_files_of_an_exported_network_once(run, exported, tmp_path, monkeypatch):
+    """Here they are gone after that."""
+    image = write_image(tmp_path / 'image.png')
+    expected = run('predict', exported, image, '--json')
+
+    def read_and_remove(path):
+        arrays = read_arrays(path)
+        os.remove(path)
+        os.remove(f'{exported}-symbol.json')
+        return arrays
+
+    monkeypatch.setattr(mxnet_networks, 'read_arrays', read_and_remove)
+    assert run('predict', exported, image, '--json') == expected and expected[0] == 0
 
 
 def test_predict_does_not_apply_softmax_to_probabilities(run, network, exported, tmp_path):

@@ -172,6 +172,44 @@ void check_runs(const bmx_program* program) {
     }
 }
 
+// Calls of the functions for classifiers that have no valid one: tests/native/test_c_classifier.py has the others.
+void check_classifiers(const std::vector<int32_t>& words) {
+    const std::string symbol =
+        R"({"nodes": [{"op": "null"}, {"op": "bmx_melius_packed"}], "heads": [[1, 0]], "attrs": )"
+        R"({"bmx_melius_description": ["str", "{\"input\": {\"channels\": 1, \"size\": 4, \"resize\": null, )"
+        R"(\"mean\": [0], \"std\": [1]}}"]}})";
+    const auto load_memory = [&](const void* text, size_t bytes, const void* parameters, int precision) {
+        return !bmx_classifier_load_memory(text, bytes, parameters, 4 * words.size(), precision);
+    };
+    require_failure("load NULL", [&] { return !bmx_classifier_load(nullptr, BMX_EXACT); }, "prefix is NULL");
+    require_failure("load with 3", [&] { return !bmx_classifier_load("net", 3); }, "the precision is 3");
+    require_failure("load none", [&] { return !bmx_classifier_load("", BMX_EXACT); }, "-symbol.json: cannot read it");
+    require_failure("no symbol", [&] { return load_memory(nullptr, 1, words.data(), BMX_EXACT); }, "symbol is NULL");
+    require_failure(
+        "no bytes", [&] { return load_memory("", 0, words.data(), BMX_EXACT); }, "symbol: the symbol is damaged");
+    require_failure(
+        "no parameters", [&] { return load_memory(symbol.data(), symbol.size(), nullptr, BMX_EXACT); },
+        "parameters is NULL");
+    require_failure(
+        "words", [&] { return load_memory(symbol.data(), symbol.size(), words.data(), BMX_EXACT); },
+        "parameters: not a .params file");
+    bmx_classifier_destroy(nullptr);
+    uint8_t pixel = 0;
+    int64_t shape[4];
+    float input;
+    size_t number;
+    double probability;
+    require_failure("classes", [&] { return !bmx_classifier_classes(nullptr); }, "classifier is NULL");
+    require_failure("name", [&] { return !bmx_classifier_class_name(nullptr, 0); }, "classifier is NULL");
+    require_failure("shape", [&] { return bmx_classifier_input_shape(nullptr, shape) == 1; }, "classifier is NULL");
+    require_failure(
+        "preprocess", [&] { return bmx_classifier_preprocess(nullptr, &pixel, 1, 1, 1, &input) == 1; },
+        "classifier is NULL");
+    require_failure(
+        "classify", [&] { return !bmx_classifier_classify(nullptr, &pixel, 1, 1, 1, 1, 1, &number, &probability); },
+        "classifier is NULL");
+}
+
 }  // namespace
 
 int main() {
@@ -187,6 +225,7 @@ int main() {
     check_programs(words);
     check_queries(program);
     check_runs(program);
+    check_classifiers(words);
     int64_t shape[4] = {};
     const bool known = bmx_program_input_shape(program, 0, shape) == 4 && !std::memcmp(shape, kShape, sizeof shape);
     if (!known || after.run(program) || after.map != before.map || after.scores != before.scores) {

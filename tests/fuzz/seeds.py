@@ -113,6 +113,13 @@ def _description():
     return {**description_fields({'name': 'meliusnet22', 'classes': 4}, InputSpec(size=4, resize=5), {}, list('abcd')), 'metrics': {}}
 
 
+def descriptions():
+    """Return descriptions of networks, and symbols of packed networks with and without them."""
+    gray = description_fields({}, InputSpec(channels=1, size=8, resize=None, mean=(0,), std=(255,)), {}, ['ä', 'b\U0001f600', '"\\'])
+    texts = [json.dumps(_description()), json.dumps(gray), json.dumps({'input': None}), json.dumps(gray, ensure_ascii=False)]
+    return [[text.encode()] for text in texts] + [[symbol] for symbol, _ in (packed_files()[0], packed_files()[-1])]
+
+
 # --- networks of MXNet ----------------------------------------------------------------------------------------------------------------
 
 

@@ -29,10 +29,10 @@ from support.scoring_runs import (
 import bmx_melius as bmx
 from bmx_melius.__main__ import main
 from bmx_melius.errors import UserError
-from bmx_melius.scoring import part as parts_module
 from bmx_melius.scoring.images import list_images
 from bmx_melius.scoring.job import Job
 from bmx_melius.scoring.part import is_complete, score_part
+from bmx_melius.vision.classifier import Classifier
 
 pytest.importorskip('pyarrow', reason='make test-scale installs what `bmx-melius score` needs')
 pytest_plugins = ['support.scoring_runs']  # its fixtures
@@ -209,10 +209,10 @@ def test_a_file_of_rows_that_cannot_be_read_is_an_error_with_its_name(job, tmp_p
 
 
 def test_a_batch_that_needs_too_much_memory_is_refused_with_its_first_image(job, photos, monkeypatch):
-    def exhaust(scores):
+    def exhaust(classifier, scores):
         raise MemoryError
 
-    monkeypatch.setattr(parts_module, 'softmax', exhaust)
+    monkeypatch.setattr(Classifier, 'probabilities', exhaust)
     with pytest.raises(UserError, match=f'{photos}/0.png and the 3 images after it need too much memory: choose a smaller --batch-size'):
         score_part(job.scoring, job.parts[0])
 

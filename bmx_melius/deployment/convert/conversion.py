@@ -11,7 +11,7 @@ from ...files.exported import Description, Exported
 from ...files.parameters import is_parameter_file, read_arrays
 from ...files.symbol_json import SymbolJson
 from ...reporting import LOG
-from ...vision.class_scores import number_of_classes, require_names
+from ...vision.classifier import number_of_classes, require_names
 from ...vision.preprocessing import InputSpec
 from .packing import pack
 from .report import Report

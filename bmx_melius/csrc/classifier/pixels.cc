@@ -1,13 +1,30 @@
-#include "pixels.h"
+#include "classifier/pixels.h"
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <string>
 
-namespace classify {
+#include "program/error.h"
+#include "threads/float_environment.h"
+
+namespace bmx {
 namespace {
 
-constexpr float kUnit = 1 << 11;  // weights of OpenCV's resize have 11 bits
+constexpr int64_t kMaxPixels = 1 << 27;  // also after resizing, as in bmx_melius/vision/pixels.py
+constexpr float kUnit = 1 << 11;         // weights of OpenCV's resize have 11 bits
+
+constexpr int64_t kColours = 3;
+
+// Pixels that have been computed.
+struct Crop {
+    int64_t height, width, channels;
+    std::vector<uint8_t> pixels;
+
+    Crop(int64_t rows, int64_t columns, int64_t depth)
+        : height(rows), width(columns), channels(depth), pixels(static_cast<size_t>(rows * columns * depth)) {}
+
+    uint8_t* at(int64_t row, int64_t column) { return pixels.data() + (row * width + column) * channels; }
+};
 
 // The part of a resized axis that is computed.
 struct Window {
@@ -39,8 +56,8 @@ std::vector<Neighbours> neighbours(int64_t before, int64_t after, Window window,
 }
 
 // OpenCV takes means of 2 x 2 pixels where it halves an image.
-Image halved(const Image& image, Window rows, Window columns) {
-    Image result(rows.end - rows.begin, columns.end - columns.begin, image.channels);
+Crop halved(const Pixels& image, Window rows, Window columns) {
+    Crop result(rows.end - rows.begin, columns.end - columns.begin, image.channels);
     for (int64_t y = 0; y < result.height; y++) {
         for (int64_t x = 0; x < result.width; x++) {
             const int64_t row = 2 * (rows.begin + y), column = 2 * (columns.begin + x);
@@ -55,13 +72,13 @@ Image halved(const Image& image, Window rows, Window columns) {
 }
 
 // Equals cv2.resize(image, (width, height)) in every pixel of the window.
-Image resized(const Image& image, int64_t height, int64_t width, Window rows, Window columns) {
+Crop resized(const Pixels& image, int64_t height, int64_t width, Window rows, Window columns) {
     if (image.height == 2 * height && image.width == 2 * width) {
         return halved(image, rows, columns);
     }
     const std::vector<Neighbours> vertical = neighbours(image.height, height, rows, false);
     const std::vector<Neighbours> horizontal = neighbours(image.width, width, columns, true);
-    Image result(rows.end - rows.begin, columns.end - columns.begin, image.channels);
+    Crop result(rows.end - rows.begin, columns.end - columns.begin, image.channels);
     for (int64_t y = 0; y < result.height; y++) {
         const Neighbours& v = vertical[y];
         for (int64_t x = 0; x < result.width; x++) {
@@ -78,67 +95,65 @@ Image resized(const Image& image, int64_t height, int64_t width, Window rows, Wi
     return result;
 }
 
-Image cropped(const Image& image, const InputSpec& spec) {
+Crop cropped(const Pixels& image, const InputSpec& spec) {
     const Window all = {0, spec.size};
     if (!spec.resize) {
         return resized(image, spec.size, spec.size, all, all);
     }
     const int64_t side = std::min(image.height, image.width);
     const int64_t height = *spec.resize * image.height / side, width = *spec.resize * image.width / side;
+    if (height > kMaxPixels / width) {
+        throw Error("an image of " + std::to_string(image.width) + " x " + std::to_string(image.height) +
+                    " pixels would be resized to " + std::to_string(width) + " x " + std::to_string(height) +
+                    "; at most " + std::to_string(kMaxPixels) + " pixels are possible: crop it first");
+    }
     const int64_t top = (height - spec.size) / 2, left = (width - spec.size) / 2;
     return resized(image, height, width, {top, top + spec.size}, {left, left + spec.size});
 }
 
+// Returns the luma of colours with OpenCV's weights, 0.299, 0.587 and 0.114 in 14 bits.
+std::vector<uint8_t> luma(const Pixels& image) {
+    std::vector<uint8_t> result(static_cast<size_t>(image.height * image.width));
+    const uint8_t* from = image.data;
+    for (uint8_t& gray : result) {
+        gray = static_cast<uint8_t>((from[0] * 4899 + from[1] * 9617 + from[2] * 1868 + (1 << 13)) >> 14);
+        from += kColours;
+    }
+    return result;
+}
+
+// Throws Error unless an image can become the input.
+void check_pixels(const Pixels& image, const InputSpec& spec) {
+    if (image.height < 1 || image.width < 1 || image.height > kMaxPixels / image.width) {
+        throw Error("an image of " + std::to_string(image.height) + " x " + std::to_string(image.width) +
+                    " pixels is not possible; it must have 1 to " + std::to_string(kMaxPixels));
+    }
+    const auto is_gray_or_rgb = [](int64_t channels) { return channels == 1 || channels == kColours; };
+    if (image.channels != spec.channels && !(is_gray_or_rgb(image.channels) && is_gray_or_rgb(spec.channels))) {
+        const std::string channels = std::to_string(spec.channels);
+        throw Error("the image has " + std::to_string(image.channels) + " channels, but the network takes " +
+                    (is_gray_or_rgb(spec.channels) ? "3 (RGB) or 1 (gray)" : channels));
+    }
+}
+
 }  // namespace
 
-Image with_channels(Image image, int64_t channels, const Luma& luma) {
-    if (image.channels == channels) {
-        return image;
+void preprocess(const Pixels& image, const InputSpec& spec, float* input) {
+    const DefaultFloatEnvironment environment;  // rounding to nearest
+    check_pixels(image, spec);
+    std::vector<uint8_t> gray;
+    Pixels source = image;
+    if (spec.channels == 1 && image.channels == kColours) {
+        gray = luma(image);
+        source = {gray.data(), image.height, image.width, 1};
     }
-    Image result(image.height, image.width, channels);
-    for (int64_t y = 0; y < image.height; y++) {
-        for (int64_t x = 0; x < image.width; x++) {
-            const uint8_t* from = image.at(y, x);
-            if (channels == 3) {
-                std::fill_n(result.at(y, x), 3, *from);
-            } else {
-                const int32_t sum = from[0] * luma.red + from[1] * luma.green + from[2] * luma.blue + luma.rounding;
-                *result.at(y, x) = static_cast<uint8_t>(sum / (luma.red + luma.green + luma.blue));
-            }
+    const Crop crop = cropped(source, spec);
+    for (int64_t c = 0; c < spec.channels; c++) {
+        const size_t first = crop.channels == 1 ? 0 : static_cast<size_t>(c);  // colours of a gray image are equal
+        for (size_t i = first; i < crop.pixels.size(); i += static_cast<size_t>(crop.channels)) {
+            *input++ = (static_cast<float>(crop.pixels[i]) - spec.mean[c]) / spec.std[c];
         }
     }
-    return result;
 }
 
-Image turned(Image image, int orientation) {
-    if (orientation < 2 || orientation > 8) {
-        return image;
-    }
-    const bool transposed = orientation >= 5;
-    const bool from_bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-    const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
-    Image result(transposed ? image.width : image.height, transposed ? image.height : image.width, image.channels);
-    for (int64_t y = 0; y < result.height; y++) {
-        for (int64_t x = 0; x < result.width; x++) {
-            const int64_t row = transposed ? x : y, column = transposed ? y : x;
-            const uint8_t* from = image.at(from_bottom ? image.height - 1 - row : row,  //
-                                           from_right ? image.width - 1 - column : column);
-            std::copy_n(from, image.channels, result.at(y, x));
-        }
-    }
-    return result;
-}
-
-std::vector<float> preprocessed(const Image& image, const InputSpec& spec) {
-    const Image crop = cropped(image, spec);
-    std::vector<float> result(crop.pixels.size());
-    float* next = result.data();
-    for (int64_t c = 0; c < crop.channels; c++) {
-        for (size_t i = static_cast<size_t>(c); i < crop.pixels.size(); i += static_cast<size_t>(crop.channels)) {
-            *next++ = (static_cast<float>(crop.pixels[i]) - spec.mean[c]) / spec.std[c];
-        }
-    }
-    return result;
-}
-
-}  // namespace classify
+}  // namespace bmx
