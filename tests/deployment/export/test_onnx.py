@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mxnet.gluon import nn
-from support.packed import geometry, make_image, make_program, write_packed
+from support.packed import binary_conv, chain, conv, make_image, make_program, operation, sign, window, write_packed
 from support.random_programs import Maker, describe, other_sizes
 from support.reference_network import read_reference_network
 
@@ -19,8 +19,7 @@ from bmx_melius import UserError, load_reference_parameters
 from bmx_melius.__main__ import main
 from bmx_melius.deployment.onnx_export import _Model, to_onnx, verify
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value
-from bmx_melius.deployment.program.program import Program
+from bmx_melius.deployment.program.operations import PADDING
 from bmx_melius.deployment.runtime.packed_files import read_packed
 from model_zoo import get_model
 
@@ -66,10 +65,10 @@ def test_a_model_gives_the_results_of_its_program_at_any_batch_and_size(random, 
 def distances_from_thresholds(program, images):
     """How near a value of each image comes to its threshold, as a share of the largest of the channel; integers are exact."""
     values, nearest = [images], np.full(len(images), np.inf)
-    for operation in program.operations:
-        values.append(reference.apply(operation, [values[source] for source in operation.inputs]))
-        if operation.name == 'threshold':
-            x, threshold = values[operation.inputs[0]], operation.arrays['threshold'].reshape(-1, 1, 1)
+    for one in program.operations:
+        values.append(reference.apply(one, [values[source] for source in one.inputs]))
+        if one.name == 'threshold':
+            x, threshold = values[one.inputs[0]], one.arrays['threshold'].reshape(-1, 1, 1)
             distances = np.where(x == np.round(x), np.inf, np.abs(x - threshold)) / np.abs(x).max(axis=(0, 2, 3), keepdims=True)
             nearest = np.minimum(nearest, distances.min(axis=(1, 2, 3)))
     return nearest
@@ -178,31 +177,19 @@ def test_verification_names_the_operation_that_is_not_that_of_the_program():
         verify(model, program, [make_image()])
 
 
-def convolution_of_two(weight):
-    """The program of a 3x3 convolution of a map of 64 channels, joined with itself."""
-    attributes = {'out_channels': len(weight), **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1}
-    attributes.update(has_bias=0, half=0)
-    return Program(
-        [Value(REAL_KIND, 64, 8, 8, False)],
-        [
-            Operation('concat', (0, 0)),
-            Operation('conv', (1,), attributes, {'weight': weight}),
-        ],
-        [2],
-    )
-
-
 def test_verification_forgives_rounding_where_the_summands_cancel_but_no_weight_that_is_a_little_off():
     random = np.random.RandomState(0)
     weight = random.randn(8, 64, 3, 3).astype(np.float32)
-    program = convolution_of_two(np.concatenate([weight, -weight], axis=1))
+    joined = np.concatenate([weight, -weight], axis=1)
+    program = chain((64, 8, 8), operation('concat', 0, 0), conv(joined, **window(3, pad=1)))
     image = random.randn(2, 64, 8, 8).astype(np.float32)
     model = to_onnx(program, ['x'])
     found, expected = run(model.SerializeToString(), [image])[0], reference.run(program, [image])[0]
     assert 0 < np.abs(found - expected).max() < 1e-3 and np.abs(expected).max() < 1e-3  # sums of a thousand numbers around 1
     assert verify(model, program, [image]) < 1e-6
 
-    program.operations[1].arrays['weight'][0, 0, 1, 1] *= 1.1
+    joined[0, 0, 1, 1] *= 1.1
+    program = chain((64, 8, 8), operation('concat', 0, 0), conv(joined, **window(3, pad=1)))
     with pytest.raises(UserError, match='conv2 of the ONNX model gives another result than operation 1'):
         verify(model, program, [image])
 
@@ -220,27 +207,9 @@ def test_an_input_may_have_any_name_that_the_model_uses():
 
 
 def test_weights_of_a_binary_layer_take_a_byte_each():
-    random = np.random.RandomState(0)
-    attributes = {
-        'out_channels': 64,
-        **geometry(3, pad=1),
-        'dilation_h': 1,
-        'dilation_w': 1,
-        'groups': 1,
-        'pad_value': -1,
-        'offset': 1,
-        'planes': 1,
-    }
-    sign = {'threshold': np.zeros(64, np.float32), 'flip': np.zeros(64, bool)}
-    program = Program(
-        [Value(REAL_KIND, 64, 8, 8, False)],
-        [
-            Operation('threshold', (0,), {}, sign),
-            Operation('binary_conv', (1,), attributes, {'weight': random.rand(64, 3, 3, 64) < 0.5}),
-        ],
-        [2],
-    )
-    assert 64 * 9 * 64 < len(to_onnx(program, ['data']).SerializeToString()) < 64 * 9 * 64 + 4096
+    weight = np.random.RandomState(0).rand(64, 3, 3, 64) < 0.5
+    program = chain((64, 8, 8), sign(64), binary_conv(weight, offset=1, **window(3, pad=1)))
+    assert weight.size < len(to_onnx(program, ['data']).SerializeToString()) < weight.size + 4096
 
 
 def test_mistakes_are_reported_in_one_line_and_leave_no_file(tmp_path, capsys):

@@ -13,12 +13,12 @@ import threading
 import mxnet as mx
 import numpy as np
 import pytest
-from support.packed import geometry, make_image, make_program, write_packed
+from support.packed import chain, conv, make_image, make_program, operation, window, write_packed
 from support.paths import ROOT
 
 import bmx_melius as bmx
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import PADDING, REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.operations import REAL_KIND, Value
 from bmx_melius.deployment.program.packed_operator import operator_attributes
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import mxnet_operator
@@ -84,7 +84,7 @@ def test_module_and_simple_bind_infer_what_the_program_needs(tmp_path):
 
 def test_several_inputs_with_and_without_spatial_axes_are_supported():
     value = Value(REAL_KIND, 3, 4, 4, False)
-    program = Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [Operation('add', (0, 1)), Operation('relu', (2,))], [3, 4])
+    program = Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [operation('add', 0, 1), operation('relu', 2)], [3, 4])
     a, b = np.random.randn(2, 5, 3, 7, 1).astype(np.float32)
     c = np.random.randn(5, 2).astype(np.float32)
     assert_same(call(program, *map(mx.nd.array, (a, b, c))), reference.run(program, [a, b, c]))
@@ -145,7 +145,7 @@ def test_arguments_that_do_not_fit_are_refused_with_the_reason(x, attributes, me
 
 @compiled
 def test_a_window_that_does_not_fit_is_named_with_the_size_at_conversion():
-    program = Program([Value(REAL_KIND, 3, 9, 8, False)], [Operation('max_pool', (0,), {**geometry(4, 3), 'ceil': 0})], [1])
+    program = chain((3, 9, 8), operation('max_pool', **window(4, 3)))
     with pytest.raises(mx.MXNetError, match=r'operation 0 \(max_pool\): not possible for real \(3, 5, 3\): .* with inputs of \(3, 9, 8\)'):
         call(program, mx.nd.zeros((2, 3, 5, 3)))
 
@@ -153,7 +153,7 @@ def test_a_window_that_does_not_fit_is_named_with_the_size_at_conversion():
 @compiled
 def test_inputs_of_different_batches_are_named():
     value = Value(REAL_KIND, 3, 4, 4, False)
-    program = Program([value, value], [Operation('add', (0, 1))], [2])
+    program = Program([value, value], [operation('add', 0, 1)], [2])
     with pytest.raises(mx.MXNetError, match='input 1 has the batch 1, input 0 has 2'):
         call(program, mx.nd.zeros((2, 3, 4, 4)), mx.nd.zeros((1, 3, 4, 4)))
 
@@ -221,12 +221,8 @@ def test_words_that_change_in_place_are_noticed():
 
 
 def test_a_program_of_more_than_a_million_words_runs():
-    window = {f'{name}_{axis}': 1 for name in ('kernel', 'stride', 'dilation') for axis in 'hw'}
-    geometry = {**window, **dict.fromkeys(PADDING, 0)}
     weight = np.random.default_rng(0).standard_normal((1024, 1025, 1, 1), dtype=np.float32)
-    attributes = {'out_channels': 1024, **geometry, 'groups': 1, 'has_bias': 0, 'half': 0}
-    program = Program([Value(REAL_KIND, 1025, 1, 1, True)], [Operation('conv', (0,), attributes, {'weight': weight})], [1])
-    x = np.ones((1, 1025), np.float32)
+    program, x = chain((1025,), conv(weight)), np.ones((1, 1025), np.float32)
     np.testing.assert_allclose(call(program, mx.nd.array(x)).asnumpy(), weight.sum(axis=(1, 2, 3))[np.newaxis], rtol=1e-3, atol=1e-3)
 
 

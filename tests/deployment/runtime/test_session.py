@@ -8,12 +8,12 @@ import threading
 
 import numpy as np
 import pytest
-from support.packed import geometry, make_image, make_program, write_packed
+from support.packed import chain, conv, make_image, make_program, operation, window, write_packed
 from support.packed_networks import assert_same
 
 import bmx_melius as bmx
 from bmx_melius.deployment.program import reference
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
+from bmx_melius.deployment.program.operations import REAL_KIND, Value
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
 
@@ -43,7 +43,7 @@ def test_outputs_are_those_of_the_symbol_and_a_single_one_is_not_in_a_list(tmp_p
 
 def test_several_inputs_are_given_in_order(tmp_path):
     value = Value(REAL_KIND, 3, 4, 4, False)
-    write_packed(tmp_path / 'net', Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [Operation('add', (0, 1))], [3, 2]))
+    write_packed(tmp_path / 'net', Program([value, value, Value(REAL_KIND, 2, 1, 1, True)], [operation('add', 0, 1)], [3, 2]))
     a, b = np.random.randn(2, 5, 3, 7, 1).astype(np.float32)
     c = np.random.randn(5, 2).astype(np.float32)
     assert_same(bmx.Session(tmp_path / 'net')(a, b, c), [a + b, c])
@@ -66,7 +66,7 @@ def test_the_fingerprint_is_the_hash_of_the_outputs_for_the_documented_input(pre
 @pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
 def test_the_inputs_of_a_fingerprint_are_generated_in_order(tmp_path):
     value = Value(REAL_KIND, 3, 4, 4, False)
-    write_packed(tmp_path / 'net', Program([value, value], [Operation('add', (0, 1))], [2]))
+    write_packed(tmp_path / 'net', Program([value, value], [operation('add', 0, 1)], [2]))
     random = np.random.RandomState(0)
     a, b = ((random.randint(-(2**23), 2**23, (1, 3, 4, 4)) / 2**22).astype(np.float32) for _ in range(2))
     assert bmx.Session(tmp_path / 'net').fingerprint() == hashlib.sha256((a + b).tobytes()).hexdigest()
@@ -95,12 +95,10 @@ def test_bf16_rounds_inputs_and_weights_to_8_bits_and_adds_in_float32(kernel, gr
     random = np.random.RandomState(0)
     channels, filters = 32, 64
     shape = (filters, channels // groups, kernel, kernel)
-    attributes = {'out_channels': filters, **geometry(kernel, pad=kernel // 2), 'dilation_h': 1, 'dilation_w': 1, 'groups': groups}
-    pooling = [Operation('max_pool', (0,), {**geometry(), 'ceil': 0})] if kernel == 1 else []  # convolutions of the input are the stem's
+    pooling = [operation('max_pool')] if kernel == 1 else []  # convolutions of the input are the stem's
 
     def run(weight, x, precision):
-        convolution = Operation('conv', (len(pooling),), {**attributes, 'has_bias': 0, 'half': 0}, {'weight': weight})
-        program = Program([Value(REAL_KIND, channels, 20, 70, False)], [*pooling, convolution], [len(pooling) + 1])
+        program = chain((channels, 20, 70), *pooling, conv(weight, groups=groups, **window(kernel, pad=kernel // 2)))
         return np.asarray(bmx.Session(program, precision=precision)(x))
 
     integers = random.randint(-8, 9, shape).astype('f'), random.randint(-255, 256, (2, channels, 20, 70)).astype('f')

@@ -10,12 +10,10 @@ import sys
 import cv2
 import numpy as np
 import pytest
-from support.packed import geometry, make_image, make_program, write_packed
+from support.packed import chain, conv, make_image, make_program, window, write_packed
 from support.paths import ROOT
 
 import bmx_melius as bmx
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
-from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
 
 pytest_plugins = ['support.packed_networks']  # its fixtures
@@ -149,10 +147,8 @@ print(resident() - before)
 
 @pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
 def test_sessions_of_one_network_share_its_weights(tmp_path):
-    shape = {'out_channels': 512, **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1, 'has_bias': 0, 'half': 0}
     weight = np.random.randn(512, 512, 3, 3).astype(np.float32)
-    program = Program([Value(REAL_KIND, 512, 4, 4, False)], [Operation('conv', (0,), shape, {'weight': weight})], [1])
-    write_packed(tmp_path / 'net', program)
+    write_packed(tmp_path / 'net', chain((512, 4, 4), conv(weight, **window(3, pad=1))))
     environment = {**os.environ, 'BMX_MELIUS_WITHOUT_MXNET': '1', 'PYTHONPATH': str(ROOT)}
     command = [sys.executable, '-c', RESIDENT, tmp_path / 'net']
     grown = int(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)

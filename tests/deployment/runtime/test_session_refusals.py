@@ -6,10 +6,8 @@ import pathlib
 import numpy as np
 import pytest
 from support.packed import make_image, make_program, write_packed
-from support.packed_networks import assert_same
 
 import bmx_melius as bmx
-from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
@@ -149,21 +147,3 @@ def test_a_name_of_no_network_is_an_error_that_names_the_file(tmp_path):
 def test_a_prefix_that_cannot_name_files_is_refused(name, message):
     with pytest.raises(bmx.UserError, match=message):
         bmx.Session(name)
-
-
-def test_damaged_packed_files_cause_nothing_but_an_error(prefix, long_run):
-    random, x = np.random.RandomState(0), make_image()
-    for suffix in ('-symbol.json', '-0000.params'):
-        path = pathlib.Path(f'{prefix}{suffix}')
-        content = path.read_bytes()
-        for _ in range(5000 if long_run else 500):
-            damaged = bytearray(content)
-            begin = random.randint(len(content))
-            damaged[begin : begin + random.randint(1, 4)] = random.choice([b'9', b'-', b'"', b'[', b'\xff', b'\0']) * random.randint(0, 4)
-            path.write_bytes(damaged)
-            try:
-                bmx.Session(prefix)(x)
-            except bmx.UserError as error:
-                assert len(str(error).splitlines()) == 1
-        path.write_bytes(content)
-    assert_same(bmx.Session(prefix)(x), reference.run(make_program(), [x]))
