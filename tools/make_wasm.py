@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import sys
 
+from commands import install_tools, output_of, run_main
 from native_build import FLAGS, INSTRUCTION_SETS, OPERATOR_SOURCE, known_instruction_sets
-from other_machine import ROOT, install_tools, output_of
+from other_machine import ROOT
 from wasm_encoding import in_final_encoding
 
 from bmx_melius._version import __version__
@@ -125,7 +126,4 @@ def main(folder):
 
 
 if __name__ == '__main__':
-    try:
-        main(pathlib.Path(sys.argv[1]))
-    except UserError as error:
-        sys.exit(f'error: {error}')
+    run_main(main, pathlib.Path(sys.argv[1]))

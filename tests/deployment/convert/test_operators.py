@@ -10,6 +10,7 @@ import pytest
 from mxnet.gluon import nn
 from support.method_layers import Gate
 from support.paths import ROOT
+from support.python_programs import run_python
 from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
@@ -221,5 +222,4 @@ print('packed')
 
 
 def test_a_quantizer_of_a_users_script_that_rounds_to_the_sign_is_packed(tmp_path):
-    done = subprocess.run([sys.executable, '-c', SCRIPT], cwd=tmp_path, text=True, capture_output=True, timeout=120)
-    assert done.stdout.endswith('packed\n'), done.stderr[-3000:]
+    assert run_python(SCRIPT, cwd=tmp_path).stdout.endswith('packed\n')

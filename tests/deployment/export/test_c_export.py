@@ -14,13 +14,13 @@ from support.small_networks import initialized
 
 import bmx_melius as bmx
 from bmx_melius.deployment.c_export.layer_calls import UNSUPPORTED
-from bmx_melius.deployment.convert.conversion import convert
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import OPERATIONS
 from bmx_melius.deployment.runtime import engine
 from bmx_melius.deployment.runtime.packed_files import read_packed
 from model_zoo import get_model
 
+pytest_plugins = ['support.conversions']  # its fixtures
 pytestmark = needs_gcc
 
 POPCNT = ['-mpopcnt'] if platform.machine() == 'x86_64' else []  # the other way to count bits
@@ -75,19 +75,18 @@ NETWORKS = [  # grouped convolutions and a shuffle; depthwise convolutions; and 
 
 
 @pytest.mark.parametrize('name, size, options', NETWORKS)
-def test_a_network_of_the_zoo_has_the_bits_of_the_engine_in_every_layer(name, size, options, tmp_path):
+def test_a_network_of_the_zoo_has_the_bits_of_the_engine_in_every_layer(name, size, options, convert, tmp_path):
     engine.require_engine()
     shape = (1, 3, size, size)
     net = initialized(get_model(name, classes=10, **(options or {})), shape, mx.init.Normal(0.2))
-    net.export(str(tmp_path / 'net'))
-    convert(tmp_path / 'net-symbol.json', tmp_path / 'net-0000.params', tmp_path / 'packed', shape, verify=False)
-    program, _, _, outputs, _ = read_packed(tmp_path / 'packed')
+    _, prefix = convert(net, shape, verify=False)
+    program, _, _, outputs, _ = read_packed(prefix)
     images = np.random.RandomState(0).randn(2, *shape[1:]).astype(np.float32)
     compiled = compile_networks(tmp_path, {'net': exported(program, 'net', outputs=outputs)}, ['-O2'])
     if options is not None:
         np.testing.assert_array_equal(compiled.trace('net', [images]), bits_of_layers(program, [images]))
     (scores,) = compiled.run('net', [images], [10])
-    np.testing.assert_array_equal(scores, bmx.Session(tmp_path / 'packed')(images))
+    np.testing.assert_array_equal(scores, bmx.Session(prefix)(images))
 
 
 def run_one(tmp_path, program, inputs, **flags):

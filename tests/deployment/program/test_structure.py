@@ -7,6 +7,7 @@ import subprocess
 import mxnet as mx
 import pytest
 from fuzz.mutators import change_bytes, mutate_structure
+from support.engines import needs_operator
 from support.packed import chain, operation, window
 from support.random_programs import Maker, describe
 from support.refusals import place_of
@@ -15,7 +16,6 @@ from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import OPERATIONS, ProgramError
 from bmx_melius.deployment.program.packed_operator import operator_attributes, read_structure
 from bmx_melius.deployment.program.program import Program
-from bmx_melius.deployment.runtime import mxnet_operator
 
 BATCH = 2
 PARTS = ['program', 'operations', 'structure', 'shapes']
@@ -93,7 +93,7 @@ def test_python_and_cpp_infer_the_same_shapes_for_all_operations_and_several_siz
         assert place_of(found) == place_of(wanted), describe(program)
 
 
-@pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator has not been compiled')
+@needs_operator
 def test_mxnet_infers_the_shapes_of_the_program_for_all_operations_and_several_sizes():
     names = set()
     for random, program in random_programs(60):
@@ -114,7 +114,7 @@ def test_mxnet_infers_the_shapes_of_the_program_for_all_operations_and_several_s
     assert names == set(OPERATIONS)
 
 
-@pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator has not been compiled')
+@needs_operator
 def test_mxnet_infers_the_shapes_of_more_programs_in_turn_than_the_operator_keeps():
     symbols = {}
     for channels in range(1, 101):

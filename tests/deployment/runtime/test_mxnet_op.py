@@ -1,20 +1,19 @@
 """The operator in MXNet: every way to run it gives what the reference gives, and what it cannot do it says."""
 
+import concurrent.futures
 import importlib
 import json
 import multiprocessing
-import os
 import re
 import shutil
-import subprocess
-import sys
-import threading
 
 import mxnet as mx
 import numpy as np
 import pytest
+from support.engines import needs_operator
 from support.packed import chain, conv, make_image, make_program, operation, window, write_packed
 from support.paths import ROOT
+from support.python_programs import run_python
 
 import bmx_melius as bmx
 from bmx_melius.deployment.program import reference
@@ -23,7 +22,6 @@ from bmx_melius.deployment.program.packed_operator import operator_attributes
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import mxnet_operator
 
-compiled = pytest.mark.skipif(not mxnet_operator.compiled(), reason='the operator has not been compiled')
 HYBRIDIZED = pytest.mark.parametrize(
     'options',
     [None, {}, {'static_alloc': True}, {'static_alloc': True, 'static_shape': True}],
@@ -134,7 +132,7 @@ ATTRIBUTES_OF_EARLIER_VERSIONS = {
         (mx.nd.zeros((1, 5, 8, 6)), {'structure': structure_text(pooled_otherwise())}, 'do not belong together'),
     ],
 )
-@compiled
+@needs_operator
 def test_arguments_that_do_not_fit_are_refused_with_the_reason(x, attributes, message):
     for _ in range(2):  # the second message must not repeat the first one
         with pytest.raises(mx.MXNetError, match=f'bmx_melius_packed: .*{message}') as caught:
@@ -143,14 +141,14 @@ def test_arguments_that_do_not_fit_are_refused_with_the_reason(x, attributes, me
         assert str(caught.value).count('bmx_melius_packed: ') == 1
 
 
-@compiled
+@needs_operator
 def test_a_window_that_does_not_fit_is_named_with_the_size_at_conversion():
     program = chain((3, 9, 8), operation('max_pool', **window(4, 3)))
     with pytest.raises(mx.MXNetError, match=r'operation 0 \(max_pool\): not possible for real \(3, 5, 3\): .* with inputs of \(3, 9, 8\)'):
         call(program, mx.nd.zeros((2, 3, 5, 3)))
 
 
-@compiled
+@needs_operator
 def test_inputs_of_different_batches_are_named():
     value = Value(REAL_KIND, 3, 4, 4, False)
     program = Program([value, value], [operation('add', 0, 1)], [2])
@@ -158,7 +156,7 @@ def test_inputs_of_different_batches_are_named():
         call(program, mx.nd.zeros((2, 3, 4, 4)), mx.nd.zeros((1, 3, 4, 4)))
 
 
-@compiled
+@needs_operator
 def test_a_symbol_of_an_earlier_version_is_refused_by_mxnet_and_runs_in_a_session(tmp_path):
     write_packed(tmp_path / 'net', make_program())
     path = tmp_path / 'net-symbol.json'
@@ -184,7 +182,7 @@ def test_arrays_without_axes_or_elements_are_refused(tmp_path, options, shape):
     assert_same(sequence(mx.nd.array(make_image())), reference.run(make_program(), [make_image()]))
 
 
-@compiled
+@needs_operator
 def test_sizes_that_are_not_known_yet_stay_unknown(tmp_path):
     write_packed(tmp_path / 'net', make_program())
     symbol = mx.sym.load(str(tmp_path / 'net-symbol.json'))
@@ -194,7 +192,7 @@ def test_sizes_that_are_not_known_yet_stay_unknown(tmp_path):
         call(make_program(), mx.nd.array(np.zeros((0, 5, 8, 6))))[0].wait_to_read()
 
 
-@compiled
+@needs_operator
 def test_words_that_are_no_program_are_refused():
     # of a program that has not run: at the address of one that has, a damaged copy with its header replaces the program itself
     program, x = make_program(seed=1234), mx.nd.array(make_image())
@@ -246,7 +244,7 @@ def gradient(run):
     x.grad.wait_to_read()
 
 
-@compiled
+@needs_operator
 @HYBRIDIZED
 def test_a_gradient_is_refused(tmp_path, options):
     block = load(tmp_path, make_program())
@@ -256,7 +254,7 @@ def test_a_gradient_is_refused(tmp_path, options):
         gradient(block)
 
 
-@compiled
+@needs_operator
 def test_threads_that_share_a_block_get_identical_results(tmp_path):
     block = load(tmp_path, make_program())
     block.hybridize(static_alloc=True, static_shape=True)
@@ -264,19 +262,13 @@ def test_threads_that_share_a_block_get_identical_results(tmp_path):
     images = [make_image(seed=seed) for seed in range(8)]
     expected = [reference.run(make_program(), [image]) for image in images]
     block(mx.nd.array(images[0]))[0].wait_to_read()
-    results = [[] for _ in images]
 
-    def run(number):
-        for _ in range(20):
-            results[number].append([output.asnumpy() for output in call(make_program(), mx.nd.array(images[number]), words=words)])
+    def run(image):
+        return [[output.asnumpy() for output in call(make_program(), mx.nd.array(image), words=words)] for _ in range(20)]
 
-    workers = [threading.Thread(target=run, args=(number,)) for number in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(run, images))
     for outputs, wanted in zip(results, expected):
-        assert len(outputs) == 20
         for output in outputs:
             for one, first, right in zip(output, outputs[0], wanted):
                 np.testing.assert_array_equal(one, first)
@@ -290,7 +282,7 @@ def run_in_child(connection, program, x, words):
     connection.close()
 
 
-@compiled
+@needs_operator
 def test_a_child_after_fork_runs_what_its_parent_ran():
     program, x = make_program(), make_image()
     words = mx.nd.array(program.to_words(), dtype='int32')
@@ -315,11 +307,6 @@ def test_importing_again_changes_nothing():
     assert_same(call(make_program(), mx.nd.array(make_image())), reference.run(make_program(), [make_image()]))
 
 
-def run_python(program, folder=ROOT):
-    environment = {**os.environ, 'PYTHONPATH': str(folder)}
-    return subprocess.run([sys.executable, '-W', 'ignore', '-c', program], cwd=folder, env=environment, text=True, capture_output=True)
-
-
 def test_import_prints_nothing_the_second_time_neither():
     done = run_python(
         'import sys, mxnet as mx, bmx_melius\n'
@@ -328,7 +315,7 @@ def test_import_prints_nothing_the_second_time_neither():
         'import bmx_melius\n'
         'assert callable(mx.nd.bmx_melius_packed) and callable(mx.sym.bmx_melius_packed)\n'
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
+    assert (done.stdout, done.stderr) == ('', '')
 
 
 @pytest.fixture()
@@ -341,9 +328,7 @@ def run_without_libraries(tmp_path):
     def run(program):
         start = 'import mxnet as mx, numpy as np, bmx_melius, warnings\n'
         load = "block = mx.gluon.SymbolBlock.imports('net-symbol.json', ['data0'], 'net-0000.params')\nblock.hybridize()\n"
-        done = run_python(start + "warnings.simplefilter('always')\n" + load + program, tmp_path)
-        assert done.returncode == 0, done.stderr
-        return done
+        return run_python(start + "warnings.simplefilter('always')\n" + load + program, cwd=tmp_path, path=tmp_path)
 
     return run
 

@@ -4,10 +4,10 @@ import concurrent.futures
 import copy
 import hashlib
 import pickle
-import threading
 
 import numpy as np
 import pytest
+from support.engines import needs_engine
 from support.packed import chain, conv, make_image, make_program, operation, window, write_packed
 from support.packed_networks import assert_same
 
@@ -15,7 +15,6 @@ import bmx_melius as bmx
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import REAL_KIND, Value
 from bmx_melius.deployment.program.program import Program
-from bmx_melius.deployment.runtime import engine
 
 pytest_plugins = ['support.packed_networks']  # its fixtures
 
@@ -55,7 +54,7 @@ def test_arrays_that_are_not_contiguous_and_lists_of_floats_are_taken(prefix):
     assert_same(bmx.Session(prefix)(x[:, :, ::-1]), bmx.Session(prefix)(x[:, :, ::-1].copy()))
 
 
-@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+@needs_engine
 def test_the_fingerprint_is_the_hash_of_the_outputs_for_the_documented_input(prefix):
     session = bmx.Session(prefix)
     x = (np.random.RandomState(0).randint(-(2**23), 2**23, (1, 5, 8, 6)) / 2**22).astype(np.float32)
@@ -63,7 +62,7 @@ def test_the_fingerprint_is_the_hash_of_the_outputs_for_the_documented_input(pre
     assert session.fingerprint() == expected == bmx.Session(prefix, threads=3).fingerprint()
 
 
-@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+@needs_engine
 def test_the_inputs_of_a_fingerprint_are_generated_in_order(tmp_path):
     value = Value(REAL_KIND, 3, 4, 4, False)
     write_packed(tmp_path / 'net', Program([value, value], [operation('add', 0, 1)], [2]))
@@ -72,7 +71,7 @@ def test_the_inputs_of_a_fingerprint_are_generated_in_order(tmp_path):
     assert bmx.Session(tmp_path / 'net').fingerprint() == hashlib.sha256((a + b).tobytes()).hexdigest()
 
 
-@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+@needs_engine
 def test_sessions_are_opened_and_closed_in_several_threads(prefix):
     expected = bmx.Session(prefix)(make_image())[0].tobytes()
 
@@ -129,20 +128,10 @@ def test_threads_of_a_run_can_be_chosen(prefix, threads):
 
 def test_threads_that_share_a_session_get_separate_results(prefix):
     session, images = bmx.Session(prefix), [make_image(seed=seed) for seed in range(8)]
-    results = [[] for _ in images]
-
-    def run(number):
-        for _ in range(20):
-            results[number].append(session(images[number]))
-
-    workers = [threading.Thread(target=run, args=(number,)) for number in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda image: [session(image) for _ in range(20)], images))
     for image, outputs in zip(images, results):
         expected = session(image)
-        assert len(outputs) == 20
         assert all(np.array_equal(one, wanted) for output in outputs for one, wanted in zip(output, expected))
 
 

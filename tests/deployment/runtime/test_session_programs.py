@@ -1,17 +1,17 @@
 """Programs that use sessions: in Python with an installed MXNet or without its import, in C and in C++, and their memory."""
 
 import importlib.util
-import os
 import pathlib
 import shutil
 import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
+from support.engines import needs_engine
 from support.packed import chain, conv, make_image, make_program, window, write_packed
 from support.paths import ROOT
+from support.python_programs import run_python
 
 import bmx_melius as bmx
 from bmx_melius.deployment.runtime import engine
@@ -23,11 +23,7 @@ EXAMPLES = [(['gcc', '-std=c99'], 'examples/c/run_packed.c'), (['g++', '-std=c++
 
 def run_light(program, *arguments, **environment):
     """Run Python code in a process that is to do without MXNet, though it is installed; return what it printed."""
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT), 'BMX_MELIUS_WITHOUT_MXNET': '1', **environment}
-    command = [sys.executable, '-W', 'ignore', '-c', 'import sys\n' + program, *map(str, arguments)]
-    done = subprocess.run(command, env=environment, text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python('import sys\n' + program, *arguments, **{'BMX_MELIUS_WITHOUT_MXNET': '1', **environment}).stdout
 
 
 def test_a_program_can_run_sessions_without_importing_an_installed_mxnet(prefix):
@@ -131,7 +127,7 @@ def test_the_examples_in_c_and_cpp_print_the_output_of_a_session(prefix, tmp_pat
 
 
 RESIDENT = """
-import os, sys
+import os
 import bmx_melius
 
 def resident():
@@ -145,11 +141,8 @@ print(resident() - before)
 """
 
 
-@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+@needs_engine
 def test_sessions_of_one_network_share_its_weights(tmp_path):
     weight = np.random.randn(512, 512, 3, 3).astype(np.float32)
     write_packed(tmp_path / 'net', chain((512, 4, 4), conv(weight, **window(3, pad=1))))
-    environment = {**os.environ, 'BMX_MELIUS_WITHOUT_MXNET': '1', 'PYTHONPATH': str(ROOT)}
-    command = [sys.executable, '-c', RESIDENT, tmp_path / 'net']
-    grown = int(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
-    assert grown < weight.nbytes
+    assert int(run_light(RESIDENT, tmp_path / 'net')) < weight.nbytes
