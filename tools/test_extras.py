@@ -65,9 +65,7 @@ USES = {
     'score': ['bmx-melius score packed photos --output scores', 'python -c PARQUET'],
     'ray': ['bmx-melius score packed photos --output scores --engine ray', 'python -c PARQUET'],
     'serve': ['python -c SERVE'],
-    'test': [
-        f'{PYTEST} {TESTS}/test_arithmetic.py {DEPLOYMENT}/runtime/test_session.py {DEPLOYMENT}/export/test_onnx.py'
-    ],
+    'test': [f'{PYTEST} {TESTS}/test_arithmetic.py {DEPLOYMENT}/runtime/test_session.py {DEPLOYMENT}/export/test_onnx.py'],
     'bench': ['bmx-melius bench meliusnet22 --compare --repetitions 2 --json'],
     'docs': [f'mkdocs build --quiet --config-file {ROOT}/mkdocs.yml --site-dir SITE'],
     'lint': [f'ruff check {ROOT}', f'lint-imports --no-cache --config {ROOT}/pyproject.toml', 'clang-format --version'],

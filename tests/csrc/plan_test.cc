@@ -225,15 +225,20 @@ size_t parts_read(const Planned& p) {
     return parts;
 }
 
+// Returns the channels of an input in reverse order, each of which is a part.
+int reversed_input(ProgramBuilder& b, int channels) {
+    const int x = b.input(channels);
+    std::vector<int> slices;
+    for (int i = channels; i > 0; i--) {
+        slices.push_back(b.slice(x, i - 1, i));
+    }
+    return b.concat(slices);
+}
+
 TEST(few_parts_are_read_in_all) {
     constexpr int kSlices = 256, kConcats = 50, kOperands = 2048;
     ProgramBuilder b;
-    const int x = b.input(kSlices);
-    std::vector<int> slices;
-    for (int i = kSlices; i > 0; i--) {
-        slices.push_back(b.slice(x, i - 1, i));
-    }
-    const int reversed = b.concat(slices);
+    const int reversed = reversed_input(b, kSlices);
     std::vector<int> concats;
     for (int i = 0; i < kConcats; i++) {
         concats.push_back(b.concat(std::vector<int>(kOperands, reversed)));
@@ -245,12 +250,7 @@ TEST(few_parts_are_read_in_all) {
 TEST(views_that_are_read_too_often_are_copied) {
     constexpr int kParts = 200, kReaders = 1000;
     ProgramBuilder b;
-    const int x = b.input(kParts);
-    std::vector<int> slices;
-    for (int i = kParts; i > 0; i--) {
-        slices.push_back(b.slice(x, i - 1, i));
-    }
-    const int reversed = b.concat(slices);
+    const int reversed = reversed_input(b, kParts);
     std::vector<int> outputs;
     for (int i = 0; i < kReaders; i++) {
         outputs.push_back(b.global_avg_pool(reversed));

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -35,11 +34,6 @@ std::string refusal(bmx_program* program, const std::string& file) {
 }
 
 }  // namespace
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    setenv("BMX_MELIUS_MEMORY_LIMIT", fuzzing::kMemoryLimit, 1);
-    return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static const int file = memfd_create("params", 0);

@@ -10,18 +10,15 @@ import pytest
 from support.conversions import programs
 from support.engines import Engine, create, needs_engine, sizes_of
 from support.large_programs import sums
-from support.packed import chain, conv
-from support.python_programs import run_python
 from support.random_programs import some_program
-from support.reference_network import load_reference_network, read_reference_network
+from support.reference_network import read_reference_network
 
-from bmx_melius.deployment.convert.conversion import convert
 from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.operations import ProgramError
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
 
-pytest_plugins = ['support.engines']  # its fixtures
+pytest_plugins = ['support.conversions', 'support.engines']  # its fixtures
 pytestmark = needs_engine
 
 
@@ -29,16 +26,10 @@ pytestmark = needs_engine
 
 
 @pytest.fixture(scope='module')
-def meliusnet22(make_once):
+def meliusnet22(packed_reference):
     """MeliusNet22 with parameters whose logits are known, packed: program, parameters file, input, logits."""
-
-    def make(folder):
-        load_reference_network(folder)[0].export(str(folder / 'net'))
-        convert(folder / 'net-symbol.json', folder / 'net-0000.params', folder / 'packed', (1, 3, 224, 224), verify=False)
-
-    network, prefix = read_reference_network(), make_once('packed-meliusnet22', make) / 'packed'
-    (program,) = programs(prefix)
-    return program, prefix.with_name('packed-0000.params'), network['x'].asnumpy(), network['logits']
+    network, (program,) = read_reference_network(), programs(packed_reference)
+    return program, packed_reference.with_name('packed-0000.params'), network['x'].asnumpy(), network['logits']
 
 
 def test_a_whole_network_gives_the_known_logits(library, meliusnet22):
@@ -77,7 +68,7 @@ def test_the_engine_reads_parameter_files_itself(reference_library, meliusnet22)
         np.testing.assert_allclose(Engine(library, handle, program).run([x[:1]], 2)[0], logits[:1], atol=1e-4)
 
 
-# --- threads and processes ------------------------------------------------------------------------------------------------------------
+# --- threads -------------------------------------------------------------------------------------------------------------------------
 
 
 def test_several_threads_may_run_one_program_at_once(library):
@@ -93,36 +84,6 @@ def test_several_threads_may_run_one_program_at_once(library):
 
     with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
         list(pool.map(work, range(len(cases))))
-
-
-FORK = """
-import ctypes, os, sys
-import numpy as np
-library = ctypes.CDLL(sys.argv[1])
-library.bmx_program_create.restype = ctypes.c_void_p
-library.bmx_program_create.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-library.bmx_program_run.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
-words, x = np.load(sys.argv[2]), np.load(sys.argv[3])
-program = library.bmx_program_create(words.ctypes.data, len(words), 0)
-sizes = (ctypes.c_int64 * 4)(*x.shape)
-def run():
-    y = np.zeros(4096, np.float32)
-    assert library.bmx_program_run(program, sizes, (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data), 2) == 0
-    return y
-y = run()
-child = os.fork()
-if not child:
-    os._exit(0 if (run() == y).all() else 1)
-_, status = os.waitpid(child, 0)
-assert status == 0 and (run() == y).all()
-"""
-
-
-def test_a_forked_child_computes_with_one_thread(tmp_path):
-    program = chain((4, 16, 16), conv(np.random.randn(8, 4, 1, 1).astype(np.float32)))
-    np.save(tmp_path / 'words.npy', program.to_words())
-    np.save(tmp_path / 'x.npy', np.random.randn(1, 4, 16, 16).astype(np.float32))
-    run_python(FORK, engine.ENGINE_LIBRARY, tmp_path / 'words.npy', tmp_path / 'x.npy')
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------------------------

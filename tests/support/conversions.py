@@ -12,6 +12,7 @@ from bmx_melius.deployment.program import reference
 from bmx_melius.deployment.program.packed_operator import NAME
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.files.parameters import read_parameters
+from support.reference_network import load_reference_network
 from support.small_networks import initialized, randomize, small_network
 
 
@@ -64,6 +65,17 @@ def pack_whole(pack):
         return program, report
 
     return call
+
+
+@pytest.fixture(scope='session')
+def packed_reference(make_once):
+    """The prefix of the packed files of the reference network."""
+
+    def make(folder):
+        load_reference_network(folder)[0].export(str(folder / 'net'))
+        bmx.convert(folder / 'net-symbol.json', folder / 'net-0000.params', folder / 'packed', (1, 3, 224, 224), verify=False)
+
+    return make_once('packed-reference', make) / 'packed'
 
 
 @pytest.fixture

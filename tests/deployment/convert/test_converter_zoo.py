@@ -14,7 +14,7 @@ import pytest
 from mxnet import nd
 from support.conversions import imported, operators, programs
 from support.networks import OF_ONE_DEPTH, of_size
-from support.reference_network import load_reference_network
+from support.reference_network import read_reference_network
 from support.small_networks import initialized
 
 import bmx_melius as bmx
@@ -186,9 +186,8 @@ def test_every_network_of_the_zoo_with_32_bits_becomes_one_operator_that_gives_m
     check_one_operator(initialized(net, (1, 3, size, size), mx.init.Xavier()), (1, 3, size, size), convert, 0, rtol=1e-4, atol=1e-4)
 
 
-def test_reference_network_gives_its_logits(convert, tmp_path):
-    net, known = load_reference_network(tmp_path)
-    _, prefix = convert(net, (1, 3, 224, 224), verify=False)
+def test_reference_network_gives_its_logits(packed_reference):
+    known, prefix = read_reference_network(), packed_reference
     np.testing.assert_allclose(reference.run(programs(prefix)[0], [known['x'].asnumpy()])[0], known['logits'], atol=1e-3)
     np.testing.assert_allclose(imported(prefix)(known['x']).asnumpy(), known['logits'], atol=1e-3)
     np.testing.assert_allclose(bmx.Session(prefix)(known['x'].asnumpy()), known['logits'], atol=1e-3)

@@ -203,10 +203,12 @@ def test_expand_gives_one_and_the_low_state(low):
     np.testing.assert_array_equal(y, np.where(x >= 0, 1, low))
 
 
-def test_elementwise_operations_follow_their_definitions():
-    scale, shift = np.random.randn(2, 6).astype(np.float32)
-    x, y = run_one((6, 3, 4), operation('affine', arrays={'scale': scale, 'shift': shift}), operation('relu'))
-    np.testing.assert_array_equal(y, np.maximum(x * scale[:, None, None] + shift[:, None, None], 0))
+def scaled_and_shifted(x, scale, shift):
+    scale, shift = (mx.nd.array(constants.reshape(-1, *[1] * (x.ndim - 2))) for constants in (scale, shift))
+    return mx.nd.broadcast_add(mx.nd.broadcast_mul(x, scale), shift)
+
+
+def test_a_value_is_added_to_itself():
     x, y = run_one((6, 3, 4), operation('add', 0, 0))
     np.testing.assert_array_equal(y, 2 * x)
 
@@ -214,6 +216,8 @@ def test_elementwise_operations_follow_their_definitions():
 CHANNELWISE = np.array([0.5, -1, 0, 2, 0.25, -0.5], np.float32)
 POSITIONS = np.arange(12, dtype=np.float32).reshape(1, 3, 4) - 5
 ELEMENTWISE = {  # operation -> attributes, arrays, and MXNet's function
+    'affine': ({}, {'scale': CHANNELWISE, 'shift': CHANNELWISE + 1}, lambda x: scaled_and_shifted(x, CHANNELWISE, CHANNELWISE + 1)),
+    'relu': ({}, {}, mx.nd.relu),
     'prelu': ({}, {'slope': CHANNELWISE}, lambda x: mx.nd.LeakyReLU(x, mx.nd.array(CHANNELWISE), act_type='prelu')),
     'clip': ({}, {'low': np.full(6, -0.5, np.float32), 'high': np.full(6, 1, np.float32)}, lambda x: mx.nd.clip(x, -0.5, 1)),
     'sigmoid': ({}, {}, mx.nd.sigmoid),
@@ -242,26 +246,19 @@ def test_elementwise_operations_are_those_of_mxnet(name):
         np.testing.assert_allclose(y, function(mx.nd.array(x)).asnumpy(), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize('factor', [(6, 3, 4), (6, 1, 1), (1, 3, 4), (1, 1, 4), (1, 1, 1)])
-def test_factors_are_repeated_as_in_mxnet(factor):
-    inputs = [Value(REAL_KIND, 6, 3, 4, False), Value(REAL_KIND, *factor, False)]
-    program = Program.from_words(Program(inputs, [operation('multiply', 0, 1)], [2]).to_words())
+@pytest.mark.parametrize(
+    'name, other, function',
+    [('maximum', (6, 3, 4), mx.nd.broadcast_maximum)]
+    + [('multiply', factor, mx.nd.broadcast_mul) for factor in ((6, 3, 4), (6, 1, 1), (1, 3, 4), (1, 1, 4), (1, 1, 1))],
+)
+def test_operations_on_two_values_are_those_of_mxnet(name, other, function):
+    inputs = [Value(REAL_KIND, 6, 3, 4, False), Value(REAL_KIND, *other, False)]
+    program = Program.from_words(Program(inputs, [operation(name, 0, 1)], [2]).to_words())
     x, y = (np.random.randn(2, *value.shape).astype(np.float32) for value in inputs)
-    expected = mx.nd.broadcast_mul(mx.nd.array(x), mx.nd.array(y)).asnumpy()
-    np.testing.assert_array_equal(reference.run(program, [x, y])[0], expected)
+    np.testing.assert_array_equal(reference.run(program, [x, y])[0], function(mx.nd.array(x), mx.nd.array(y)).asnumpy())
     for wrong in ((5, 1, 1), (6, 2, 4), (6, 3, 5)):
-        with pytest.raises(ProgramError, match=r'operation 0 \(multiply\): multiply of real \(6, 3, 4\) and real'):
-            Program([inputs[0], Value(REAL_KIND, *wrong, False)], [operation('multiply', 0, 1)], [2]).values()
-
-
-def test_the_maximum_of_two_values_is_that_of_mxnet():
-    value = Value(REAL_KIND, 6, 3, 4, False)
-    program = Program.from_words(Program([value, value], [operation('maximum', 0, 1)], [2]).to_words())
-    x, y = (np.random.randn(2, *value.shape).astype(np.float32) for _ in range(2))
-    expected = mx.nd.broadcast_maximum(mx.nd.array(x), mx.nd.array(y)).asnumpy()
-    np.testing.assert_array_equal(reference.run(program, [x, y])[0], expected)
-    with pytest.raises(ProgramError, match=r'operation 0 \(maximum\): maximum of real \(6, 3, 4\) and real \(6, 1, 4\)'):
-        Program([value, Value(REAL_KIND, 6, 1, 4, False)], [operation('maximum', 0, 1)], [2]).values()
+        with pytest.raises(ProgramError, match=rf'operation 0 \({name}\): {name} of real \(6, 3, 4\) and real'):
+            Program([inputs[0], Value(REAL_KIND, *wrong, False)], [operation(name, 0, 1)], [2]).values()
 
 
 def test_vectors_become_maps_of_one_position():

@@ -50,11 +50,6 @@ def load(tmp_path, program, name='net'):
     return mx.gluon.SymbolBlock.imports(f'{tmp_path}/{name}-symbol.json', inputs, f'{tmp_path}/{name}-0000.params')
 
 
-def test_operator_runs_imperatively():
-    x = make_image()
-    assert_same(call(make_program(), mx.nd.array(x)), reference.run(make_program(), [x]))
-
-
 @HYBRIDIZED
 def test_imported_block_runs_at_any_batch_and_size(tmp_path, options):
     block = load(tmp_path, make_program())

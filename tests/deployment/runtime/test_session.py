@@ -26,7 +26,7 @@ def test_session_computes_what_the_reference_does_at_any_batch_and_size(prefix):
         assert_same(session(x), reference.run(make_program(), [x]))
 
 
-@pytest.mark.parametrize('make', [str, lambda prefix: f'{prefix}-symbol.json', lambda prefix: make_program()])
+@pytest.mark.parametrize('make', [str, bytes, lambda prefix: f'{prefix}-symbol.json', lambda prefix: make_program()])
 def test_session_takes_a_prefix_a_symbol_file_or_a_program(prefix, make):
     assert_same(bmx.Session(make(prefix))(make_image()), reference.run(make_program(), [make_image()]))
 
@@ -133,10 +133,6 @@ def test_threads_that_share_a_session_get_separate_results(prefix):
     for image, outputs in zip(images, results):
         expected = session(image)
         assert all(np.array_equal(one, wanted) for output in outputs for one, wanted in zip(output, expected))
-
-
-def test_a_prefix_may_be_of_bytes(prefix):
-    assert_same(bmx.Session(bytes(prefix))(make_image()), reference.run(make_program(), [make_image()]))
 
 
 @pytest.mark.parametrize('copied', [copy.copy, copy.deepcopy, lambda session: pickle.loads(pickle.dumps(session))])
