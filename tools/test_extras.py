@@ -14,8 +14,6 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TESTS = ROOT / 'tests'
-DEPLOYMENT = TESTS / 'deployment'
-PYTEST = 'python -m pytest -q -p no:cacheprovider'
 TRAIN = (
     'bmx-melius train --model meliusnet_flex --initial-layers thumbnail --num-epochs 1 --save-dir run '
     '--model-options {"block_numbers":[1],"transitions":[],"growth_rate":16}'
@@ -65,7 +63,7 @@ USES = {
     'score': ['bmx-melius score packed photos --output scores', 'python -c PARQUET'],
     'ray': ['bmx-melius score packed photos --output scores --engine ray', 'python -c PARQUET'],
     'serve': ['python -c SERVE'],
-    'test': [f'{PYTEST} {TESTS}/test_arithmetic.py {DEPLOYMENT}/runtime/test_session.py {DEPLOYMENT}/export/test_onnx.py'],
+    'test': [f'python -m pytest -q -p no:cacheprovider {TESTS}/test_arithmetic.py {TESTS}/test_session.py {TESTS}/test_onnx.py'],
     'bench': ['bmx-melius bench meliusnet22 --compare --repetitions 2 --json'],
     'docs': [f'mkdocs build --quiet --config-file {ROOT}/mkdocs.yml --site-dir SITE'],
     'lint': [f'ruff check {ROOT}', f'lint-imports --no-cache --config {ROOT}/pyproject.toml', 'clang-format --version'],
