@@ -13,7 +13,7 @@ from bmx_melius.deployment.program.packed_operator import NAME
 from bmx_melius.deployment.program.program import Program
 from bmx_melius.files.parameters import read_parameters
 from support.reference_network import load_reference_network
-from support.small_networks import initialized, randomize, small_network
+from support.small_networks import initialized, randomize_statistics, small_network
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def convert(export, tmp_path):
 
 @pytest.fixture
 def pack(convert):
-    """Give a network random parameters and convert it: the report and the prefix of the new files. `values` are as in `randomize`."""
+    """Give a network random parameters (`randomize_statistics`) and convert it: the report and the prefix of the new files."""
 
     def call(net, shape, **values):
-        randomize(initialized(net, shape), **values)
+        randomize_statistics(initialized(net, shape), **values)
         return convert(net, shape)
 
     return call

@@ -14,7 +14,7 @@ def initialized(net, shape, initializer=None):
     return net
 
 
-def randomize(net, **values):
+def randomize_statistics(net, **values):
     """Give the normalizations of a network random statistics, factors and summands, and activations random slopes; return the network.
 
     `values` are assigned to the parameters whose names end with these keys.
