@@ -59,26 +59,23 @@ struct Run {
     int run(const bmx_program* program) { return bmx_program_run(program, shapes.data(), inputs, outputs, threads); }
 };
 
+// Requires that a call returns `failure`, the value that stands for an error, with a reason.
+#define REFUSED(call, failure, reason) require_failure(#call, [&] { return (call) == (failure); }, reason)
+
 void check_programs(const std::vector<int32_t>& words) {
-    require_failure("create NULL", [&] { return !bmx_program_create(nullptr, 4, BMX_EXACT); }, "words is NULL");
-    require_failure("create empty", [&] { return !bmx_program_create(words.data(), 0, BMX_EXACT); }, "header: 0 words");
-    require_failure(
-        "create a part", [&] { return !bmx_program_create(words.data(), words.size() - 1, BMX_EXACT); },
-        "word 2, length");
-    require_failure(
-        "create with 3", [&] { return !bmx_program_create(words.data(), words.size(), 3); }, "the precision is 3");
-    require_failure("load NULL", [&] { return !bmx_program_load(nullptr, BMX_EXACT); }, "path is NULL");
-    require_failure("load nothing", [&] { return !bmx_program_load("", BMX_EXACT); }, ": cannot read it: No such file");
-    require_failure("load a folder", [&] { return !bmx_program_load("/", BMX_EXACT); }, "/: ");
-    require_failure("load a device", [&] { return !bmx_program_load("/dev/null", BMX_EXACT); }, "/dev/null: ");
-    require_failure("load NULL", [&] { return !bmx_program_load_memory(nullptr, 16, BMX_EXACT); }, "content is NULL");
-    require_failure(
-        "load no bytes", [&] { return !bmx_program_load_memory(words.data(), 0, BMX_EXACT); },
-        "content: not a .params file");
-    require_failure(
-        "load words", [&] { return !bmx_program_load_memory(words.data(), words.size(), BMX_EXACT); },
-        "content: not a");
-    require_failure("load with 3", [&] { return !bmx_program_load_memory(words.data(), 16, 3); }, "the precision is 3");
+    const int32_t* const begin = words.data();
+    REFUSED(bmx_program_create(nullptr, 4, BMX_EXACT), nullptr, "words is NULL");
+    REFUSED(bmx_program_create(begin, 0, BMX_EXACT), nullptr, "header: 0 words");
+    REFUSED(bmx_program_create(begin, words.size() - 1, BMX_EXACT), nullptr, "word 2, length");
+    REFUSED(bmx_program_create(begin, words.size(), 3), nullptr, "the precision is 3");
+    REFUSED(bmx_program_load(nullptr, BMX_EXACT), nullptr, "path is NULL");
+    REFUSED(bmx_program_load("", BMX_EXACT), nullptr, ": cannot read it: No such file");
+    REFUSED(bmx_program_load("/", BMX_EXACT), nullptr, "/: ");
+    REFUSED(bmx_program_load("/dev/null", BMX_EXACT), nullptr, "/dev/null: ");
+    REFUSED(bmx_program_load_memory(nullptr, 16, BMX_EXACT), nullptr, "content is NULL");
+    REFUSED(bmx_program_load_memory(begin, 0, BMX_EXACT), nullptr, "content: not a .params file");
+    REFUSED(bmx_program_load_memory(begin, words.size(), BMX_EXACT), nullptr, "content: not a");
+    REFUSED(bmx_program_load_memory(begin, 16, 3), nullptr, "the precision is 3");
     bmx_program_destroy(nullptr);
 }
 
@@ -86,36 +83,22 @@ void check_queries(const bmx_program* program) {
     Run run;
     int64_t shapes[8];
     int ranks[2];
-    require_failure("inputs of NULL", [&] { return bmx_program_inputs(nullptr) == 0; }, "program is NULL");
-    require_failure("outputs of NULL", [&] { return bmx_program_outputs(nullptr) == 0; }, "program is NULL");
-    require_failure(
-        "shape of NULL", [&] { return bmx_program_input_shape(nullptr, 0, shapes) == 0; }, "program is NULL");
-    require_failure(
-        "shape to NULL", [&] { return bmx_program_input_shape(program, 0, nullptr) == 0; }, "shape is NULL");
-    require_failure(
-        "shape of input 2", [&] { return bmx_program_input_shape(program, 2, shapes) == 0; }, "there is no input 2");
     const int64_t* input = run.shapes.data();
-    require_failure(
-        "infer NULL", [&] { return bmx_program_infer(nullptr, input, shapes, ranks) == 1; }, "program is NULL");
-    require_failure(
-        "infer from NULL", [&] { return bmx_program_infer(program, nullptr, shapes, ranks) == 1; },
-        "input_shapes is NULL");
-    require_failure(
-        "infer to NULL", [&] { return bmx_program_infer(program, input, nullptr, ranks) == 1; },
-        "output_shapes is NULL");
-    require_failure(
-        "infer ranks", [&] { return bmx_program_infer(program, input, shapes, nullptr) == 1; }, "output_ranks is NULL");
-    require_failure(
-        "memory of NULL", [&] { return bmx_program_working_memory(nullptr, input, 1) == -1; }, "program is NULL");
-    require_failure(
-        "memory of no shapes", [&] { return bmx_program_working_memory(program, nullptr, 1) == -1; },
-        "input_shapes is");
-    require_failure(
-        "memory of -1 threads", [&] { return bmx_program_working_memory(program, input, -1) == -1; },
-        "threads must be");
-    require_failure("peaks to NULL", [&] { return bmx_measure_peaks(1, nullptr, nullptr) == 1; }, "callback is NULL");
+    REFUSED(bmx_program_inputs(nullptr), 0, "program is NULL");
+    REFUSED(bmx_program_outputs(nullptr), 0, "program is NULL");
+    REFUSED(bmx_program_input_shape(nullptr, 0, shapes), 0, "program is NULL");
+    REFUSED(bmx_program_input_shape(program, 0, nullptr), 0, "shape is NULL");
+    REFUSED(bmx_program_input_shape(program, 2, shapes), 0, "there is no input 2");
+    REFUSED(bmx_program_infer(nullptr, input, shapes, ranks), 1, "program is NULL");
+    REFUSED(bmx_program_infer(program, nullptr, shapes, ranks), 1, "input_shapes is NULL");
+    REFUSED(bmx_program_infer(program, input, nullptr, ranks), 1, "output_shapes is NULL");
+    REFUSED(bmx_program_infer(program, input, shapes, nullptr), 1, "output_ranks is NULL");
+    REFUSED(bmx_program_working_memory(nullptr, input, 1), -1, "program is NULL");
+    REFUSED(bmx_program_working_memory(program, nullptr, 1), -1, "input_shapes is");
+    REFUSED(bmx_program_working_memory(program, input, -1), -1, "threads must be");
+    REFUSED(bmx_measure_peaks(1, nullptr, nullptr), 1, "callback is NULL");
     for (double seconds : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
-        require_failure("peaks", [&] { return bmx_measure_peaks(seconds, ignore_peak, nullptr) == 1; }, "seconds is ");
+        REFUSED(bmx_measure_peaks(seconds, ignore_peak, nullptr), 1, "seconds is ");
     }
 }
 
@@ -146,29 +129,19 @@ const Mistake kMistakes[] = {
 void check_runs(const bmx_program* program) {
     Run run;
     const int64_t* shapes = run.shapes.data();
-    require_failure(
-        "run NULL", [&] { return bmx_program_run(nullptr, shapes, run.inputs, run.outputs, 1) == 1; },
-        "program is NULL");
-    require_failure(
-        "no shapes", [&] { return bmx_program_run(program, nullptr, run.inputs, run.outputs, 1) == 1; },
-        "input_shapes is");
-    require_failure(
-        "no inputs", [&] { return bmx_program_run(program, shapes, nullptr, run.outputs, 1) == 1; }, "inputs is NULL");
-    require_failure(
-        "no outputs", [&] { return bmx_program_run(program, shapes, run.inputs, nullptr, 1) == 1; }, "outputs is NULL");
-    require_failure(
-        "no callback",
-        [&] { return bmx_program_profile(program, shapes, run.inputs, run.outputs, 1, nullptr, nullptr) == 1; },
-        "callback is NULL");
+    REFUSED(bmx_program_run(nullptr, shapes, run.inputs, run.outputs, 1), 1, "program is NULL");
+    REFUSED(bmx_program_run(program, nullptr, run.inputs, run.outputs, 1), 1, "input_shapes is");
+    REFUSED(bmx_program_run(program, shapes, nullptr, run.outputs, 1), 1, "inputs is NULL");
+    REFUSED(bmx_program_run(program, shapes, run.inputs, nullptr, 1), 1, "outputs is NULL");
+    REFUSED(bmx_program_profile(program, shapes, run.inputs, run.outputs, 1, nullptr, nullptr), 1, "callback is NULL");
     for (const Mistake& mistake : kMistakes) {
         Run wrong;
         mistake.change(wrong);
-        require_failure("run", [&] { return wrong.run(program) == 1; }, mistake.reason);
-        const auto profile = [&] {
-            return bmx_program_profile(program, wrong.shapes.data(), wrong.inputs, wrong.outputs, wrong.threads,
-                                       ignore_step, nullptr) == 1;
-        };
-        require_failure("profile", profile, mistake.reason);
+        const int64_t* wrong_shapes = wrong.shapes.data();
+        REFUSED(wrong.run(program), 1, mistake.reason);
+        REFUSED(bmx_program_profile(program, wrong_shapes, wrong.inputs, wrong.outputs, wrong.threads, ignore_step,
+                                    nullptr),
+                1, mistake.reason);
     }
 }
 

@@ -63,6 +63,18 @@ def test_links_and_anchors_of_documents_resolve(name):
     assert wrong == []
 
 
+FOLDERS = ('bmx_melius', 'csrc', 'deployment', 'training', 'model_zoo', 'examples', 'benchmarks', 'experiments', 'tests', 'tools')
+PATH = re.compile(rf'`((?:{"|".join(FOLDERS)})/[\w./]*|[\w./]+/\w+\.(?:py|cc|h|md|yaml))`')
+# What the recipes of CONTRIBUTING.md create (test_contributing.py follows them), and a file of MXNet.
+ELSEWHERE = ['model_zoo/plainnet.py', 'experiments/thresholds.yaml', 'mxnet/tools/launch.py']
+
+
+@pytest.mark.parametrize('name', DOCUMENTS)
+def test_files_that_documents_name_exist(name):
+    named = [path for path in PATH.findall((ROOT / name).read_text()) if 'NAME' not in path and path not in ELSEWHERE]
+    assert [path for path in named if not any((ROOT / folder / path).exists() for folder in ('', 'bmx_melius'))] == []
+
+
 @pytest.mark.parametrize('name', DOCUMENTS)
 def test_headings_and_lists_of_documents_are_those_of_the_site(name):
     """Git hosts read them in more forms than Python-Markdown, which makes text of some."""

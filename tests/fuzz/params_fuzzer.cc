@@ -1,10 +1,13 @@
-// Fuzzer of parameter files, as bmx_program_load_memory and bmx_program_load read them. A program in a file is mutated
-// as a program, too.
+// Fuzzer of parameter files, which bmx_program_load_memory and bmx_program_load must read alike. A program in a file is
+// mutated as a program, too.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "fuzz/program_mutator.h"
@@ -17,22 +20,31 @@ namespace {
 constexpr uint8_t kMagic[] = {'B', 'M', 'X', 'P'};
 constexpr size_t kBetween = 3 * sizeof(int32_t);  // device, its number and the type lie between shape and elements
 
-}  // namespace
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    setenv("BMX_MELIUS_MEMORY_LIMIT", fuzzing::kMemoryLimit, 1);
-    return 0;
+// Destroys a program, or returns why there is none, without the name of the file.
+std::string refusal(bmx_program* program, const std::string& file) {
+    if (program) {
+        bmx_program_destroy(program);
+        return "";
+    }
+    const std::string reason = bmx_last_error();
+    if (reason.compare(0, file.size() + 2, file + ": ") || reason.find('\n') != std::string::npos) {
+        fuzzing::fail("a message without the file, or of several lines");
+    }
+    return reason.substr(file.size());
 }
 
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    bmx_program* program = bmx_program_load_memory(data, size, BMX_EXACT);
-    if (!program) {
-        if (std::strchr(bmx_last_error(), '\n')) {
-            fuzzing::fail("a message of several lines");
-        }
-        return 0;
+    static const int file = memfd_create("params", 0);
+    static const std::string path = "/proc/self/fd/" + std::to_string(file);
+    if (ftruncate(file, 0) || pwrite(file, data, size, 0) != static_cast<ssize_t>(size)) {
+        fuzzing::fail("the file cannot be written");
     }
-    bmx_program_destroy(program);
+    const std::string in_memory = refusal(bmx_program_load_memory(data, size, BMX_EXACT), "content");
+    if (refusal(bmx_program_load(path.c_str(), BMX_EXACT), path) != in_memory) {
+        fuzzing::fail("a file is read differently than its content");
+    }
     return 0;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <vector>
 
 #include "fuzz/program_mutator.h"
@@ -27,11 +26,6 @@ int64_t work_of(const bmx::Program& program) {
 }
 
 }  // namespace
-
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    setenv("BMX_MELIUS_MEMORY_LIMIT", fuzzing::kMemoryLimit, 1);
-    return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const fuzzing::Words words = fuzzing::words_of(data, size);

@@ -5,11 +5,11 @@ import subprocess
 
 import numpy as np
 import pytest
-from support.packed import window
+from support.packed import operation, window
 from support.random_programs import Maker, describe
 
 from bmx_melius.deployment.c_export.facts import Facts
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value, array_shapes
+from bmx_melius.deployment.program.operations import REAL_KIND, Value, array_shapes
 from bmx_melius.deployment.program.program import Program
 
 
@@ -43,7 +43,7 @@ def first_layers(random):
     values, operations = list(inputs), []
 
     def add(name, *sources, **attributes):
-        operations.append(Operation(name, sources, attributes))
+        operations.append(operation(name, *sources, **attributes))
         arrays = array_shapes(operations[-1], values[sources[0]].channels)
         operations[-1].arrays.update({array: np.ones(shape, dtype) for array, (dtype, shape) in arrays.items()})
         values.append(Program(inputs, operations, [0]).values()[-1])
@@ -57,8 +57,8 @@ def first_layers(random):
             groups = channels if depthwise else 1
             filters = channels if depthwise else random.choice((1, 1, 4, 16, 20))
             kernel = random.choice((1, 3, 3, 3))
-            attributes = {**window((kernel,) * 2, (1, 1), (kernel // 2,) * 4), 'out_channels': filters, 'groups': groups, 'half': 0}
-            x = add('conv', x, **attributes, has_bias=random.randint(0, 1))
+            bias = random.randint(0, 1)
+            x = add('conv', x, out_channels=filters, groups=groups, has_bias=bias, **window(kernel, pad=kernel // 2))
             for name in random.choice(((), (), ('affine',), ('relu',), ('affine', 'relu'), ('relu', 'affine'), ('affine', 'affine'))):
                 x = add(name, x)
             if random.random() < 0.05:

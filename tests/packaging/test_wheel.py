@@ -13,11 +13,10 @@ import sys
 import sysconfig
 import zipfile
 
-import mxnet as mx
 import numpy as np
 import PIL.Image
 import pytest
-from mxnet.gluon import nn
+from support.classifiers import write_classifier
 from support.paths import ROOT
 
 import bmx_melius as bmx
@@ -84,22 +83,7 @@ class Environment:
 def network(tmp_path_factory):
     """A folder with a packed classifier and an image."""
     folder = tmp_path_factory.mktemp('network')
-    net = nn.HybridSequential()
-    net.add(
-        nn.Conv2D(32, 3), nn.BatchNorm(), bmx.BinaryConv2D(64, kernel_size=3, padding=1), nn.BatchNorm(), nn.GlobalAvgPool2D(), nn.Dense(4)
-    )
-    net.initialize(mx.init.Normal(0.1))
-    net.hybridize()
-    net(mx.nd.zeros((1, *SPEC.shape)))
-    net.export(str(folder / 'net'))
-    bmx.convert(
-        folder / 'net-symbol.json',
-        folder / 'net-0000.params',
-        folder / 'packed',
-        (1, *SPEC.shape),
-        input_spec=SPEC,
-        class_names=list('abcd'),
-    )
+    write_classifier(folder, SPEC, list('abcd'))
     pixels = np.random.RandomState(0).randint(0, 256, (24, 32, 3)).astype(np.uint8)
     PIL.Image.fromarray(pixels).save(folder / 'image.png')
     return folder

@@ -4,8 +4,9 @@ import random as randoms
 
 import numpy as np
 
-from bmx_melius.deployment.program.operations import OPERATIONS, PADDING, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
+from bmx_melius.deployment.program.operations import OPERATIONS, REAL_KIND, Operation, ProgramError, Value, array_shapes, result_of
 from bmx_melius.deployment.program.program import Program
+from support.packed import operation, window
 
 CHANNELS = (1, 2, 3, 4, 8, 16, 31, 32, 33, 48, 64, 65, 96, 128)
 EXACT = 2.0**24  # sums of multiples of q below q times this number are exact in float32, in any order
@@ -68,6 +69,14 @@ class Maker:
             self.bounds.append(bound)
             return
 
+    def add(self, name, *inputs, **attributes):
+        """Add an operation, whose other attributes do nothing special; return the number of its value."""
+        added = operation(name, *inputs, **attributes)
+        self.arrays(added)
+        self.operations.append(added)
+        self.values.append(result_of(added, [self.values[number] for number in inputs]))
+        return len(self.values) - 1
+
     def any_value(self, kinds):
         """Return the number of one of the last values of these kinds, often the last one; None if there is none."""
         numbers = [number for number, value in enumerate(self.values) if value.kind in kinds]
@@ -114,8 +123,7 @@ class Maker:
             else:
                 attributes[attribute] = self.random.randint(least, min(most, least + 4))
         if value.flat and 'kernel_h' in attributes:
-            plain = {f'{name}_{axis}': 1 for name in ('kernel', 'stride', 'dilation') for axis in 'hw'}
-            plain.update(dict.fromkeys(PADDING, 0))
+            plain = window(dilation=1)
             attributes = {key: plain.get(key, number) for key, number in attributes.items()}
         return attributes
 

@@ -1,98 +1,28 @@
 """Conversion of networks with 3-D maps (N, C, D, H, W): one packed operator, with MXNet's results."""
 
+import re
+
 import mxnet as mx
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from mxnet import nd
-from mxnet.gluon import HybridBlock, nn
+from mxnet.gluon import nn
 from mxnet.gluon.contrib.nn import HybridConcurrent, Identity
-from support.method_layers import Residual, sequence
-from support.small_networks import initialized, randomize_statistics
+from support.conversions import imported, next_to, programs, signs
+from support.method_layers import Residual
+from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
-import bmx_melius.__main__
 from bmx_melius import UserError
-from bmx_melius.deployment.runtime.packed_files import read_packed
+
+pytest_plugins = ['support.conversions']  # its fixtures
 
 SHAPE = (2, 6, 4, 5, 6)
 
 
-def signs(*shape):
-    return np.where(np.random.normal(size=shape) >= 0, 1, -1).astype(np.float32)
-
-
-class Operator(HybridBlock):
-    """A function of (F, x) as a block."""
-
-    def __init__(self, function):
-        super().__init__()
-        self._function = function
-
-    def hybrid_forward(self, F, x):
-        return self._function(F, x)
-
-
-def randomized(net, shape):
-    """Give a network random parameters; the result has run on an input of this shape."""
-    randomize_statistics(initialized(net, shape))
-    return net
-
-
-def convert(net, shape, folder):
-    """Export and convert a network, with verification; return the prefix of the packed files and the report."""
-    net.export(str(folder / 'net'))
-    return folder / 'packed', bmx.convert(folder / 'net-symbol.json', folder / 'net-0000.params', folder / 'packed', shape)
-
-
-def imported(prefix):
-    return mx.gluon.SymbolBlock.imports(f'{prefix}-symbol.json', ['data'], f'{prefix}-0000.params')
-
-
-def check(net, shape, folder):
-    """Convert a network to one operator, and compare it with MXNet for another batch; return its program."""
-    prefix, report = convert(randomized(net, shape), shape, folder)
-    assert report.packed_operators == 1 and not report.left
-    x = nd.random.normal(shape=(3, *shape[1:]))
-    expected, session = net(x).asnumpy(), bmx.Session(prefix)
-    assert session.input_shapes == [(None, *shape[1:])]
-    assert session.output_shapes(x.shape) == [expected.shape]
-    for found in (session(x.asnumpy()), imported(prefix)(x).asnumpy()):
-        assert found.shape == expected.shape
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
-    return read_packed(prefix)[0]
-
-
 # --- binary convolutions --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    'arguments, shape',
-    [
-        (dict(kernel_size=3, padding=1), (2, 64, 4, 5, 5)),
-        (dict(kernel_size=3, padding=1, pad_value=0), (1, 33, 3, 4, 5)),
-        (dict(kernel_size=3, padding=1, pad_value=1, no_offset=True), (1, 8, 5, 4, 4)),
-        (dict(kernel_size=(4, 3, 2), strides=(2, 1, 2), padding=(3, 1, 0)), (1, 32, 5, 6, 7)),
-        (dict(kernel_size=3, strides=2, padding=2, dilation=2, pad_value=0, no_offset=True), (2, 40, 6, 7, 6)),
-        (dict(kernel_size=(3, 1, 3), dilation=(2, 1, 1), padding=(2, 0, 1), groups=2), (1, 64, 5, 3, 4)),
-        (dict(kernel_size=3, padding=1, groups=8, pad_value=0), (1, 8, 3, 4, 4)),
-        (dict(kernel_size=(1, 3, 3)), (2, 5, 3, 4, 4)),
-        (dict(kernel_size=3, padding=1), (1, 7, 1, 4, 4)),
-        (dict(kernel_size=3, padding=1, apply_scaling=True, use_bias=True, activation='relu'), (1, 16, 3, 4, 4)),
-    ],
-)
-def test_binary_convolutions_are_those_of_mxnet(arguments, shape):
-    layer = bmx.QConv3D(8, **arguments)
-    layer.initialize(mx.init.Normal())
-    packed = bmx.deploy(layer, shape)
-    for batch in (shape[0], 3):
-        x = nd.array(signs(batch, *shape[1:]))
-        found, expected = packed(x).asnumpy(), layer(x).asnumpy()
-        if 'apply_scaling' in arguments:
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-        else:
-            np.testing.assert_array_equal(found, expected)
 
 
 @given(st.data())
@@ -116,26 +46,19 @@ def test_binary_convolutions_of_any_geometry_are_those_of_mxnet(data):
     np.testing.assert_array_equal(packed(x).asnumpy(), layer(x).asnumpy())
 
 
-def test_weights_are_stored_once_for_all_depths(tmp_path):
-    sizes = []
-    for depth in (2, 16):
-        net = randomized(sequence(bmx.QActivation(), bmx.QConv3D(64, 3, padding=1)), (1, 64, depth, 4, 4))
-        _, report = convert(net, (1, 64, depth, 4, 4), tmp_path)
-        sizes.append(report.size_after)
+def test_weights_are_stored_once_for_all_depths(pack):
+    sizes = [pack(sequence(bmx.QActivation(), bmx.QConv3D(64, 3, padding=1)), (1, 64, depth, 4, 4))[0].size_after for depth in (2, 16)]
     weights = 64 * 64 * 27 // 8
     assert weights < sizes[0] < 1.3 * weights and weights < sizes[1] < 1.6 * weights
 
 
-def test_signs_of_normalized_volumes_are_those_of_mxnet_next_to_the_threshold(tmp_path):
-    shape = (1, 8, 4, 8, 8)
-    net = randomized(sequence(nn.BatchNorm(), bmx.QActivation(), bmx.QConv3D(8, 3)), shape)
-    prefix, _ = convert(net, shape, tmp_path)
-    (operation,) = (each for each in read_packed(prefix)[0].operations if 'threshold' in each.arrays)
+def test_signs_of_normalized_volumes_are_those_of_mxnet_next_to_the_threshold(pack):
+    net = sequence(nn.BatchNorm(), bmx.QActivation(), bmx.QConv3D(8, 3))
+    _, prefix = pack(net, (1, 8, 4, 8, 8))
+    (operation,) = (each for each in programs(prefix)[0].operations if 'threshold' in each.arrays)
     threshold = operation.arrays['threshold'].reshape(4, 8)
     assert np.ptp(threshold, axis=0).max() == 0, 'one threshold for a channel'
-    threshold = threshold[0][None, :, None, None, None]
-    steps = np.arange(-128, 128, dtype=np.float32).reshape(4, 8, 8)
-    x = (threshold + steps * np.spacing(np.abs(threshold))).astype(np.float32)
+    x = next_to(threshold[0], (4, 8, 8))
     np.testing.assert_array_equal(bmx.Session(prefix)(x), net(nd.array(x)).asnumpy())
 
 
@@ -170,38 +93,38 @@ LAYERS = {
     'average pooling': lambda: nn.AvgPool3D((3, 2, 3), (2, 2, 1), (1, 0, 1)),
     'average pooling without padding': lambda: nn.AvgPool3D(3, 2, 1, count_include_pad=False),
     'average pooling, full': lambda: nn.AvgPool3D((3, 3, 2), 2, 1, ceil_mode=True),
-    'sum pooling': lambda: Operator(lambda F, x: F.Pooling(x, kernel=(2, 3, 1), stride=(1, 2, 1), pool_type='sum')),
+    'sum pooling': lambda: nn.HybridLambda(lambda F, x: F.Pooling(x, kernel=(2, 3, 1), stride=(1, 2, 1), pool_type='sum')),
     'global maximum': lambda: nn.GlobalMaxPool3D(),
-    'mean': lambda: Operator(lambda F, x: F.mean(x, axis=(2, 3, 4))),
+    'mean': lambda: nn.HybridLambda(lambda F, x: F.mean(x, axis=(2, 3, 4))),
     'flattening': lambda: nn.Flatten(),
     'dense': lambda: nn.Dense(3),
     'sum': lambda: Residual(nn.Conv3D(6, 1)),
-    'difference and product': lambda: Operator(lambda F, x: F.relu(x) * x - F.sigmoid(x)),
-    'maximum and minimum': lambda: Operator(lambda F, x: F.broadcast_maximum(x, 2 - x) - F.broadcast_minimum(x, F.sigmoid(x))),
-    'gate': lambda: Operator(gate),
-    'gate of positions': lambda: Operator(lambda F, x: F.broadcast_mul(x, F.sigmoid(x))),
-    'concatenation': lambda: Operator(dense_block),
-    'scalars': lambda: Operator(lambda F, x: 2 - F.clip(x * 3 + 1, 0, 2)),
-    'factor of each position': lambda: Operator(factor_of_positions((1, 1, 1, 5, 6))),
-    'factor of each depth': lambda: Operator(factor_of_positions((1, 1, 4, 1, 1))),
-    'factor of each element': lambda: Operator(factor_of_positions((1, 6, 4, 5, 6))),
+    'difference and product': lambda: nn.HybridLambda(lambda F, x: F.relu(x) * x - F.sigmoid(x)),
+    'maximum and minimum': lambda: nn.HybridLambda(lambda F, x: F.broadcast_maximum(x, 2 - x) - F.broadcast_minimum(x, F.sigmoid(x))),
+    'gate': lambda: nn.HybridLambda(gate),
+    'gate of positions': lambda: nn.HybridLambda(lambda F, x: F.broadcast_mul(x, F.sigmoid(x))),
+    'concatenation': lambda: nn.HybridLambda(dense_block),
+    'scalars': lambda: nn.HybridLambda(lambda F, x: 2 - F.clip(x * 3 + 1, 0, 2)),
+    'factor of each position': lambda: nn.HybridLambda(factor_of_positions((1, 1, 1, 5, 6))),
+    'factor of each depth': lambda: nn.HybridLambda(factor_of_positions((1, 1, 4, 1, 1))),
+    'factor of each element': lambda: nn.HybridLambda(factor_of_positions((1, 6, 4, 5, 6))),
     'dropout': lambda: nn.Dropout(0.5),
 }
 
 
 @pytest.mark.parametrize('name', LAYERS)
-def test_layers_between_binary_ones_are_packed(name, tmp_path):
-    check(sequence(bmx.QActivation(), bmx.QConv3D(6, 1), nn.BatchNorm(), LAYERS[name]()), SHAPE, tmp_path)
+def test_layers_between_binary_ones_are_packed(name, pack_whole):
+    pack_whole(sequence(bmx.QActivation(), bmx.QConv3D(6, 1), nn.BatchNorm(), LAYERS[name]()), SHAPE)
 
 
 @pytest.mark.parametrize('pool', [nn.MaxPool3D((3, 2, 3), (2, 2, 1), (1, 0, 1)), nn.GlobalMaxPool3D()])
-def test_maxima_of_numbers_of_very_different_size_are_exact(pool, tmp_path):
+def test_maxima_of_numbers_of_very_different_size_are_exact(pool, pack):
     x = (np.random.choice([-1, 1], SHAPE) * 10 ** np.random.uniform(-30, 30, SHAPE)).astype(np.float32)
     x[:, ::2] = -np.abs(x[:, ::2])
     both = HybridConcurrent(axis=1)
     both.add(Identity(), sequence(bmx.QActivation(), bmx.QConv3D(6, 1)))
     net = sequence(pool, both)
-    prefix, report = convert(randomized(net, SHAPE), SHAPE, tmp_path)
+    report, prefix = pack(net, SHAPE)
     assert report.packed_operators == 1 and not report.left
     expected = net(nd.array(x)).asnumpy()
     np.testing.assert_array_equal(bmx.Session(prefix)(x), expected)
@@ -209,12 +132,12 @@ def test_maxima_of_numbers_of_very_different_size_are_exact(pool, tmp_path):
 
 
 @pytest.mark.parametrize('name', ['max pooling', 'concatenation', 'flattening'])
-def test_layers_that_move_signs_are_packed(name, tmp_path):
+def test_layers_that_move_signs_are_packed(name, pack_whole):
     last = bmx.QDense(3) if name == 'flattening' else bmx.QConv3D(3, 1)
     net = sequence(nn.BatchNorm(), bmx.QActivation(), *([] if name == 'concatenation' else [LAYERS[name]()]), last)
     if name == 'concatenation':
-        net = sequence(bmx.QActivation(), Operator(lambda F, x: F.concat(x, x, dim=1)), last)
-    check(net, SHAPE, tmp_path)
+        net = sequence(bmx.QActivation(), nn.HybridLambda(lambda F, x: F.concat(x, x, dim=1)), last)
+    pack_whole(net, SHAPE)
 
 
 # --- networks -------------------------------------------------------------------------------------------------------------------------
@@ -230,22 +153,21 @@ def video_network():
     return sequence(*stem, Residual(binary(32)), binary(64, 2), Residual(binary(64)), nn.GlobalAvgPool3D(), nn.Dense(5))
 
 
-def test_a_video_network_becomes_one_operator_that_takes_clips_of_one_depth(tmp_path):
-    shape = (1, 3, 8, 32, 32)
-    check(video_network(), shape, tmp_path)
+def test_a_video_network_becomes_one_operator_that_takes_clips_of_one_depth(pack_whole, tmp_path):
+    pack_whole(video_network(), (1, 3, 8, 32, 32))
     session = bmx.Session(tmp_path / 'packed')
     assert session(np.zeros((2, 3, 8, 48, 40), np.float32)).shape == (2, 5), 'height and width may differ'
-    with pytest.raises(UserError, match=r'input 0 must have the shape \(batch, 3, 8, height, width\), not \(1, 3, 16, 32, 32\)'):
-        session(np.zeros((1, 3, 16, 32, 32), np.float32))
-    with pytest.raises(UserError, match=r'input 0 must have the shape \(batch, 3, 8, height, width\), not \(1, 24, 32, 32\)'):
-        session.output_shapes((1, 24, 32, 32))
-    with pytest.raises(UserError, match=r'input 0 must have the shape \(batch, 3, 8, height, width\), not \(1, 6, 8, 32, 32\)'):
-        session(np.zeros((1, 6, 8, 32, 32), np.float32))
+    for wrong in ((1, 3, 16, 32, 32), (1, 24, 32, 32), (1, 6, 8, 32, 32)):
+        words = re.escape(f'input 0 must have the shape (batch, 3, 8, height, width), not {wrong}')
+        with pytest.raises(UserError, match=words):
+            session(np.zeros(wrong, np.float32))
+        with pytest.raises(UserError, match=words):
+            session.output_shapes(wrong)
 
 
-def test_messages_about_sizes_have_the_shapes_of_the_network(tmp_path, monkeypatch):
+def test_messages_about_sizes_have_the_shapes_of_the_network(pack, monkeypatch):
     shape = (1, 4, 4, 6, 6)
-    prefix, _ = convert(randomized(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), shape), shape, tmp_path)
+    _, prefix = pack(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), shape)
     session = bmx.Session(prefix)
     with pytest.raises(UserError, match=r'converted with inputs of \(4, 4, 6, 6\) and does not accept \(4, 4, 2, 6\)'):
         session(np.zeros((1, 4, 4, 2, 6), np.float32))
@@ -255,27 +177,26 @@ def test_messages_about_sizes_have_the_shapes_of_the_network(tmp_path, monkeypat
     assert 'does not accept' not in str(error.value)
 
 
-def test_the_shape_that_a_network_without_description_needs_is_named(tmp_path, capsys):
-    randomized(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), (1, 4, 4, 6, 6)).export(str(tmp_path / 'net'))
-    assert bmx_melius.__main__.main(['convert', str(tmp_path / 'net'), str(tmp_path / 'packed')]) == 2
-    assert 'N,C,D,H,W' in capsys.readouterr().err
+def test_the_shape_that_a_network_without_description_needs_is_named(export, run, tmp_path):
+    files = export(initialized(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), (1, 4, 4, 6, 6)))
+    status, _, errors = run('convert', *files, tmp_path / 'packed')
+    assert status == 2 and 'N,C,D,H,W' in errors
 
 
-def test_mxnet_refuses_other_depths(tmp_path):
-    shape = (1, 4, 4, 6, 6)
-    prefix, _ = convert(randomized(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), shape), shape, tmp_path)
+def test_mxnet_refuses_other_depths(pack):
+    _, prefix = pack(sequence(bmx.QActivation(), bmx.QConv3D(6, 3)), (1, 4, 4, 6, 6))
     assert imported(prefix)(nd.zeros((2, 4, 4, 7, 5))).shape == (2, 6, 2, 5, 3)
     for wrong in ((1, 2, 8, 6, 6), (1, 8, 2, 6, 6), (1, 16, 1, 6, 6)):
         with pytest.raises(mx.MXNetError):
             imported(prefix)(nd.zeros(wrong)).wait_to_read()
 
 
-def test_volumes_pass_between_packed_operators_and_mxnet(tmp_path):
+def test_volumes_pass_between_packed_operators_and_mxnet(pack):
     def binary():
         return sequence(bmx.QActivation(), bmx.QConv3D(6, 3, padding=1), nn.BatchNorm())
 
     net = sequence(binary(), nn.HybridLambda('softsign'), binary())
-    prefix, report = convert(randomized(net, SHAPE), SHAPE, tmp_path)
+    report, prefix = pack(net, SHAPE)
     assert report.packed_operators == 2 and [left.operator for left in report.left] == ['softsign']
     x = nd.random.normal(shape=SHAPE)
     np.testing.assert_allclose(imported(prefix)(x).asnumpy(), net(x).asnumpy(), rtol=1e-5, atol=1e-5)
@@ -289,14 +210,17 @@ def test_volumes_pass_between_packed_operators_and_mxnet(tmp_path):
         (lambda: bmx.QConv3D(4, 3, bits=2, quantization='dorefa', pad_value=0), 'it is 3-D and has numbers of several bits'),
         (lambda: nn.Conv3DTranspose(4, 3), 'it makes a 3-D map, for which it has no packed form'),
         (lambda: nn.InstanceNorm(), 'it makes a 3-D map'),
-        (lambda: Operator(lambda F, x: F.mean(x, axis=1, keepdims=True)), 'it is the mean over the axes'),
-        (lambda: Operator(lambda F, x: F.reshape(x, (0, 0, -1))), 'it reshapes'),
-        (lambda: Operator(lambda F, x: F.broadcast_add(x, F.mean(x, axis=(2, 3, 4), keepdims=True))), 'it repeats a value along an axis'),
+        (lambda: nn.HybridLambda(lambda F, x: F.mean(x, axis=1, keepdims=True)), 'it is the mean over the axes'),
+        (lambda: nn.HybridLambda(lambda F, x: F.reshape(x, (0, 0, -1))), 'it reshapes'),
+        (
+            lambda: nn.HybridLambda(lambda F, x: F.broadcast_add(x, F.mean(x, axis=(2, 3, 4), keepdims=True))),
+            'it repeats a value along an axis',
+        ),
     ],
 )
-def test_what_has_no_packed_form_is_kept_in_mxnet_with_the_reason(layer, words, tmp_path):
-    net = randomized(sequence(bmx.QActivation(), bmx.QConv3D(6, 3, padding=1), nn.BatchNorm(), layer()), SHAPE)
-    prefix, report = convert(net, SHAPE, tmp_path)
+def test_what_has_no_packed_form_is_kept_in_mxnet_with_the_reason(layer, words, pack):
+    net = sequence(bmx.QActivation(), bmx.QConv3D(6, 3, padding=1), nn.BatchNorm(), layer())
+    report, prefix = pack(net, SHAPE)
     assert report.packed_operators == 1 and words in str(report)
     x = nd.random.normal(shape=SHAPE)
     np.testing.assert_allclose(imported(prefix)(x).asnumpy(), net(x).asnumpy(), rtol=1e-4, atol=1e-5)

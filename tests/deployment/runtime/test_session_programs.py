@@ -1,21 +1,19 @@
 """Programs that use sessions: in Python with an installed MXNet or without its import, in C and in C++, and their memory."""
 
 import importlib.util
-import os
 import pathlib
 import shutil
 import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
-from support.packed import geometry, make_image, make_program, write_packed
+from support.engines import needs_engine
+from support.packed import chain, conv, make_image, make_program, window, write_packed
 from support.paths import ROOT
+from support.python_programs import run_python
 
 import bmx_melius as bmx
-from bmx_melius.deployment.program.operations import REAL_KIND, Operation, Value
-from bmx_melius.deployment.program.program import Program
 from bmx_melius.deployment.runtime import engine
 
 pytest_plugins = ['support.packed_networks']  # its fixtures
@@ -23,13 +21,9 @@ pytest_plugins = ['support.packed_networks']  # its fixtures
 EXAMPLES = [(['gcc', '-std=c99'], 'examples/c/run_packed.c'), (['g++', '-std=c++17'], 'examples/cpp/run_packed.cc')]
 
 
-def run_light(program, *arguments):
-    """Run Python code in a new process; return what it printed."""
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    command = [sys.executable, '-W', 'ignore', '-c', 'import sys\n' + program, *map(str, arguments)]
-    done = subprocess.run(command, env=environment, text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def run_light(program, *arguments, **environment):
+    """Run Python code in a process that is to do without MXNet, though it is installed; return what it printed."""
+    return run_python('import sys\n' + program, *arguments, **environment).stdout
 
 
 def test_a_program_can_run_sessions_without_importing_an_installed_mxnet(prefix):
@@ -122,7 +116,7 @@ def test_the_examples_in_c_and_cpp_print_the_output_of_a_session(prefix, tmp_pat
 
 
 RESIDENT = """
-import os, sys
+import os
 import bmx_melius
 
 def resident():
@@ -136,13 +130,8 @@ print(resident() - before)
 """
 
 
-@pytest.mark.skipif(bool(engine.missing()), reason='the engine has not been compiled')
+@needs_engine
 def test_sessions_of_one_network_share_its_weights(tmp_path):
-    shape = {'out_channels': 512, **geometry(3, pad=1), 'dilation_h': 1, 'dilation_w': 1, 'groups': 1, 'has_bias': 0, 'half': 0}
     weight = np.random.randn(512, 512, 3, 3).astype(np.float32)
-    program = Program([Value(REAL_KIND, 512, 4, 4, False)], [Operation('conv', (0,), shape, {'weight': weight})], [1])
-    write_packed(tmp_path / 'net', program)
-    environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    command = [sys.executable, '-c', RESIDENT, tmp_path / 'net']
-    grown = int(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
-    assert grown < weight.nbytes
+    write_packed(tmp_path / 'net', chain((512, 4, 4), conv(weight, **window(3, pad=1))))
+    assert int(run_light(RESIDENT, tmp_path / 'net')) < weight.nbytes
