@@ -45,7 +45,7 @@ EXCLUDED = re.compile(
 # is no bar, these are the files that import the module or have its name.
 _CPP = (
     ' | native/test_plan.py native/test_engine.py native/test_engine_runs.py native/test_kernels.py native/test_threads.py'
-    ' native/test_c_interface.py deployment/runtime deployment/program native/test_bench.py'
+    ' native/test_c_interface.py deployment/program/test_validators.py deployment/program/test_structure.py deployment/runtime'
 )
 TESTS = {
     'bmx_melius/': 'test_reporting.py test_arithmetic.py deployment/runtime cli packaging/test_project.py training/test_training_flags.py',
@@ -58,7 +58,7 @@ TESTS = {
     'bmx_melius/deployment/c_export/': 'deployment/export',
     'bmx_melius/deployment/convert/': 'deployment/convert deployment/program',
     'bmx_melius/deployment/convert/rules/': 'deployment/convert/test_converter_layers.py deployment/convert/test_converter.py'
-    ' deployment/convert/test_operators.py deployment/convert/test_converter_volumes.py deployment/convert/test_converter_refusals.py'
+    ' deployment/convert/test_converter_methods.py deployment/convert/test_converter_volumes.py'
     ' | deployment/convert deployment/program',
     'bmx_melius/deployment/onnx_export.py': 'deployment/export/test_onnx.py',
     'bmx_melius/deployment/program/': 'deployment/program deployment/runtime native/test_engine.py deployment/convert',
@@ -75,16 +75,21 @@ TESTS = {
     ' training/test_presets.py | training',
     'bmx_melius/vision/': 'images deployment/runtime/test_classify.py scoring',
     'model_zoo/': 'zoo nn training/test_ensemble_training.py',
-    'bmx_melius/csrc/api/': 'native/test_engine_runs.py native/test_c_interface.py deployment/runtime/test_session_refusals.py'
-    ' deployment/runtime/test_mxnet_op.py' + _CPP,
-    'bmx_melius/csrc/kernels/': 'native/test_kernels.py native/test_engine.py' + _CPP,
+    'bmx_melius/csrc/api/': 'deployment/runtime/test_session_refusals.py native/test_engine_runs.py native/test_c_interface.py' + _CPP,
+    'bmx_melius/csrc/api/engine': 'native/test_engine_runs.py native/test_threads.py' + _CPP,
+    'bmx_melius/csrc/api/mxnet_op.cc': 'deployment/runtime/test_mxnet_op.py' + _CPP,
+    'bmx_melius/csrc/kernels/': 'native/test_engine.py native/test_kernels.py' + _CPP,
+    'bmx_melius/csrc/kernels/reference/': 'native/test_kernels.py' + _CPP,
+    'bmx_melius/csrc/kernels/x86/binary_amx': 'native/test_kernels.py' + _CPP,
+    'bmx_melius/csrc/kernels/x86/binary_tiles_amx': 'native/test_kernels.py' + _CPP,
+    'bmx_melius/csrc/kernels/x86/float_amx': 'native/test_kernels.py' + _CPP,
     'bmx_melius/csrc/peaks/': 'native/test_bench.py' + _CPP,
-    'bmx_melius/csrc/plan/': 'native/test_engine.py native/test_plan.py' + _CPP,
-    'bmx_melius/csrc/program/': 'deployment/program/test_structure.py deployment/program/test_validators.py native/test_engine.py' + _CPP,
-    'bmx_melius/csrc/steps/': 'native/test_engine.py native/test_engine_runs.py native/test_plan.py' + _CPP,
-    'bmx_melius/csrc/threads/': 'native/test_threads.py native/test_engine_runs.py' + _CPP,
+    'bmx_melius/csrc/plan/': 'native/test_engine.py' + _CPP,
+    'bmx_melius/csrc/program/': 'deployment/program/test_validators.py native/test_engine.py' + _CPP,
+    'bmx_melius/csrc/steps/': 'native/test_engine.py native/test_engine_runs.py' + _CPP,
+    'bmx_melius/csrc/threads/': 'native/test_threads.py' + _CPP,
 }
-CLOSEST = 4  # files of tests, the shortest first
+CLOSEST = 2  # files of tests, the shortest first
 STAGES = ('closest', 'part')
 BUILD_LIMIT, LIMITS = (
     1200,
