@@ -335,7 +335,8 @@ class Copy:
     def failing(self, tests, limit, *options):
         """Run tests for so many seconds at most; return the names of those that fail, without parameters, or ``['[timeout]']``."""
         command = [sys.executable, '-W', 'ignore', '-m', 'pytest', '-q', '-n', str(self._workers), '--dist', 'worksteal', '-rfE', '--tb=no']
-        status, output = self._run([*command, '-p', 'no:cacheprovider', *options, *tests], limit)
+        command += ['-p', 'no:cacheprovider', '--hypothesis-profile', 'unshrunk', *options, *tests]
+        status, output = self._run(command, limit)
         if status is None:
             return ['[timeout]']
         if status == 4:
