@@ -60,11 +60,14 @@ TESTS = {
     'bmx_melius/deployment/convert/rules/': 'deployment/convert/test_converter_layers.py deployment/convert/test_converter.py'
     ' deployment/convert/test_converter_methods.py deployment/convert/test_converter_volumes.py'
     ' | deployment/convert deployment/program',
+    'bmx_melius/deployment/convert/thresholds.py': 'deployment/convert/test_thresholds.py deployment/convert/test_converter_methods.py'
+    ' | deployment/convert deployment/program',
     'bmx_melius/deployment/onnx_export.py': 'deployment/export/test_onnx.py',
     'bmx_melius/deployment/program/': 'deployment/program deployment/runtime native/test_engine.py deployment/convert',
     'bmx_melius/deployment/runtime/': 'deployment/runtime native/test_engine_runs.py native/test_threads.py',
     'bmx_melius/distributed/': 'distributed',
     'bmx_melius/files/': 'files deployment/runtime training/test_checkpoints.py',
+    'bmx_melius/import_hooks.py': 'deployment/runtime/test_session_programs.py deployment/runtime/test_without_mxnet.py | cli packaging',
     'bmx_melius/importers/': 'importers',
     'bmx_melius/nn/': 'nn zoo',
     'bmx_melius/optimizers.py': 'training/test_optimizers.py',
@@ -297,7 +300,7 @@ def tests_of(path):
         }
         closest = [file for file in sorted(ranks, key=lambda file: (-ranks[file], file.stat().st_size)) if ranks[file]]
         mentions = [file for file in part if file not in closest and re.search(rf'\b{name}\b', file.read_text())]
-        closest = [*closest, *mentions][:CLOSEST]
+        closest = [*closest, *mentions, *part][:CLOSEST]
     others = [file for file in part if file not in closest]
     return [[str(file.relative_to(ROOT)) for file in group] for group in (closest, others)]
 
