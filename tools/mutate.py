@@ -57,7 +57,8 @@ TESTS = {
     'bmx_melius/deployment/': 'deployment analysis',
     'bmx_melius/deployment/c_export/': 'deployment/export',
     'bmx_melius/deployment/convert/': 'deployment/convert deployment/program',
-    'bmx_melius/deployment/convert/rules/': 'deployment/convert/test_converter_layers.py deployment/convert/test_converter.py'
+    'bmx_melius/deployment/convert/rules/': 'deployment/convert/test_converter_layers.py deployment/convert/test_operators.py'
+    ' deployment/convert/test_converter.py'
     ' deployment/convert/test_converter_methods.py deployment/convert/test_converter_volumes.py'
     ' | deployment/convert deployment/program',
     'bmx_melius/deployment/convert/thresholds.py': 'deployment/convert/test_thresholds.py deployment/convert/test_converter_methods.py'
@@ -79,7 +80,7 @@ TESTS = {
     'bmx_melius/vision/': 'images deployment/runtime/test_classify.py scoring',
     'model_zoo/': 'zoo nn training/test_ensemble_training.py',
     'bmx_melius/csrc/api/': 'deployment/runtime/test_session_refusals.py native/test_engine_runs.py native/test_c_interface.py' + _CPP,
-    'bmx_melius/csrc/api/engine': 'native/test_engine_runs.py native/test_threads.py' + _CPP,
+    'bmx_melius/csrc/api/engine': 'native/test_engine_runs.py native/test_c_interface.py native/test_threads.py' + _CPP,
     'bmx_melius/csrc/api/mxnet_op.cc': 'deployment/runtime/test_mxnet_op.py' + _CPP,
     'bmx_melius/csrc/kernels/': 'native/test_engine.py native/test_kernels.py' + _CPP,
     'bmx_melius/csrc/kernels/reference/': 'native/test_kernels.py' + _CPP,
