@@ -183,6 +183,18 @@ void check_classifiers(const std::vector<int32_t>& words) {
         "classifier is NULL");
 }
 
+// Returns whether a profile has the results of a run, and for each step its name and a time.
+bool profiles(const bmx_program* program, const Run& expected) {
+    Run run;
+    std::vector<std::string> names;
+    const auto note = [](void* names, const char* name, double seconds, int64_t, int) {
+        static_cast<std::vector<std::string>*>(names)->push_back(seconds >= 0 && seconds < 1000 ? name : "");
+    };
+    return !bmx_program_profile(program, run.shapes.data(), run.inputs, run.outputs, 2, note, &names) &&
+           run.map == expected.map && run.scores == expected.scores && names.size() > 1 &&
+           std::find(names.begin(), names.end(), "") == names.end();
+}
+
 }  // namespace
 
 int main() {
@@ -203,6 +215,10 @@ int main() {
     const bool known = bmx_program_input_shape(program, 0, shape) == 4 && !std::memcmp(shape, kShape, sizeof shape);
     if (!known || after.run(program) || after.map != before.map || after.scores != before.scores) {
         std::fprintf(stderr, "the program computes something else after the failures\n");
+        return 1;
+    }
+    if (!profiles(program, before)) {
+        std::fprintf(stderr, "a profile is incomplete or computes something else\n");
         return 1;
     }
     bmx_program_destroy(program);

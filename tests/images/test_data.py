@@ -13,6 +13,7 @@ from bmx_melius.data.augmentation import Augmentation
 from bmx_melius.data.datasets import DATASETS
 from bmx_melius.data.folders import FolderSource, open_folders
 from bmx_melius.data.image_source import ImageSource, TrainingImages
+from bmx_melius.data.opening import open_source
 from bmx_melius.data.record_source import RecordImageSource, RecordSource
 from bmx_melius.data.records import RecordFile, read_class_names
 from bmx_melius.data.small_images import open_digits
@@ -368,3 +369,11 @@ def test_an_empty_folder_is_named(tmp_path):
 def test_a_file_of_class_names_beside_records_may_begin_with_a_byte_order_mark(record_file, tmp_path):
     (tmp_path / 'classes.txt').write_text('ant\nbee\ncat\ndog\n', encoding='utf-8-sig')
     assert read_class_names(open_records(record_file), 4) == ['ant', 'bee', 'cat', 'dog']
+
+
+def test_record_files_that_are_not_named_are_those_in_the_folder_rec(tmp_path):
+    (tmp_path / 'rec').mkdir()
+    for name, size in (('train', 8), ('val', 5)):
+        write_records(tmp_path / 'rec' / name, numbered_images(size), [n % 2 for n in range(size)])
+    source = open_source(Batching(4), 'imagenet', 8, 1, 'low', 0, data_dir=str(tmp_path), use_rec=True)
+    assert source.updates_per_epoch == 2 and sum(len(labels) for _, labels in source.validation()) == 5

@@ -169,3 +169,19 @@ def test_any_number_of_first_layers_fits_on_the_stack(library):
     program = chain((1, 3, 5), *[middle_and_1] * layers)
     x = np.arange(15, dtype=np.float32).reshape(1, 1, 3, 5)
     np.testing.assert_array_equal(Engine.of(library, program).run([x])[0], x + layers)
+
+
+@pytest.mark.parametrize('stride', [1, 2])
+@pytest.mark.parametrize('begin, end', [(0, 88), (0, 48), (40, 72), (8, 80)])  # of both maps, of the first, of the second, and of both
+def test_a_convolution_with_kernel_1_reads_the_channels_of_concatenated_maps(library, begin, end, stride):
+    random = np.random.RandomState(0)
+    weight = random.randint(-2, 3, (24, end - begin, 1, 1)).astype(np.float32)
+    program = Program(
+        [Value(REAL_KIND, 48, 5, 6, False), Value(REAL_KIND, 40, 5, 6, False)],
+        [operation('concat', 0, 1), operation('slice', 2, begin=begin, end=end), conv(weight, 3, stride_h=stride, stride_w=stride)],
+        [4],
+    )
+    inputs = [random.randint(-8, 9, (2, *value.shape)).astype(np.float32) for value in program.inputs]
+    (expected,) = reference.run(program, inputs)
+    for threads in (1, 2):
+        np.testing.assert_array_equal(Engine.of(library, program).run(inputs, threads)[0], expected, f'{threads} threads')

@@ -203,3 +203,15 @@ def test_the_guide_trains_and_deploys_what_it_says(tmp_path, monkeypatch):
     best = max(row['top1'] for row in names['history'][:3])
     assert np.mean(names['predicted'] == names['labels'][1500:]) == pytest.approx(best, abs=0.01)
     assert names['report'].packed_operators == 1
+
+
+def test_two_trainings_do_not_write_to_one_folder(tmp_path):
+    refused = []
+
+    def start_another(training):
+        with pytest.raises(UserError, match=f'{tmp_path} is in use: process '):
+            fit(make_net(), BATCHES, VALIDATION, 2, save_dir=str(tmp_path), resume=True)
+        refused.append(training.progress.epoch)
+
+    fit(make_net(), BATCHES, VALIDATION, 2, save_dir=str(tmp_path), on_epoch=start_another)
+    assert refused == [1, 2]

@@ -81,6 +81,15 @@ def test_too_little_disk_space_for_checkpoints_is_reported_before_training(data_
     assert 'has 0.1 MB free, and the checkpoints will take about ' in capsys.readouterr().out
 
 
+def test_the_space_for_checkpoints_is_that_of_three_with_two_moments_of_the_best_and_of_the_kept_ones(
+    data_flags, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr('bmx_melius.training.run.check_folder', lambda folder: 0)
+    train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '2', '--save-frequency', '1')
+    megabytes = float(re.search(r'will take about ([0-9.]+) MB', capsys.readouterr().out).group(1))
+    assert megabytes == pytest.approx((3 * 3 + 1 + 2) * (tmp_path / 'run' / 'epoch-0002.params').stat().st_size / 1e6, rel=0.1)
+
+
 def test_a_log_that_cannot_be_written_is_reported_once_and_training_continues(data_flags, tmp_path, capsys):
     train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-epochs', '1', '--logging-file', '/dev/full')
     assert capsys.readouterr().err.splitlines() == ['the log /dev/full cannot be written: [Errno 28] No space left on device']

@@ -153,6 +153,22 @@ def test_an_operator_that_is_not_packed_is_named_with_its_node_and_the_reason(na
     assert node in line and report.packed_operators == 1
 
 
+@pytest.mark.parametrize(
+    'function',
+    [
+        lambda F, x: F.reshape(F.swapaxes(F.reshape(x, (1, 4, 4, 2, 4)), 1, 2), (1, 8, 4, 4)),  # not of groups of channels
+        lambda F, x: F.reshape(F.swapaxes(F.reshape(x, (1, 2, 4, 4, 4)), 1, 2), (1, 8, 2, 8)),  # not to the shape before
+        lambda F, x: F.reshape(F.broadcast_add(F.expand_dims(x, 0), F.expand_dims(x, 0)), (1, 8, 4, 4)),  # not joined
+        lambda F, x: F.reshape(F.concat(F.expand_dims(x, 0), F.expand_dims(x, 0), dim=3), (1, 8, 8, 4)),  # joined, not by channel
+    ],
+)
+def test_reshapes_that_only_resemble_a_channel_shuffle_or_a_concatenation_are_not_packed(function):
+    net = sequence(nn.Conv2D(8, 3, padding=1), nn.HybridLambda(function))
+    net.initialize()
+    with pytest.raises(UserError, match='cannot be packed, it reshapes'):
+        bmx.deploy(net, (1, 3, 4, 4))
+
+
 # --- the document ---------------------------------------------------------------------------------------------------------------------
 
 
