@@ -8,7 +8,7 @@ from importlib import metadata
 import larq_zoo.sota.quicknet as quicknet
 import numpy as np
 import tensorflow as tf
-from tensorflow_recording import keras_case, save
+from recording import keras_case, save
 from zookeeper import Field, factory
 
 

@@ -8,7 +8,7 @@ from importlib import metadata
 import larq_zoo.literature.real_to_bin_nets as networks
 import numpy as np
 import tensorflow as tf
-from tensorflow_recording import keras_case, save
+from recording import keras_case, save
 
 CHANNELS, SIZE = 16, 4
 FILES = {

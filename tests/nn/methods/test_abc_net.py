@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from mxnet import autograd, nd
-from support.tensorflow_arrays import read_cases
+from support.authors_arrays import read_cases
 
 from bmx_melius.nn.methods.abc_net import ABCConv2D, scales, shifted
 
-CASE = read_cases('abc_net')['layer']
+CASE = read_cases('abc_net')[0]['layer'].arrays
 
 
 def test_bases_and_scales_of_the_weights_are_those_of_the_third_party():

@@ -3,8 +3,9 @@
 import dataclasses
 
 import numpy as np
-from mxnet.gluon import nn
-from support.tensorflow_arrays import assert_same, learned, read_cases
+from support.authors_arrays import assert_same, learned, read_cases
+from support.networks import layers_of
+from support.small_networks import sequence
 
 from bmx_melius.nn.methods.lq_net import MOMENTUM, LQActivation, LQWeights, update_bases
 from model_zoo.method_resnets import METHODS, Architecture, MethodResNet
@@ -12,32 +13,25 @@ from model_zoo.method_resnets import METHODS, Architecture, MethodResNet
 METHOD = METHODS['resnet{}_lqnet_w1a2']
 
 
-def layers(net, kind):
-    found = []
-    net.apply(lambda block: found.append(block) if isinstance(block, kind) else None)
-    return found
-
-
 def bases(quantizers):
     return [layer.basis.data().asnumpy().ravel() for layer in quantizers]
 
 
 def test_maps_gradients_and_bases_after_an_update_are_those_of_the_authors_code():
-    case = read_cases('lq_net')['stages']
+    case = read_cases('lq_net')[0]['stages']
     options = dataclasses.replace(METHOD.options, init_features=8, same_padding=True)
     network = MethodResNet(Architecture((2, 2), METHOD), options)
-    stages = nn.HybridSequential()
-    stages.add(*list(network.features._children.values())[:7])
+    stages = sequence(*list(network.features._children.values())[:7])
     # their code ran in float32
-    assert_same(stages, case, lambda net: [parameter for parameter in learned(net) if 'moments' not in parameter.name], tolerance=1e-4)
+    assert_same(stages, case, parameters=lambda net: [parameter for parameter in learned(net) if 'moments' not in parameter.name], tolerance=1e-4)
 
-    activations, weights = layers(stages, LQActivation), layers(stages, LQWeights)
-    first, _, shortcut, *_ = layers(stages[5], LQActivation)  # of the same map, which the authors quantize once
+    activations, weights = layers_of(stages, LQActivation), layers_of(stages, LQWeights)
+    first, _, shortcut, *_ = layers_of(stages[5], LQActivation)  # of the same map, which the authors quantize once
     before = bases([*activations, *weights])
     update_bases(stages)
     np.testing.assert_array_equal(*bases([first, shortcut]))
     # theirs is the least-squares solution after the first update, because their moving average is corrected for its start
-    updated = [case[key] for key in sorted(case) if key.startswith('updated')]
+    updated = [array for key, array in sorted(case.arrays.items()) if key.startswith('updated')]
     solutions = [
         *(solution for solution in updated if solution.shape == (2, 1)),
         *(solution for solution in updated if solution.shape[0] == 1),
