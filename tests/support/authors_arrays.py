@@ -19,8 +19,8 @@ class Case:
     arrays : dict of str to numpy.ndarray
         x, y, dx, dy and further ones.
     weights, gradients, products : dict of str to numpy.ndarray
-        Of each trained parameter, by its name in their code and in the order there: values; gradients; sums of gradients times `drawn` values.
-        Large gradients have a product instead, or are not stored.
+        Of each trained parameter, by its name in their code and in the order there: its value, its gradient, and the sum of the gradient
+        times `drawn` values. Of a large gradient there is the product only, or nothing.
     floor : float
         Differences are relative to the largest value of an array, or to this if all are smaller: some gradients are sums that vanish.
     """

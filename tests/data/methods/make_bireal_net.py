@@ -1,7 +1,7 @@
 """Generate bireal_net.npz or reactnet.npz: blocks and a small network of Bi-Real Net or ReActNet, computed by the code of their authors.
 
-Usage: ``python make_bireal_net.py NAME CHECKOUT``, a clone of the repository at the commit in `SOURCES`; of ReActNet, the ResNet in its second
-step of training. The stored arrays were made with PyTorch 2.13.0 (CPU).
+Usage: ``python make_bireal_net.py NAME CHECKOUT``, a clone of the repository at the commit in `SOURCES`; of ReActNet, the ResNet in its
+second step of training. The stored arrays were made with PyTorch 2.13.0 (CPU).
 """
 
 import sys

@@ -1,9 +1,9 @@
 """What the scripts of this folder share: running the code of authors with given weights, and storing inputs, outputs and gradients.
 
 They run in separate environments and with checkouts of the authors' repositories; the tests need only the stored arrays. Code for PyTorch
-(`Recording`) runs in float64 and training mode. Code for TensorFlow (`keras_case`) runs in Python 3.11 with tensorflow-cpu 2.13.1, larq 0.13.3
-and larq-zoo 2.4.0; its arrays are stored in the layouts of MXNet: maps (N, C, H, W), weights of convolutions (O, I, H, W), of dense layers
-(units, inputs).
+(`Recording`) runs in float64 and training mode. Code for TensorFlow (`keras_case`) runs in Python 3.11 with tensorflow-cpu 2.13.1, larq
+0.13.3 and larq-zoo 2.4.0; its arrays are stored in the layouts of MXNet: maps (N, C, H, W), weights of convolutions (O, I, H, W), of dense
+layers (units, inputs).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Layers, blocks and small networks of each method against arrays of its authors' code, whose padding is 0: values and gradients in training."""
+"""Layers, blocks and small networks of all methods against arrays of the authors' code, whose padding is 0: values and gradients."""
 
 import dataclasses
 import re
