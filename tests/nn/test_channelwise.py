@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from mxnet import autograd, nd
 from mxnet.gluon import nn
+from support.gradients import gradients, update
 from support.networks import of_size
 from support.small_networks import sequence
 
@@ -31,16 +32,6 @@ PLAIN = {
 
 def along_channels(vector, x):
     return vector.reshape((1, -1) + (1,) * (x.ndim - 2))
-
-
-def gradients(function, arrays, dy):
-    """The result and the gradients of all arrays."""
-    for array in arrays:
-        array.attach_grad()
-    with autograd.record():
-        y = function(*arrays)
-    y.backward(nd.array(dy))
-    return [y.asnumpy(), *(array.grad.asnumpy() for array in arrays)]
 
 
 def random(*shape):
@@ -84,10 +75,7 @@ def test_training_changes_the_learned_numbers_and_not_the_zeros(block):
     layer = initialized(block(4), (2, 4, 3, 3), True)
     before = getattr(layer, PLAIN[block][0]).data().asnumpy()
     trainer = mx.gluon.Trainer(layer.collect_params(), 'adam', {'learning_rate': 0.1, 'wd': 0.1})
-    with autograd.record():
-        loss = layer(random(2, 4, 3, 3)).sum()
-    loss.backward()
-    trainer.step(1)
+    update(trainer, 1, lambda: layer(random(2, 4, 3, 3)).sum())
     assert (getattr(layer, PLAIN[block][0]).data().asnumpy() != before).all()
     assert not layer.zeros.data().asnumpy().any()
 

@@ -4,9 +4,10 @@ import dataclasses
 import json
 
 import numpy as np
-from mxnet import autograd, nd
+from mxnet import nd
 
 from support.drawn_values import drawn, normal
+from support.gradients import gradients
 from support.paths import DATA
 
 
@@ -95,24 +96,20 @@ def assert_same(net, case, names=None, parameters=learned, tolerance=1e-6):
 
     def close(found, expected, what):
         atol = tolerance * max(np.abs(expected).max(), case.floor)
-        np.testing.assert_allclose(found.asnumpy(), expected, rtol=0, atol=atol, err_msg=what)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=what)
 
     for parameter, group in zip(ours, names):
         parameter.set_data(nd.array(joined(case.weights.get, group, parameter.shape), dtype='float64'))
     for hybrid in (False, True):
         net.hybridize(hybrid)
-        x = nd.array(case.arrays['x'], dtype='float64')
-        x.attach_grad()
-        with autograd.record():
-            y = net(x)
-        y.backward(nd.array(case.arrays['dy'], dtype='float64'))
+        y, dx = gradients(net, [nd.array(case.arrays['x'], dtype='float64')], case.arrays['dy'])
         close(y, case.arrays['y'], 'output')
-        close(x.grad, case.arrays['dx'], 'gradient of the input')
+        close(dx, case.arrays['dx'], 'gradient of the input')
         for parameter, group in zip(ours, names):
-            gradient, what = parameter.grad(), f'gradient of {", ".join(group)}'
+            gradient, what = parameter.grad().asnumpy(), f'gradient of {", ".join(group)}'
             if group[0] in case.gradients:
                 close(gradient, joined(case.gradients.get, group, gradient.shape), what)
             elif group[0] in case.products:
                 probe = joined(lambda name: drawn(f'{name}:probe', case.weights[name].shape), group, gradient.shape)
                 expected = sum(case.products[name] for name in group)
-                np.testing.assert_allclose((gradient.asnumpy() * probe).sum(), expected, rtol=1e-5, atol=1e-6, err_msg=what)
+                np.testing.assert_allclose((gradient * probe).sum(), expected, rtol=1e-5, atol=1e-6, err_msg=what)

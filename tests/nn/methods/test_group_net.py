@@ -3,7 +3,8 @@
 import dataclasses
 
 import mxnet as mx
-from mxnet import autograd, gluon, nd
+from mxnet import gluon, nd
+from support.gradients import update
 
 import bmx_melius as bmx
 from bmx_melius.data.small_images import open_digits
@@ -26,13 +27,9 @@ def test_signs_of_the_second_stage_have_gradients_after_the_first_stage(tmp_path
     first.initialize(mx.init.Xavier())
     first.hybridize()
     trainer = gluon.Trainer(first.collect_params(), 'sgd', {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 1e-4})
-    for update in range(48):  # three epochs
-        batch = slice(update % 16 * 64, update % 16 * 64 + 64)
-        with autograd.record():
-            loss = cross_entropy(first(images[batch]), labels[batch])
-        loss.backward()
-        trainer.step(64)
-        losses.append(loss.mean().asscalar())
+    for number in range(48):  # three epochs
+        batch = slice(number % 16 * 64, number % 16 * 64 + 64)
+        losses.append(update(trainer, 64, lambda batch=batch: cross_entropy(first(images[batch]), labels[batch])).mean().asscalar())
     first.save_parameters(str(tmp_path / 'first.params'))
     second.load_parameters(str(tmp_path / 'first.params'))
     checked = bmx.check(second, images[:64])
