@@ -1,4 +1,4 @@
-"""Networks of the zoo in the tests: arguments that some of them need, which ones are tested once for several depths, and their layers."""
+"""Networks of the zoo in the tests: arguments that some of them need, which ones are tested once for several depths; their layers."""
 
 from model_zoo import get_model_list
 from model_zoo.method_resnets import METHODS

@@ -5,6 +5,7 @@ import dataclasses
 import mxnet as mx
 from mxnet import gluon, nd
 from support.gradients import update
+from support.training_runs import inputs_of_digits
 
 import bmx_melius as bmx
 from bmx_melius.data.small_images import open_digits
@@ -16,8 +17,7 @@ SMALL = {'initial_layers': 'thumbnail', 'init_features': 8}
 
 def test_signs_of_the_second_stage_have_gradients_after_the_first_stage(tmp_path):
     """As in the authors' code, in which no sign is out of reach: on these images a sign has at most 81 % of its inputs beyond 1."""
-    pixels, labels = zip(*open_digits().train)
-    images = (nd.stack(*pixels).astype('float32')[:, 1:-1, 1:-1].transpose((0, 3, 1, 2)) - 77.9) / 95.9
+    images, labels = inputs_of_digits(open_digits().train)
     labels, cross_entropy, losses = nd.array(labels), gluon.loss.SoftmaxCrossEntropyLoss(), []
     mx.random.seed(0)
     first, second = (
