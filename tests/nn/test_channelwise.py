@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from mxnet import autograd, nd
 from mxnet.gluon import nn
-from support.gradients import gradients, update
+from support.gradients import descend, gradients
 from support.networks import of_size
 from support.small_networks import sequence
 
@@ -75,7 +75,7 @@ def test_training_changes_the_learned_numbers_and_not_the_zeros(block):
     layer = initialized(block(4), (2, 4, 3, 3), True)
     before = getattr(layer, PLAIN[block][0]).data().asnumpy()
     trainer = mx.gluon.Trainer(layer.collect_params(), 'adam', {'learning_rate': 0.1, 'wd': 0.1})
-    update(trainer, 1, lambda: layer(random(2, 4, 3, 3)).sum())
+    descend(trainer, 1, lambda: layer(random(2, 4, 3, 3)).sum())
     assert (getattr(layer, PLAIN[block][0]).data().asnumpy() != before).all()
     assert not layer.zeros.data().asnumpy().any()
 

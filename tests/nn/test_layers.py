@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mxnet import autograd, nd
 from mxnet.gluon import nn
 from support.equations import outputs_and_gradients
-from support.gradients import gradients, update
+from support.gradients import descend, gradients
 from support.paths import DATA
 from support.small_networks import sequence
 
@@ -177,7 +177,7 @@ def decay_of_a_step(layer):
     """Train a layer by one step with a gradient of 0, rate 0.5 and weight decay 0.25; return the factor by which its weight changes."""
     layer.initialize(mx.init.Constant(2))
     trainer = mx.gluon.Trainer(layer.collect_params(), 'sgd', {'learning_rate': 0.5, 'wd': 0.25})
-    update(trainer, 1, lambda: (layer(nd.ones((1, 4, 3, 3))) * 0).sum())
+    descend(trainer, 1, lambda: (layer(nd.ones((1, 4, 3, 3))) * 0).sum())
     (factor,) = np.unique(layer.weight.data().asnumpy() / 2)
     return factor
 

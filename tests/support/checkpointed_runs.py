@@ -2,12 +2,13 @@
 
 import mxnet as mx
 import numpy as np
-from mxnet import autograd, gluon
+from mxnet import gluon
 
 import bmx_melius  # noqa: F401  registers radam
 from bmx_melius.training.optimization import make_schedule
 from bmx_melius.training.progress import Progress
 from bmx_melius.training.saving.checkpoints import Checkpoints
+from support.gradients import descend
 
 OPTIONS = {'model': 'test', 'lr': 0.01}
 
@@ -26,10 +27,7 @@ def make(optimizer='radam', seed=0, **settings):
 def step(net, trainer, number):
     """One update with data that depends on `number`."""
     x = mx.nd.array(np.random.RandomState(number).randn(6, 3))
-    with autograd.record():
-        loss = (net(x) ** 2).sum()
-    loss.backward()
-    trainer.step(6)
+    descend(trainer, 6, lambda: (net(x) ** 2).sum())
 
 
 def weights(net):

@@ -13,7 +13,7 @@ def gradients(function, arrays, dy=None, training=True):
     return [y.asnumpy(), *(array.grad.asnumpy() for array in arrays)]
 
 
-def update(trainer, images, loss):
+def descend(trainer, images, loss):
     """Update parameters once by the gradient of ``loss()``, an array or one for each device, of a number of images; return it."""
     with autograd.record():
         losses = loss()

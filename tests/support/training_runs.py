@@ -161,17 +161,21 @@ def assert_same_end(folder, other):
     assert (folder / 'meliusnet_flex-symbol.json').exists()
 
 
+class Runs(dict):
+    """The folders of uninterrupted runs, by kind, made when first asked for; tests do not change them."""
+
+    def __init__(self, make_once, flags, name, train):
+        self._make = lambda kind: make_once(f'{name}-{kind}', lambda folder: train(*flags[kind], '--save-dir', folder / 'run'))
+
+    def __missing__(self, kind):
+        self[kind] = self._make(kind) / 'run'
+        return self[kind]
+
+
 @pytest.fixture(scope='module')
 def finished(data_flags, make_once):
-    """The folders of uninterrupted runs, by kind of data, made when first asked for."""
-
-    class Finished(dict):
-        def __missing__(self, kind):
-            folder = make_once(f'finished-{kind}', lambda folder: train_apart(*data_flags[kind], '--save-dir', folder / 'run'))
-            self[kind] = folder / 'run'
-            return self[kind]
-
-    return Finished()
+    """The folders of uninterrupted runs by kind of data."""
+    return Runs(make_once, data_flags, 'finished', train_apart)
 
 
 def damage(path, number):

@@ -9,6 +9,7 @@ import pytest
 from mxnet import nd
 from support.conversions import imported
 from support.training_runs import (
+    Runs,
     accuracy_on_test_digits,
     assert_equal_files,
     contents_of,
@@ -85,16 +86,9 @@ def test_boosting_of_a_single_class_is_refused():
 
 
 @pytest.fixture(scope='module')
-def whole(tmp_path_factory):
+def whole(make_once):
     """The folders of uninterrupted trainings, by kind, made when first asked for."""
-
-    class Whole(dict):
-        def __missing__(self, kind):
-            self[kind] = tmp_path_factory.mktemp(kind) / 'run'
-            train(*TINY, '--ensemble-training', kind, '--save-dir', self[kind])
-            return self[kind]
-
-    return Whole()
+    return Runs(make_once, {kind: [*TINY, '--ensemble-training', kind] for kind in ('bagging', 'boosting')}, 'ensemble', train)
 
 
 def assert_same_end(folder, other):
@@ -116,7 +110,7 @@ def test_members_are_trained_with_different_seeds_on_different_samples(whole):
 
 
 @pytest.mark.parametrize('kind', ['bagging', 'boosting'])
-def test_the_exported_ensemble_is_the_vote_of_the_best_weights_and_is_packed_into_one_operator(whole, kind, capsys):
+def test_the_exported_ensemble_is_the_vote_of_the_best_weights_and_is_packed_into_one_operator(whole, kind, tmp_path, capsys):
     folder = whole[kind]
     description, members = description_of(folder, EXPORTED), [folder / f'{number}-member' for number in (1, 2)]
     x = nd.random.normal(shape=(2, 1, 8, 8))
@@ -133,10 +127,8 @@ def test_the_exported_ensemble_is_the_vote_of_the_best_weights_and_is_packed_int
     capsys.readouterr()
     assert bmx_melius.__main__.main(['evaluate', str(folder / EXPORTED), 'digits', '--json']) == 0
     assert json.loads(capsys.readouterr().out)['top1'] == pytest.approx(accuracy_on_test_digits(ensemble))
-    packed = folder.parent / 'packed'
-    assert bmx_melius.__main__.main(['convert', str(folder / EXPORTED), str(packed)]) == 0
-    session = bmx.Session(str(packed))
-    np.testing.assert_allclose(session(x.asnumpy()), ensemble(x).asnumpy(), rtol=1e-3, atol=1e-3)
+    assert bmx_melius.__main__.main(['convert', str(folder / EXPORTED), str(tmp_path / 'packed')]) == 0
+    np.testing.assert_allclose(bmx.Session(tmp_path / 'packed')(x.asnumpy()), ensemble(x).asnumpy(), rtol=1e-3, atol=1e-3)
 
 
 def test_boosting_weights_the_images_by_the_errors_of_the_members_before(whole):

@@ -4,7 +4,7 @@ import dataclasses
 
 import mxnet as mx
 from mxnet import gluon, nd
-from support.gradients import update
+from support.gradients import descend
 from support.training_runs import inputs_of_digits
 
 import bmx_melius as bmx
@@ -29,7 +29,7 @@ def test_signs_of_the_second_stage_have_gradients_after_the_first_stage(tmp_path
     trainer = gluon.Trainer(first.collect_params(), 'sgd', {'learning_rate': 0.05, 'momentum': 0.9, 'wd': 1e-4})
     for number in range(48):  # three epochs
         batch = slice(number % 16 * 64, number % 16 * 64 + 64)
-        losses.append(update(trainer, 64, lambda batch=batch: cross_entropy(first(images[batch]), labels[batch])).mean().asscalar())
+        losses.append(descend(trainer, 64, lambda batch=batch: cross_entropy(first(images[batch]), labels[batch])).mean().asscalar())
     first.save_parameters(str(tmp_path / 'first.params'))
     second.load_parameters(str(tmp_path / 'first.params'))
     checked = bmx.check(second, images[:64])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from mxnet import nd
 from support.authors_arrays import assert_same, learned, read_cases
-from support.gradients import gradients, update
+from support.gradients import descend, gradients
 from support.networks import layers_of
 from support.small_networks import sequence
 
@@ -119,7 +119,7 @@ def test_bases_do_not_change_without_a_backward_pass_or_through_the_optimizer():
     np.testing.assert_array_equal(layer.qact.basis.data().asnumpy(), initial)
     trainer = mx.gluon.Trainer(layer.collect_params(), 'adam', {'learning_rate': 0.1, 'wd': 0.1})
     weight = layer.qconv.weight.data().asnumpy()
-    update(trainer, 2, lambda: layer(x))
+    descend(trainer, 2, lambda: layer(x))
     assert (layer.qconv.weight.data().asnumpy() != weight).all()
     np.testing.assert_array_equal(layer.qact.basis.data().asnumpy(), initial)
     assert not layer.qact.moments.data().asnumpy().any()
@@ -133,7 +133,7 @@ def test_statistics_of_all_devices_are_added():
         layer.initialize(ctx=devices)
         trainer = mx.gluon.Trainer(layer.collect_params(), 'sgd', {'learning_rate': 0.1}, update_on_kvstore=False)
         parts = mx.gluon.utils.split_and_load(x, devices)
-        update(trainer, 8, lambda layer=layer, parts=parts: [layer(part) for part in parts])
+        descend(trainer, 8, lambda layer=layer, parts=parts: [layer(part) for part in parts])
         update_bases(layer)
         bases.extend(basis.asnumpy() for basis in layer.basis.list_data())
     assert len(bases) == 3
