@@ -6,7 +6,7 @@ import logging
 import cv2
 import numpy as np
 import pytest
-from support.training_runs import TINY, error_of, train
+from support.training_runs import TINY, error_of, refused, train
 
 from bmx_melius import InputSpec, UserError
 from bmx_melius.data.folders import ImageFolder, open_folders
@@ -121,8 +121,7 @@ def test_training_validates_on_the_images_on_which_evaluate_then_finds_the_same_
     evaluated = json.loads(output)
     assert evaluated['images'] == 7 and evaluated['top1'] == pytest.approx(description['metrics']['top1'])
     assert json.loads((tmp_path / 'run' / 'config.json').read_text())['sessions'][0]['arguments']['val_fraction'] == 0.4
-    train('--resume', '--save-dir', tmp_path / 'run', '--val-fraction', '0.3', status=2)
-    assert 'was started with --val-fraction 0.4' in error_of(capsys)
+    assert 'was started with --val-fraction 0.4' in refused(capsys, '--resume', '--save-dir', tmp_path / 'run', '--val-fraction', '0.3')
     assert run('evaluate', tmp_path / 'run' / 'meliusnet_flex', 'digits', '--val-fraction', '0.4')[0] == 2
 
 

@@ -107,6 +107,20 @@ def state_of(folder):
     return json.loads((folder / 'checkpoint.json').read_text())
 
 
+def refused(capsys, *arguments):
+    """Run the program in this process, which must refuse its arguments; return its only line of errors."""
+    capsys.readouterr()
+    train(*arguments, status=2)
+    return error_of(capsys)
+
+
+def printed_by(capsys, *arguments, status=0):
+    """Run the program in this process; return what it printed."""
+    capsys.readouterr()
+    train(*arguments, status=status)
+    return capsys.readouterr().out
+
+
 def history_of(folder):
     """The rows of the finished epochs of a run."""
     return state_of(folder)['progress']['history']

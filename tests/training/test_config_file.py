@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from support.training_runs import OPTIONS, TINY, assert_equal_files, error_of, train
+from support.training_runs import OPTIONS, TINY, assert_equal_files, refused, train
 
 import model_zoo
 from bmx_melius.training import run
@@ -81,8 +81,7 @@ def test_the_settings_that_a_run_has_stored_start_the_same_training_elsewhere(tm
 def test_a_wrong_file_is_reported_in_one_line(tmp_path, name, content, words, capsys):
     if content is not None:
         (tmp_path / name).write_text(content)
-    train('--config', tmp_path / name, '--save-dir', tmp_path / 'run', status=2)
-    assert words in error_of(capsys)
+    assert words in refused(capsys, '--config', tmp_path / name, '--save-dir', tmp_path / 'run')
 
 
 def test_a_dry_run_estimates_the_time_from_measured_updates(tmp_path, capsys):

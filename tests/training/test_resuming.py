@@ -15,6 +15,8 @@ from support.training_runs import (
     error_of,
     evaluated,
     history_of,
+    printed_by,
+    refused,
     start_command,
     state_of,
     train,
@@ -93,8 +95,7 @@ def run(finished, tmp_path):
 def test_a_finished_run_that_is_resumed_exports_again_and_trains_nothing(finished, run, capsys):
     for file in [*run.glob('meliusnet_flex*'), run / 'experiment.log']:
         file.unlink()
-    train('--resume', '--save-dir', run)
-    assert 'update 1 of' not in capsys.readouterr().out
+    assert 'update 1 of' not in printed_by(capsys, '--resume', '--save-dir', run)
     assert 'exported to' in (run / 'experiment.log').read_text(), 'the folder was moved, and the log is there'
     assert_same_end(run, finished['records'])
 
@@ -111,8 +112,7 @@ def test_a_finished_run_is_extended_on_a_schedule_that_is_computed_anew_and_resu
     output = train_apart('--resume', '--save-dir', tmp_path / 'killed')  # it still knows the number of epochs
     assert 'extended' not in output and 'epoch 5, update 7 of 7' in output
     assert_same_end(tmp_path / 'killed', tmp_path / 'whole')
-    train('--resume', '--num-epochs', '4', '--save-dir', tmp_path / 'whole', status=2)
-    assert '--num-epochs 4: the run in' in error_of(capsys)
+    assert '--num-epochs 4: the run in' in refused(capsys, '--resume', '--num-epochs', '4', '--save-dir', tmp_path / 'whole')
 
 
 def test_a_run_stops_early_after_epochs_that_are_not_better_and_continues_only_when_told(data_flags, tmp_path, capsys):
@@ -122,8 +122,7 @@ def test_a_run_stops_early_after_epochs_that_are_not_better_and_continues_only_w
     ends = [n for n in range(3, len(top1) + 1) if max(top1[: n - 2]) >= max(top1[n - 2 : n])]
     assert len(top1) == ends[0] < 9 and 'stopped early' in printed and 'exported to' in printed
     assert f'the best network is that of epoch {1 + np.argmax(top1)}' in printed
-    train('--resume', *run)
-    printed = capsys.readouterr().out
+    printed = printed_by(capsys, '--resume', *run)
     assert 'stopped early' in printed and 'update 1 of' not in printed
     train('--resume', '--early-stop', '0', *run)
     assert len(history_of(tmp_path / 'run')) == 9
@@ -197,8 +196,7 @@ def test_damaged_weights_of_the_best_epoch_are_not_exported(run, capsys):
     train('--resume', '--save-dir', run, status=2)
     assert f'{run / best} is damaged' in error_of(capsys) and not exported.exists()
     (run / best).write_bytes(content)
-    train('--resume', '--save-dir', run)
-    assert 'the best network is that of epoch 2' in capsys.readouterr().out and exported.exists()
+    assert 'the best network is that of epoch 2' in printed_by(capsys, '--resume', '--save-dir', run) and exported.exists()
 
 
 def test_a_run_is_resumed_whatever_the_spelling_of_its_network_in_the_checkpoint(finished, run, capsys):
@@ -208,9 +206,7 @@ def test_a_run_is_resumed_whatever_the_spelling_of_its_network_in_the_checkpoint
     train('--resume', '--save-dir', run)
     train('--resume', '--save-dir', run, '--model', 'MeliusNet_Flex')
     assert_same_end(run, finished['records'])
-    capsys.readouterr()
-    train('--resume', '--save-dir', run, '--model', 'meliusnet22', status=2)
-    assert 'was started with --model meliusnet_flex;' in error_of(capsys)
+    assert 'was started with --model meliusnet_flex;' in refused(capsys, '--resume', '--save-dir', run, '--model', 'meliusnet22')
 
 
 @pytest.mark.parametrize('kind', ['records', 'folders'])
@@ -236,9 +232,7 @@ def test_a_run_continues_with_a_record_file_packed_without_the_broken_image(data
     shutil.copytree(images / 'rec', tmp_path / 'rec')
     damage(str(tmp_path / 'rec' / 'train.rec'), 17)
     flags = [flag.replace(str(images), str(tmp_path)) for flag in data_flags['records']]
-    train(*flags, '--save-dir', tmp_path / 'run', status=2)
-    assert 'record 17;' in error_of(capsys)
+    assert 'record 17;' in refused(capsys, *flags, '--save-dir', tmp_path / 'run')
     listed = (images / 'rec' / 'train.lst').read_text().splitlines(keepends=True)
     pack_list(images, tmp_path / 'rec' / 'train', [line for line in listed if not line.startswith('17\t')])
-    train('--resume', '--save-dir', tmp_path / 'run')
-    assert '29 training' in capsys.readouterr().out
+    assert '29 training' in printed_by(capsys, '--resume', '--save-dir', tmp_path / 'run')

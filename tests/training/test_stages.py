@@ -10,8 +10,9 @@ from support.training_runs import (
     assert_equal_files,
     contents_of,
     description_of,
-    error_of,
     interrupted_in,
+    printed_by,
+    refused,
     state_of,
     train,
     weights_of,
@@ -74,8 +75,7 @@ def test_training_interrupted_in_any_stage_and_resumed_ends_like_the_uninterrupt
     assert f'stopped in stage {stage + 1} of 3; continue with --resume --save-dir {tmp_path / "run"}' in printed
     position = state_of(tmp_path / 'run' / FOLDERS[stage])['progress']
     assert position['epoch'] == 0 and 0 < position['batch'] < UPDATES
-    train('--resume', '--save-dir', tmp_path / 'run')
-    printed = capsys.readouterr().out
+    printed = printed_by(capsys, '--resume', '--save-dir', tmp_path / 'run')
     assert printed.count('is finished') == stage and f'continuing at epoch 1, update {position["batch"] + 1}' in printed
     assert_equal_files(tmp_path / 'run' / LAST, whole / LAST, 'epoch-0001.params', 'epoch-0001.states', 'meliusnet_flex-0000.params')
 
@@ -95,9 +95,7 @@ def test_finished_training_that_is_resumed_trains_nothing(copy, capsys):
     ],
 )
 def test_training_is_not_overwritten_and_not_resumed_with_other_flags(copy, capsys, flags, words):
-    capsys.readouterr()
-    train(*flags, '--save-dir', copy, status=2)
-    assert words in error_of(capsys)
+    assert words in refused(capsys, *flags, '--save-dir', copy)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +147,7 @@ def test_a_stage_starts_from_the_best_epoch_and_is_taught_by_that_network_with_t
 
 
 def test_a_dry_run_shows_all_stages_and_writes_nothing(tmp_path, capsys):
-    train(*TINY, '--save-dir', tmp_path / 'run', '--dry-run', '--temperature', '3')
-    printed = capsys.readouterr().out
+    printed = printed_by(capsys, *TINY, '--save-dir', tmp_path / 'run', '--dry-run', '--temperature', '3')
     for number, folder in enumerate(FOLDERS, start=1):
         assert f'stage {number} of 3' in printed and f'results    {tmp_path / "run" / folder}' in printed
     assert printed.count('--temperature 3.0 --hard-weight 0.5 --attention-weight 1.0; starts from') == 2
@@ -162,9 +159,7 @@ def test_a_dry_run_shows_all_stages_and_writes_nothing(tmp_path, capsys):
 
 def test_damaged_flags_are_named(copy, capsys):
     (copy / 'stages.json').write_text('{')
-    capsys.readouterr()
-    train('--resume', '--save-dir', copy, status=2)
-    assert f'{copy / "stages.json"} is damaged' in error_of(capsys)
+    assert f'{copy / "stages.json"} is damaged' in refused(capsys, '--resume', '--save-dir', copy)
 
 
 def staged(tmp_path, *flags):

@@ -15,7 +15,7 @@ from mxnet import gluon
 from support.conversions import imported
 from support.forked_program import SCRIPT
 from support.networks import layers_of
-from support.training_runs import TINY, accuracy_after, description_of, error_of, evaluated, history_of, train
+from support.training_runs import TINY, accuracy_after, description_of, error_of, evaluated, history_of, printed_by, train
 
 import bmx_melius.__main__
 import model_zoo
@@ -84,8 +84,7 @@ def test_a_log_that_cannot_be_written_is_reported_once_and_training_continues(da
 
 def test_weights_and_optimizer_of_another_run_can_be_started_from(data_flags, finished, tmp_path, capsys):
     start = [word for kind in ('params', 'states') for word in (f'--resume-{kind}', finished['records'] / f'epoch-0003.{kind}')]
-    train(*data_flags['records'], '--num-epochs', '5', '--resume-epoch', '3', *start, '--save-dir', tmp_path / 'run')
-    printed = capsys.readouterr().out
+    printed = printed_by(capsys, *data_flags['records'], '--num-epochs', '5', '--resume-epoch', '3', *start, '--save-dir', tmp_path / 'run')
     assert 'epoch 4, update 1 of 7' in printed and 'epoch 3, update' not in printed
     rates = [float(line.rsplit(' ', 1)[1]) for line in printed.splitlines() if line.startswith('epoch 4, update')]
     expected = [0.002 * (1 + np.cos(np.pi * update / 35)) / 2 for update in range(21, 28)]
@@ -129,11 +128,9 @@ def test_float_network_teaches_the_first_stage_and_this_one_starts_the_second(da
 
 def test_a_float_network_of_gluoncv_is_trained_resumed_exported_evaluated_and_packed(tmp_path, capsys):
     run, digits = tmp_path / 'run', ['--dataset', 'digits', '--num-epochs', '1', '--batch-size', '256']
-    train('--model', 'MobileNet0.25', *digits, '--optimizer', 'sgd', '--save-dir', run)
-    printed = capsys.readouterr().out
+    printed = printed_by(capsys, '--model', 'MobileNet0.25', *digits, '--optimizer', 'sgd', '--save-dir', run)
     assert 'mobilenet0.25, 10 classes: ' in printed and 'float network of GluonCV' in printed and '--bits' not in printed
-    train('--resume', '--save-dir', run)
-    assert 'continuing at epoch 2' in capsys.readouterr().out
+    assert 'continuing at epoch 2' in printed_by(capsys, '--resume', '--save-dir', run)
     description = description_of(run, 'mobilenet0.25')
     assert description['model'] == {'name': 'mobilenet0.25', 'classes': 10} and description['counts']['bops'] == 0
     prefix = str(run / 'mobilenet0.25')
@@ -238,8 +235,7 @@ def test_weights_with_nan_are_not_saved_not_resumed_and_not_started_from(data_fl
 def test_several_devices_of_a_machine_train_one_network(data_flags, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(mx.context, 'num_gpus', lambda: 2)
     monkeypatch.setattr(mx, 'gpu', mx.cpu)  # two contexts of the CPU stand for two GPUs
-    train(*data_flags['records'], '--save-dir', tmp_path / 'run', '--num-gpus', '2')
-    assert 'updates of 8 images' in capsys.readouterr().out
+    assert 'updates of 8 images' in printed_by(capsys, *data_flags['records'], '--save-dir', tmp_path / 'run', '--num-gpus', '2')
     assert (tmp_path / 'run' / 'meliusnet_flex-0000.params').exists()
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from support.forked_program import SCRIPT
 from support.images import overwrite
-from support.training_runs import damage, error_of, train
+from support.training_runs import damage, error_of, printed_by, refused, train
 
 import model_zoo
 import train_imagenet
@@ -136,8 +136,7 @@ OF_DIGITS = [  # flags of a training on digits
 def test_an_unusable_flag_is_reported_in_one_line_before_any_work(flags, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('HOME', str(tmp_path))  # no images there
-    train(*flags, status=2)
-    assert words in error_of(capsys)
+    assert words in refused(capsys, *flags)
     assert not os.listdir(tmp_path)
 
 
@@ -150,8 +149,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_the_data_is_read(tmp_pa
 
 def test_digits_without_scikit_learn_say_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, 'sklearn.datasets', None)
-    train('--model', 'meliusnet22', '--dataset', 'digits', '--dry-run', status=2)
-    assert 'pip install scikit-learn' in error_of(capsys)
+    assert 'pip install scikit-learn' in refused(capsys, '--model', 'meliusnet22', '--dataset', 'digits', '--dry-run')
 
 
 @pytest.mark.parametrize('part', ['train', 'val'])
@@ -160,8 +158,7 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
     file = tmp_path / 'rec' / f'{part}.rec'
     os.truncate(file, file.stat().st_size * 3 // 4)
     flags = [flag.replace(str(images), str(tmp_path)) for flag in data_flags['records']]
-    train(*flags, '--save-dir', tmp_path / 'run', status=2)
-    message = error_of(capsys)
+    message = refused(capsys, *flags, '--save-dir', tmp_path / 'run')
     assert f'{part}.rec: record ' in message and 'truncated' in message
     assert not (tmp_path / 'run').exists()
 
@@ -169,11 +166,8 @@ def test_a_truncated_record_file_is_named_before_any_work(data_flags, images, tm
 def test_a_run_is_not_overwritten_and_not_resumed_with_other_flags(data_flags, finished, capsys):
     folder = finished['records']
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    capsys.readouterr()
-    train(*data_flags['records'], '--save-dir', folder, status=2)
-    assert '--resume' in error_of(capsys)
-    train('--resume', '--save-dir', folder, '--lr', '0.1', status=2)
-    assert '--lr 0.002' in error_of(capsys)
+    assert '--resume' in refused(capsys, *data_flags['records'], '--save-dir', folder)
+    assert '--lr 0.002' in refused(capsys, '--resume', '--save-dir', folder, '--lr', '0.1')
     assert before == {path: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -183,9 +177,7 @@ def test_damaged_files_of_a_checkpoint_do_not_start_another_run(data_flags, fini
         shutil.copy(finished['records'] / name, tmp_path)
     files = {'--resume-params': tmp_path / 'epoch-0003.params', '--resume-states': tmp_path / 'epoch-0003.states'}
     overwrite(files[flag], files[flag].stat().st_size // 2, b'damage')
-    capsys.readouterr()
-    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *(word for pair in files.items() for word in pair), status=2)
-    message = error_of(capsys)
+    message = refused(capsys, *data_flags['records'], '--save-dir', tmp_path / 'run', *(word for pair in files.items() for word in pair))
     assert flag in message and f'{files[flag]} is damaged' in message
 
 
@@ -194,8 +186,7 @@ def test_files_of_another_network_are_refused(data_flags, finished, tmp_path, fl
     capsys.readouterr()
     (tmp_path / 'file').write_bytes(b'nonsense')
     flags = ['--resume-params', finished['records'] / 'epoch-0003.params', flag, tmp_path / 'file']
-    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *flags, status=2)
-    assert flag in error_of(capsys)
+    assert flag in refused(capsys, *data_flags['records'], '--save-dir', tmp_path / 'run', *flags)
 
 
 def test_weights_of_another_network_are_refused_by_a_dry_run_too_with_both_shapes(data_flags, finished, tmp_path, capsys):
@@ -203,8 +194,7 @@ def test_weights_of_another_network_are_refused_by_a_dry_run_too_with_both_shape
     capsys.readouterr()
     for dry in ([], ['--dry-run']):
         run = ['--resume-params', weights, '--save-dir', tmp_path / 'run', *dry]
-        train(*data_flags['records'], *run, status=2)
-        message = error_of(capsys)
+        message = refused(capsys, *data_flags['records'], *run)
         assert message.startswith(f'error: --resume-params: {weights} does not fit meliusnet_flex: ')
         assert '.weight is (' in message and ', 1, 3, 3) in the file, but ' in message and '--model-options' in message
         assert not (tmp_path / 'run' / 'checkpoint.json').exists()
@@ -212,8 +202,7 @@ def test_weights_of_another_network_are_refused_by_a_dry_run_too_with_both_shape
 
 @pytest.mark.parametrize('kind', ['records', 'folders', 'digits'])
 def test_a_dry_run_shows_the_plan_and_writes_nothing(data_flags, tmp_path, kind, capsys):
-    train(*data_flags[kind], '--save-dir', tmp_path / 'run', '--dry-run')
-    plan = capsys.readouterr().out
+    plan = printed_by(capsys, *data_flags[kind], '--save-dir', tmp_path / 'run', '--dry-run')
     assert 'OPs' in plan and 'nothing was trained' in plan
     assert ('1,071 training and 362 validation' if kind == 'digits' else '30 training and 12 validation') in plan
     assert not (tmp_path / 'run').exists()
@@ -231,24 +220,19 @@ def test_a_dry_run_names_images_that_cannot_be_decoded(data_flags, images, tmp_p
         overwrite(file, 8, b'\0' * (file.stat().st_size - 10))
         name = f'images/{part}: no image can be decoded from class1/2.jpg;'
     flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]
-    train(*flags, '--save-dir', tmp_path / 'run', '--dry-run', status=2)
-    assert name in error_of(capsys)
+    assert name in refused(capsys, *flags, '--save-dir', tmp_path / 'run', '--dry-run')
     assert not (tmp_path / 'run').exists()
 
 
 def test_a_dry_run_loads_the_optimizer_or_the_checkpoint_and_writes_nothing(data_flags, finished, tmp_path, capsys):
     (tmp_path / 'nonsense').write_bytes(b'nonsense')
     weights = ['--resume-params', finished['records'] / 'epoch-0003.params', '--resume-states', tmp_path / 'nonsense']
-    capsys.readouterr()
-    train(*data_flags['records'], '--save-dir', tmp_path / 'run', *weights, '--dry-run', status=2)
-    assert '--resume-states' in error_of(capsys)
+    assert '--resume-states' in refused(capsys, *data_flags['records'], '--save-dir', tmp_path / 'run', *weights, '--dry-run')
     shutil.copytree(finished['records'], tmp_path / 'run')
-    train('--resume', '--save-dir', tmp_path / 'run', '--dry-run')
-    assert 'continuing at epoch 4' in capsys.readouterr().out
+    assert 'continuing at epoch 4' in printed_by(capsys, '--resume', '--save-dir', tmp_path / 'run', '--dry-run')
     (tmp_path / 'run' / 'epoch-0003.states').write_bytes(b'nonsense')
     before = {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
-    train('--resume', '--save-dir', tmp_path / 'run', '--dry-run')
-    output = capsys.readouterr().out
+    output = printed_by(capsys, '--resume', '--save-dir', tmp_path / 'run', '--dry-run')
     assert 'epoch-0003.states is damaged' in output and 'continuing at epoch 3' in output
     assert before == {path: path.read_bytes() for path in (tmp_path / 'run').iterdir()}
 

@@ -11,7 +11,7 @@ import pytest
 from mxnet import autograd, gluon, nd
 from mxnet.gluon import nn
 from support.images import make_folders
-from support.training_runs import OPTIONS, TINY, error_of, train
+from support.training_runs import OPTIONS, TINY, error_of, printed_by, refused, train
 
 import bmx_melius as bmx
 import model_zoo
@@ -213,13 +213,11 @@ def test_the_exported_network_of_a_run_with_frozen_layers_can_be_converted(tuned
 
 def test_a_dry_run_says_what_the_run_would_load_and_freeze(flags, of_seven_classes, tmp_path, capsys):
     flags = [*flags, '--resume-params', of_seven_classes, '--save-dir', tmp_path / 'run', '--dry-run']
-    train(*flags, '--freeze', r'^features\.0', '--pretrained-lr-factor', '0.1')
-    printed = capsys.readouterr().out
+    printed = printed_by(capsys, *flags, '--freeze', r'^features\.0', '--pretrained-lr-factor', '0.1')
     assert 'starts anew; all else is loaded' in printed and 'frozen     1 of ' in printed and '0.1 times the rate' in printed
     train(*flags, '--freeze', 'nothing', status=2)
     assert error_of(capsys).startswith("error: --freeze nothing: no parameter has a name in which 'nothing' is found")
-    train(*flags, '--freeze', '', status=2)
-    assert 'is found in the names of all parameters' in error_of(capsys)
+    assert 'is found in the names of all parameters' in refused(capsys, *flags, '--freeze', '')
     assert not (tmp_path / 'run').exists()
 
 
@@ -248,8 +246,7 @@ def test_a_resumed_run_freezes_and_slows_down_the_same_parameters_bit_for_bit(fl
 def test_a_run_takes_the_options_of_its_network_from_the_weights_of_another_run(tuned, tmp_path, capsys):
     start = ['--dataset', 'digits', '--batch-size', '256', '--num-epochs', '1', '--save-dir', tmp_path / 'run', '--dry-run']
     for weights in (tuned / 'epoch-0001.params', tuned / 'meliusnet_flex-0000.params'):
-        train(*start, '--resume-params', weights)
-        printed = capsys.readouterr().out
+        printed = printed_by(capsys, *start, '--resume-params', weights)
         assert 'network    meliusnet_flex, thumbnail, 10 classes' in printed and 'starts anew; all else is loaded' in printed
     train(*start, '--model', 'meliusnet_flex', '--clip-threshold', '1', '--resume-params', tuned / 'epoch-0001.params')
     assert 'these weights are of a network with --clip-threshold (default) (here 1.0)' in capsys.readouterr().out
@@ -258,8 +255,7 @@ def test_a_run_takes_the_options_of_its_network_from_the_weights_of_another_run(
         (['--model-options', '{"growth_rate": 64}'], '--growth-rate 32 (here 64)'),
         (['--model', 'meliusnet22'], '--model meliusnet_flex (here meliusnet22)'),
     ):
-        train(*start, *flags, '--resume-params', tuned / 'epoch-0001.params', status=2)
-        assert words in error_of(capsys)
+        assert words in refused(capsys, *start, *flags, '--resume-params', tuned / 'epoch-0001.params')
 
 
 @pytest.mark.parametrize(
@@ -271,8 +267,7 @@ def test_a_run_takes_the_options_of_its_network_from_the_weights_of_another_run(
     ],
 )
 def test_flags_without_weights_are_refused(flags, tuning, words, tmp_path, capsys):
-    train(*flags, '--save-dir', tmp_path / 'run', *tuning, status=2)
-    assert words in error_of(capsys)
+    assert words in refused(capsys, *flags, '--save-dir', tmp_path / 'run', *tuning)
 
 
 # --- published weights and class names ------------------------------------------------------------------------------------------------
@@ -312,14 +307,12 @@ def test_weights_for_colours_are_summed_for_gray_images_and_give_the_same_values
     np.testing.assert_allclose(net(gray).asnumpy(), published(nd.repeat(gray, 3, axis=1)).asnumpy(), rtol=1e-4, atol=1e-5)
     assert loaded.summed == 'features.0.weight' and 'features.0.weight is summed over the colours' in str(loaded)
     digits = ['--dataset', 'digits', '--batch-size', '256', '--num-epochs', '1', '--save-dir', tmp_path / 'run', '--dry-run']
-    train('--model', 'mobilenet0.25', '--use-pretrained', *digits)
-    assert 'summed over the colours, for gray images' in capsys.readouterr().out
+    assert 'summed over the colours, for gray images' in printed_by(capsys, '--model', 'mobilenet0.25', '--use-pretrained', *digits)
 
 
 def test_weights_whose_stem_does_not_fit_the_images_name_a_size_that_does(tmp_path, capsys):
     digits = ['--model', 'meliusnet22', '--use-pretrained', 'larq', '--dataset', 'digits', '--save-dir', tmp_path / 'run', '--dry-run']
-    train(*digits, status=2)
-    message = error_of(capsys)
+    message = refused(capsys, *digits)
     assert 'with initial_layers grouped_stem, which the weights of --use-pretrained need: --input-size 32 fits' in message
     assert 'MXNetError' not in message
 
