@@ -26,19 +26,6 @@ from bmx_melius.vision.preprocessing import InputSpec
 COMMAND = [sys.executable, '-m', 'bmx_melius']
 
 
-@pytest.fixture
-def fails(run):
-    """Run the command line, which must fail with one line that has all the words given."""
-
-    def call(arguments, *words):
-        status, output, errors = run(*arguments)
-        assert status == 2 and output == ''
-        lines = [line for line in errors.splitlines() if not line.startswith('note:')]
-        assert len(lines) == 1 and lines[0].startswith('error: ') and all(word in lines[0] for word in words), errors
-
-    return call
-
-
 @pytest.fixture(scope='module')
 def network():
     net = nn.HybridSequential()

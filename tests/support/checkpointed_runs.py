@@ -13,15 +13,18 @@ from support.gradients import descend
 OPTIONS = {'model': 'test', 'lr': 0.01}
 
 
-def make(optimizer='radam', seed=0, **settings):
-    """A small network with running statistics, and its trainer."""
+def make(optimizer='radam', seed=0, updates=0, **settings):
+    """A small network with running statistics, and its trainer, after a number of updates."""
     mx.random.seed(seed)
     net = gluon.nn.HybridSequential(prefix='net_')  # the trainer sorts parameters by name: two networks must have the same names
     with net.name_scope():
         net.add(gluon.nn.Dense(4, in_units=3), gluon.nn.BatchNorm(in_channels=4), gluon.nn.Dense(2, in_units=4))
     net.initialize(mx.init.Normal(1))
     arguments = {'learning_rate': 0.01, 'lr_scheduler': make_schedule('cosine', 0.01, 5, 4), **settings}
-    return net, gluon.Trainer(net.collect_params(), optimizer, arguments, update_on_kvstore=False)
+    trainer = gluon.Trainer(net.collect_params(), optimizer, arguments, update_on_kvstore=False)
+    for number in range(updates):
+        step(net, trainer, number)
+    return net, trainer
 
 
 def step(net, trainer, number):
@@ -42,9 +45,15 @@ def finish_epoch(progress, top1):
 class Run:
     """A run whose epochs have one update; it remembers the weights it saved after each."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, epochs=0):
         self.net, self.trainer = make()
         self.checkpoints, self.progress, self.saved = Checkpoints(folder, OPTIONS), Progress(), {}
+        for number in range(1, epochs + 1):
+            self.train_and_save(number)
+
+    def resume(self):
+        self.progress = self.checkpoints.load(self.net, self.trainer)
+        return self.progress.epoch
 
     def train_and_save(self, number):
         step(self.net, self.trainer, number)

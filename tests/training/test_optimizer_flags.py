@@ -67,8 +67,7 @@ def test_an_optimizer_that_the_user_registers_is_known(monkeypatch):
 
 
 def test_a_file_without_what_nadam_needs_is_refused(tmp_path):
-    net, trainer = make('nadam')
-    step(net, trainer, 0)
+    _, trainer = make('nadam', updates=1)
     trainer.save_states(str(tmp_path / 'pickle'))
     load_optimizer(make('nadam')[1], str(tmp_path / 'pickle'))
     del trainer.optimizer.m_schedule
