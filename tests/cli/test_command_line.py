@@ -15,7 +15,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 from mxnet.gluon import nn
-from support.classifiers import NAMES, SPEC, describe, write_image
+from support.classifiers import NAMES, SPEC, classifier, describe, write_image
 
 import model_zoo
 from bmx_melius import BinaryConv2D, convert
@@ -28,13 +28,8 @@ COMMAND = [sys.executable, '-m', 'bmx_melius']
 
 @pytest.fixture(scope='module')
 def network():
-    net = nn.HybridSequential()
-    net.add(nn.Conv2D(8, 3, 2), nn.BatchNorm(), BinaryConv2D(16, 3, padding=1), nn.GlobalAvgPool2D(), nn.Dense(len(NAMES)))
     mx.random.seed(1)
-    net.initialize(mx.init.Normal(0.3))
-    net.hybridize()
-    net(mx.nd.zeros((1, *SPEC.shape)))
-    return net
+    return classifier(nn.Conv2D(8, 3, 2), nn.BatchNorm(), BinaryConv2D(16, 3, padding=1))
 
 
 @pytest.fixture
@@ -404,7 +399,8 @@ def test_results_that_a_full_disk_does_not_take_end_in_one_line():
         (['summry', 'x'], ['did you mean summary?']),
         (['summary', 'meliusnet22', '--initial-layrs', 'imagenet'], ['--initial-layrs imagenet', 'did you mean --initial-layers?']),
         (['predict', 'net', 'image.png', '--jsn'], ['did you mean --json', 'see bmx-melius predict --help']),
-        (['train', '--modle', 'meliusnet22'], ['did you mean', '--model', 'see bmx-melius train --help']),
+        (['train', '--modle', 'meliusnet22'], ['error: unrecognized arguments: --modle meliusnet22; did you mean --mode or --model or ']),
+        (['train', '--modle', 'meliusnet22'], ['--lr-mode?; see bmx-melius train --help']),
         (['train', '--model', 'meliusnet22', '--dataset', 'digit'], ['did you mean digits?']),
         (['train', '--model-options', '{bad}'], ['--model-options', 'expected a JSON object such as {"width": 32}', '{bad}']),
         (['train', '--lr-decay-epoch', '3,x'], ['--lr-decay-epoch', 'expected whole numbers separated by commas', '3,x']),

@@ -3,12 +3,20 @@
 import json
 
 import cv2
+import mxnet as mx
 import numpy as np
+from mxnet.gluon import nn
 
 from bmx_melius import InputSpec
+from support.small_networks import initialized, sequence
 
 SPEC = InputSpec(size=24, resize=28)
 NAMES = ['cat', 'dog', 'fish', 'bird', 'crab', 'frog', 'newt']
+
+
+def classifier(*layers):
+    """A network of few classes that begins with these layers, and has run."""
+    return initialized(sequence(*layers, nn.GlobalAvgPool2D(), nn.Dense(len(NAMES))), (1, *SPEC.shape), mx.init.Normal(0.3))
 
 
 def describe(prefix, **changes):

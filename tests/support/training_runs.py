@@ -20,7 +20,7 @@ from bmx_melius.training import Training
 from bmx_melius.training.progress import TIMINGS
 from model_zoo import get_model
 from support.forked_program import SCRIPT, ForkedProgram
-from support.images import make_folders, overwrite, pack_folders, record_span
+from support.images import make_folders, pack_folders
 
 OPTIONS = {'block_numbers': [1, 1], 'transitions': [0.5], 'growth_rate': 32, 'init_features': 32}
 TINY = ['--model', 'meliusnet_flex', '--initial-layers', 'thumbnail', '--model-options', json.dumps(OPTIONS), '--log-interval', '1']
@@ -190,16 +190,6 @@ class Runs(dict):
 def finished(data_flags, make_once):
     """The folders of uninterrupted runs by kind of data."""
     return Runs(make_once, data_flags, 'finished', train_apart)
-
-
-def damage(path, number):
-    """Overwrite the image of a record behind its first bytes; return what was there."""
-    offset, length = record_span(path[: -len('.rec')], number)
-    with open(path, 'rb') as file:
-        file.seek(offset + 8)
-        before = file.read(length - 10)
-    overwrite(path, offset + 8, b'\0' * (length - 10))
-    return offset + 8, before
 
 
 def evaluated(network, data, run, epoch, capsys):

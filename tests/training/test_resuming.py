@@ -8,10 +8,9 @@ import time
 import numpy as np
 import pytest
 from support.forked_program import ForkedProgram
-from support.images import overwrite, pack_list
+from support.images import damage_file, damage_record, overwrite, pack_list
 from support.training_runs import (
     assert_same_end,
-    damage,
     error_of,
     evaluated,
     history_of,
@@ -214,12 +213,11 @@ def test_an_undecodable_image_is_named_and_the_run_continues_once_it_is_repaired
     shutil.copytree(images, tmp_path / 'images')
     flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]
     if kind == 'records':
-        file, name = str(tmp_path / 'images' / 'rec' / 'train.rec'), 'train.rec: no image can be decoded from record 17;'
-        offset, content = damage(file, 17)
+        file, name = tmp_path / 'images' / 'rec' / 'train.rec', 'train.rec: no image can be decoded from record 17;'
+        offset, content = damage_record(file.with_suffix(''), 17)
     else:
-        file, offset, name = tmp_path / 'images' / 'train' / 'class2' / '7.jpg', 8, 'class2/7.jpg'
-        content = file.read_bytes()[8:-2]
-        overwrite(file, 8, b'\0' * len(content))
+        file, name = tmp_path / 'images' / 'train' / 'class2' / '7.jpg', 'class2/7.jpg'
+        offset, content = damage_file(file)
     message = train_apart(*flags, '--save-dir', tmp_path / 'run', status=2).strip().splitlines()[-1]
     assert message.startswith('error: ') and name in message and '--resume' in message
     assert name in (tmp_path / 'run' / 'experiment.log').read_text()
@@ -230,7 +228,7 @@ def test_an_undecodable_image_is_named_and_the_run_continues_once_it_is_repaired
 
 def test_a_run_continues_with_a_record_file_packed_without_the_broken_image(data_flags, images, tmp_path, capsys):
     shutil.copytree(images / 'rec', tmp_path / 'rec')
-    damage(str(tmp_path / 'rec' / 'train.rec'), 17)
+    damage_record(tmp_path / 'rec' / 'train', 17)
     flags = [flag.replace(str(images), str(tmp_path)) for flag in data_flags['records']]
     assert 'record 17;' in refused(capsys, *flags, '--save-dir', tmp_path / 'run')
     listed = (images / 'rec' / 'train.lst').read_text().splitlines(keepends=True)

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 from support.forked_program import SCRIPT
-from support.images import overwrite
-from support.training_runs import damage, error_of, printed_by, refused, train
+from support.images import damage_file, damage_record, overwrite
+from support.training_runs import error_of, printed_by, refused, train
 
 import model_zoo
 import train_imagenet
@@ -34,6 +34,11 @@ def test_a_network_goes_by_the_name_under_which_it_is_listed(spelling, name):
 
 
 OF_DIGITS = [  # flags of a training on digits
+    (['--val-fraction', '0.5'], '--val-fraction 0.5 divides a folder of images'),
+    *(
+        (['--val-fraction', value], f'argument --val-fraction: expected a number above 0 and below 1, not {value!r}')
+        for value in ('0', '1', 'nan', 'x', '0.1,0.2')
+    ),
     (['--num-gpus', '2'], 'CUDA'),
     (['--dtype', 'float16'], 'cannot train with it on cpu(0)'),
     (['--last-gamma'], 'meliusneta takes no argument last_gamma'),
@@ -213,11 +218,10 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(data_flags, tmp_path, kind,
 def test_a_dry_run_names_images_that_cannot_be_decoded(data_flags, images, tmp_path, kind, part, capsys):
     shutil.copytree(images, tmp_path / 'images')
     if kind == 'records':
-        damage(f'{tmp_path}/images/rec/{part}.rec', 7)
+        damage_record(f'{tmp_path}/images/rec/{part}', 7)
         name = f'{part}.rec: no image can be decoded from record 7;'
     else:
-        file = tmp_path / 'images' / part / 'class1' / '2.jpg'
-        overwrite(file, 8, b'\0' * (file.stat().st_size - 10))
+        damage_file(tmp_path / 'images' / part / 'class1' / '2.jpg')
         name = f'images/{part}: no image can be decoded from class1/2.jpg;'
     flags = [flag.replace(str(images), str(tmp_path / 'images')) for flag in data_flags[kind]]
     assert name in refused(capsys, *flags, '--save-dir', tmp_path / 'run', '--dry-run')
