@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mxnet import autograd, nd
 from mxnet.gluon import nn
-from support.equations import outputs_and_gradients
+from support.equations import outputs_and_gradients, signs
 from support.gradients import descend, gradients
 from support.paths import DATA
-from support.small_networks import sequence
+from support.small_networks import initialized, sequence
 
 from bmx_melius import BinaryConv2D, ChannelShuffle, GroupedConv2D, QActivation, QConv1D, QConv2D, QConv3D, QDense, ScaledBinaryConv2D
 from bmx_melius.nn.channels import concat
@@ -82,10 +82,6 @@ shapes = st.fixed_dictionaries(
 )
 
 
-def signs(values):
-    return np.where(values >= 0, 1.0, -1.0).astype(np.float32)
-
-
 def padded_convolution(x, weight, pad_value, padding, strides, dilation, groups):
     """The float convolution of `x` padded with `pad_value`, by MXNet's own operator on an array that NumPy padded."""
     dimensions = x.ndim - 2
@@ -109,12 +105,11 @@ def test_quantized_convolution_equals_the_float_convolution_of_signs_exactly(cas
     dimensions, groups = case['dimensions'], case['groups']
     channels, in_channels = groups * rng.randint(1, 4), groups * rng.randint(1, 4)
     extent = (case['kernel_size'] - 1) * case['dilation'] + 1
-    x = signs(rng.randn(2, in_channels, *[extent + rng.randint(4) for _ in range(dimensions)]))
+    x = signs(rng.randn(2, in_channels, *[extent + rng.randint(4) for _ in range(dimensions)])).astype(np.float32)
     arguments = {k: case[k] for k in ('kernel_size', 'strides', 'padding', 'dilation', 'groups', 'pad_value', 'no_offset', 'use_bias')}
     layer = CONVOLUTIONS[dimensions](channels, in_channels=0 if case['deferred'] else in_channels, **arguments)
     layer.initialize(mx.init.Normal(1))
-    if case['hybridize']:
-        layer.hybridize()
+    layer.hybridize(case['hybridize'])
     y = layer(nd.array(x)).asnumpy()
     weight = layer.weight.data().asnumpy()
     bias = rng.randn(channels).astype(np.float32)
@@ -138,8 +133,7 @@ def test_quantized_dense_equals_numpy(batch, inputs, units, no_offset, hybridize
     x = signs(rng.randn(batch, inputs))
     layer = QDense(units, no_offset=no_offset, encoding=encoding)
     layer.initialize(mx.init.Normal(1))
-    if hybridize:
-        layer.hybridize()
+    layer.hybridize(hybridize)
     y = layer(nd.array(x if encoding == 'sign' else (x + 1) / 2)).asnumpy()
     h = x @ signs(layer.weight.data().asnumpy()).T
     np.testing.assert_array_equal(y, h if no_offset else (h + inputs) / 2)
@@ -215,10 +209,7 @@ def test_grouped_convolution_equals_the_ordinary_one(groups):
 
 def test_marks_survive_export_and_import(tmp_path):
     net = sequence(BinaryConv2D(4, 3, padding=1), nn.Flatten(), QActivation(), QDense(3))
-    net.initialize()
-    net.hybridize()
-    net(nd.ones((1, 2, 5, 5)))
-    net.export(str(tmp_path / 'net'))
+    initialized(net, (1, 2, 5, 5)).export(str(tmp_path / 'net'))
     symbol = mx.sym.load(str(tmp_path / 'net-symbol.json'))
     marks = [read_marks(attributes) for attributes in symbol.attr_dict().values()]
     roles = sorted(found['role'] for found in marks if found)

@@ -43,8 +43,7 @@ def test_real_weights_replace_signs_for_every_encoding_of_the_input():
 @pytest.mark.parametrize('groups, pad_value', [(1, -1), (2, -1), (1, 0)])
 def test_real_weights_give_the_formula_of_signs_with_filters_of_mean_magnitude_one(groups, pad_value, hybridize):
     layer, weight = real_weight_layer(4, 6, groups=groups, pad_value=pad_value)
-    if hybridize:
-        layer.hybridize()
+    layer.hybridize(hybridize)
     x = np.random.randn(2, 6, 5, 4).astype(np.float32)
     np.testing.assert_allclose(layer(nd.array(x)).asnumpy(), agreement_in_numpy(x, weight, groups, pad_value), rtol=1e-5, atol=1e-4)
 

@@ -142,8 +142,7 @@ def beside(*numbers, dtype=np.float64):
 def outputs_and_gradients(layer, arrays, hybridize):
     """Outputs and gradients of a layer for the arrays x and dy, with the weight that is among the arrays."""
     layer.initialize()
-    if hybridize:
-        layer.hybridize()
+    layer.hybridize(hybridize)
     x = nd.array(arrays['x'])
     layer(x)
     weights = list(layer.collect_params('.*weight').values())  # one, or none in an activation

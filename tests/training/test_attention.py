@@ -6,7 +6,7 @@ import pytest
 from mxnet import autograd, gluon, nd
 from support.gradients import gradients
 from support.losses import CLASSES, LABELS, objective_in_numpy
-from support.small_networks import sequence
+from support.small_networks import initialized, sequence
 
 import bmx_melius as bmx
 from bmx_melius.analysis.graph import symbol_of
@@ -63,9 +63,7 @@ def networks():
     teacher = get_model('meliusnet_flex', **{**TINY, 'growth_rate': 16, 'init_features': 32, 'bits': 32})
     images = nd.random.normal(shape=(len(LABELS), 1, 8, 8))
     for net in (student, teacher):
-        net.initialize(mx.init.Xavier())
-        net.hybridize()
-        net(images)
+        initialized(net, images.shape, mx.init.Xavier())
     return student, teacher, images
 
 

@@ -10,7 +10,7 @@ import pytest
 from mxnet import gluon, nd
 from support.gradients import gradients
 from support.losses import CLASSES, LABELS, objective_in_numpy
-from support.small_networks import sequence
+from support.small_networks import initialized, sequence
 
 import model_zoo
 from bmx_melius.errors import UserError
@@ -116,10 +116,7 @@ ARGUMENTS = {'block_numbers': [1], 'transitions': [], 'initial_layers': 'thumbna
 @pytest.fixture
 def trained(tmp_path):
     """A network of the zoo, its parameter file, and the prefix of its export."""
-    net = get_model('meliusnet_flex', classes=CLASSES, **ARGUMENTS)
-    net.initialize()
-    net.hybridize()
-    net(nd.zeros((1, 3, 8, 8)))
+    net = initialized(get_model('meliusnet_flex', classes=CLASSES, **ARGUMENTS), (1, 3, 8, 8))
     net.save_parameters(str(tmp_path / 'weights.params'))
     net.export(str(tmp_path / 'exported'))
     return net, str(tmp_path / 'weights.params'), str(tmp_path / 'exported')

@@ -67,8 +67,7 @@ def test_hybridizing_before_the_first_forward_changes_nothing():
         mx.random.seed(3)
         net = get_model('meliusnet_flex', block_numbers=(1, 1), transitions=(1 / 2,), classes=3)
         net.initialize()
-        if first:
-            net.hybridize()
+        net.hybridize(first)
         logits.append(net(x).asnumpy())
     np.testing.assert_array_equal(*logits)
 
