@@ -10,7 +10,7 @@ import signal
 import mxnet as mx
 import numpy as np
 import pytest
-from support.checkpointed_runs import OPTIONS, Run, finish_epoch, flip_bit, make, step, weights
+from support.checkpointed_runs import OPTIONS, Killed, Run, finish_epoch, flip_bit, kill_at, make, step, weights
 
 from bmx_melius.distributed.workers import Workers
 from bmx_melius.errors import UserError
@@ -73,10 +73,6 @@ def test_the_last_two_the_best_and_every_nth_epoch_are_kept(tmp_path):
     np.testing.assert_equal(weights(net), best)
 
 
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
 @pytest.mark.parametrize('operation', ['replace', 'unlink', 'fsync'])
 def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_complete(tmp_path, monkeypatch, operation):
     """Every place where saving touches the disk is reached, with a kill before and after it."""
@@ -98,22 +94,6 @@ def test_a_kill_at_any_moment_of_saving_leaves_the_old_or_the_new_state_complete
         resumed.train_and_save(4)  # and the run can continue
         assert read_last(tmp_path / str(moment))['progress']['epoch'] == epoch + 1
     assert moment >= 4
-
-
-def kill_at(moment, function):
-    """`function`, but the process ends before (even moments) or after (odd moments) its call number moment // 2."""
-    calls = iter(range(1000))
-
-    def call(*arguments):
-        number = next(calls)
-        if moment == 2 * number:
-            raise Killed
-        result = function(*arguments)
-        if moment == 2 * number + 1:
-            raise Killed
-        return result
-
-    return call
 
 
 def test_the_options_of_the_run_are_kept(tmp_path):

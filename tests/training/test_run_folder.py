@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
+from support.checkpointed_runs import Killed, kill_at
 from support.training_runs import OPTIONS, TINY, history_of, read_csv, train, train_apart, train_until, weights_of
 
 import bmx_melius
@@ -32,6 +33,7 @@ from bmx_melius.training.recording import environment, plots, scalars
 from bmx_melius.training.recording.run_folder import RunFolder
 from model_zoo import get_model
 
+PLOTS = ['accuracy.png', 'loss.png', 'lr.png']
 FLAGS = [*TINY, '--dataset', 'digits', '--num-epochs', '3', '--batch-size', '128']  # 8 updates an epoch
 
 
@@ -97,7 +99,7 @@ def test_a_resumed_run_continues_the_same_tables_curves_and_log(finished):
     assert [{name: float(value) for name, value in row.items()} for row in rows] == history_of(finished)
     log = (finished / 'experiment.log').read_text()
     assert 'stopped in epoch 2' in log and 'continuing at epoch 2' in log and 'epoch 3:' in log
-    for plot in ('accuracy.png', 'loss.png', 'lr.png'):
+    for plot in PLOTS:
         assert (finished / plot).read_bytes().startswith(b'\x89PNG')
 
 
@@ -201,37 +203,19 @@ def test_the_title_has_the_name_the_size_and_the_operations(tmp_path, monkeypatc
 
 def test_a_kill_while_files_are_written_leaves_complete_files(tmp_path, monkeypatch):
     """Whatever the moment: tables and plots of the last epoch or of this one, and nothing else once the run continues."""
-
-    class Killed(BaseException):
-        pass
-
-    history, moment = list(HISTORY[:2]), 0
+    history = list(HISTORY[:2])
     experiment = make_experiment(tmp_path)
     experiment.start({}, make_graph(), Progress(epoch=2, history=history))
     names = sorted(os.listdir(tmp_path))
-    assert set(names) - {'network.pdf'} == {
-        'accuracy.png',
-        'config.json',
-        'loss.png',
-        'lr.png',
-        'metrics.csv',
-    }  # drawn where there is `dot`
+    assert set(names) - {'network.pdf'} == {*PLOTS, 'config.json', 'metrics.csv'}  # drawn where there is `dot`
     for moment in range(3):
         with monkeypatch.context() as patch:
-            calls = iter(range(100))
-            replace = os.replace
-
-            def kill(*arguments, moment=moment, calls=calls, replace=replace):
-                if next(calls) == moment:
-                    raise Killed
-                replace(*arguments)
-
-            patch.setattr(os, 'replace', kill)
+            patch.setattr(os, 'replace', kill_at(2 * moment, os.replace))
             with pytest.raises(Killed):
                 experiment.show_epoch(Progress(epoch=3, history=HISTORY))
         assert sorted(os.listdir(tmp_path)) == names
         assert len(read_csv(tmp_path / 'metrics.csv')) == (3 if moment > 0 else 2)
-        for plot in ('accuracy.png', 'loss.png', 'lr.png'):
+        for plot in PLOTS:
             assert image.imread(tmp_path / plot).ndim == 3
     make_experiment(tmp_path).start({}, make_graph(), Progress(epoch=2, history=history))
     assert len(read_csv(tmp_path / 'metrics.csv')) == 2
@@ -266,7 +250,7 @@ def test_a_file_that_cannot_be_written_is_reported_once_and_the_run_continues(tm
 
     if name == 'savefig':
         monkeypatch.setattr(Figure, 'savefig', full)
-        files = ['accuracy.png', 'loss.png', 'lr.png']
+        files = PLOTS
     elif name == 'network':
         monkeypatch.setattr(shutil, 'which', lambda program: '/usr/bin/dot')
         monkeypatch.setattr(drawing, 'save', full)
