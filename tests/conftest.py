@@ -161,6 +161,19 @@ def run(capsys):
     return call
 
 
+@pytest.fixture
+def fails(run):
+    """Run the command line, which must print nothing but one line of an error with all the words given."""
+
+    def call(arguments, *words):
+        status, output, errors = run(*arguments)
+        lines = errors.splitlines()
+        assert status == 2 and output == '' and len(lines) == 1 and lines[0].startswith('error: '), errors
+        assert all(word in lines[0] for word in words), lines[0]
+
+    return call
+
+
 @pytest.fixture(autouse=True)
 def _seeds_and_delayed_errors():
     """Start each test with the same random state, and wait for MXNet at its end, so that asynchronous errors are raised there."""

@@ -26,6 +26,11 @@ def write_classifier(folder, spec=SPEC, names=NAMES):
     return folder / 'packed'
 
 
+def classifier(*layers):
+    """A network of few classes that begins with these layers, and has run."""
+    return initialized(sequence(*layers, nn.GlobalAvgPool2D(), nn.Dense(len(NAMES))), (1, *SPEC.shape), mx.init.Normal(0.3))
+
+
 def describe(prefix, **changes):
     fields = {'model': {}, 'input': SPEC.to_json(), 'class_names': NAMES, 'counts': {}, 'metrics': {}, **changes}
     (prefix.parent / 'net-summary.json').write_text(json.dumps(fields))

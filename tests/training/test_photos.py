@@ -8,7 +8,7 @@ import sys
 
 from support.images import CLASSES, TRAIN, make_folders
 from support.paths import ROOT
-from support.training_runs import TINY, train
+from support.training_runs import TINY, printed_by, train
 
 EXAMPLE = ROOT / 'examples' / 'photos.py'
 
@@ -31,8 +31,7 @@ def test_the_example_trains_fine_tunes_packs_and_classifies_without_mxnet(tmp_pa
 def test_the_preset_for_few_photos_trains_small_batches_of_small_images_and_estimates_its_time(tmp_path, capsys):
     make_folders(tmp_path / 'photos')
     flags = [*TINY, '--initial-layers', 'imagenet', '--data-dir', tmp_path / 'photos', '--preset', 'photos', '-j', '0']
-    train(*flags, '--dry-run', '--save-dir', tmp_path / 'run')
-    plan = capsys.readouterr().out
+    plan = printed_by(capsys, *flags, '--dry-run', '--save-dir', tmp_path / 'run')
     assert 'input      3 x 128 x 128, validation: short side 147, centre 128' in plan
     assert f'updates    40 epochs of {CLASSES * TRAIN // 16} updates of 16 images' in plan and not (tmp_path / 'run').exists()
     total, unit, epochs, seconds = re.search(
