@@ -3,7 +3,7 @@
 //     plan_test [FILE...]
 //
 // Checks the passes on small programs, and the plans of the programs whose words are in FILEs. Prints a line for each
-// FILE with the numbers of its convolutions, followed by s in a stem, and by b if an affine operation takes the bias.
+// FILE with what the export to C decides too (print_decisions).
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -314,7 +314,7 @@ size_t chain_bytes(int operations) {
 
 void memory_of_a_chain_does_not_grow_with_its_length() { CHECK(chain_bytes(10000) == chain_bytes(10)); }
 
-// The most bytes that buffers need at a time.
+// The peak of the bytes that buffers need at the same time.
 size_t bytes_needed(const Planned& p) {
     std::vector<int64_t> change(p.fusion.groups.size() + 1);
     for (size_t i = 0; i < p.placement.buffers.size(); i++) {
@@ -324,12 +324,12 @@ size_t bytes_needed(const Planned& p) {
         change[p.placement.live_ranges[i].first] += bytes;
         change[p.placement.live_ranges[i].last + 1] -= bytes;
     }
-    int64_t held = 0, most = 0;
+    int64_t held = 0, peak = 0;
     for (int64_t bytes : change) {
         held += bytes;
-        most = std::max(most, held);
+        peak = std::max(peak, held);
     }
-    return static_cast<size_t>(most);
+    return static_cast<size_t>(peak);
 }
 
 void maps_of_all_sizes_share_memory_in_a_long_program() {
@@ -339,7 +339,7 @@ void maps_of_all_sizes_share_memory_in_a_long_program() {
     int last = x;
     for (int i = 0; i < 3000; i++) {
         values.push_back(b.relu(b.slice(x, 0, 1 + i % 64)));
-        last = b.global_avg_pool(values[i / 2]);  // with increasing lifetimes
+        last = b.global_avg_pool(values[i / 2]);  // with increasing live ranges
     }
     case_name = "many sizes";
     const Planned p(b.words({last}));
@@ -367,17 +367,32 @@ void scratch_of_a_binary_convolution_holds_a_map_and_what_kernels_read_ahead() {
     }
 }
 
-void print_convolutions(const Planned& p) {
+// Prints what the export to C decides too, a word for each operation of which there is something to print: its number,
+// then v for a view, s for a convolution of a stem, b for a bias that is part of the shift after it, and the range of
+// binary sums.
+void print_decisions(const Planned& p) {
+    std::vector<std::string> found(p.program.operations().size());
     for (const bmx::Group& group : p.fusion.groups) {
         for (size_t k = 0; k < group.operations.size(); k++) {
             const bmx::Operation& o = p.program.operations()[group.operations[k]];
-            if (o.op != Op::conv) {
-                continue;
-            }
             const bool is_scaled =
                 k + 1 < group.operations.size() && p.program.operations()[group.operations[k + 1]].op == Op::affine;
-            std::cout << group.operations[k] << (group.kind == StepKind::stem ? "s" : "")
-                      << (is_scaled && o.attributes.has_bias ? "b" : "") << ' ';
+            if (o.op == Op::conv) {
+                found[group.operations[k]] += std::string(group.kind == StepKind::stem ? "s" : "") +
+                                              (is_scaled && o.attributes.has_bias ? "b" : "");
+            }
+        }
+    }
+    for (int i = 0; i < static_cast<int>(found.size()); i++) {
+        const bmx::Range& range = p.facts.ranges[p.program.value_of(i)];
+        if (bmx::is_view(p.program, i)) {
+            found[i] += "v";
+        } else if (p.program.operations()[i].op == Op::binary_conv) {
+            const auto text = [](double bound) { return std::to_string(static_cast<int64_t>(bound)); };
+            found[i] += range.integers ? text(range.low) + ".." + text(range.high) : "halves";
+        }
+        if (!found[i].empty()) {
+            std::cout << i << ':' << found[i] << ' ';
         }
     }
     std::cout << std::endl;
@@ -419,6 +434,6 @@ int main(int argc, char** argv) {
         std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(words.data()));
         const Planned planned(words);
         check_plan(planned);
-        print_convolutions(planned);
+        print_decisions(planned);
     }
 }
