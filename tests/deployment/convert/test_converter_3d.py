@@ -126,7 +126,7 @@ def test_weights_are_stored_once_for_all_depths(tmp_path):
     assert weights < sizes[0] < 1.3 * weights and weights < sizes[1] < 1.6 * weights
 
 
-def test_signs_of_normalized_volumes_are_those_of_mxnet_next_to_the_threshold(tmp_path):
+def test_signs_of_normalized_3d_maps_are_those_of_mxnet_next_to_the_threshold(tmp_path):
     shape = (1, 8, 4, 8, 8)
     net = randomized(sequence(nn.BatchNorm(), bmx.QActivation(), bmx.QConv3D(8, 3)), shape)
     prefix, _ = convert(net, shape, tmp_path)
@@ -270,7 +270,7 @@ def test_mxnet_refuses_other_depths(tmp_path):
             imported(prefix)(nd.zeros(wrong)).wait_to_read()
 
 
-def test_volumes_pass_between_packed_operators_and_mxnet(tmp_path):
+def test_3d_maps_pass_between_packed_operators_and_mxnet(tmp_path):
     def binary():
         return sequence(bmx.QActivation(), bmx.QConv3D(6, 3, padding=1), nn.BatchNorm())
 
