@@ -172,7 +172,7 @@ def test_sigmoids_are_within_4e_7_of_their_value(library):
 
 def attributes_of(name, **others):
     """Those of a convolution with kernel 1 that does nothing special, except for `others`."""
-    plain = {attribute: max(least, 0) for attribute, (least, _) in OPERATIONS[name].attributes.items()}
+    plain = {attribute: max(low, 0) for attribute, (low, _) in OPERATIONS[name].attributes.items()}
     return {**plain, **others}
 
 
