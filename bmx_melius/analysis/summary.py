@@ -171,7 +171,7 @@ class Summary:
         shown = ', '.join(self.unknown_signs[:3]) + (f' and {more} more' if more > 0 else '')
         return [
             f'warning: binary weights, but inputs that are not known to be signs, counted as FLOPs: {shown}. If they are signs, use '
-            'QActivation, or register the function with bmx.register_quantizer (docs/networks.md, "Other signs")'
+            'QActivation, or register the function with bmx.register_quantizer (docs/networks.md, "Your own quantizers")'
         ]
 
     def _totals(self):
