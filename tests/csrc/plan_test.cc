@@ -70,7 +70,7 @@ void a_transition_is_one_step() {
     CHECK(producer(p, y).operations.size() == 6);
 }
 
-void what_has_two_readers_is_not_swallowed() {
+void what_has_two_readers_is_not_fused() {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), normalized = b.affine(x), rectified = b.relu(normalized);
     const int mean = b.global_avg_pool(normalized);
@@ -88,7 +88,7 @@ void two_poolings_are_two_steps() {
     CHECK((ops_of(p, twice) == std::vector<Op>{Op::max_pool}));
 }
 
-void an_output_is_not_swallowed() {
+void an_output_is_not_fused() {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), normalized = b.affine(x), mean = b.global_avg_pool(normalized);
     const Planned p = plan("output", b, {normalized, mean});
@@ -403,9 +403,9 @@ void print_decisions(const Planned& p) {
 int main(int argc, char** argv) {
     first_convolutions_are_one_step();
     a_transition_is_one_step();
-    what_has_two_readers_is_not_swallowed();
+    what_has_two_readers_is_not_fused();
     two_poolings_are_two_steps();
-    an_output_is_not_swallowed();
+    an_output_is_not_fused();
     a_convolution_compares_and_adds();
     what_follows_a_float_convolution_is_part_of_it();
     a_depthwise_convolution_ends_the_first_layers();
