@@ -53,7 +53,7 @@ def time_turn(run):
 
 
 def main():
-    """Print a table with the least and the median time of each network."""
+    """Print a table with the minimum and the median time of each network."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--turns', type=int, default=40, help=f'turns of {PER_TURN} timed runs (default: %(default)s)')
     turns = parser.parse_args().turns
@@ -64,7 +64,7 @@ def main():
         for _ in range(turns):
             for name, run in runs.items():
                 times[name] += time_turn(run)
-    print(f'{processor()}; one thread, one image, milliseconds of processor time\n\n| network | least | median |\n|-|-|-|')
+    print(f'{processor()}; one thread, one image, milliseconds of processor time\n\n| network | minimum | median |\n|-|-|-|')
     for name, each in times.items():
         print(f'| {name} | {min(each):.2f} | {statistics.median(each):.2f} |')
 

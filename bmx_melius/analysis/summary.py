@@ -171,7 +171,7 @@ class Summary:
         return [
             'warning: binary weights, but inputs that are not known to be signs, counted as FLOPs: '
             f'{name_some(self.unknown_signs)}. If they are signs, use QActivation, or register the function with '
-            'bmx.register_quantizer (docs/networks.md, "Other signs")'
+            'bmx.register_quantizer (docs/networks.md, "Your own quantizers")'
         ]
 
     def _totals(self):

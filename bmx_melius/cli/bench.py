@@ -17,7 +17,7 @@ examples:
   bmx-melius bench meliusnet22 --compare                    # compared with all installed libraries
   bmx-melius bench meliusnet22 --compare mxnet,onnxruntime --json
 
---compare runs each library in a separate process, in turns, on the same input, with random weights: nothing is downloaded.
+--compare runs each library in a separate process, alternately, on the same input, with random weights: nothing is downloaded.
 pip install bmx-melius[bench] installs the libraries.
 """
 _ALL = 'all'

@@ -46,8 +46,7 @@ def add_parser(commands):
     )
     add_val_fraction(
         parser,
-        'of each class of a folder with CLASS/*.jpg, evaluate only the part on which training with this --val-fraction validates '
-        '(default: all images)',
+        'for a folder with CLASS/*.jpg, evaluate only the validation images of a training with this --val-fraction (default: all images)',
     )
     parser.add_argument('--compare', metavar='PREFIX', help='also evaluate these exported files on the same images')
     parser.add_argument(

@@ -18,9 +18,9 @@ examples:
   bmx-melius export-c out/packed firmware --name digits --max-ram 65536 --max-flash 262144
 
 The files are NAME.c, NAME.h and NAME_weights.h. The code needs no library functions, no memory allocation and no operating system; its
-results have the bits of the engine's. Memory is planned now and printed: RAM is one static array and the stack, without the inputs and
-outputs, which the caller provides; flash is the constants and an estimate of the code. docs/microcontrollers.md describes how to call it
-and lists the supported operations.
+results are bitwise identical to the engine's. Memory is planned now and printed: RAM is one static array and the stack, without the
+inputs and outputs, which the caller provides; flash is the constants and an estimate of the code. docs/microcontrollers.md describes how
+to call it and lists the supported operations.
 """
 
 
@@ -33,7 +33,7 @@ def add_parser(commands):
         description='Write a packed or exported network as C99 for microcontrollers: source, header and weights.',
     )
     parser.add_argument('prefix', metavar='PACKED', help='prefix of the files of a packed network (or of one that is not yet packed)')
-    parser.add_argument('folder', metavar='DIR', help='folder for the files; it is made if it does not exist')
+    parser.add_argument('folder', metavar='DIR', help='folder for the files; it is created if it does not exist')
     add_input_shapes(
         parser,
         'shape of the input, with a batch of 1; for several inputs, repeat the option with the name of each (default: that at conversion)',
@@ -64,10 +64,10 @@ def run(arguments, output):
         program, _, input_names, output_order, borders = read_packed(packed)
     sizes = _sizes(arguments.input_shape, program, input_names, borders)
     network = to_c(program, output_order, name, sizes, source.description().input_spec())
-    for memory, needed, most in (('RAM', network.ram, arguments.max_ram), ('flash', network.flash, arguments.max_flash)):
-        if most is not None and needed > most:
+    for memory, needed, limit in (('RAM', network.ram, arguments.max_ram), ('flash', network.flash, arguments.max_flash)):
+        if limit is not None and needed > limit:
             raise UserError(
-                f'{source.prefix} needs {needed:,} bytes of {memory}, {needed - most:,} more than --max-{memory.lower()} {most}'
+                f'{source.prefix} needs {needed:,} bytes of {memory}, {needed - limit:,} more than --max-{memory.lower()} {limit}'
             )
     os.makedirs(arguments.folder, exist_ok=True)
     paths = [os.path.join(arguments.folder, file) for file in network.files]

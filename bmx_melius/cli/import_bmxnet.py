@@ -40,7 +40,7 @@ def add_parser(commands):
         '--model-options',
         type=json_object,
         metavar='JSON',
-        help='further arguments of get_model for that network, which a file does not tell',
+        help='further arguments of get_model for that network, which the file does not contain',
     )
     parser.add_argument('--classes', type=positive_int, metavar='N', help='classes of that network (default: inferred from the checkpoint)')
     parser.add_argument(

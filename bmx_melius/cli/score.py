@@ -53,7 +53,7 @@ def add_parser(commands):
         '--engine',
         choices=_ENGINES,
         default='local',
-        help='what computes: processes of this machine, or workers of Dask or Ray (default: %(default)s)',
+        help='where the parts are computed: processes of this machine, or workers of Dask or Ray (default: %(default)s)',
     )
     parser.add_argument(
         '--workers', type=positive_int, metavar='N', help='worker processes on this machine, one thread each (default: one for each core)'

@@ -45,8 +45,8 @@ class Loaded:
         if not self.new:
             return f'all parameters are loaded{gray}'
         return (
-            f'{self.weights_classes} classes, this network {self.classes}: the output layer ({name_some(self.new)}) starts anew; '
-            f'all else is loaded{gray}'
+            f'{self.weights_classes} classes, this network {self.classes}: the output layer ({name_some(self.new)}) is newly initialized; '
+            f'the rest is loaded{gray}'
         )
 
 

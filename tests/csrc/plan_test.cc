@@ -3,7 +3,7 @@
 //     plan_test [FILE...]
 //
 // Checks the passes on small programs, and the plans of the programs whose words are in FILEs. Prints a line for each
-// FILE with the numbers of its convolutions, followed by s in a stem, and by b if an affine operation takes the bias.
+// FILE with what the export to C decides too (print_decisions).
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -78,7 +78,7 @@ TEST(a_transition_is_one_step) {
     CHECK(producer(p, y).operations.size() == 6);
 }
 
-TEST(what_has_two_readers_is_not_swallowed) {
+TEST(what_has_two_readers_is_not_fused) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), normalized = b.affine(x), rectified = b.relu(normalized);
     const int mean = b.global_avg_pool(normalized);
@@ -96,7 +96,7 @@ TEST(two_poolings_are_two_steps) {
     CHECK((ops_of(p, twice) == std::vector<Op>{Op::max_pool}));
 }
 
-TEST(an_output_is_not_swallowed) {
+TEST(an_output_is_not_fused) {
     ProgramBuilder b;
     const int x = b.input(64, 8, 8), normalized = b.affine(x), mean = b.global_avg_pool(normalized);
     const Planned p = plan("output", b, {normalized, mean});
@@ -322,7 +322,7 @@ size_t chain_bytes(int operations) {
 
 TEST(memory_of_a_chain_does_not_grow_with_its_length) { CHECK(chain_bytes(10000) == chain_bytes(10)); }
 
-// The most bytes that buffers need at a time.
+// The peak of the bytes that buffers need at the same time.
 size_t bytes_needed(const Planned& p) {
     std::vector<int64_t> change(p.fusion.groups.size() + 1);
     for (size_t i = 0; i < p.placement.buffers.size(); i++) {
@@ -332,12 +332,12 @@ size_t bytes_needed(const Planned& p) {
         change[p.placement.live_ranges[i].first] += bytes;
         change[p.placement.live_ranges[i].last + 1] -= bytes;
     }
-    int64_t held = 0, most = 0;
+    int64_t held = 0, peak = 0;
     for (int64_t bytes : change) {
         held += bytes;
-        most = std::max(most, held);
+        peak = std::max(peak, held);
     }
-    return static_cast<size_t>(most);
+    return static_cast<size_t>(peak);
 }
 
 TEST(maps_of_all_sizes_share_memory_in_a_long_program) {
@@ -347,7 +347,7 @@ TEST(maps_of_all_sizes_share_memory_in_a_long_program) {
     int last = x;
     for (int i = 0; i < 3000; i++) {
         values.push_back(b.relu(b.slice(x, 0, 1 + i % 64)));
-        last = b.global_avg_pool(values[i / 2]);  // with increasing lifetimes
+        last = b.global_avg_pool(values[i / 2]);  // with increasing live ranges
     }
     case_name = "many sizes";
     const Planned p(b.words({last}));
@@ -375,17 +375,32 @@ TEST(scratch_of_a_binary_convolution_holds_a_map_and_what_kernels_read_ahead) {
     }
 }
 
-void print_convolutions(const Planned& p) {
+// Prints what the export to C decides too, a word for each operation of which there is something to print: its number,
+// then v for a view, s for a convolution of a stem, b for a bias that is part of the shift after it, and the range of
+// binary sums.
+void print_decisions(const Planned& p) {
+    std::vector<std::string> found(p.program.operations().size());
     for (const bmx::Group& group : p.fusion.groups) {
         for (size_t k = 0; k < group.operations.size(); k++) {
             const bmx::Operation& o = p.program.operations()[group.operations[k]];
-            if (o.op != Op::conv) {
-                continue;
-            }
             const bool is_scaled =
                 k + 1 < group.operations.size() && p.program.operations()[group.operations[k + 1]].op == Op::affine;
-            std::cout << group.operations[k] << (group.kind == StepKind::stem ? "s" : "")
-                      << (is_scaled && o.attributes.has_bias ? "b" : "") << ' ';
+            if (o.op == Op::conv) {
+                found[group.operations[k]] += std::string(group.kind == StepKind::stem ? "s" : "") +
+                                              (is_scaled && o.attributes.has_bias ? "b" : "");
+            }
+        }
+    }
+    for (int i = 0; i < static_cast<int>(found.size()); i++) {
+        const bmx::Range& range = p.facts.ranges[p.program.value_of(i)];
+        if (bmx::is_view(p.program, i)) {
+            found[i] += "v";
+        } else if (p.program.operations()[i].op == Op::binary_conv) {
+            const auto text = [](double bound) { return std::to_string(static_cast<int64_t>(bound)); };
+            found[i] += range.integers ? text(range.low) + ".." + text(range.high) : "halves";
+        }
+        if (!found[i].empty()) {
+            std::cout << i << ':' << found[i] << ' ';
         }
     }
     std::cout << std::endl;
@@ -405,6 +420,6 @@ int main(int argc, char** argv) {
         std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(words.data()));
         const Planned planned(words);
         check_plan(planned);
-        print_convolutions(planned);
+        print_decisions(planned);
     }
 }

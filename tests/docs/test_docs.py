@@ -177,6 +177,8 @@ def test_notebooks_are_stored_with_the_outputs_of_a_run_from_top_to_bottom(name)
     assert [cell['execution_count'] for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell['outputs']]
     assert outputs and not [output for output in outputs if output['output_type'] == 'error' or output.get('name') == 'stderr']
+    drawing = [cell for cell in cells if 'plt.show()' in ''.join(cell['source'])]
+    assert all('image/png' in output['data'] for cell in drawing for output in cell['outputs'])
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@
 #include "fuzz/program_mutator.h"
 #include "fuzz/program_runs.h"
 
-extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most);
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace {
 
@@ -48,7 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
 }
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
     uint8_t* const end = data + size;
     uint8_t* const begin = std::search(data, end, std::begin(kMagic), std::end(kMagic));
     const size_t before = static_cast<size_t>(begin - data), shape = before - kBetween - sizeof(int64_t);
@@ -57,12 +57,12 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t mos
         std::memcpy(&words, data + shape, sizeof words);
     }
     if (seed % 2 || words < 1 || words > (end - begin) / 4) {
-        return LLVMFuzzerMutate(data, size, most);
+        return LLVMFuzzerMutate(data, size, max_size);
     }
     const fuzzing::Words mutated =
         fuzzing::ProgramMutator(seed, true).mutate(fuzzing::words_of(begin, 4 * static_cast<size_t>(words)));
     const std::vector<uint8_t> bytes = fuzzing::bytes_of(mutated), rest(begin + 4 * words, end);
-    if (before + bytes.size() + rest.size() > most) {
+    if (before + bytes.size() + rest.size() > max_size) {
         return size;
     }
     words = static_cast<int64_t>(mutated.size());

@@ -42,11 +42,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
 }
 
-extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned seed) {
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
     const std::vector<uint8_t> bytes =
         fuzzing::bytes_of(fuzzing::ProgramMutator(seed, true).mutate(fuzzing::words_of(data, size)));
-    if (bytes.size() > most) {
-        return std::min(size, most);
+    if (bytes.size() > max_size) {
+        return std::min(size, max_size);
     }
     std::copy(bytes.begin(), bytes.end(), data);
     return bytes.size();

@@ -61,8 +61,8 @@ def equalized(image):
 
 
 def stretched(image):
-    least, most = image.min(axis=(0, 1)).astype(float), image.max(axis=(0, 1))
-    return np.floor((image - least) * (255 / (most - least)))
+    low, high = image.min(axis=(0, 1)).astype(float), image.max(axis=(0, 1))
+    return np.floor((image - low) * (255 / (high - low)))
 
 
 EXPECTED = {
@@ -93,7 +93,7 @@ def test_each_operation_equals_numpy(monkeypatch, name, magnitude):
     assert len(found) == len(signs)
     results = [np.frombuffer(octets, np.uint8).reshape(IMAGE.shape).astype(float) for octets in found]
     for sign in signs:
-        expected = EXPECTED[name](IMAGE, sign * operation.most * magnitude / MAX_MAGNITUDE)
+        expected = EXPECTED[name](IMAGE, sign * operation.max_strength * magnitude / MAX_MAGNITUDE)
         nearest = min(results, key=lambda result: np.abs(result - expected).mean())
         assert (np.abs(nearest - expected) <= 1.01).mean() > (0.98 if name in ('rotate', 'shear-x', 'shear-y') else 0.9999)
 

@@ -179,10 +179,10 @@ def test_threads_have_the_name_of_the_engine_and_leave_signals_to_the_program(tm
 def test_the_engine_refuses_a_number_of_threads_that_is_not_possible():
     program, x = make_program(), make_image()
     runner = engine.Runner(program, program.to_words())
-    most = engine.MAX_THREADS
-    assert runner.working_memory([x], most) >= runner.working_memory([x], 1)
-    for threads in (most + 1, -1):
-        with pytest.raises(bmx.UserError, match=f'threads must be from 1 to {most}, or 0 for the default, not {threads}'):
+    limit = engine.MAX_THREADS
+    assert runner.working_memory([x], limit) >= runner.working_memory([x], 1)
+    for threads in (limit + 1, -1):
+        with pytest.raises(bmx.UserError, match=f'threads must be from 1 to {limit}, or 0 for the default, not {threads}'):
             runner.working_memory([x], threads)
         with pytest.raises(bmx.UserError, match='threads must be'):
             runner.run([x], threads)

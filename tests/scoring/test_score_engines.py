@@ -112,7 +112,7 @@ def test_the_number_of_parts_in_flight_is_bounded(packed, photos, tmp_path, engi
 
         return call
 
-    submitted, most, finished = [], 0, 0
+    submitted, max_in_flight, finished = [], 0, 0
     job = Job(list_images([str(photos)]), 1, str(tmp_path / 'scores'), prefix=str(packed), **OPTIONS)
     parts = job.parts
     if engine == 'local':
@@ -122,9 +122,9 @@ def test_the_number_of_parts_in_flight_is_bounded(packed, photos, tmp_path, engi
         parts = map(counted(lambda part: part), parts)  # which is submitted as soon as it is asked for
     with job.opened():
         for _ in ENGINES[engine](job.scoring, parts, 1):
-            most, finished = max(most, len(submitted) - finished), finished + 1
+            max_in_flight, finished = max(max_in_flight, len(submitted) - finished), finished + 1
         job.finish()
-    assert finished == len(submitted) == IMAGES and most == PARTS_PER_WORKER < IMAGES
+    assert finished == len(submitted) == IMAGES and max_in_flight == PARTS_PER_WORKER < IMAGES
 
 
 ALLOWED = threading.Semaphore(0)

@@ -98,8 +98,8 @@ class Doubling:
 
     name = 'doubling'
 
-    def __init__(self, go=True, most=100):
-        self.go, self.began, self.batches, self.most = threading.Event(), threading.Event(), [], most
+    def __init__(self, go=True, max_images=100):
+        self.go, self.began, self.batches, self.max_images = threading.Event(), threading.Event(), [], max_images
         if go:
             self.go.set()
 
@@ -107,7 +107,7 @@ class Doubling:
         self.batches.append(len(x))
         self.began.set()
         self.go.wait()
-        if len(x) > self.most:
+        if len(x) > self.max_images:
             raise UserError('too many images')
         return [2 * x, -x]
 
@@ -230,7 +230,7 @@ def test_the_delay_ends_by_a_timer():
 
 @scenario(max_batch=8)
 async def test_a_request_does_not_fail_because_of_others(batcher):
-    network = Doubling(go=False, most=2)
+    network = Doubling(go=False, max_images=2)
     first = asyncio.ensure_future(batcher.run(network, [images(1, 1)]))
     await begun(network)
     small, large = (asyncio.ensure_future(batcher.run(network, [images(number, 2)])) for number in (1, 3))

@@ -99,7 +99,7 @@ class Maker:
     def attributes(self, name, value):
         choice = self.random.choice
         attributes = {}
-        for attribute, (least, most) in OPERATIONS[name].attributes.items():
+        for attribute, (low, high) in OPERATIONS[name].attributes.items():
             if attribute.startswith('kernel'):
                 attributes[attribute] = choice((1, 1, 2, 3, 3, 5))
             elif attribute.startswith('stride') or attribute.startswith('dilation'):
@@ -121,7 +121,7 @@ class Maker:
             elif attribute == 'end':
                 attributes[attribute] = self.random.randint(attributes['begin'] + 1, value.channels)
             else:
-                attributes[attribute] = self.random.randint(least, min(most, least + 4))
+                attributes[attribute] = self.random.randint(low, min(high, low + 4))
         if value.flat and 'kernel_h' in attributes:
             plain = window(dilation=1)
             attributes = {key: plain.get(key, number) for key, number in attributes.items()}

@@ -150,12 +150,12 @@ def test_the_plot_shows_the_rows(uninterrupted):
 
 
 @pytest.mark.parametrize(
-    'means, most', [([0.0124, 0.0146, 0.0065, 0.0011], [6, 6, 5, 5]), ([40, 20, 5, 0.5], [400, 300, 80, 7]), ([0, 0, 0, 0], [0, 0, 0, 0])]
+    'means, maxima', [([0.0124, 0.0146, 0.0065, 0.0011], [6, 6, 5, 5]), ([40, 20, 5, 0.5], [400, 300, 80, 7]), ([0, 0, 0, 0], [0, 0, 0, 0])]
 )
-def test_the_mean_can_be_read_beside_the_maximum(means, most):
+def test_the_mean_can_be_read_beside_the_maximum(means, maxima):
     rows = [
         {**dict.fromkeys(STATISTICS, 0), 'epoch': epoch, 'layer': layer, 'mean': mean, 'p100': maximum}
-        for epoch, (mean, maximum) in enumerate(zip(means, most), start=1)
+        for epoch, (mean, maximum) in enumerate(zip(means, maxima), start=1)
         for layer in (ALL, '0')
     ]
     axes = plots.flips(rows, 'title').axes[0]
@@ -164,7 +164,7 @@ def test_the_mean_can_be_read_beside_the_maximum(means, most):
         places = axes.transData.transform([(1, number) for number in numbers])
         return axes.transAxes.inverted().transform(places)[:, 1]
 
-    for values in (means, most):
+    for values in (means, maxima):
         assert np.all((heights(values) >= 0) & (heights(values) <= 1))
     for mean, height in zip(means, heights(means)):
         assert height > 0.1 if mean else height == 0

@@ -19,7 +19,9 @@ def test_the_example_trains_fine_tunes_packs_and_classifies_without_mxnet(tmp_pa
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert 'photos has no folders train and val: 64 training and 16 validation images of 4 classes' in done.stdout
-    assert '4 classes, this network 2: the output layer (output.weight, output.bias) starts anew; all else is loaded' in done.stdout
+    assert (
+        '4 classes, this network 2: the output layer (output.weight, output.bias) is newly initialized; the rest is loaded' in done.stdout
+    )
     assert '8 images, 2 classes' in done.stdout  # evaluate, on the images that were kept for validation
     right, count, same = map(int, re.search(r'^(\d+) of (\d+) photos .* MXNet; (\d+) as in MXNet$', done.stdout, re.MULTILINE).groups())
     assert count == same == 10 and 0 <= right <= count

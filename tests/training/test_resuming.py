@@ -99,11 +99,11 @@ def test_a_finished_run_that_is_resumed_exports_again_and_trains_nothing(finishe
     assert_same_end(run, finished['records'])
 
 
-def test_a_finished_run_is_extended_on_a_schedule_that_is_computed_anew_and_resumes_bit_for_bit(finished, tmp_path, capsys):
+def test_a_finished_run_is_extended_on_a_schedule_that_is_recomputed_and_resumes_bit_for_bit(finished, tmp_path, capsys):
     for name in ('whole', 'killed'):
         shutil.copytree(finished['records'], tmp_path / name)
     output = train_apart('--resume', '--num-epochs', '5', '--save-dir', tmp_path / 'whole')
-    assert 'extended from 3 to 5 epochs: the cosine schedule is computed anew over 5 epochs' in output and 'epoch 3, update' not in output
+    assert 'extended from 3 to 5 epochs: the cosine schedule is recomputed over 5 epochs' in output and 'epoch 3, update' not in output
     rates = [row['learning_rate'] for row in history_of(tmp_path / 'whole')]
     expected = [0.001 * (1 + np.cos(np.pi * update / (7 * epochs))) for update, epochs in ((6, 3), (13, 3), (20, 3), (27, 5), (34, 5))]
     assert rates == pytest.approx(expected)

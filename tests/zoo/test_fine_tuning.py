@@ -62,7 +62,9 @@ def test_all_but_the_output_layer_is_loaded_from_weights_of_other_classes(of_sev
     assert set(loaded.new) == OUTPUT and (loaded.classes, loaded.weights_classes) == (10, 7)
     for name, array in arrays_of(net).items():
         np.testing.assert_array_equal(array, (before if name in OUTPUT else stored)[name])
-    assert str(loaded) == ('7 classes, this network 10: the output layer (output.weight, output.bias) starts anew; all else is loaded')
+    assert str(loaded) == (
+        '7 classes, this network 10: the output layer (output.weight, output.bias) is newly initialized; the rest is loaded'
+    )
 
 
 @pytest.mark.parametrize('names', ['structural', 'without prefix', 'full'])
@@ -169,7 +171,10 @@ def test_a_run_begins_with_the_weights_and_a_new_output_layer_and_trains_what_is
     assert all(np.array_equal(first[name], stored[name].asnumpy()) for name in set(first) - OUTPUT)
     assert changed(first, last) == OUTPUT
     log = (tuned / 'experiment.log').read_text()
-    assert f'{of_seven_classes}: 7 classes, this network 3: the output layer (output.weight, output.bias) starts anew; all else is' in log
+    assert (
+        f'{of_seven_classes}: 7 classes, this network 3: the output layer (output.weight, output.bias) is newly initialized; the rest is'
+        in log
+    )
     assert f'{len(first) - 2} of {len(first)} parameters (' in log and 'trained: output.weight, output.bias' in log
     (session,) = json.loads((tuned / 'config.json').read_text())['sessions']
     assert session['arguments']['freeze'] == 'features' and set(session['arguments']['new_parameters']) == OUTPUT
@@ -207,7 +212,7 @@ def test_the_exported_network_of_a_run_with_frozen_layers_can_be_converted(tuned
 def test_a_dry_run_says_what_the_run_would_load_and_freeze(flags, of_seven_classes, tmp_path, capsys):
     flags = [*flags, '--resume-params', of_seven_classes, '--save-dir', tmp_path / 'run', '--dry-run']
     printed = printed_by(capsys, *flags, '--freeze', r'^features\.0', '--pretrained-lr-factor', '0.1')
-    assert 'starts anew; all else is loaded' in printed and 'frozen     1 of ' in printed and '0.1 times the rate' in printed
+    assert 'is newly initialized; the rest is loaded' in printed and 'frozen     1 of ' in printed and '0.1 times the rate' in printed
     train(*flags, '--freeze', 'nothing', status=2)
     assert error_of(capsys).startswith("error: --freeze nothing: no parameter has a name in which 'nothing' is found")
     assert 'is found in the names of all parameters' in refused(capsys, *flags, '--freeze', '')
@@ -239,7 +244,7 @@ def test_a_run_takes_the_options_of_its_network_from_the_weights_of_another_run(
     start = ['--dataset', 'digits', '--batch-size', '256', '--num-epochs', '1', '--save-dir', tmp_path / 'run', '--dry-run']
     for weights in (tuned / 'epoch-0001.params', tuned / 'meliusnet_flex-0000.params'):
         printed = printed_by(capsys, *start, '--resume-params', weights)
-        assert 'network    meliusnet_flex, thumbnail, 10 classes' in printed and 'starts anew; all else is loaded' in printed
+        assert 'network    meliusnet_flex, thumbnail, 10 classes' in printed and 'is newly initialized; the rest is loaded' in printed
     train(*start, '--model', 'meliusnet_flex', '--clip-threshold', '1', '--resume-params', tuned / 'epoch-0001.params')
     assert 'these weights are of a network with --clip-threshold (default) (here 1.0)' in capsys.readouterr().out
     for flags, words in (

@@ -42,12 +42,12 @@ struct Arguments {
     std::vector<std::string> images;
 };
 
-int whole_number(const std::string& name, const std::string& text, int least, int most) {
+int whole_number(const std::string& name, const std::string& text, int low, int high) {
     char* end = nullptr;
     errno = 0;
     const long number = std::strtol(text.c_str(), &end, 10);
-    if (text.empty() || *end || errno || number < least || number > most) {
-        throw Error(name + " must be a whole number from " + std::to_string(least) + " to " + std::to_string(most) +
+    if (text.empty() || *end || errno || number < low || number > high) {
+        throw Error(name + " must be a whole number from " + std::to_string(low) + " to " + std::to_string(high) +
                     ", not '" + text + "'");
     }
     return static_cast<int>(number);

@@ -48,10 +48,10 @@ class Reader {
         return value;
     }
 
-    // Reads a count of items of at least `least_bytes` bytes each.
-    uint64_t count(uint64_t least_bytes) {
+    // Reads a count of items of at least `min_bytes` bytes each.
+    uint64_t count(uint64_t min_bytes) {
         uint64_t number = this->number<uint64_t>();
-        if (number > left_ / least_bytes) {
+        if (number > left_ / min_bytes) {
             fail("the file is cut short or damaged");
         }
         return number;

@@ -91,7 +91,7 @@ class Report:
         return (
             f'{self.binary_layers} binary layers; with binary weights, but not computed by bit operations: '
             f'{name_some(self.float_signs)}: what they read is not known to be signs. If it is, use QActivation, or register the function '
-            'with bmx.register_quantizer (docs/networks.md, "Other signs")'
+            'with bmx.register_quantizer (docs/networks.md, "Your own quantizers")'
         )
 
     def _verified(self):

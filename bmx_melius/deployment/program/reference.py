@@ -63,12 +63,12 @@ def _memory(program, values, last_use, batch):
         return value.channels * value.height * value.width * (4 if value.kind == REAL_KIND else 1)
 
     first = len(program.inputs)
-    most = held = 0
+    peak = held = 0
     for number, operation in enumerate(program.operations, first):
         held += size(values[number])
-        most = max(most, held + _copied(operation, values[operation.inputs[0]], values[number]))
+        peak = max(peak, held + _copied(operation, values[operation.inputs[0]], values[number]))
         held -= sum(size(values[source]) for source in set(operation.inputs) if last_use[source] == number and source >= first)
-    return most * batch
+    return peak * batch
 
 
 def _copied(operation, x, result):

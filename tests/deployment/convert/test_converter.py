@@ -369,7 +369,7 @@ def test_the_quantizer_of_the_guide_replaces_such_a_sign_and_is_packed(convert, 
     monkeypatch.setattr(quantizers, 'QUANTIZERS', dict(quantizers.QUANTIZERS))
     guide = (ROOT / 'docs' / 'networks.md').read_text()
     names = {}
-    exec(guide.partition('## Other signs')[2].partition('```python')[2].partition('```')[0], names)
+    exec(guide.partition('## Your own quantizers')[2].partition('```python')[2].partition('```')[0], names)
     shape = (1, 8, 6, 6)
     x = mx.nd.array([-2, -1e-3, 0, 1e-3, 2])
     x.attach_grad()

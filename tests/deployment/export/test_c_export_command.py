@@ -87,7 +87,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(arguments
 
 @pytest.mark.parametrize('name', UNSUPPORTED)
 def test_an_operation_without_a_form_in_c_is_named(name, tmp_path, capsys):
-    attributes = {attribute: least for attribute, (least, _) in OPERATIONS[name].attributes.items()}
+    attributes = {attribute: low for attribute, (low, _) in OPERATIONS[name].attributes.items()}
     program = Program([Value(REAL_KIND, 4, 3, 3, False)], [Operation(name, (0,), attributes, {'eps': np.ones(1, 'f')})], [1])
     write_packed(tmp_path / 'packed', program)
     assert run(tmp_path / 'packed', tmp_path / 'c') == 2

@@ -30,8 +30,8 @@ def random_programs(count):
 def random_sizes(random, program):
     """Yield several sizes of the inputs: those at conversion, others, and one that is too small or too large for most programs."""
     yield [(value.height, value.width) for value in program.inputs]
-    for most in (14, 40, 200, 1 << 17):
-        yield [(1, 1) if value.flat else (random.randint(1, most), random.randint(1, most)) for value in program.inputs]
+    for high in (14, 40, 200, 1 << 17):
+        yield [(1, 1) if value.flat else (random.randint(1, high), random.randint(1, high)) for value in program.inputs]
 
 
 def shapes_of(program, sizes):

@@ -52,7 +52,7 @@ def test_weights_are_stored_once_for_all_depths(pack):
     assert weights < sizes[0] < 1.3 * weights and weights < sizes[1] < 1.6 * weights
 
 
-def test_signs_of_normalized_volumes_are_those_of_mxnet_next_to_the_threshold(pack):
+def test_signs_of_normalized_3d_maps_are_those_of_mxnet_next_to_the_threshold(pack):
     net = sequence(nn.BatchNorm(), bmx.QActivation(), bmx.QConv3D(8, 3))
     _, prefix = pack(net, (1, 8, 4, 8, 8))
     (operation,) = (each for each in programs(prefix)[0].operations if 'threshold' in each.arrays)
@@ -191,7 +191,7 @@ def test_mxnet_refuses_other_depths(pack):
             imported(prefix)(nd.zeros(wrong)).wait_to_read()
 
 
-def test_volumes_pass_between_packed_operators_and_mxnet(pack):
+def test_3d_maps_pass_between_packed_operators_and_mxnet(pack):
     def binary():
         return sequence(bmx.QActivation(), bmx.QConv3D(6, 3, padding=1), nn.BatchNorm())
 
